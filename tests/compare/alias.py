@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random programs that write through aliases, against an interpreter on bytes
-and eager PyTorch.
+"""Random programs that write through aliases, compared with a byte-level
+interpreter and eager PyTorch.
 
 usage: alias.py PENSTOCK DIR [--count N] [--full] [--seed S] [--keep]
 
-The driver, test-alias-cases, is taken from the build that has PENSTOCK.
+The driver, test-alias-cases, is taken from the build of PENSTOCK.
 
-Operands are windows on shared storages, of several dtypes; programs make views
+Operands are views of shared storages, of several dtypes. Programs make views
 (as_strided anywhere in a storage, view(dtype)) and write through them, several
-times, some with gradients: then a leaf, contiguous, with gaps or expanded, is
-an operand, or others are made of it, and an optimizer may step it. What eager
-PyTorch leaves in storages, returns and gradients goes into a file of cases with the bases that are needed:
-the components of operands of which one is written and that have a byte in
-common, found on sets of bytes. storages.py, which has no tensor library, has to
-come to the same; some programs run a second time with its numbers, on
-storages that were partly overwritten. The driver has to agree with all of it.
---full: 10 000 programs. Program number N of a seed is the same for any count.
+times. Some programs compute gradients: then a leaf (contiguous, with gaps or
+expanded) is an operand, or operands are derived from it, and an optimizer may
+update it. The storages, returns and gradients of eager PyTorch are written to
+a file of cases together with the required bases: the connected components of
+operands that share a byte of which one is written. storages.py, which uses no
+tensor library, must give the same results. Some programs run a second time
+with its values, on storages that were partly overwritten. The driver must
+agree with all of it. --full: 10 000 programs. Program N of a seed is the same
+for any count.
 """
 import argparse
 import json
@@ -58,15 +59,15 @@ class Program:
         self.grads = grads
         self.storages, self.tensors, self.args = {}, {}, []
         self.ops, self.before = [], []
-        self.live = {}      # name -> tensor of torch
+        self.live = {}  # name -> PyTorch tensor
         self.origin = {}    # data pointer of a storage -> its name
-        self.of = {}        # name -> operands that it is a view of
+        self.of = {}  # name -> operand that it is a view of
         self.written = set()
         self.counter = 0
         self.stage = 0 if rng.random() < .25 else None
         self.stages = {}    # storage -> stages that have written it
         self.silent = False # something without a gradient was written
-        self.beyond = False # something is outside of all operands
+        self.beyond = False  # a tensor reaches outside of all operands
         self.expanded = False # the leaf has elements that share memory
         self.sgd = None
 
@@ -164,7 +165,7 @@ class Program:
             self.sgd = {"lr": .5, "weight_decay": rng.choice([0., .25])}
 
     def make(self, name, op, args, t):
-        """An operand that is made before the call."""
+        """Derives an operand from a tensor before the call."""
         self.before.append({"op": op, "args": args, "out": [name]})
         self.live[name], self.of[name] = t, name
         self.args.append(name)
@@ -219,7 +220,7 @@ class Program:
             ret.append(("aten.diagonal", [0, 0, 1], t.diagonal(0, 0, 1)))
         ret += self.as_strided(t) + self.as_bits(t)
         ret.append(("aten.unsqueeze", [0], t.unsqueeze(0)))
-        # otherwise elements have no locations of their own
+        # otherwise a gradient cannot be attributed to a memory location
         if not self.expanded:
             ret.append(("aten.expand", [[2, *t.shape]],
                         t.expand(2, *t.shape)))
@@ -237,7 +238,7 @@ class Program:
         n = t.untyped_storage().nbytes() // t.element_size()
         sizes, strides, offset = self.window(n)
         result = t.as_strided(sizes, strides, offset)
-        # PyTorch's gradients lose parts that are outside of t.
+        # PyTorch loses the parts of gradients that are outside of t.
         if t.requires_grad and not bytes_of(result) <= bytes_of(t):
             return []
         return [("aten.as_strided", [sizes, strides, offset], result)]
@@ -264,7 +265,8 @@ class Program:
         move()
 
     def set(self, x, t):
-        """x takes the data of another tensor (set_), under all of its names."""
+        """Moves x to the data of another tensor (set_), under all of its
+        names."""
         y = self.pick()
         u = self.live[y]
         if t.dtype != u.dtype or t is u or not t.numel() or not u.numel():
@@ -367,7 +369,8 @@ class Program:
     # --- the case ----------------------------------------------------------
 
     def bases(self, first):
-        """Components of two and more operands, with the operands' initial geometry."""
+        """Returns the number of components with two and more operands, by the
+        operands' initial geometry."""
         names = [n for i, n in enumerate(self.args) if n not in self.args[:i]]
         root = {n: n for n in names}
 
@@ -408,7 +411,7 @@ class Program:
         case = {"name": name, "text": "random", "storages": self.storages,
                 "tensors": self.tensors, "args": self.args, "ops": self.ops,
                 "plan": {"bases": self.bases(first)}, "expect": {}}
-        if self.beyond: # bytes from the first to the last one count
+        if self.beyond:  # then the whole range from first to last byte counts
             del case["plan"]["bases"]
         if any(len(s) > 1 for p, s in self.stages.items() if p in self.origin):
             case["plan"]["or_error"] = \
@@ -467,7 +470,7 @@ class Program:
             raise AssertionError(f"{what}: PyTorch {torchs}, bytes {ours}")
 
     def witness(self, case, machine):
-        """PyTorch and the interpreter agree."""
+        """Checks that PyTorch and the interpreter agree."""
         want = case["expect"]
         for a, b in zip(want["returns"][0], machine.returns()):
             strides = [(s, t) for n, s, t in zip(a["sizes"], a["strides"],
@@ -482,7 +485,8 @@ class Program:
                 for n in self.storages}
         if held != machine.contents():
             self.differs("storages", held, machine.contents())
-        # Elements that share memory have gradients of their own.
+        # With elements that share memory, the interpreter has no gradient to
+        # compare.
         if "grads" in want and not self.expanded:
             ours = machine.gradient("w")
             if any(abs(a - b) > 1e-6 * abs(a)
@@ -498,7 +502,7 @@ class Program:
         values = {n: [self.rng.randrange(0, 9) for _ in s["values"]]
                   for n, s in self.storages.items() if self.rng.random() < .6}
         case["runs"] = [{}, values]
-        case["fresh"] = True # tensors of the geometry that the first run had
+        case["fresh"] = True  # operands keep the geometry of the first run
         for name, given in values.items():
             machine.overwrite(name, given)
         machine.call()
@@ -509,7 +513,8 @@ class Program:
         case["expect"]["storages"] = machine.contents()
 
     def differentiate(self, case, returns):
-        """The loss is a sum of something with a gradient history."""
+        """Adds a loss, the sum of a tensor with gradient history, and its
+        gradients."""
         names = [n for n in self.visible() if self.live[n].requires_grad]
         if not names:
             return False
@@ -527,7 +532,7 @@ class Program:
         if self.expanded: # the locations of its views cannot be recorded
             case["plan"]["or_error"] = \
                 "E_" if "or_error" in case["plan"] else "E_SELF_OVERLAP"
-        if self.silent: # refusing a write without a gradient is also right
+        if self.silent:  # penstock may also refuse a write without a gradient
             case["plan"]["or_error"] = \
                 "E_" if "or_error" in case["plan"] else "E_ALIAS_NONDIFF"
         return True

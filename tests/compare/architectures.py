@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small sizes of architectures of the transformers library, chosen because
-each brings operators that the others lack, and those of handwritten.py. Entries are like those of
-models.MODELS: (module, function that makes one microbatch)."""
+"""Small versions of architectures of the transformers library.
+
+Each brings operators that the others and those of handwritten.py lack. Entries
+are like those of models.MODELS: (module, function that makes one
+microbatch).
+"""
 import torch
 import transformers as hf
 from torch import nn
@@ -22,7 +25,7 @@ DECODER = dict(TEXT, hidden_size=32, num_hidden_layers=2,
 
 
 class Labelled(nn.Module):
-    """A model that is called with labels: (loss, logits)."""
+    """Returns (loss, logits) of a model that is called with labels."""
 
     def __init__(self, model, **fixed):
         super().__init__()
@@ -35,7 +38,8 @@ class Labelled(nn.Module):
 
 
 class Squared(nn.Module):
-    """A model without loss: its mean square is one."""
+    """Returns the mean square of the output as loss, for a model without
+    one."""
 
     def __init__(self, model, output, **fixed):
         super().__init__()
@@ -65,7 +69,7 @@ def causal(model, **fixed):
 
 
 def masked_less(model):
-    """A masked language model that takes no attention mask."""
+    """A masked language model without an attention mask."""
     def batch():
         x = tokens()
         return dict(input_ids=x, labels=torch.where(
@@ -157,7 +161,7 @@ def codegen():
 
 @architecture
 def llama4():
-    """Rotary embeddings in complex numbers, experts of one."""
+    """Rotary embeddings in complex numbers, each token uses one expert."""
     return causal(hf.Llama4ForCausalLM(hf.Llama4TextConfig(
         **DECODER, num_key_value_heads=2, head_dim=8, intermediate_size_mlp=48,
         num_local_experts=2, attention_chunk_size=8, moe_layers=[1],
@@ -175,7 +179,7 @@ def mixtral():
 
 @architecture
 def afmoe():
-    """A router that starts as zero: all experts are equal."""
+    """The router starts as zero, so all experts score equally."""
     return causal(hf.AfmoeForCausalLM(hf.AfmoeConfig(
         **DECODER, num_key_value_heads=2, head_dim=8, num_experts=4,
         num_experts_per_tok=2, num_dense_layers=1, moe_intermediate_size=24,
@@ -184,7 +188,8 @@ def afmoe():
 
 @architecture
 def marked():
-    """Rows selected by a mask get one vector, those of another mask a number."""
+    """Rows selected by one mask are set to a vector, by another mask to a
+    number."""
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
@@ -234,7 +239,7 @@ def fnet():
 
 @architecture
 def xlm():
-    """An empty cache joined with keys; assertions on data."""
+    """An empty cache is concatenated with keys; assertions on data."""
     return masked_less(hf.XLMWithLMHeadModel(hf.XLMConfig(
         **TEXT, emb_dim=32, n_layers=2, n_heads=4, dropout=0.0,
         attention_dropout=0.0, max_position_embeddings=32)))
@@ -311,7 +316,7 @@ def wav2vec2():
 
 @architecture
 def spectrum():
-    """Many complex operators, more than any model has."""
+    """Many complex operators, more than other models have."""
     class Net(nn.Module):
         def __init__(self):
             super().__init__()

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors set and cast in a job that trains (`penstock attr`): the losses of the
-next steps against PyTorch, which begins with what `attr get` wrote just before.
+"""Tensors set and cast in a running job (`penstock attr`), against PyTorch.
 
     attr.py PENSTOCK WORKDIR [--seed N]
 
-Where dtypes meet, PyTorch promotes by itself; what it refuses to mix (products,
-convolutions, norms) computes in f32 with the rounded values. What is cast and
-trained is kept in f32 and rounded where it is read, as in a model that was
-exported in bf16. The seed draws weights and data. Ends with "N passed, N
-failed".
+PyTorch starts from the values that `attr get` wrote just before the change;
+the losses of the next steps must agree. Where dtypes meet, PyTorch promotes by
+its own rules. What it refuses to mix (matmuls, convolutions, norms) is
+computed in f32 with the rounded values. A trained parameter that was cast is
+stored in f32 and rounded when it is read, as in a model that was exported in
+bf16. The seed draws weights and data. Ends with "N passed, N failed".
 """
 import json
 import os
@@ -30,13 +30,14 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
                              "..", "daemon"))
 from patience import PATIENCE  # noqa: E402
 
-ROWS = 4  # of a microbatch, two of which are a step
+ROWS = 4  # rows per microbatch; a step has two microbatches
 LR = 0.01
 STEPS = 1000000  # all jobs are stopped
 
 
 class Net(nn.Module):
-    """Products, norms, joining operators, a tied and a shared tensor."""
+    """Matmuls, norms, operators that join operands, a tied and a shared
+    tensor."""
     def __init__(self):
         super().__init__()
         self.emb = nn.Embedding(11, 8)
@@ -103,7 +104,8 @@ class Mixed(TorchFunctionMode):
         return a.float() if real else a
 
 
-# --- a job that stands still -------------------------------------------------
+# --- a paused job
+# -------------------------------------------------------------
 
 class Job:
     def __init__(self, penstock, folder, model):
@@ -160,7 +162,8 @@ class Job:
         return load_file(self.folder / "state.safetensors")
 
     def renew(self):
-        """Numbers that are not trained yet, independent of the step."""
+        """Sets all tensors to new random values; returns them as `attr get`
+        does."""
         own = self.model.state_dict()
         new = {n: torch.randn(t.shape).to(t.dtype)
                if t.is_floating_point() else t.clone()
@@ -177,7 +180,7 @@ class Job:
         return state
 
     def losses(self, begin, n):
-        """Returns the events of the n steps after that one."""
+        """Returns the losses of the n steps after step `begin`."""
         until = time.monotonic() + PATIENCE
         self.ask("resume")
         while time.monotonic() < until:
@@ -191,7 +194,7 @@ class Job:
 
 
 def follow(model, state, rows, n, casts=None):
-    """Returns losses of n steps; casts: names to dtypes."""
+    """Returns the losses of n steps; casts: names to dtypes."""
     model.load_state_dict(state)
     names = {n: p for n, p in model.named_parameters(remove_duplicate=False)}
     names |= dict(model.named_buffers())
@@ -280,8 +283,8 @@ def casts(b, job):
                 how["emb.weight"] = how["head.weight"] = torch_dtype
             have = job.losses(step, 3)
             want = follow(net, state, job.rows(), 3, how)
-            # Gradients are rounded elsewhere, by 2^-8. If everything is in the
-            # narrow dtype, so is the loss.
+            # Gradients are rounded at other places, by 2^-8. If everything has
+            # 16 bits, so has the loss.
             whole = names == [""]
             b.near(have[:1], want[:1], 1e-2 if whole else 1e-5)
             b.near(have, want, 4e-2 if whole else 1e-2)
@@ -289,7 +292,7 @@ def casts(b, job):
 
 
 def back(b):
-    """A model that was exported in bf16 becomes one of f32."""
+    """Casts a model that was exported in bf16 to f32."""
     job = Job(b.penstock, b.folder, Net().bfloat16())
     job.begin()
     with b.case("cast back"):
@@ -306,8 +309,8 @@ def back(b):
 
 
 def thawed(b):
-    """A 16-bit model that was exported with nothing to train: what is
-    unfrozen trains as if it had been exported so."""
+    """A 16-bit model is exported without trained parameters. Parameters that
+    are unfrozen must train as if they had been exported as trained."""
     net = Net().bfloat16()
     part = load_file(b.folder / "ids.safetensors")["ids"][:ROWS]
     dumps = []
@@ -351,7 +354,8 @@ class Stop(nn.Module):
 
 
 def cut_off(b):
-    """A module that passes no gradient: only its own parameters are trained."""
+    """A module that passes no gradient: only parameters after it are
+    trained."""
     net = Net()
     torch.export.save(torch.export.export(Stop(), (torch.randn(ROWS, 5, 8),)),
                       b.folder / "stop.pt2")

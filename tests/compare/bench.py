@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by scripts that run penstock in cases and count them."""
+"""Base of scripts that run penstock in cases and count them."""
 import argparse
 import contextlib
 import subprocess
@@ -34,7 +34,8 @@ class Bench:
 
 
 def main(bench, parts, seed=0):
-    """Command line: PENSTOCK WORKDIR [--seed N]. Returns the exit code."""
+    """Parses the command line PENSTOCK WORKDIR [--seed N], runs the parts and
+    returns the exit code."""
     p = argparse.ArgumentParser()
     p.add_argument("penstock", type=Path)
     p.add_argument("workdir", type=Path)

@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Do two builds of penstock compute the same bits?
+"""Checks that two builds of penstock compute the same bits.
 
     bits.py OLD NEW WORKDIR [--only TEXT] [--sample N] [--seed N] [--list]
                             [--shadow]
 
 OLD and NEW are two programs `penstock`, each with its own `penstockd` beside
-it. A case is a model of the zoo (and examples/bytegpt), a cut, a schedule and a
+it. A case is a model of the zoo (or examples/bytegpt), a cut, a schedule and a
 transport: two steps of AdamW on four microbatches. It passes if both builds
 write dumps that are equal byte for byte: loss, outputs, gradients, parameters
-and buffers. --sample N runs N cases, chosen by the seed. The last line is
-`N passed, N failed`.
+and buffers. --sample N runs N cases, chosen by the seed. The last line is `N
+passed, N failed`.
 
---shadow runs NEW on the device "shadow" (stages/ops/cpu/shadow.h), whose memory
-the host cannot touch: a case passes if also each of its processes came to its
-end there.
+--shadow runs NEW on the device "shadow" (stages/ops/cpu/shadow.h), whose
+memory the host cannot access: a case passes only if, in addition, each of its
+processes finished on that device.
 
-A change that is meant to keep all numbers is held against the commit before it
-this way; one that is not names the cases that differ.
+A change that is meant to keep all bits is compared with the commit before it.
+For any other change, the script lists the cases that differ.
 """
 import argparse
 import os
@@ -87,7 +87,7 @@ def cases_of(sweep):
     for model in [*sweep.zoo, BYTEGPT]:
         for cut in CUTS:
             for schedule in SCHEDULES:
-                # Looped schedules want two stages a rank.
+                # Looped schedules need two stages per rank.
                 if schedule == "interleaved-1f1b" and cut == "flops-2":
                     continue
                 for transport in TRANSPORTS:

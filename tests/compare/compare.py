@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Real models in PyTorch and in penstock: same steps, every tensor.
+"""Runs real models in PyTorch and in penstock and compares every tensor.
 
     compare.py PENSTOCK WORKDIR [--full] [--seed N] [--only TEXT] [--list]
 
-Eight groups of cases: `step` (every number of three steps against PyTorch's
-in float64), `bits` (dumps of different cuts, schedules, transports and runs
-are equal bit for bit), `arch` (a step of many architectures, which bring operators
-of their own, in one and in three stages), `rows` (models whose batch dimension
-is free, at other sizes than they were exported with), `along` (samples along
-other dimensions than 0), `narrow` (bf16), `small` (a microbatch of each tiny
-model of small.py, in both forms of an export) and `resume` (training goes on from a
-checkpoint as if it had not stopped). Without --full a seeded sample of them. The last line is
-`N passed, N failed`.
+Eight groups of cases: `step` (every number of three steps against PyTorch in
+float64), `bits` (dumps of different cuts, schedules, transports and runs are
+equal bit for bit), `arch` (a step of many architectures with operators of
+their own, in one and in three stages), `rows` (models with a free batch
+dimension, at other sizes than they were exported with), `along` (samples along
+dimensions other than 0), `narrow` (bf16), `small` (a microbatch of each tiny
+model of small.py, in both forms of an export) and `resume` (a run that resumes
+from a checkpoint equals one that was not interrupted). Without --full a random
+sample of the cases runs. The last line is `N passed, N failed`.
 """
 import argparse
 import copy
@@ -45,8 +45,7 @@ OPTIMIZERS = ["sgd", "adamw"]
 STEPS = 3
 LR = 0.01
 
-# A model whose file has lost a backward runs too, and is compared with
-# PyTorch.
+# A model whose file has lost a backward is run and compared, too.
 os.environ.setdefault("PENSTOCK_ACCEPT_LOST_BACKWARD", "1")
 
 
@@ -70,7 +69,7 @@ def call(*words):
 
 
 class Bench:
-    """Makes references, plans and runs, each once."""
+    """Makes references, plans and runs, and caches them."""
 
     def __init__(self, penstock, work):
         self.penstock = penstock
@@ -131,9 +130,9 @@ def off(x, y):
 
 
 def narrow_case(bench, name, model, way):
-    """Gradients in bf16 may be off from f64 by at most twice what PyTorch is
-    off: `exported` is a model in bf16, `products` one in f32 whose products
-    are bf16 (PyTorch: autocast)."""
+    """The error of bf16 gradients against f64 may be twice PyTorch's. Way
+    `exported`: the model is in bf16; `products`: it is in f32 with matmuls in
+    bf16 (PyTorch: autocast)."""
     torch.manual_seed(0)
     net, make_batch = reference.find(model)
     exported = way == "exported"
@@ -175,8 +174,8 @@ def narrow_case(bench, name, model, way):
 
 
 def rows_case(bench, name, model, stages, m, rows):
-    """One step of `rows` rows in m microbatches, as even as can be, against
-    PyTorch with one batch: losses are means over rows that count alike."""
+    """Runs one step of `rows` rows in m microbatches, as even as possible,
+    against PyTorch with a single batch: the loss is the mean over all rows."""
     torch.manual_seed(0)
     net, make_batch = reference.find(model)
     net.train()
@@ -223,9 +222,10 @@ def rows_case(bench, name, model, stages, m, rows):
 
 
 def along_case(bench, name, model, sizes, stages, m):
-    """Two steps' data along --chunk: a dump of the first step, and what
-    `infer` has of both, against PyTorch with each microbatch. The file ends a
-    sample before the second step does, which has the first one again."""
+    """Samples along --chunk dimensions, two steps: a dump of the first step
+    and the outputs of `infer` are compared with PyTorch for each microbatch.
+    The file has one sample fewer than two steps need, so the last sample is
+    the first one again."""
     torch.manual_seed(0)
     net, make_batch = reference.find(model)
     net.train()
@@ -238,7 +238,7 @@ def along_case(bench, name, model, sizes, stages, m):
         torch.export.export(net, (), parts[0], strict=False, dynamic_shapes={
             n: {d: free} for n, d in ins.items()} if sizes == "free" else None),
         folder / "model.pt2")
-    # One sample fewer than positions: the last one is the first again.
+    # The last sample repeats the first one.
     whole = {n: torch.cat([p[n] for p in parts], d) for n, d in ins.items()}
     places = whole["x"].shape[ins["x"]]
     at = torch.arange(places) % (places - 1)
@@ -280,8 +280,8 @@ def along_case(bench, name, model, sizes, stages, m):
 
 
 def small_case(bench, name, model):
-    """One microbatch of a tiny model, in one process: the training form of its
-    export whole, the decomposed one in two stages."""
+    """Runs one microbatch of a tiny model in one process: the training form of
+    its export in one stage, the decomposed form in two."""
     ref = bench.work / f"{model}-small"
     reference.make(model, str(ref), 1, "both", "none", steps=1)
     for file, stages in (("model", 1), ("core", 2)):
@@ -302,15 +302,15 @@ def arch_case(bench, name, model, stages, form="training"):
     step_case(bench, name, model, form, stages, "1f1b", 2, "sgd")
 
 
-# ranks, stages, schedule, transport; the first one is what the others equal
+# ranks, stages, schedule, transport; all must equal the first row
 CUTS = [(1, 1, "gpipe", "self"), (2, 2, "1f1b", "mpi"),
         (4, 4, "gpipe", "mpi"), (4, 4, "1f1b", "self"),
         (1, 1, "1f1b", "mpi"), (2, 4, "1f1b", "mpi"), (2, 2, "1f1b", "mpi")]
 
 
 def bits_case(bench, name, model, m):
-    """A parameter of several stages is summed in another order: it is left
-    out, and so are later steps, which it has changed."""
+    """A parameter that several stages use is summed in another order. So it is
+    left out, and only the first step is compared."""
     but = reference.shared_parameters(model)
     ref = bench.reference(model, "training", m, "adamw")
     first = None
@@ -329,7 +329,7 @@ def bits_case(bench, name, model, m):
 
 
 def resume_case(bench, name, steps, ranks):
-    """Half of the steps on two ranks, the rest on `ranks`."""
+    """Runs half of the steps on two ranks, the rest on `ranks`."""
     pt2 = ROOT / "examples/bytegpt/bytegpt.pt2"
     text = bench.work / "text"
     folder = bench.work / name.replace(" ", "-")
@@ -375,8 +375,8 @@ def step_names(full, seed):
         OPTIMIZERS) if c[1] == "training" or c[0] in core]
     if full:
         return grid
-    # Each model and form in each number of stages; the other parameters are
-    # random.
+    # Covers each model and form in each number of stages; the other parameters
+    # are random.
     rng = random.Random(seed)
     groups = {}
     for c in grid:
@@ -399,12 +399,12 @@ def all_cases(full, seed):
     cases += [("narrow", "gemma2", "exported")]
     names = list(architectures.ARCHITECTURES)
     for name in ("sequences", "columns"):
-        names.remove(name)  # whose rows are elsewhere: "along"
+        names.remove(name)  # the group "along" has these
     if not full:
         names = random.Random(seed).sample(names, 6)
     cases += [("arch", model, n) for model in names for n in (1, 3)]
-    cases += [("arch", "factors", 2, "core")]  # has checks with effects
-    cases += [("arch", "shared_buffers", 1)]  # a name each in the dump
+    cases += [("arch", "factors", 2, "core")]  # has assertions with effects
+    cases += [("arch", "shared_buffers", 1)]  # each name is in the dump
     cases += [("arch", "fno", 3), ("arch", "fno", 2, "core")]  # complex
     cases += [("arch", "denoiser", 2), ("arch", "autocast", 1)]
     cases += [("arch", "branches", 2), ("arch", "branches", 1, "core")]

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`penstock infer` with models that keep what they have read in buffers, beside
-the same model in PyTorch, token by token.
+"""`penstock infer` with models that cache earlier tokens in buffers, against
+PyTorch, token by token.
 
     decode.py PENSTOCK WORKDIR [--seed N] [--bench N]
 
---bench N: instead, tokens per second of a GPT-2 of 12 layers with a cache of
-1024 tokens, with penstock, with generate() of transformers and by reading the
-text anew, N rounds in alternation on one thread. Ends with "P passed, F failed".
+--bench N measures instead: tokens per second of a GPT-2 of 12 layers with a
+cache of 1024 tokens, with penstock, with generate() of transformers and with a
+forward pass over the whole text for each token. N rounds in alternation on one
+thread. Ends with "P passed, F failed".
 """
 import argparse
 import json
@@ -36,7 +37,7 @@ def check(name, ok, why=""):
 
 
 class Counting(nn.Module):
-    """It counts itself how much it has read, up to 300 tokens."""
+    """Counts in a buffer how many tokens it has read."""
     def __init__(self, width=16, room=24):
         super().__init__()
         self.emb = nn.Embedding(300, width)
@@ -88,7 +89,8 @@ def counting():
 
 @torch.no_grad()
 def greedy(program, prompt, n):
-    """The most probable tokens, and their distance to the next ones."""
+    """Returns the most probable tokens, and the smallest distance to a
+    runner-up."""
     names = list(program.example_inputs[1])
     run, token, tokens, gaps = program.module(), None, [], []
     for i in range(len(prompt) + n - 1):
@@ -105,14 +107,16 @@ def greedy(program, prompt, n):
 
 
 def infer(args, model, prompt, n, *more):
-    """Tokens of a vocabulary of bytes come as a text, others as numbers."""
+    """Runs `infer`. Tokens of a byte vocabulary are printed as text, others as
+    numbers."""
     return subprocess.run(
         [args.penstock, "infer", str(model), "--prompt", prompt, "--tokens",
          str(n), "--json", *more], capture_output=True)
 
 
 def tokens_of(run, numbers):
-    """A byte that is not a text of UTF-8 is U+FFFD in JSON."""
+    """Returns text or numbers. Bytes that are invalid UTF-8 are U+FFFD in
+    JSON."""
     text = json.loads(run.stdout)["text"]
     return ([int(t) for t in text.split()] if numbers else text)
 
@@ -164,7 +168,7 @@ def rate_of_generate(model, n):
 
 
 def rate_anew(model, n):
-    """One forward pass over 1024 tokens makes one."""
+    """Measures a forward pass over 1024 tokens for each new token."""
     ids = torch.randint(0, 256, (1, 1024))
     with torch.no_grad():
         begin = time.perf_counter()

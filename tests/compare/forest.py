@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random trees of modules, as Python sources.
+"""Random trees of modules, as Python source.
 
-A model is a text, so that one that fails can be read and run again. Modules
-call their children any number of times, with constants that specialise them
-and what is below them; children have several names or stand in several
-parents; parameters are tied, buffers written; modules return their input, call
-themselves, or call one that is registered elsewhere.
+A model is a text, so that a failing one can be read and run again. Modules
+call their children any number of times, with constants that specialise the
+children and the modules below. Children have several names or several parents,
+parameters are tied, buffers are written. Modules return their input, call
+themselves, or call a module that is registered elsewhere.
 """
 import linecache
 import random
@@ -81,12 +81,13 @@ LEAVES = {
             ['r = self.p((x, x + 1), y={"key": x * 2})',
              'return torch.tanh(r["x"] + r["w"] if flag else r["x"])']),
 }
-WRITES = {"Count", "Halve", "Norm"}  # writes buffers: not in a branch
+# write buffers, so they cannot be in a branch
+WRITES = {"Count", "Halve", "Norm"}
 TIES = {"Scale", "Both", "Again", "Hush"}
 
 
 class Forest:
-    """Makes one text."""
+    """Makes the source of one model."""
 
     def __init__(self, seed):
         self.rng = random.Random(seed)
@@ -139,7 +140,7 @@ class Forest:
             kinds[name] = self.make(depth)
             init.append(f"self.{name} = {kinds[name]}()")
             names.append(name)
-        if rng.random() < 0.25:  # a second name
+        if rng.random() < 0.25:  # gives a child a second name
             other = rng.choice(names)
             init.append(f"self.z = self.{other}")
             kinds["z"] = kinds[other]
@@ -238,7 +239,7 @@ class Model(nn.Module):
 
 
 def operators(text):
-    """Counts operators, about as many as the model has, from its text."""
+    """Estimates the number of operators of the model from its text."""
     cost = {}
     for name, body in re.findall(r"class (\w+)\(nn.Module\):(.*?)(?=\nclass|$)",
                                  text, re.S):
@@ -262,7 +263,7 @@ def source(seed, most=250):
 
 
 def load(text, name="forest"):
-    """The module that has class Model."""
+    """Executes the source; returns the module that has class Model."""
     sys.modules[name] = ret = types.ModuleType(name)
     linecache.cache[f"{name}.py"] = (len(text), None,
                                      text.splitlines(True), f"{name}.py")

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models as users write them, one for each thing that no library's model
-does. Entries of HANDWRITTEN are functions that return (module, function that
-makes one microbatch), as those of architectures.ARCHITECTURES."""
+"""Models as users write them, each with a feature that no library model has.
+
+Entries of HANDWRITTEN are functions that return (module, function that makes
+one microbatch), like those of architectures.ARCHITECTURES.
+"""
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -18,8 +20,8 @@ def handwritten(function):
 
 @handwritten
 def critic():
-    """Spectral norms: a power iteration without gradients writes its buffers
-    with `out=`, in every call anew."""
+    """Spectral norms: in every call a power iteration without gradients writes
+    its buffers with `out=`."""
 
     class Critic(nn.Module):
         def __init__(self):
@@ -39,8 +41,8 @@ def critic():
 
 @handwritten
 def factors():
-    """Inverse, solution, determinants, Cholesky factor and exponential of
-    small matrices, and a weight norm of the whole matrix."""
+    """Inverse, solve, determinants, Cholesky factor and exponential of small
+    matrices, and a weight norm of the whole matrix."""
 
     class Factors(nn.Module):
         def __init__(self):
@@ -65,8 +67,8 @@ def factors():
 
 @handwritten
 def small_integers():
-    """Bytes as an image, ids, offsets and signs of 32, 16 and 8 bits;
-    counts and the largest byte in integer buffers."""
+    """A uint8 image; int32, int16 and int8 ids, offsets and signs; counts and
+    the largest byte in integer buffers."""
 
     class Small(nn.Module):
         def __init__(self):
@@ -104,9 +106,9 @@ def small_integers():
 
 @handwritten
 def memory():
-    """Buffers in a ring as contrastive learning has them: a queue of keys
-    written at a moving place, a counter, an average, a maximum, a start value
-    that the first call sets."""
+    """Buffers as in contrastive learning: a ring of keys written at a moving
+    position, a counter, an average, a maximum, and a start value that the
+    first call sets."""
 
     class Memory(nn.Module):
         def __init__(self):
@@ -146,8 +148,8 @@ def memory():
 
 @handwritten
 def shared_buffers():
-    """Buffers that several modules have under names of their own, one of them
-    written under one name and read under others."""
+    """Buffers that several modules share under different names; one is written
+    under one name and read under the others."""
 
     class Scale(nn.Module):
         def __init__(self, by):
@@ -181,8 +183,8 @@ def shared_buffers():
 
 
 class Spectral(nn.Module):
-    """The corners of a picture's spectrum times complex weights, put into
-    zeros one after the other."""
+    """Multiplies the corners of a picture's spectrum by complex weights and
+    writes the results into a zero tensor."""
 
     def __init__(self, channels, modes):
         super().__init__()
@@ -204,8 +206,8 @@ class Spectral(nn.Module):
 
 @handwritten
 def fno():
-    """A Fourier neural operator: complex parameters, a spectrum that is
-    written in place."""
+    """A Fourier neural operator: complex parameters, a spectrum written in
+    place."""
 
     class Operator(nn.Module):
         def __init__(self):
@@ -232,7 +234,7 @@ def fno():
 @handwritten
 def waves():
     """Complex layers as users write them: literals, masks, conjugates, a norm
-    of absolute values, a recurrence of rotations that is written in place."""
+    of absolute values, a recurrence of rotations written in place."""
 
     class Waves(nn.Module):
         def __init__(self):
@@ -266,7 +268,8 @@ def waves():
 
 @handwritten
 def denoiser():
-    """A mask on spectra of short pieces of a sound, and the inverse transform."""
+    """A mask on the spectra of short frames of a sound, and the inverse
+    transform."""
 
     class Denoiser(nn.Module):
         def __init__(self):
@@ -288,8 +291,8 @@ def denoiser():
 
 @handwritten
 def branches():
-    """A condition one of whose branches is not a number where it is not
-    taken, and so are its gradients."""
+    """A torch.where with a branch that is not finite where it is not selected,
+    nor are its gradients."""
 
     class Branches(nn.Module):
         def __init__(self):
@@ -314,7 +317,7 @@ def branches():
 
 @handwritten
 def autocast():
-    """Operators that PyTorch makes of products, which autocast casts."""
+    """Matmul-like operators that autocast casts."""
 
     class Autocast(nn.Module):
         def __init__(self):
@@ -339,12 +342,13 @@ def autocast():
 
 @handwritten
 def sequences():
-    """Time first, as PyTorch's recurrent layers and transformers have it
-    unless they are told: samples are along dimension 1, but along dimension 0
-    of the labels and the last one of what is returned."""
+    """Time is the first dimension, the default of PyTorch's recurrent layers
+    and transformers. Samples are along dimension 1 of x, dimension 0 of the
+    labels and the last dimension of an output."""
 
     class Sequences(nn.Module):
-        along = dict(x=1, wanted=0), (None, 1, 2)  # of inputs, of outputs
+        # of inputs, of outputs (None: not along the samples)
+        along = dict(x=1, wanted=0), (None, 1, 2)
 
         def __init__(self):
             super().__init__()
@@ -364,8 +368,9 @@ def sequences():
 
 @handwritten
 def columns():
-    """Rows along dimension 0, and outputs with them elsewhere or nowhere,
-    although one has as many numbers."""
+    """Rows are along dimension 0 of the inputs. Some outputs have them along
+    another dimension or not at all, although one has a dimension of the same
+    size."""
     class Columns(nn.Module):
         along = dict(x=0, wanted=0), (None, 1, 2, None)
 
@@ -386,8 +391,8 @@ def columns():
 
 @handwritten
 def loops():
-    """Loops that the export keeps: over slices with a state and without one,
-    and as often as a counter says."""
+    """Loops that the export keeps: scan with a state, map, and while_loop with
+    a counter."""
     from torch._higher_order_ops import scan, while_loop
     from torch._higher_order_ops.map import map as each
 
@@ -419,8 +424,8 @@ def loops():
 
 @handwritten
 def generators():
-    """Random numbers that are asked for with `generator=None`, as libraries
-    of image models do; whatever is drawn, the result is the same."""
+    """Random numbers with `generator=None`, as in libraries of image models.
+    The result does not depend on the values drawn."""
 
     class Generators(nn.Module):
         def __init__(self):
@@ -444,8 +449,8 @@ def generators():
 
 @handwritten
 def quantised():
-    """Weights and activations as they are after quantisation, with the
-    gradients of straight-through estimators."""
+    """Fake-quantised weights and activations, with the gradients of
+    straight-through estimators."""
 
     class Quantised(nn.Module):
         def __init__(self):
@@ -474,8 +479,8 @@ def quantised():
 
 @handwritten
 def detached():
-    """What is cut off from a table is written to, with a gradient, as
-    position embeddings of transformers are; nobody else reads it."""
+    """Rows of a table are detached and then written with a gradient, like
+    position embeddings in transformers; nothing else reads these rows."""
 
     class Detached(nn.Module):
         def __init__(self):

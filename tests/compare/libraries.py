@@ -1,26 +1,26 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How much of a library of models runs: its model classes, in small sizes.
+"""Tests how many model classes of a library run, in small sizes.
 
     libraries.py PENSTOCK WORKDIR [--library NAME] [--only TEXT] [--seed N]
                  [--sample N] [--table FILE]
 
-Makes a model with random weights of each class that a library has a
-configuration for (transformers; timm and diffusers where they are installed),
-lets torch.export export it while it trains, and compares loss and gradients of
-a step with PyTorch's in float64. Each class ends as one of these:
+For each class with a configuration in a library (transformers; timm and
+diffusers where they are installed), the script makes a model with random
+weights, exports it in training mode with torch.export, and compares loss and
+gradients of a step with PyTorch's in float64. Each class gets one result:
 
-    equal       loss and gradients are as near to float64 as PyTorch's
-    random      it runs, and draws random numbers, which are not PyTorch's
-    differs     they are not: a fault, of the comparison or of penstock
-    refused     penstock says what it does not support
-    no export   PyTorch does not export it, or not while it trains
+    equal       errors against float64 are similar to PyTorch's
+    random      it runs, but its random numbers differ from PyTorch's
+    differs     errors are larger: a fault of penstock or of the comparison
+    refused     penstock reports what it does not support
+    no export   PyTorch cannot export it, or not in training mode
     no model    this script does not know small sizes or inputs for it
 
---sample tries so many classes again, by the seed, of those that the table in
-docs/libraries.md has as equal; --table writes that table, from what --results
-has besides. The last line is `N passed, N failed`: a class must end as the
-table says.
+--sample repeats the given number of random classes that are `equal` in
+docs/libraries.md; --table writes the table there, including the results that
+--results has. The last line is `N passed, N failed`: a class must have the
+result of the table.
 """
 import argparse
 import copy
@@ -57,7 +57,7 @@ class NoModel(Exception):
 
 # --- transformers -----------------------------------------------------------
 
-# Numbers of configurations by how their names end or what they are.
+# Small values by names of configuration fields.
 SMALL = [
     (r"vocab_size|.*_vocab_size", VOCABULARY),
     (r"(num|n)_.*layers?|.*_layers|n_layers?|depth|num_blocks|num_layers", 2),
@@ -167,7 +167,7 @@ def make_transformer(library, kind, name):
         for part in ("use_cache", "output_router_logits"):
             if hasattr(config, part):
                 setattr(config, part, False)
-        config._attn_implementation = "eager"  # the most of operators
+        config._attn_implementation = "eager"  # uses the most operators
         model = cls(config)
     except Exception as e:  # pylint: disable=broad-except
         raise NoModel(f"{type(e).__name__}: {e}") from e
@@ -195,7 +195,8 @@ def timm_classes():
     seen = set()
     for name in timm.list_models(pretrained=False):
         family = timm.models.model_entrypoint(name).__module__
-        if family not in seen:  # one of each file: they differ in sizes
+        # one model per file; others differ only in size
+        if family not in seen:
             seen.add(family)
             yield name, lambda n=name: make_timm(timm, n)
 
@@ -256,7 +257,7 @@ LIBRARIES = {"transformers": transformers_classes, "timm": timm_classes,
 
 
 class Squared(nn.Module):
-    """The sum of the mean squares of all outputs of a model."""
+    """The loss is the sum of the mean squares of all outputs."""
 
     def __init__(self, model):
         super().__init__()
@@ -277,7 +278,7 @@ class Squared(nn.Module):
 
 
 def step(model, batch, dtype, seed=0):
-    """Loss and gradients of a step."""
+    """Returns loss and gradients of a step."""
     model = copy.deepcopy(model).to(dtype)
     torch.manual_seed(seed)
     loss = model(**{n: t.to(dtype) if t.is_floating_point() else t
@@ -294,14 +295,15 @@ def first_line(text):
 
 
 def compare(dump, f32, f64, floor):
-    """Names of tensors whose error against float64 exceeds the floor and ten times
-    PyTorch's in float32, relative to the usual size of gradients."""
+    """Returns the names of tensors whose error against float64 exceeds both
+    the floor and ten times PyTorch's float32 error, relative to the usual size
+    of gradients."""
     usual = max((t.norm() / t.numel() ** 0.5).item()
                 for n, t in f64.items() if n != "loss") if len(f64) > 1 else 0
     wrong = []
     for n, want in f64.items():
         if n not in dump:
-            continue  # a tied parameter has one of its names
+            continue  # the dump has only one name of a tied parameter
         scale = max(want.norm().item(), 1e-3 * usual * want.numel() ** 0.5,
                     1e-30)
         error = (dump[n].double() - want).norm().item() / scale
@@ -331,7 +333,8 @@ def judge(make, penstock, folder):
     try:
         f64 = step(model, batch, torch.float64)
         floor = 1e-4
-    except RuntimeError:  # an operator has no f64: two errors of f32 then
+    # PyTorch has no f64 kernel: both results have errors of f32
+    except RuntimeError:
         f64 = {n: t.double() for n, t in f32.items()}
         floor = 1e-3
     save_file(batch, folder / "data.safetensors")

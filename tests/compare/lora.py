@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Low-rank adapters (`--lora`): loss, gradients and trained parameters of some
-steps against adapters written by hand in PyTorch, what `weights --merge` and
-`--adapter` write, and, if peft can be imported, that it loads it.
+"""Low-rank adapters (`--lora`) against adapters written by hand in PyTorch.
 
     lora.py PENSTOCK WORKDIR [--seed N]
 
-The seed draws weights and data. Ends with "N passed, N failed".
+Compares loss, gradients and trained parameters of some steps, and the files of
+`weights --merge` and `--adapter`. If peft is installed, it must load these
+files. The seed draws weights and data. Ends with "N passed, N failed".
 """
 import copy
 import json
@@ -32,7 +32,7 @@ LR = 1e-2
 # --- models ------------------------------------------------------------------
 
 class Conv1D(nn.Module):
-    """As in transformers: the weight is (in, out)."""
+    """As in transformers: the weight has shape (in, out)."""
     def __init__(self, n_in, n_out):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(n_in, n_out) * .3)
@@ -55,7 +55,7 @@ class Mlp(nn.Module):
 
 
 class Deep(nn.Module):
-    """Sequences (B, T, 6), or rows (B, 6)."""
+    """Takes sequences (B, T, 6) or rows (B, 6)."""
     def __init__(self, n=3, **how):
         super().__init__()
         self.h = nn.ModuleList([Mlp(**how) for _ in range(n)])
@@ -103,7 +103,7 @@ class Aliased(nn.Module):
 
 
 class Tied(nn.Module):
-    """Two layers with one weight."""
+    """Two layers share one weight."""
     def __init__(self):
         super().__init__()
         self.a, self.b = nn.Linear(6, 6), nn.Linear(6, 6, bias=False)
@@ -114,7 +114,7 @@ class Tied(nn.Module):
 
 
 class Headed(nn.Module):
-    """The head's weight is that of the embedding too."""
+    """The head shares the embedding's weight."""
     def __init__(self):
         super().__init__()
         self.scale = nn.Parameter(torch.randn(5, 6))
@@ -126,7 +126,7 @@ class Headed(nn.Module):
 
 
 class Double(nn.Module):
-    """A layer of another dtype between f32."""
+    """A layer of another dtype between f32 layers."""
     def __init__(self, dtype):
         super().__init__()
         self.first, self.out = nn.Linear(6, 6), nn.Linear(6, 3)
@@ -153,7 +153,8 @@ class Adapter(nn.Module):
 
 
 def adapt(model, adapters, scales):
-    """adapters: FQN -> (A, B). A module with two names has one."""
+    """Wraps layers. adapters: FQN -> (A, B). A module with two names has one
+    adapter."""
     model = copy.deepcopy(model)
     for p in model.parameters():
         p.requires_grad_(False)
@@ -192,7 +193,7 @@ class Bench(bench.Bench):
         return load_file(self.folder / "w.safetensors")
 
     def split(self, loras, stages, *options):
-        """The plan, with non-zero B, and its adapters."""
+        """Splits the model; makes B non-zero and returns the adapters."""
         words = [w for lora in loras for w in ("--lora", lora)]
         self.call("split", "model.pt2", "-o", "plan", *words, *options)
         start = self.tensors("plan")
@@ -222,7 +223,8 @@ def near(have, want, what, tol=1e-5):
 
 
 def train(model, wrapped, x):
-    """First loss, first gradients, last parameters, by penstock's names."""
+    """Returns first loss, first gradients and last parameters, by penstock's
+    names."""
     ret = {}
     params = [p for a in wrapped.values() for p in (a.down, a.up)]
     optimizer = torch.optim.AdamW(params, lr=LR, weight_decay=0)
@@ -252,7 +254,7 @@ def clear(folder):
 
 
 def check_merged(b, model, wrapped, what):
-    """The keys of the model, and the weights with merged adapters."""
+    """The merged file has the model's keys and W plus the adapters."""
     merged = b.tensors(what, "--merge")
     state = model.state_dict()
     assert merged.keys() == state.keys(), merged.keys() ^ state.keys()
@@ -276,9 +278,10 @@ def check_merged(b, model, wrapped, what):
 
 
 def check_peft(b, model, wrapped, what, same):
-    """same: other layers with the first one's adapter."""
+    """peft must load the adapter. same: other layers that share the first
+    one's adapter."""
     b.call("weights", what, "-o", "adapter", "--adapter")
-    known = {n for n, _ in model.named_modules()}  # each under one name
+    known = {n for n, _ in model.named_modules()}  # one name per module
     twins = {n for n, _ in model.named_modules(remove_duplicate=False)} - known
     assert ("if they are one module" in b.warned) == bool(twins), b.warned
     assert all(f'"{name}"' in b.warned for name in twins), b.warned
@@ -313,7 +316,7 @@ def check_peft(b, model, wrapped, what, same):
 
 
 def check_memory(b, wrapped):
-    """In one stage: only adapters have gradients and optimizer states, each
+    """With one stage, only adapters have gradients and optimizer states, each
     padded to 64 bytes."""
     said = json.loads(b.call("plan", "plan", "--json", "--optimizer", "adamw",
                              "-m", 2))
@@ -325,8 +328,10 @@ def check_memory(b, wrapped):
 
 def compare(b, name, model, loras, x, scales=lambda path: 4.0, form="training",
             paths=None, options=(), tol=1e-5, shared=(), aliases=(), **how):
-    """paths: what is to be trained, if not all that are wrapped. shared: layers
-    with the first's weight; aliases: other names of it that calls have."""
+    """Compares some steps with PyTorch.
+
+    paths: the adapters that are trained, if not all. shared: layers that share
+    the first one's weight. aliases: other names of it that calls have."""
     b.export(model, x.chunk(2)[0], form, **how)
     for stages in 1, 2:
         with b.case(f"{name}, {form}, {stages} stages"):
@@ -384,7 +389,7 @@ def dtypes(b):
 
 
 def sizes(b):
-    """Free sizes stay free: a longer sequence, more rows."""
+    """Free sizes stay free: a longer sequence and more rows work."""
     model, x = Deep(), torch.randn(2 * ROWS, 5, 6)
     free = ({0: torch.export.Dim("b"), 1: torch.export.Dim("t")},)
     long = torch.randn(2 * (ROWS + 2), 9, 6)
@@ -401,8 +406,8 @@ def sizes(b):
 
 
 def starts(b):
-    """A is uniform in +-1/sqrt(in), from the seed; B is zero, so that nothing
-    changes."""
+    """A is uniform in +-1/sqrt(in), drawn from the seed; B is zero, so the
+    output is unchanged."""
     model, x = Deep(), torch.randn(2 * ROWS, 5, 6)
     b.export(model, x)
     save_file({"x": x}, b.folder / "x.safetensors")
@@ -439,7 +444,8 @@ def starts(b):
 
 
 def resumed(b):
-    """A run that goes on from a checkpoint, on other ranks, ends alike."""
+    """A run that resumes from a checkpoint on another number of ranks has the
+    same result."""
     model, x = Deep(), torch.randn(2 * ROWS, 5, 6)
     b.export(model, x.chunk(2)[0])
     save_file({"x": x}, b.folder / "x.safetensors")
@@ -470,8 +476,8 @@ class Twice(nn.Module):
 
 
 def one_call(b):
-    """One call of a module has another signature: each has an adapter of its own,
-    named like its parameters."""
+    """One call of a module is replaced: then each call has an adapter of its
+    own, named like the parameters of the call."""
     model, x = Twice(), torch.randn(2 * ROWS, 6)
     for call in 0, 1:
         with b.case(f"another module at call {call}"):

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The loss of 50 steps of low-rank adapters on a small GPT-2, in penstock and
-in PyTorch: peft's, if it can be imported, else adapters written by hand.
+"""Loss curves of 50 steps of low-rank adapters on a small GPT-2, in penstock
+and in PyTorch (with peft if it is installed, else with handwritten adapters).
 
     lora_curve.py PENSTOCK WORKDIR [--seed N] [--svg FILE] [--markdown]
 
-The model is trained on one text first, then its adapters on another, from the
-same values and on the same rows. Ends with "1 passed, 0 failed" if the losses
-differ by 1e-5 at most.
+The model is first trained on one text, then its adapters on another one, from
+the same values and on the same rows. Ends with "1 passed, 0 failed" if the
+losses differ by at most 1e-5.
 """
 import argparse
 import re
@@ -53,7 +53,7 @@ def rows_of(files, n):
 
 
 def pretrained():
-    """It knows the licence."""
+    """Returns a GPT-2 that was trained on the first text, a licence."""
     model = GPT2LMHeadModel(GPT2Config(
         vocab_size=256, n_positions=LENGTH, n_embd=64, n_layer=3, n_head=4,
         bos_token_id=None, eos_token_id=None, attn_pdrop=0, embd_pdrop=0,
@@ -123,7 +123,7 @@ class Bench:
         return done.stdout
 
     def start(self, model, x, y):
-        """The A of each layer."""
+        """Returns the A of each layer."""
         half = slice(0, ROWS // 2)
         torch.export.save(torch.export.export(Trained(model), (
             x[half], y[half])), self.folder / "model.pt2")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small models with the traits that break pipelines.
+"""Small models with features that are difficult for pipelines.
 
 Each entry of MODELS returns (module, function that makes one microbatch as
 keyword arguments). The first output is the loss.
@@ -48,7 +48,8 @@ class Skips(nn.Module):
 
 
 class Transformer(nn.Module):
-    """PyTorch's own encoder layers with a causal mask that the model makes."""
+    """PyTorch's own encoder layers, with a causal mask that the model makes
+    itself."""
 
     def __init__(self):
         super().__init__()
@@ -66,9 +67,9 @@ class Transformer(nn.Module):
 
 
 class Statistics(nn.Module):
-    """Convolution, running statistics, pooling, a recurrent layer of two
-    directions, and a buffer that gradients need as it was in the forward
-    pass of their microbatch."""
+    """Convolution, running statistics, pooling, a bidirectional recurrent
+    layer, and a buffer whose value in the forward pass of a microbatch is
+    needed for its gradients."""
 
     def __init__(self):
         super().__init__()
@@ -90,7 +91,8 @@ class Statistics(nn.Module):
 
 
 class Gpt2(nn.Module):
-    """GPT-2 of transformers, called with labels; its head is its embedding."""
+    """GPT-2 of transformers, called with labels; its head shares the
+    embedding."""
 
     def __init__(self):
         from transformers import GPT2Config, GPT2LMHeadModel

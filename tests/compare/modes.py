@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What `penstock infer` computes of models exported in training mode, against
-model.eval() in PyTorch: everything that depends on the mode or on chance.
+"""`penstock infer` with models exported in training mode, against model.eval()
+in PyTorch: operators that depend on the mode or on random numbers.
 
     modes.py PENSTOCK WORKDIR [--only TEXT] [--seed N] [--list]
 
-Each case is exported in training mode, in the form that torch.export writes
-and decomposed ("core"); those that have to be refused are also exported in
-eval mode. The last line is `N passed, N failed`.
+Each case is exported in training mode, as torch.export writes it and
+decomposed ("core"). Cases that have to be refused are also exported in eval
+mode. The last line is `N passed, N failed`.
 """
 import argparse
 import shutil
@@ -30,7 +30,7 @@ ROWS = 4
 
 
 class Net(nn.Module):
-    """A layer before the tested one and one after it."""
+    """A layer, the tested module, and another layer."""
 
     def __init__(self, tried, *shape):
         super().__init__()
@@ -60,7 +60,7 @@ def off(name, *shape):
 
 
 def stir(module):
-    """Running statistics that are not those of a new model."""
+    """Gives running statistics values other than those of a new model."""
     for n, b in module.named_buffers():
         if b.is_floating_point():
             b.copy_(torch.rand_like(b) + 0.5)
@@ -153,7 +153,7 @@ def path_rand(x, module):
     return x.div(0.5) * (0.5 + torch.rand((x.shape[0], 1, 1))).floor_()
 
 
-# Function, name in the message; both forms have it unless there is another.
+# Function; the operator in the message (a second name: in the core form).
 for case, function, *names in (
         ("drop path", path_bernoulli, "aten.bernoulli"),
         ("drop path of rand", path_rand, "aten.rand.default"),
@@ -205,7 +205,7 @@ class Bench:
         self.penstock, self.work, self.seed = penstock, work, seed
 
     def infer(self, model, *options):
-        """Exit code, output, message."""
+        """Returns exit code, output and message."""
         out = self.work / "out.safetensors"
         out.unlink(missing_ok=True)
         done = subprocess.run(
@@ -220,7 +220,9 @@ class Bench:
         net = Net(make(), *shape)
         x = torch.randn(ROWS, 6)
         if make is Attend or name == "encoder layer":
-            net.eval()(x)  # a fast path of PyTorch must not be exported
+            # eval() after the export, so that no fast path of PyTorch is
+            # exported
+            net.eval()(x)
         path = self.work / "model.pt2"
         export(net.train(mode == "training"), x, form, path)
         save_file({"x": x}, self.work / "data.safetensors")
@@ -240,7 +242,7 @@ def off_case(bench, name, form):
         raise Failed(f"exit code {code}: {said}")
     if not same(got, want):
         raise Failed(f"off by {(got - want).abs().max():.2g}: {said}")
-    # A function may have read self.training.
+    # These functions may have read self.training.
     called = "function" in name or name in (
         "native dropout", "native dropout without a mode", "attention")
     told = "called as a function" in said and " in tried at modes.py:" in said
@@ -263,7 +265,7 @@ def random_case(bench, name, form):
     code, got, said = bench.infer(path, "--keep-random", "tried")
     if code != 0 or got.isnan().any():
         raise Failed(f"it is not kept: exit code {code}, {said}")
-    # A few rows may agree by chance for two seeds, many do not.
+    # Two seeds may give the same few rows by chance, but not ten seeds.
     others = [bench.infer(path, "--keep-random", "*", "--seed", str(seed))[1]
               for seed in range(bench.seed + 5, bench.seed + 15)]
     if all(torch.equal(got, other) for other in others):
@@ -274,7 +276,7 @@ def random_case(bench, name, form):
 
 
 def eval_case(bench, name, form):
-    """Exported in eval mode: unchanged, if the file records that mode."""
+    """An export in eval mode is unchanged if the file records that mode."""
     make, shape, names = RANDOM[name]
     path, want = bench.make(name, lambda: nn.Sequential(
         stir(nn.BatchNorm1d(3)), make()), shape, "eval", form)

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of modules in an exported program, and which of them are alike, by
-PyTorch's own graph: what `penstock modules --calls --json` is compared with.
+"""Finds the calls of modules in an exported program, and which of them are
+equal, from PyTorch's own graph. `penstock modules --calls --json` is compared
+with it.
 
-The operators of a program stand in one row, each with the stack of modules
-that it was called in. A call is a run of operators whose stacks begin alike. It
-is described by what stands in it, in order: operators with constants, the
-numbers of the values that they take, or the names of attributes of the module,
-and calls in it by the numbers of their own descriptions.
+The operators of a program form one sequence; each has the stack of modules in
+which it was called. A call is a run of operators whose stacks begin alike. It
+is described by its contents in order: operators with constants, the numbers of
+the values that they take or the module's names of its state, and nested calls
+by the numbers of their own descriptions.
 """
 import torch
 from torch.export.graph_signature import OutputKind
@@ -18,7 +19,7 @@ EMPTY = "_empty_nn_module_stack_from_metadata_hook"
 
 
 class Value:
-    """A result of an operator; `home` is the call that it belongs to."""
+    """A result of an operator. `home`: the call that contains the operator."""
 
     def __init__(self, home=None):
         self.home, self.wanted = home, home
@@ -91,7 +92,7 @@ class Outline:
             c.name = first.setdefault((c.path, c.template), name)
 
     def state_names(self):
-        """Returns all names of the tensor with this name."""
+        """Returns all names of each tensor, by any of its names."""
         tensors, groups = {}, {}
         tensors.update(self.program.state_dict)
         tensors.update(self.program.constants)
@@ -102,7 +103,7 @@ class Outline:
                      t.storage_offset()), []).append(name)
         return {name: sorted(g) for g in groups.values() for name in g}
 
-    # --- the row of operators ------------------------------------------------
+    # --- the sequence of operators -------------------------------------------
 
     def drop_dead(self, results):
         """Operators with unused results are in the file, but not in the graph."""
@@ -116,9 +117,10 @@ class Outline:
         self.row = live[::-1]
 
     def place(self):
-        """Makes calls of the row. An operator that says less than those before
-        and behind it in a call has lost a part of its stack: decomposing gives
-        operators of regions without gradients the stack of the region."""
+        """Makes calls from the sequence. An operator whose stack is shorter
+        than that of its neighbours in a call has lost a part of it:
+        decomposition gives operators of a no_grad region the stack of the
+        region."""
         last, around = {}, [self.root]
         for i, item in enumerate(self.row):
             for path, index, _ in item.frames:
@@ -138,7 +140,8 @@ class Outline:
             around[-1].items.append(item)
 
     def walk(self, module, values, stack, grad):
-        """Takes the operators of a graph, those of no-grad regions too."""
+        """Collects the operators of a graph, including those of no_grad
+        regions."""
         for node in module.graph.nodes:
             own = node.meta.get("nn_module_stack") or stack
             if node.op == "get_attr":
@@ -200,7 +203,8 @@ class Outline:
         self.give(self.root)
 
     def want(self, value, call):
-        """Returns the innermost call around the value and all its readers."""
+        """Extends value.wanted to the innermost call that contains it and this
+        reader."""
         at = value.wanted
         while at is not call:
             if at.depth >= call.depth:
@@ -240,8 +244,8 @@ class Outline:
 
     @staticmethod
     def branches(pred, *bodies, operands):
-        """A condition's arguments: operands stand in the order of their use,
-        and in the graphs by their numbers there."""
+        """Describes the arguments of a condition: operands are listed in order
+        of use, and the branches refer to them by number."""
         order, texts = [], []
         for body in bodies:
             told = {}
@@ -314,6 +318,6 @@ def outline(program):
 
 
 def updates(program):
-    """Number of the first results that update buffers and inputs."""
+    """Returns how many of the first results update buffers and inputs."""
     return sum(s.kind is not OutputKind.USER_OUTPUT
                for s in program.graph_signature.output_specs)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Do two builds compile models to the same programs?
+"""Checks that two builds compile models to the same programs.
 
 usage: programs.py OLD NEW FILE.pt2...
 
-OLD and NEW are the clients of two builds. Compared is all that the compiler
-says of a model as one stage: operators, kernels, shapes, strides, the place of
-every value and operand (show --after operands). Ends with "N passed, N failed".
+OLD and NEW are the clients of two builds. Everything that the compiler prints
+for a model in one stage is compared: operators, kernels, shapes, strides, and
+the location of every value and operand (show --after operands). Ends with "N
+passed, N failed".
 """
 import difflib
 import os

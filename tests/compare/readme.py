@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""README.md, "Your own model in five minutes", word for word.
+"""Executes the section "Your own model in five minutes" of README.md.
 
 usage: readme.py PENSTOCK FOLDER
 
-The code in Python is run with the imports that PyTorch's documents begin with
-and nothing else; the commands are run by a shell that finds `penstock`, one
-block after the other, as they stand there, but for those of the example of
-text. Each ends with 0, within five minutes in all, and the loss falls.
+The Python code is run with only the imports that PyTorch's documents begin
+with. The commands are run unchanged, block by block, by a shell that finds
+`penstock`; the commands for the example of text are skipped. Each must end
+with 0, all together within five minutes of CPU time, and the loss must
+fall.
 """
 import os
 import re
@@ -33,7 +34,7 @@ MINUTES = 5
 
 
 def blocks():
-    """Language and text of each block of the section."""
+    """Yields language and text of each code block of the section."""
     with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
         text = file.read()
     text = text.split("## Your own model in five minutes")[1].split("\n## ")[0]
@@ -45,7 +46,7 @@ def main():
     penstock, folder = os.path.abspath(sys.argv[1]), sys.argv[2]
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
-    # Paths of sockets must be short, and the clone may have a long path.
+    # Socket paths must be short, and the clone's path may be long.
     sockets = tempfile.TemporaryDirectory(prefix="pst-readme-")
     env = dict(os.environ, PATH=os.path.dirname(penstock) + ":" +
                os.environ["PATH"], XDG_RUNTIME_DIR=sockets.name)

@@ -1,19 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch makes of a training step, and how close penstock comes.
+"""Makes PyTorch's results of training steps, and compares penstock's with
+them.
 
     reference.py make MODEL DIR [-m 4] [--form training|core] [--steps 3]
-                                [--optimizer none|sgd|adamw] [--lr 0.01]
+                                [--optimizer
+                                none|sgd|adamw]
+                                [--lr 0.01]
     reference.py check DUMP DIR
     reference.py same DUMP DUMP [--but NAME ...]
 
-DIR gets model.pt2 (shape of one microbatch), data.safetensors (microbatches
-along dimension 0) and the step in both precisions, f32.safetensors and
-f64.safetensors, with the names of `penstock run --dump`.
+DIR gets model.pt2 (with the shape of one microbatch), data.safetensors
+(microbatches along dimension 0) and the results of the steps in both
+precisions, f32.safetensors and f64.safetensors, with the names of `penstock
+run --dump`.
 
-A tensor passes if its error against float64 is at most ten times the error
-that PyTorch has in float32, or under a floor. Errors are relative norms; a
-tensor that is zero but for rounding is measured against its kind's usual size.
+A tensor passes if its error against float64 is at most ten times PyTorch's own
+error in float32, or below a floor. Errors are relative norms; for a tensor
+that is zero except for rounding, the error is relative to the usual size of
+its kind.
 """
 import argparse
 import copy
@@ -44,12 +49,13 @@ def joined(parts):
 
 
 def pairs(t):
-    """Complex numbers in penstock's form."""
+    """Returns complex numbers as pairs of floats, as penstock stores them."""
     return torch.view_as_real(t) if t.is_complex() else t
 
 
 def converted(model, dtype):
-    """A copy with that dtype; complex numbers have it in both parts."""
+    """Returns a copy with that dtype; complex tensors get the corresponding
+    complex dtype."""
     model = copy.deepcopy(model)
 
     def convert(t):
@@ -59,7 +65,8 @@ def converted(model, dtype):
 
 
 def train(model, batch, microbatches, optimizer, lr, steps, dtype):
-    """The tensors of a dump: of the first step, then the final parameters."""
+    """Returns the tensors of a dump: those of the first step, and final
+    parameters."""
     model = converted(model, dtype)
     batch = {k: v.to(dtype) if v.is_floating_point() else v
              for k, v in batch.items()}
@@ -100,7 +107,7 @@ def train(model, batch, microbatches, optimizer, lr, steps, dtype):
 
 
 def find(name):
-    """(module, function that makes one microbatch)"""
+    """Returns (module, function that makes one microbatch)."""
     if name in models.MODELS:
         make_model, make_batch = models.MODELS[name]
         return make_model(), make_batch
@@ -114,7 +121,8 @@ def find(name):
 
 def make(name, folder, microbatches=4, form="training", optimizer="adamw",
          lr=0.01, steps=3):
-    """form "both": the decomposed program too, as core.pt2."""
+    """Writes the files. form "both": writes the decomposed program, too, as
+    core.pt2."""
     os.makedirs(folder, exist_ok=True)
     torch.manual_seed(0)
     model, make_batch = find(name)
@@ -136,8 +144,8 @@ def make(name, folder, microbatches=4, form="training", optimizer="adamw",
 
 
 def names_of_one(f32):
-    """{name: all names of that tensor}: a dump has a tied parameter under
-    any of them."""
+    """Returns {name: all names of that tensor}: a dump has a tied parameter
+    under any of them."""
     same = {}
     for n, t in f32.items():
         if kind(n) in ("grad", "param"):
@@ -185,7 +193,7 @@ def check(dump_file, folder):
 
 
 def same(a, b, but=()):
-    """Names of tensors that are not equal bit for bit."""
+    """Returns the names of tensors that are not equal bit for bit."""
     x, y = load_file(a), load_file(b)
     return [n for n in sorted(x.keys() | y.keys())
             if n.split(".", 1)[-1] not in but and
@@ -195,7 +203,7 @@ def same(a, b, but=()):
 
 
 def shared_parameters(name):
-    """All names of parameters that have several names."""
+    """Returns all names of parameters that have several names."""
     torch.manual_seed(0)
     owners = {}
     model = models.MODELS[name][0]()

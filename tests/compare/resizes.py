@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Files whose resizes mean nothing are refused by the names of docs/models.md.
+"""Files with invalid resizes are refused with the error names of
+docs/models.md.
 
 usage: resizes.py PENSTOCK
 
-Each program is exported by PyTorch, which accepts them, and split. A program of
-the same operators that is right is taken, so that none is refused for its own
-sake.
+PyTorch accepts and exports each program; `split` must refuse it. A valid
+program of the same operators must be accepted, so that the operators alone are
+no reason to refuse.
 """
 import os
 import subprocess
@@ -71,7 +72,7 @@ def right(p):
     return h
 
 
-# Program, error, words of the message.
+# program, error, words of the message
 WRONG = [(grown, "E_RESIZE_PARTIAL", "from 8 to 12 bytes"),
          (part, "E_RESIZE_VIEW", "%slice_1: is resized by a name"),
          (changed, "E_RESIZE_MUT", "the change would be lost"),

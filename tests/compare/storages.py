@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs on storages, byte by byte: an interpreter of what alias.py writes.
+"""An interpreter of the programs of alias.py, byte by byte.
 
-A storage is bytes, a tensor is where its elements begin. Nothing is clever:
-every operator goes over all elements, gradients go forward, one number for each
-element of the leaf, and who has to be passed together is found by the bytes.
-No tensor library computes anything here.
+A storage is bytes; a tensor knows where its elements begin. The implementation
+is as simple as possible: every operator loops over all elements, gradients are
+computed in forward mode with one number for each element of the leaf, and
+operands that must be passed together are found by comparing bytes. No tensor
+library is used.
 """
 import itertools
 import math
@@ -24,7 +25,8 @@ class History:
 
     def __init__(self):
         self.wanted = False
-        self.slopes = {}  # (storage, byte) -> slopes for the leaf's elements
+        # (storage, byte) -> derivatives by the leaf's elements
+        self.slopes = {}
 
 
 class Tensor:
@@ -43,7 +45,7 @@ class Tensor:
                       list(strides), self.history, self.operand)
 
     def places(self):
-        """First byte of each element, in row-major order."""
+        """Returns the first byte of each element, in row-major order."""
         for index in itertools.product(*(range(n) for n in self.sizes)):
             yield self.item() * (self.offset + sum(
                 i * s for i, s in zip(index, self.strides)))
@@ -159,7 +161,7 @@ def added(a, b):
 # --- views -------------------------------------------------------------------
 
 def flat(t):
-    """As one dimension without a copy, or None."""
+    """Returns t as one dimension without a copy, or None."""
     sizes, strides = [], []
     for n, s in zip(t.sizes, t.strides):
         if n == 1:
@@ -238,7 +240,7 @@ def bits(t, dtype):
         sizes[-1] = sizes[-1] * was // now
         strides = [s * was // now for s in strides[:-1]] + [1]
     return Tensor(t.storage, dtype, t.offset * was // now, sizes, strides,
-                  History(), t.operand)  # gradients do not follow it
+                  History(), t.operand)  # gradients do not pass through it
 
 
 def detach(t):
@@ -355,7 +357,7 @@ class Machine:
         write(t, values)
 
     def call(self):
-        """One run; operands are where the case places them."""
+        """Runs the program once; operands are where the case places them."""
         self.live = {}
         for name, w in self.case["tensors"].items():
             t = Tensor(self.storages[w["storage"]], w["dtype"], w["offset"],
@@ -425,8 +427,9 @@ class Machine:
         return list(t.sizes), list(t.strides), t.offset, t.storage
 
     def passed(self):
-        """(number of bases, what is passed, by name): bases first. Those belong
-        together that have a byte in common of which one is written."""
+        """Returns the number of bases, and the names that are passed, bases
+        first. Operands that share a byte, of which one is written, form a
+        base."""
         args = self.case["args"]
         group = {n: {n} for n in args}
         for a, b in itertools.combinations(list(group), 2):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Modules replaced at the split (`--swap`): loss, gradients and buffers of a
-step against the PyTorch model that has the other module.
+"""Modules replaced at the split (`--swap`), against the same PyTorch model
+with the other module: loss, gradients and buffers of a step.
 
     swap.py PENSTOCK WORKDIR [--seed N]
 
@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-ROWS = 3  # rows of a microbatch
+ROWS = 3  # rows per microbatch
 
 
 # --- models and modules ------------------------------------------------------
@@ -49,7 +49,8 @@ class Chain(nn.Sequential):
 
 
 class Twice(nn.Module):
-    """One module, called with two constants; in eager mode, two modules."""
+    """One module, called with two constants. In eager mode it is two
+    modules."""
     def __init__(self, first=None, second=None):
         super().__init__()
         self.lin = nn.Linear(4, 4)
@@ -87,7 +88,7 @@ class Deep(nn.Module):
 
 
 class Normed(nn.Module):
-    """A module with buffers that is called twice."""
+    """A module with buffers, called twice."""
     def __init__(self):
         super().__init__()
         self.a, self.c = nn.Linear(4, 4), nn.Linear(4, 4)
@@ -110,7 +111,7 @@ class Counted(nn.Module):
 
 
 class Before(nn.Module):
-    """Writes its argument, and a result of the module."""
+    """Writes its argument and a result of the module in place."""
     def __init__(self, q):
         super().__init__()
         self.o, self.q = nn.Linear(4, 4), q
@@ -124,7 +125,7 @@ class Before(nn.Module):
 
 
 class Shared(nn.Module):
-    """One layer norm under three names."""
+    """One layer norm has three names."""
     def __init__(self):
         super().__init__()
         norm = nn.LayerNorm(4)
@@ -185,7 +186,7 @@ class Viewed(nn.Module):
 
 
 class Written(nn.Module):
-    """Writes the result of q, which is a view of h or is not."""
+    """Writes the result of q in place; it may be a view of h."""
     def __init__(self, q):
         super().__init__()
         self.p, self.q = nn.Linear(4, 4), q
@@ -220,7 +221,8 @@ class Bench(bench.Bench):
         return load_file(self.folder / "dump")
 
     def equal(self, have, eager, renamed, n_rows=ROWS):
-        """One of a tied tensor's names is in the dump."""
+        """Compares a dump with eager PyTorch. The dump has one name of a tied
+        tensor."""
         loss = 0
         for rows in self.x.split(n_rows):
             part = eager(rows) / 2
@@ -249,7 +251,8 @@ class Bench(bench.Bench):
 
     def compare(self, name, model, swaps, eager, renamed=lambda n: n,
                 aliases=False, **how):
-        """swaps: FQN[@K] to a module, or to a module with its arguments."""
+        """Compares a swapped model. swaps: FQN[@K] -> module, or (module,
+        arguments)."""
         self.export("model", copy.deepcopy(model), **how)
         options = ["--aliases"] if aliases else []
         how.pop("preserve_module_call_signature", None)
@@ -264,7 +267,7 @@ class Bench(bench.Bench):
 
 
 def with_module(model, path, module):
-    """A copy of the model with another module there."""
+    """Returns a copy of the model with another module at the path."""
     model, module = copy.deepcopy(model), copy.deepcopy(module)
     outer, _, name = path.rpartition(".")
     setattr(model.get_submodule(outer), name, module)
@@ -340,7 +343,8 @@ def names(b):
 
 
 def written(b):
-    """Sharing of memory matters where the model writes in place."""
+    """Whether a result shares memory matters where the model writes it in
+    place."""
     linear, plus = nn.Linear(4, 4), Plus(1)
     model = Written(nn.Linear(4, 4))
     b.compare("another that makes its result", model, {"q": plus},
@@ -367,7 +371,7 @@ def written(b):
 
 
 def bits(b):
-    """An equal block changes no bit, its random numbers included."""
+    """Swapping in an equal block changes no bit, including random numbers."""
     model = Deep(p=0.3)
     b.export("model", model)
     b.export("m0", model.h[1])
@@ -398,7 +402,7 @@ def frozen(b):
 
 
 class Turned(nn.Module):
-    """Sizes of its inputs are constants in it."""
+    """Its export has the sizes of its inputs as constants."""
     def __init__(self):
         super().__init__()
         self.w = nn.Parameter(torch.randn(4, 4))
@@ -434,7 +438,7 @@ class Turn(nn.Module):
 
 
 class Uneven(nn.Module):
-    """The inputs of m are matched by their shapes only."""
+    """The inputs of m can be matched only by their shapes."""
     def __init__(self, m):
         super().__init__()
         self.lin, self.m = nn.Linear(4, 4), m
@@ -445,8 +449,8 @@ class Uneven(nn.Module):
 
 
 def sizes(b):
-    """Free sizes stay free if the file leaves them free too, whatever sizes it
-    was exported at."""
+    """Free sizes stay free if the new module's file leaves them free, too,
+    whatever sizes it was exported with."""
     free = ({0: torch.export.Dim("b"), 1: torch.export.Dim("t")},)
     uneven = Uneven(Sum())
     b.export("model", copy.deepcopy(uneven))

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every model of zoo.py, cut in every way, against PyTorch.
+"""Runs every model of zoo.py with every cut, against PyTorch.
 
     sweep.py PENSTOCK WORKDIR [--full] [--seed N] [--only TEXT] [--list]
                               [--number N]
 
-A case is a model, a cut and a schedule: uncut, 2, 3 and 4 stages of equal cost
-(`--policy flops`), before two modules, before each block (`--at`), in gpipe and
-1f1b, with --full in zb-h1 too; one step without optimizer. It passes if
-`reference.py check` finds loss, outputs and gradients equal. Without --full N
-of them, drawn by the seed, but every model at least once. The last line is
-`N passed, N failed`.
+A case is a model, a cut and a schedule. Cuts: uncut; 2, 3 and 4 stages of
+equal cost (`--policy flops`); before two modules; before each block (`--at`).
+Schedules: gpipe and 1f1b, with --full also zb-h1. Each case is one step
+without optimizer and passes if `reference.py check` finds loss, outputs and
+gradients equal. Without --full, N random cases run, with every model at least
+once. The last line is `N passed, N failed`.
 """
 import argparse
 import json
@@ -31,7 +31,7 @@ NUMBER = 100
 
 
 def blocks(model):
-    """Items of the outermost lists of modules, in order."""
+    """Returns the items of the outermost lists of modules, in order."""
     import torch.nn as nn
     found = []
     for name, module in model.named_modules():
@@ -57,7 +57,8 @@ class Sweep:
         return folder
 
     def names(self, model, cut):
-        """Modules in the graph; an unused one is no place to cut."""
+        """Returns the modules that are used in the graph, since --at refuses
+        others."""
         out = call(self.penstock, "show", self.work / model / "model.pt2",
                    "--modules", "--json")
         have = {m["module"].split("@")[0] for m in json.loads(out)["modules"]}
@@ -107,7 +108,7 @@ def main():
              if a.only in f"{m} {c} {s}"]
     rng = random.Random(a.seed)
     if not a.full:
-        # First one case of each model.
+        # One case of each model comes first.
         first = [rng.choice([c for c in cases if c[0] == m])
                  for m in sweep.zoo if any(c[0] == m for c in cases)]
         rest = [c for c in cases if c not in first]

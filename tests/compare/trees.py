@@ -6,12 +6,12 @@ against PyTorch.
     trees.py PENSTOCK WORKDIR [--seed N] [--number N] [--full] [--one SEED]
 
 A tree is exported in a form that its seed draws (strict or not, decomposed or
-not, with signatures of some modules), listed by `modules --calls` and compared
-with outline.py; run for two steps as one stage or several and compared with
-the model in eager mode (with the flat program where exporting or
-decomposing has lost regions without gradients); then run again with one of its modules replaced by
-an export of that module. --full: 1000 trees. The tree of a failure is left in
-WORKDIR; --one runs it again. Ends with "N passed, N failed".
+not, some modules with preserved signatures). `modules --calls` is compared
+with outline.py. Then two steps in one or several stages are compared with the
+model in eager mode, or with the flat program if the export or decomposition
+has lost no_grad regions. Then the same runs with one module replaced by an
+export of itself. --full: 1000 trees. The tree of a failure is left in WORKDIR;
+--one runs it again. Ends with "N passed, N failed".
 """
 import argparse
 import collections
@@ -40,7 +40,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "daemon"))
 from patience import PATIENCE  # noqa: E402
 
 STEPS = 2
-TIMES_TORCH = 10  # the error of PyTorch itself against float64
+# allowed error, relative to PyTorch's own error against float64
+TIMES_TORCH = 10
 
 
 class Failed(Exception):
@@ -48,11 +49,11 @@ class Failed(Exception):
 
 
 class LeftOut(Exception):
-    """PyTorch itself cannot export it."""
+    """PyTorch itself cannot export the tree."""
 
 
 class Form:
-    """How a tree is exported and cut."""
+    """How a tree is exported and cut; drawn from its seed."""
 
     def __init__(self, seed):
         rng = self.rng = random.Random(seed)
@@ -68,7 +69,7 @@ class Form:
 
 
 class Seen:
-    """Inputs of modules in eager mode."""
+    """Records the inputs of modules in eager mode."""
 
     def __init__(self, model, x):
         self.calls = collections.defaultdict(list)
@@ -76,7 +77,7 @@ class Seen:
         for name, module in model.named_modules(remove_duplicate=False):
             names[module].append(name)
         self.single = {n[0] for n in names.values() if len(n) == 1 and n[0]}
-        # A hook may not run in a branch of a condition.
+        # Hooks do not run in a branch of a condition.
         branched = {m for b in model.modules() if type(b).__name__ == "Branch"
                     for m in b.children()}
         hooks = [module.register_forward_pre_hook(self.note(n[0]),
@@ -116,7 +117,7 @@ class Tree:
     # --- PyTorch -------------------------------------------------------------
 
     def export(self):
-        """The program as the file has it."""
+        """Exports the model; returns the program as the file has it."""
         first = self.x[:forest.ROWS]
         how = {"strict": self.form.strict}
         if self.form.preserve:
@@ -131,7 +132,7 @@ class Tree:
                 program = torch.export.export(copy.deepcopy(self.model),
                                               (first,), **how)
                 break
-            except Exception as error:  # of many kinds
+            except Exception as error:  # exporters raise many kinds
                 if last is None:
                     raise LeftOut(str(error)) from error
                 how.pop(last, None)
@@ -141,11 +142,12 @@ class Tree:
                 program = program.run_decompositions()
             torch.export.save(program, self.folder / "model.pt2")
             return torch.export.load(self.folder / "model.pt2")
-        except Exception as error:  # of many kinds
+        except Exception as error:  # decompositions raise many kinds
             raise LeftOut(str(error)) from error
 
     def steps(self, model, dtype=torch.float32):
-        """Contents of a dump: gradients of the first step, buffers of the last."""
+        """Returns the tensors of a dump: gradients of the first step, buffers
+        of the last."""
         model = copy.deepcopy(model).to(dtype)
         want = {}
         for k, rows in enumerate(self.x.to(dtype).split(forest.ROWS)):
@@ -162,9 +164,10 @@ class Tree:
         return want
 
     def ill_conditioned(self):
-        """What rounding decides. A channel that a batch norm divides by next to
-        nothing: rounding comes out a hundred times larger, from each of several
-        in a row. A condition on a sum that is nothing but rounding."""
+        """Returns why results depend on rounding, or "". A batch norm divides
+        a channel with almost no variance, which amplifies rounding a hundred
+        times, again in each of several such norms. Or a condition tests a sum
+        that consists of rounding errors."""
         found = set()
 
         def of_norm(_, args):
@@ -185,7 +188,7 @@ class Tree:
         return ", ".join(sorted(found))
 
     def same_gradients(self, flat):
-        """An export can lose one of several nested regions without gradients."""
+        """Returns False if the export has lost a nested no_grad region."""
         a, b = self.steps(self.model), self.steps(flat)
         return all(torch.allclose(a[n], b[n], 1e-4, 1e-6) for n in b
                    if n in a and n.startswith("grad."))
@@ -203,7 +206,8 @@ class Tree:
                   "--threads", 1)
         have = load_file(self.folder / "dump")
         missing = []
-        # Batch norm subtracts gradients that are larger than the result.
+        # The backward of batch norm subtracts gradients that are larger than
+        # the result.
         large = max([1] + [t.abs().max().item() for n, t in exact.items()
                            if n.startswith("grad.")])
         for name, tensor in want.items():
@@ -229,7 +233,7 @@ class Tree:
         return list(groups.values())
 
     def check_missing(self, missing):
-        """One name of a tied parameter is enough."""
+        """A dump may lack names of a tied parameter, if it has one of them."""
         for group in self.names_of_ties():
             if set(group) <= set(missing):
                 raise Failed(f"none of {group} in the dump")
@@ -254,7 +258,7 @@ class Tree:
         return want
 
     def check_plan(self, want):
-        """A plan has the same calls, and each of them can be shown."""
+        """A plan has the same calls, and `show` can print each of them."""
         told = json.loads(self.call("modules", "plan", "--calls",
                                     "--json").stdout)
         have = [(c["path"], c["index"], c["name"]) for c in told["calls"]]
@@ -272,7 +276,7 @@ class Tree:
                 raise Failed(f"show --module {name}: {text[:200]}")
 
     def swap(self, listed, want, exact):
-        """Replacing a module by its own export changes nothing."""
+        """Replacing a module by its own export changes no result."""
         seen = Seen(copy.deepcopy(self.model), self.x[:forest.ROWS])
         listed = collections.Counter(c["path"] for c in listed["calls"])
         tied = {id(p) for p, n in collections.Counter(
@@ -297,7 +301,7 @@ class Tree:
             program = torch.export.export(module, args, kwargs)
             if self.form.core:
                 program = program.run_decompositions()
-        except Exception:  # of many kinds
+        except Exception:  # exporters raise many kinds
             self.done["modules left out"] += 1
             return
         torch.export.save(program, self.folder / "module.pt2")
@@ -314,14 +318,14 @@ class Tree:
             self.done["refused"] += 1
 
     def unflattened(self, program, want):
-        """The result of PyTorch's own unflatten: right, wrong or raises."""
+        """Counts whether PyTorch's own unflatten is right, wrong or raises."""
         try:
             model = torch.export.unflatten(program)
             loss, _ = model(self.x[:forest.ROWS])
             good = abs(loss.item() - want["loss"].item()) <= 1e-5 * max(
                 1, abs(want["loss"].item()))
             return "right" if good else "wrong"
-        except Exception:  # of many kinds
+        except Exception:  # unflatten raises many kinds
             return "raises"
 
     def run(self):
@@ -335,7 +339,7 @@ class Tree:
                 self.done["lost by torch.export"] += 1
                 eager = flat
             want, exact = self.steps(eager), self.steps(eager, torch.float64)
-        except RuntimeError as error:  # written after it was read
+        except RuntimeError as error:  # a tensor was written after it was read
             raise LeftOut(str(error)) from error
         if why := self.ill_conditioned():
             raise LeftOut(why)
@@ -364,7 +368,7 @@ def main():
     print(f"trees from --seed {a.seed}")
     for seed in seeds:
         tree = None
-        # an export that fails leaves gradients switched off
+        # a failed export leaves gradients switched off
         torch.set_grad_enabled(True)
         try:
             tree = Tree(seed, penstock, folder)

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Weights in and out, beside PyTorch and transformers.
+"""Reading and writing of weights, against PyTorch and transformers.
 
     weights.py PENSTOCK WORKDIR [--seed N] [--only TEXT] [--large]
 
-A model is exported with weights that are not wanted, or without any (on the
-meta device, with fake tensors), and cut by `split --weights` from what
-`save_pretrained` or `save_file` wrote of another one. After 50 steps
-`load_state_dict(strict=True)` and `from_pretrained` take what `penstock
-weights` writes, and PyTorch's loss is that of `penstock eval` to 1e-5. --large
-splits a model of a thousand million parameters into four stages and says how
-much memory that took. The last line is `N passed, N failed`.
+A model is exported with other weights or without any (on the meta device, with
+fake tensors). `split --weights` takes those that `save_pretrained` or
+`save_file` wrote of another instance. After 50 steps
+`load_state_dict(strict=True)` and `from_pretrained` must accept what `penstock
+weights` writes, and PyTorch's loss must be that of `penstock eval` to 1e-5.
+--large splits a model of a thousand million parameters into four stages and
+prints the memory that this took. The last line is `N passed, N failed`.
 """
 import argparse
 import json
@@ -60,8 +60,8 @@ def refused(text, *words):
 
 
 class Norms(nn.Module):
-    """Running statistics, complex numbers, a buffer that is not a part of the
-    state_dict, one that nothing reads, a parameter that nothing reads."""
+    """Running statistics, complex numbers, a non-persistent buffer, a buffer
+    and a parameter that nothing reads."""
 
     def __init__(self):
         super().__init__()
@@ -115,7 +115,7 @@ def near(a, b):
 
 
 def train(bench, plan, data):
-    """Runs fifty steps; returns the output of `weights` for the last one."""
+    """Runs fifty steps; returns the file written by `weights` and the loss."""
     folder, out = bench.new("ck"), bench.new("out") / "model.safetensors"
     out.parent.mkdir()
     call(bench.penstock, "run", plan, "--transport", "self", "--data", data,
@@ -126,7 +126,8 @@ def train(bench, plan, data):
     return out, loss
 
 
-# Runs in a small process: a child starts with the memory of its parent.
+# The measured command starts from a small process, since a child starts with
+# the memory of its parent.
 MEASURE = """
 import resource, subprocess, sys
 code = subprocess.call(sys.argv[1:], stdout=sys.stderr)
@@ -151,7 +152,8 @@ class Bench:
 
 
 def start(bench, make, make_batch):
-    """A model to export, one with the weights that are wanted, data."""
+    """Returns a model to export, one with the wanted weights, a batch and its
+    file."""
     other, wanted = make(), make()
     batch = make_batch(ROWS)
     data = bench.new("data.safetensors")
@@ -160,7 +162,7 @@ def start(bench, make, make_batch):
 
 
 def trained_gpt2(bench, pt2, given, batch, data, before):
-    """From weights in a folder to weights that transformers loads again."""
+    """Trains with weights from a folder; transformers must load the result."""
     plan = bench.new("plan")
     call(bench.penstock, "split", pt2, "-o", plan, "--stages", 3, "--weights",
          given)
@@ -199,7 +201,8 @@ def tied_gpt2(bench):
 
 @case
 def tied_names(bench):
-    """Under any of its names, or under both if they are equal."""
+    """A tied tensor may be given under any of its names, or under both if the
+    values are equal."""
     other, wanted, batch, data = start(bench, gpt2, gpt2_batch)
     pt2 = bench.new("gpt2.pt2")
     export(other, batch, pt2)
@@ -213,7 +216,7 @@ def tied_names(bench):
         near(json.loads(call(bench.penstock, "eval", plan, "--data", data,
                              "--json"))["loss"], loss_of(wanted, batch))
     kept = bench.new("model.safetensors")
-    # safetensors' own way: stored once, with a reference to the other name
+    # safetensors stores a tied tensor once, with a reference to the other name
     save_model(wanted, kept)
     call(bench.penstock, "split", pt2, "-o", bench.new("plan"), "--weights",
          kept)

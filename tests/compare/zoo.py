@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that sweep.py cuts in every way: those of models.MODELS and small
-sizes of well-known architectures. Entries of ZOO are functions that return
-(module, function that makes one microbatch)."""
+"""The models that sweep.py cuts in every way: those of models.MODELS and small
+versions of well-known architectures.
+
+Entries of ZOO are functions that return (module, function that makes one
+microbatch).
+"""
 import torch
 import transformers as hf
 from torch import nn
@@ -22,7 +25,7 @@ def entry(function):
 
 
 class Convolutions(nn.Module):
-    """Norms of batches and groups, an activation in place, two poolings."""
+    """Batch and group norms, an in-place activation, two kinds of pooling."""
 
     def __init__(self):
         super().__init__()
@@ -93,8 +96,8 @@ def vit():
 
 @entry
 def resnet():
-    # Large enough that the last norms have more than a pixel of each row:
-    # two values a channel make all gradients rounding errors.
+    # Large enough that the last norms have more than one pixel per row: with
+    # two values per channel all gradients would be rounding errors.
     return picture(hf.ResNetForImageClassification(hf.ResNetConfig(
         embedding_size=8, hidden_sizes=[8, 16, 16, 24], depths=[1, 1, 1, 1],
         num_labels=5)), size=64)
