@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Events of penstock's logs as tables of lnav, which takes the lines themselves
--- for logfmt but sees no levels in them:
+-- Events of penstock's logs as tables of lnav. lnav itself parses the lines as
+-- logfmt, but does not recognise their levels:
 --
 --   mkdir -p ~/.config/lnav/formats/penstock     (or ~/.lnav/...)
 --   cp penstock.lnav.sql ~/.config/lnav/formats/penstock/

@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs the package on a bare Debian 12, trains by hand and as the service,
-# and takes it away again: only what the jobs have left may stay.
+# and removes it again: only files that the jobs have written may remain.
 #
 #   bare.sh FILE.deb MODEL.pt2 DATA
 #
 # Needs root, debootstrap and systemd-nspawn, and the network for Debian's
-# packages. What is tried there is the second half of this file.
+# packages. The second half of this file runs in the container.
 set -euo pipefail
 
 package=$(realpath "$1") model=$(realpath "$2") data=$(realpath "$3")
@@ -68,7 +68,7 @@ ask() {
   runuser -u penstock-night -- env XDG_RUNTIME_DIR=/run/penstock-night \
     penstock "$@"
 }
-# Until the service has made a step behind that one.
+# Waits until the service has made a step after this one.
 await() {
   for _ in $(seq 60); do
     sleep 1
@@ -83,7 +83,7 @@ await 0
 systemctl stop penstock@night
 test "$(systemctl show -p Result --value penstock@night)" = success
 saved=$(find /var/lib/penstock/night/ -name manifest.json | grep -Eo '[0-9]{8}')
-systemctl start penstock@night # goes on from there
+systemctl start penstock@night # resumes from the checkpoint
 await "$((10#$saved))"
 grep -Eh "event=train_begin .* first_step=$((10#$saved)) " \
   /var/log/penstock/night/rank-0.log
@@ -101,7 +101,7 @@ test "$(systemctl is-active penstock@night)" = failed
 apt-get -q -y purge penstock
 left=$(find /usr /etc /var/lib /var/log /lib/systemd -path '*/dpkg/*' -prune \
   -o -path '*/apt/*' -prune -o -name '*penstock*' -print | sort)
-# States and logs of the service, and the file above.
+# State and logs of the service, and its configuration file.
 want="/etc/penstock
 /var/lib/penstock
 /var/lib/private/penstock
