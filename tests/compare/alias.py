@@ -387,7 +387,7 @@ class Program:
         return sum(1 for n in names if root[n] == n and
                    any(m != n and find(m) == n for m in names))
 
-    def lies(self, name):
+    def location(self, name):
         t = self.live[name]
         return (t.shape, t.stride(), t.storage_offset(),
                 t.untyped_storage().data_ptr())
@@ -404,8 +404,8 @@ class Program:
         self.bytes = {n: bytes_of(self.live[n]) for n in self.args}
         first = {n: (self.live[n].untyped_storage().data_ptr(),
                      bytes_of(self.live[n])) for n in self.args}
-        shapes = {n: self.lies(n) for n in self.args}
-        start = self.told({n: self.geometry(n) for n in self.args})
+        shapes = {n: self.location(n) for n in self.args}
+        start = self.normalised({n: self.geometry(n) for n in self.args})
         for _ in range(self.rng.choice([2, 3, 5, 8, 12])):
             self.step()
         case = {"name": name, "text": "random", "storages": self.storages,
@@ -442,11 +442,12 @@ class Program:
             n: self.listed(self.live[n if n != "w" else "storage of w"])
             for n in self.storages}
         moved = {n: self.geometry(n) for n in self.args
-                 if shapes[n] != self.lies(n)}
+                 if shapes[n] != self.location(n)}
         if moved:
             case["expect"]["geometry"] = moved
         # An operand may have changed a stride that no element uses.
-        if start | self.told(moved) != start | self.told(machine.geometry()):
+        if start | self.normalised(moved) != \
+                start | self.normalised(machine.geometry()):
             self.differs("geometry", moved, machine.geometry())
         if not self.grads and self.rng.random() < .3:
             self.run_again(case, machine)
@@ -459,7 +460,7 @@ class Program:
         return {"offset": t.storage_offset(), "sizes": list(t.shape),
                 "strides": list(t.stride())}
 
-    def told(self, geometry):
+    def normalised(self, geometry):
         """Returns the geometry without strides that no element uses."""
         return {n: (g["offset"], g["sizes"], [
             s for size, s in zip(g["sizes"], g["strides"]) if size != 1])

@@ -185,12 +185,12 @@ class Job:
         self.ask("resume")
         while time.monotonic() < until:
             text = (self.folder / "log/rank-0.log").read_text("utf-8")
-            told = {int(m[1]): float(m[2]) for m in re.finditer(
+            logged = {int(m[1]): float(m[2]) for m in re.finditer(
                 r"event=step .*?\bstep=(\d+) .*?\bloss=(\S+)", text)}
-            if begin + n in told:
-                return [told[begin + 1 + i] for i in range(n)]
+            if begin + n in logged:
+                return [logged[begin + 1 + i] for i in range(n)]
             time.sleep(.02)
-        raise AssertionError(("no such steps", begin, max(told)))
+        raise AssertionError(("no such steps", begin, max(logged)))
 
 
 def follow(model, state, rows, n, casts=None):

@@ -38,16 +38,17 @@ def check(name, ok, why=""):
 
 class Counting(nn.Module):
     """Counts in a buffer how many tokens it has read."""
-    def __init__(self, width=16, room=24):
+    def __init__(self, width=16, capacity=24):
         super().__init__()
         self.emb = nn.Embedding(300, width)
-        self.pos = nn.Embedding(room, width)
+        self.pos = nn.Embedding(capacity, width)
         self.qkv = nn.Linear(width, 3 * width)
         self.head = nn.Linear(width, 300)
-        self.register_buffer("keys", torch.zeros(1, room, width))
-        self.register_buffer("values", torch.zeros(1, room, width))
+        self.register_buffer("keys", torch.zeros(1, capacity, width))
+        self.register_buffer("values", torch.zeros(1, capacity, width))
         self.register_buffer("read", torch.zeros(1, dtype=torch.int64))
-        self.register_buffer("places", torch.arange(room), persistent=False)
+        self.register_buffer("places", torch.arange(capacity),
+                             persistent=False)
 
     def forward(self, tokens):
         x = self.emb(tokens) + self.pos(self.read)
@@ -60,10 +61,10 @@ class Counting(nn.Module):
         return self.head(x + y)
 
 
-def cached(model, room):
+def cached(model, capacity):
     model.generation_config = GenerationConfig(
-        use_cache=True, cache_implementation="static", max_length=room,
-        cache_config={"batch_size": 1, "max_cache_len": room},
+        use_cache=True, cache_implementation="static", max_length=capacity,
+        cache_config={"batch_size": 1, "max_cache_len": capacity},
         bos_token_id=None, eos_token_id=None)
     return convert_and_export_with_cache(model.eval())
 
@@ -75,10 +76,10 @@ def llama():
         max_position_embeddings=64, bos_token_id=None, eos_token_id=None)), 48)
 
 
-def gpt2(layers=2, width=48, heads=3, room=48):
+def gpt2(layers=2, width=48, heads=3, capacity=48):
     return cached(GPT2LMHeadModel(GPT2Config(
-        vocab_size=256, n_positions=room, n_embd=width, n_layer=layers,
-        n_head=heads, bos_token_id=None, eos_token_id=None)), room)
+        vocab_size=256, n_positions=capacity, n_embd=width, n_layer=layers,
+        n_head=heads, bos_token_id=None, eos_token_id=None)), capacity)
 
 
 def counting():

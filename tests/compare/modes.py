@@ -245,8 +245,8 @@ def off_case(bench, name, form):
     # These functions may have read self.training.
     called = "function" in name or name in (
         "native dropout", "native dropout without a mode", "attention")
-    told = "called as a function" in said and " in tried at modes.py:" in said
-    if called != told:
+    noted = "called as a function" in said and " in tried at modes.py:" in said
+    if called != noted:
         raise Failed(f"the note is {'missing' if called else 'wrong'}: {said}")
     if "dropout" in name and "nothing" not in name and "every" not in name:
         code, got, said = bench.infer(path, "--keep-random", "tri*")

@@ -21,8 +21,8 @@ EMPTY = "_empty_nn_module_stack_from_metadata_hook"
 class Value:
     """A result of an operator. `home`: the call that contains the operator."""
 
-    def __init__(self, home=None):
-        self.home, self.wanted = home, home
+    def __init__(self, owner=None):
+        self.owner, self.wanted = owner, owner
 
 
 class Operator:
@@ -136,7 +136,7 @@ class Outline:
                 call.parent.items.append(call)
                 self.calls.append(call)
                 around.append(call)
-            item.value.home = item.value.wanted = around[-1]
+            item.value.owner = item.value.wanted = around[-1]
             around[-1].items.append(item)
 
     def walk(self, module, values, stack, grad):
@@ -147,17 +147,17 @@ class Outline:
             if node.op == "get_attr":
                 values[node.name] = getattr(module, node.target)
             elif node.op == "output":
-                return self.look(node.args[0], values)
+                return self.substitute(node.args[0], values)
             elif node.op == "call_function":
-                values[node.name] = self.take(node, values, own, grad)
+                values[node.name] = self.add_operator(node, values, own, grad)
         raise AssertionError("a graph without output")
 
     @staticmethod
-    def look(arg, values):
+    def substitute(arg, values):
         return map_arg(arg, lambda n: values[n.name])
 
-    def take(self, node, values, stack, grad):
-        args = self.look(node.args, values)
+    def add_operator(self, node, values, stack, grad):
+        args = self.substitute(node.args, values)
         if node.target is NO_GRAD:
             on, body, *given = args
             names = [n.name for n in body.graph.nodes if n.op == "placeholder"]
@@ -172,7 +172,8 @@ class Outline:
         else:  # it belongs to the operators before it
             frames = self.row[-1].frames if self.row else []
         self.row.append(Operator(node.target, args,
-                                 self.look(node.kwargs, values), grad, frames))
+                                 self.substitute(node.kwargs, values), grad,
+                                 frames))
         return (args[0] if is_in_place(node.target) else
                 self.row[-1].value)
 
@@ -220,12 +221,12 @@ class Outline:
                 continue
             for v in self.values_in([item.args, item.kwargs]):
                 self.want(v, call)
-                at, home = call, set()
-                up = v.home
+                at, ancestors = call, set()
+                up = v.owner
                 while up:
-                    home.add(up)
+                    ancestors.add(up)
                     up = up.parent
-                while at not in home and self.attribute(at, v) is None:
+                while at not in ancestors and self.attribute(at, v) is None:
                     if v not in at.takes:
                         at.takes.append(v)
                     at = at.parent
@@ -248,29 +249,29 @@ class Outline:
         of use, and the branches refer to them by number."""
         order, texts = [], []
         for body in bodies:
-            told = {}
+            described = {}
             for n, given in zip([n for n in body.graph.nodes
                                  if n.op == "placeholder"], operands):
-                told[n] = given
+                described[n] = given
 
-            def tell(arg):
+            def describe_arg(arg):
                 if isinstance(arg, torch.fx.Node):
-                    value = told[arg]
+                    value = described[arg]
                     if not isinstance(value, Value):
                         return value
                     if value not in order:
                         order.append(value)
                     return f"given {order.index(value)}"
                 if isinstance(arg, (list, tuple)):
-                    return tuple(map(tell, arg))
+                    return tuple(map(describe_arg, arg))
                 return repr(arg)
 
             text = []
             for n in body.graph.nodes:
                 if n.op in ("call_function", "output"):
-                    text.append((str(n.target), tell(n.args),
-                                 tell(sorted(n.kwargs.items()))))
-                    told[n] = f"made {len(text)}"
+                    text.append((str(n.target), describe_arg(n.args),
+                                 describe_arg(sorted(n.kwargs.items()))))
+                    described[n] = f"made {len(text)}"
             texts.append(str(text))
         return pred, *texts, *order
 
@@ -279,30 +280,30 @@ class Outline:
         made = 0
         items = []
 
-        def told(arg):
+        def described(arg):
             if isinstance(arg, Value):
                 name = self.attribute(call, arg)
                 return ("attribute", name) if name is not None else place[arg]
             if isinstance(arg, dict):
-                return tuple((k, told(a)) for k, a in sorted(arg.items()))
+                return tuple((k, described(a)) for k, a in sorted(arg.items()))
             if isinstance(arg, (list, tuple)):
-                return ("list", *map(told, arg))
+                return ("list", *map(described, arg))
             return (type(arg).__name__, repr(arg))
 
         for item in call.items:
             if isinstance(item, Call):
                 self.describe(item)
                 items.append(("call", item.template,
-                              *map(told, item.takes)))
+                              *map(described, item.takes)))
                 new = item.gives
             else:
-                items.append((str(item.target), item.grad, told(item.args),
-                              told(item.kwargs)))
+                items.append((str(item.target), item.grad,
+                              described(item.args), described(item.kwargs)))
                 new = [item.value]
             for v in new:
                 place[v] = ("made", made)
                 made += 1
-        key = (*items, ("return", *map(told, call.gives)))
+        key = (*items, ("return", *map(described, call.gives)))
         call.template = self.numbers.setdefault(key, len(self.numbers))
 
 

@@ -26,7 +26,7 @@ class History:
     def __init__(self):
         self.wanted = False
         # (storage, byte) -> derivatives by the leaf's elements
-        self.slopes = {}
+        self.derivatives = {}
 
 
 class Tensor:
@@ -72,8 +72,8 @@ class Tensor:
     def values(self):
         return [self.load(p) for p in self.places()]
 
-    def slopes(self):
-        return [self.history.slopes.get((self.storage, p), {})
+    def derivatives(self):
+        return [self.history.derivatives.get((self.storage, p), {})
                 for p in self.places()]
 
     def contiguous(self):
@@ -134,24 +134,24 @@ def sorted_strides(sizes, operands):
     return ret
 
 
-def new(dtype, sizes, strides, values, slopes=None):
+def new(dtype, sizes, strides, values, derivatives=None):
     t = Tensor(None, dtype, 0, list(sizes), strides, History())
     t.storage = Storage(None, t.item() * math.prod(sizes))
-    write(t, values, slopes)
+    write(t, values, derivatives)
     return t
 
 
-def write(t, values, slopes=None):
+def write(t, values, derivatives=None):
     for k, (place, x) in enumerate(zip(t.places(), values)):
         t.store(place, x)
-        if slopes is not None:
-            t.history.slopes[t.storage, place] = slopes[k]
-    if slopes is not None:
-        t.history.wanted = t.history.wanted or any(slopes)
+        if derivatives is not None:
+            t.history.derivatives[t.storage, place] = derivatives[k]
+    if derivatives is not None:
+        t.history.wanted = t.history.wanted or any(derivatives)
 
 
-def scaled(slopes, x):
-    return {k: x * s for k, s in slopes.items()}
+def scaled(derivatives, x):
+    return {k: x * s for k, s in derivatives.items()}
 
 
 def added(a, b):
@@ -182,7 +182,8 @@ def flat(t):
 def as_contiguous(t):
     if t.contiguous():
         return t
-    return new(t.dtype, t.sizes, row_major(t.sizes), t.values(), t.slopes())
+    return new(t.dtype, t.sizes, row_major(t.sizes), t.values(),
+               t.derivatives())
 
 
 def reshape(t, sizes):
@@ -279,25 +280,25 @@ def moved(t, view):
 def add(t, u):
     return new(t.dtype, t.sizes, sorted_strides(t.sizes, [t, u]),
                [x + y for x, y in zip(t.values(), u.values())],
-               [added(a, b) for a, b in zip(t.slopes(), u.slopes())])
+               [added(a, b) for a, b in zip(t.derivatives(), u.derivatives())])
 
 
 def times(t, x):
     return new(t.dtype, t.sizes, sorted_strides(t.sizes, [t]),
                [x * v for v in t.values()],
-               [scaled(s, x) for s in t.slopes()])
+               [scaled(s, x) for s in t.derivatives()])
 
 
 def total(t):
     ret = {}
-    for s in t.slopes():
+    for s in t.derivatives():
         ret = added(ret, s)
     return new(t.dtype, [], [], [sum(t.values())], [ret])
 
 
 def inplace(t, fn, grad):
-    values, slopes = fn(t.values(), t.slopes())
-    write(t, values, slopes if grad else None)
+    values, derivatives = fn(t.values(), t.derivatives())
+    write(t, values, derivatives if grad else None)
     return t
 
 
@@ -321,14 +322,14 @@ VIEWS = {
     "transpose_": lambda t, a, b: moved(t, swap(t, a, b)),
     "add.Tensor": add, "mul.Scalar": times, "sum": total,
     "clone": lambda t: new(t.dtype, t.sizes, sorted_strides(t.sizes, [t]),
-                           t.values(), t.slopes()),
+                           t.values(), t.derivatives()),
 }
 
 WRITES = {
     "add_.Tensor": lambda v, s, u: (
         [x + y for x, y in zip(v, u.values())],
-        [added(a, b) for a, b in zip(s, u.slopes())]),
-    "copy_": lambda v, s, u: (u.values(), u.slopes()),
+        [added(a, b) for a, b in zip(s, u.derivatives())]),
+    "copy_": lambda v, s, u: (u.values(), u.derivatives()),
     "add_.Scalar": lambda v, s, x: ([y + x for y in v], s),
     "mul_.Scalar": lambda v, s, x: ([y * x for y in v],
                                     [scaled(a, x) for a in s]),
@@ -365,13 +366,13 @@ class Machine:
             if w.get("requires_grad"):
                 t.history.wanted = True
                 for k, p in enumerate(t.places()):
-                    t.history.slopes[t.storage, p] = {k: 1.}
+                    t.history.derivatives[t.storage, p] = {k: 1.}
             self.live[name] = t
         for op in self.case.get("before", []):
             self.run(op)
         self.first = {n: (self.live[n].storage, self.live[n].bytes())
                       for n in self.case["args"]}
-        self.shapes = {n: self.lies(n) for n in self.case["args"]}
+        self.shapes = {n: self.location(n) for n in self.case["args"]}
         for n in self.case["args"]:
             self.live[n].operand = n
         for i, n in enumerate(self.case["args"]):
@@ -413,16 +414,16 @@ class Machine:
             for n, s in self.storages.items()}
 
     def gradient(self, leaf):
-        slopes = self.live["loss"].slopes()[0]
-        return [slopes.get(k, 0.)
+        derivatives = self.live["loss"].derivatives()[0]
+        return [derivatives.get(k, 0.)
                 for k in range(math.prod(self.live[leaf].sizes))]
 
     def geometry(self):
         return {n: {"offset": t.offset, "sizes": t.sizes, "strides": t.strides}
                 for n, t in ((n, self.live[n]) for n in self.case["args"])
-                if self.shapes[n] != self.lies(n)}
+                if self.shapes[n] != self.location(n)}
 
-    def lies(self, name):
+    def location(self, name):
         t = self.live[name]
         return list(t.sizes), list(t.strides), t.offset, t.storage
 

@@ -243,15 +243,15 @@ class Tree:
             raise Failed(f"not in the dump: {rest}")
 
     def check_calls(self, program):
-        told = json.loads(self.call("modules", "model.pt2", "--calls",
+        printed = json.loads(self.call("modules", "model.pt2", "--calls",
                                     "--json").stdout)
         want = outline(program)
-        for have, call in zip(told["calls"], want["calls"]):
+        for have, call in zip(printed["calls"], want["calls"]):
             if have != call:
                 raise Failed(f"modules: {have}, not {call}")
-        if told != want:
-            raise Failed(f"modules: {len(told['calls'])} calls, not "
-                         f"{len(want['calls'])}, or {told['names']}, not "
+        if printed != want:
+            raise Failed(f"modules: {len(printed['calls'])} calls, not "
+                         f"{len(want['calls'])}, or {printed['names']}, not "
                          f"{want['names']}")
         self.done["calls"] = len(want["calls"])
         self.done["templates"] = want["templates"]
@@ -259,14 +259,14 @@ class Tree:
 
     def check_plan(self, want):
         """A plan has the same calls, and `show` can print each of them."""
-        told = json.loads(self.call("modules", "plan", "--calls",
+        printed = json.loads(self.call("modules", "plan", "--calls",
                                     "--json").stdout)
-        have = [(c["path"], c["index"], c["name"]) for c in told["calls"]]
+        have = [(c["path"], c["index"], c["name"]) for c in printed["calls"]]
         if have != [(c["path"], c["index"], c["name"])
                     for c in want["calls"]]:
             raise Failed(f"modules of the plan: {have}")
-        if told["templates"] != want["templates"]:
-            raise Failed(f"{told['templates']} templates of the plan, not "
+        if printed["templates"] != want["templates"]:
+            raise Failed(f"{printed['templates']} templates of the plan, not "
                          f"{want['templates']}")
         call = self.form.rng.choice(want["calls"])
         name = f"{call['path']}@{call['index']}"

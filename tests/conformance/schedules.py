@@ -129,10 +129,10 @@ def eval_then_train(t):
     model, batch, pt2 = case_of(t, 8)
     plan = t.folder / "plan"
     t.call(t.penstock, "split", pt2, "-o", plan, *cuts(4))
-    told = [t.call(t.penstock, "eval", plan, "--data", t.data(batch), "-m", 8,
-                   "--json").stdout for _ in range(2)]
-    if told[0] != told[1]:
-        raise Failed(f"{told[0]} and then {told[1]}")
+    losses = [t.call(t.penstock, "eval", plan, "--data", t.data(batch), "-m",
+                     8, "--json").stdout for _ in range(2)]
+    if losses[0] != losses[1]:
+        raise Failed(f"{losses[0]} and then {losses[1]}")
     want = torch_step(model, batch, 8)
     dumps = [t.run(plan, batch, 8, schedule="zb-h1", ranks=4)
              for _ in range(2)]

@@ -84,11 +84,11 @@ def stages(t):
         pt2 = t.export(model, {k: v[:rows] for k, v in batch.items()},
                        make.__name__)
         want = torch_step(model, batch, CHUNKS)
-        plan, told = t.split(pt2)
-        if len(told["stages"]) != n:
-            raise Failed(f"{make.__name__}: {len(told['stages'])} stages")
+        plan, report = t.split(pt2)
+        if len(report["stages"]) != n:
+            raise Failed(f"{make.__name__}: {len(report['stages'])} stages")
         known = dict(model.named_parameters())
-        read = {p for stage in told["stages"] for p in stage["reads"]}
+        read = {p for stage in report["stages"] for p in stage["reads"]}
         if read != known.keys():
             raise Failed(f"{make.__name__}: names {read ^ known.keys()}")
         for schedule in ("gpipe", "1f1b", "zb-h1", "looped-bfs"):
@@ -141,10 +141,10 @@ def nothing_kept(t):
     model, batch, pt2 = chain(t, 8)
     plan, _ = t.split(pt2, "--stages", 4)
     # 1f1b: microbatches in flight on a rank = 1 + number of later stages.
-    told = json.loads(t.call(t.penstock, "plan", plan, "-m", 8, "--schedule",
+    report = json.loads(t.call(t.penstock, "plan", plan, "-m", 8, "--schedule",
                              "1f1b", "--json").stdout)
-    if [r["in_flight"] for r in told["ranks"]] != [4, 3, 2, 1]:
-        raise Failed(f"in flight: {[r['in_flight'] for r in told['ranks']]}")
+    if [r["in_flight"] for r in report["ranks"]] != [4, 3, 2, 1]:
+        raise Failed(f"in flight: {[r['in_flight'] for r in report['ranks']]}")
     # The second step must not depend on the first one's gradients, as in
     # PyTorch.
     model = model.double()
@@ -277,9 +277,9 @@ def equal_sizes(t):
     # cheap. Only the numbers matter here.
     plan, _ = t.split(pt2, "--stages", 4, "--policy", "flops")
     compare(t.run(plan, batch, 4), want)
-    plan, told = t.split(pt2, "--stages", 4, "--policy", "memory")
+    plan, report = t.split(pt2, "--stages", 4, "--policy", "memory")
     sizes = [sum(n.endswith("weight") for n in s["reads"])
-             for s in told["stages"]]
+             for s in report["stages"]]
     if sizes != [2, 2, 2, 2]:
         raise Failed(f"layers of the stages: {sizes}")
     compare(t.run(plan, batch, 4), want)

@@ -151,14 +151,15 @@ def newest_is_told(b, names):
         assert time.monotonic() < until and job.poll() is None
         time.sleep(.01)
 
-    def told(event):
+    def events_of(event):
         return [fields for head, fields in logs.read(b.path("few"))
                 if head["rank"] == "0" and head["event"] == event]
 
-    first, last = told("step")
+    first, last = events_of("step")
     status = ask_status()
     assert early["penstock_loss"] != float(first["loss"]), early
-    assert first["step"] == "1" and last["step"] == told("paused")[0]["step"]
+    assert first["step"] == "1" and \
+        last["step"] == events_of("paused")[0]["step"]
     assert status["step"] == int(last["step"]), (status, last)
     assert status["loss"] == float(last["loss"]), (status, last)
     while not check(b.bytes_of("few.prom").decode(), names)["penstock_paused"]:
@@ -167,7 +168,7 @@ def newest_is_told(b, names):
     b.call("resume", "--job", "few")
     b.call("stop", "--job", "few")
     job.communicate(timeout=PATIENCE)
-    end, last = told("train_end")[0], told("step")[-1]
+    end, last = events_of("train_end")[0], events_of("step")[-1]
     assert end["step"] == last["step"] and end["loss"] == last["loss"], end
     found = check(b.bytes_of("few.prom").decode(), names)
     assert found["penstock_steps_total"] == found["penstock_step"] == \

@@ -72,7 +72,7 @@ class Bench(job.Bench):
     def ask(self, log, *words, code=0):
         return self.call("flight", log, *words, code=code)
 
-    def verdict(self, log, rank):
+    def await_blamed(self, log, rank):
         # A rank that merely waits for a processor may be blamed at first.
         until = time.monotonic() + PATIENCE
         while True:
@@ -98,7 +98,7 @@ class Bench(job.Bench):
         log = os.path.join(self.folder, name)
         try:
             still(log)
-            self.verdict(name, rank)
+            self.await_blamed(name, rank)
         finally:  # the job would hang forever
             left = pids(log)
             for pid in left:
@@ -108,7 +108,7 @@ class Bench(job.Bench):
         while any(is_alive(pid) for pid in left):
             time.sleep(.01)
         self.await_unused(name)
-        return self.verdict(name, rank)
+        return self.await_blamed(name, rank)
 
 
 def main():

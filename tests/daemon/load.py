@@ -142,10 +142,10 @@ def check_drip(b, job):
     said = b.ask(job, "ask", 1, job.timeout_s, 10)
     assert said["lost"] == said["faults"] == 0, said
     b.within(said["p99_ms"], 100)
-    told = json.loads(slow.communicate(timeout=PATIENCE)[0])
-    print(f"drip: {told}")
-    assert told["lost"] == n, told
-    b.within(told["last_lost_s"], job.timeout_s + 3)
+    result = json.loads(slow.communicate(timeout=PATIENCE)[0])
+    print(f"drip: {result}")
+    assert result["lost"] == n, result
+    b.within(result["last_lost_s"], job.timeout_s + 3)
 
 
 def main():

@@ -6,7 +6,7 @@ usage: restarts.py PENSTOCK TINY.pt2 self|mpi [KILLS [SEED]]
 
 kills     a rank is killed at a point that is drawn with the seed; the job
           completes without help, with the bits of an undisturbed run
-told      `penstock status` alone names rank, stages and cause
+status_reports  `penstock status` alone names rank, stages and cause
 
 and the following parts; with mpi and few kills, four of them, drawn with the
 seed:
@@ -597,8 +597,8 @@ def unwatched(b):
     b.ended(job)
     assert b.weights(name) == b.want
     for what in "prom", "tensorboard":
-        told = b.events(name + "-log", what + "_failed", "rank-0")
-        assert " id=file." in told[-1], (what, told)
+        failures = b.events(name + "-log", what + "_failed", "rank-0")
+        assert " id=file." in failures[-1], (what, failures)
         os.remove(b.path({"prom": "watch"}.get(what, "board")))
 
 
@@ -685,7 +685,7 @@ def cleaned(b):
         assert b.last_exit(logs)["cause"] == "stopped", b.last_exit(logs)
 
 
-def told(b, number):
+def status_reports(b, number):
     """`status` reports the cause of each fault, while the job runs on and
     after its end."""
     if b.transport == "self":
@@ -744,7 +744,7 @@ def main():
                       unkillable, replaced, detach, rotated,
                       forgotten, pipes, unrecorded, unwatched, flipped,
                       watchers, cleaned], number, seed)
-        told(b, number)
+        status_reports(b, number)
         b.no_files_left()
     print("ok")
 

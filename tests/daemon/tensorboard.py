@@ -94,10 +94,10 @@ def of_log(path, event="step"):
     return found
 
 
-def same(curve, told):
-    return curve.keys() == told.keys() and all(
-        abs(value - float(told[step])) <= 1e-6 * abs(float(told[step])) or
-        value != value and float(told[step]) != float(told[step])
+def same(curve, logged):
+    return curve.keys() == logged.keys() and all(
+        abs(value - float(logged[step])) <= 1e-6 * abs(float(logged[step])) or
+        value != value and float(logged[step]) != float(logged[step])
         for step, value in curve.items())
 
 
@@ -119,11 +119,12 @@ class Bench(job.Bench):
     def check(self, name, files, log="rank-0.log"):
         folder = os.path.join(self.folder, name)
         found, n = curves(os.path.join(folder, "board"))
-        told = of_log(os.path.join(folder, log))
+        logged = of_log(os.path.join(folder, log))
         assert n == files, (name, n)
         for tag, field in TAGS.items():
             assert set(found[tag]) == set(range(1, STEPS + 1)), (name, tag)
-            assert same(found[tag], told[field]), (tag, found[tag], told[field])
+            assert same(found[tag], logged[field]), (tag, found[tag],
+                                                     logged[field])
         return found, folder
 
 
@@ -133,8 +134,9 @@ def main():
             Bench(penstock, model, folder) as b:
         b.run("plain", "--eval-data", "data.safetensors", "--eval-every", "4")
         found, path = b.check("plain", 1)
-        told = of_log(os.path.join(path, "rank-0.log"), "evaluated")
-        assert same(found["eval/loss"], told["loss"]) and told["loss"], found
+        logged = of_log(os.path.join(path, "rank-0.log"), "evaluated")
+        assert same(found["eval/loss"],
+                    logged["loss"]) and logged["loss"], found
         (file,) = glob.glob(os.path.join(path, "board", "*"))
         assert os.stat(file).st_mode & 0o777 == 0o640
 

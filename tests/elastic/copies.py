@@ -34,9 +34,9 @@ def flips(b):
     b.call(*words("clean", "2x2", "--compare-replicas", "1"))
     want = b.weights("clean")
     assert not b.events("clean", "replicas_differ", "rank-0")
-    told, = b.events("clean", "replicas_compared", "rank-0")
-    assert int(job.field(told, "tensors")) > 0, told
-    assert job.field(told, "in_parts") == "0", told
+    event, = b.events("clean", "replicas_compared", "rank-0")
+    assert int(job.field(event, "tensors")) > 0, event
+    assert job.field(event, "in_parts") == "0", event
     # The bit flips after the update of step 13; copies are compared after step
     # 15.
     flag = b.path("flag")
@@ -85,20 +85,20 @@ def shards(b):
     for mode, whole in ("zero1", True), ("zero2", True), ("zero3", False):
         name = "shard-" + mode
         b.call(*words(name, "2x2", "--compare-replicas", "10", "--shard", mode))
-        told, = b.events(name, "replicas_compared", "rank-0")
-        parts = int(job.field(told, "in_parts"))
-        assert (parts == 0) == whole, (mode, told)
+        event, = b.events(name, "replicas_compared", "rank-0")
+        parts = int(job.field(event, "in_parts"))
+        assert (parts == 0) == whole, (mode, event)
         # Each replica has a whole copy of a buffer, in every mode.
-        assert int(job.field(told, "tensors")) > 0, (mode, told)
-        assert ("each replica has its own" in told) != whole, told
+        assert int(job.field(event, "tensors")) > 0, (mode, event)
+        assert ("each replica has its own" in event) != whole, event
 
 
 def alone(b):
     for ranks, text in ("2", " tensors=1 "), ("1", "no rank has a copy"):
         name = "alone-" + ranks
         b.call(*words(name, ranks, "--compare-replicas", "1"))
-        told, = b.events(name, "replicas_compared", "rank-0")
-        assert text in told, told  # the stages share a parameter
+        event, = b.events(name, "replicas_compared", "rank-0")
+        assert text in event, event  # the stages share a parameter
 
 
 def main():

@@ -35,7 +35,7 @@ def words(name, steps, *more):
             "10", "--checkpoint-sync", "--quiet", *more]
 
 
-def look(b, name):
+def verify(b, name):
     """Returns the exit code of --verify and its result for each checkpoint."""
     done = b.done("checkpoints", name, "--verify", "--json", code=None)
     assert done.stdout, done
@@ -44,13 +44,13 @@ def look(b, name):
 
 
 def is_clean(b, name):
-    code, found = look(b, name)
+    code, found = verify(b, name)
     assert code == 0 and all(x["state"] == "good" for x in found.values()) \
         and len(found) == 2, (code, found)
 
 
 def is_named(b, name, file, what):
-    code, found = look(b, name)
+    code, found = verify(b, name)
     new = found.get(20, {"state": "not listed", "reason": ""})
     assert code == 65, (what, code, found)
     assert new["state"] in ("damaged", "unreadable"), (what, found)

@@ -37,7 +37,7 @@ def descriptors(pid):
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-def take(pids):
+def sample(pids):
     """Returns minima per rank over some samples, since a save opens files."""
     samples = []
     for _ in range(20):
@@ -73,9 +73,9 @@ def run(b, steps):
         while step_of(b, file) < steps:
             assert job_.poll() is None, job_.communicate()
             if first is None and b.step >= min(2000, steps * 2 // 5):
-                first = take(pids)
+                first = sample(pids)
             time.sleep(.01)
-        newest = take(pids)
+        newest = sample(pids)
         b.call("stop", "--job", JOB)
         assert job_.wait(PATIENCE) == 130, job_.communicate()
         step_of(b, file)
@@ -102,10 +102,10 @@ def main():
                   f"{now[0]} KiB, {now[1]} by step {steps}")
             assert now[0] <= 1.01 * was[0] + SLACK, "memory grows"
             assert now[1] <= was[1], "descriptors are left open"
-        _, told = lengths(b, "long")
+        _, reported = lengths(b, "long")
         newest = sorted(b.times[-KEPT:][2:])
         logged = newest[-(-len(newest) * 99 // 100) - 1]
-        assert abs(told / logged - 1) < 1e-3, (told, logged)
+        assert abs(reported / logged - 1) < 1e-3, (reported, logged)
         if times:
             b.call(*words("short", 1000))
             b.call(*words("whole", steps))

@@ -86,7 +86,7 @@ def kill(b, rank, pid):
     return at - since
 
 
-def verdict(b, since):
+def error_time(b, since):
     """Returns the time of the first watchdog error after a given time."""
     return min(chaos.at(x) for rank in range(RANKS)
                for x in b.events(NAME, "failed", f"rank-{rank}")
@@ -97,7 +97,7 @@ def stop(b, rank, pid):
     since = time.time()
     os.kill(pid, signal.SIGSTOP)
     end, _ = await_after(b, "job_ended", since, "supervisor")
-    took = verdict(b, since) - since
+    took = error_time(b, since) - since
     assert " cause=watchdog " in end and f" of_rank={rank} " in end, (rank, end)
     line, _ = await_after(b, "job_restart", since, "supervisor")
     await_after(b, "step", chaos.at(line))
@@ -117,7 +117,7 @@ def pause(b, rank, pid, rng):
     return 0
 
 
-def tell(what, times):
+def print_times(what, times):
     times = sorted(times)
     print(f"{len(times)} {what}: p50 {times[len(times) // 2]:.2f} s, p99 "
           f"{times[len(times) * 99 // 100]:.2f} s, at most {times[-1]:.2f} s",
@@ -149,8 +149,8 @@ def main():
             assert run.poll() is None, run.communicate()
         b.call("stop", "--job", f"recover-{os.getpid()}")
         assert run.wait(job.PATIENCE) == 130, run.communicate()
-        killed = tell("killed, to the next step", took[kill])
-        stopped = tell("stopped, to the verdict", took[stop])
+        killed = print_times("killed, to the next step", took[kill])
+        stopped = print_times("stopped, to the verdict", took[stop])
         print(f"{len(took[pause])} paused: none started again")
         if number >= 20:
             assert killed[len(killed) // 2] <= P50_S, killed

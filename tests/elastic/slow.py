@@ -56,8 +56,8 @@ def compute(b, name, rank):
     assert float(job.field(line, "ratio")) > 1.3, line
     assert job.field(line, "stragglers") == "1", line
     # It is reported once, and once more when it ends with the run.
-    told = [job.field(x, "slow") for x in stragglers(b, name)]
-    assert told == ["1", "0"], told
+    states = [job.field(x, "slow") for x in stragglers(b, name)]
+    assert states == ["1", "0"], states
     return after
 
 

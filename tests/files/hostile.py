@@ -368,7 +368,7 @@ def tensors():
                                       zero)))
 
 
-def look(words, folder):
+def measure(words, folder):
     """Runs a command; returns exit code, output, CPU seconds and KiB."""
     job = subprocess.Popen(words, cwd=folder, stdin=subprocess.DEVNULL,
                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -384,7 +384,8 @@ def check(bench, name, kind, data, words):
     with open(path, "wb") as file:
         file.write(data)
     before = sorted(os.listdir(bench["folder"]))
-    code, said, took, most = look([bench["penstock"], *words], bench["folder"])
+    code, said, took, most = measure([bench["penstock"], *words],
+                                     bench["folder"])
     os.remove(path)
     faults = []
     if code != 65:
@@ -423,8 +424,8 @@ def main():
         # A file that is written again without changes is accepted.
         with open(os.path.join(folder, "good.pt2"), "wb") as file:
             file.write(good.write())
-        code, said, _, b["usual"] = look([penstock, "split", "good.pt2", "-o",
-                                          "good.plan"], folder)
+        code, said, _, b["usual"] = measure([penstock, "split", "good.pt2",
+                                             "-o", "good.plan"], folder)
         # The child's peak memory includes that of this process before exec.
         own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         assert own >> 10 < MIB, own

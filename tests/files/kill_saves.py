@@ -249,18 +249,19 @@ def jobs(penstock, model, data, n, seed, transport):
             except ProcessLookupError:
                 pass
         said = job.communicate()[0].decode()
-        told = last_saved(log / "rank-0.log")
+        reported = last_saved(log / "rank-0.log")
         time.sleep(0.02)
         rows = json.loads(run(penstock, "checkpoints", ck, "--verify",
                               "--json").stdout or '{"checkpoints": []}')
         good = [r["step"] for r in rows["checkpoints"] if r["state"] == "good"]
         unfinished += is_saving(ck)
-        if told <= saved:
+        if reported <= saved:
             lost.append(f"{i}: not resumed after step {saved}: {said[-300:]}")
             break
         advanced += 1
-        if not good or good[0] < told or len(good) != len(rows["checkpoints"]):
-            lost.append(f"{i}: told {told}, there are {rows}")
+        if not good or good[0] < reported or \
+                len(good) != len(rows["checkpoints"]):
+            lost.append(f"{i}: told {reported}, there are {rows}")
             break
         saved = good[0]
     print(f"{advanced} of {n} jobs killed, {unfinished} of them within a save, "

@@ -59,12 +59,12 @@ def check(penstock, folder, name, want):
               if line.startswith("  signature ")]
     kept = set(want["preserve"] or ())
     assert len(signed) >= sum(p in kept for p, _ in listed), signed
-    told = json.loads(subprocess.run(
+    modules = json.loads(subprocess.run(
         [penstock, "modules", os.path.join(folder, name), "--calls", "--json"],
         check=True, capture_output=True, text=True).stdout)
-    assert told == {k: want[k] for k in told}, (told, want)
-    assert set(told) == {"calls", "names", "templates"}, told
-    check_show(penstock, os.path.join(folder, name), want, told)
+    assert modules == {k: want[k] for k in modules}, (modules, want)
+    assert set(modules) == {"calls", "names", "templates"}, modules
+    check_show(penstock, os.path.join(folder, name), want, modules)
     if name == "u18-preserved.pt2":
         assert signed == [NESTED], signed
 
@@ -75,7 +75,7 @@ def run(*args, code=0):
     return done.stdout if code == 0 else done.stderr
 
 
-def check_show(penstock, file, want, told):
+def check_show(penstock, file, want, modules):
     """`show` gives the same calls for each call alone, as a tree, and for a
     plan."""
     with tempfile.TemporaryDirectory(prefix="pst-") as work:
@@ -83,7 +83,7 @@ def check_show(penstock, file, want, told):
         run(penstock, "split", file, "-o", plan, "--policy", "flops",
             "--stages", "1" if re.search("u07|u11b", file) else "2")
         have = json.loads(run(penstock, "modules", plan, "--calls", "--json"))
-        assert have == told, (have, told)
+        assert have == modules, (have, modules)
         of_plan = tree(penstock, plan)
         of_model = tree(penstock, file)
         assert sum(len(m.pop("stages")) for m in of_model) == 0
@@ -109,8 +109,8 @@ def shape_of(text):
 
 
 def tree(penstock, file):
-    told = json.loads(run(penstock, "modules", file, "--json"))
-    return [m for m in told["modules"]]
+    modules = json.loads(run(penstock, "modules", file, "--json"))
+    return [m for m in modules["modules"]]
 
 
 def refusals(penstock, folder):
@@ -217,13 +217,14 @@ def goldens(penstock, golden):
     operators: tests/golden/make/make_regions.py."""
     for name in "regions", "empty":
         file = os.path.join(golden, f"{name}.pt2")
-        told = json.loads(run(penstock, "modules", file, "--calls", "--json"))
-        names = [(c["path"], c["index"], c["name"]) for c in told["calls"]]
+        modules = json.loads(run(penstock, "modules", file, "--calls",
+                                 "--json"))
+        names = [(c["path"], c["index"], c["name"]) for c in modules["calls"]]
         assert names == [
             ("part", 0, "part"), ("part.c", 0, "part.c"),
             ("part", 1, "part"), ("part.c", 1, "part.c"),
             ("parts.1", 0, "parts.1"), ("parts.1.c", 0, "parts.1.c")], names
-        assert told["templates"] == 2, told
+        assert modules["templates"] == 2, modules
         for call in "part", "part@1", "parts.1":
             text = run(penstock, "show", file, "--module", call)
             assert "aten.tanh" in text, text

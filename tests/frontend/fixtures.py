@@ -120,11 +120,11 @@ class Fixture:
         target, = set(inputs) - set(names)
         used = [n for n in names]
         loss = self.data(used, target)
-        told = self.call("run", f"plan-{stages}", "--transport", "self", "-n",
-                         stages, "-m", 1, "--steps", 2, "--optimizer", "sgd",
-                         "--lr", 0, "--data", "data.safetensors", "--dump",
-                         "dump", "--threads", 1, "--json")
-        losses = json.loads(told.splitlines()[-1])["losses"]
+        result = self.call("run", f"plan-{stages}", "--transport", "self",
+                           "-n", stages, "-m", 1, "--steps", 2, "--optimizer",
+                           "sgd", "--lr", 0, "--data", "data.safetensors",
+                           "--dump", "dump", "--threads", 1, "--json")
+        losses = json.loads(result.splitlines()[-1])["losses"]
         assert close(losses, [loss] * len(losses)), (losses, loss)
         self.compare(read(os.path.join(self.work, "dump")))
 
@@ -144,10 +144,11 @@ class Fixture:
                 name, have["buffer." + name], t["values"])
 
     def check_calls(self):
-        told = json.loads(self.call("modules", self.path, "--calls", "--json"))
-        assert told == {k: self.want[k] for k in told}, told
+        result = json.loads(self.call("modules", self.path, "--calls",
+                                      "--json"))
+        assert result == {k: self.want[k] for k in result}, result
 
-    def verdict(self):
+    def outcome(self):
         try:
             self.check_calls()
             cuts = 2 if sum(1 for line in
@@ -160,10 +161,10 @@ class Fixture:
         return "right"
 
 
-def pytorch(told):
-    if "error" in told:
+def pytorch(result):
+    if "error" in result:
         return "raises"
-    return "right" if told["equal"] else "**wrong**"
+    return "right" if result["equal"] else "**wrong**"
 
 
 def main():
@@ -173,12 +174,12 @@ def main():
     rows, failed = [], 0
     for name, want in sorted(expected.items()):
         with tempfile.TemporaryDirectory(prefix="pst-") as work:
-            verdict = Fixture(penstock, folder, work, name, want).verdict()
-        if verdict != "right":
+            outcome = Fixture(penstock, folder, work, name, want).outcome()
+        if outcome != "right":
             failed += 1
-            print(f"{name}: {verdict}")
+            print(f"{name}: {outcome}")
         rows.append(f"| {name[:-4]} | {len(want['calls'])} | "
-                    f"{want['templates']} | {verdict} | "
+                    f"{want['templates']} | {outcome} | "
                     f"{pytorch(want['unflatten'])} |\n")
     text = HEAD + "".join(rows)
     if os.environ.get("PST_UPDATE_GOLDEN"):

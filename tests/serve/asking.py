@@ -100,7 +100,7 @@ class Asker:
             raise Lost(str(error)) from error
         self.number = 0
 
-    def take(self, n):
+    def read_bytes(self, n):
         data = b""
         while len(data) < n:
             got = self.socket.recv(min(n - len(data), 1 << 20))
@@ -111,7 +111,7 @@ class Asker:
 
     def read(self):
         try:
-            return self.take(struct.unpack("<I", self.take(4))[0])
+            return self.read_bytes(struct.unpack("<I", self.read_bytes(4))[0])
         except ConnectionError as error:
             raise Lost(str(error)) from error
 

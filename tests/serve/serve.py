@@ -407,28 +407,28 @@ def full(bench, model, transport):
     askers = [job.ask() for _ in range(20)]
     for client in askers:
         client.send(model.part(0, 4, "x"))
-    good = told = 0
+    good = rejected = 0
     for client in askers:
         answer = client.answer()
         if answer.status == BUSY:
             assert "--queue" in answer.text and "4 requests" in answer.text, \
                 answer.text
-            told += 1
+            rejected += 1
         else:
             model.check(answer, 0, 4)
             good += 1
         client.close()
-    assert good >= 4 and told, (good, told)
+    assert good >= 4 and rejected, (good, rejected)
     now = job.status()
-    assert now["refused"] == told and now["answered"] == good, now
+    assert now["refused"] == rejected and now["answered"] == good, now
     # the request may still be accepted
     codes = [ask_while_full(bench, job, model)]
     while codes[-1] != 75:
         assert len(codes) < 20, codes
         codes.append(ask_while_full(bench, job, model))
     job.stop()
-    print(f"full: {told} of 20 told to ask again, {good} answered; ask ends "
-          f"with {codes[-1]}")
+    print(f"full: {rejected} of 20 told to ask again, {good} answered; ask "
+          f"ends with {codes[-1]}")
 
 
 def ask_while_full(bench, job, model):
@@ -493,17 +493,17 @@ def drain(bench, model, transport):
         client.send(model.part(0, 4, "x"))
     bench.await_event("at-once", "state", "rank-0")
     job.stop("--now")
-    told = {"answered": 0, "told": 0}
+    counts = {"answered": 0, "told": 0}
     try:
         for _ in range(12):
             answer = client.answer()
             assert answer.status in (0, BUSY), answer.status
-            told["told" if answer.status else "answered"] += 1
+            counts["told" if answer.status else "answered"] += 1
     except Lost:
         pass
     client.close()
-    assert told["told"] > 0, told
-    print(f"drain --now: {told}")
+    assert counts["told"] > 0, counts
+    print(f"drain --now: {counts}")
 
 
 def killed(bench, model, transport, times, strict):
@@ -511,7 +511,7 @@ def killed(bench, model, transport, times, strict):
     idle."""
     job = Job(bench, model.plan, transport, "killed", "--max-restarts", "20",
               PENSTOCK_FAULT=SLOW)
-    told, back = [], []
+    rejections, back = [], []
     for i in range(times):
         askers = [job.ask() for _ in range(6)]
         for client in askers:
@@ -527,7 +527,7 @@ def killed(bench, model, transport, times, strict):
             except Lost:
                 lost += 1
             client.close()
-        told.append(time.monotonic() - begin)
+        rejections.append(time.monotonic() - begin)
         assert lost, "all were answered"
         if i == 0:
             bench_ask(bench, job)
@@ -547,10 +547,10 @@ def killed(bench, model, transport, times, strict):
     ends = bench.events("killed", "job_restart")
     assert len(ends) == times, ends
     print(f"killed: {times} ranks; who waited was told within "
-          f"{max(told):.3f} s, served again within {max(back):.2f} s (each: "
-          f"{', '.join(f'{x:.2f}' for x in back)})")
+          f"{max(rejections):.3f} s, served again within {max(back):.2f} s "
+          f"(each: {', '.join(f'{x:.2f}' for x in back)})")
     if strict:
-        assert max(told) <= TOLD_S, told
+        assert max(rejections) <= TOLD_S, rejections
         assert max(back) <= BACK_S, back
 
 

@@ -102,11 +102,11 @@ def check_dropped(penstock, penstockd, model, folder):
     daemon.stop()
     seen = [int(x) for x in re.findall(r" event=step .* step=(\d+)",
                                        daemon.text())]
-    told = [int(x) for x in re.findall(lost, daemon.text())]
+    lost_lines = [int(x) for x in re.findall(lost, daemon.text())]
     gap = max(b - a for a, b in zip(seen, seen[1:]))
-    print(f"held up for {HELD_S} s: {told} events without room; {seen[-1]} "
-          f"steps, {gap} of them in a row not told of", flush=True)
-    assert told[0] > 10 and gap > 50, (told, gap)
+    print(f"held up for {HELD_S} s: {lost_lines} events without room; "
+          f"{seen[-1]} steps, {gap} of them in a row not told of", flush=True)
+    assert lost_lines[0] > 10 and gap > 50, (lost_lines, gap)
 
 
 def main():

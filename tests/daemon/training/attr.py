@@ -39,14 +39,14 @@ def write(path, **values):
         for name, v in values.items()})
 
 
-def told(b):
+def log_text(b):
     with open(f"{b.folder}/log/rank-0.log", encoding="utf-8") as f:
         return f.read()
 
 
 def losses(b):
     return [(int(m[1]), float(m[2])) for m in re.finditer(
-        r"event=step .*?\bstep=(\d+) .*?\bloss=(\S+)", told(b))]
+        r"event=step .*?\bstep=(\d+) .*?\bloss=(\S+)", log_text(b))]
 
 
 def got(b):
@@ -302,7 +302,7 @@ def no_number(b):
             b.ask("stop", code=77)
         _, said = run.communicate(timeout=PATIENCE)
         assert run.returncode == (65 if fault else 77), (run.returncode, said)
-        assert "the good checkpoint of this step" in told(b), said
+        assert "the good checkpoint of this step" in log_text(b), said
         with open(f"{b.folder}/{name}/step-{step:08}/manifest.json",
                   encoding="utf-8") as f:
             assert not json.load(f)["bad"]
@@ -324,7 +324,7 @@ def pending(b):
     first = b.begin("attr", "set", "n.w", "3", "--job", b.job)
     try:
         until = time.monotonic() + PATIENCE
-        while "command=attr" not in told(b) and time.monotonic() < until:
+        while "command=attr" not in log_text(b) and time.monotonic() < until:
             time.sleep(.02)
         assert "just being changed" in b.ask("attr", "get", "n.w", code=75)
         b.ask("swap", "n", f"{b.models}/u05.pt2", code=75)

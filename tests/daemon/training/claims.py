@@ -59,9 +59,9 @@ class Job:
 
 
 def resident(job):
-    told = job.run(4)
+    result = job.run(4)
     over = {r["rank"]: r["peak_rss_mib"] - r["base_rss_mib"] - r["planned_mib"]
-            for r in told["ranks"]}
+            for r in result["ranks"]}
     if not all(0 < o <= RESIDENT_MIB for o in over.values()) or len(over) != 2:
         raise Wrong(f"MiB over process and plan, by rank: {over}")
     return "MiB over process and plan: " + ", ".join(

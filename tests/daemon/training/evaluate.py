@@ -252,7 +252,7 @@ def gathers(b):
     assert [round(x[1], 1) for x in found] == [round(x[1], 1) for x in divided]
 
 
-def goes_on(b):
+def continues(b):
     """A run in two parts, and one that is killed and restarted, have the
     evaluations of an uninterrupted run."""
     keep = "--keep-best", "--checkpoint-every", "2"
@@ -355,7 +355,7 @@ def other_mode(b, paths, mode, other):
     assert b.bytes_of("asked.safetensors") == b.bytes_of("inferred.safetensors")
 
 
-def tells(b):
+def reports_changes(b):
     """A resumed run reports the options that differ from those of the earlier
     run. Losses on other evaluation data are not compared with."""
     write_data(b.path("first.safetensors"), 7, x=[96, 4])
@@ -382,15 +382,16 @@ def tells(b):
     assert ("penstock: warning: --lr was not given in the run that saved this "
             "checkpoint, and is 0.01 now\n") in done.stderr, done.stderr
     assert "could not go on" not in done.stderr, done.stderr
-    told = changes(b, "log-told-3")
-    assert sorted(told) == ["--clip-norm", "--data", "--eval-data", "--lr"], told
-    assert told["--lr"] == ("not given", "0.01"), told
-    assert told["--clip-norm"] == ("0", "2"), told
+    diffs = changes(b, "log-told-3")
+    assert sorted(diffs) == ["--clip-norm", "--data", "--eval-data",
+                             "--lr"], diffs
+    assert diffs["--lr"] == ("not given", "0.01"), diffs
+    assert diffs["--clip-norm"] == ("0", "2"), diffs
     assert said["best_step"] == 12 and b.best_of("told")[0].endswith("12")
     assert len(b.bytes_of("told/evaluations").splitlines()) == 2
 
 
-def tells_of_ranks(b):
+def reports_rank_changes(b):
     """Reports changes of replicas, sharding and threads, since bits depend on
     them."""
     def run(name, steps, *more, **env):
@@ -408,9 +409,9 @@ def tells_of_ranks(b):
         "--ranks": ("2xP", "1xP"), "--threads": ("1", "2"),
         "--shard": ("zero2 or zero3", "none or zero1")}
     assert not run("many-6", 6, "-n", "1", "--threads", "2", "--resume")
-    told = run("many-7", 7, "-n", "1", "--threads", "2", "--resume",
+    diffs = run("many-7", 7, "-n", "1", "--threads", "2", "--resume",
                PST_ISA="any")
-    assert told["instructions"][1] == "any", told
+    assert diffs["instructions"][1] == "any", diffs
 
 
 def changes(b, name):
@@ -443,7 +444,7 @@ def ends_early(b):
     assert "2 evaluations, none of which had a finite loss" in text, text
 
 
-def gives_way(b):
+def interrupted(b):
     """`stop` interrupts an evaluation; a changed model is evaluated, too."""
     head = json.dumps({"x": {"dtype": "F32", "shape": [LONG, 4],
                              "data_offsets": [0, 16 * LONG]}}).encode()
@@ -481,7 +482,7 @@ def await_text(b, name, text):
         time.sleep(.01)
 
 
-def says(b):
+def prints_perplexity(b):
     """Perplexity is printed only for a loss that is a mean of cross
     entropies."""
     said = b.call("eval", "norm.plan", "--data", "train.safetensors", "-m", "2",
@@ -507,9 +508,9 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         with Bench(penstock, norm, drops, sys.argv[7], folder, rows) as b:
             other_mode(b, *paths, drops)
-            for part in (same_numbers, divides, weighs, gathers, goes_on,
-                         tells, tells_of_ranks, ends_early, gives_way, says,
-                         refuses):
+            for part in (same_numbers, divides, weighs, gathers, continues,
+                         reports_changes, reports_rank_changes, ends_early,
+                         interrupted, prints_perplexity, refuses):
                 part(b)
     print("ok")
 

@@ -161,14 +161,15 @@ def named(b, name, ranks):
                   "4", "--quiet", "--transport", b.transport, "--optimizer",
                   "adamw", "--log-dir", f"log{b.n}", "--dump-fault",
                   f"{name}-zeros.safetensors", *ranks, code=65).stderr
-    told = re.sub(r"rank \d, ", "", said)
+    message = re.sub(r"rank \d, ", "", said)
     assert "step 2 was not applied: stage 0: the gradient of 'first.weight' is " \
         "not a number; the first number that is not finite: stage 0, " \
         "microbatch 1, the backward of aten.sqrt.default at make_roots.py:26 " \
         "gives infinity in 4 of 8 numbers, the first at [0, 0]; the first " \
-        "NaN: stage 0, microbatch 1, the backward of aten.mul.Tensor" in told, \
+        "NaN: stage 0, microbatch 1, the backward of aten.mul.Tensor" in \
+        message, \
         (name, said)
-    assert "microbatch 1 is rows 6 to 7 of " in told, (name, said)
+    assert "microbatch 1 is rows 6 to 7 of " in message, (name, said)
     # The search takes place on the rank that computed the gradient.
     replicas, stages = map(int, ("1x" + ranks[1]).split("x")[-2:])
     where = re.findall(r"rank (\d), stage 0, microbatch 1, the backward", said)

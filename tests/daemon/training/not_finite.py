@@ -101,10 +101,11 @@ class Bench(job.Bench):
 def partial(b):
     """In step 6 the loss is finite but squares of the gradient overflow. Those
     parameters and states keep their values; no checkpoint becomes bad."""
-    told = ("update_partial", "6", "")
+    incomplete = ("update_partial", "6", "")
     for way, code, want in (
-            ("stop", 65, [told]), ("skip", 0, [told]),
-            ("rollback", 0, [told, ("rolled_back", "6", "4"), told])):
+            ("stop", 65, [incomplete]), ("skip", 0, [incomplete]),
+            ("rollback", 0, [incomplete, ("rolled_back", "6", "4"),
+                             incomplete])):
         said, events, last = b.run("far", "--on-nan", way, code=code)
         assert events == want, (way, events)
         assert "the update of step 6 left" in said, said

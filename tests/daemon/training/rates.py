@@ -94,8 +94,8 @@ def check_mfu(top, kept):
 def main():
     with tempfile.TemporaryDirectory(prefix="pst-rates-") as name:
         top = Path(name)
-        told = call(penstock, "calibrate", XDG_CACHE_HOME=name)
-        has_bf16 = ", bf16 " in told
+        output = call(penstock, "calibrate", XDG_CACHE_HOME=name)
+        has_bf16 = ", bf16 " in output
         kept = (top / "penstock" / "rates").read_text()
         for way, rate in (("fast", 1e15), ("slow", 1e7)):
             (top / way / "penstock").mkdir(parents=True)

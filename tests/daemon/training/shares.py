@@ -113,7 +113,7 @@ class Bench(job.Bench):
         self.ended(run)
         return said
 
-    def goes_on(self, left, mode, *more):
+    def resume_with(self, left, mode, *more):
         """Resumes from the checkpoint after the change, in another sharding
         mode."""
         words = self.words(left["name"], "norm.plan", mode, *more)
@@ -164,8 +164,8 @@ def changed(b):
             got = b.run("norm.plan", *mode[:1], changes, *mode[1:])
             same(want, got)
         if name in ("frozen", "cast"):
-            b.goes_on(got, WHOLE)
-            b.goes_on(want, "zero3")
+            b.resume_with(got, WHOLE)
+            b.resume_with(want, "zero3")
         if b.transport == "self" and name == "set":
             same(b.run("norm.plan", "none", changes),
                  b.run("norm.plan", "zero1", changes))

@@ -114,18 +114,18 @@ def refused(b):
     assert b.result("plain") == b.result("refused")
 
 
-def told_steps(b):
+def logged_steps(b):
     """Returns (step, loss) of each step in the log."""
     with open(f"{b.folder}/log/rank-0.log", encoding="utf-8") as f:
         return [(int(m[1]), float(m[2])) for m in re.finditer(
             r"event=step .*?\bstep=(\d+) .*?\bloss=(\S+)", f.read())]
 
 
-def check_rate(told, at):
+def check_rate(logged, at):
     """AdamW moves a new parameter by the learning rate in each of its first
     steps. n.w is 2 at first; the output is w ** 9 x."""
     for steps in 5, 40:
-        loss = told[at + steps][1]
+        loss = logged[at + steps][1]
         w = (1 + (loss / 1.5625) ** .5) ** (1 / 9)
         assert .8e-3 < (2 - w) / steps < 1.1e-3, (steps, w)
 
@@ -138,9 +138,10 @@ def replaced(b):
     b.end(run)
     after = b.result("swapped")
     assert set(after) == {"param.n.n.w"}, sorted(after)
-    told = told_steps(b)
-    assert [step for step, _ in told] == list(range(1, STEPS + 1)), told[:5]
-    check_rate(told, swapped["step"])
+    logged = logged_steps(b)
+    assert [step for step, _ in logged] == \
+        list(range(1, STEPS + 1)), logged[:5]
+    check_rate(logged, swapped["step"])
     b.call("run", "plan", "--transport", b.transport, *b.ranks, "-m", MICROBATCHES,
            "--steps", str(STEPS), "--lr", "1e-3", "--optimizer", "adamw",
            "--data", "x.safetensors", "--dump", "resumed", "--quiet",

@@ -186,7 +186,7 @@ def fits(b):
     job.communicate(timeout=PATIENCE)
 
 
-def goes_on(b):
+def restarted(b):
     """top continues after a restart, and waits when the job has ended."""
     job = begin(b, "three", "--max-restarts", "5")
     await_step(b, "three")
@@ -222,7 +222,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         b = evaluate.Bench(penstock, norm, None, sys.argv[3], folder)
         with b:
-            for part in shows, expects, fits, goes_on:
+            for part in shows, expects, fits, restarted:
                 part(b)
     print("ok")
 

@@ -5,7 +5,7 @@
 usage: up.py PENSTOCK TINY.pt2 self|mpi
 
 runs      several runs in turn, with the options of the job as defaults
-goes_on   a rank is killed in a run: the run resumes by itself, with the bits
+recovers  a rank is killed in a run: the run resumes by itself, with the bits
           of an undisturbed run; `train` waits for it, and a pause stays a
           pause
 begun     the same with --resume=STEP, which sets newer checkpoints aside once
@@ -59,7 +59,7 @@ def runs(b):
     assert not b.events(name, "job_restart")
 
 
-def goes_on(b):
+def recovers(b):
     name = b.fresh()
     env, _ = b.once(f"updated:{25 * b.lanes}", 1)
     b.up(name, **env)
@@ -126,7 +126,7 @@ def refused(b):
 def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(*sys.argv[1:4], folder) as b:
-        for part in runs, goes_on, begun, given_up, refused:
+        for part in runs, recovers, begun, given_up, refused:
             print(part.__name__, flush=True)
             part(b)
     print("ok")

@@ -144,9 +144,9 @@ def every_case(rng):
            for op in line.split("|")]
     for i, (op, *words) in enumerate(ops):
         for size in SIZES:
-            lies = orders(*size)
-            second = lies if '%b' in " ".join(words) else [None]
-            for a, b in itertools.product(lies, second):
+            layouts = orders(*size)
+            second = layouts if '%b' in " ".join(words) else [None]
+            for a, b in itertools.product(layouts, second):
                 name = f"{op}.{i}.{size}.{a}.{b}".replace(" ", "")
                 yield name, op, arguments(words), (size, a, b)
 
