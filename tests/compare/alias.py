@@ -220,7 +220,8 @@ class Program:
             ret.append(("aten.diagonal", [0, 0, 1], t.diagonal(0, 0, 1)))
         ret += self.as_strided(t) + self.as_bits(t)
         ret.append(("aten.unsqueeze", [0], t.unsqueeze(0)))
-        # otherwise a gradient cannot be attributed to a memory location
+        # Elements that share memory have separate gradients, so a further view
+        # is not made.
         if not self.expanded:
             ret.append(("aten.expand", [[2, *t.shape]],
                         t.expand(2, *t.shape)))

@@ -302,7 +302,7 @@ def arch_case(bench, name, model, stages, form="training"):
     step_case(bench, name, model, form, stages, "1f1b", 2, "sgd")
 
 
-# ranks, stages, schedule, transport; all must equal the first row
+# (ranks, stages, schedule, transport); all results must equal the first row's.
 CUTS = [(1, 1, "gpipe", "self"), (2, 2, "1f1b", "mpi"),
         (4, 4, "gpipe", "mpi"), (4, 4, "1f1b", "self"),
         (1, 1, "1f1b", "mpi"), (2, 4, "1f1b", "mpi"), (2, 2, "1f1b", "mpi")]

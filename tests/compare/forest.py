@@ -81,7 +81,7 @@ LEAVES = {
             ['r = self.p((x, x + 1), y={"key": x * 2})',
              'return torch.tanh(r["x"] + r["w"] if flag else r["x"])']),
 }
-# write buffers, so they cannot be in a branch
+# These classes write buffers, so they cannot be in a branch.
 WRITES = {"Count", "Halve", "Norm"}
 TIES = {"Scale", "Both", "Again", "Hush"}
 

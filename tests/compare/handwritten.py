@@ -347,7 +347,7 @@ def sequences():
     labels and the last dimension of an output."""
 
     class Sequences(nn.Module):
-        # of inputs, of outputs (None: not along the samples)
+        # The samples' dimension of each input and output (None: it has none).
         along = dict(x=1, wanted=0), (None, 1, 2)
 
         def __init__(self):

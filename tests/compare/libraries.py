@@ -195,7 +195,8 @@ def timm_classes():
     seen = set()
     for name in timm.list_models(pretrained=False):
         family = timm.models.model_entrypoint(name).__module__
-        # one model per file; others differ only in size
+        # Takes one model per source file, since the others differ only in
+        # size.
         if family not in seen:
             seen.add(family)
             yield name, lambda n=name: make_timm(timm, n)

@@ -220,8 +220,8 @@ class Bench:
         net = Net(make(), *shape)
         x = torch.randn(ROWS, 6)
         if make is Attend or name == "encoder layer":
-            # eval() after the export, so that no fast path of PyTorch is
-            # exported
+            # Runs after the export, so that PyTorch's fast path for eval() is
+            # not exported.
             net.eval()(x)
         path = self.work / "model.pt2"
         export(net.train(mode == "training"), x, form, path)

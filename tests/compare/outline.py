@@ -19,7 +19,8 @@ EMPTY = "_empty_nn_module_stack_from_metadata_hook"
 
 
 class Value:
-    """A result of an operator. `home`: the call that contains the operator."""
+    """A result of an operator. `owner`: the call that contains the
+    operator."""
 
     def __init__(self, owner=None):
         self.owner, self.wanted = owner, owner

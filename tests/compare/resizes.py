@@ -72,7 +72,7 @@ def right(p):
     return h
 
 
-# program, error, words of the message
+# (program, error, words of the message)
 WRONG = [(grown, "E_RESIZE_PARTIAL", "from 8 to 12 bytes"),
          (part, "E_RESIZE_VIEW", "%slice_1: is resized by a name"),
          (changed, "E_RESIZE_MUT", "the change would be lost"),

@@ -40,7 +40,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "daemon"))
 from patience import PATIENCE  # noqa: E402
 
 STEPS = 2
-# allowed error, relative to PyTorch's own error against float64
+# Allowed error, relative to PyTorch's own error against float64.
 TIMES_TORCH = 10
 
 
@@ -368,7 +368,7 @@ def main():
     print(f"trees from --seed {a.seed}")
     for seed in seeds:
         tree = None
-        # a failed export leaves gradients switched off
+        # A failed export leaves gradients switched off.
         torch.set_grad_enabled(True)
         try:
             tree = Tree(seed, penstock, folder)

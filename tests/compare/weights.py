@@ -216,7 +216,8 @@ def tied_names(bench):
         near(json.loads(call(bench.penstock, "eval", plan, "--data", data,
                              "--json"))["loss"], loss_of(wanted, batch))
     kept = bench.new("model.safetensors")
-    # safetensors stores a tied tensor once, with a reference to the other name
+    # safetensors stores a tied tensor once, with a reference to its other
+    # name.
     save_model(wanted, kept)
     call(bench.penstock, "split", pt2, "-o", bench.new("plan"), "--weights",
          kept)

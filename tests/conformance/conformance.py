@@ -34,7 +34,7 @@ from patience import PATIENCE  # noqa: E402
 
 D = {"rtol": 1.3e-6, "atol": 1e-5}
 G = {"rtol": 1e-5, "atol": 4e-5}
-# allowed error, relative to PyTorch's own error against float64
+# Allowed error, relative to PyTorch's own error against float64.
 TIMES_TORCH = 4
 CASES = []
 

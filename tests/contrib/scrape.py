@@ -9,7 +9,7 @@ import threading
 import time
 import urllib.request
 
-# the importing test has added its folder to sys.path
+# The importing test has added the folder of patience.py to sys.path.
 from patience import PATIENCE
 
 PERIOD_S = .1  # interval of scrapes

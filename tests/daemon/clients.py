@@ -294,7 +294,7 @@ def check_signals(job):
         os.kill(pid, signal.SIGHUP)
     _, err = client.communicate(timeout=PATIENCE)
     assert "goes on" in err, err
-    # the ranks check once a second that their launcher is alive
+    # The ranks check once a second that their launcher is alive.
     time.sleep(1.5)
     assert json.loads(job.check("status", "--json").stdout)["state"] == \
         "training"

@@ -115,7 +115,7 @@ def main():
         options = OPTION.findall(text)
         found = re.search(r"^  -o, --output \S+ +(.*(?:\n {20,}.*)*)", text,
                           re.MULTILINE)
-        # the page must describe the output file of this command, too
+        # The page must describe the output file of this command, too.
         if found:
             outputs[name] = " ".join(found[1].split())
             with open(f"{folder}/penstock-{name}.1", encoding="utf-8") as file:

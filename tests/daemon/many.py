@@ -20,7 +20,7 @@ import time
 from patience import PATIENCE
 
 RANKS = 32
-# resident anonymous memory, including the rank's part of the model
+# Resident anonymous memory, including the rank's part of the model.
 OWN_MIB = 30
 
 

@@ -27,7 +27,8 @@ OWNER, OTHER = 64001, 64002
 
 class Bench(job.Bench):
     def __init__(self, penstock, penstockd, model, folder):
-        # Both users can read these copies, whoever has built the programs.
+        # Both users can read these copies, unlike files in the builder's
+        # folder.
         super().__init__(shutil.copy(penstock, folder), folder)
         self.penstockd = shutil.copy(penstockd, folder)
         os.chmod(folder, 0o755)

@@ -187,7 +187,8 @@ def kills(b, number, rng, points=tuple(POINTS)):
     steps wait for checkpoints, a restart loses at most the steps between two
     checkpoints."""
     points = list(points)
-    # ranks are threads of one process; some points are never reached
+    # One process has all ranks, so there are no messages to reach these
+    # points.
     if b.transport == "self":
         points = [p for p in points if "RECV" not in p and "SEND" not in p]
     lost, most, seconds = 0, 0, []
@@ -737,7 +738,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(penstock, model, sys.argv[3], folder) as b:
         kills(b, number, random.Random(seed))
-        # at the end of the run, before the client asks for its result
+        # Kills at the end of the run, before the client asks for its result.
         if b.transport == "self":
             kills(b, 10, random.Random(seed), ["end", "gather"])
         run_parts(b, [budget, causes, dump, launcher, shells,

@@ -253,7 +253,7 @@ def stopped(b):
                 os.kill(rank, signal.SIGSTOP)
             stop(b, name)
             if not hangs:
-                # a pause could no longer take effect
+                # A pause is refused, since the stop comes first.
                 if stop == stop_by_command:
                     b.call("pause", "--job", name, code=75)
                 os.kill(rank, signal.SIGKILL)
@@ -384,7 +384,7 @@ def early(b):
         words = b.words(name, "--log-dir", name + "-log", "--job", name)
         begin = time.monotonic()
         job = b.begin(*words)
-        # until exec has replaced Python
+        # Waits until exec has replaced Python by penstock.
         while "penstock" not in commands(job.pid):
             assert job.poll() is None
         time.sleep(ms / 1000)

@@ -52,7 +52,7 @@ def stopped(b):
     before = len(b.events(name, "step", "rank-0"))
     b.await_event(name, "step", "rank-0", before + 5)
     assert not warnings(b, name), warnings(b, name)
-    # a SIGCONT that arrives early is still taken as the end of the stop
+    # Until the stop is over, a SIGCONT counts as its end, so it is repeated.
     def warned():
         os.kill(pid, signal.SIGCONT)
         return warnings(b, name)

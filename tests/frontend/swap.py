@@ -15,7 +15,7 @@ import sys
 import tempfile
 import zipfile
 
-# model, swaps, the output for x = 1
+# (model, swaps, output for x = 1)
 CASES = [
     ("u01", [], 16),
     ("u01", ["n=u01"], 1 + 3 + 15 + 4 + 15 + 5),

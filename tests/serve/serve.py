@@ -280,7 +280,8 @@ def refused(bench, model, gpt, transport):
     assert now["failed"] == 1 and now["answered"] == 3, now
     said = job.stop()
     steps = int(field(bench.events("ids", "serving", "rank-0")[-1], "steps"))
-    # one step for all together, then one for each
+    # The requests shared one step that failed, then each ran in a step of its
+    # own.
     assert steps == 1 + 4, steps
     print(f"refused: {len(cases)} wrong requests by name; beside an id out of "
           "range the other three requests of the step were answered")
@@ -421,7 +422,7 @@ def full(bench, model, transport):
     assert good >= 4 and rejected, (good, rejected)
     now = job.status()
     assert now["refused"] == rejected and now["answered"] == good, now
-    # the request may still be accepted
+    # A request of `ask` may still be accepted at first.
     codes = [ask_while_full(bench, job, model)]
     while codes[-1] != 75:
         assert len(codes) < 20, codes

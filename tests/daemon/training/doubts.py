@@ -27,7 +27,7 @@ class Bench(job.Bench):
         done = self.done("run", model, "-n", "1", "--transport", "self",
                          "--data", data, "--steps", "1", "--quiet",
                          "--log-dir", log, *more, **env)
-        # nothing else is printed
+        # Standard output has nothing but the last line.
         assert re.fullmatch(LAST, done.stdout), done.stdout
         return done.stderr + "".join(self.events(log, "doubt", "rank-0"))
 

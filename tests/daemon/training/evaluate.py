@@ -95,7 +95,7 @@ class Bench(job.Bench):
         """Returns the name and the tensors of the only checkpoint in
         `best`."""
         folder, = glob.glob(self.path(f"{name}/best/step-*"))
-        # other ranks may have written the shard
+        # The names of the shards depend on the ranks, so only the bytes count.
         return (os.path.basename(folder),
                 sorted(self.bytes_of(path)
                        for path in glob.glob(folder + "/*.safetensors")))

@@ -242,7 +242,7 @@ def check_alphas(b):
     with open(f"{folder}/adapter_config.json", encoding="utf-8") as file:
         config = json.load(file)
     tensors = load(f"{folder}/adapter_model.safetensors")
-    # the new file has no metadata
+    # This copy has no metadata.
     save(f"{folder}/adapter_model.safetensors", tensors)
 
     def given(weights, loras=LORAS, code=65, **changed):

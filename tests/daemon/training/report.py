@@ -65,7 +65,7 @@ def whole(b):
     assert len(lines[0].get("points").split()) == 12  # one point per step
     assert len(lines[1].get("points").split()) == 4  # one point per evaluation
     assert len(list(root.iter(HTML + "circle"))) == 4
-    # the picture of a step
+    # The page has a picture of a step.
     assert any(x.tag == SVG + "svg" for x in root.iter())
     rows = [[x.text for x in row] for row in root.iter(HTML + "tr")]
     assert [r[2] for r in rows].count("evaluated") == 4, rows

@@ -102,7 +102,7 @@ def paused(b):
         again = json.loads(b.call("checkpoint", "--job", "asked", "--json"))
         assert again["step"] == at["step"], (again, at)
         assert os.path.exists(b.path(f"ck/step-{at['step']:08d}/manifest.json"))
-        # must not wait for the next step
+        # trace must return although no step runs.
         b.done("trace", "--job", "asked", "--json", code=None)
         b.call("resume", "--job", "asked")
 

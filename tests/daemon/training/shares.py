@@ -25,7 +25,7 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
 from patience import PATIENCE  # noqa: E402
 
 STEPS, AT = 10, 5
-# delay of the step before, in which the pause is requested
+# Delays of the step before, in which a client requests the pause.
 NAPS_MS = 500, 2000, 8000, 30000
 WHOLE = "zero2"
 PARTS = ("zero3",), ("zero3", "--shard-layout", "rows"), (

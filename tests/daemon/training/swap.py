@@ -26,7 +26,7 @@ import job  # noqa: E402
 import tensor_file  # noqa: E402
 
 STEPS = 2000
-# makes steps take a while
+# Many microbatches make a step long enough to be paused.
 MICROBATCHES = "32" if sys.argv[3] == "self" else "8"
 
 
@@ -147,8 +147,8 @@ def replaced(b):
            "--data", "x.safetensors", "--dump", "resumed", "--quiet",
            "--checkpoint", "saved", "--keep", "0", f"--resume={STEPS * 3 // 4}", "--adopt")
     assert b.result("resumed") == after
-    # eval accepts any plan: it uses the one in the checkpoint. It also accepts
-    # a plan that was split with the same swap.
+    # With the original plan, eval uses the plan in the checkpoint. A plan that
+    # was split with the same swap gives the same result.
     b.call("split", f"{b.models}/u06.pt2", "-o", "other", "--loss-fn",
            "mse:target=x", "--swap", f"n={b.models}/u06.pt2")
     said = [b.call("eval", plan, "--checkpoint", "saved", "--data",

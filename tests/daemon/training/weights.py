@@ -126,7 +126,7 @@ def check_plan(b, model):
         assert b.split(model, "--weights", folder)[1] == taken
         assert b.split(model, "--weights",
                        os.path.join(folder, name))[1] == taken
-    # this name takes precedence
+    # model.safetensors takes precedence over an index.
     save(os.path.join(folder, "model.safetensors"), got)
     assert b.split(model, "--weights", folder)[1] == want
 

@@ -237,7 +237,7 @@ def offsets():
                [("as_strided", ["%a", [3], [2], 1], "v"),
                 ("mul_.Scalar", ["%b", 3], "x"), ("clone", ["%v"], "c")],
                ["c", "v"], 1)
-    # within a's range, but between its elements
+    # b lies within the range of a, but between its elements.
     for dtype in ("float32", "int32"):
         yield case(f"gap-{dtype}", floats(),
                    {"a": ("s", [3], [2], 2), "b": ("s", [1], [1], 3, dtype)},
