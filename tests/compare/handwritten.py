@@ -291,8 +291,8 @@ def denoiser():
 
 @handwritten
 def branches():
-    """A torch.where with a branch that is not finite where it is not selected,
-    nor are its gradients."""
+    """torch.cond with branches that are not taken and whose results and
+    gradients are not finite."""
 
     class Branches(nn.Module):
         def __init__(self):
@@ -317,7 +317,8 @@ def branches():
 
 @handwritten
 def autocast():
-    """Matmul-like operators that autocast casts."""
+    """Operators that decompose into matmuls (einsum, GRU, tensordot, LSTM
+    cell), under autocast."""
 
     class Autocast(nn.Module):
         def __init__(self):

@@ -376,7 +376,7 @@ def read_table(path):
 
 
 def write_table(path, found, versions):
-    """Replaces the text between the marks of the file."""
+    """Replaces the table between the marker comments of the file."""
     rows = ["| library | tried | exported | equal | random | differ | "
             "refused | share that runs |",
             "| --- | --- | --- | --- | --- | --- | --- | --- |"]

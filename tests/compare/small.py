@@ -160,7 +160,7 @@ def written(model, y):
 
 @small(4)
 def cut(model, y):
-    """The detached tensor or no_grad region cuts off a gradient."""
+    """As in written(), but detach or no_grad cuts off a gradient."""
     a = (y * 2).detach()
     a += model.shift
     with torch.no_grad():

@@ -131,7 +131,7 @@ def file_is_whole(b, names, reads):
     b.call(*b.words("log2", "--prom", "missing/job.prom"), code=74)
 
 
-def newest_is_told(b, names):
+def newest_is_reported(b, names):
     """If steps are too fast for each to be reported, clients that query, or
     that wait for a pause or the end, still get the newest one."""
     def ask_status():
@@ -268,7 +268,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         with evaluate.Bench(penstock, norm, None, "self", folder) as b:
             file_is_whole(b, names, reads)
-            newest_is_told(b, names)
+            newest_is_reported(b, names)
             rotates(b, root, max(3, reads // 100))
             truncates(b, max(3, reads // 100))
     print("ok")

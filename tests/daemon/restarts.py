@@ -426,7 +426,7 @@ def unkillable(b):
     b.call(*b.words(b.fresh()))  # removes the files that are left
 
 
-def untold(b):
+def output_fails(b):
     """A detached run that has begun is no failure, even if its output cannot
     be written."""
     for out in "closed", "/dev/full":
@@ -495,7 +495,7 @@ def detach(b):
         time.sleep(.05)
     b.nothing_left([supervisor, *b.pids(name)])
     assert b.last_exit(name)["cause"] == "stopped", b.last_exit(name)
-    untold(b)
+    output_fails(b)
     # A run that cannot begin reports why.
     said = b.call("run", "tiny.plan", "--transport", b.transport, "--data",
                   "none", "--detach", code=74)

@@ -88,7 +88,8 @@ def shards(b):
         event, = b.events(name, "replicas_compared", "rank-0")
         parts = int(job.field(event, "in_parts"))
         assert (parts == 0) == whole, (mode, event)
-        # Each replica has a whole copy of a buffer, in every mode.
+        # Each replica has whole buffers in every mode, so some tensors are
+        # compared.
         assert int(job.field(event, "tensors")) > 0, (mode, event)
         assert ("each replica has its own" in event) != whole, event
 

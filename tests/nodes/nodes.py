@@ -210,7 +210,7 @@ def check_doctor(b):
 
 
 def longest_step(b, name):
-    """Returns the longest time between two steps of a job, and these steps."""
+    """Returns the longest time between two steps of a job, in seconds."""
     with open(os.path.join(b.folder, name, "rank-0.log"),
               encoding="utf-8") as file:
         said = [datetime.datetime.fromisoformat(

@@ -46,7 +46,7 @@ def step_times(b):
 
 
 def many(b):
-    """Swaps modules many times, without a pause."""
+    """Swaps modules many times, one swap right after the other."""
     b.env["ASAN_OPTIONS"] += (
         ":quarantine_size_mb=0:thread_local_quarantine_size_kb=0")
     run = b.train("many", "--log-dir", "log", steps=100000 * STEPS)

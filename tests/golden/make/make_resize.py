@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes resize.pt2: a sharded module with an input without memory as
-parameter, which is gathered twice; another one is filled together with it.
+"""Writes resize.pt2: a sharded parameter p is an input without memory and is
+gathered twice; a second parameter q is filled together with it.
 
 Needs torch >= 2.9; rerun only to change the model.
 """
