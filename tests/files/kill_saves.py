@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Saves that are killed or fail: always the old or the new checkpoint, whole.
+"""Saves that are killed or fail leave the old or the new checkpoint, complete.
 
-  kill_saves.py calls SAVE_ONCE                 each system call, by strace
-  kill_saves.py full SAVE_ONCE                  file systems of each size
-  kill_saves.py jobs PENSTOCK MODEL DATA N [SEED] [TRANSPORT]   N killed jobs
+  kill_saves.py calls SAVE_ONCE     faults at each system call, by strace
+  kill_saves.py full SAVE_ONCE      file systems of several sizes become full
+  kill_saves.py jobs PENSTOCK MODEL DATA N [SEED] [TRANSPORT]   kills N jobs
 
-... --hosts LIBRARY: with that library (close_to_open.c) in each process.
-SAVE_ONCE_SHARED in the environment: with files that several ranks write.
+... --hosts LIBRARY: preloads the library (close_to_open.c) in each process.
+SAVE_ONCE_SHARED in the environment: two writers write to each file.
 
 Each part prints what it tried and ends with 1 if anything was lost.
 """
