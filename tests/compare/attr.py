@@ -84,7 +84,7 @@ class Counts(nn.Module):
 
 
 class Mixed(TorchFunctionMode):
-    """PyTorch refuses mixed dtypes here: operands become f32, as before."""
+    """Converts operands to f32 where PyTorch refuses mixed dtypes."""
     SAME = {F.linear, F.layer_norm, F.conv1d, torch.conv1d,
             F.scaled_dot_product_attention, torch.nn.functional.batch_norm}
 

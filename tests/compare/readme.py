@@ -34,7 +34,7 @@ MINUTES = 5
 
 
 def blocks():
-    """Yields language and text of each code block of the section."""
+    """Returns language and text of each code block of the section."""
     with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
         text = file.read()
     text = text.split("## Your own model in five minutes")[1].split("\n## ")[0]

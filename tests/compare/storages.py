@@ -45,7 +45,7 @@ class Tensor:
                       list(strides), self.history, self.operand)
 
     def places(self):
-        """Returns the first byte of each element, in row-major order."""
+        """Yields the first byte of each element, in row-major order."""
         for index in itertools.product(*(range(n) for n in self.sizes)):
             yield self.item() * (self.offset + sum(
                 i * s for i, s in zip(index, self.strides)))

@@ -188,7 +188,8 @@ class Tree:
         return ", ".join(sorted(found))
 
     def same_gradients(self, flat):
-        """Returns False if the export has lost a nested no_grad region."""
+        """Compares gradients with those of the flat program, which differ if
+        the export has lost a nested no_grad region."""
         a, b = self.steps(self.model), self.steps(flat)
         return all(torch.allclose(a[n], b[n], 1e-4, 1e-6) for n in b
                    if n in a and n.startswith("grad."))

@@ -80,7 +80,7 @@ class Machine:
 
     def planted(self, name, text, check, level, *texts):
         """Plants a text in a file of the root, checks the finding, and
-        restores it."""
+        restores the file."""
         path = self.at(f"root/{name}")
         before = None
         if os.path.exists(path):

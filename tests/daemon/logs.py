@@ -46,7 +46,7 @@ def parse(line):
 
 
 def read(folder):
-    """Returns (head, fields) of each line. Sequence numbers rise by one within
+    """Yields (head, fields) of each line. Sequence numbers rise by one within
     one start of a rank and begin with 1 at the next start."""
     for path in sorted(glob.glob(f"{folder}/*.log")):
         seq, rank = 0, None

@@ -119,8 +119,8 @@ class Killed:
 
 
 def while_prepared(b, rng):
-    """One rank is stopped, so that the others wait for it; then one of them is
-    killed."""
+    """Rank 2 is stopped, so that the others wait for it; then one of the
+    others is killed."""
     k = Killed(b, "prepared")
     os.kill(k.pids[2], signal.SIGSTOP)
     asked = k.swap()
