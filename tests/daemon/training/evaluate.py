@@ -421,7 +421,8 @@ def changes(b, name):
 
 
 def ends_early(b):
-    """With a learning rate of 0 the first evaluation stays the best."""
+    """--patience ends the run: with a learning rate of 0 the first evaluation
+    stays the best."""
     more = ("--lr", "0", "--patience", "2", "--checkpoint", "early",
             "--checkpoint-every", "4")
     found, said = b.evaluated("log-early", *more, plan="drops.plan",

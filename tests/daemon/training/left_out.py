@@ -167,8 +167,7 @@ def named(b, name, ranks):
         "microbatch 1, the backward of aten.sqrt.default at make_roots.py:26 " \
         "gives infinity in 4 of 8 numbers, the first at [0, 0]; the first " \
         "NaN: stage 0, microbatch 1, the backward of aten.mul.Tensor" in \
-        message, \
-        (name, said)
+        message, (name, said)
     assert "microbatch 1 is rows 6 to 7 of " in message, (name, said)
     # The search takes place on the rank that computed the gradient.
     replicas, stages = map(int, ("1x" + ranks[1]).split("x")[-2:])
