@@ -43,7 +43,7 @@ EXPRESSIONS = [
     "CeilToInt(IntTrueDiv(s0, 3)) + TruncToFloat(Rational(7, 2))",
     "CleanDiv(6*s0, 3) + PowByNatural(s0, 3)", "Symbol('true')",
 ]
-# Options as words of a command line.
+# Command lines with options.
 OPTIONS = [
     "-m 4 --steps=100 --quiet -n 2x4 --resume model.pt2 -- --steps",
     "--checkpoint-memory 1.5GiB --lr 1e-3 --schedule 1f1b --resume=7",

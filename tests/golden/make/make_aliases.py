@@ -433,7 +433,7 @@ def empty():
                ["x", "y", "z"], 0)
     yield case("chunks", floats(), {"a": ("s", [0, 4], [4, 1], 0)},
                [("chunk", ["%a", 3, 0], ["x", "y", "z"])], ["x", "y", "z"], 0)
-    # Their offsets are those of non-empty views, even beyond the storage.
+    # Empty views have the offsets of non-empty ones, even beyond the storage.
     for where in 2, 12:
         spec = {"a": ("s", [3, 0], [1, 1], where)}
         yield case(f"rows-{where}", floats(), spec,

@@ -33,7 +33,7 @@ MAKE = {
     "pooled": lambda x, y: F.max_pool2d(last(y).exp(), 1).expand(2, 2, 4, 3) * 1,
     "joined": lambda x, y: torch.cat([last(y) - y, last(y).abs()], 1),
     "window": lambda x, y: conv(x[:, :1].neg()[:, :, 1:]),
-    # The opposite case.
+    # The opposite: contiguous in the file, channels last in eager mode.
     "wide": lambda x, y: conv(F.interpolate(last(y), scale_factor=2)),
     "normed": lambda x, y: conv(F.group_norm(last(y), 1)),
     # All strides differ.
