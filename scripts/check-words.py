@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Comments, documents and names use plain words.
+
+usage: check-words.py [--list] ROOT
+
+Checks:
+- Words that only this project uses, each with the field's word for it.
+  scripts/words-allowed.txt has how often each may still stand in the tree: a
+  number may only fall.
+- Comments that begin with "of", "what", "whose" and the like describe their
+  subject by a riddle; a comment names the subject first.
+- A struct tag with the prefix of a library is defined once.
+- Sentences of documents have at most 45 words.
+
+One line per fault, exit code 1 if there is any. --list prints each place
+instead.
+"""
+import collections
+import os
+import re
+import sys
+
+# word: what to write instead
+WORDS = {
+    "twin": "functional variant; the model at another size",
+    "verdict": "decision, result",
+    "home": "owner (of a parameter), folder of a user: HOME",
+    "room": "scratch, capacity, space",
+    "told": "reported, sent, given",
+    "slope": "derivative, numerical derivative",
+    "narrow": "16-bit",
+    "behind": "after, following",
+    "whoever": "the process that, the client that",
+    "somebody": "a reader, a user, a process",
+    "crew": "local ranks",
+}
+FIRST = ("of", "what", "whose", "whoever", "who", "there where")
+MOST_WORDS = 45
+CODE = (".c", ".h", ".def", ".cu", ".cuh", ".cpp")
+TEXT = CODE + (".py", ".sh", ".md", ".proto")
+COMMENT = re.compile(r"/\*+(.*?)\*/|//([^\n]*)", re.S)
+TAG = re.compile(r"^(?:struct|union|enum) (psts?d?(?:ctl)?_\w+) \{", re.M)
+
+
+def files(root):
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(f for f in folders if not f.startswith(
+            (".", "build", "out", "__pycache__")))
+        for name in sorted(names):
+            path = os.path.join(folder, name)
+            if name.endswith(TEXT) and name != "check-words.py":
+                with open(path, encoding="utf-8", errors="replace") as file:
+                    yield os.path.relpath(path, root), file.read()
+
+
+def line_of(text, at):
+    return text.count("\n", 0, at) + 1
+
+
+def words(name, text):
+    """Yields (word, place); a word in a name counts: `home_of`."""
+    for word in WORDS:
+        for m in re.finditer(rf"(?<![a-zA-Z]){word}s?(?![a-zA-Z])", text):
+            yield word, f"{name}:{line_of(text, m.start())}"
+
+
+def riddles(name, text):
+    """A comment after code, as that of a member, continues its name: `digest;
+    /* of the plan */`."""
+    if name.endswith(CODE):
+        for m in COMMENT.finditer(text):
+            if text[text.rfind("\n", 0, m.start()) + 1:m.start()].strip():
+                continue
+            said = " ".join((m[1] or m[2] or "").replace("*", " ").split())
+            if said.lower().startswith(tuple(w + " " for w in FIRST)):
+                yield f"{name}:{line_of(text, m.start())}: {said[:60]}"
+
+
+def long_sentences(name, text):
+    """Sentences of paragraphs and list items; code, tables and headings are
+    skipped."""
+    if not name.endswith(".md"):
+        return
+    text = re.sub(r"^(```|~~~).*?^\1[^\n]*$", "", text, flags=re.S | re.M)
+    for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", text):
+        if re.match(r"\s*[|#<]", paragraph):
+            continue
+        for sentence in re.split(r"(?<=[.:;?!])\s+", " ".join(
+                paragraph.split())):
+            if len(re.findall(r"[A-Za-z]\w+", re.sub(
+                    r"`[^`]*`", "code", sentence))) > MOST_WORDS:
+                yield f"{name}: {sentence[:60]}"
+
+
+def allowed(root):
+    ret = {}
+    with open(f"{root}/scripts/words-allowed.txt", encoding="utf-8") as file:
+        for line in file:
+            if line.strip() and not line.startswith("#"):
+                word, count = line.rsplit(None, 1)
+                ret[word] = int(count)
+    return ret
+
+
+def main():
+    show = "--list" in sys.argv[1:2]
+    root = sys.argv[-1]
+    places = collections.defaultdict(list)
+    tags = collections.defaultdict(list)
+    for name, text in files(root):
+        for word, place in words(name, text):
+            places[word].append(place)
+        places["(riddle)"] += riddles(name, text)
+        places["(long sentence)"] += long_sentences(name, text)
+        if name.startswith(("stages/", "daemon/")):
+            for m in TAG.finditer(text):
+                tags[m[1]].append(name)
+    limits = allowed(root)
+    faults = []
+    for word in [*WORDS, "(riddle)", "(long sentence)"]:
+        if show:
+            print(f"{word} {len(places[word])}", *places[word], sep="\n  ")
+        elif len(places[word]) > limits.get(word, 0):
+            faults.append(
+                f"{word}: {len(places[word])} times, {limits.get(word, 0)} "
+                f"are allowed; write {WORDS.get(word, 'it plainly')} "
+                f"(scripts/check-words.py --list names the places)")
+    for tag, where in sorted(tags.items()):
+        if len(where) > 1:
+            faults.append(f"{tag} is defined in {' and '.join(where)}")
+    print("\n".join(faults) or "words, comments and struct tags are plain")
+    return 1 if faults and not show else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
