@@ -119,6 +119,7 @@ struct pstd_config {
     const char *microbatch_weights, *chunk, *size;
     const char *dtype;
     const char *device; /* list by rank (stages/ops/devices.h) */
+    bool no_fallback;
     const char *optimizer;
     double lr, momentum, dampening, beta1, beta2, eps, weight_decay;
     bool nesterov;

@@ -53,6 +53,10 @@
     X(MEMORY, "memory", "info",                                                \
       "of_rank= stages= arena= params= grads= optim= buffers= prepared= "      \
       "stash= messages= workspace= outputs=; bytes that are reserved")         \
+    X(HOSTED, "hosted", "warn",                                                \
+      "of_rank= device= calls= bytes= text=; calls of a microbatch that run "  \
+      "on the host, since the device has no kernel for them, and bytes that "  \
+      "they copy")                                                             \
     X(WAITS, "waits", "info",                                                  \
       "of_rank= stages= step_s= work= move= warm_up= drain= imbalance= "       \
       "message= other=; shares of a measured step, by cause")                  \

@@ -249,10 +249,15 @@ static const struct pstd_option rows[] = {
         "self)"),
     CHOICE(transport, "transport", PSTD_OPT_RANKS, NULL, "mpi|self",
            "how ranks exchange messages; self: all ranks are in one process"),
-    TEXT(device, "device", PSTD_OPT_RANKS | PSTD_OPT_EQUAL, "cpu", "LIST",
+    TEXT(device, "device", PSTD_OPT_RANKS | PSTD_OPT_PLAN | PSTD_OPT_EQUAL,
+         "cpu", "LIST",
          "device of the ranks: cpu, cuda (the GPU with the number of the rank "
          "on its host) or cuda:N; or a list of these with commas, one for each "
          "rank, the last one for all others"),
+    FLAG(no_fallback, "no-fallback",
+         PSTD_OPT_RANKS | PSTD_OPT_PLAN | PSTD_OPT_EQUAL,
+         "refuse a model with operators that the device has no kernel for; "
+         "otherwise these run on the host"),
     FLAG(verify_messages, "verify-messages", PSTD_OPT_RANKS | PSTD_OPT_EQUAL,
          "add a checksum (CRC32C) to messages between processes: a mismatch "
          "ends the job and names both ranks"),

@@ -196,6 +196,7 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
         .costs = config->costs,
         .memory_limit = config->memory_limit * 1048576.0,
         .overcommit = config->overcommit,
+        .no_fallback = config->no_fallback,
         .verify = config->verify,
         .recompute = recompute(config),
         .stash =

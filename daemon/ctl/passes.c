@@ -115,15 +115,40 @@ enum pst_status pstctl_show_front(const char *path,
     return print_graph(&text, false, config, diag);
 }
 
+enum pst_status pstctl_stage_compile(const struct pst_plan *plan,
+                                     unsigned stage,
+                                     const struct pst_exec_options *exec,
+                                     const char *last, struct pst_program **ret,
+                                     struct pst_diag *diag)
+{
+    struct pst_program_options options = {
+        .device = exec->device != NULL ? exec->device : &pst_device_cpu,
+        .isa = pst_cpu_isa(),
+        .train = exec->train,
+        .threads = pst_exec_threads(exec),
+        .bf16 = exec->bf16,
+        .verify = exec->verify,
+        .recompute = exec->recompute,
+    };
+    size_t end = 0;
+    enum pst_status status;
+
+    if (exec->recompute != NULL && strcmp(exec->recompute, "auto") == 0)
+        options.recompute = pst_recompute_default(plan);
+    *ret = NULL;
+    status = pst_program_new(plan, stage, &options, ret, diag);
+    if (status == PST_OK &&
+        (last == NULL || strcmp(last, pst_compile_passes.passes[0].name) != 0))
+        status = pst_program_compile(*ret, next_fixed, &end, last, diag);
+    return status;
+}
+
 enum pst_status pstctl_show_after(const struct pst_plan *plan,
                                   const struct pstd_config *config,
                                   struct pst_diag *diag)
 {
-    struct pst_program_options options = {.device = &pst_device_cpu,
-                                          .isa = pst_cpu_isa()};
     struct pst_exec_options exec;
     struct pst_program *program = NULL;
-    size_t end = 0;
     enum pst_status status =
         pstd_exec_options(config, 1, plan->loss >= 0, &exec, diag);
 
@@ -133,19 +158,8 @@ enum pst_status pstctl_show_after(const struct pst_plan *plan,
         return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "there is no stage %llu, the plan has %zu",
                             (unsigned long long)config->stage, plan->stages.n);
-    options.train = exec.train;
-    options.threads = pst_exec_threads(&exec);
-    options.bf16 = exec.bf16;
-    options.verify = exec.verify;
-    options.recompute = exec.recompute;
-    if (exec.recompute != NULL && strcmp(exec.recompute, "auto") == 0)
-        options.recompute = pst_recompute_default(plan);
-    status = pst_program_new(plan, (unsigned)config->stage, &options, &program,
-                             diag);
-    if (status == PST_OK &&
-        strcmp(config->after, pst_compile_passes.passes[0].name) != 0)
-        status =
-            pst_program_compile(program, next_fixed, &end, config->after, diag);
+    status = pstctl_stage_compile(plan, (unsigned)config->stage, &exec,
+                                  config->after, &program, diag);
     if (status == PST_OK) {
         struct pst_str text = {.visible = !config->json};
 

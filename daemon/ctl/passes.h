@@ -4,6 +4,8 @@
 /* penstock show: the result of a pass of the front end or of the compiler. One
  * thread. */
 #include "daemon/common/config.h"
+#include "stages/compile/program.h"
+#include "stages/layout/options.h"
 #include "stages/split/plan.h"
 
 /* PST_ERR_USAGE that lists all names if there is no such pass. */
@@ -18,6 +20,14 @@ bool pstctl_is_front_pass(const char *name);
 enum pst_status pstctl_show_front(const char *path,
                                   const struct pstd_config *config,
                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* Compiles a stage up to and including the pass `last` (NULL: all), for the
+ * device of the options or the CPU. *ret is owned by the caller, also on
+ * failure (NULL or not); free it with pst_program_free. */
+enum pst_status pstctl_stage_compile(const struct pst_plan *plan,
+                                     unsigned stage,
+                                     const struct pst_exec_options *options,
+                                     const char *last, struct pst_program **ret,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* Prints stage config->stage after pass config->after: its graph, and kernels
  * and offsets as far as they are known there. */
 enum pst_status pstctl_show_after(const struct pst_plan *plan,

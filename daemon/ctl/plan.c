@@ -7,9 +7,11 @@
 #include "daemon/common/setup.h"
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/evaluation.h"
+#include "daemon/ctl/hosted.h"
 #include "daemon/ctl/model.h"
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/timeline.h"
+#include "stages/ops/devices.h"
 #include "stages/ops/matmul/blas.h"
 #include "stages/ops/matmul/rates.h"
 #include "stages/sched/simulate.h"
@@ -22,7 +24,8 @@
 struct forecast {
     struct pst_schedule *sched;
     struct pst_memory *memory;
-    struct pst_memory *eval; /* additional memory for --eval-data */
+    struct pst_memory *eval;      /* additional memory for --eval-data */
+    struct pstctl_hosted *hosted; /* calls that run on the host */
     struct pst_costs costs;
     struct pst_sim sim;
     struct pst_str note;     /* cost of tail microbatches */
@@ -63,6 +66,7 @@ static json_t *rank_json(const struct forecast *f, unsigned r)
     if (f->eval != NULL)
         (void)json_object_set_new(rank, "eval_bytes",
                                   json_integer((json_int_t)f->eval[r].arena));
+    pstctl_hosted_json(&f->hosted[r], rank);
     pstctl_shares_json(&f->sim.shares[r], f->sim.step, rank);
     return rank;
 }
@@ -450,11 +454,15 @@ static enum pst_status run_plan(const struct pstd_config *config,
     }
     f.ranks = pstd_ranks(config, (unsigned)p.plan->stages.n);
     f.memory = pst_calloc(PST_TAG_CLIENT, f.ranks, sizeof(*f.memory));
-    if (f.memory == NULL)
-        status = pst_diag_nomem(diag, f.ranks * sizeof(*f.memory));
+    f.hosted = pst_calloc(PST_TAG_CLIENT, f.ranks, sizeof(*f.hosted));
+    if (f.memory == NULL || f.hosted == NULL)
+        status = pst_diag_nomem(diag, f.ranks * sizeof(*f.hosted));
     if (status == PST_OK)
         status = pstd_exec_options(config, f.ranks, p.plan->loss >= 0, &options,
                                    diag);
+    /* Of a list with several kinds, memory is predicted for the first one. */
+    if (status == PST_OK)
+        status = pst_device_named(config->device, 0, &options.device, diag);
     if (status == PST_OK)
         status = pstd_open_batch(config, p.plan, &batch, diag);
     if (status == PST_OK) {
@@ -466,6 +474,9 @@ static enum pst_status run_plan(const struct pstd_config *config,
     if (status == PST_OK)
         status = predict_evaluation(config, &batch, &options, &f, diag);
     if (status == PST_OK)
+        status = pstctl_hosted_find(config, batch.plan, f.sched, &options,
+                                    f.hosted, diag);
+    if (status == PST_OK)
         status = write_files(config, batch.plan, &f, diag);
     if (status == PST_OK && config->json) {
         status = print_json(&f, diag);
@@ -473,6 +484,7 @@ static enum pst_status run_plan(const struct pstd_config *config,
         print_memory(&f);
         print_stash(&f);
         print_evaluation(&f);
+        pstctl_hosted_print(f.hosted, f.ranks);
         print_times(&f);
         print_candidates(f.sched);
         print_choices(&f);
@@ -485,6 +497,7 @@ static enum pst_status run_plan(const struct pstd_config *config,
     pst_str_fini(&f.times);
     pst_free(f.memory);
     pst_free(f.eval);
+    pstctl_hosted_free(f.hosted, f.ranks);
     pst_choices_fini(&f.choices);
     pst_batch_fini(&batch);
     pstctl_plan_close(&p);

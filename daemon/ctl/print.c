@@ -372,6 +372,7 @@ static void warn(const pstctl_event *event)
     else if (strcmp(event->name, "resume_changed") == 0 ||
              strcmp(event->name, "checkpoint_doubt") == 0 ||
              strcmp(event->name, "doubt") == 0 ||
+             strcmp(event->name, "hosted") == 0 ||
              strcmp(event->name, "checkpoint_bad") == 0 ||
              strcmp(event->name, "update_partial") == 0)
         pstctl_printf(stderr, "penstock: warning: %s\n", text);
@@ -485,6 +486,7 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
                strcmp(event->name, "resume_doubt") == 0 ||
                strcmp(event->name, "resume_changed") == 0 ||
                strcmp(event->name, "doubt") == 0 ||
+               strcmp(event->name, "hosted") == 0 ||
                strcmp(event->name, "checkpoint_bad") == 0 ||
                strcmp(event->name, "best_gone") == 0 ||
                strcmp(event->name, "update_partial") == 0 ||

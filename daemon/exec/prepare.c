@@ -10,6 +10,7 @@
 #include "daemon/exec/peak.h"
 #include "daemon/exec/session.h"
 #include "stages/base/alloc.h"
+#include "stages/compile/hosted.h"
 #include "stages/ops/matmul/gemm_bf16.h"
 #include "stages/ops/matmul/rates.h"
 #include "stages/run/data/tokens.h"
@@ -303,6 +304,41 @@ static void emit_memory(struct pstd_session *s)
     }
 }
 
+/* Warns of calls that the device of a local rank leaves to the host. A list
+ * that memory does not suffice for is reported as far as it goes. */
+static void emit_hosted(struct pstd_session *s)
+{
+    struct pstd_executor *w = s->w;
+
+    for (unsigned i = 0; i < pst_engine_n_local(w->engine); i++) {
+        const unsigned rank = w->size == 1 ? i : w->rank;
+        struct pst_hosted_list list = {0};
+        struct pst_str text = {0};
+        struct pstd_note note;
+        struct pst_diag ignored;
+        const enum pst_status status =
+            pst_engine_hosted(w->engine, i, &list, &ignored);
+
+        (void)status;
+        if (list.all.n > 0) {
+            pst_str_addf(&text,
+                         "rank %u: the device %s has no kernel for these calls "
+                         "of each microbatch, which run on the host: ",
+                         rank, w->device->name);
+            pst_hosted_print(&list, &text);
+            pstd_note_init(&note, PSTD_EVENT_HOSTED);
+            pstd_note_int(&note, "of_rank", rank);
+            pstd_note_text(&note, "device", w->device->name);
+            pstd_note_int(&note, "calls", pst_hosted_calls(&list));
+            pstd_note_int(&note, "bytes", (int64_t)pst_hosted_bytes(&list));
+            pstd_note_text(&note, "text", pst_str_text(&text));
+            pstd_mailbox_post(w->mailbox, &note, true);
+        }
+        pst_str_fini(&text);
+        pst_hosted_fini(&list);
+    }
+}
+
 static void emit_begin(struct pstd_session *s)
 {
     const struct pstd_config *c = &s->config;
@@ -399,7 +435,9 @@ enum pst_status pstd_session_prepare(struct pstd_session *s,
         find_doubts(s);
     if (status == PST_OK)
         emit_begin(s);
-    if (status == PST_OK)
+    if (status == PST_OK) {
         emit_memory(s);
+        emit_hosted(s);
+    }
     return status;
 }

@@ -91,6 +91,7 @@ struct pst_exec_options {
     /* Devices of all ranks (--device), which they compare; NULL: all have
      * `device`. Ranks with different kinds compute different last bits. */
     const char *devices;
+    bool no_fallback; /* refuse calls that the device leaves to the host */
     /* The engine is not used after a failed step, which may leave buffers half
      * changed: no copies of them are made before the step. */
     bool no_undo;

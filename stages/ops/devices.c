@@ -67,20 +67,32 @@ static enum pst_status number_of(const struct pst_device *device,
     return status;
 }
 
-enum pst_status pst_device_find(const char *list, unsigned rank, unsigned local,
-                                const struct pst_device **ret,
-                                unsigned *ret_ordinal, struct pst_diag *diag)
+enum pst_status pst_device_named(const char *list, unsigned rank,
+                                 const struct pst_device **ret,
+                                 struct pst_diag *diag)
 {
-    size_t len, name;
+    size_t len;
     const char *entry = entry_of(list, rank, &len);
 
-    name = strcspn(entry, ":,");
-    *ret = find_device(entry, name);
+    *ret = find_device(entry, strcspn(entry, ":,"));
     if (*ret == NULL)
         return pst_diag_set(diag, PST_E_DEVICE_NAME,
                             "--device %.*s: there are cpu, cuda and cuda:N",
                             (int)len, entry);
-    return number_of(*ret, entry, len, local, ret_ordinal, diag);
+    return PST_OK;
+}
+
+enum pst_status pst_device_find(const char *list, unsigned rank, unsigned local,
+                                const struct pst_device **ret,
+                                unsigned *ret_ordinal, struct pst_diag *diag)
+{
+    size_t len;
+    const char *entry = entry_of(list, rank, &len);
+    enum pst_status status = pst_device_named(list, rank, ret, diag);
+
+    return status == PST_OK
+               ? number_of(*ret, entry, len, local, ret_ordinal, diag)
+               : status;
 }
 
 const struct pst_device *pst_device_default(void)

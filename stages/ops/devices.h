@@ -7,6 +7,12 @@
 /* Returns kind i, or NULL if there are fewer. */
 const struct pst_device *pst_device_at(unsigned i);
 
+/* Finds the kind of device that the list, as below, names for a rank, whether
+ * or not it is there. PST_ERR_USAGE: there is no such name. */
+enum pst_status pst_device_named(const char *list, unsigned rank,
+                                 const struct pst_device **ret,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+
 /*
  * Finds the device of a rank in the value of --device: a list of names, "cpu",
  * "cuda" or "cuda:N", separated by commas, one for each rank; the last one is

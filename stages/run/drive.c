@@ -6,6 +6,7 @@
 
 #include "stages/base/checked.h"
 #include "stages/base/str.h"
+#include "stages/compile/hosted.h"
 #include "stages/layout/layout.h"
 #include "stages/ops/matmul/blas.h"
 #include "stages/ops/matmul/gemm.h"
@@ -509,6 +510,19 @@ struct pst_stash_totals pst_engine_stash(const struct pst_engine *engine,
 size_t pst_engine_high_water(const struct pst_engine *engine, unsigned local)
 {
     return pst_rank_device(engine->ranks[local])->high_water;
+}
+
+enum pst_status pst_engine_hosted(const struct pst_engine *engine,
+                                  unsigned local, struct pst_hosted_list *list,
+                                  struct pst_diag *diag)
+{
+    const struct pst_layout *layout = pst_rank_layout(engine->ranks[local]);
+    enum pst_status status = PST_OK;
+
+    for (unsigned s = 0; s < engine->grid.sched->n_stages; s++)
+        if (layout->stages[s].program != NULL && status == PST_OK)
+            status = pst_hosted_add(list, layout->stages[s].program, diag);
+    return status;
 }
 
 void pst_engine_print_kernels(const struct pst_engine *engine,

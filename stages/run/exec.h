@@ -17,6 +17,7 @@
 #include "stages/run/watch/pulse.h"
 
 struct pst_engine;
+struct pst_hosted_list; /* stages/compile/hosted.h */
 
 /* COLLECTIVE. Borrows plan and transport, which has ranks * replicas ranks,
  * until freed. Checks that all ranks have the same plan digest and options
@@ -45,6 +46,10 @@ const struct pst_schedule *pst_engine_schedule(const struct pst_engine *engine);
 unsigned pst_engine_n_local(const struct pst_engine *engine);
 struct pst_memory pst_engine_memory(const struct pst_engine *engine,
                                     unsigned local);
+/* Adds the calls of a local rank that its device leaves to the host. */
+enum pst_status pst_engine_hosted(const struct pst_engine *engine,
+                                  unsigned local, struct pst_hosted_list *list,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
 /* Traffic of --stash in all steps so far; read it between steps. */
 struct pst_stash_totals {
     uint64_t bytes_out, bytes_in;

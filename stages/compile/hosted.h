@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_COMPILE_HOSTED_H
+#define PENSTOCK_STAGES_COMPILE_HOSTED_H
+/*
+ * Calls that a device leaves to the host, since it has no kernel for them: each
+ * launch copies the operands to the host and the results back. One list for the
+ * programs of a rank. Any thread that has the programs.
+ */
+#include "stages/base/str.h"
+#include "stages/base/vec.h"
+#include "stages/compile/program.h"
+
+/* Calls of one operator. Texts are owned by the programs. */
+struct pst_hosted {
+    const char *op;     /* name in the file: "aten.sort.default" */
+    const char *source; /* first such call: "model.py:12" */
+    unsigned calls;     /* in one microbatch, forward and backward */
+    uint64_t bytes;     /* copied by these calls, both directions */
+};
+struct pst_hosted_list {
+    struct PST_VEC(struct pst_hosted) all; /* in order of the first call */
+};
+
+/* Adds the calls of a compiled program. */
+enum pst_status pst_hosted_add(struct pst_hosted_list *list,
+                               const struct pst_program *program,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+/* Frees the list; {0} is accepted. */
+void pst_hosted_fini(struct pst_hosted_list *list);
+unsigned pst_hosted_calls(const struct pst_hosted_list *list);
+uint64_t pst_hosted_bytes(const struct pst_hosted_list *list);
+/* "aten.sort.default (2 calls, 1.5 MiB copied, model.py:12), ..." */
+void pst_hosted_print(const struct pst_hosted_list *list, struct pst_str *out);
+
+#endif

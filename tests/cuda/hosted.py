@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Operators without a kernel on the GPU run on the host, and are named.
+
+usage: hosted.py PENSTOCK MODEL    PENSTOCK_LIBCUDA: the driver of the tests
+
+MODEL is cube.pt2, which has such operators. `plan` names them without a GPU, `run` warns of them
+and logs the same numbers, and --no-fallback refuses them.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                "..", "daemon"))
+import tensor_file  # noqa: E402
+
+TEXT = "has no kernel for"
+
+
+def main():
+    penstock, model = map(os.path.abspath, sys.argv[1:3])
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
+        env = dict(os.environ, XDG_RUNTIME_DIR=folder, TMPDIR=folder)
+
+        def call(*words, code=0, **more):
+            done = subprocess.run([penstock, *words], cwd=folder, text=True,
+                                  stdin=subprocess.DEVNULL,
+                                  capture_output=True, check=False,
+                                  env={**env, **more})
+            assert done.returncode == code, (words, done)
+            return done
+
+        nowhere = {"PENSTOCK_LIBCUDA": "/nowhere/libcuda.so.1"}
+        call("split", model, "-o", "plan")
+        planned = json.loads(call("plan", "plan", "--device", "cuda", "--json",
+                                  **nowhere).stdout)["ranks"][0]
+        assert planned["device"] == "cuda", planned
+        assert planned["hosted_calls"] > 0, planned
+        op = re.search(r"[a-z]+\.\w+", planned["hosted_ops"])[0]
+        said = call("plan", "plan", "--device", "cuda", **nowhere).stdout
+        assert "rank 0 on cuda: on the host" in said and op in said, said
+        assert "rates of cuda are not known" in said, said
+        on_cpu = json.loads(call("plan", "plan", "--json").stdout)["ranks"][0]
+        assert on_cpu["device"] == "cpu", on_cpu
+        assert on_cpu["hosted_calls"] == 0, on_cpu
+        refused = ["--device", "cuda", "--no-fallback"]
+        said = call("plan", "plan", *refused, code=65, **nowhere).stderr
+        assert TEXT in said and op in said, said
+
+        tensor_file.save(f"{folder}/x.safetensors",
+                         {"x": ("F32", [4, 4], bytes(64))})
+        words = ["run", "plan", "--transport", "self", "--data",
+                 "x.safetensors", "--steps", "1"]
+        said = call(*words, *refused, code=65).stderr
+        assert TEXT in said and op in said, said
+        said = call(*words, "--device", "cuda", "--log-dir", "log").stderr
+        assert f"warning: rank 0: the device cuda {TEXT}" in said, said
+        with open(f"{folder}/log/rank-0.log", encoding="utf-8") as file:
+            lines = [x for x in file if " event=hosted " in x]
+        assert len(lines) == 1 and op in lines[0], lines
+        for field in "calls", "bytes":
+            assert f" {field}={planned['hosted_' + field]} " in lines[0], (
+                lines, planned)
+        said = call(*words, "--device", "cpu", "--no-fallback")
+        assert TEXT not in said.stderr, said
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
