@@ -30,7 +30,7 @@ import sys
 import tempfile
 import time
 
-import job
+import job as jobs
 import restarts
 from patience import PATIENCE, wait_until
 from restarts import EVERY
@@ -351,6 +351,39 @@ def pausing_early(b):
         b.ended(job, 130)
 
 
+def resumed_early(b):
+    """A pause that is accepted before the run has begun can be taken back while
+    its first step is made."""
+    begun = False
+    while not begun:
+        name = b.fresh()
+        job = b.begin(*b.words(name, "--job", name, "--log-dir", name,
+                               steps=10 ** 9), PENSTOCK_FAULT="step@1:2000")
+        while b.done("pause", "--detach", "--job", name, code=None).returncode:
+            assert job.poll() is None, job.communicate()
+        begin = b.await_event(name, "train_begin", "rank-0")
+        last = b.events(name, "request", "rank-0")[-1]  # that was accepted
+        begun = int(jobs.field(last, "seq")) < int(jobs.field(begin, "seq"))
+        if begun:
+            b.call("resume", "--job", name)
+            b.await_event(name, "continued", "rank-0")
+        b.call("stop", "--job", name)
+        b.ended(job, 130)
+
+
+def stopped_paused(b):
+    """`stop --now` of a paused run writes no checkpoint."""
+    name = b.fresh()
+    job = b.begin(*b.words(name, "--job", name, steps=10 ** 9))
+    while b.done("pause", "--job", name, code=None).returncode != 0:
+        assert job.poll() is None, job.communicate()
+    before = sorted(os.listdir(b.path(name)))
+    b.call("stop", "--now", "--job", name)
+    b.ended(job, 130)
+    assert sorted(os.listdir(b.path(name))) == before, (
+        before, os.listdir(b.path(name)))
+
+
 def warned(b):
     """SIGHUP and SIGUSR1 do not end ranks that have not yet installed their
     handlers, or that have already removed them."""
@@ -409,7 +442,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             restarts.Bench(penstock, model, sys.argv[3], folder) as b:
         restarts.run_parts(b, [stopped, early, between, attaching, taken, moved,
-                               foreign, lost, pausing, pausing_early, changed,
+                               foreign, lost, pausing, pausing_early,
+                               resumed_early, stopped_paused, changed,
                                passing], number, seed)
     print("ok")
 
