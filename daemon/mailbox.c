@@ -309,7 +309,9 @@ static const struct {
     unsigned bits, taken;
     enum pstd_order_kind kind;
 } word_orders[] = {
-    {PSTD_CTL_STOPS, 0, PSTD_ORDER_STOP}, /* holds on after a run */
+    /* These two hold on after a run. */
+    {PSTD_CTL_STOP_NOW, 0, PSTD_ORDER_STOP_NOW},
+    {PSTD_CTL_STOP, 0, PSTD_ORDER_STOP},
     {PSTD_CTL_CHECKPOINT, PSTD_CTL_CHECKPOINT, PSTD_ORDER_SAVE},
     {PSTD_CTL_RESUME, PSTD_CTL_RESUME, PSTD_ORDER_RESUME},
     {PSTD_CTL_PAUSE, PSTD_CTL_PAUSE, PSTD_ORDER_PAUSE},

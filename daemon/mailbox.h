@@ -39,6 +39,7 @@ enum pstd_order_kind {
     PSTD_ORDER_PAUSE, /* from the words; both are for a run that is paused */
     PSTD_ORDER_SAVE,
     PSTD_ORDER_STOP,
+    PSTD_ORDER_STOP_NOW,
     PSTD_ORDER_CHANGE, /* data: daemon/change_order.h */
     PSTD_ORDER_SERVE,
 };

@@ -189,7 +189,8 @@ static enum pst_status obey(struct pstd_executor *w, struct pst_diag *diag)
             status = pstd_run(w, &order, diag);
         else if (order.kind == PSTD_ORDER_SERVE)
             status = pstd_serve(w, diag);
-        else if (order.kind == PSTD_ORDER_STOP)
+        else if (order.kind == PSTD_ORDER_STOP ||
+                 order.kind == PSTD_ORDER_STOP_NOW)
             w->stopping = true;
         pst_free(order.data);
         if (status != PST_OK)

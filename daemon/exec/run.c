@@ -184,7 +184,9 @@ static enum pst_status obey_paused(struct pstd_session *s,
                                                                 : PST_OK;
 }
 
-static enum pst_status pause_run(struct pstd_session *s, struct pst_diag *diag)
+/* *now: set by a stop without a checkpoint. */
+static enum pst_status pause_run(struct pstd_session *s, bool *now,
+                                 struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
     bool stops = false, resumed = false;
@@ -197,7 +199,8 @@ static enum pst_status pause_run(struct pstd_session *s, struct pst_diag *diag)
         status = pstd_next_order(s->w, PSTD_CTL_IN_PAUSE, &order, diag);
         if (status == PST_OK)
             status = obey_paused(s, &order, diag);
-        stops = order.kind == PSTD_ORDER_STOP;
+        *now |= order.kind == PSTD_ORDER_STOP_NOW;
+        stops = *now || order.kind == PSTD_ORDER_STOP;
         resumed = order.kind == PSTD_ORDER_RESUME;
         pst_free(order.data);
     }
@@ -226,8 +229,9 @@ static enum pst_status change_model(struct pstd_session *s,
     return status;
 }
 
-/* Executes what all ranks have agreed on in the step before. */
-static enum pst_status obey(struct pstd_session *s, unsigned control,
+/* Executes what all ranks have agreed on in the step before. *now: stopped
+ * without a checkpoint. */
+static enum pst_status obey(struct pstd_session *s, unsigned control, bool *now,
                             struct pst_diag *diag)
 {
     const uint64_t every = s->config.checkpoint_every;
@@ -260,7 +264,7 @@ static enum pst_status obey(struct pstd_session *s, unsigned control,
     if (status == PST_OK && (control & PSTD_CTL_CHANGE))
         status = change_model(s, diag);
     if (status == PST_OK && (control & PSTD_CTL_PAUSE))
-        status = pause_run(s, diag);
+        status = pause_run(s, now, diag);
     return status;
 }
 
@@ -478,7 +482,7 @@ static enum pst_status steps(struct pstd_session *s, bool *ret_now,
                        pst_now());
     /* A job that stays only pauses before its first run. */
     if (pstd_mailbox_config(s->w->mailbox)->begin_paused && s->result->run == 1)
-        status = pause_run(s, diag);
+        status = pause_run(s, ret_now, diag);
     while (status == PST_OK && s->step < s->config.steps &&
            !s->result->stopped && !s->enough) {
         const unsigned asked = pstd_mailbox_take(s->w->mailbox, words) |
@@ -492,7 +496,7 @@ static enum pst_status steps(struct pstd_session *s, bool *ret_now,
         if (s->w->rank == 0 && (control & ~asked & PSTD_CTL_STOPS))
             pstd_emit_stop(s->w);
         if (status == PST_OK)
-            status = obey(s, control, diag);
+            status = obey(s, control, ret_now, diag);
         if (status != PST_OK)
             pstd_mailbox_control(s->w->mailbox, asked & PSTD_CTL_STOPS);
     }
