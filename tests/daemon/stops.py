@@ -371,6 +371,32 @@ def resumed_early(b):
         b.ended(job, 130)
 
 
+def asleep(b):
+    """A client that was stopped while the ranks died and were started again
+    does not wait for what these ranks know nothing of."""
+    name = b.fresh()
+    env, _ = b.once(f"step@{2 * EVERY + 5}", 0, "60000")
+    job = b.begin(*b.words(name, "--max-restarts", "2", "--log-dir", name,
+                           "--log-every", "1", "--job", name, steps=10 ** 9),
+                  **env)
+    b.await_step(name, 2 * EVERY + 4)
+    waits = [b.begin(*words, "--job", name)
+             for words in (["checkpoint"], ["freeze", "fc"])]
+    b.await_event(name, "request", "rank-0", n=2)
+    for client in waits:
+        os.kill(client.pid, signal.SIGSTOP)
+    os.kill(b.pids(name)[-1], signal.SIGKILL)
+    b.await_event(name, "train_begin", "rank-0", n=2)
+    b.await_event(name, "checkpoint_saved", "rank-0", n=3)
+    for client in waits:
+        os.kill(client.pid, signal.SIGCONT)
+    for client, code in zip(waits, (74, 75)):
+        said = b.ended(client, code).stderr
+        assert "the ranks died before that" in said, said
+    b.call("stop", "--job", name)
+    b.ended(job, 130)
+
+
 def stopped_paused(b):
     """`stop --now` of a paused run writes no checkpoint."""
     name = b.fresh()
@@ -443,7 +469,7 @@ def main():
             restarts.Bench(penstock, model, sys.argv[3], folder) as b:
         restarts.run_parts(b, [stopped, early, between, attaching, taken, moved,
                                foreign, lost, pausing, pausing_early,
-                               resumed_early, stopped_paused, changed,
+                               resumed_early, asleep, stopped_paused, changed,
                                passing], number, seed)
     print("ok")
 

@@ -118,9 +118,8 @@ static enum pst_status finish(struct asker *a, const pstctl_event *e)
     const long long step = (long long)pstctl_integer(e, "step");
     const double seconds = pstctl_number(e, "seconds");
 
-    if (strcmp(e->name, "train_end") == 0)
-        return pst_diag_set(a->diag, PST_E_JOB_MISSED,
-                            "the run ended before that");
+    if (pstctl_is_lost(e, a->diag))
+        return a->diag->status;
     if (strcmp(e->name, "attr_refused") == 0)
         return pstctl_refused(e, a->diag);
     if (has_text(nans))
@@ -145,8 +144,8 @@ static enum pst_status finish(struct asker *a, const pstctl_event *e)
 static enum pst_status take_event(struct asker *a, const pstctl_event *e,
                                   bool *ret_done)
 {
-    static const char *const ends[] = {"attr_got", "attr_set", "attr_cast",
-                                       "attr_refused", "train_end"};
+    static const char *const ends[] = {"attr_got",     "attr_set",  "attr_cast",
+                                       "attr_refused", "train_end", "start"};
 
     if (strcmp(e->name, "attr") == 0)
         return take_tensor(a, e);

@@ -61,9 +61,8 @@ static enum pst_status show(const struct pstd_config *config,
     const long long n = (long long)pstctl_integer(event, "params");
     const double seconds = pstctl_number(event, "seconds");
 
-    if (strcmp(event->name, "train_end") == 0)
-        return pst_diag_set(diag, PST_E_JOB_MISSED,
-                            "the run ended before it was changed");
+    if (pstctl_is_lost(event, diag))
+        return diag->status;
     if (pst_has_suffix(event->name, "_refused"))
         return pstctl_refused(event, diag);
     if (config->json)
@@ -81,9 +80,9 @@ static enum pst_status send(struct pstctl_conn *conn,
                             const struct pstd_config *config,
                             pstctl_request *request, struct pst_diag *diag)
 {
-    static const char *const ends[] = {"swapped",        "swap_refused",
-                                       "frozen",         "unfrozen",
-                                       "freeze_refused", "train_end"};
+    static const char *const ends[] = {
+        "swapped",        "swap_refused", "frozen", "unfrozen",
+        "freeze_refused", "train_end",    "start"};
     struct pstctl_progress progress = {.out = stderr, .quiet = true};
     pstd_frame *reply = NULL, *event = NULL;
     enum pst_status status = pstctl_call(conn, request, &reply, diag);

@@ -166,7 +166,7 @@ static enum pst_status take_checkpoint(struct pstctl_conn *conn,
                                        const struct pstd_config *config,
                                        uint64_t seq, struct pst_diag *diag)
 {
-    static const char *const ends[] = {"checkpoint_saved", "train_end",
+    static const char *const ends[] = {"checkpoint_saved", "train_end", "start",
                                        "checkpoint_failed", "checkpoint_bad"};
     struct pstctl_progress progress = {.out = stderr, .quiet = true};
     pstd_frame *frame = NULL;
@@ -181,12 +181,12 @@ static enum pst_status take_checkpoint(struct pstctl_conn *conn,
                             "this client did not read for too long and has "
                             "missed whether the checkpoint was saved; see "
                             "`penstock status`");
-    if (strcmp(frame->event->name, ends[0]) != 0)
-        status =
-            pst_diag_set(diag, PST_E_CHECKPOINT_NOT_SAVED, "%s",
-                         strcmp(frame->event->name, ends[1]) == 0
-                             ? "the run ended before the checkpoint was taken"
-                             : pstctl_text(frame->event, "text"));
+    if (pstctl_is_lost(frame->event, diag))
+        status = pst_diag_set(diag, PST_E_CHECKPOINT_NOT_SAVED,
+                              "no checkpoint was taken: %s", diag->text);
+    else if (strcmp(frame->event->name, ends[0]) != 0)
+        status = pst_diag_set(diag, PST_E_CHECKPOINT_NOT_SAVED, "%s",
+                              pstctl_text(frame->event, "text"));
     else if (config->json)
         status = pstctl_json_print(pstctl_event_json(frame->event), diag);
     else

@@ -101,7 +101,7 @@ static enum pst_status fresh_trace(struct pstctl_conn *conn,
                                    struct pst_diag *diag)
 {
     /* A run that is paused before it takes a trace makes no step meanwhile. */
-    static const char *const ends[] = {"trace", "train_end", "paused"};
+    static const char *const ends[] = {"trace", "train_end", "paused", "start"};
     struct pstctl_progress progress = {.out = stderr, .quiet = true};
     pstd_frame *taken = NULL, *event = NULL;
     struct pst_diag busy;

@@ -53,6 +53,19 @@ enum pst_status pstctl_wait_for(struct pstctl_conn *conn, uint64_t from,
     return status;
 }
 
+bool pstctl_is_lost(const pstctl_event *event, struct pst_diag *diag)
+{
+    const bool over = strcmp(event->name, "train_end") == 0;
+
+    if (!over && strcmp(event->name, "start") != 0)
+        return false;
+    (void)pst_diag_set(diag, PST_E_JOB_MISSED, "%s",
+                       over ? "the run ended before that"
+                            : "the ranks died before that and were started "
+                              "again; ask again");
+    return true;
+}
+
 enum pst_status pstctl_refused(const pstctl_event *event, struct pst_diag *diag)
 {
     const char *status = pstctl_text(event, "status");

@@ -17,6 +17,9 @@ enum pst_status pstctl_report_run(struct pstctl_conn *conn,
                                   const struct pstd_config *config,
                                   uint64_t run,
                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* For requests that do not outlive the ranks that accepted them: true, with a
+ * diagnosis, if the event says that these have ended, or their run has. */
+bool pstctl_is_lost(const pstctl_event *event, struct pst_diag *diag);
 /* Status of an event that explains why nothing was changed: PST_ERR_IO if a
  * file could not be read or written, else PST_ERR_INPUT. */
 enum pst_status pstctl_refused(const pstctl_event *event,
