@@ -13,6 +13,7 @@
 #include "daemon/exec/peak.h"
 #include "daemon/exec/session.h"
 #include "stages/base/alloc.h"
+#include "stages/base/host/fault.h"
 #include "stages/run/data/tokens.h"
 
 #define EVENT_GAP_S 0.05 /* interval of step events if steps are fast */
@@ -211,6 +212,7 @@ static enum pst_status pause_run(struct pstd_session *s, bool *now,
         s->result->stopped = true;
         return PST_OK;
     }
+    pst_fault_point("resumed");
     emit_at_step(s, PSTD_EVENT_CONTINUED);
     return PST_OK;
 }

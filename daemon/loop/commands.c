@@ -224,6 +224,7 @@ static void publish_taken_back(struct pstd_daemon *d)
 
     pstd_note_init(&note, PSTD_EVENT_CONTINUED);
     pstd_note_int(&note, "step", (int64_t)d->known.step);
+    pstd_note_int(&note, "asked", 1);
     pstd_daemon_publish(d, &note);
 }
 

@@ -266,8 +266,11 @@ static void on_note(void *ctx, struct pstd_note *note)
     if (note->event == PSTD_EVENT_PAUSED || note->event == PSTD_EVENT_CONTINUED)
         d->known.paused =
             note->event == PSTD_EVENT_PAUSED && !d->known.resuming;
-    if (note->event == PSTD_EVENT_CONTINUED)
+    if (note->event == PSTD_EVENT_CONTINUED) {
         d->known.resuming = false;
+        /* A pause that was accepted after the resume is still to come. */
+        pstd_note_int(note, "asked", !d->known.pausing);
+    }
     if (note->event == PSTD_EVENT_PAUSED) {
         d->known.pausing = false;
         /* Fast steps are not all reported. */

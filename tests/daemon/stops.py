@@ -371,6 +371,23 @@ def resumed_early(b):
         b.ended(job, 130)
 
 
+def paused_again(b):
+    """A pause that is accepted before a resume has taken effect waits for its
+    own beginning."""
+    name = b.fresh()
+    env, _ = b.once("resumed", 0, "3000")
+    job = b.begin(*b.words(name, "--max-restarts", "2", "--log-dir", name,
+                           "--job", name, steps=10 ** 9), **env)
+    while b.done("pause", "--job", name, code=None).returncode != 0:
+        assert job.poll() is None, job.communicate()
+    b.call("resume", "--job", name)
+    b.call("pause", "--job", name)
+    line = b.await_event(name, "continued", "rank-0")
+    assert " asked=0" in line, line
+    b.call("stop", "--job", name)
+    b.ended(job, 130)
+
+
 def asleep(b):
     """A client that was stopped while the ranks died and were started again
     does not wait for what these ranks know nothing of."""
@@ -469,8 +486,8 @@ def main():
             restarts.Bench(penstock, model, sys.argv[3], folder) as b:
         restarts.run_parts(b, [stopped, early, between, attaching, taken, moved,
                                foreign, lost, pausing, pausing_early,
-                               resumed_early, asleep, stopped_paused, changed,
-                               passing], number, seed)
+                               resumed_early, paused_again, asleep,
+                               stopped_paused, changed, passing], number, seed)
     print("ok")
 
 

@@ -13,9 +13,7 @@ static bool is_one_of(const char *name, const char *const *names, size_t n)
     return false;
 }
 
-/* True for asked=0: an event that happened by itself does not answer the
- * request. */
-static bool is_unasked(const pstctl_event *event)
+bool pstctl_is_unasked(const pstctl_event *event)
 {
     for (size_t i = 0; i < event->n_fields; i++)
         if (strcmp(event->fields[i]->key, "asked") == 0)
@@ -41,7 +39,7 @@ enum pst_status pstctl_wait_for(struct pstctl_conn *conn, uint64_t from,
             frame->body_case == PST__CONTROL__FRAME__BODY_EVENT) {
             pstctl_progress_event(progress, frame->event);
             if (is_one_of(frame->event->name, names, n) &&
-                !is_unasked(frame->event))
+                !pstctl_is_unasked(frame->event))
                 *ret = frame;
         }
         if (*ret == NULL)

@@ -17,6 +17,9 @@ enum pst_status pstctl_report_run(struct pstctl_conn *conn,
                                   const struct pstd_config *config,
                                   uint64_t run,
                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* True for asked=0: an event that happened by itself, or by an older request,
+ * does not answer the newest one. */
+bool pstctl_is_unasked(const pstctl_event *event);
 /* For requests that do not outlive the ranks that accepted them: true, with a
  * diagnosis, if the event says that these have ended, or their run has. */
 bool pstctl_is_lost(const pstctl_event *event, struct pst_diag *diag);

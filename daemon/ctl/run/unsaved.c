@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/ctl/job/wait.h"
+
 /* Events of changes, a verb for each, and the field with the target. */
 static const struct {
     const char *event, *did, *field;
@@ -43,8 +45,10 @@ void pstctl_unsaved_event(struct pstctl_unsaved *u, const pstctl_event *event)
 
     if (strcmp(name, "request") == 0)
         take_request(u, event);
-    if (strcmp(name, "paused") == 0 || strcmp(name, "continued") == 0)
-        u->paused = strcmp(name, "paused") == 0;
+    if (strcmp(name, "paused") == 0)
+        u->paused = true;
+    if (strcmp(name, "continued") == 0 && !pstctl_is_unasked(event))
+        u->paused = false;
     if (strcmp(name, "train_end") == 0)
         *u = (struct pstctl_unsaved){0};
     if (strcmp(name, "checkpoint_saved") == 0 ||
