@@ -107,6 +107,21 @@ static enum pst_status read_options(struct pstd_session *s,
     return status;
 }
 
+/* Adds all options that the engine depends on. Without --lr-steps a falling
+ * learning rate depends on --steps too. */
+static void add_engine_options(const struct pstd_session *s,
+                               struct pst_str *key)
+{
+    const struct pst_optim_options *optim = &s->options.optim;
+
+    pstd_config_dump(&s->config, PSTD_OPT_STEP, key);
+    pst_str_addf(key, "outputs=%d\nwatchdog=%.17g\ntotal-steps=%llu\n",
+                 s->options.keep_outputs, s->options.watchdog,
+                 optim->lr_schedule == PST_LR_CONSTANT
+                     ? 0
+                     : (unsigned long long)optim->total_steps);
+}
+
 /* An engine is reused only for a resume, which loads all that a step
  * changes. */
 static enum pst_status keep_engine(struct pstd_session *s, bool *ret,
@@ -115,8 +130,7 @@ static enum pst_status keep_engine(struct pstd_session *s, bool *ret,
     struct pstd_executor *w = s->w;
     struct pst_str key = {0};
 
-    pstd_config_dump(&s->config, PSTD_OPT_STEP, &key);
-    pst_str_addf(&key, "outputs=%d\n", s->options.keep_outputs);
+    add_engine_options(s, &key);
     if (key.failed) {
         pst_str_fini(&key);
         return pst_diag_nomem(diag, key.len);
