@@ -96,7 +96,8 @@ const struct pst_ring *pst_rank_ring(const struct pst_rank *r);
 /* Between steps: waits until the device has finished the newest step. */
 void pst_rank_await(struct pst_rank *r);
 struct pst_rank_device *pst_rank_device(struct pst_rank *r);
-/* Invalidates values computed once from parameters; call after writing them. */
+/* Invalidates values computed once from parameters, and forgets what the newest
+ * update left as it was; call after writing parameters. */
 void pst_rank_params_changed(struct pst_rank *r);
 
 #endif

@@ -122,6 +122,21 @@ def partial(b):
     assert events == [("update_partial", str(STEPS), "")], events
 
 
+def undone(b):
+    """A run of a job that stays goes on from a checkpoint: what the last update
+    of the run before has left is not reported as of its first step."""
+    b.call("split", "tiny.pt2", "-o", "tiny.plan")
+    b.call("up", "tiny.plan", "-n", "2", "--transport", b.transport, "--job",
+           "stays", "--log-dir", "stays", "--detach")
+    try:
+        for steps, more, code in (STEPS, [], 65), (STEPS + 4, ["--resume"], 0):
+            b.call("train", "--job", "stays", "-m", "2", "--data",
+                   "last.safetensors", "--lr", "0.01", "--steps", steps,
+                   "--checkpoint", "undone", "--quiet", *more, code=code)
+    finally:
+        b.call("stop", "--job", "stays")
+
+
 def main():
     penstock, model = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
@@ -185,6 +200,7 @@ def main():
         b.run("one", "--on-nan", "rollback", "--checkpoint-every", "0", code=64,
               folder="ck1")
         partial(b)
+        undone(b)
     print("ok")
 
 
