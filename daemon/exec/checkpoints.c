@@ -161,6 +161,9 @@ enum pst_status pstd_session_roll_back(struct pstd_session *s,
     struct pst_checkpoint_info info = {0};
     enum pst_status status = pstd_session_claim_again(s, false, diag);
 
+    /* Without the first folder all checkpoints are in the second one. */
+    if (status == PST_ERR_IO && choice.fallback != NULL)
+        status = pstd_session_claim_again(s, true, diag);
     if (status == PST_OK)
         status = pst_engine_load(s->w->engine, &choice, &info, &s->in_fallback,
                                  diag);

@@ -122,6 +122,18 @@ def partial(b):
     assert events == [("update_partial", str(STEPS), "")], events
 
 
+def second(b, want):
+    """All checkpoints are in the second folder: the first one could never be
+    taken."""
+    os.makedirs(b.path("first", "lock"))
+    _, events, back = b.run("one", "--on-nan", "rollback", "--checkpoint",
+                            "first", "--checkpoint-fallback", "second",
+                            folder="second")
+    assert events == [("rolled_back", "6", "4"),
+                      ("step_skipped", "6", "1")], events
+    assert back == want
+
+
 def undone(b):
     """A run of a job that stays goes on from a checkpoint: what the last update
     of the run before has left is not reported as of its first step."""
