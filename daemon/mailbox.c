@@ -192,7 +192,8 @@ enum pst_status pstd_mailbox_order(struct pstd_mailbox *w,
     full = w->n_orders == MAX_ORDERS;
     if (!full) {
         w->orders[w->n_orders++] = (struct pstd_order){kind, copy, size};
-        if (kind == PSTD_ORDER_TRAIN) /* words meant for the run before */
+        if (kind == PSTD_ORDER_TRAIN || kind == PSTD_ORDER_TRAIN_AGAIN)
+            /* words meant for the run before */
             w->control &= PSTD_CTL_STOPS;
         uv_cond_signal(&w->order_came);
     }

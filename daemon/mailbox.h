@@ -34,7 +34,8 @@ struct pstd_intake;
 /* Kind of an order that rank 0 sends to the ranks that wait for one. */
 enum pstd_order_kind {
     PSTD_ORDER_NONE,
-    PSTD_ORDER_TRAIN, /* data: "name\0value\0" of the options given */
+    PSTD_ORDER_TRAIN,       /* data: "name\0value\0" of the options given */
+    PSTD_ORDER_TRAIN_AGAIN, /* the same; it goes on with an unfinished run */
     PSTD_ORDER_RESUME,
     PSTD_ORDER_PAUSE, /* from the words; both are for a run that is paused */
     PSTD_ORDER_SAVE,

@@ -185,7 +185,8 @@ static enum pst_status obey(struct pstd_executor *w, struct pst_diag *diag)
 
         if (status != PST_OK)
             return status;
-        if (order.kind == PSTD_ORDER_TRAIN)
+        if (order.kind == PSTD_ORDER_TRAIN ||
+            order.kind == PSTD_ORDER_TRAIN_AGAIN)
             status = pstd_run(w, &order, diag);
         else if (order.kind == PSTD_ORDER_SERVE)
             status = pstd_serve(w, diag);

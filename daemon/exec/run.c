@@ -470,6 +470,16 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
                : status;
 }
 
+/* True if the run was paused in the ranks before. In a job that stays that may
+ * be over: its run was given up then. */
+static bool begins_paused(const struct pstd_session *s)
+{
+    const struct pstd_config *config = pstd_mailbox_config(s->w->mailbox);
+
+    return config->begin_paused && s->result->run == 1 &&
+           (s->again || !config->stay);
+}
+
 /* *ret_now: stopped without a checkpoint. An accepted stop takes effect even if
  * the step or its follow-up fails: it then takes effect at the end of the run,
  * which follows at once. */
@@ -482,8 +492,7 @@ static enum pst_status steps(struct pstd_session *s, bool *ret_now,
 
     pstd_interval_init(&s->interval, s->config.checkpoint_cost / 100,
                        pst_now());
-    /* A job that stays only pauses before its first run. */
-    if (pstd_mailbox_config(s->w->mailbox)->begin_paused && s->result->run == 1)
+    if (begins_paused(s))
         status = pause_run(s, ret_now, diag);
     while (status == PST_OK && s->step < s->config.steps &&
            !s->result->stopped && !s->enough) {
@@ -577,7 +586,8 @@ enum pst_status pstd_run(struct pstd_executor *w,
     struct pstd_session s = {.w = w,
                              .saved = UINT64_MAX,
                              .good = UINT64_MAX,
-                             .good_before = UINT64_MAX};
+                             .good_before = UINT64_MAX,
+                             .again = order->kind == PSTD_ORDER_TRAIN_AGAIN};
     enum pst_status status;
 
     s.result = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*s.result));

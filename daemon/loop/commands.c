@@ -81,8 +81,9 @@ static enum pst_status begin_run(struct pstd_daemon *d,
     if (status == PST_OK && !again)
         status = pstd_stay_keep(d, &config, options, diag);
     if (status == PST_OK)
-        status = pstd_mailbox_order(d->mailbox, PSTD_ORDER_TRAIN, options->text,
-                                    options->len, diag);
+        status = pstd_mailbox_order(
+            d->mailbox, again ? PSTD_ORDER_TRAIN_AGAIN : PSTD_ORDER_TRAIN,
+            options->text, options->len, diag);
     if (status == PST_OK)
         set_out(d, &config);
     pstd_config_fini(&config);

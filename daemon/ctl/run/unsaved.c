@@ -49,7 +49,7 @@ void pstctl_unsaved_event(struct pstctl_unsaved *u, const pstctl_event *event)
         u->paused = true;
     if (strcmp(name, "continued") == 0 && !pstctl_is_unasked(event))
         u->paused = false;
-    if (strcmp(name, "train_end") == 0)
+    if (strcmp(name, "train_end") == 0 || strcmp(name, "run_given_up") == 0)
         *u = (struct pstctl_unsaved){0};
     if (strcmp(name, "checkpoint_saved") == 0 ||
         strcmp(name, "train_begin") == 0)

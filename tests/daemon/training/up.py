@@ -13,6 +13,7 @@ given_up  a run that dies at the same step again and again is given up; the job
           accepts another one
 refused   contradicting options
 """
+import glob
 import json
 import os
 import signal
@@ -116,6 +117,30 @@ def given_up(b):
     assert b.weights(name + "-f") == b.want
     assert len(b.events(name, "run_again", "rank-0")) == 3 + 2
     b.down(name)
+
+
+def pause_given_up(b):
+    """With a run that is given up its pause is over, too."""
+    name = b.fresh()
+    b.up(name)
+    run = b.begin(*b.train(name, name + "-a", steps=10 ** 9))
+    b.await_event(name, "checkpoint_saved", "rank-0")
+    b.call("pause", "--job", name)
+    kept, = glob.glob(b.path("penstock-*", "events.run"))
+    with open(kept, "w", encoding="utf-8") as file:
+        file.write("damaged")
+    os.kill(b.pids(name)[-1], signal.SIGKILL)
+    b.await_event(name, "run_given_up", "rank-0")
+    assert "[run.kept]" in b.ended(run, 1).stderr
+    again = b.await_event(name, "job_restart")
+    assert " paused=1 " in again, again
+    run = b.begin(*b.train(name, name + "-b", steps=10 ** 9))
+    b.await_event(name, "checkpoint_saved", "rank-0", n=3)
+    os.kill(b.pids(name)[-1], signal.SIGKILL)
+    again = b.await_event(name, "job_restart", n=2)
+    assert " paused=0 " in again, again
+    b.call("stop", "--job", name)
+    b.ended(run, None)
 
 
 def refused(b):
