@@ -17,6 +17,10 @@ moved     the job's journal is a different file after a restart
 lost      the last checkpoint of a stopped job cannot be written
 pausing   a job dies before an accepted pause has begun
 pausing_early  a pause arrives before the order to train
+resumed_early  a resume takes back a pause that arrived before the run began
+paused_again  a pause arrives before a resume has taken effect
+asleep    a client does not run while the ranks die and are restarted
+stopped_paused  a paused job is stopped without a checkpoint
 changed   a job with a changed model is restarted, also in a pause
 passing   files are missing for a while
 """

@@ -182,6 +182,7 @@ def main():
         assert events == [("rolled_back", "6", "4"),
                           ("step_skipped", "6", "1")], events
         assert back == skipped
+        second(b, skipped)
         # Without a checkpoint to roll back to, only the step itself is
         # repeated.
         _, events, back = b.run("one", "--on-nan", "rollback",

@@ -5,12 +5,14 @@
 usage: up.py PENSTOCK TINY.pt2 self|mpi
 
 runs      several runs in turn, with the options of the job as defaults
+longer    a run resumes with more steps, which its learning rate depends on
 recovers  a rank is killed in a run: the run resumes by itself, with the bits
           of an undisturbed run; `train` waits for it, and a pause stays a
           pause
 begun     the same with --resume=STEP, which sets newer checkpoints aside once
 given_up  a run that dies at the same step again and again is given up; the job
           accepts another one
+pause_given_up  the pause of such a run ends with it
 refused   contradicting options
 """
 import glob
@@ -58,6 +60,19 @@ def runs(b):
         assert b.weights(folder) == b.want
     b.down(name)
     assert not b.events(name, "job_restart")
+
+
+def longer(b):
+    """A run that resumes with more steps has the learning rates of these, as
+    in jobs of its own."""
+    name = b.fresh()
+    b.up(name)
+    for more, steps in ([], 20), (["--resume"], restarts.STEPS):
+        more = ["--lr-schedule", "cosine", *more]
+        b.call(*b.words("alone", *more, steps=steps))
+        b.call(*b.train(name, "together", *more, steps=steps))
+    assert b.weights("together") == b.weights("alone")
+    b.down(name)
 
 
 def recovers(b):
@@ -151,7 +166,8 @@ def refused(b):
 def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(*sys.argv[1:4], folder) as b:
-        for part in runs, recovers, begun, given_up, refused:
+        for part in (runs, longer, recovers, begun, given_up, pause_given_up,
+                     refused):
             print(part.__name__, flush=True)
             part(b)
     print("ok")
