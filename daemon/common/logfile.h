@@ -150,7 +150,7 @@
     X(ATTR_REFUSED, "attr_refused", "error",                                   \
       "run= step= name= status= id= text=; nothing was changed on any rank")   \
     X(PAUSED, "paused", "info", "step=")                                       \
-    X(CONTINUED, "continued", "info", "step= asked=")                                 \
+    X(CONTINUED, "continued", "info", "step= asked=")                          \
     X(TRAIN_END, "train_end", "info",                                          \
       "run= status= stopped= step= loss= step_s= step_p99_s= tok_s= bubble= "  \
       "id= text=")                                                             \
