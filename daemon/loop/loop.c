@@ -185,7 +185,7 @@ static void on_train_begin(struct pstd_daemon *d, const struct pstd_note *note)
     k->step = (uint64_t)pstd_note_get_int(note, "first_step");
     k->steps = (uint64_t)pstd_note_get_int(note, "steps");
     k->skipped = 0;
-    /* What was accepted since the order to train still holds. */
+    /* Requests accepted since the order to train stay in force. */
     pstd_set_text(&k->checkpoint_dir, dir != NULL && *dir != '\0' ? dir : NULL);
     set_placement(d, pstd_note_get_text(note, "placement"));
     pstd_stay_begun(d);

@@ -247,5 +247,5 @@ struct pst_rank_device *pst_rank_device(struct pst_rank *r)
 void pst_rank_params_changed(struct pst_rank *r)
 {
     r->step.is_prepared = false;
-    r->step.updated = 0; /* what that update left is gone */
+    r->step.updated = 0; /* its report is void */
 }
