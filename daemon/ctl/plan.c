@@ -460,7 +460,7 @@ static enum pst_status run_plan(const struct pstd_config *config,
     if (status == PST_OK)
         status = pstd_exec_options(config, f.ranks, p.plan->loss >= 0, &options,
                                    diag);
-    /* Of a list with several kinds, memory is predicted for the first one. */
+    /* Memory is predicted for the first kind of a list with several ones. */
     if (status == PST_OK)
         status = pst_device_named(config->device, 0, &options.device, diag);
     if (status == PST_OK)
