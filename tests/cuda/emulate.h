@@ -41,7 +41,7 @@ uint64_t *emu_lanes(void);
 #define __forceinline__   inline
 #define PST_DEVICE        static inline __attribute__((unused))
 #define PST_INLINE_DEVICE inline __attribute__((unused))
-#define PST_OUTLINE       static __attribute__((unused))
+#define PST_OUTLINE       static __attribute__((unused, noinline))
 #define PST_SHARED        static thread_local
 #define PST_UNROLL
 #define PST_CUDA_KERNEL(name, type)                                            \

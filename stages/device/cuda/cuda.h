@@ -20,6 +20,8 @@ struct pst_cuda_queue {
     uint64_t given, passed; /* tickets, counted from 1; passed: at least */
 };
 
+#define PST_CUDA_MODULES 4 /* at most */
+
 struct pst_cuda_context {
     const struct pst_cuda_driver *driver;
     void *context;
@@ -27,7 +29,7 @@ struct pst_cuda_context {
     unsigned sms; /* multiprocessors */
     struct pst_cuda_queue queues[PST_N_QUEUES];
     struct pst_cuda_clock *clock;
-    void *module;        /* contains the kernels */
+    void *modules[PST_CUDA_MODULES]; /* contain the kernels */
     void **functions;    /* the kernels, in the order of the code's names */
     unsigned char *base; /* first byte of the device's memory */
     /* Device memory for kernels that work in two steps, in the order of
@@ -46,8 +48,9 @@ struct pst_cuda_context {
 
 /* Kernels that a context loads. */
 struct pst_cuda_code {
-    const void *image; /* a fatbin */
-    const char *const *names;
+    const void *const *images; /* fatbins, a module each */
+    unsigned n_images;         /* at most PST_CUDA_MODULES */
+    const char *const *names;  /* each in one of them */
     unsigned n;
 };
 

@@ -176,21 +176,36 @@ static enum pst_status open_context(struct pst_cuda_context *c,
                       : refuse(c->driver, ordinal, error, diag);
 }
 
+/* Finds a kernel in the modules. */
+static int find_function(const struct pst_cuda_context *c, unsigned n_modules,
+                         const char *name, void **ret)
+{
+    int error = 0;
+
+    for (unsigned m = 0; m < n_modules; m++) {
+        error = c->driver->module_function(ret, c->modules[m], name);
+        if (error != PST_CUDA_NOT_FOUND)
+            break;
+    }
+    return error;
+}
+
 static enum pst_status load_kernels(struct pst_cuda_context *c,
                                     const struct pst_cuda_code *code,
                                     struct pst_diag *diag)
 {
-    const char *what = "the module of all kernels";
+    const char *what = "a module of kernels";
     char text[256];
-    int error;
+    int error = 0;
 
     c->functions = calloc(PST_MAX(code->n, 1), sizeof(*c->functions));
     if (c->functions == NULL)
         return pst_diag_nomem(diag, code->n * sizeof(*c->functions));
-    error = c->driver->module_load(&c->module, code->image);
+    for (unsigned m = 0; error == 0 && m < code->n_images; m++)
+        error = c->driver->module_load(&c->modules[m], code->images[m]);
     for (unsigned i = 0; error == 0 && i < code->n; i++) {
         what = code->names[i];
-        error = c->driver->module_function(&c->functions[i], c->module, what);
+        error = find_function(c, code->n_images, what, &c->functions[i]);
     }
     if (error == 0)
         return PST_OK;
@@ -249,8 +264,9 @@ void pst_cuda_memory_close(struct pst_device_memory *mem)
             (void)c->driver->free((uintptr_t)mem->base);
         if (c->spare != 0)
             (void)c->driver->free(c->spare);
-        if (c->module != NULL)
-            (void)c->driver->module_unload(c->module);
+        for (unsigned m = 0; m < PST_CUDA_MODULES; m++)
+            if (c->modules[m] != NULL)
+                (void)c->driver->module_unload(c->modules[m]);
         (void)c->driver->context_release(c->device);
     }
     pst_host_release(c->image, c->size);

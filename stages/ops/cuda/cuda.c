@@ -11,12 +11,19 @@
 #include "stages/ops/cuda/tasks.h"
 
 #if PST_HAVE_CUDA
-/* The fatbin of stages/ops/cuda/code/ (code.S). */
-extern const unsigned char pst_cuda_code[];
-#define CODE pst_cuda_code
+/* The fatbins of stages/ops/cuda/code/ (code.S). */
+#define X(module) extern const unsigned char pst_cuda_code_##module[];
+#include "stages/ops/cuda/code/modules.def"
+#undef X
+#define X(module) pst_cuda_code_##module,
 #else
-#define CODE ""
+#define X(module) "",
 #endif
+static const void *const images[] = {
+#include "stages/ops/cuda/code/modules.def"
+};
+#undef X
+_Static_assert(PST_COUNT(images) <= PST_CUDA_MODULES, "too many modules");
 
 static const char *const names[] = {
 #define X(kernel) #kernel,
@@ -28,7 +35,8 @@ static enum pst_status cuda_open(unsigned ordinal, size_t size,
                                  struct pst_device_memory *ret,
                                  struct pst_diag *diag)
 {
-    const struct pst_cuda_code code = {CODE, names, PST_COUNT(names)};
+    const struct pst_cuda_code code = {images, PST_COUNT(images), names,
+                                       PST_COUNT(names)};
 
     /* The driver of the tests has the kernels itself. */
     // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fatbin of all kernels, FATBIN, as constant data. */
+/* A fatbin, FATBIN, as constant data under the name NAME. */
     .section .rodata
     .balign 64
-    .globl pst_cuda_code
-    .hidden pst_cuda_code
-pst_cuda_code:
+    .globl NAME
+    .hidden NAME
+NAME:
     .incbin FATBIN
     .section .note.GNU-stack, "", @progbits

@@ -20,9 +20,10 @@ PST_OUTLINE float pst_loop_load(uint32_t type, const void *x, int64_t i)
 }
 
 /* Rounds, adds to the old value, or both. */
-PST_OUTLINE void pst_loop_store(const struct pst_cuda_loop &p, int64_t at,
+PST_OUTLINE void pst_loop_store(const struct pst_cuda_loop &p, int64_t i,
                                 float x)
 {
+    const int64_t at = pst_nd_at(p.nd, 0, i);
     uint16_t *const y = (uint16_t *)p.y;
 
     if (p.y_type == PST_CUDA_F32) {
@@ -36,7 +37,7 @@ PST_OUTLINE void pst_loop_store(const struct pst_cuda_loop &p, int64_t at,
 }
 
 /* Operand k of element i. */
-PST_DEVICE float pst_loop_operand(const struct pst_cuda_loop &p, int k,
+PST_OUTLINE float pst_loop_operand(const struct pst_cuda_loop &p, int k,
                                   int64_t i)
 {
     float x;
@@ -49,7 +50,7 @@ PST_DEVICE float pst_loop_operand(const struct pst_cuda_loop &p, int k,
                : x;
 }
 
-PST_DEVICE int64_t pst_loop_whole(const struct pst_cuda_loop &p, int k,
+PST_OUTLINE int64_t pst_loop_whole(const struct pst_cuda_loop &p, int k,
                                   int64_t i)
 {
     return p.x[k] == nullptr
@@ -89,8 +90,7 @@ template <class F> PST_DEVICE void pst_loop_f32(const struct pst_cuda_loop &p)
         const float b = F::n > 1 ? pst_loop_operand(p, 1, i) : 0;
         const float c = F::n > 2 ? pst_loop_operand(p, 2, i) : 0;
 
-        pst_loop_store(p, pst_nd_at(p.nd, 0, i),
-                       F::at(a, b, c, p.s[0], p.s[1], p.s[2]));
+        pst_loop_store(p, i, F::at(a, b, c, p.s[0], p.s[1], p.s[2]));
     }
 }
 
@@ -127,7 +127,7 @@ template <class F> PST_DEVICE void pst_loop_choice(const struct pst_cuda_loop &p
         const float b = pst_loop_operand(p, 1, i);
         const float c = pst_loop_operand(p, 2, i);
 
-        pst_loop_store(p, pst_nd_at(p.nd, 0, i), F::at(a, b, c));
+        pst_loop_store(p, i, F::at(a, b, c));
     }
 }
 
