@@ -44,6 +44,7 @@ uint64_t *emu_lanes(void);
 #define PST_OUTLINE       static __attribute__((unused, noinline))
 #define PST_SHARED        static thread_local
 #define PST_UNROLL
+#define PST_NO_UNROLL
 #define PST_CUDA_KERNEL(name, type)                                            \
     static void name(const type &p);                                           \
     static struct emu_kernel name##_entry(                                     \

@@ -28,6 +28,13 @@ void pst_reduce_dims(const struct pst_meta *x, const struct pst_arg *args,
 void pst_reduce_init(struct pst_reduce *r, const struct pst_call *call,
                      int arg);
 
+/* True for an empty list, which means no dimension in any.dims and all.dims,
+ * unlike in other reductions. */
+bool pst_reduce_none(const struct pst_arg *dim);
+/* The argument of var.correction, a number, or of var.dim, a bool; None means
+ * 1. */
+double pst_reduce_correction(const struct pst_arg *arg);
+
 /* A contiguous tensor as (outer, rows, cols) with reduced rows; cols = 1
  * reduces along memory. False: the reduced dimensions are not adjacent. */
 struct pst_box {

@@ -4,6 +4,7 @@
 
 #include "stages/ops/core/rows.h"
 #include "stages/ops/pointwise/pointwise.h"
+#include "stages/ops/reduce/ends.h"
 #include "stages/ops/reduce/fold.h"
 #include "stages/ops/reduce/whole.h"
 
@@ -63,8 +64,7 @@ static enum pst_status infer_any_dim(struct pst_infer *c)
     return pst_reduce_infer(c, 0, truth(c), 1, 2);
 }
 
-/* An empty list means no dimension here, unlike in all other reductions. */
-static bool no_dims(const struct pst_arg *dim)
+bool pst_reduce_none(const struct pst_arg *dim)
 {
     return dim->kind == PST_ARG_INTS && dim->n == 0;
 }
@@ -74,7 +74,7 @@ static enum pst_status infer_any_dims(struct pst_infer *c)
     const struct pst_meta *x;
     enum pst_status status = pst_infer_tensor(c, 0, &x);
 
-    if (status == PST_OK && no_dims(&c->args[1]))
+    if (status == PST_OK && pst_reduce_none(&c->args[1]))
         return pst_infer_set_like(c, 0, truth(c), x);
     return status != PST_OK ? status : pst_reduce_infer(c, 0, truth(c), 1, 2);
 }
@@ -84,7 +84,7 @@ static void logic_dims(const struct pst_call *c,
 {
     const struct pst_operand *x = &c->in[0], *out = &c->out[0];
 
-    if (!no_dims(&c->args[1])) {
+    if (!pst_reduce_none(&c->args[1])) {
         pst_reduce_run(c, 1, how);
         return;
     }
@@ -101,7 +101,7 @@ static bool logic_fits(const struct pst_call *c)
 
 static bool logic_dims_fit(const struct pst_call *c)
 {
-    return !no_dims(&c->args[1]) && pst_whole_fits_logic(c, 1);
+    return !pst_reduce_none(&c->args[1]) && pst_whole_fits_logic(c, 1);
 }
 
 static void any_whole(const struct pst_call *c)
@@ -167,16 +167,14 @@ static void var_add(struct pst_acc *acc, int64_t n, const double *x)
     }
 }
 
-/* Argument 2 is a number in var.correction and a bool in var.dim; None means
- * 1. */
-static double correction(const struct pst_arg *arg)
+double pst_reduce_correction(const struct pst_arg *arg)
 {
     return arg->kind == PST_ARG_NONE ? 1.0 : pst_pw_number(arg);
 }
 
 static double var_end(const struct pst_acc *acc, const struct pst_call *call)
 {
-    const double by = (double)acc->n - correction(&call->args[2]);
+    const double by = (double)acc->n - pst_reduce_correction(&call->args[2]);
 
     return acc->b / (by > 0.0 ? by : 0.0);
 }
@@ -202,8 +200,8 @@ static enum pst_status infer_var(struct pst_infer *c)
 static enum pst_status var_vjp(struct pst_vjp *v)
 {
     struct pst_value *x = pst_vjp_in(v, 0);
-    const double by =
-        (double)pst_reduce_count(v, 1) - correction(&v->node->args[2]);
+    const double by = (double)pst_reduce_count(v, 1) -
+                      pst_reduce_correction(&v->node->args[2]);
     const bool whole =
         x->meta.rank == 0 || v->node->args[1].kind == PST_ARG_NONE;
     struct pst_value *g = pst_reduce_spread(v, pst_vjp_grad(v, 0), 1, 3);
@@ -223,23 +221,14 @@ static enum pst_status var_vjp(struct pst_vjp *v)
     return pst_vjp_set(v, 0, pst_vjp_mul(v, g, pst_vjp_sub(v, x, mean)));
 }
 
-static double mean_of(double sum, int64_t n)
-{
-    return sum / (double)n;
-}
-
-/* The squares are distances from the mean m, which was rounded to the dtype;
- * `off` corrects for the rounding. */
 static double var_of(const struct pst_call *call, double sum, double m,
                      double squares, int64_t n)
 {
-    const double off = sum / (double)n - m;
-    const double by = (double)n - correction(&call->args[2]);
-
-    return fmax(squares - (double)n * off * off, 0.0) / (by > 0.0 ? by : 0.0);
+    return pst_end_var(sum, m, squares, n,
+                       pst_reduce_correction(&call->args[2]));
 }
 
-PST_FOLD_TWO(var, 1, sum, squares, mean_of, var_of)
+PST_FOLD_TWO(var, 1, sum, squares, pst_end_mean, var_of)
 KERNEL(var, pst_reduce_run(c, 1, &var_how),
        PST_FOLD_ROWS(var, var_fits, 0, 1e-6), );
 
@@ -309,17 +298,15 @@ static enum pst_status logsumexp_vjp(struct pst_vjp *v)
     return pst_vjp_set(v, 0, pst_vjp_mul(v, g, d));
 }
 
-/* Returns what is subtracted from each element: the maximum, or 0 if it is not
- * finite. */
 static double largest_of(double max, int64_t n PST_UNUSED)
 {
-    return isfinite(max) ? max : 0.0;
+    return pst_between_logsumexp(max);
 }
 
 static double logsumexp_of(const struct pst_call *call PST_UNUSED, double max,
                            double m, double sum, int64_t n PST_UNUSED)
 {
-    return isfinite(max) ? m + log(sum) : max;
+    return pst_end_logsumexp(max, m, sum);
 }
 
 PST_FOLD_TWO(logsumexp, 1, max, exps, largest_of, logsumexp_of)

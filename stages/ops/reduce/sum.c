@@ -3,6 +3,7 @@
 #include "stages/ops/reduce/reduce.h"
 
 #include "stages/ops/matmul/column_sum.h"
+#include "stages/ops/reduce/ends.h"
 #include "stages/ops/reduce/fold.h"
 #include "stages/ops/reduce/whole.h"
 
@@ -158,7 +159,7 @@ PST_SIMD_EACH(RUN)
 static double mean_of(const struct pst_call *c PST_UNUSED, double sum,
                       double m PST_UNUSED, double second PST_UNUSED, int64_t n)
 {
-    return sum / (double)n;
+    return pst_end_mean(sum, n);
 }
 
 PST_FOLD_ONE(sum, PST_REDUCE_ALL, sum, NULL)

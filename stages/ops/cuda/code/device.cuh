@@ -18,7 +18,8 @@
 #define PST_INLINE_DEVICE __device__ __forceinline__ /* after "static" */
 #define PST_OUTLINE       static __device__ __noinline__
 #define PST_SHARED __shared__
-#define PST_UNROLL _Pragma("unroll")
+#define PST_UNROLL    _Pragma("unroll")
+#define PST_NO_UNROLL _Pragma("unroll 1")
 /* Defines kernel `name`, which has one parameter struct `p`. */
 #define PST_CUDA_KERNEL(name, type)                                            \
     extern "C" __global__ void __launch_bounds__(PST_CUDA_BLOCK)               \

@@ -14,7 +14,7 @@ PST_OUTLINE float pst_loop_round(uint32_t type, float x)
 
 PST_OUTLINE float pst_loop_load(uint32_t type, const void *x, int64_t i)
 {
-    return type == PST_CUDA_F32 ? ((const float *)x)[i]
+    return type == PST_CUDA_F32  ? ((const float *)x)[i]
            : type > PST_CUDA_F16 ? (float)pst_load_whole(type, x, i)
                                  : (float)pst_load_double(type, x, i);
 }
@@ -31,14 +31,13 @@ PST_OUTLINE void pst_loop_store(const struct pst_cuda_loop &p, int64_t i,
         return;
     }
     if (p.accumulate)
-        x = pst_loop_round(p.y_type, x) +
-            pst_loop_load(p.y_type, p.y, at);
+        x = pst_loop_round(p.y_type, x) + pst_loop_load(p.y_type, p.y, at);
     y[at] = p.y_type == PST_CUDA_BF16 ? pst_to_bf16(x) : pst_to_f16(x);
 }
 
 /* Operand k of element i. */
 PST_OUTLINE float pst_loop_operand(const struct pst_cuda_loop &p, int k,
-                                  int64_t i)
+                                   int64_t i)
 {
     float x;
 
@@ -51,12 +50,11 @@ PST_OUTLINE float pst_loop_operand(const struct pst_cuda_loop &p, int k,
 }
 
 PST_OUTLINE int64_t pst_loop_whole(const struct pst_cuda_loop &p, int k,
-                                  int64_t i)
+                                   int64_t i)
 {
     return p.x[k] == nullptr
                ? p.whole[k]
-               : pst_load_whole(p.type[k], p.x[k],
-                                     pst_nd_at(p.nd, k + 1, i));
+               : pst_load_whole(p.type[k], p.x[k], pst_nd_at(p.nd, k + 1, i));
 }
 
 /* --- loops ---------------------------------------------------------------- */
@@ -119,7 +117,8 @@ PST_DEVICE void pst_loop_integer(const struct pst_cuda_loop &p)
     }
 }
 
-template <class F> PST_DEVICE void pst_loop_choice(const struct pst_cuda_loop &p)
+template <class F>
+PST_DEVICE void pst_loop_choice(const struct pst_cuda_loop &p)
 {
     PST_GRID_LOOP(i, p.nd.numel)
     {

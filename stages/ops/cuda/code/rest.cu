@@ -2,6 +2,7 @@
 /* A module: the kernels that are in no other one. */
 #include "stages/ops/cuda/code/copies.cu"
 #include "stages/ops/cuda/code/embed.cu"
+#include "stages/ops/cuda/code/fold.cu"
 #include "stages/ops/cuda/code/grad.cu"
 #include "stages/ops/cuda/code/loss.cu"
 #include "stages/ops/cuda/code/norm.cu"

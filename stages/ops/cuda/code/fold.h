@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_CUDA_CODE_FOLD_H
+#define PENSTOCK_STAGES_OPS_CUDA_CODE_FOLD_H
+/* Parameters of code/fold.cu: reductions. */
+#include "stages/ops/cuda/code/params.h"
+
+enum pst_cuda_folds {
+#define FOLD(name, start, next, join) PST_CUDA_FOLD_##name,
+#include "stages/ops/cpu/simd/fold.def"
+#undef FOLD
+    PST_CUDA_FOLD_NONE,
+};
+
+/* What is computed of the passes' results. */
+enum pst_cuda_fold_end {
+    PST_CUDA_END_FIRST, /* one pass */
+    PST_CUDA_END_MEAN,
+    PST_CUDA_END_ROOT,
+    PST_CUDA_END_VAR, /* two passes */
+    PST_CUDA_END_LOGSUMEXP,
+};
+
+enum pst_cuda_fold_step {
+    PST_CUDA_FOLD_ALL, /* both passes and the end */
+    PST_CUDA_FOLD_FIRST,
+    PST_CUDA_FOLD_SECOND,
+};
+
+/* Threads of a block that fold different elements of the same results, in
+ * kernels for columns. */
+#define PST_CUDA_FOLD_ROWS    8
+#define PST_CUDA_FOLD_COLUMNS (PST_CUDA_BLOCK / PST_CUDA_FOLD_ROWS)
+
+/* Partial results of any kernel have so many bytes. */
+#define PST_CUDA_FOLD_PARTIAL 16
+
+/*
+ * y[o] = what the elements of result o are folded to. Element i of result o is
+ * at offset(kept, o) + offset(gone, i) of x. If there are several splits, split
+ * s folds elements from s * per_split on to partial[s][o], which are joined
+ * then.
+ */
+struct pst_cuda_fold {
+    struct pst_cuda_nd kept, gone;
+    const void *x;
+    void *y;         /* NULL: only `places` */
+    int64_t *places; /* of the first extremum */
+    void *partial;
+    double *first, *m; /* results of the first pass, with several splits */
+    int64_t per_split;
+    uint32_t splits;
+    uint32_t step;           /* enum pst_cuda_fold_step */
+    uint32_t fold, second;   /* enum pst_cuda_folds */
+    uint32_t end;            /* enum pst_cuda_fold_end */
+    uint32_t x_type, y_type; /* of kernels for integers */
+    uint32_t truth;          /* elements count as x != 0 */
+    uint32_t accumulate;     /* y += */
+    uint32_t largest;        /* kernels with places: max, not min */
+    double correction;
+};
+
+#endif

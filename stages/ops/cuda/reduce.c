@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Reductions over any dimensions: the folds that the CPU's kernels run
+ * (reduce/fold.h), of any strides; of integers and bool, too. */
+#include "stages/ops/reduce/reduce.h"
+
+#include <float.h>
+#include <limits.h>
+
+#include "stages/ops/cuda/code/fold.h"
+#include "stages/ops/cuda/kernels.h"
+#include "stages/ops/pointwise/pointwise.h"
+
+/* What an operator is. */
+struct reduction {
+    int arg; /* its dimensions, as in pst_reduce_dims */
+    enum pst_cuda_folds fold, second;
+    enum pst_cuda_fold_end end;
+    bool truth; /* any, all */
+    bool best;  /* the last output gets places */
+};
+
+/* The kernels of one dtype: FAMILY + shape. */
+enum shape { WARP, BLOCK, COLUMNS, SPLITS, N_SHAPES };
+#define KERNELS_OF(name, suffix)                                               \
+    {                                                                          \
+        PST_FN_##name##_warp_##suffix, PST_FN_##name##_block_##suffix,         \
+            PST_FN_##name##_columns_##suffix, PST_FN_##name##_splits_##suffix  \
+    }
+static const enum pst_cuda_fn fns[2][3][N_SHAPES] = {
+    {KERNELS_OF(pst_fold, f32), KERNELS_OF(pst_fold, f64),
+     KERNELS_OF(pst_fold, whole)},
+    {KERNELS_OF(pst_best, f32), KERNELS_OF(pst_best, f64),
+     KERNELS_OF(pst_best, whole)},
+};
+
+static const enum pst_cuda_fn *fns_of(const struct pst_call *c,
+                                      const struct reduction *r)
+{
+    const enum pst_dtype dtype = c->in[0].meta->dtype;
+
+    return fns[r->best][r->truth           ? 2
+                        : dtype == PST_F32 ? 0
+                        : dtype == PST_F64 ? 1
+                                           : 2];
+}
+
+/* --- how the work is divided ---------------------------------------------- */
+
+/* Rows are folded by a warp or a block each, results whose elements lie across
+ * memory by blocks of COLUMNS. */
+#define SHORT_ROW   32
+#define LEAST_SPLIT 4096 /* elements of a row that a block folds */
+#define LEAST_ROWS  64   /* the same of columns */
+#define BLOCKS      1024 /* that keep a large GPU busy */
+
+static int64_t tiles_of(int64_t n, int64_t size)
+{
+    return (n + size - 1) / size;
+}
+
+static void divide(struct pst_cuda_fold *p, enum shape *shape)
+{
+    const struct pst_cuda_nd *kept = &p->kept, *gone = &p->gone;
+    const bool along = gone->stride[0][gone->rank - 1] == 1;
+    const bool across = kept->stride[0][kept->rank - 1] == 1;
+    const int64_t n = PST_MAX(gone->numel, (int64_t)1);
+    int64_t splits, blocks = PST_MAX(kept->numel, (int64_t)1);
+
+    if (n < SHORT_ROW || (across && !along)) {
+        blocks = tiles_of(blocks, PST_CUDA_FOLD_COLUMNS);
+        splits = n / LEAST_ROWS;
+        *shape = COLUMNS;
+    } else {
+        splits = n / LEAST_SPLIT;
+        *shape = n <= PST_CUDA_TEAM_WARP ? WARP : BLOCK;
+    }
+    splits = PST_MIN(splits, BLOCKS / blocks);
+    p->per_split = tiles_of(n, PST_MAX(splits, (int64_t)1));
+    p->splits = (uint32_t)tiles_of(n, p->per_split);
+}
+
+static void describe(const struct pst_call *c, const struct reduction *how,
+                     struct pst_cuda_fold *p, enum shape *shape)
+{
+    const struct pst_meta *kept, *gone;
+    struct pst_reduce r;
+
+    pst_reduce_init(&r, c, how->arg);
+    kept = &r.kept;
+    gone = &r.gone;
+    *p = (struct pst_cuda_fold){.x = c->in[0].data,
+                                .y = c->out[0].data,
+                                .fold = how->fold,
+                                .second = how->second,
+                                .end = how->end,
+                                .truth = how->truth,
+                                .accumulate = c->accumulate};
+    (void)pst_cuda_nd_make(1, &kept, &p->kept);
+    (void)pst_cuda_nd_make(1, &gone, &p->gone);
+    (void)pst_cuda_type_of(c->in[0].meta->dtype, &p->x_type);
+    (void)pst_cuda_type_of(c->out[0].meta->dtype, &p->y_type);
+    if (how->end == PST_CUDA_END_VAR)
+        p->correction = pst_reduce_correction(&c->args[2]);
+    if (how->best) {
+        p->places = c->out[c->n_out - 1].data;
+        p->y = c->n_out > 1 ? c->out[0].data : NULL;
+    }
+    divide(p, shape);
+}
+
+/* Partial results, then the first pass's results and what follows of them. */
+static size_t scratch(const struct pst_call *c, const struct reduction *how)
+{
+    struct pst_cuda_fold p;
+    enum shape shape;
+
+    describe(c, how, &p, &shape);
+    return p.splits == 1
+               ? 0
+               : (size_t)p.kept.numel *
+                     (p.splits * PST_CUDA_FOLD_PARTIAL + 2 * sizeof(double));
+}
+
+/* --- launches ------------------------------------------------------------- */
+
+static void launch(const struct pst_call *c, enum pst_cuda_fn fn,
+                   enum shape shape, const struct pst_cuda_fold *p)
+{
+    const int64_t results = shape == WARP      ? PST_CUDA_BLOCK / 32
+                            : shape == COLUMNS ? PST_CUDA_FOLD_COLUMNS
+                                               : 1;
+
+    pst_cuda_launch(c->stream, fn, tiles_of(p->kept.numel, results), p->splits,
+                    p);
+}
+
+static void run(const struct pst_call *c, const struct reduction *how)
+{
+    const enum pst_cuda_fn *fn = fns_of(c, how);
+    struct pst_cuda_fold p;
+    enum shape shape;
+
+    describe(c, how, &p, &shape);
+    if (p.splits == 1) {
+        launch(c, fn[shape], shape, &p);
+        return;
+    }
+    p.partial = c->scratch;
+    p.first = (double *)((char *)c->scratch +
+                         p.kept.numel * p.splits * PST_CUDA_FOLD_PARTIAL);
+    p.m = p.first + p.kept.numel;
+    p.step = PST_CUDA_FOLD_FIRST;
+    launch(c, fn[shape], shape, &p);
+    pst_cuda_launch_n(c->stream, fn[SPLITS], p.kept.numel, &p);
+    if (how->second == PST_CUDA_FOLD_NONE)
+        return;
+    p.step = PST_CUDA_FOLD_SECOND;
+    launch(c, fn[shape], shape, &p);
+    pst_cuda_launch_n(c->stream, fn[SPLITS], p.kept.numel, &p);
+}
+
+/* --- what is supported ---------------------------------------------------- */
+
+static bool is_whole(enum pst_dtype dtype)
+{
+    return pst_dtype_kind(dtype) != PST_KIND_FLOAT;
+}
+
+static bool fits(const struct pst_call *c, const struct reduction *how)
+{
+    const enum pst_dtype from = c->in[0].meta->dtype,
+                         to = c->out[0].meta->dtype;
+    const bool values = !how->best || c->n_out > 1;
+    uint32_t type;
+
+    if (!pst_cuda_type_of(from, &type) || !pst_cuda_type_of(to, &type) ||
+        pst_meta_numel(c->out[0].meta) > INT_MAX)
+        return false;
+    if (how->truth)
+        return !pst_reduce_none(&c->args[1]);
+    if (from == PST_F32 || from == PST_F64)
+        return !values || to == from;
+    /* A bool result: of sums, the elements would be converted first. */
+    return is_whole(from) && is_whole(to) &&
+           (!values || to != PST_BOOL || how->fold == PST_CUDA_FOLD_max ||
+            how->fold == PST_CUDA_FOLD_min);
+}
+
+/* --- rows ----------------------------------------------------------------- */
+
+#define D_WHOLE                                                                \
+    (PST_D(BOOL) | PST_D(U8) | PST_D(I8) | PST_D(I16) | PST_D(I32) | PST_D(I64))
+#define ROW(text, what, mask, bits, tol)                                       \
+    {                                                                          \
+        .name = (text), .dtypes = (mask),                                      \
+        .flags = PST_K_QUEUED | PST_K_STRIDED | (bits),                        \
+        .supports = what##_fits, .scratch = what##_scratch, .run = what##_run, \
+        .tolerance = (tol)                                                     \
+    }
+#define FUNCTIONS(id, ...)                                                     \
+    static const struct reduction id##_how = {__VA_ARGS__};                    \
+    static bool id##_fits(const struct pst_call *c)                            \
+    {                                                                          \
+        return fits(c, &id##_how);                                             \
+    }                                                                          \
+    static size_t id##_scratch(const struct pst_call *c,                       \
+                               unsigned threads PST_UNUSED)                    \
+    {                                                                          \
+        return scratch(c, &id##_how);                                          \
+    }                                                                          \
+    static void id##_run(const struct pst_call *c)                             \
+    {                                                                          \
+        run(c, &id##_how);                                                     \
+    }
+/* Of floats alone, of floats and integers, of anything. */
+#define REALS(id, tol, ...)                                                    \
+    FUNCTIONS(id, __VA_ARGS__)                                                 \
+    static const struct pst_kernel id##_kernels[] = {                          \
+        ROW(#id "_cuda_f32", id, PST_D(F32), PST_K_ACCUMULATE, tol),           \
+        ROW(#id "_cuda_f64", id, PST_D(F64), PST_K_ACCUMULATE,                 \
+            (tol) > 0.0 ? 1e-12 : 0.0),                                        \
+    };                                                                         \
+    PST_CUDA_KERNELS(id, id##_kernels)
+#define NUMBERS(id, bits, tol, ...)                                            \
+    FUNCTIONS(id, __VA_ARGS__)                                                 \
+    static const struct pst_kernel id##_kernels[] = {                          \
+        ROW(#id "_cuda_f32", id, PST_D(F32), bits, tol),                       \
+        ROW(#id "_cuda_f64", id, PST_D(F64), bits, (tol) > 0.0 ? 1e-12 : 0.0), \
+        ROW(#id "_cuda_whole", id, D_WHOLE, 0, 0.0),                           \
+    };                                                                         \
+    PST_CUDA_KERNELS(id, id##_kernels)
+#define LOGIC(id, ...)                                                         \
+    FUNCTIONS(id, __VA_ARGS__, .truth = true)                                  \
+    static const struct pst_kernel id##_kernels[] = {                          \
+        ROW(#id "_cuda", id, D_WHOLE | PST_D_FLOAT, 0, 0.0),                   \
+    };                                                                         \
+    PST_CUDA_KERNELS(id, id##_kernels)
+
+#define ONE(fold)         PST_CUDA_FOLD_##fold, PST_CUDA_FOLD_NONE
+#define TWO(fold, second) PST_CUDA_FOLD_##fold, PST_CUDA_FOLD_##second
+#define ALL               PST_REDUCE_ALL
+
+NUMBERS(sum, PST_K_ACCUMULATE, 1e-5, ALL, ONE(sum));
+NUMBERS(sum_dim_IntList, PST_K_ACCUMULATE, 1e-5, 1, ONE(sum));
+NUMBERS(prod, PST_K_ACCUMULATE, 1e-5, ALL, ONE(prod));
+NUMBERS(prod_dim_int, PST_K_ACCUMULATE, 1e-5, 1, ONE(prod));
+NUMBERS(amax, 0, 0.0, 1, ONE(max));
+NUMBERS(amin, 0, 0.0, 1, ONE(min));
+NUMBERS(max, 0, 0.0, ALL, ONE(max));
+NUMBERS(min, 0, 0.0, ALL, ONE(min));
+NUMBERS(max_dim, 0, 0.0, 1, ONE(max), .best = true);
+NUMBERS(min_dim, 0, 0.0, 1, ONE(min), .best = true);
+NUMBERS(argmax, 0, 0.0, 1, ONE(max), .best = true);
+NUMBERS(argmin, 0, 0.0, 1, ONE(min), .best = true);
+REALS(mean, 1e-5, ALL, ONE(sum), PST_CUDA_END_MEAN);
+REALS(mean_dim, 1e-5, 1, ONE(sum), PST_CUDA_END_MEAN);
+REALS(var_correction, 1e-5, 1, TWO(sum, squares), PST_CUDA_END_VAR);
+REALS(var_dim, 1e-5, 1, TWO(sum, squares), PST_CUDA_END_VAR);
+REALS(logsumexp, 1e-5, 1, TWO(max, exps), PST_CUDA_END_LOGSUMEXP);
+LOGIC(any, ALL, ONE(max));
+LOGIC(all, ALL, ONE(min));
+LOGIC(any_dim, 1, ONE(max));
+LOGIC(all_dim, 1, ONE(min));
+LOGIC(any_dims, 1, ONE(max));
+LOGIC(all_dims, 1, ONE(min));
+
+/* --- norms: a fold for each power ------------------------------------------
+ */
+
+static struct reduction norm_of(const struct pst_call *c)
+{
+    const double p = pst_pw_number(&c->args[1]);
+    struct reduction r = {2, ONE(squares), PST_CUDA_END_ROOT};
+
+    if (p == 0.0)
+        r = (struct reduction){2, ONE(nonzero)};
+    else if (p == 1.0)
+        r = (struct reduction){2, ONE(abs)};
+    else if (p > 2.0)
+        r = (struct reduction){2, ONE(max_abs)};
+    return r;
+}
+
+static bool norm_fits(const struct pst_call *c)
+{
+    const double p = pst_pw_number(&c->args[1]);
+    const struct reduction r = norm_of(c);
+
+    return (p == 0.0 || p == 1.0 || p == 2.0 || p > DBL_MAX) && fits(c, &r);
+}
+
+static size_t norm_scratch(const struct pst_call *c,
+                           unsigned threads PST_UNUSED)
+{
+    const struct reduction r = norm_of(c);
+
+    return scratch(c, &r);
+}
+
+static void norm_run(const struct pst_call *c)
+{
+    const struct reduction r = norm_of(c);
+
+    run(c, &r);
+}
+
+static const struct pst_kernel norm_kernels[] = {
+    ROW("vector_norm_cuda_f32", norm, PST_D(F32), PST_K_ACCUMULATE, 1e-5),
+    ROW("vector_norm_cuda_f64", norm, PST_D(F64), PST_K_ACCUMULATE, 1e-12),
+};
+PST_CUDA_KERNELS(linalg_vector_norm, norm_kernels);

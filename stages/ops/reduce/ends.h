@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_REDUCE_ENDS_H
+#define PENSTOCK_STAGES_OPS_REDUCE_ENDS_H
+/*
+ * What reductions in two passes compute between them (`m`, which is rounded to
+ * the dtype of the elements) and at the end. C and device code, which defines
+ * PST_ALWAYS_INLINE before.
+ */
+#ifndef __cplusplus
+#include <math.h>
+#include <stdint.h>
+
+#include "stages/base/macros.h"
+#endif
+
+static PST_ALWAYS_INLINE double pst_end_mean(double sum, int64_t n)
+{
+    return sum / (double)n;
+}
+
+/* The squares are distances from the mean m; `off` corrects for its
+ * rounding. */
+static PST_ALWAYS_INLINE double pst_end_var(double sum, double m,
+                                            double squares, int64_t n,
+                                            double correction)
+{
+    const double off = sum / (double)n - m;
+    const double by = (double)n - correction;
+
+    return fmax(squares - (double)n * off * off, 0.0) / (by > 0.0 ? by : 0.0);
+}
+
+/* What is subtracted from each element: the maximum, or 0 if it is not
+ * finite. */
+static PST_ALWAYS_INLINE double pst_between_logsumexp(double max)
+{
+    return fabs(max) < (double)INFINITY ? max : 0.0;
+}
+
+static PST_ALWAYS_INLINE double pst_end_logsumexp(double max, double m,
+                                                  double sum)
+{
+    return fabs(max) < (double)INFINITY ? m + log(sum) : max;
+}
+
+#endif
