@@ -6,7 +6,7 @@
 #include <float.h>
 #include <limits.h>
 
-#include "stages/ops/cuda/code/fold.h"
+#include "stages/ops/cuda/fold.h"
 #include "stages/ops/cuda/kernels.h"
 #include "stages/ops/pointwise/pointwise.h"
 
@@ -19,35 +19,30 @@ struct reduction {
     bool best;  /* the last output gets places */
 };
 
-/* The kernels of one dtype: FAMILY + shape. */
-enum shape { WARP, BLOCK, COLUMNS, SPLITS, N_SHAPES };
-#define KERNELS_OF(name, suffix)                                               \
-    {                                                                          \
-        PST_FN_##name##_warp_##suffix, PST_FN_##name##_block_##suffix,         \
-            PST_FN_##name##_columns_##suffix, PST_FN_##name##_splits_##suffix  \
-    }
-static const enum pst_cuda_fn fns[2][3][N_SHAPES] = {
-    {KERNELS_OF(pst_fold, f32), KERNELS_OF(pst_fold, f64),
-     KERNELS_OF(pst_fold, whole)},
-    {KERNELS_OF(pst_best, f32), KERNELS_OF(pst_best, f64),
-     KERNELS_OF(pst_best, whole)},
+/* By places or not; f32, f64, integers. */
+static const struct pst_cuda_folding foldings[2][3] = {
+    {PST_CUDA_FOLDING(pst_fold, f32), PST_CUDA_FOLDING(pst_fold, f64),
+     PST_CUDA_FOLDING(pst_fold, whole)},
+    {PST_CUDA_FOLDING(pst_best, f32), PST_CUDA_FOLDING(pst_best, f64),
+     PST_CUDA_FOLDING(pst_best, whole)},
 };
 
-static const enum pst_cuda_fn *fns_of(const struct pst_call *c,
-                                      const struct reduction *r)
+static const struct pst_cuda_folding *folding_of(const struct pst_call *c,
+                                                 const struct reduction *r)
 {
     const enum pst_dtype dtype = c->in[0].meta->dtype;
 
-    return fns[r->best][r->truth           ? 2
-                        : dtype == PST_F32 ? 0
-                        : dtype == PST_F64 ? 1
-                                           : 2];
+    return &foldings[r->best][r->truth           ? 2
+                              : dtype == PST_F32 ? 0
+                              : dtype == PST_F64 ? 1
+                                                 : 2];
 }
 
 /* --- how the work is divided ---------------------------------------------- */
 
 /* Rows are folded by a warp or a block each, results whose elements lie across
  * memory by blocks of COLUMNS. */
+enum shape { WARP, BLOCK, COLUMNS };
 #define SHORT_ROW   32
 #define LEAST_SPLIT 4096 /* elements of a row that a block folds */
 #define LEAST_ROWS  64   /* the same of columns */
@@ -58,29 +53,41 @@ static int64_t tiles_of(int64_t n, int64_t size)
     return (n + size - 1) / size;
 }
 
-static void divide(struct pst_cuda_fold *p, enum shape *shape)
+static enum shape divide(struct pst_cuda_fold *p)
 {
     const struct pst_cuda_nd *kept = &p->kept, *gone = &p->gone;
     const bool along = gone->stride[0][gone->rank - 1] == 1;
     const bool across = kept->stride[0][kept->rank - 1] == 1;
     const int64_t n = PST_MAX(gone->numel, (int64_t)1);
     int64_t splits, blocks = PST_MAX(kept->numel, (int64_t)1);
+    enum shape shape;
 
     if (n < SHORT_ROW || (across && !along)) {
         blocks = tiles_of(blocks, PST_CUDA_FOLD_COLUMNS);
         splits = n / LEAST_ROWS;
-        *shape = COLUMNS;
+        shape = COLUMNS;
     } else {
         splits = n / LEAST_SPLIT;
-        *shape = n <= PST_CUDA_TEAM_WARP ? WARP : BLOCK;
+        shape = n <= PST_CUDA_TEAM_WARP ? WARP : BLOCK;
     }
     splits = PST_MIN(splits, BLOCKS / blocks);
     p->per_split = tiles_of(n, PST_MAX(splits, (int64_t)1));
     p->splits = (uint32_t)tiles_of(n, p->per_split);
+    return shape;
+}
+
+/* Partial results, then the first pass's results and what follows of them. */
+size_t pst_cuda_fold_scratch(struct pst_cuda_fold *p)
+{
+    (void)divide(p);
+    return p->splits == 1
+               ? 0
+               : (size_t)p->kept.numel *
+                     (p->splits * PST_CUDA_FOLD_PARTIAL + 2 * sizeof(double));
 }
 
 static void describe(const struct pst_call *c, const struct reduction *how,
-                     struct pst_cuda_fold *p, enum shape *shape)
+                     struct pst_cuda_fold *p)
 {
     const struct pst_meta *kept, *gone;
     struct pst_reduce r;
@@ -105,20 +112,14 @@ static void describe(const struct pst_call *c, const struct reduction *how,
         p->places = c->out[c->n_out - 1].data;
         p->y = c->n_out > 1 ? c->out[0].data : NULL;
     }
-    divide(p, shape);
 }
 
-/* Partial results, then the first pass's results and what follows of them. */
 static size_t scratch(const struct pst_call *c, const struct reduction *how)
 {
     struct pst_cuda_fold p;
-    enum shape shape;
 
-    describe(c, how, &p, &shape);
-    return p.splits == 1
-               ? 0
-               : (size_t)p.kept.numel *
-                     (p.splits * PST_CUDA_FOLD_PARTIAL + 2 * sizeof(double));
+    describe(c, how, &p);
+    return pst_cuda_fold_scratch(&p);
 }
 
 /* --- launches ------------------------------------------------------------- */
@@ -134,29 +135,36 @@ static void launch(const struct pst_call *c, enum pst_cuda_fn fn,
                     p);
 }
 
-static void run(const struct pst_call *c, const struct reduction *how)
+void pst_cuda_fold_run(const struct pst_call *c,
+                       const struct pst_cuda_folding *f,
+                       struct pst_cuda_fold *p)
 {
-    const enum pst_cuda_fn *fn = fns_of(c, how);
-    struct pst_cuda_fold p;
-    enum shape shape;
+    const enum shape shape = divide(p);
 
-    describe(c, how, &p, &shape);
-    if (p.splits == 1) {
-        launch(c, fn[shape], shape, &p);
+    if (p->splits == 1) {
+        launch(c, f->fn[shape], shape, p);
         return;
     }
-    p.partial = c->scratch;
-    p.first = (double *)((char *)c->scratch +
-                         p.kept.numel * p.splits * PST_CUDA_FOLD_PARTIAL);
-    p.m = p.first + p.kept.numel;
-    p.step = PST_CUDA_FOLD_FIRST;
-    launch(c, fn[shape], shape, &p);
-    pst_cuda_launch_n(c->stream, fn[SPLITS], p.kept.numel, &p);
-    if (how->second == PST_CUDA_FOLD_NONE)
+    p->partial = c->scratch;
+    p->first = (double *)((char *)c->scratch +
+                          p->kept.numel * p->splits * PST_CUDA_FOLD_PARTIAL);
+    p->m = p->first + p->kept.numel;
+    p->step = PST_CUDA_FOLD_FIRST;
+    launch(c, f->fn[shape], shape, p);
+    pst_cuda_launch_n(c->stream, f->splits, p->kept.numel, p);
+    if (p->second == PST_CUDA_FOLD_NONE)
         return;
-    p.step = PST_CUDA_FOLD_SECOND;
-    launch(c, fn[shape], shape, &p);
-    pst_cuda_launch_n(c->stream, fn[SPLITS], p.kept.numel, &p);
+    p->step = PST_CUDA_FOLD_SECOND;
+    launch(c, f->fn[shape], shape, p);
+    pst_cuda_launch_n(c->stream, f->splits, p->kept.numel, p);
+}
+
+static void run(const struct pst_call *c, const struct reduction *how)
+{
+    struct pst_cuda_fold p;
+
+    describe(c, how, &p);
+    pst_cuda_fold_run(c, folding_of(c, how), &p);
 }
 
 /* --- what is supported ---------------------------------------------------- */

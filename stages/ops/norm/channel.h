@@ -63,6 +63,12 @@ static inline struct pst_norm_channels_range pst_norm_channels_range(
         (group + 1) * channels};
 }
 
+/* Describe calls of the operators of channel_norm.c. */
+struct pst_norm_channels pst_norm_channels_of_stats(const struct pst_call *c);
+struct pst_norm_channels pst_norm_channels_of_apply(const struct pst_call *c);
+struct pst_norm_channels pst_norm_channels_of_sums(const struct pst_call *c);
+struct pst_norm_channels pst_norm_channels_of_input(const struct pst_call *c);
+
 /* Mean over group i of w_c times the sums of its channels; 0 without sums. */
 double pst_norm_channels_group_mean(const struct pst_norm_channels *p,
                                     int64_t i, const struct pst_operand *sums);

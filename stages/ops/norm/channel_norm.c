@@ -169,7 +169,7 @@ static struct pst_norm_channels describe(const struct pst_operand *x,
     return p;
 }
 
-static struct pst_norm_channels describe_stats(const struct pst_call *c)
+struct pst_norm_channels pst_norm_channels_of_stats(const struct pst_call *c)
 {
     const struct pst_meta *m = c->out[0].meta;
     struct pst_norm_channels p = describe(&c->in[0], m->size[0], m->size[1]);
@@ -178,7 +178,7 @@ static struct pst_norm_channels describe_stats(const struct pst_call *c)
     return p;
 }
 
-static struct pst_norm_channels describe_apply(const struct pst_call *c)
+struct pst_norm_channels pst_norm_channels_of_apply(const struct pst_call *c)
 {
     const struct pst_meta *m = c->in[3].meta;
     struct pst_norm_channels p = describe(&c->in[0], m->size[0], m->size[1]);
@@ -190,7 +190,7 @@ static struct pst_norm_channels describe_apply(const struct pst_call *c)
     return p;
 }
 
-static struct pst_norm_channels describe_sums(const struct pst_call *c)
+struct pst_norm_channels pst_norm_channels_of_sums(const struct pst_call *c)
 {
     const struct pst_meta *m = c->in[2].meta;
     struct pst_norm_channels p = describe(&c->in[1], m->size[0], m->size[1]);
@@ -201,7 +201,7 @@ static struct pst_norm_channels describe_sums(const struct pst_call *c)
     return p;
 }
 
-static struct pst_norm_channels describe_input(const struct pst_call *c)
+struct pst_norm_channels pst_norm_channels_of_input(const struct pst_call *c)
 {
     const struct pst_meta *m = c->in[3].meta;
     struct pst_norm_channels p = describe(&c->in[1], m->size[0], m->size[1]);
@@ -243,7 +243,7 @@ static bool all_f64(const struct pst_call *c)
 #define RUN_SET(id, suffix)                                                    \
     static void id##_f32_##suffix(const struct pst_call *c)                    \
     {                                                                          \
-        const struct pst_norm_channels p = describe_##id(c);                   \
+        const struct pst_norm_channels p = pst_norm_channels_of_##id(c);       \
                                                                                \
         if (!is_empty(&p) &&                                                   \
             !pst_columns_run_##id(c, &p, &pst_channel_loops_##suffix))         \
@@ -257,14 +257,14 @@ static bool all_f64(const struct pst_call *c)
     PST_SIMD_IF_AVX512(RUN_SET(id, avx512))                                    \
     static void id##_f64(const struct pst_call *c)                             \
     {                                                                          \
-        const struct pst_norm_channels p = describe_##id(c);                   \
+        const struct pst_norm_channels p = pst_norm_channels_of_##id(c);       \
                                                                                \
         if (!is_empty(&p))                                                     \
             pst_norm_channels_f64_##id(c, &p);                                 \
     }                                                                          \
     static void id##_ref(const struct pst_call *c)                             \
     {                                                                          \
-        const struct pst_norm_channels p = describe_##id(c);                   \
+        const struct pst_norm_channels p = pst_norm_channels_of_##id(c);       \
                                                                                \
         if (!is_empty(&p))                                                     \
             pst_norm_channels_ref_##id(&p, __VA_ARGS__);                       \

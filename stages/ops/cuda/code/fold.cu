@@ -58,8 +58,9 @@ template <typename T> struct fold_reals {
         return T(0);
     }
 
-    PST_DEVICE T range(const struct pst_cuda_fold &p, uint32_t fold, int64_t at,
-                       double number, int64_t begin, int64_t end, int64_t step)
+    PST_DEVICE T range(const struct pst_cuda_fold &p, uint32_t fold, int64_t,
+                       int64_t at, double number, int64_t begin, int64_t end,
+                       int64_t step)
     {
         const T *const from = (const T *)p.x + at;
         const T m = (T)number;
@@ -96,7 +97,7 @@ template <typename T> struct fold_reals {
     /* Rounded to the elements' dtype. */
     PST_DEVICE double between(const struct pst_cuda_fold &p, T first)
     {
-        const double m = p.end == PST_CUDA_END_VAR
+        const double m = p.end == PST_CUDA_END_VAR || p.end == PST_CUDA_END_NORM
                              ? pst_end_mean((double)first, p.gone.numel)
                              : pst_between_logsumexp((double)first);
 
@@ -118,6 +119,13 @@ template <typename T> struct fold_reals {
             break;
         case PST_CUDA_END_VAR:
             x = pst_end_var(x, m, (double)second, p.gone.numel, p.correction);
+            break;
+        case PST_CUDA_END_NORM:
+            x = pst_end_mean(x, p.gone.numel);
+            m = pst_end_var((double)first, m, (double)second, p.gone.numel,
+                            0.0);
+            ((T *)p.also[0])[o] = (T)(1.0 / sqrt(m + p.correction));
+            ((T *)p.also[1])[o] = (T)m;
             break;
         case PST_CUDA_END_LOGSUMEXP:
             x = pst_end_logsumexp(x, m, (double)second);
@@ -177,8 +185,8 @@ struct fold_wholes {
     }
 
     PST_DEVICE int64_t range(const struct pst_cuda_fold &p, uint32_t fold,
-                             int64_t at, double, int64_t begin, int64_t end,
-                             int64_t step)
+                             int64_t, int64_t at, double, int64_t begin,
+                             int64_t end, int64_t step)
     {
         int64_t a = empty(fold);
 
@@ -269,8 +277,8 @@ template <typename T> struct fold_bests {
     }
 
     PST_DEVICE value range(const struct pst_cuda_fold &p, uint32_t fold,
-                           int64_t at, double, int64_t begin, int64_t end,
-                           int64_t step)
+                           int64_t, int64_t at, double, int64_t begin,
+                           int64_t end, int64_t step)
     {
         value a = empty(fold);
 
@@ -300,3 +308,77 @@ template <typename T> struct fold_bests {
 FOLD_KERNELS(pst_best, f32, fold_bests<float>)
 FOLD_KERNELS(pst_best, f64, fold_bests<double>)
 FOLD_KERNELS(pst_best, whole, fold_bests<int64_t>)
+
+/* --- sums for the gradients of norms over channels ------------------------ */
+
+/* a: sum of g, b: sum of g (x - mean) rstd. */
+template <typename T> struct fold_pair {
+    T a, b;
+};
+
+template <typename T>
+PST_DEVICE struct fold_pair<T> fold_other(struct fold_pair<T> x, int d) {
+    return {fold_other(x.a, d), fold_other(x.b, d)};
+}
+
+template <typename T>
+struct fold_pairs {
+    typedef struct fold_pair<T> value;
+
+    PST_DEVICE value of(double)
+    {
+        return {T(0), T(0)};
+    }
+
+    PST_DEVICE double number(value)
+    {
+        return 0.0;
+    }
+
+    PST_DEVICE value empty(uint32_t)
+    {
+        return {T(0), T(0)};
+    }
+
+    PST_DEVICE value join(uint32_t, value a, value b)
+    {
+        return {a.a + b.a, a.b + b.b};
+    }
+
+    PST_DEVICE value range(const struct pst_cuda_fold &p, uint32_t, int64_t o,
+                           int64_t at, double, int64_t begin, int64_t end,
+                           int64_t step)
+    {
+        const int64_t block = o / p.channels, channel = o % p.channels;
+        const int64_t k = block * p.groups + channel / (p.channels / p.groups);
+        const T *const g = (const T *)p.g + at, *const x = (const T *)p.x + at;
+        const T mean = begin < end ? ((const T *)p.mean)[k] : T(0);
+        value sums = {T(0), T(0)};
+
+        for (int64_t i = begin; i < end; i += step) {
+            const int64_t e = pst_nd_at(p.gone, 0, i);
+
+            sums.a += g[e];
+            sums.b += g[e] * (x[e] - mean);
+        }
+        return sums;
+    }
+
+    PST_DEVICE double between(const struct pst_cuda_fold &, value)
+    {
+        return 0.0;
+    }
+
+    PST_DEVICE void end(const struct pst_cuda_fold &p, int64_t o, value first,
+                        double, value)
+    {
+        const int64_t block = o / p.channels, channel = o % p.channels;
+        const int64_t k = block * p.groups + channel / (p.channels / p.groups);
+
+        ((T *)p.y)[o] = first.a;
+        ((T *)p.also[0])[o] = first.b * ((const T *)p.rstd)[k];
+    }
+};
+
+FOLD_KERNELS(pst_pair, f32, fold_pairs<float>)
+FOLD_KERNELS(pst_pair, f64, fold_pairs<double>)

@@ -3,9 +3,9 @@
 #define PENSTOCK_STAGES_OPS_CUDA_CODE_FOLD_CUH
 /*
  * How the elements of a result are shared among threads. A class P says what is
- * folded: P::value; P::empty(fold); P::range(p, fold, at, m, begin, end, step)
- * folds elements of the result that begins at x[at]; P::join(fold, a, b), where
- * those of a come first; P::end(p, o, first, m, second) writes result o.
+ * folded: P::value; P::empty(fold); P::range(p, fold, o, at, m, begin, end,
+ * step) folds elements of result o, which begins at x[at]; P::join(fold, a, b),
+ * where those of a come first; P::end(p, o, first, m, second) writes result o.
  */
 #include "stages/ops/cuda/code/fold.h"
 #include "stages/ops/cuda/code/team.cuh"
@@ -93,14 +93,14 @@ PST_DEVICE void fold_run(const struct pst_cuda_fold &p)
     if (SHAPE != FOLD_COLUMNS && !mine)
         return;
     if (p.step != PST_CUDA_FOLD_SECOND)
-        a = fold_join<P, SHAPE>(
-            p.fold, P::range(p, p.fold, at, 0.0, begin + s.lane, end, s.step));
+        a = fold_join<P, SHAPE>(p.fold, P::range(p, p.fold, s.o, at, 0.0,
+                                                 begin + s.lane, end, s.step));
     if (p.step == PST_CUDA_FOLD_ALL && p.second != PST_CUDA_FOLD_NONE)
         m = P::between(p, a);
     if (p.step != PST_CUDA_FOLD_FIRST && p.second != PST_CUDA_FOLD_NONE)
         b = fold_join<P, SHAPE>(
             p.second,
-            P::range(p, p.second, at, m, begin + s.lane, end, s.step));
+            P::range(p, p.second, s.o, at, m, begin + s.lane, end, s.step));
     if (!mine || s.lane != 0)
         return;
     if (p.step == PST_CUDA_FOLD_ALL)

@@ -18,6 +18,7 @@ enum pst_cuda_fold_end {
     PST_CUDA_END_ROOT,
     PST_CUDA_END_VAR, /* two passes */
     PST_CUDA_END_LOGSUMEXP,
+    PST_CUDA_END_NORM, /* mean, 1 / sqrt(variance + correction), variance */
 };
 
 enum pst_cuda_fold_step {
@@ -57,6 +58,12 @@ struct pst_cuda_fold {
     uint32_t accumulate;     /* y += */
     uint32_t largest;        /* kernels with places: max, not min */
     double correction;
+    void *also[2]; /* further results of the same type as y */
+    /* Of sums for the gradients of norms: g, of x's layout, and statistics of
+     * blocks of `groups` groups of channels; the results are (blocks,
+     * channels). */
+    const void *g, *mean, *rstd;
+    uint32_t channels, groups;
 };
 
 #endif

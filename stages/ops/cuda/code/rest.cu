@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A module: the kernels that are in no other one. */
+#include "stages/ops/cuda/code/channel.cu"
 #include "stages/ops/cuda/code/copies.cu"
 #include "stages/ops/cuda/code/embed.cu"
 #include "stages/ops/cuda/code/fold.cu"
