@@ -25,6 +25,11 @@ struct pst_conv {
     bool accumulate;
 };
 
+/* What calls of convolution and of its gradients compute. */
+void pst_conv_of_forward(const struct pst_call *call, struct pst_conv *c);
+void pst_conv_of_input(const struct pst_call *call, struct pst_conv *c);
+void pst_conv_of_weight(const struct pst_call *call, struct pst_conv *c);
+
 /* Number of elements of a kernel window, of positions of y and of x. */
 static inline int64_t pst_conv_volume(const int64_t size[PST_CONV_DIMS])
 {

@@ -222,18 +222,18 @@ static void describe(const struct pst_call *call, const struct pst_operand *in,
     }
 }
 
-static void describe_forward(const struct pst_call *call, struct pst_conv *c)
+void pst_conv_of_forward(const struct pst_call *call, struct pst_conv *c)
 {
     describe(call, &call->in[0], &call->out[0], &call->in[1], c);
     c->bias = call->args[2].kind == PST_ARG_VALUE ? &call->in[2] : NULL;
 }
 
-static void describe_input(const struct pst_call *call, struct pst_conv *c)
+void pst_conv_of_input(const struct pst_call *call, struct pst_conv *c)
 {
     describe(call, &call->out[0], &call->in[0], &call->in[1], c);
 }
 
-static void describe_weight(const struct pst_call *call, struct pst_conv *c)
+void pst_conv_of_weight(const struct pst_call *call, struct pst_conv *c)
 {
     describe(call, &call->in[1], &call->in[0], &call->out[0], c);
 }
@@ -244,7 +244,7 @@ static void describe_weight(const struct pst_call *call, struct pst_conv *c)
     {                                                                          \
         struct pst_conv c;                                                     \
                                                                                \
-        describe_##id(call, &c);                                               \
+        pst_conv_of_##id(call, &c);                                            \
         __VA_ARGS__;                                                           \
     }
 #define RUN(id, name, ...)                                                     \

@@ -104,8 +104,8 @@ template <typename T> struct fold_reals {
         return (double)(T)m;
     }
 
-    PST_OUTLINE void end(const struct pst_cuda_fold &p, int64_t o, T first,
-                         double m, T second)
+    PST_DEVICE void end(const struct pst_cuda_fold &p, int64_t o, T first,
+                        double m, T second)
     {
         T *const y = (T *)p.y + o;
         double x = (double)first;

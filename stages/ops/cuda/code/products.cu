@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A module: products and attention. */
+/* A module: products, attention, convolutions. */
 #include "stages/ops/cuda/code/attention.cu"
+#include "stages/ops/cuda/code/conv.cu"
 #include "stages/ops/cuda/code/matmul.cu"
