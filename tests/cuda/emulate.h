@@ -112,6 +112,14 @@ template <typename T> static inline T atomicAdd(T *at, T x)
     return was;
 }
 
+template <typename T> static inline T atomicMax(T *at, T x)
+{
+    const T was = *at;
+
+    *at = was > x ? was : x;
+    return was;
+}
+
 template <typename T> static inline T atomicCAS(T *at, T from, T to)
 {
     const T was = *at;

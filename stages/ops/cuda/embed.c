@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "stages/ops/cuda/code/embed.h"
+#include "stages/ops/cuda/embed.h"
 
 #include "stages/ops/cuda/fault.h"
 #include "stages/ops/cuda/kernels.h"
@@ -62,6 +62,29 @@ static size_t backward_scratch(const struct pst_call *c,
     return (size_t)(2 * c->args[2].i + 1 + 2 * n) * sizeof(int32_t);
 }
 
+void pst_cuda_fill_n(struct pst_cuda_context *c, int32_t *to, int64_t n,
+                     int32_t x)
+{
+    const struct pst_cuda_fill p = {
+        .nd = {.rank = 1, .numel = n, .size = {n}, .stride = {{1}}},
+        .to = to,
+        .wide = (uint32_t)x,
+        .bytes = sizeof(*to)};
+
+    pst_cuda_launch_n(c, PST_FN_pst_task_fill, n, &p);
+}
+
+void pst_cuda_embed_sum(struct pst_cuda_context *c,
+                        const struct pst_cuda_embed_grad *p)
+{
+    pst_cuda_fill_n(c, p->start, p->rows + 1, 0);
+    pst_cuda_launch_n(c, PST_FN_pst_embed_count, p->n, p);
+    pst_cuda_launch(c, PST_FN_pst_embed_starts, 1, 1, p);
+    pst_cuda_launch_n(c, PST_FN_pst_embed_find, p->n, p);
+    pst_cuda_launch_n(c, PST_FN_pst_embed_order, p->n, p);
+    pst_cuda_launch_n(c, PST_FN_pst_embed_sum_f32, p->rows * p->width, p);
+}
+
 static void backward_run(const struct pst_call *c)
 {
     const int64_t n = pst_meta_numel(c->in[1].meta), rows = c->args[2].i;
@@ -82,19 +105,8 @@ static void backward_run(const struct pst_call *c)
         .accumulate = c->accumulate,
         .by_count = c->args[4].b,
         .fault = pst_cuda_fault_of(c, PST_FAULT_INDEX_RANGE)};
-    const struct pst_cuda_fill zero = {.nd = {.rank = 1,
-                                              .numel = rows + 1,
-                                              .size = {rows + 1},
-                                              .stride = {{1}}},
-                                       .to = p.start,
-                                       .bytes = sizeof(*p.start)};
 
-    pst_cuda_launch_n(c->stream, PST_FN_pst_task_fill, zero.nd.numel, &zero);
-    pst_cuda_launch_n(c->stream, PST_FN_pst_embed_count, n, &p);
-    pst_cuda_launch(c->stream, PST_FN_pst_embed_starts, 1, 1, &p);
-    pst_cuda_launch_n(c->stream, PST_FN_pst_embed_find, n, &p);
-    pst_cuda_launch_n(c->stream, PST_FN_pst_embed_order, n, &p);
-    pst_cuda_launch_n(c->stream, PST_FN_pst_embed_sum_f32, rows * p.width, &p);
+    pst_cuda_embed_sum(c->stream, &p);
 }
 
 /* Positions are numbered with 32 bits. */

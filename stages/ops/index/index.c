@@ -308,6 +308,48 @@ static bool blocks_support(const struct pst_call *c)
     return n > 0 && n < PST_ND_MAX;
 }
 
+/* Strides of self in the dimensions of p->all; 0 where places are. */
+static struct pst_meta rest_of(const struct plan *p)
+{
+    struct pst_meta m = p->all;
+
+    memset(m.stride, 0, sizeof(m.stride));
+    for (unsigned d = 0; d < p->rest.rank; d++)
+        m.stride[d < p->at ? d : d + p->places.rank] = p->rest.stride[d];
+    return m;
+}
+
+bool pst_index_loop_of(const struct pst_call *c, bool put,
+                       struct pst_index_loop *ret)
+{
+    const struct pst_operand *table = put ? &c->out[0] : &c->in[0];
+    const unsigned n = c->n_in - (put ? 2 : 1);
+    struct pst_index_loop l = {0};
+    struct plan p;
+
+    if (!blocks_support(c))
+        return false;
+    plan_of(c, table->meta, n, &p);
+    l.list = put ? pst_index_stretched(c->in[n + 1].meta, &p.all) : p.all;
+    l.table = rest_of(&p);
+    for (unsigned d = 0; d < n; d++)
+        if (p.indexed[d]) {
+            const struct pst_meta at =
+                pst_index_stretched(c->in[1 + d].meta, &p.places);
+
+            l.of[l.n] = &c->in[1 + d];
+            l.size[l.n] = table->meta->size[d];
+            l.stride[l.n] = table->meta->stride[d];
+            l.index[l.n] = p.all;
+            memset(l.index[l.n].stride, 0, sizeof(l.index[l.n].stride));
+            for (unsigned k = 0; k < p.places.rank; k++)
+                l.index[l.n].stride[p.at + k] = at.stride[k];
+            l.n++;
+        }
+    *ret = l;
+    return true;
+}
+
 static void index_run(const struct pst_call *c)
 {
     struct plan p;

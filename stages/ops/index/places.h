@@ -54,6 +54,20 @@ struct pst_places {
     enum pst_places_mode mode;
 };
 
+/* index and index_put as one loop over elements: list[i] and the element of the
+ * table at its offset plus the sum of index * stride. */
+#define PST_INDEX_MOST (PST_ND_MAX - 1)
+struct pst_index_loop {
+    struct pst_meta list, table; /* of one shape */
+    unsigned n;
+    const struct pst_operand *of[PST_INDEX_MOST];
+    struct pst_meta index[PST_INDEX_MOST]; /* of that shape */
+    int64_t size[PST_INDEX_MOST], stride[PST_INDEX_MOST];
+};
+/* False if there is a mask, or more index tensors. */
+bool pst_index_loop_of(const struct pst_call *c, bool put,
+                       struct pst_index_loop *ret);
+
 /* Set all members except the offsets before. Results do not depend on the
  * number of threads. */
 void pst_places_run(struct pst_places *p, struct pst_pool *pool);

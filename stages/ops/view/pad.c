@@ -60,6 +60,9 @@ static void pad_into(const struct pst_call *c, const struct pst_arg *value,
     const struct pst_arg *pad = &c->args[1];
     const size_t size = pst_dtype_size(c->out[0].meta->dtype);
     struct pst_meta from = *c->in[0].meta, to = *c->out[0].meta;
+    const struct pst_meta one = {.dtype = PST_F64};
+    const double number =
+        value->kind == PST_ARG_NONE ? 0.0 : pst_pw_number(value);
     int64_t src = 0, dst = 0;
 
     for (unsigned k = 0; k < pad->n / 2; k++) {
@@ -74,7 +77,11 @@ static void pad_into(const struct pst_call *c, const struct pst_arg *value,
         dst += lead * to.stride[d];
         from.size[d] = to.size[d] = n;
     }
-    fill(&c->out[0], value->kind == PST_ARG_NONE ? 0.0 : pst_pw_number(value));
+    if (reference)
+        fill(&c->out[0], number);
+    else
+        pst_view_copy(c->pool, &one, &number, c->out[0].meta, c->out[0].data,
+                      false);
     if (pst_meta_numel(&to) == 0)
         return;
     if (reference)
@@ -223,8 +230,8 @@ static enum pst_status pad_vjp(struct pst_vjp *v)
 static const struct pst_kernel constant_pad_nd_kernels[] = {
     {"constant_pad_nd_rows", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED,
      rows_support, NULL, constant_pad_nd_rows, 0.0},
-    {"constant_pad_nd", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED, NULL, NULL,
-     constant_pad_nd_run, 0.0},
+    {"constant_pad_nd", PST_ISA_ANY, PST_D_ANY,
+     PST_K_STRIDED | PST_VIEW_IS_COPIES, NULL, NULL, constant_pad_nd_run, 0.0},
     {"constant_pad_nd_ref", PST_ISA_ANY, PST_D_ANY, PST_K_STRIDED, NULL, NULL,
      constant_pad_nd_ref, 0.0},
 };

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_CUDA_CODE_PLACES_H
+#define PENSTOCK_STAGES_OPS_CUDA_CODE_PLACES_H
+/* Parameters of code/places.cu: elements of a table at places that index
+ * tensors name. */
+#include "stages/ops/cuda/code/params.h"
+
+#define PST_CUDA_PLACES 3 /* index tensors, at most */
+
+/*
+ * Element i of the list (operand 0 of nd) belongs to the element of the table
+ * at its offset in operand 1 plus the sum of index k (operand k + 2) * stride.
+ * An index out of range is a fault, and has no element; with `wrap` indices
+ * from -size on count from the end.
+ */
+struct pst_cuda_places {
+    struct pst_cuda_nd nd;
+    const void *index[PST_CUDA_PLACES];
+    int64_t size[PST_CUDA_PLACES], stride[PST_CUDA_PLACES];
+    uint32_t wide[PST_CUDA_PLACES]; /* i64, else i32 */
+    uint32_t n, wrap;
+    uint32_t bytes; /* of an element: 1, 2, 4, 8 */
+    void *list, *table;
+    uint64_t number; /* list NULL: one number for all, its bits */
+    int32_t *last;   /* by element of the table: who writes it */
+    /* By element of the list: its offset in the table, or -1; its value. */
+    int64_t *keys;
+    float *values;
+    struct pst_cuda_fault fault;
+};
+
+#endif
