@@ -3,10 +3,10 @@
  * window and its index in the plane. Of equal elements the first wins; the last
  * NaN wins over all numbers. Gradients are added at the indices: scatter_add
  * over planes. */
+#include "stages/ops/pool/max.h"
 #include "stages/ops/core/rows.h"
 #include "stages/ops/pointwise/nd.h"
 #include "stages/ops/pool/extent.h"
-#include "stages/ops/pool/resample.h"
 
 #include <math.h>
 #include <string.h>
@@ -16,16 +16,9 @@ struct window {
     int64_t start, count, step;
 };
 
-struct pool {
-    unsigned dims;
-    int64_t planes;
-    int64_t in[PST_SPACE], out[PST_SPACE];
-    const struct pst_call *call;
-};
-
 /* Returns the window of result o along dimension d of the spatial ones; only
  * fractional pools use plane. */
-typedef struct window (*window_fn)(const struct pool *p, int64_t plane,
+typedef struct window (*window_fn)(const struct pst_max_pool *p, int64_t plane,
                                    unsigned d, int64_t o);
 
 static int64_t entry(const struct pst_arg *list, unsigned d)
@@ -42,7 +35,18 @@ static int64_t stride_of(const struct pst_arg *args, unsigned d)
     return entry(args[STRIDE].n > 0 ? &args[STRIDE] : &args[KERNEL], d);
 }
 
-static struct window pool_window(const struct pool *p, int64_t plane,
+void pst_max_pool_taps(const struct pst_max_pool *p, unsigned d,
+                       struct pst_max_taps *ret)
+{
+    const struct pst_arg *args = p->call->args;
+
+    *ret = (struct pst_max_taps){.size = entry(&args[KERNEL], d),
+                                 .stride = stride_of(args, d),
+                                 .pad = entry(&args[PADDING], d),
+                                 .dil = entry(&args[DILATION], d)};
+}
+
+static struct window pool_window(const struct pst_max_pool *p, int64_t plane,
                                  unsigned d, int64_t o)
 {
     const struct pst_arg *args = p->call->args;
@@ -61,8 +65,8 @@ static struct window pool_window(const struct pool *p, int64_t plane,
     return w;
 }
 
-static struct window adaptive_window(const struct pool *p, int64_t plane,
-                                     unsigned d, int64_t o)
+static struct window adaptive_window(const struct pst_max_pool *p,
+                                     int64_t plane, unsigned d, int64_t o)
 {
     const unsigned e = PST_SPACE - p->dims + d;
     const int64_t n = p->in[e], m = p->out[e];
@@ -75,8 +79,8 @@ static struct window adaptive_window(const struct pool *p, int64_t plane,
 
 /* The random samples of a plane shift its windows; in 2-D they are stored in
  * reverse order of the dimensions. */
-static struct window fractional_window(const struct pool *p, int64_t plane,
-                                       unsigned d, int64_t o)
+static struct window fractional_window(const struct pst_max_pool *p,
+                                       int64_t plane, unsigned d, int64_t o)
 {
     const struct pst_operand *r = &p->call->in[1];
     const unsigned e = PST_SPACE - p->dims + d;
@@ -113,9 +117,9 @@ static int64_t volume(const int64_t size[PST_SPACE])
     return size[0] * size[1] * size[2];
 }
 
-static struct pool describe(const struct pst_call *c)
+struct pst_max_pool pst_max_pool_of(const struct pst_call *c)
 {
-    struct pool p = {.call = c, .planes = 1};
+    struct pst_max_pool p = {.call = c, .planes = 1};
     const struct pst_meta *x = c->in[0].meta, *y = c->out[0].meta;
 
     p.dims = c->args[1].kind == PST_ARG_INTS ? c->args[1].n : c->args[2].n;
@@ -174,8 +178,9 @@ static void put(const struct pst_call *c, int64_t i, const struct best *best)
 }
 
 /* Writes the windows of result o along all dimensions. */
-static void windows_of(const struct pool *p, window_fn window, int64_t plane,
-                       const int64_t o[PST_SPACE], struct window w[PST_SPACE])
+static void windows_of(const struct pst_max_pool *p, window_fn window,
+                       int64_t plane, const int64_t o[PST_SPACE],
+                       struct window w[PST_SPACE])
 {
     for (unsigned d = 0; d < PST_SPACE; d++)
         w[d] = (struct window){0, 1, 1};
@@ -186,7 +191,7 @@ static void windows_of(const struct pool *p, window_fn window, int64_t plane,
 
 static void run_ref(const struct pst_call *c, window_fn window)
 {
-    const struct pool p = describe(c);
+    const struct pst_max_pool p = pst_max_pool_of(c);
     const int64_t n_in = volume(p.in), n_out = volume(p.out);
     struct window w[PST_SPACE];
 
@@ -211,14 +216,14 @@ static void run_ref(const struct pst_call *c, window_fn window)
 }
 
 struct job {
-    struct pool p;
+    struct pst_max_pool p;
     window_fn window;
     pst_max_tap_fn tap;
 };
 
 static void line_f32(const struct job *j, int64_t plane, int64_t o0, int64_t o1)
 {
-    const struct pool *p = &j->p;
+    const struct pst_max_pool *p = &j->p;
     const float *x = (const float *)p->call->in[0].data + plane * volume(p->in);
     const int64_t first =
         plane * volume(p->out) + (o0 * p->out[1] + o1) * p->out[2];
@@ -258,7 +263,7 @@ static void block_f32(const struct job *j, const struct window w[2],
                       const float *x, int64_t begin, int64_t n, float *best,
                       int32_t *at)
 {
-    const struct pool *p = &j->p;
+    const struct pst_max_pool *p = &j->p;
     const struct pst_arg *args = p->call->args;
     const unsigned d = p->dims - 1;
     const int64_t step = stride_of(args, d), width = p->in[2];
@@ -291,7 +296,7 @@ static void block_f32(const struct job *j, const struct window w[2],
 static void even_line_f32(const struct job *j, int64_t plane, int64_t o0,
                           int64_t o1)
 {
-    const struct pool *p = &j->p;
+    const struct pst_max_pool *p = &j->p;
     const float *x = (const float *)p->call->in[0].data + plane * volume(p->in);
     const int64_t first =
         plane * volume(p->out) + (o0 * p->out[1] + o1) * p->out[2];
@@ -327,7 +332,7 @@ static void planes_part(void *ctx, unsigned part, unsigned parts)
 static void run_f32(const struct pst_call *c, window_fn window,
                     pst_max_tap_fn tap)
 {
-    struct job job = {describe(c), window, tap};
+    struct job job = {pst_max_pool_of(c), window, tap};
 
     pst_pool_run(
         pst_pool_if(c->pool, pst_meta_numel(c->in[0].meta) >= PST_ND_SERIAL),

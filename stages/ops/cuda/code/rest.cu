@@ -8,5 +8,6 @@
 #include "stages/ops/cuda/code/loss.cu"
 #include "stages/ops/cuda/code/norm.cu"
 #include "stages/ops/cuda/code/places.cu"
+#include "stages/ops/cuda/code/pool.cu"
 #include "stages/ops/cuda/code/softmax.cu"
 #include "stages/ops/cuda/code/tasks.cu"
