@@ -174,6 +174,16 @@ static inline float erfinvf(float y)
     return (float)x;
 }
 
+static inline double __dadd_rn(double a, double b)
+{
+    return a + b;
+}
+
+static inline double __dmul_rn(double a, double b)
+{
+    return a * b;
+}
+
 static inline float rsqrtf(float x)
 {
     return 1.0f / sqrtf(x);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Tensors computed from the index alone: arange, eye. */
+#include "stages/ops/create/arange.h"
+
 #include "stages/base/checked.h"
 #include "stages/ops/pointwise/pointwise.h"
 
@@ -88,21 +90,30 @@ static enum pst_status infer_range(struct pst_infer *c, unsigned n)
     return pst_infer_set(c, 0, dtype, 1, &size);
 }
 
+struct pst_arange pst_arange_of(const struct pst_call *c, unsigned n)
+{
+    const struct range r = range_of(c->args, n);
+
+    return (struct pst_arange){
+        .start = pst_pw_number(&r.start),
+        .step = pst_pw_number(&r.step),
+        .first = pst_pw_integer(&r.start),
+        .by = pst_pw_integer(&r.step),
+    };
+}
+
 static void range_run(const struct pst_call *c, unsigned n)
 {
     const struct pst_operand *out = &c->out[0];
-    const struct range r = range_of(c->args, n);
-    const double start = pst_pw_number(&r.start), step = pst_pw_number(&r.step);
-    const int64_t first = pst_pw_integer(&r.start);
-    const int64_t by = pst_pw_integer(&r.step);
+    const struct pst_arange r = pst_arange_of(c, n);
     const bool real = pst_dtype_kind(out->meta->dtype) == PST_KIND_FLOAT;
 
     for (int64_t i = 0; i < out->meta->size[0]; i++) {
         if (real)
             pst_store_f64(out->meta->dtype, out->data, i,
-                          start + (double)i * step);
+                          r.start + (double)i * r.step);
         else
-            pst_store_i64(out->meta->dtype, out->data, i, first + i * by);
+            pst_store_i64(out->meta->dtype, out->data, i, r.first + i * r.by);
     }
 }
 

@@ -9,5 +9,6 @@
 #include "stages/ops/cuda/code/norm.cu"
 #include "stages/ops/cuda/code/places.cu"
 #include "stages/ops/cuda/code/pool.cu"
+#include "stages/ops/cuda/code/scan.cu"
 #include "stages/ops/cuda/code/softmax.cu"
 #include "stages/ops/cuda/code/tasks.cu"

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_CREATE_ARANGE_H
+#define PENSTOCK_STAGES_OPS_CREATE_ARANGE_H
+#include "stages/ops/core/op.h"
+
+/* Element i is start + i step, for integers first + i by. */
+struct pst_arange {
+    double start, step;
+    int64_t first, by;
+};
+/* Of a call of arange with its first n arguments (end; start, end; start, end,
+ * step). */
+struct pst_arange pst_arange_of(const struct pst_call *c, unsigned n);
+
+#endif
