@@ -25,7 +25,7 @@ struct pst_conv {
     bool accumulate;
 };
 
-/* What calls of convolution and of its gradients compute. */
+/* Describe calls of convolution and of its gradients. */
 void pst_conv_of_forward(const struct pst_call *call, struct pst_conv *c);
 void pst_conv_of_input(const struct pst_call *call, struct pst_conv *c);
 void pst_conv_of_weight(const struct pst_call *call, struct pst_conv *c);

@@ -8,8 +8,8 @@ struct pst_arange {
     double start, step;
     int64_t first, by;
 };
-/* Of a call of arange with its first n arguments (end; start, end; start, end,
- * step). */
+/* Describes a call of arange whose first n arguments are numbers: end; start
+ * and end; start, end and step. */
 struct pst_arange pst_arange_of(const struct pst_call *c, unsigned n);
 
 #endif

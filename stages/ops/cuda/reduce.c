@@ -10,7 +10,7 @@
 #include "stages/ops/cuda/kernels.h"
 #include "stages/ops/pointwise/pointwise.h"
 
-/* What an operator is. */
+/* Description of an operator. */
 struct reduction {
     int arg; /* its dimensions, as in pst_reduce_dims */
     enum pst_cuda_folds fold, second;
@@ -220,7 +220,7 @@ static bool fits(const struct pst_call *c, const struct reduction *how)
     {                                                                          \
         run(c, &id##_how);                                                     \
     }
-/* Of floats alone, of floats and integers, of anything. */
+/* Rows for floats alone, for floats and integers, for all dtypes. */
 #define REALS(id, tol, ...)                                                    \
     FUNCTIONS(id, __VA_ARGS__)                                                 \
     static const struct pst_kernel id##_kernels[] = {                          \

@@ -39,7 +39,7 @@ static void cumsum_run(const struct pst_call *c)
         pst_cuda_launch(c->stream, fns[0][kind], l.outer * l.inner, 1, &p);
 }
 
-/* Of integers, the result is one that holds each element. */
+/* The result of integers is i64, which holds each element. */
 static bool cumsum_fits(const struct pst_call *c)
 {
     const enum pst_dtype from = c->in[0].meta->dtype;

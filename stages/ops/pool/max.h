@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_POOL_MAX_H
 #define PENSTOCK_STAGES_OPS_POOL_MAX_H
-/* What max pools compute: in each plane, a result for each window. */
+/* Max pools: in each plane, a result for each window. */
 #include "stages/ops/pool/resample.h"
 
 struct pst_max_pool {

@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_OPS_REDUCE_ENDS_H
 #define PENSTOCK_STAGES_OPS_REDUCE_ENDS_H
 /*
- * What reductions in two passes compute between them (`m`, which is rounded to
- * the dtype of the elements) and at the end. C and device code, which defines
- * PST_ALWAYS_INLINE before.
+ * Reductions in two passes: the number m between them, which is rounded to the
+ * dtype of the elements, and the result at the end. C and device code, which
+ * defines PST_ALWAYS_INLINE before.
  */
 #ifndef __cplusplus
 #include <math.h>
@@ -30,8 +30,8 @@ static PST_ALWAYS_INLINE double pst_end_var(double sum, double m,
     return fmax(squares - (double)n * off * off, 0.0) / (by > 0.0 ? by : 0.0);
 }
 
-/* What is subtracted from each element: the maximum, or 0 if it is not
- * finite. */
+/* The number that is subtracted from each element: the maximum, or 0 if it is
+ * not finite. */
 static PST_ALWAYS_INLINE double pst_between_logsumexp(double max)
 {
     return fabs(max) < (double)INFINITY ? max : 0.0;

@@ -200,7 +200,7 @@ struct fold_wholes {
         return 0.0;
     }
 
-    /* Of no elements at all `all` is true and `any` false. */
+    /* Without elements `all` is true and `any` is false. */
     PST_OUTLINE void end(const struct pst_cuda_fold &p, int64_t o,
                          int64_t first, double, int64_t)
     {

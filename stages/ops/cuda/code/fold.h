@@ -11,7 +11,7 @@ enum pst_cuda_folds {
     PST_CUDA_FOLD_NONE,
 };
 
-/* What is computed of the passes' results. */
+/* Results that are computed from those of the passes. */
 enum pst_cuda_fold_end {
     PST_CUDA_END_FIRST, /* one pass */
     PST_CUDA_END_MEAN,
@@ -59,8 +59,8 @@ struct pst_cuda_fold {
     uint32_t largest;        /* kernels with places: max, not min */
     double correction;
     void *also[2]; /* further results of the same type as y */
-    /* Of sums for the gradients of norms: g, of x's layout, and statistics of
-     * blocks of `groups` groups of channels; the results are (blocks,
+    /* For gradients of norms: g has the layout of x, the statistics are those
+     * of `groups` groups of channels in each block, the results are (blocks,
      * channels). */
     const void *g, *mean, *rstd;
     uint32_t channels, groups;
