@@ -20,11 +20,32 @@ LAYOUT = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 LEFT_OUT = (tokenize.COMMENT, tokenize.NL, tokenize.ENCODING)
 
 
+def whole_strings(tokens, lines):
+    """Joins the parts of an f-string, which Python splits from 3.12 on."""
+    depth, begin = 0, None
+    for token in tokens:
+        name = tokenize.tok_name[token.type]
+        if name == "FSTRING_START":
+            begin = begin if depth else token.start
+            depth += 1
+        if not depth:
+            yield token
+        if name == "FSTRING_END":
+            depth -= 1
+            if not depth:
+                row, column = token.end
+                text = "".join(lines[begin[0] - 1:row])
+                cut = len(lines[row - 1]) - column
+                yield token._replace(
+                    type=tokenize.STRING,
+                    string=text[begin[1]:len(text) - cut])
+
+
 def code_of(text):
     """The tokens of a module; a string that is a statement is left out."""
-    tokens = [t for t in
-              tokenize.generate_tokens(io.StringIO(text).readline)
-              if t.type not in LEFT_OUT]
+    tokens = [t for t in whole_strings(
+        tokenize.generate_tokens(io.StringIO(text).readline),
+        text.splitlines(keepends=True)) if t.type not in LEFT_OUT]
     kept = []
     for at, token in enumerate(tokens):
         is_first = at == 0 or tokens[at - 1].type in LAYOUT
