@@ -236,7 +236,7 @@ static enum pst_status pause_before(struct pstd_session *s, double until,
     uint32_t go_on = pst_now() < until;
 
     while (s->w->rank == 0 && go_on && pst_now() < end) {
-        if (pstd_mailbox_take(s->w->mailbox, PSTD_CTL_STOP_NOW) != 0)
+        if (pstd_mailbox_peek(s->w->mailbox, PSTD_CTL_STOP_NOW) != 0)
             go_on = 0;
         (void)usleep(LOOK_US);
         pst_alive_progress();

@@ -158,6 +158,25 @@ def pause_given_up(b):
     b.ended(run, None)
 
 
+def stopped_saving(b):
+    """`stop --now` ends a job that stays while the last save of its run is
+    tried again and again."""
+    name = b.fresh()
+    b.up(name, PENSTOCK_FAULT="step@3:2000")
+    folder = b.path(name + "-a")
+    run = b.begin(*b.train(name, folder, "--checkpoint-retry", "1000",
+                           steps=restarts.EVERY - 1))
+    b.await_event(name, "train_begin", "rank-0")
+    os.rename(folder, folder + "-was")
+    with open(folder, "w", encoding="utf-8"):
+        pass
+    b.await_event(name, "checkpoint_failed", "rank-0")
+    pids = b.pids(name)
+    b.call("stop", "--now", "--job", name, code=None)
+    b.ended(run, None)
+    b.nothing_left(pids)
+
+
 def refused(b):
     for words in (["--min-ranks", "1"], ["--detach", "--die-with-client"]):
         b.call("up", "tiny.plan", "-n", "2", *words, code=64)
@@ -167,7 +186,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(*sys.argv[1:4], folder) as b:
         for part in (runs, longer, recovers, begun, given_up, pause_given_up,
-                     refused):
+                     stopped_saving, refused):
             print(part.__name__, flush=True)
             part(b)
     print("ok")
