@@ -215,8 +215,7 @@ bool pstd_mailbox_control(struct pstd_mailbox *w, unsigned bits)
         w->control &= ~PSTD_CTL_RESUME;
     if (bits & PSTD_CTL_RESUME)
         w->control &= ~PSTD_CTL_PAUSE;
-    if (taken_back)
-        bits &= ~PSTD_CTL_RESUME; /* there is nothing to end */
+    /* RESUME stays in any case: an older pause may have been taken already. */
     w->control |= bits;
     uv_cond_signal(&w->order_came);
     uv_mutex_unlock(&w->lock);

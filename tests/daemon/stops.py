@@ -17,6 +17,7 @@ moved     the job's journal is a different file after a restart
 lost      the last checkpoint of a stopped job cannot be written
 pausing   a job dies before an accepted pause has begun
 pausing_early  a pause arrives before the order to train
+resumed_busy  a resume arrives while a checkpoint is saved in a pause
 resumed_early  a resume takes back a pause that arrived before the run began
 paused_again  a pause arrives before a resume has taken effect
 asleep    a client does not run while the ranks die and are restarted
@@ -392,6 +393,26 @@ def paused_again(b):
     b.ended(job, 130)
 
 
+def resumed_busy(b):
+    """A resume ends a pause even if another pause was accepted while rank 0 was
+    saving a checkpoint in it."""
+    name = b.fresh()
+    job = b.begin(*b.words(name, "--job", name, "--log-dir", name,
+                           "--log-every", "1", steps=10 ** 9),
+                  PENSTOCK_FAULT="manifest:1+:1000")
+    b.await_step(name, 1)
+    b.call("pause", "--job", name)
+    at = json.loads(b.call("status", "--job", name, "--json"))["step"]
+    saves = b.begin("checkpoint", "--job", name)
+    b.await_event(name, "request", "rank-0", n=2)
+    b.call("pause", "--detach", "--job", name)
+    b.call("resume", "--job", name)
+    b.ended(saves)
+    b.await_step(name, at + 1)
+    b.call("stop", "--job", name)
+    b.ended(job, 130)
+
+
 def asleep(b):
     """A client that was stopped while the ranks died and were started again
     does not wait for what these ranks know nothing of."""
@@ -490,8 +511,8 @@ def main():
             restarts.Bench(penstock, model, sys.argv[3], folder) as b:
         restarts.run_parts(b, [stopped, early, between, attaching, taken, moved,
                                foreign, lost, pausing, pausing_early,
-                               resumed_early, paused_again, asleep,
-                               stopped_paused, changed, passing], number, seed)
+                               resumed_early, paused_again, resumed_busy,
+                               asleep, stopped_paused, changed, passing], number, seed)
     print("ok")
 
 

@@ -237,7 +237,8 @@ static enum pst_status await_pause(struct pstctl_conn *conn,
                                    const struct pstd_config *config,
                                    uint64_t seq, struct pst_diag *diag)
 {
-    static const char *const ends[] = {"paused", "continued", "train_end"};
+    static const char *const ends[] = {"paused", "continued", "train_end",
+                                       "run_given_up"};
     struct pstctl_progress progress = {.out = stderr, .quiet = true};
     pstd_frame *frame = NULL;
     int64_t step;
