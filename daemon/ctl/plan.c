@@ -464,6 +464,8 @@ static enum pst_status run_plan(const struct pstd_config *config,
     if (status == PST_OK)
         status = pst_device_named(config->device, 0, &options.device, diag);
     if (status == PST_OK)
+        options.no_fallback = false; /* pstctl_hosted_find looks at each rank */
+    if (status == PST_OK)
         status = pstd_open_batch(config, p.plan, &batch, diag);
     if (status == PST_OK) {
         pstd_set_batch(&options, &batch);

@@ -194,7 +194,8 @@ enum pst_status pstd_pending_order(struct pstd_executor *w,
                                    struct pst_diag *diag)
 {
     const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_AGREE);
-    const enum pst_status status = next_order(w, false, PSTD_CTL_STOPS, ret, diag);
+    const enum pst_status status =
+        next_order(w, false, PSTD_CTL_STOPS, ret, diag);
 
     pst_alive_leave(before);
     return status;

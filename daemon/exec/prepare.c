@@ -107,16 +107,15 @@ static enum pst_status read_options(struct pstd_session *s,
     return status;
 }
 
-/* Adds all options that the engine depends on. Without --lr-steps a falling
- * learning rate depends on --steps too. */
+/* Adds the options that the engine depends on and that are the same on all
+ * ranks. Without --lr-steps a falling learning rate depends on --steps too. */
 static void add_engine_options(const struct pstd_session *s,
                                struct pst_str *key)
 {
     const struct pst_optim_options *optim = &s->options.optim;
 
     pstd_config_dump(&s->config, PSTD_OPT_STEP, key);
-    pst_str_addf(key, "outputs=%d\nwatchdog=%.17g\ntotal-steps=%llu\n",
-                 s->options.keep_outputs, s->options.watchdog,
+    pst_str_addf(key, "outputs=%d\ntotal-steps=%llu\n", s->options.keep_outputs,
                  optim->lr_schedule == PST_LR_CONSTANT
                      ? 0
                      : (unsigned long long)optim->total_steps);
@@ -132,13 +131,16 @@ static enum pst_status keep_engine(struct pstd_session *s, bool *ret,
 
     add_engine_options(s, &key);
     if (key.failed) {
+        const size_t len = key.len;
+
         pst_str_fini(&key);
-        return pst_diag_nomem(diag, key.len);
+        return pst_diag_nomem(diag, len);
     }
     *ret = w->engine != NULL && s->config.resume.on && w->changed == NULL &&
            strcmp(w->engine_options, key.text) == 0;
     if (*ret) {
         pst_str_fini(&key);
+        pst_engine_set_watchdog(w->engine, s->options.watchdog);
         return PST_OK;
     }
     pst_engine_free(w->engine);
@@ -318,8 +320,8 @@ static void emit_memory(struct pstd_session *s)
     }
 }
 
-/* Warns of calls that the device of a local rank leaves to the host. A list
- * that memory does not suffice for is reported as far as it goes. */
+/* Warns of calls that the device of a local rank leaves to the host. If memory
+ * runs out, only the first operators are reported. */
 static void emit_hosted(struct pstd_session *s)
 {
     struct pstd_executor *w = s->w;

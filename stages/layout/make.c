@@ -2,7 +2,6 @@
 #include "stages/layout/make.h"
 
 #include "stages/base/checked.h"
-#include "stages/compile/hosted.h"
 #include "stages/compile/memplan.h"
 #include "stages/layout/delivery.h"
 #include "stages/layout/maker.h"
@@ -116,27 +115,6 @@ static void number_sites(struct pst_layout *l, struct pst_program *program)
     }
 }
 
-static enum pst_status refuse_hosted(const struct pst_layout_maker *m,
-                                     unsigned stage,
-                                     const struct pst_program *program)
-{
-    struct pst_hosted_list list = {0};
-    struct pst_str text = {0};
-    enum pst_status status = pst_hosted_add(&list, program, m->diag);
-
-    pst_hosted_print(&list, &text);
-    if (status == PST_OK && list.all.n > 0)
-        status =
-            pst_diag_set(m->diag, PST_E_DEVICE_FALLBACK,
-                         "rank %u, stage %u: the device %s has no kernel "
-                         "for %s",
-                         m->role->rank, stage, m->role->options.device->name,
-                         pst_str_text(&text));
-    pst_str_fini(&text);
-    pst_hosted_fini(&list);
-    return status;
-}
-
 static enum pst_status compile(struct pst_layout_maker *m, unsigned stage,
                                struct pst_program *program)
 {
@@ -154,8 +132,6 @@ static enum pst_status compile(struct pst_layout_maker *m, unsigned stage,
             pst_program_compile(program, fixed_place, &fixed, NULL, m->diag);
     if (status == PST_OK)
         status = fixed.status;
-    if (status == PST_OK && m->role->options.no_fallback)
-        status = refuse_hosted(m, stage, program);
     if (status == PST_OK && m->role->options.shard >= PST_SHARING_ZERO2)
         mark_scattered(m, program);
     if (status != PST_OK)

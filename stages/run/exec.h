@@ -29,6 +29,8 @@ enum pst_status pst_engine_new(struct pst_plan *plan,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Joins the threads of ranks (pst_engine_is_stuck). */
 void pst_engine_free(struct pst_engine *engine);
+/* Sets options.watchdog, which may differ between ranks, for later steps. */
+void pst_engine_set_watchdog(struct pst_engine *engine, double seconds);
 /* After a step that failed: true if the thread of a local rank has not returned
  * from it. Neither the engine nor its arguments can be freed then, since the
  * thread may read them: the process has to exit. NULL is accepted. */

@@ -1,10 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/run/rank/rank.h"
 
+#include "stages/compile/hosted.h"
 #include "stages/run/rank/bind.h"
 #include "stages/run/rank/whole.h"
 
 /* --- life ----------------------------------------------------------------- */
+
+/* Another rank's programs are not looked at: it may have another device. */
+static enum pst_status refuse_hosted(const struct pst_rank_plan *plan,
+                                     struct pst_diag *diag)
+{
+    struct pst_hosted_list list = {0};
+    struct pst_str text = {0};
+    enum pst_status status = PST_OK;
+
+    for (unsigned s = 0; s < plan->role.sched->n_stages; s++) {
+        const struct pst_rank_stage *stage = &plan->layout.stages[s];
+
+        if (status == PST_OK && stage->program != NULL)
+            status = pst_hosted_add(&list, stage->program, diag);
+    }
+    pst_hosted_print(&list, &text);
+    if (status == PST_OK && list.all.n > 0)
+        status =
+            pst_diag_set(diag, PST_E_DEVICE_FALLBACK,
+                         "rank %u: the device %s has no kernel for %s",
+                         pst_role_number(&plan->role),
+                         plan->role.options.device->name, pst_str_text(&text));
+    pst_str_fini(&text);
+    pst_hosted_fini(&list);
+    return status;
+}
 
 enum pst_status pst_rank_new(const struct pst_rank_role *role,
                              struct pst_rank **ret, struct pst_diag *diag)
@@ -15,6 +42,8 @@ enum pst_status pst_rank_new(const struct pst_rank_role *role,
     if (r == NULL)
         return pst_diag_nomem(diag, sizeof(*r));
     status = pst_rank_plan_init(&r->plan, role, NULL, diag);
+    if (status == PST_OK && role->options.no_fallback)
+        status = refuse_hosted(&r->plan, diag);
     if (status != PST_OK) {
         pst_rank_free(r);
         return status;
@@ -247,5 +276,5 @@ struct pst_rank_device *pst_rank_device(struct pst_rank *r)
 void pst_rank_params_changed(struct pst_rank *r)
 {
     r->step.is_prepared = false;
-    r->step.updated = 0; /* its report is void */
+    r->step.updated = 0; /* the report of that update no longer applies */
 }

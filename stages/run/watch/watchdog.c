@@ -75,3 +75,8 @@ enum pst_status pst_engine_watch(struct pst_engine *engine,
         pst_lanes_stop(engine->lanes); /* so that they can be inspected */
     return report(engine, NULL, diag);
 }
+
+void pst_engine_set_watchdog(struct pst_engine *engine, double seconds)
+{
+    engine->grid.options.watchdog = seconds;
+}
