@@ -48,11 +48,16 @@ enum pst_status pst_device_open(const struct pst_device *device,
 
 void pst_device_close(struct pst_device_memory *mem)
 {
+    void *copy;
+    size_t size;
+
     if (mem->device == NULL)
         return;
-    if (mem->to_host != 0)
-        pst_host_release(pst_device_host(mem, mem->base), mem->size);
-    mem->device->close(mem);
+    copy = mem->to_host != 0 ? pst_device_host(mem, mem->base) : NULL;
+    size = mem->size;
+    mem->device->close(mem); /* waits for copies from and to the host's copy */
+    if (copy != NULL)
+        pst_host_release(copy, size);
     *mem = (struct pst_device_memory){0};
 }
 

@@ -24,8 +24,12 @@ struct pst_cuda_driver {
 #define PST_CUDA_STREAM_NO_DEFAULT                                             \
     1 /* does not wait for the default stream                                  \
        */
-#define PST_CUDA_LEAST_DRIVER     12000 /* 12.0, as cuDriverGetVersion has it */
-#define PST_CUDA_LEAST_CAPABILITY 80    /* 8.0 */
+/* As cuDriverGetVersion has it (12.0), unless nvcc's format of compiled kernels
+ * needs a later one (stages/ops/cuda/meson.build). */
+#ifndef PST_CUDA_LEAST_DRIVER
+#define PST_CUDA_LEAST_DRIVER 12000
+#endif
+#define PST_CUDA_LEAST_CAPABILITY 80 /* 8.0 */
 
 /* Opens libcuda.so.1 (or the file $PENSTOCK_LIBCUDA) and initializes it, once
  * for the process. PST_ERR_UNSUPPORTED: diag says what was looked for. */

@@ -78,6 +78,8 @@ enum pst_status pst_cuda_probe(unsigned ordinal, struct pst_device_info *ret,
     error = driver->context_set(context);
     if (error == 0)
         error = driver->memory_info(&unused, &size);
+    /* A context that was released must not stay the thread's current one. */
+    (void)driver->context_set(NULL);
     (void)driver->context_release(device);
     if (error != 0)
         return refuse(driver, ordinal, error, diag);

@@ -10,6 +10,7 @@ _Static_assert(PST_CUDA_RANK == PST_MAX_RANK && PST_CUDA_OPERANDS == PST_ND_MAX,
 
 /* Blocks of each multiprocessor: enough that all of its threads have work. */
 #define BLOCKS_PER_SM 16
+#define MOST_Y        65535 /* blocks of a grid in y, by CUDA's limits */
 
 void pst_cuda_launch(struct pst_cuda_context *c, enum pst_cuda_fn fn, int64_t x,
                      int64_t y, const void *params)
@@ -18,6 +19,10 @@ void pst_cuda_launch(struct pst_cuda_context *c, enum pst_cuda_fn fn, int64_t x,
 
     if (x <= 0 || y <= 0 || !pst_cuda_enter(c))
         return;
+    if (x > INT32_MAX || y > MOST_Y) {
+        (void)pst_cuda_check(c, 1, "a grid of too many blocks");
+        return;
+    }
     (void)pst_cuda_check(
         c,
         c->driver->launch(c->functions[fn], (unsigned)x, (unsigned)y, 1,
