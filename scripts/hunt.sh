@@ -94,7 +94,8 @@ hunt_sanitizers() {
     echo "left out: scripts/test.sh makes build-asan"
     return 0
   }
-  ninja --quiet -C "$root/build-asan" all meson-test-prereq &&
+  meson configure "$root/build-asan" -Dcuda=auto &&
+    ninja --quiet -C "$root/build-asan" &&
     tests build-asan --suite unsanitized && tests build-asan ops-kernels
 }
 case_of_sanitizers="a test with few lines, which runs with sanitizers always"
