@@ -330,7 +330,7 @@ static bool take_word(struct pstd_mailbox *w, unsigned words,
     return false;
 }
 
-/* Words come before orders: after a stop, nobody wants the work that waits. */
+/* Words come before orders, so that a stop does not wait for queued work. */
 bool pstd_mailbox_wait(struct pstd_mailbox *w, unsigned words, unsigned ms,
                        struct pstd_order *ret)
 {

@@ -35,7 +35,7 @@ struct pstd_intake;
 enum pstd_order_kind {
     PSTD_ORDER_NONE,
     PSTD_ORDER_TRAIN,       /* data: "name\0value\0" of the options given */
-    PSTD_ORDER_TRAIN_AGAIN, /* the same; it goes on with an unfinished run */
+    PSTD_ORDER_TRAIN_AGAIN, /* as TRAIN; continues an unfinished run */
     PSTD_ORDER_RESUME,
     PSTD_ORDER_PAUSE, /* from the words; both are for a run that is paused */
     PSTD_ORDER_SAVE,

@@ -6,7 +6,7 @@ usage: check-words.py [--list] ROOT
 
 Checks:
 - Words that only this project uses, each with the field's word for it.
-  scripts/words-allowed.txt has how often each may still stand in the tree: a
+  scripts/words-allowed.txt has how often each still stands in the tree: a
   number may only fall.
 - Comments that begin with "of", "what", "whose" and the like describe their
   subject by a riddle; a comment names the subject first.
@@ -126,6 +126,9 @@ def main():
                 f"{word}: {len(places[word])} times, {limits.get(word, 0)} "
                 f"are allowed; write {WORDS.get(word, 'it plainly')} "
                 f"(scripts/check-words.py --list names the places)")
+        elif len(places[word]) < limits.get(word, 0):
+            faults.append(f"{word}: only {len(places[word])} times now; lower "
+                          "the number in scripts/words-allowed.txt")
     for tag, where in sorted(tags.items()):
         if len(where) > 1:
             faults.append(f"{tag} is defined in {' and '.join(where)}")

@@ -102,7 +102,7 @@ struct pstd_session {
     struct pstd_evaluation *evaluation; /* eval/evaluate.h; or NULL */
     struct pstd_stragglers stragglers;  /* on rank 0 */
     double compared_at; /* time of the last --compare-replicas event; 0: none */
-    bool again;         /* it goes on with an unfinished run */
+    bool again;         /* this run continues an unfinished one */
     bool enough;        /* early stop: evaluations no longer improve */
 };
 

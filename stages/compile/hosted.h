@@ -14,8 +14,10 @@
 struct pst_hosted {
     const char *op;     /* name in the file: "aten.sort.default" */
     const char *source; /* first such call: "model.py:12" */
-    unsigned calls;     /* in one microbatch, forward and backward */
-    uint64_t bytes;     /* copied by these calls, both directions */
+    /* in one microbatch, forward and backward, and those that a step makes once
+     */
+    unsigned calls;
+    uint64_t bytes; /* copied by these calls, both directions */
 };
 struct pst_hosted_list {
     struct PST_VEC(struct pst_hosted) all; /* in order of the first call */

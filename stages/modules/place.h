@@ -25,7 +25,7 @@ struct pst_replacer {
     struct pst_value **state;     /* by value id of the file: its state in the
                                      new graph, */
     struct pst_value **holds;     /* and the current value of a buffer */
-    struct pst_frame_leaves arguments, results; /* of the file */
+    struct pst_frame_leaves arguments, results; /* in the file */
     bool *done;                                 /* by frame */
     struct pst_sizes sizes;                     /* of the model */
     struct pst_build sizing; /* has the sizes; emits no nodes */

@@ -141,8 +141,7 @@ def vector(model, y):
     return y * F.linear(y, model.table[0], model.shift[0]).tanh().unsqueeze(-1)
 
 
-# --- writes into detached memory
-# ----------------------------------------------
+# --- writes into detached memory ---------------------------------------------
 
 @small(4)
 def written(model, y):

@@ -8,7 +8,7 @@
 #include "stages/ops/cuda/kernels.h"
 
 #define BLOCKS      512 /* that keep a large GPU busy */
-#define LEAST_DEPTH 256 /* of a split */
+#define LEAST_DEPTH 256 /* least depth of each split */
 
 static int32_t tiles_of(int64_t n, int64_t size)
 {

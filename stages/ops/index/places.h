@@ -58,10 +58,10 @@ struct pst_places {
  * table at its offset plus the sum of index * stride. */
 #define PST_INDEX_MOST (PST_ND_MAX - 1)
 struct pst_index_loop {
-    struct pst_meta list, table; /* of one shape */
+    struct pst_meta list, table; /* have the same shape */
     unsigned n;
     const struct pst_operand *of[PST_INDEX_MOST];
-    struct pst_meta index[PST_INDEX_MOST]; /* of that shape */
+    struct pst_meta index[PST_INDEX_MOST]; /* have that shape, too */
     int64_t size[PST_INDEX_MOST], stride[PST_INDEX_MOST];
 };
 /* False if there is a mask, or more index tensors. */

@@ -45,7 +45,7 @@ struct pst_cuda_fold {
     struct pst_cuda_nd kept, gone;
     const void *x;
     void *y;         /* NULL: only `places` */
-    int64_t *places; /* of the first extremum */
+    int64_t *places; /* index of the first extremum */
     void *partial;
     double *first, *m; /* results of the first pass, with several splits */
     int64_t per_split;
@@ -53,7 +53,7 @@ struct pst_cuda_fold {
     uint32_t step;           /* enum pst_cuda_fold_step */
     uint32_t fold, second;   /* enum pst_cuda_folds */
     uint32_t end;            /* enum pst_cuda_fold_end */
-    uint32_t x_type, y_type; /* of kernels for integers */
+    uint32_t x_type, y_type; /* used by integer kernels */
     uint32_t truth;          /* elements count as x != 0 */
     uint32_t accumulate;     /* y += */
     uint32_t largest;        /* kernels with places: max, not min */

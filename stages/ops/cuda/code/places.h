@@ -19,7 +19,7 @@ struct pst_cuda_places {
     int64_t size[PST_CUDA_PLACES], stride[PST_CUDA_PLACES];
     uint32_t wide[PST_CUDA_PLACES]; /* i64, else i32 */
     uint32_t n, wrap;
-    uint32_t bytes; /* of an element: 1, 2, 4, 8 */
+    uint32_t bytes; /* size of an element: 1, 2, 4, 8 */
     void *list, *table;
     uint64_t number; /* list NULL: one number for all, its bits */
     int32_t *last;   /* by element of the table: who writes it */
