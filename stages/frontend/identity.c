@@ -95,7 +95,8 @@ static enum pst_status digest_given(struct identity *x,
  * the sizes at export do not matter. */
 static enum pst_status forget_sizes(struct identity *x, struct pst_arg *arg)
 {
-    int64_t *ints;
+    int64_t *ints = NULL;
+    double *floats = NULL;
 
     if (arg->exprs == NULL)
         return PST_OK;
@@ -105,15 +106,23 @@ static enum pst_status forget_sizes(struct identity *x, struct pst_arg *arg)
         arg->f = 0;
     else if (arg->kind == PST_ARG_BOOL)
         arg->b = false;
-    if (arg->kind != PST_ARG_INTS || arg->n == 0)
+    if ((arg->kind != PST_ARG_INTS && arg->kind != PST_ARG_FLOATS) ||
+        arg->n == 0)
         return PST_OK;
-    ints = pst_arena_memdup(&x->arena, arg->ints, arg->n * sizeof(*arg->ints));
-    if (ints == NULL)
+    if (arg->kind == PST_ARG_INTS)
+        arg->ints = ints = pst_arena_memdup(&x->arena, arg->ints,
+                                            arg->n * sizeof(*ints));
+    else
+        arg->floats = floats = pst_arena_memdup(&x->arena, arg->floats,
+                                                arg->n * sizeof(*floats));
+    if (ints == NULL && floats == NULL)
         return no_memory(x);
-    for (unsigned k = 0; k < arg->n; k++)
-        if (arg->exprs[k] != NULL)
+    for (unsigned k = 0; k < arg->n; k++) {
+        if (arg->exprs[k] != NULL && ints != NULL)
             ints[k] = 0;
-    arg->ints = ints;
+        else if (arg->exprs[k] != NULL)
+            floats[k] = 0;
+    }
     return PST_OK;
 }
 

@@ -109,6 +109,22 @@ static void structure_is_kept(void **state)
     pst_model_close(m);
 }
 
+/* The import begins again when a layout turns out to differ from the file's;
+ * what the first try recorded about the arguments is dropped. */
+static void arguments_are_those_of_the_graph(void **state)
+{
+    struct pst_model *m;
+
+    (void)state;
+    assert_ok(pst_model_open(golden("layouts.pt2"), &m, &diag), &diag);
+    assert_int_equal(m->arguments.n, m->graph->inputs.n);
+    for (size_t i = 0; i < m->arguments.n; i++) {
+        assert_int_equal(m->arguments.at[i].arg.kind, PST_ARG_VALUE);
+        assert_ptr_equal(m->arguments.at[i].arg.value, m->graph->inputs.at[i]);
+    }
+    pst_model_close(m);
+}
+
 /* Sets every value that the graph needs from outside. */
 static void feed(struct pst_eval *eval, struct pst_model *m,
                  const struct pst_safetensors *data)
@@ -563,6 +579,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(structure_is_kept),
+        cmocka_unit_test(arguments_are_those_of_the_graph),
         cmocka_unit_test(results_are_pytorchs),
         cmocka_unit_test(unused_results_may_be_wrong),
         cmocka_unit_test(digest_is_of_the_content),

@@ -381,6 +381,8 @@ static void start(struct pst_import *import)
     model->modules.n = import->n_modules;
     model->ties.n = import->n_ties;
     model->storages.n = 0;
+    model->arguments.n = 0;
+    import->n_regions = 0;
     import->windows.n = 0;
     import->mirrors.n = 0;
     import->lost.n = 0;
