@@ -45,7 +45,8 @@ void pst_build_like(struct pst_build *build, const struct pst_node *node)
     build->is_function = node->is_function;
 }
 
-/* True for a value of another graph, which would outlive its arena. */
+/* True if the value is not in the graph, or was removed from it: a node must
+ * not use it. */
 static bool is_foreign(const struct pst_graph *graph,
                        const struct pst_value *value)
 {
@@ -150,13 +151,14 @@ static enum pst_status add_outs(struct pst_build *build, struct pst_node *node,
     }
     if (!pst_vec_push(TAG, &graph->nodes, node))
         return pst_diag_nomem(build->diag, sizeof(node));
-    for (unsigned k = 0; k < c->n_outs; k++) /* dead until the node is
-                                                appended */
+    /* A value without a node counts as dead: set only after success. */
+    for (unsigned k = 0; k < c->n_outs; k++)
         node->outs[k]->def = node;
     return PST_OK;
 }
 
-/* True for the name of a composition, also in place ("aten.celu_.default"). */
+/* True if the operator of that name is decomposed into others, or is the
+ * in-place variant of one that is ("aten.celu_.default"). */
 static bool is_composition(const char *name)
 {
     const struct pst_op *op = pst_op_find(name);
@@ -171,8 +173,8 @@ static bool is_composition(const char *name)
     return op != NULL && pst_op_is_rewrite(op);
 }
 
-/* Sets the operator name of the user's file on nodes of penstock's own rows and
- * on parts of compositions, for error messages. */
+/* Sets node->origin, the operator's name in the user's file, for penstock's own
+ * operators, parts of decomposed ones and rows with PST_OP_ORIGIN. */
 static bool fill_origin(struct pst_build *build, struct pst_node *node)
 {
     const bool keeps = pst_op_keeps_origin(node->op);

@@ -24,7 +24,7 @@ struct pst_build {
     enum pst_phase phase;
     bool no_grad;
     const char *region; /* NULL: none */
-    const char *origin; /* NULL: the row's own name */
+    const char *origin; /* name in the user's file; NULL: the row's name */
     bool is_function;
     unsigned node_id;   /* UINT32_MAX: next free one of the graph */
     const char *prefix; /* prefix of result names; NULL: the operator's name */
@@ -34,15 +34,15 @@ struct pst_build {
     /* Dtype recorded in the file, for factories without a dtype argument;
      * PST_N_DTYPES: none, f32 is used. */
     enum pst_dtype hint;
-    struct pst_sizes *sizes; /* extent.h; NULL: sizes are numbers only */
+    struct pst_sizes *sizes; /* NULL: no expressions are kept (extent.h) */
 };
 
 void pst_build_init(struct pst_build *build, struct pst_graph *graph,
                     struct pst_diag *diag);
-/* Gives the nodes that follow the call, source, phase, region and id of `node`,
+/* Sets call, source, phase, region and id of the next nodes to those of `node`,
  * which may belong to another graph. */
 void pst_build_at(struct pst_build *build, const struct pst_node *node);
-/* Does the same and also takes no_grad and origin. */
+/* Does the same and also copies no_grad, origin and is_function. */
 void pst_build_like(struct pst_build *build, const struct pst_node *node);
 
 /* Puts arguments in schema order, coerces them and fills in defaults; ret holds

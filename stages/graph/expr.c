@@ -157,7 +157,8 @@ static enum pst_status negate(struct parser *p, expr e, expr *ret)
 
 /* --- atoms -------------------------------------------------------------- */
 
-/* Digits alone are an integer, unless the text calls it a Float. */
+/* Parses a number. Digits alone are an integer, unless is_real (srepr's
+ * Float). */
 static enum pst_status parse_number(struct parser *p, const char *text,
                                     size_t n, bool is_real, expr *ret)
 {

@@ -290,7 +290,7 @@ struct pst_extent pst_extent_broadcast(struct pst_build *build,
 {
     if (is_number(a, 1) || is_number(b, 1))
         return is_number(a, 1) ? b : a;
-    if (a.value == 1 && b.value != 1) /* a is free and 1 in this graph */
+    if (a.value == 1 && b.value != 1) /* a is symbolic, and 1 in this graph */
         return pst_extent_is(build, a, pst_extent(1)) ? b : a;
     if (b.value == 1 && a.value != 1)
         return pst_extent_is(build, b, pst_extent(1)) ? a : b;

@@ -2,12 +2,12 @@
 #ifndef PENSTOCK_STAGES_GRAPH_EXTENT_H
 #define PENSTOCK_STAGES_GRAPH_EXTENT_H
 /*
- * Symbolic sizes while a graph is built: the current number, and the expression
- * of free sizes (symbol.h) that it follows from.
+ * Sizes while a graph is built: the current number and, if it depends on
+ * symbolic sizes (symbol.h), the expression that computes it.
  *
  * Code that computes sizes, strides, bounds or counts for arguments of nodes
  * uses these functions, so that the graph can be rebuilt for other values.
- * Decisions that depend on a free size go through pst_extent_is and
+ * Decisions that depend on a symbolic size go through pst_extent_is and
  * pst_extent_less, which record the outcome as a range that other values must
  * satisfy.
  *
@@ -19,18 +19,18 @@
 
 struct pst_extent {
     int64_t value;
-    const char *expr; /* NULL: a number */
+    const char *expr; /* NULL: depends on no symbolic size */
 };
 
-/* The free sizes that a builder works with. */
+/* The symbolic sizes that a builder works with. */
 struct pst_sizes {
-    struct pst_symbols *symbols; /* borrowed; decisions are recorded as its
-                                    ranges */
-    const char *fixed; /* the decision on a size whose expression is unknown; in
-                          the graph's arena */
+    struct pst_symbols *symbols; /* borrowed; decisions add ranges to it */
+    /* Operator of the first decision on a size with an unknown expression, ""
+     * if it has no origin; NULL: none. In the graph's arena. */
+    const char *fixed;
 };
 
-/* True if the number depends on free sizes in an unknown way. */
+/* True if the number depends on symbolic sizes in an unknown way. */
 bool pst_expr_is_unknown(const char *expr);
 extern const char pst_expr_unknown[];
 
@@ -83,7 +83,7 @@ bool pst_extent_is(struct pst_build *build, struct pst_extent a,
                    struct pst_extent b);
 bool pst_extent_less(struct pst_build *build, struct pst_extent a,
                      struct pst_extent b);
-/* Does the same for an expression that is a comparison. */
+/* Requires of those values that the comparison `expr` is `truth`. */
 void pst_extent_decide(struct pst_build *build, const char *expr, bool truth);
 
 /* Make arguments of nodes. */
@@ -94,7 +94,7 @@ struct pst_arg pst_extents_of(const struct pst_build *build,
                               const struct pst_value *value);
 
 /* Returns `value` with the expression op(a, b) if a or b has one. op is a row
- * of expressions ("Add", "IntTrueDiv"); b may be NULL. */
+ * of expressions ("Add", "IntTrueDiv"); NULL: unknown. b may be NULL. */
 struct pst_arg pst_extent_fold(struct pst_build *build, const char *op,
                                const struct pst_arg *a, const struct pst_arg *b,
                                struct pst_arg value);

@@ -53,9 +53,9 @@ struct pst_arg {
         const bool *bools;
         const char *s;
     };
-    /* Expressions of numbers that follow from free sizes (symbol.h): one per
-     * number of a list, or one for a single number. NULL: none, or not this
-     * number. */
+    /* Expressions of numbers that depend on symbolic sizes (symbol.h): one per
+     * number of a list, or one for a single number. NULL: no number depends on
+     * them; NULL entry: this number does not. */
     const char *const *exprs;
 };
 
@@ -92,7 +92,8 @@ struct pst_value {
     void *aux; /* scratch of the current pass; NULL between passes */
 };
 
-/* The action of a training step that runs a node. */
+/* The action of a training step that runs a node: forward, gradients of inputs,
+ * gradients of parameters. */
 enum pst_phase { PST_PHASE_F, PST_PHASE_I, PST_PHASE_W, PST_N_PHASES };
 
 /* One input or result and its path among the arguments or results. */
@@ -198,7 +199,7 @@ struct pst_value *pst_graph_add_value(struct pst_graph *graph,
                                       enum pst_value_kind kind,
                                       const char *name, const char *fqn,
                                       const struct pst_meta *meta);
-/* Returns NULL also for results of removed nodes. */
+/* Finds a value by name; NULL if there is none or its node was removed. */
 struct pst_value *pst_graph_find(const struct pst_graph *graph,
                                  const char *name);
 /* True if pst_graph_dce removed the value: only the id is left. */
@@ -232,8 +233,8 @@ void pst_node_uses(struct pst_node *node, pst_use_fn fn, void *ctx);
 /* Does the same for argument number i. */
 void pst_arg_uses(struct pst_arg *arg, unsigned i, pst_use_fn fn, void *ctx);
 
-/* True if a size of an operand or a number among the arguments follows from
- * free sizes. */
+/* True if a size of an operand or a number among the arguments depends on
+ * symbolic sizes. */
 bool pst_node_is_free(const struct pst_node *node);
 
 /* True if the node has results and none of them has an element. */

@@ -44,12 +44,12 @@ bool pst_op_is_rewrite(const struct pst_op *op);
 struct pst_build;
 struct pst_node;
 /* Sets the size expressions (value->dims) of a node's results that depend on
- * free sizes. */
+ * symbolic sizes. */
 void pst_op_sizes(const struct pst_op *op, struct pst_build *build,
                   struct pst_node *node);
 struct pst_rewrite;
-/* Emits the decomposition of such an operator. ret receives the results and the
- * values that it writes. */
+/* Emits the nodes that an operator is decomposed into. ret receives its results
+ * and the new contents of the arguments that it writes. */
 enum pst_status pst_op_rewrite(const struct pst_op *op, struct pst_build *build,
                                const struct pst_arg *args, unsigned n_args,
                                struct pst_rewrite *ret) PST_MUST_CHECK;
@@ -63,7 +63,8 @@ enum pst_status pst_op_rewrite_first(const struct pst_op *op,
 bool pst_op_is_view(const struct pst_op *op);
 /* True if dead code elimination keeps the node: asserts, markers. */
 bool pst_op_has_effect(const struct pst_op *op);
-/* True for those of them that run in a step: asserts on data. */
+/* True if the node has an effect when a step runs, not only on the compiler:
+ * asserts on data. */
 bool pst_op_runs_for_effect(const struct pst_op *op);
 /* True if nodes keep the operator's name in the user's file (node->origin). */
 bool pst_op_keeps_origin(const struct pst_op *op);

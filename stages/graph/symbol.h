@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_STAGES_GRAPH_SYMBOL_H
 #define PENSTOCK_STAGES_GRAPH_SYMBOL_H
 /*
- * Free sizes of a model and expressions of them.
+ * Symbolic sizes of a model and expressions of them.
  *
  * A graph always has concrete numbers: every symbol has a value, and a number
  * that follows from symbols is stored together with its expression, so that the
@@ -25,8 +25,8 @@ enum pst_number_kind { PST_NUMBER_EXACT, PST_NUMBER_FLOAT, PST_NUMBER_BOOL };
 
 struct pst_number {
     enum pst_number_kind kind;
-    int64_t n, d; /* EXACT: the fraction n/d, lowest terms, d > 0; 1: an
-                     integer. BOOL: n is 0 or 1 */
+    int64_t n, d; /* EXACT: the fraction n/d, lowest terms, d > 0; an
+                     integer if d is 1. BOOL: n is 0 or 1 */
     double f;     /* FLOAT */
 };
 
@@ -62,7 +62,7 @@ enum pst_status pst_expr_parse(struct pst_arena *arena, const char *text,
 /* Prints the canonical text of an expression, which parses back. */
 struct pst_str;
 void pst_expr_add(const struct pst_expr *expr, struct pst_str *out);
-/* Prints it into the arena. */
+/* Prints that text into the arena. */
 enum pst_status pst_expr_print(struct pst_arena *arena,
                                const struct pst_expr *expr, const char **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
@@ -78,7 +78,8 @@ struct pst_symbol {
 /* A constraint on an expression. */
 struct pst_range {
     const char *expr;
-    int64_t min, max; /* INT64_MIN, INT64_MAX: unbounded; bool: 1, 1 */
+    int64_t min, max; /* INT64_MIN, INT64_MAX: unbounded; 1, 1 if expr is
+                         a condition that must hold */
 };
 
 struct pst_symbols {
@@ -120,8 +121,8 @@ enum pst_status pst_symbols_eval(const struct pst_symbols *symbols,
 enum pst_status pst_symbols_int(const struct pst_symbols *symbols,
                                 const char *expr, int64_t *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Solves for the only unknown symbol so that the expression equals `want`; it
- * must be linear in it, as in 3*s + 1. */
+/* Solves for the only unknown symbol so that the expression equals `want`. The
+ * expression must be linear in the symbol, as in 3*s + 1. */
 enum pst_status pst_symbols_solve(struct pst_symbols *symbols, const char *expr,
                                   int64_t want,
                                   struct pst_diag *diag) PST_MUST_CHECK;

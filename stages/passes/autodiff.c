@@ -14,7 +14,7 @@ struct slot {
     bool wanted;           /* propagation stops here */
 };
 
-/* Marks of values, once the backward nodes exist. */
+/* Marks of values that a kept node, or a wanted gradient, is computed from. */
 enum { MARK_LIVE = 1, MARK_INPUT = 2 };
 
 struct differ {
@@ -23,8 +23,9 @@ struct differ {
     const struct pst_op *add, *accumulate;
     struct slot *slots; /* slots of forward values, by id */
     size_t n_values, n_nodes;
-    struct pst_value **grads;                 /* GRAD of each PARAM, by id */
-    struct pst_value **out_grads, **in_grads; /* of the current node */
+    struct pst_value **grads; /* GRAD of each PARAM, by its id */
+    struct pst_value **out_grads, **in_grads; /* of the current node's results
+                                                 and tensor arguments */
     bool *in_needs;
 };
 
@@ -150,7 +151,8 @@ static void look_if_alike(void *ctx, struct pst_value **slot, unsigned arg)
         like->rank = PST_MAX_RANK + 1;
 }
 
-/* True if the strides of the node's gradient cannot affect any bits. */
+/* True if the strides of the result's gradient cannot change any bit of the
+ * gradients of the arguments. */
 static bool passes_on(const struct pst_node *node)
 {
     const unsigned flags = node->op->flags;
@@ -163,8 +165,8 @@ static bool passes_on(const struct pst_node *node)
     return like.rank <= PST_MAX_RANK;
 }
 
-/* Makes gradients contiguous. One that crosses a cut arrives contiguous, so all
- * others must be, too: the order of a sum follows strides. */
+/* Makes the gradients of results contiguous, as they arrive from another stage:
+ * the order of a sum follows strides, and bits must not depend on the cut. */
 static void straighten(struct differ *d, const struct pst_node *node)
 {
     for (unsigned k = 0; k < node->n_outs; k++) {
@@ -176,8 +178,7 @@ static void straighten(struct differ *d, const struct pst_node *node)
     }
 }
 
-/* Returns tensor argument k in flat order (as call->in); NULL is an absent
- * one. */
+/* Returns tensor k of an argument, which may be a list; NULL if absent. */
 static struct pst_value *flat_value(const struct pst_arg *arg, unsigned k)
 {
     if (arg->kind == PST_ARG_VALUES)

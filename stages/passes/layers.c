@@ -42,7 +42,8 @@ static size_t layer_length(const char *path, unsigned k)
     return 0;
 }
 
-/* Returns the length of the list's name, without ".3". */
+/* Returns the length of the layer's path without its final number:
+ * "model.layers." of "model.layers.3". */
 static size_t list_length(const char *path, size_t layer)
 {
     while (layer > 0 && path[layer - 1] != '.')
@@ -50,8 +51,8 @@ static size_t list_length(const char *path, size_t layer)
     return layer;
 }
 
-/* Records a layer. The map has the path in which a list was first seen, or ""
- * if the list has several layers. */
+/* Records a layer: `length` characters of `path`. The map has the first path
+ * that was seen in a list, or "" if the list has several layers. */
 static enum pst_status note_layer(struct pst_layers *layers, const char *path,
                                   size_t length, struct pst_diag *diag)
 {

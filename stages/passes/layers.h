@@ -8,19 +8,19 @@
 #include "stages/graph/graph.h"
 
 struct pst_layers {
-    struct pst_map lists; /* list name -> a path in it, up to its first layer */
+    struct pst_map lists; /* "encoder." -> first path in it; "": has several */
     const char *last;     /* last path that was added */
 };
 
 void pst_layers_init(struct pst_layers *layers);
 void pst_layers_fini(struct pst_layers *layers);
-/* Adds the modules of a graph: the model's, or one call for each of its stages.
+/* Adds the modules of a graph. For a model that is cut, call it for each stage.
  * The layers borrow the graph's strings. */
 enum pst_status pst_layers_note(struct pst_layers *layers,
                                 const struct pst_graph *graph,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Returns the length of the prefix of a module's path that names its layer: 9
- * for "encoder.3.linear"; 0: it is in no layer. */
+/* Sets *ret to the length of the prefix of a module's path that names its
+ * layer: 9 for "encoder.3.linear"; 0: it is in no layer. */
 enum pst_status pst_layers_of(const struct pst_layers *layers, const char *path,
                               size_t *ret,
                               struct pst_diag *diag) PST_MUST_CHECK;

@@ -35,10 +35,10 @@ struct pst_pass_table {
     size_t n;
     const char *const *facts; /* names, from bit 0 on */
     size_t n_facts;
-    unsigned lowered; /* fact: the graph no longer matches shape inference */
+    unsigned lowered; /* bit of "the graph no longer matches inference" */
     /* Returns the graph of a subject, NULL as long as there is none. */
     const struct pst_graph *(*graph)(void *subject);
-    /* Recomputes what the facts say beyond the graph and compares; or NULL. */
+    /* Checks those facts that pst_graph_verify does not check; or NULL. */
     enum pst_status (*check)(void *subject, unsigned facts,
                              struct pst_diag *diag);
 };

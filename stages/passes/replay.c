@@ -114,7 +114,7 @@ static enum pst_status copy_arg(struct pst_replay *r,
                                  r->build.diag);
 }
 
-/* Finds the node that was already copied from another stage. */
+/* Finds an earlier copy of the node, from the graph of another stage. */
 static const struct pst_node *find_same(const struct pst_replay *r,
                                         const struct pst_node *node)
 {

@@ -15,10 +15,10 @@ struct pst_replay {
     struct pst_value **map; /* counterparts, by value id of the source
                                  graph */
     bool widen;             /* floats become f64, also in arguments */
-    bool again; /* copies nodes that exist already, under new names */
+    bool again; /* copy also nodes that have a copy, under new names */
     bool eval;  /* emit the next node as in model.eval() (ops/mode.h) */
-    /* If not NULL: numbers that depend on free sizes are evaluated with
-     * these. */
+    /* If not NULL: numbers that depend on symbolic sizes are evaluated with
+     * these values. */
     const struct pst_symbols *symbols;
 };
 

@@ -67,8 +67,8 @@ static void add_expr(struct pst_str *out, const char *const *exprs, unsigned k)
         pst_str_addf(out, "{%s}", exprs[k]);
 }
 
-/* Prints a meta; unlike pst_meta_text with odd strides of dimensions of size
- * 1. */
+/* Prints a meta. Unlike pst_meta_text, also prints strides that differ from
+ * contiguous ones only in dimensions of size 1. */
 static void add_meta(struct pst_str *out, const struct pst_value *value)
 {
     const struct pst_meta *meta = &value->meta;
