@@ -113,7 +113,8 @@ static void note_changes(struct pst_binder *b)
     for (unsigned i = 0; i < b->n; i++) {
         bool written = false, moved = false;
 
-        for (unsigned k = 0; k < b->n; k++) { /* other names of the tensor */
+        for (unsigned k = 0; k < b->n;
+             k++) { /* operands that are the same tensor */
             if (b->operands[k].as.tensor != b->operands[i].as.tensor)
                 continue;
             for (size_t w = 0; w < b->writes.n; w++)
@@ -127,7 +128,8 @@ static void note_changes(struct pst_binder *b)
     }
 }
 
-/* Makes one pass. *ret_again: the range of an operand has grown. */
+/* Runs the first pass. *ret_again: the range of an operand has grown, so the
+ * pass must be repeated. */
 static enum pst_status find_changes(const struct pst_alias_program *program,
                                     struct pst_alias_program_operand *operands,
                                     unsigned n, bool *ret_again,
@@ -181,8 +183,8 @@ static enum pst_status place_of(struct pst_binder *b, struct pst_value *v,
     return PST_OK;
 }
 
-/* Returns the content of a view that was just written, without going through
- * the rest of its storage. */
+/* Returns x if v is as_strided(write_strided(base, x)) with one geometry, else
+ * v: the content of a written view without the rest of its storage. */
 static struct pst_value *without_base(struct pst_value *v)
 {
     const struct pst_node *look = v->def, *write;
@@ -317,8 +319,7 @@ bool pst_alias_program_is_new(const struct pst_alias_program_bound *bound,
     return bound->operands[i].as.root >= bound->n_operands;
 }
 
-/* Emits the operators before the call, which make operands: their locations are
- * known only afterwards. */
+/* Emits program->before and takes the values of the operands that it makes. */
 static enum pst_status run_before(struct pst_binder *b)
 {
     const struct pst_alias_program *program = b->program;
@@ -363,13 +364,13 @@ static enum pst_status note_made(struct pst_binder *b, unsigned i)
     o->storage = b->operands[owner->operand].as.storage;
     if (b->operands[owner->operand].from_before)
         o->storage = o->root = UINT32_MAX - owner->value->id;
-    for (unsigned k = 0; k < b->n; k++) /* `before` returned it unchanged */
+    for (unsigned k = 0; k < b->n; k++) /* it is a tensor of the caller's */
         if (!b->operands[k].from_before && b->values[k] == b->values[i])
             o->tensor = b->operands[k].as.tensor;
     return PST_OK;
 }
 
-/* Infers the shapes of operands made before the call by emitting that code
+/* Infers the shapes of the operands that program->before makes, by emitting it
  * alone. */
 static enum pst_status learn_before(const struct pst_alias_program *program,
                                     struct pst_alias_program_operand *operands,
@@ -401,8 +402,8 @@ static enum pst_status learn_before(const struct pst_alias_program *program,
     return *ret_again ? PST_OK : status;
 }
 
-/* Propagates reached bytes from a view made before the call to the tensor that
- * it is a view of, and between names of one tensor. */
+/* Copies the range of bytes that the program reaches from a view made before
+ * the call to the viewed operand, and between operands that are one tensor. */
 static void spread_reach(struct pst_alias_program_operand *operands, unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
@@ -419,7 +420,8 @@ static void spread_reach(struct pst_alias_program_operand *operands, unsigned n)
     }
 }
 
-/* Fills in the fields of operands; repeats until no range grows. */
+/* Sets from, to, root, written and moved of the operands; repeats the passes
+ * until no range grows. */
 static enum pst_status learn(const struct pst_alias_program *program,
                              struct pst_alias_program_operand *operands,
                              unsigned n, struct pst_diag *diag)

@@ -10,20 +10,20 @@
 #include "stages/alias/program.h"
 #include "stages/frontend/functional/functionalise.h"
 
-/* A value whose storage is the caller's memory. */
+/* A storage of the caller's, or one that was made before the call. */
 struct pst_owner {
-    const struct pst_value *value;
-    unsigned operand; /* an operand with that storage */
-    int64_t begin;    /* its offset there, in bytes */
-    int stage;        /* that has written it; -1: none */
-    bool leaf;        /* a leaf that shares the storage with no other operand */
-    bool expanded;    /* the leaf's elements share memory */
+    const struct pst_value *value; /* the storage in the graph */
+    unsigned operand;              /* an operand with that storage */
+    int64_t begin; /* byte of the storage at which value begins */
+    int stage;     /* the stage that has written it; -1: none */
+    bool leaf;     /* it has a leaf, which no other operand overlaps */
+    bool expanded; /* the leaf's elements share memory */
 };
 
-/* A view of an owner that was written. */
+/* A write to one of the owners. */
 struct pst_write {
-    struct pst_value *value;
-    size_t owner;
+    struct pst_value *value; /* the view that was written */
+    size_t owner;            /* index in owners */
 };
 
 /* A view of an operand. */
@@ -36,19 +36,20 @@ struct pst_binder {
     const struct pst_alias_program *program;
     struct pst_alias_program_operand *operands;
     unsigned n;
-    const struct pst_alias *alias; /* NULL: nothing is shared */
+    const struct pst_alias *alias; /* NULL: assume that nothing is shared */
     bool absolute;                 /* pst_alias_program_is_absolute() */
     bool learning; /* not the last pass: ranges of operands may grow */
     bool widened;  /* a range grew; another pass is needed */
     struct pst_graph *graph;
     struct pst_build build;
     struct pst_functionalise *functional;
-    struct pst_map names;      /* -> struct pst_value */
+    struct pst_map names;      /* tensor name -> struct pst_value */
     struct pst_value **values; /* values of the operands */
     struct PST_VEC(struct pst_owner) owners;
     struct PST_VEC(struct pst_write) writes;
     struct PST_VEC(struct pst_family) families;
-    struct PST_VEC(struct pst_family) carriers; /* views with gradients */
+    /* views that values with a gradient were written to */
+    struct PST_VEC(struct pst_family) carriers;
     unsigned stage;
     struct pst_diag *diag;
 };
@@ -82,15 +83,16 @@ enum pst_status pst_binder_emit(struct pst_binder *b,
 
 /* --- history.c ------------------------------------------------------------ */
 
-/* Records that v is a view of the operand. Ignored for operand n (unknown). */
+/* Records that v is a view of the operand; does nothing for operand n
+ * (unknown). */
 enum pst_status pst_binder_adopt(struct pst_binder *b,
                                  const struct pst_value *v,
                                  unsigned operand) PST_MUST_CHECK;
-/* Gives v the operand of `of`, which it is a view of. */
+/* Records that v, a view of `of`, is a view of the same operand. */
 enum pst_status pst_binder_inherit(struct pst_binder *b, struct pst_value *v,
                                    struct pst_value *of) PST_MUST_CHECK;
-/* Reports an error if another operand with a gradient was written where v
- * lies. */
+/* Fails if values with a gradient were written to the memory of v through an
+ * unrelated operand: v would not get that gradient in PyTorch. */
 enum pst_status pst_binder_check_history(struct pst_binder *b,
                                          struct pst_value *v) PST_MUST_CHECK;
 /* Returns the current value of v, with its gradient; NULL after an error. */
@@ -98,14 +100,15 @@ struct pst_value *pst_binder_read(struct pst_binder *b, struct pst_value *v);
 /* Records a write to v and checks that it is allowed. */
 enum pst_status pst_binder_note_write(struct pst_binder *b,
                                       struct pst_value *v) PST_MUST_CHECK;
-/* Records that `source` was written to the memory of `written`. */
+/* Records that `source`, if it carries a gradient, was written to the memory of
+ * `written`. */
 enum pst_status pst_binder_note_history(
     struct pst_binder *b, struct pst_value *written,
     struct pst_value *source) PST_MUST_CHECK;
 
 /* --- set.c ---------------------------------------------------------------- */
 
-/* Moves a tensor to another storage, under all its names. */
+/* Emits set_(): moves a tensor to another storage, under all its names. */
 enum pst_status pst_binder_set(
     struct pst_binder *b, const struct pst_alias_program_op *op) PST_MUST_CHECK;
 

@@ -15,7 +15,7 @@
 struct entry {
     uint64_t key;
     struct pst_alias_program_bound *bound;
-    struct pst_model *model; /* has the graph; NULL: nothing to compute */
+    struct pst_model *model; /* owns the graph; NULL: nothing to compute */
     struct pst_plan *plan;
     struct pst_transport *transport;
     struct pst_engine *engine;
@@ -31,7 +31,7 @@ struct pst_caller {
     struct pst_alias_leaves *leaves; /* NULL: no optimizer */
 };
 
-/* Inputs of an engine in a call. */
+/* Where the inputs of an engine are read in a call. */
 struct filling {
     const struct entry *entry;
     const struct pst_alias_program_operand *operands;
@@ -118,7 +118,8 @@ static enum pst_status check_operand(const struct pst_alias_program_operand *o,
     return refuse_range(o->as.name, diag);
 }
 
-/* Does the same for bytes that the program reaches besides operands. */
+/* Checks that all bytes passed for operands lie in their storages, also those
+ * that as_strided() reaches outside an operand. */
 static enum pst_status check_reach(const struct pst_alias_program_bound *bound,
                                    const struct pst_call_storage *storages,
                                    struct pst_diag *diag)
@@ -141,7 +142,8 @@ static const char *at(const struct filling *f, unsigned storage, int64_t byte)
     return (const char *)f->storages[storage].data + byte;
 }
 
-/* dst may be NULL if there are no bytes. */
+/* Copies contiguous elements of the caller's; dst may be NULL if there are
+ * none. */
 static void put(void *dst, const char *from, const struct pst_meta *meta)
 {
     const size_t bytes = pst_meta_bytes(meta);
@@ -187,7 +189,7 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
 
 /* --- plans ---------------------------------------------------------------- */
 
-/* Returns the content of a leaf, contiguous. */
+/* Copies the content of a leaf to w->data, contiguous. */
 static enum pst_status give_leaf(struct pst_model *model,
                                  const struct filling *f,
                                  const struct pst_alias_program_operand *o,
@@ -285,8 +287,8 @@ static enum pst_status make_entry(struct pst_caller *caller, uint64_t key,
     return PST_OK;
 }
 
-/* True if the entry can serve a call with that key. An engine with leaves has
- * the content of its first call, so it serves only that one. */
+/* True if the entry can serve a call with that key. An engine keeps the content
+ * that leaves had in its first call, so with leaves it serves only that one. */
 static bool serves(const struct entry *e, uint64_t key)
 {
     return e->key == key &&
@@ -346,7 +348,7 @@ static size_t write_back(const struct entry *e, const struct filling *f)
         struct pst_meta from = w->meta;
 
         if (pst_alias_program_is_new(bound, (unsigned)w->operand))
-            continue; /* only the call uses it */
+            continue; /* no storage of the caller's */
         pst_meta_set_contiguous(&from);
         pst_copy_strided(&from, e->writes[i], &w->meta,
                          (char *)f->storages[o->storage].data +
@@ -378,8 +380,8 @@ static enum pst_status step(struct pst_caller *caller, struct entry *e,
     return status;
 }
 
-/* Returns the key of a call. If an operator depends on offsets, they are part
- * of it. */
+/* Returns the key of a call, with the offsets of operands if an operator
+ * depends on them. */
 static uint64_t key_of(const struct pst_caller *caller,
                        const struct pst_alias_operand *as, unsigned n)
 {

@@ -22,9 +22,9 @@ struct pst_call_options {
  * freed. */
 struct pst_call_result {
     const struct pst_alias_program_bound *bound;
-    /* Content of returns[i], contiguous, if it is not in a storage of the
-     * caller's or is in that of a leaf that the optimizer has updated since;
-     * else NULL. */
+    /* Content of returns[i], contiguous, if i is 0, if its storage is new, or
+     * if the storage has a leaf, which the optimizer may have updated since.
+     * Else NULL: the content is in a storage of the caller's. */
     void *const *returns;
     bool is_new;   /* a new plan was made */
     size_t copied; /* bytes written to storages */

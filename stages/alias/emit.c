@@ -18,7 +18,7 @@ struct emission {
     const struct pst_alias_program_op *op;
     const struct pst_op *row;
     const struct pst_schema *schema;
-    struct pst_arg *args; /* as in the call */
+    struct pst_arg *args; /* by schema; values before any writes to them */
 };
 
 static bool take_arg(struct emission *e,
@@ -131,8 +131,9 @@ static enum pst_status is_reached(const struct pst_binder *b,
     return *ret ? PST_OK : pst_window_covers(&own, &other, ret, b->diag);
 }
 
-/* Converts an offset in the caller's storage to one in the range that is
- * passed; extends the range if the window is not inside. */
+/* Converts the offset of as_strided() in the caller's storage to one in the
+ * range that is passed. If the window is not inside, extends the range and
+ * returns PST_AGAIN: the pass must be repeated. */
 static enum pst_status find_offset(struct emission *e)
 {
     struct pst_binder *b = e->b;
@@ -155,7 +156,7 @@ static enum pst_status find_offset(struct emission *e)
         e->args[strides].kind != PST_ARG_INTS ||
         e->args[sizes].n != e->args[strides].n ||
         e->args[sizes].n > PST_MAX_RANK)
-        return b->build.status; /* inference reports it better */
+        return b->build.status; /* shape inference reports the error better */
     item = (int64_t)pst_dtype_size(v->meta.dtype);
     offset = v->offset + owner->begin / item;
     if (e->args[at].kind == PST_ARG_INT)
@@ -291,8 +292,8 @@ static struct pst_value *lay_out(struct emission *e, const struct pst_arg *args,
     return v;
 }
 
-/* True if PyTorch returns the operand itself when no copy is needed. A view of
- * it would keep its shape when t_() changes the operand. */
+/* True if the result, which shares the operand's storage, is the operand itself
+ * in PyTorch. A view would keep its shape when t_() changes the operand. */
 static bool returns_operand(const struct emission *e, const struct pst_value *v)
 {
     const struct pst_value *from =
@@ -309,8 +310,8 @@ static bool returns_operand(const struct emission *e, const struct pst_value *v)
            (e->row->flags & PST_OP_DROPOUT) != 0;
 }
 
-/* Records the operand of result number i if that is an argument or a view of
- * one. */
+/* Records that result number i belongs to the operand of the first argument, or
+ * of its item i, if it is a view of it. */
 static enum pst_status inherit(struct emission *e, struct pst_value *v,
                                unsigned i)
 {
@@ -326,8 +327,8 @@ static enum pst_status inherit(struct emission *e, struct pst_value *v,
     return PST_OK;
 }
 
-/* Checks the gradient history of the operands; with `written`, records that
- * they were written there. */
+/* Checks the gradient history of the arguments; if `written` is not NULL,
+ * records instead that they were written to it. */
 static enum pst_status follow_history(struct emission *e,
                                       struct pst_value *written)
 {
@@ -414,7 +415,8 @@ static enum pst_status emit_plain(struct emission *e)
                         : b->build.status;
 }
 
-/* Emits an in-place operator; its result is the target, or its new shape. */
+/* Emits an in-place operator. Its result is the written tensor, or the tensor
+ * in its new shape for t_() and the like. */
 static enum pst_status emit_inplace(struct emission *e)
 {
     struct pst_binder *b = e->b;

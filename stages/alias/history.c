@@ -160,9 +160,9 @@ static void note_reading(void *ctx, struct pst_value **slot, unsigned arg)
     r->any = r->any || pst_value_storage(*slot) == r->storage;
 }
 
-/* True if a differentiated node has read this version, which is a leaf's
- * content. The storage carries no gradient, so no other check finds this before
- * it is written. */
+/* True if a node with a gradient has read this version of a storage, which is a
+ * leaf's content. Only this check finds it before a write, because the storage
+ * itself carries no gradient. */
 static bool was_read(const struct pst_binder *b,
                      const struct pst_value *version)
 {
@@ -178,7 +178,8 @@ static bool was_read(const struct pst_binder *b,
     return r.any;
 }
 
-/* Returns a leaf whose content is in the owner's storage; n: none. */
+/* Returns the operand of a leaf whose content is in the owner's storage; n:
+ * none. */
 static unsigned leaf_in(struct pst_binder *b, const struct pst_owner *owner)
 {
     if (owner->expanded)
@@ -190,8 +191,8 @@ static unsigned leaf_in(struct pst_binder *b, const struct pst_owner *owner)
     return b->n;
 }
 
-/* Records an error for the case that a write through v replaces content whose
- * gradient goes to a leaf. */
+/* If a write through v replaces content of a leaf that was read, records the
+ * error to report if a gradient depends on that content. */
 static enum pst_status note_silent(struct pst_binder *b, struct pst_value *v,
                                    const struct pst_owner *owner)
 {

@@ -73,8 +73,8 @@ static unsigned root_of(const struct analysis *a, unsigned i)
     return i;
 }
 
-/* Finds tensors that are passed several times and change their content or
- * geometry. */
+/* Sets `parts`: a tensor that is passed several times and changes its content
+ * or geometry is passed once, in place of its first operand. */
 static void merge_repeated(const struct analysis *a)
 {
     for (unsigned i = 0; i < a->ret->n; i++) {
@@ -125,9 +125,9 @@ static bool is_alone(const struct analysis *a, unsigned i)
     return true;
 }
 
-/* Joins members that are views of several operands with those operands, even if
- * these are not arguments: the code before the call makes the views on the
- * base. */
+/* If a component has views of several operands (`root`), joins those operands
+ * to it, even if they are not arguments: the code before the call then makes
+ * the views on the base. */
 static void join_roots(const struct analysis *a)
 {
     bool again = true;
@@ -158,7 +158,7 @@ static void widen(struct pst_alias_base *base,
     if (base->of != (int64_t)o->root)
         base->of = -1;
     *raw = *raw || *item != pst_dtype_size(o->meta.dtype);
-    if (o->written) /* other members are casts of it */
+    if (o->written) /* others are read as bit casts */
         base->dtype = o->meta.dtype;
 }
 
@@ -212,9 +212,9 @@ static void count_bytes(const struct analysis *a)
 
 /* --- the key -------------------------------------------------------------- */
 
-/* Hashes an operand, with the first operand of the same tensor or storage
- * and the offset relative to it: the caller's numbers have no meaning of
- * their own. */
+/* Hashes an operand: the first operands with the same tensor and storage, the
+ * offset from the lowest operand in that storage, dtype and shape. The caller's
+ * own numbers of tensors and storages do not matter. */
 static uint64_t key_of(const struct pst_alias_operand *operands, unsigned n,
                        unsigned i, uint64_t key)
 {

@@ -28,11 +28,11 @@ struct pst_alias_operand {
     struct pst_meta meta; /* strides in the storage */
     int64_t offset;       /* from its start, in elements of its own dtype */
     /* Bytes of the storage that the program reaches by as_strided() besides the
-     * operand's own; equal: none. */
+     * operand's own; from == to: none. */
     int64_t from, to;
-    /* The operand that this one is a view of, if the code before the call makes
-     * it; for others its own number or, with a new storage, a number that is no
-     * operand's. */
+    /* If the code before the call makes this operand: the operand that it is a
+     * view of or, with a new storage, a number >= the number of operands. Else
+     * its own number. */
     unsigned root;
     bool written; /* the program changes its content */
     bool moved;   /* the program changes its geometry: t_() */
@@ -65,8 +65,8 @@ struct pst_alias {
     uint64_t key;
 };
 
-/* Analyses operands; results are in the arena. absolute: bases are aligned for
- * any dtype. */
+/* Analyses operands; results are in the arena. absolute: bases begin at
+ * multiples of 8 bytes. */
 enum pst_status pst_alias_analyse(const struct pst_alias_operand *operands,
                                   unsigned n, bool absolute,
                                   struct pst_arena *arena,

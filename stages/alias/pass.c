@@ -98,9 +98,9 @@ static struct pst_value *add_leaf(struct pst_binder *b, unsigned i)
     return pst_emit(&b->build, &pst_op_clone, PST_ARGS(pst_v(v)));
 }
 
-/* Passes a leaf with its storage: its content is written over the storage's. If
- * its elements share memory, it is a view of the storage instead, and gradients
- * go to the leaf. */
+/* Passes a leaf and, if the leaf is not all of it, its storage: the graph
+ * writes the leaf's content over the storage's. A leaf whose elements share
+ * memory is passed as a view of the storage whose gradient goes to the leaf. */
 static enum pst_status pass_leaf(struct pst_binder *b, unsigned i,
                                  int64_t begin, int64_t end)
 {
@@ -146,7 +146,7 @@ static enum pst_status pass(struct pst_binder *b, unsigned i)
     struct pst_value *v;
     char name[32];
 
-    for (unsigned k = 0; k < i; k++) /* another name of the tensor */
+    for (unsigned k = 0; k < i; k++) /* the same tensor */
         if ((o->leaf != NULL || b->alias == NULL) && b->values[k] != NULL &&
             b->operands[k].as.tensor == o->as.tensor) {
             b->values[i] = b->values[k];

@@ -51,13 +51,13 @@ struct pst_alias_program {
 
 /* An operand of the call. */
 struct pst_alias_program_operand {
-    /* name: its name in the program. `hidden` is an input; the binder fills in
-     * from, to, root, written and moved. */
+    /* as.name is the operand's name in the program. The caller sets as.hidden;
+     * the binder sets from, to, root, written and moved. */
     struct pst_alias_operand as;
     const char *again; /* another name for it, or NULL */
     /* Name of a leaf that requires a gradient; or NULL. */
     const char *leaf;
-    bool from_before; /* made by `before` under as.name; `as` is filled in */
+    bool from_before; /* `before` makes it as as.name; the binder sets `as` */
 };
 
 /* A storage of the caller's; operands refer to it by index. */
@@ -80,7 +80,7 @@ struct pst_alias_program_place {
     struct pst_meta meta;
     int64_t offset; /* from the start of the storage, in elements of its
                        dtype */
-    int output;     /* index of the output; -1: the storage has the whole */
+    int output;     /* graph output with the content; -1: read the storage */
 };
 
 struct pst_alias_program_bound {
@@ -106,7 +106,7 @@ struct pst_alias_program_bound {
     struct pst_map places;
 };
 
-/* Binds a program. operands[i].as.written is ignored. Returned owned. */
+/* Binds a program; returns *ret owned. operands[i].as.written is ignored. */
 enum pst_status pst_alias_program_bind(
     const struct pst_alias_program *program,
     const struct pst_alias_program_operand *operands, unsigned n_operands,
