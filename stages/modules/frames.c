@@ -66,7 +66,7 @@ static void use(void *ctx, struct pst_value **slot, unsigned arg)
         push(f, &f->frames->at.at[f->frame].ins, v);
 }
 
-/* Lists the results in order of computation. */
+/* Lists the results of every frame in order of computation. */
 static void give(struct finder *f)
 {
     for (size_t i = 0; i < f->graph->nodes.n; i++) {
@@ -136,9 +136,9 @@ static enum pst_status take_leaves(struct finder *f,
     return PST_OK;
 }
 
-/* Takes inputs and results from the signature, which has more than the tensors
- * seen to pass, unless a used result is missing there: a hook or an attribute
- * passed it. */
+/* Replaces inputs and results by those of the call's signature, which has
+ * unused ones and literals, too. Keeps them if the signature lacks a used
+ * result, which was passed by a hook or an attribute. */
 static enum pst_status take_signature(struct finder *f, struct pst_frame *frame)
 {
     const struct pst_call_signature *s = frame->call->signature;

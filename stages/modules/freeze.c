@@ -6,7 +6,7 @@
 #include <fnmatch.h>
 #include <string.h>
 
-/* True if the pattern matches the name or a module around it. */
+/* True if the pattern matches the name or a module that contains it. */
 static bool matches(const char *pattern, const char *name)
 {
     struct pst_str part = {0};

@@ -32,8 +32,8 @@ static unsigned count_tensors(const struct pst_frame_leaves *leaves)
     return n;
 }
 
-/* True if the shapes can be equal: a free size of the file matches any size.
- * Whether they are consistent is checked later (unify.h). */
+/* True if the shapes can be equal: a symbolic size of the file matches any
+ * size. Whether they are consistent is checked later (unify.h). */
 static bool may_have_shape(const struct pst_value *file,
                            const struct pst_value *call)
 {
@@ -135,7 +135,7 @@ static bool in_order(const struct matcher *m)
     return true;
 }
 
-/* True if the shapes are equal with the export's values of free sizes. */
+/* True if the shapes are equal at the export's values of symbolic sizes. */
 static bool is_exact(const struct pst_leaf *a, const struct pst_leaf *b)
 {
     return a->arg.kind == PST_ARG_VALUE && b->arg.kind == PST_ARG_VALUE &&
@@ -144,8 +144,9 @@ static bool is_exact(const struct pst_leaf *a, const struct pst_leaf *b)
 
 enum match_by { NAMES, SHAPES, FREE_SHAPES };
 
-/* Matches tensors by name if all have one; else by shape and dtype if that is
- * unambiguous. Every tensor of the call is used once. */
+/* Matches each tensor of the file with the only one of the call that fits and
+ * has the same name (NAMES) or shape (SHAPES). Returns false if several or none
+ * match, or if a tensor of the call would be used twice. */
 static bool by(const struct matcher *m, enum match_by what)
 {
     const struct pst_frame_leaves *ins = &m->frame->ins;

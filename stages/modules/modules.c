@@ -13,7 +13,7 @@ struct describer {
     const struct pst_graph *graph;
     const struct pst_outline *outline;
     struct pst_modules *modules;
-    struct pst_map templates; /* text -> number + 1 */
+    struct pst_map templates; /* text of a graph -> template + 1 */
     struct pst_diag *diag;
 };
 
@@ -24,7 +24,8 @@ static enum pst_status no_memory(const struct describer *d)
 
 /* --- text ----------------------------------------------------------------- */
 
-/* Positions of values in the frame that is described. */
+/* Texts that stand for values in the description of a frame: their positions.
+ */
 struct places {
     struct pst_map at; /* id -> text */
     struct pst_arena arena;
@@ -233,7 +234,7 @@ static enum pst_status name_site(struct namer *n, unsigned i)
                : no_memory(n->d);
 }
 
-/* Sets names and numbers that follow from paths, indices and templates. */
+/* Sets the names, identities and counts of sites, once templates are set. */
 static enum pst_status name_sites(struct describer *d)
 {
     struct pst_modules *m = d->modules;

@@ -48,7 +48,8 @@ static bool stays(const struct pst_replacer *r, const char *path,
     return call != NULL && pst_frames_of(&r->frames, call) < 0;
 }
 
-/* Adds the file's calls inside it; calls of a path are numbered on. */
+/* Adds the file's calls inside the replaced call, with the next index that is
+ * unused for their path. */
 static enum pst_status place_calls(struct pst_replacer *r,
                                    const struct pst_frame *frame,
                                    const struct pst_module_call **calls)
@@ -80,8 +81,8 @@ static enum pst_status place_calls(struct pst_replacer *r,
     return PST_OK;
 }
 
-/* Copies the file's nodes with their calls, ids (those of the old nodes as far
- * as there are any) and names in the new graph. */
+/* Copies the file's graph and gives its nodes their calls, ids and names in the
+ * new graph. Ids are those of the replaced nodes, then new ones. */
 static enum pst_status copy_part(struct pst_replacer *r,
                                  const struct pst_frame *frame,
                                  struct pst_graph **ret)
@@ -145,8 +146,8 @@ static enum pst_status bind_inputs(struct pst_replacer *r,
     return PST_OK;
 }
 
-/* Restores the old module's buffers for later nodes to their previous
- * values. */
+/* Maps buffers that a replaced node updated to their values before it, for the
+ * nodes that follow. */
 static void skip_versions(struct pst_replacer *r, const struct pst_node *node)
 {
     for (unsigned k = 0; k < node->n_outs; k++)
@@ -197,7 +198,7 @@ static enum pst_status check_aliases(const struct pst_replacer *r,
 
 /* --- sizes ---------------------------------------------------------------- */
 
-/* Finds the values of the file's free sizes at this call. */
+/* Finds the values of the file's symbolic sizes at this call. */
 static enum pst_status unify(struct pst_replacer *r, struct pst_unified *u)
 {
     enum pst_status status = PST_OK;
@@ -222,7 +223,8 @@ static unsigned count_numbers(const struct pst_arg *arg)
                                                                     : 1;
 }
 
-/* Translates the expressions of a new node, which are still the file's. */
+/* Translates the expressions of a new node from the file's symbols to the
+ * model's. */
 static enum pst_status translate(struct pst_replacer *r,
                                  const struct pst_unified *u,
                                  struct pst_node *node)
@@ -241,7 +243,8 @@ static enum pst_status translate(struct pst_replacer *r,
     return status;
 }
 
-/* Checks that the new result has the old one's size for all free sizes. */
+/* Checks that the new result has the old one's shape, and requires the same for
+ * all values of symbolic sizes. */
 static enum pst_status check_sizes(struct pst_replacer *r,
                                    const struct pst_frame *frame,
                                    const char *path,

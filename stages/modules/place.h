@@ -10,9 +10,9 @@
 
 struct pst_replacer {
     const struct pst_model *old;
-    const char *path;               /* path of the old module */
-    int call;                       /* number of one call of it; -1: all */
-    bool aliases;                   /* also replace it under its other names */
+    const char *path; /* path of the old module */
+    int call;         /* number of one call of it; -1: all */
+    bool aliases;     /* also replace calls under its other names */
     const struct pst_model *module; /* the new one */
     struct pst_model *model;        /* under construction */
     struct pst_graph *graph;        /* its graph */
@@ -23,13 +23,13 @@ struct pst_replacer {
     const struct pst_graph *file; /* the new module's */
     struct pst_replay inner;      /* copies the file's graph */
     struct pst_value **state;     /* by value id of the file: its state in the
-                                     new graph, */
-    struct pst_value **holds;     /* and the current value of a buffer */
+                                     new graph */
+    struct pst_value **holds;     /* the same; updated buffers: current value */
     struct pst_frame_leaves arguments, results; /* in the file */
-    bool *done;                                 /* by frame */
-    struct pst_sizes sizes;                     /* of the model */
+    bool *done;              /* by frame: its nodes are in the new graph */
+    struct pst_sizes sizes;  /* of the model */
     struct pst_build sizing; /* has the sizes; emits no nodes */
-    bool fixed;              /* a size is free at a call, but not in the file */
+    bool fixed; /* a call has a symbolic size where the file has a number */
     struct pst_diag *diag;
 };
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define TAG        PST_TAG_PLAN
-#define MAX_JOINED 200 /* bytes of names in one */
+#define MAX_JOINED 200 /* longest name to append another one to, in bytes */
 
 static enum pst_status no_memory(const struct pst_renaming *r)
 {
@@ -43,8 +43,8 @@ static bool is_below(const struct pst_renaming *r, const char *name)
     return false;
 }
 
-/* True if the old name is removed. If other calls stay, the state that they
- * read stays. */
+/* True if the old name is removed: it is below the paths and, if other calls
+ * keep the module, belongs to the replaced call alone. */
 static bool goes(const struct pst_renaming *r, const char *name)
 {
     int call = -1;
@@ -99,8 +99,8 @@ bool pst_renaming_is_path(const struct pst_renaming *r, const char *path)
     return false;
 }
 
-/* Returns one of the value's names that is below the paths, or one that is not
- * (`below`); NULL if there is none. */
+/* Returns a name of the value that is below the paths or, if !below, one that
+ * is not; NULL if there is none. */
 static const char *find_name(const struct pst_renaming *r,
                              const struct pst_value *value, bool below)
 {
@@ -133,7 +133,8 @@ const char *pst_renaming_old(const struct pst_renaming *r,
                                             : find_name(r, value, false);
 }
 
-/* Returns a name made of the parts that stay: "c.k+c.v", or "c.k+". */
+/* Returns a name for a storage, made of the names of its parts that stay:
+ * "c.k+c.v", or "c.k+". */
 static const char *name_parts(const struct pst_renaming *r,
                               const struct pst_state_storage *s)
 {
@@ -201,8 +202,8 @@ static enum pst_status add_weight(struct pst_renaming *r,
                : no_memory(r);
 }
 
-/* Returns the number of names that one name of the new module becomes: one for
- * each path if all calls have the module. */
+/* Returns the number of names that a tensor of the new module gets in the
+ * model: one below each path, or one below the prefix. */
 static size_t n_prefixes(const struct pst_renaming *r)
 {
     return r->prefix != NULL ? 1 : r->paths.n;

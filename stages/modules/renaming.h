@@ -12,9 +12,11 @@ struct pst_renaming {
     struct pst_model *model; /* the new one; its arena has the strings */
     /* Names of the old module: the one that was given, then the others. */
     struct PST_VEC(const char *) paths;
-    bool stays;         /* other calls keep the old module and its state */
-    int call;           /* the call to replace; -1: all */
-    const char *prefix; /* of the new state, if `stays`; else NULL: paths */
+    bool stays; /* other calls keep the old module and its state */
+    int call;   /* the call to replace; -1: all */
+    /* Prefix of the new state's names if `stays`; else NULL: each of the paths
+     * is a prefix. */
+    const char *prefix;
     struct pst_map ties, storages; /* of the old model, by FQN */
     struct pst_map kept;           /* FQN of an old storage -> its new one */
     struct pst_diag *diag;
@@ -26,7 +28,8 @@ void pst_renaming_init(struct pst_renaming *r, const struct pst_model *old,
                        struct pst_diag *diag);
 enum pst_status pst_renaming_index(struct pst_renaming *r) PST_MUST_CHECK;
 /* Gives new names to storages whose own name is removed while parts of them
- * stay, once paths and stays are final: the new module may have that name. */
+ * stay: the new module may have that name. Call it once paths and stays are
+ * final. */
 enum pst_status pst_renaming_settle(struct pst_renaming *r) PST_MUST_CHECK;
 void pst_renaming_fini(struct pst_renaming *r);
 

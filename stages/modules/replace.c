@@ -50,7 +50,7 @@ static enum pst_status no_call(const struct pst_replacer *r)
         if (strcmp(old->modules.at[i], path) == 0)
             return pst_diag_set(r->diag, PST_E_MODULE_NOT_CALLED,
                                 "module \"%.200s\" is in no call", path);
-    /* Models made of a plan only list modules of calls. */
+    /* In models made from a plan, `modules` lacks modules without a call. */
     for (size_t i = 0; i < old->weights.n; i++)
         if (strncmp(old->weights.at[i].fqn, path, strlen(path)) == 0 &&
             old->weights.at[i].fqn[strlen(path)] == '.')
@@ -131,7 +131,7 @@ static enum pst_status add_given(struct pst_replacer *r)
     return status;
 }
 
-/* --- what the graph returns, and what its calls take ---------------------- */
+/* --- outputs and calls ---------------------------------------------------- */
 
 static enum pst_status put_outputs(struct pst_replacer *r)
 {
@@ -154,7 +154,7 @@ static enum pst_status put_outputs(struct pst_replacer *r)
                                     "module \"%s\"",
                                     output.path, r->path);
         }
-        /* Nothing updates it any more. */
+        /* Only the old module updated the target: no output is needed. */
         if (output.target != NULL && output.arg.value == output.target)
             continue;
         status = pst_graph_add_output(r->graph, &output, r->diag);
@@ -172,7 +172,7 @@ static enum pst_status put_outputs(struct pst_replacer *r)
     return status;
 }
 
-/* Removes the calls inside replaced ones; all others stay as they were. */
+/* Adds all calls except those inside replaced ones, with their signatures. */
 static enum pst_status put_calls(struct pst_replacer *r)
 {
     const struct pst_graph *old = r->old->graph;
@@ -327,7 +327,7 @@ static enum pst_status prepare(struct pst_replacer *r)
     return PST_OK;
 }
 
-/* Fixes the model's sizes if the new module's cannot follow them. */
+/* Fixes the model's sizes if the new module does not work for others. */
 static enum pst_status fix_sizes(struct pst_replacer *r)
 {
     struct pst_model *to = r->model;

@@ -13,8 +13,8 @@
  * unknown, and they are matched by name or by shape. Literals among the file's
  * arguments must equal those of the call, unless one call is given explicitly.
  *
- * Free sizes of the file take those of the call, so that the model's free sizes
- * stay free; if the file's are fixed, the model's become fixed.
+ * Symbolic sizes of the file take the sizes of the call, so that the model's
+ * stay symbolic; if the file's are fixed, the model's become fixed.
  *
  * State of the old module that nothing else reads is removed. State of the new
  * one is named PATH.NAME, or PATH@CALL.NAME if other calls keep the old module.
@@ -26,7 +26,7 @@
 struct pst_replacement {
     const char *path; /* FQN of the module to replace */
     int call;         /* number of one call of it; -1: all */
-    bool aliases;     /* also under its other names */
+    bool aliases;     /* also replace calls under its other names */
     const struct pst_model *module;
 };
 

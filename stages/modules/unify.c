@@ -38,7 +38,7 @@ struct translator {
     const struct pst_unified *u;
     struct pst_arena *arena;
     struct pst_diag *diag;
-    bool free; /* a free size of the model occurs */
+    bool free; /* a symbolic size of the model occurs */
 };
 
 static enum pst_status translate(struct translator *t,
@@ -84,7 +84,8 @@ static enum pst_status translate(struct translator *t,
     return PST_OK;
 }
 
-/* Translates an expression; *ret is NULL if the result is a number. */
+/* Translates an expression of the file to the model's symbols; *ret is NULL if
+ * the result is a number. */
 static enum pst_status translate_text(const struct pst_unified *u,
                                       const char *expr, struct pst_arena *arena,
                                       const char **ret, struct pst_diag *diag)
@@ -152,7 +153,8 @@ static struct pst_symbol *symbol_of(struct pst_unified *u,
     return expr == NULL ? NULL : pst_symbols_find(&u->symbols, expr);
 }
 
-/* Returns a size of the call; one with an unknown expression becomes fixed. */
+/* Returns a size of the call. If its expression is unknown, the model's sizes
+ * become fixed. */
 static struct pst_extent given_size(struct pst_unified *u,
                                     const struct pst_value *given, unsigned d)
 {

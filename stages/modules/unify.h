@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_MODULES_UNIFY_H
 #define PENSTOCK_STAGES_MODULES_UNIFY_H
 /*
- * Free sizes of a module's file at a call of the module: their values follow
- * from the call's tensors, as numbers and as expressions of the model's free
- * sizes. One thread.
+ * Symbolic sizes of a module's file at a call of the module: their values
+ * follow from the call's tensors, as numbers and as expressions of the model's
+ * symbolic sizes. One thread.
  */
 #include "stages/base/map.h"
 #include "stages/frontend/model.h"
@@ -15,10 +15,10 @@ struct pst_unified {
     struct pst_map texts;       /* symbol -> expression in the model, if that is
                                    not a number */
     struct pst_build *build;    /* has the model's sizes; borrowed */
-    /* The call has a free size where the file has a number, so the model's
+    /* The call has a symbolic size where the file has a number, so the model's
      * sizes cannot change. */
     bool fixed;
-    bool numbers; /* the file has no free sizes, or fixed ones */
+    bool numbers; /* the file has no symbolic sizes, or fixed ones */
 };
 
 enum pst_status pst_unified_init(struct pst_unified *u,
@@ -27,9 +27,10 @@ enum pst_status pst_unified_init(struct pst_unified *u,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 void pst_unified_fini(struct pst_unified *u);
 
-/* Matches an argument of the file with a tensor of the call of the same rank:
- * first the sizes of all arguments that are single symbols, then all others.
- * PST_ERR_SHAPE: they do not match. */
+/* Match an argument of the file with a tensor of the call of the same rank.
+ * Call pst_unified_bind for all arguments first: it sets symbols that are a
+ * size by themselves. pst_unified_compare then checks all sizes; PST_ERR_SHAPE:
+ * one differs. */
 enum pst_status pst_unified_bind(struct pst_unified *u,
                                  const struct pst_value *argument,
                                  const struct pst_value *given,

@@ -58,7 +58,7 @@ static enum pst_status refuse(const struct pst_adapting *a, int lora,
                         why);
 }
 
-/* Selects the calls of the module under its other name. */
+/* Selects the calls that the module has under other names; false: none. */
 static bool choose_other_name(struct pst_adapting *a, const char *path,
                               int lora)
 {
@@ -74,7 +74,7 @@ static bool choose_other_name(struct pst_adapting *a, const char *path,
     return any;
 }
 
-/* Selects modules that match but have no call. */
+/* Selects matching modules that have no call under their own name. */
 static enum pst_status choose_uncalled(struct pst_adapting *a,
                                        const struct pst_map *called)
 {
@@ -189,8 +189,8 @@ static enum pst_status add_module(struct pst_adapting *a, const char *path,
     return pst_vec_push(TAG, &a->modules, module) ? PST_OK : no_memory(a);
 }
 
-/* Returns the layer's name: "n", or "n@1" if that call alone was given another
- * module, whose parameters have this prefix (replace.h). */
+/* Returns the prefix of the layer's parameters: its path "n", or "n@1" if the
+ * module of that call alone was replaced (replace.h). */
 static const char *layer_name(struct pst_adapting *a,
                               const struct pst_module_call *call,
                               const struct pst_value *weight)

@@ -16,7 +16,7 @@ struct pst_lora_pair {
     struct pst_value *down, *up; /* A, B */
 };
 
-/* A module that has the adapter. */
+/* A module that has adapter number `pair`. */
 struct pst_lora_module {
     const char *path;
     size_t pair;

@@ -55,7 +55,7 @@ static void see_node(struct pst_linear *l, const struct pst_node *node)
     }
 }
 
-/* --- what the product is of ----------------------------------------------- */
+/* --- operands of the matmul ----------------------------------------------- */
 
 static bool is_inside(const struct reader *r, const struct pst_value *v)
 {
@@ -64,8 +64,8 @@ static bool is_inside(const struct reader *r, const struct pst_value *v)
     return at >= 0 && &r->frames->at.at[at] == r->frame;
 }
 
-/* Follows conversions and reshapes back to the result of an operator, or to a
- * value from outside the call. */
+/* Follows conversions and reshapes back to the result of another operator, or
+ * to a value that the call does not compute. */
 static struct pst_value *source(const struct reader *r, struct pst_value *v)
 {
     while (is_inside(r, v) && keeps_rows(v->def) &&
@@ -124,7 +124,7 @@ static bool read_product(const struct reader *r)
            r->l->x->meta.size[r->l->x->meta.rank - 1] == r->l->in;
 }
 
-/* --- what the call returns ------------------------------------------------ */
+/* --- result of the call --------------------------------------------------- */
 
 static bool is_bias(const struct pst_value *v)
 {

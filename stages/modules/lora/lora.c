@@ -310,7 +310,7 @@ static enum pst_status add_module(struct pst_adapting *a, const char *module,
 
 struct reads {
     const struct pst_adapting *a;
-    bool *others; /* by value id: read outside the layers */
+    bool *others; /* by value id: read by nodes of other modules */
 };
 
 static void see_use(void *ctx, struct pst_value **slot, unsigned arg)

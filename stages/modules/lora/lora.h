@@ -7,7 +7,7 @@
  * Names and start values are those of peft: FQN.lora_A.default.weight is
  * uniform in +-1/sqrt(in), FQN.lora_B.default.weight is 0, so the model
  * computes what it did. All other parameters are frozen. Nodes keep their ids,
- * and free sizes stay free.
+ * and symbolic sizes stay symbolic.
  *
  * Calls with the same weight tensor share one adapter: repeated calls of a
  * module, its other names, tied layers.

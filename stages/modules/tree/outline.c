@@ -60,7 +60,7 @@ static const struct pst_module_call *call_of(const struct outliner *d,
     return value->def != NULL ? value->def->call : d->graph->calls.at[0];
 }
 
-/* --- who takes and gives what --------------------------------------------- */
+/* --- inputs and results of calls ------------------------------------------ */
 
 struct use_ctx {
     struct outliner *d;
@@ -78,8 +78,8 @@ static void widen(void *ctx, struct pst_value **slot, unsigned arg)
         u->d->reach[v->id] = pst_common_call(u->d->reach[v->id], u->node->call);
 }
 
-/* Adds an input to the calls around a use, up to the one that computes it or
- * has it as an attribute. */
+/* Adds the value as an input to the calls that contain the use, from the
+ * inside, up to one that computes it or has it as an attribute. */
 static void take_use(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct use_ctx *u = ctx;
@@ -116,7 +116,8 @@ static enum pst_status give(struct outliner *d, const struct pst_node *node)
     return PST_OK;
 }
 
-/* Adds a call and those around it as items where they are first entered. */
+/* Adds a call, and calls that contain it, as items of their callers when they
+ * are first entered. */
 static enum pst_status enter(struct outliner *d,
                              const struct pst_module_call *call)
 {

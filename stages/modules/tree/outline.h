@@ -37,8 +37,8 @@ enum pst_status pst_outline_init(struct pst_outline *outline,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 void pst_outline_fini(struct pst_outline *outline);
 
-/* Returns the state value that a new content belongs to, since it is known by
- * that name; else the value itself. */
+/* Returns the buffer or input that the value is a new content of, because its
+ * name stands for all contents; else the value itself. */
 static inline const struct pst_value *pst_outline_source(
     const struct pst_value *value)
 {

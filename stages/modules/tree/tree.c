@@ -97,7 +97,7 @@ static enum pst_status add_calls(struct planter *p)
     return status;
 }
 
-/* --- what they have ------------------------------------------------------- */
+/* --- parameters and costs ------------------------------------------------- */
 
 static enum pst_status add_name(struct planter *p, const struct pst_value *v,
                                 const char *name)
@@ -168,7 +168,7 @@ static enum pst_status add_nodes(struct planter *p)
     return PST_OK;
 }
 
-/* Orders rows so that children follow their parent, in order of appearance. */
+/* Sets the printing order: children follow their parent, in order of rows. */
 static enum pst_status put_in_order(struct planter *p)
 {
     struct pst_tree *t = p->tree;

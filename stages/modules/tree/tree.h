@@ -25,9 +25,9 @@ struct pst_tree_row {
 
 struct pst_tree {
     struct pst_arena arena;
-    struct PST_VEC(struct pst_tree_row) rows; /* by path */
-    struct PST_VEC(unsigned) order;           /* the order for printing */
-    struct pst_map by_path;                   /* -> row + 1 */
+    struct PST_VEC(struct pst_tree_row) rows; /* one per path, parents first */
+    struct PST_VEC(unsigned) order;           /* rows in printing order */
+    struct pst_map by_path;                   /* path -> row + 1 */
 };
 
 enum pst_status pst_tree_new(const struct pst_modules *modules,
