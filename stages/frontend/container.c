@@ -84,7 +84,7 @@ static enum pst_status check_container(struct pst_zip *zip,
     return PST_OK;
 }
 
-/* Finds the name of its only model. */
+/* Finds the name of the archive's only model. */
 static enum pst_status find_model(const struct pst_zip *zip, char *out,
                                   size_t size, const struct pst_zip_entry **ret,
                                   struct pst_diag *diag)

@@ -15,9 +15,9 @@ struct digest {
 
 struct identity {
     const struct pst_model *model;
-    struct digest *of;                   /* by value id */
-    struct pst_str text;                 /* of the current node, */
-    struct PST_VEC(struct pst_arg) args; /* and its arguments */
+    struct digest *of;                   /* digests, by value id */
+    struct pst_str text;                 /* text of the current node */
+    struct PST_VEC(struct pst_arg) args; /* arguments of the current node */
     struct pst_arena arena;              /* for lists of numbers */
     struct pst_diag *diag;
 };
@@ -43,7 +43,7 @@ static enum pst_status end_text(struct identity *x, char ret[33])
     return PST_OK;
 }
 
-/* Adds values that checkpoints do not have. */
+/* Adds the digest of a value that checkpoints do not have. */
 static enum pst_status add_data(struct identity *x, const struct pst_value *v)
 {
     const struct pst_weight *w = pst_model_weight(x->model, v->fqn);
@@ -91,8 +91,8 @@ static enum pst_status digest_given(struct identity *x,
     return status == PST_OK ? end_text(x, x->of[v->id].text) : status;
 }
 
-/* Replaces numbers that follow from free sizes by their expressions, so that
- * the sizes at export do not matter. */
+/* Sets numbers that depend on symbolic sizes to 0, so that only their
+ * expressions count and not the sizes at export. */
 static enum pst_status forget_sizes(struct identity *x, struct pst_arg *arg)
 {
     int64_t *ints = NULL;

@@ -66,8 +66,8 @@ struct pst_model {
     struct pst_graph *graph; /* functional; owned */
     struct PST_VEC(struct pst_weight) weights;
     struct pst_map weights_by_fqn; /* -> struct pst_weight */
-    struct pst_symbols symbols;    /* free sizes, with their values at export */
-    const char *fixed; /* reason why free sizes cannot be changed, or NULL */
+    struct pst_symbols symbols;    /* symbolic sizes: values at export */
+    const char *fixed; /* why symbolic sizes cannot be changed, or NULL */
     /*
      * The model was exported in eval mode: a node of dropout, batch norm,
      * instance norm, rrelu or a recurrent layer shows that it does not train,
@@ -83,7 +83,7 @@ struct pst_model {
     bool writes;
     struct PST_VEC(struct pst_tie) ties;
     struct PST_VEC(struct pst_state_storage) storages;
-    struct pst_adapters adapters;         /* added to it */
+    struct pst_adapters adapters;         /* LoRA adapters that were added */
     struct PST_VEC(const char *) modules; /* FQNs without the root's */
     struct PST_VEC(const char *) notes;   /* warnings for the user */
     char digest[33];

@@ -6,15 +6,15 @@
 enum fact {
     DOCUMENT = 1 << 0,  /* the documents of the file are records */
     WEIGHTS = 1 << 1,   /* every tensor of the state is a window of a record */
-    SYMBOLS = 1 << 2,   /* free sizes have values and ranges */
+    SYMBOLS = 1 << 2,   /* symbolic sizes have values and ranges */
     TARGETS = 1 << 3,   /* every node of the document is classified */
     SUPPORTED = 1 << 4, /* everything in the document is supported */
-    INPUTS = 1 << 5,    /* the graph has its inputs and state, */
-    NODES = 1 << 6,     /* its nodes, already functional, */
-    RESULTS = 1 << 7,   /* its outputs and updates, */
-    LIVE = 1 << 8,      /* and no dead nodes */
-    SIZES = 1 << 9,     /* numbers have the expressions of free sizes they
-                           depend on */
+    INPUTS = 1 << 5,    /* the graph has its inputs and state */
+    NODES = 1 << 6,     /* the graph has its nodes, and is functional */
+    RESULTS = 1 << 7,   /* the graph has its outputs and updates */
+    LIVE = 1 << 8,      /* the graph has no dead nodes */
+    SIZES = 1 << 9,     /* numbers that depend on symbolic sizes have
+                           expressions */
 };
 
 static const char *const facts[] = {

@@ -257,8 +257,8 @@ static int64_t stride_of(const struct pst_meta *operand,
     return operand->stride[d] * (int64_t)pst_dtype_size(operand->dtype);
 }
 
-/* > 0: dimension a is wider than b, < 0: narrower, 0: no operand decides. The
- * first operand that does counts. */
+/* Returns > 0 if dimension a gets a larger stride than b, < 0 if a smaller one,
+ * as in the first operand that decides; 0: none decides. */
 static int compare(const struct operands *o, const struct pst_meta *result,
                    unsigned a, unsigned b)
 {
@@ -277,7 +277,7 @@ static int compare(const struct operands *o, const struct pst_meta *result,
 }
 
 /* Insertion sort as in TensorIterator: if operands disagree the comparison is
- * no order, and the result depends on the algorithm. */
+ * no total order, and the result depends on the algorithm. */
 static void sort(const struct operands *o, const struct pst_meta *result,
                  unsigned sorted[PST_MAX_RANK])
 {
@@ -314,7 +314,6 @@ static void set_like(const struct operands *o, const struct pst_meta *result,
     set_order(result, sorted, strides);
 }
 
-/* Dimension of the operand's channels if it is distinct, else as rows. */
 static bool is_batch_norm(const struct pst_op *op)
 {
     static const char *const names[] = {"batch_norm.", "native_batch_norm.",
@@ -323,6 +322,8 @@ static bool is_batch_norm(const struct pst_op *op)
     return is_named(op, names, PST_COUNT(names));
 }
 
+/* Sets the strides of a batch norm's result: channels last if x is or suggests
+ * it, unless x is contiguous, too. */
 static void set_normed(const struct pst_meta *x, const struct pst_meta *result,
                        int64_t *strides)
 {
@@ -331,8 +332,9 @@ static void set_normed(const struct pst_meta *x, const struct pst_meta *result,
         set_order(result, channels_order(result), strides);
 }
 
-/* The weight of a convolution counts too. Convolutions of volumes, and those
- * that pad separately, do not keep channels last. */
+/* True if the result is channels last, because the first operand or the weight
+ * of a convolution suggests it. Convolutions of volumes and circular padding do
+ * not keep that format. */
 static bool has_channels_last(const struct pst_op *op,
                               const struct pst_arg *args, unsigned n_args,
                               unsigned rank)
@@ -350,7 +352,8 @@ static bool has_channels_last(const struct pst_op *op,
     return false;
 }
 
-/* Concatenation: channels last if all tensors of the list suggest it. */
+/* Sets the strides of a concatenation to channels last if all tensors of the
+ * list suggest it; else returns false. */
 static bool set_cat(const struct pst_arg *list, const struct pst_meta *result,
                     int64_t *strides)
 {
@@ -386,7 +389,8 @@ static bool set_view(const struct pst_meta *from, const struct pst_meta *result,
     return true;
 }
 
-/* Stacking concatenates along a dimension, which is then split in two. */
+/* Sets the strides of stack(), which concatenates along a dimension and splits
+ * that in two. */
 static bool set_stack(const struct pst_arg *list, const struct pst_arg *dim,
                       const struct pst_meta *result, int64_t *strides)
 {
@@ -422,8 +426,9 @@ bool pst_eager_keeps_window(const struct pst_op *op)
     return is_one_of(op, rows, PST_COUNT(rows));
 }
 
-/* roll concatenates two parts of the operand in reverse order, for each
- * dimension. Without dimensions it rolls the flattened tensor. */
+/* Sets the strides of roll(), which concatenates two parts of the operand in
+ * reverse order, for each dimension or, without dimensions, of the flattened
+ * tensor. */
 static bool set_rolled(const struct pst_arg *args,
                        const struct pst_meta *result, int64_t *strides)
 {
@@ -454,8 +459,8 @@ static bool set_rolled(const struct pst_arg *args,
     return true;
 }
 
-/* rot90 flips, and transposes for an odd number of turns; no turn is a plain
- * copy. */
+/* Sets the strides of rot90(), which flips, and transposes for an odd number of
+ * turns; without a turn it copies. */
 static void set_turned(const struct pst_arg *args,
                        int64_t strides[PST_MAX_RANK])
 {

@@ -25,9 +25,9 @@ enum pst_eager_format {
     PST_EAGER_CHANNELS_LAST, /* images or volumes, by the rank */
 };
 
-/* Does a tensor of four or five dimensions suggest channels last to operators
- * on images? Not if its strides may be contiguous ones as well, as far as
- * PyTorch distinguishes them: dimensions of size 1 count. */
+/* True if a tensor of four or five dimensions suggests channels last to
+ * operators on images. Not if its strides may be contiguous ones as well, as
+ * far as PyTorch distinguishes them: dimensions of size 1 count. */
 bool pst_eager_suggests_channels_last(const struct pst_meta *m);
 /* True if the tensor is dense in channels-last order. Dimensions of size 1 do
  * not count. */

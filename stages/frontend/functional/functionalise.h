@@ -23,8 +23,8 @@ enum pst_status pst_functionalise_new(struct pst_build *build,
                                       struct pst_functionalise **ret,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 void pst_functionalise_free(struct pst_functionalise *f);
-/* Declares that the caller sees the memory of names: a write to a detached name
- * must reach it, or is an error. */
+/* Declares that the caller sees the memory that is written: a write that cannot
+ * reach the memory of a detached name is then an error. */
 void pst_functionalise_share(struct pst_functionalise *f);
 
 /* Returns the current value of v; NULL after an error in the builder. */

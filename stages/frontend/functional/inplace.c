@@ -26,8 +26,8 @@ static bool writes_at_places(const struct pst_op *op)
     return false;
 }
 
-/* True if the operand is one number, which is read before anything is
- * written. */
+/* True if the operator fills its target with the operand, one number that is
+ * read before anything is written. */
 static bool fills(const struct pst_op *op, const struct pst_value *operand)
 {
     return operand->meta.rank == 0 &&
@@ -96,7 +96,7 @@ static enum pst_status current_arg(struct pst_functionalise *f,
     return f->build->status;
 }
 
-/* Returns NULL after an error. */
+/* Returns the arguments with the current values; NULL after an error. */
 static struct pst_arg *current_args(struct pst_functionalise *f,
                                     const struct pst_write_target *t,
                                     const struct pst_arg *args, unsigned n_args)

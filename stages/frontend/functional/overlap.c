@@ -35,7 +35,7 @@ static struct moves moves_of(const struct pst_meta *meta)
     return ret;
 }
 
-/* Elements from the first to the end of the last; 0 if there are none. */
+/* Returns the elements from the first to the last one, gaps included. */
 static int64_t span_of(const struct pst_meta *meta)
 {
     return (int64_t)(pst_meta_span(meta) / pst_dtype_size(meta->dtype));
@@ -110,7 +110,7 @@ static void bitmap_set(struct bitmap *map, int64_t offset)
         map->words[i / 64] |= (uint64_t)1 << (i % 64);
 }
 
-/* Also sets each bit that is `by` behind one that is set. */
+/* Also sets each bit whose number is `by` higher than that of a set one. */
 static void bitmap_repeat(struct bitmap *map, int64_t by)
 {
     const size_t words = (size_t)(by / 64);
@@ -125,7 +125,7 @@ static void bitmap_repeat(struct bitmap *map, int64_t by)
     }
 }
 
-/* Number of indices of a dimension that lie within `room` elements. */
+/* Returns how many indices of a dimension reach at most `room` elements far. */
 static int64_t indices_of(const struct pst_meta *meta, unsigned d, int64_t room)
 {
     const int64_t stride = meta->stride[d];
@@ -134,8 +134,9 @@ static int64_t indices_of(const struct pst_meta *meta, unsigned d, int64_t room)
 }
 
 /*
- * Sets the bits without counting indices: the set of k indices of a dimension,
- * moved by m <= k of them, adds the next m.
+ * Sets the bits of all elements without visiting each: for every dimension, the
+ * bits of its first k indices, shifted by m <= k indices, are those of the next
+ * m.
  */
 static void bitmap_add_sets(struct bitmap *map, const struct pst_window *w)
 {
@@ -152,7 +153,7 @@ static void bitmap_add_sets(struct bitmap *map, const struct pst_window *w)
     }
 }
 
-/* Words that bitmap_add_sets looks at. */
+/* Returns how many words bitmap_add_sets reads, at most. */
 static int64_t work_of_sets(const struct pst_meta *meta, int64_t room)
 {
     int64_t times = 1;
@@ -170,7 +171,7 @@ static bool set_bit(void *ctx, int64_t offset)
 }
 
 /* Sets the bits of the window's elements up to the map's end; map->begin is at
- * most the offset. Indices are counted only where they are few. */
+ * most the offset. Elements are visited one by one only if they are few. */
 static void bitmap_add(struct bitmap *map, const struct pst_window *w)
 {
     if (pst_meta_numel(w->meta) > work_of_sets(w->meta, map->end - map->begin))
@@ -257,7 +258,7 @@ static enum pst_status overlap_in_bytes(const struct pst_window *a,
         return PST_OK;
     if (in_bytes(a, &metas[0], &u) && in_bytes(b, &metas[1], &v))
         return pst_windows_overlap(&u, &v, ret, diag);
-    return PST_OK; /* undecided */
+    return PST_OK; /* not compared: assumed to overlap */
 }
 
 /* Makes the bitmaps of two windows, of the range [begin, end); the caller frees
@@ -281,7 +282,7 @@ static enum pst_status make_bitmaps(const struct pst_window *a,
     return PST_OK;
 }
 
-/* True if a bit is set in both; lacks: if one of b is not set in a. */
+/* True if a bit is set in both or, with `lacks`, if one is set in b alone. */
 static bool meet(const struct bitmap *a, const struct bitmap *b, bool lacks)
 {
     const uint64_t flip = lacks ? UINT64_MAX : 0;
@@ -323,7 +324,7 @@ enum pst_status pst_windows_overlap(const struct pst_window *a,
         *ret = true;
         return PST_OK;
     }
-    /* Behind `end` one of the two has no elements. */
+    /* From `end` on, one of the two has no elements. */
     status = make_bitmaps(a, b, PST_MIN(a->offset, b->offset), end, maps, diag);
     if (status != PST_OK)
         return status;

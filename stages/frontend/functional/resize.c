@@ -21,7 +21,8 @@ enum pst_status pst_versions_bad_resize(const struct pst_functionalise *f,
                         "the storage of %%%s: %s (%s)", v->name, why, error);
 }
 
-/* True if it was used before, so that it had bytes. */
+/* True if the storage was made, written or read before its first resize, so
+ * that it had bytes. */
 static bool was_used(const struct pst_functionalise *f,
                      const struct pst_storage *s)
 {
@@ -109,7 +110,7 @@ enum pst_status pst_functionalise_resize(struct pst_functionalise *f,
     s->hole = bytes != 0;
     s->changed = false;
     s->since = f->build->source;
-    if (bytes == 0) /* later reads see the caller's content */
+    if (bytes == 0) /* no update at the end: nothing is left */
         s->version = s->owner;
     return PST_OK;
 }

@@ -480,8 +480,8 @@ static bool is_by_strides(const struct pst_value *v)
     return false;
 }
 
-/* Views on the way to the window do not take part: a write belongs to the
- * history of the storage, so its gradient goes to the window's elements. */
+/* Takes a window by explicit strides directly from the version, not through the
+ * views on the way: the gradient of a write goes to the window's elements. */
 struct pst_value *pst_versions_written(struct pst_functionalise *f,
                                        const struct pst_write_target *t)
 {

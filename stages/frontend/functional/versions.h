@@ -19,8 +19,9 @@ struct pst_storage {
     struct pst_value *owner, *version;
     bool changed;           /* written; after a resize: written since it was
                                filled */
-    bool resized;           /* if true, in bytes (resize.c): */
-    int64_t full, had, has; /* when full, before the program, now */
+    bool resized;           /* by the program (resize.c) */
+    int64_t full, had, has; /* if resized: bytes when it has all of them,
+                               before the program, and now */
     bool hole;              /* it has grown and was not filled */
     const char *since;      /* source of the last resize */
     bool left; /* a detached name of it was written and is a separate value now,
@@ -31,13 +32,14 @@ struct pst_storage {
 struct pst_value_fact {
     struct pst_storage *storage; /* for owners and versions */
     struct pst_value *now;     /* the name, regenerated from a newer version */
-    struct pst_value *renamed; /* set by t_() and similar */
+    struct pst_value *renamed; /* its replacement by t_() and similar */
     bool carries;              /* gradients flow through it to a parameter */
-    struct pst_value *original, *copy; /* for owners that stand for an input */
+    struct pst_value *original, *copy; /* if the owner's storage stands for an
+                                          input or state: that, and the copy */
     const char *const *strides, *const *offset; /* expressions from the file, as
                                                    in pst_arg */
-    bool explained; /* the file gave them: entries without one are plain
-                       numbers */
+    /* The two lists were set: a NULL in them is a plain number. */
+    bool explained;
 };
 
 /* A write without gradient to content that a differentiated node has read. */
@@ -77,7 +79,7 @@ bool pst_versions_reads(struct pst_node *node, const struct pst_value *v);
 /* Returns the view next to v, or v itself, that stops gradients on the way to
  * its storage; NULL: none does. */
 struct pst_value *pst_versions_cut(struct pst_value *v);
-/* True if there is one. */
+/* True if there is such a view. */
 bool pst_versions_detached(const struct pst_value *v);
 /* True if v is a view of the name, directly or not. */
 bool pst_versions_is_view_of(const struct pst_value *v,
@@ -90,8 +92,8 @@ struct pst_value *pst_versions_emit(struct pst_functionalise *f,
                                     const struct pst_value *like, bool no_grad,
                                     const struct pst_arg *args,
                                     unsigned n_args);
-/* Return sizes, strides and offset of v as arguments, with expressions of free
- * sizes. */
+/* Return sizes, strides and offset of v as arguments, with expressions of
+ * symbolic sizes. */
 struct pst_arg pst_versions_sizes(const struct pst_value *v);
 struct pst_arg pst_versions_strides(struct pst_functionalise *f,
                                     const struct pst_value *v);

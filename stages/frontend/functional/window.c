@@ -172,7 +172,7 @@ static bool is_same(struct pst_extent a, struct pst_extent b)
     return !pst_expr_is_unknown(a.expr) && strcmp(a.expr, b.expr) == 0;
 }
 
-/* A row-major tensor is row-major for other sizes, too. */
+/* Handles views of row-major tensors, which stay row-major for other sizes. */
 static void view(const struct look *l, window *ret)
 {
     struct pst_extent rows[PST_MAX_RANK];
@@ -260,7 +260,7 @@ static void find_source(void *ctx, struct pst_value **slot, unsigned arg)
         s->ret = *slot;
 }
 
-/* True if the value has no free sizes. */
+/* True if the value has no symbolic sizes. */
 static bool is_plain(const struct pst_value *v)
 {
     for (unsigned d = 0; v->dims != NULL && d < v->meta.rank; d++)

@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_STAGES_FRONTEND_FUNCTIONAL_WINDOW_H
 #define PENSTOCK_STAGES_FRONTEND_FUNCTIONAL_WINDOW_H
 /*
- * Strides and offset of a view as expressions of free sizes, derived view by
- * view from those of its base. One thread; errors stay in the builder.
+ * Strides and offset of a view as expressions of symbolic sizes, derived view
+ * by view from those of its base. One thread; errors stay in the builder.
  */
 #include "stages/graph/extent.h"
 

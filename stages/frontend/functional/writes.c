@@ -31,8 +31,8 @@ enum pst_status pst_versions_refuse(const struct pst_functionalise *f,
                         (long long)v->offset, why);
 }
 
-/* Records that v is written without a gradient after `version` was read for
- * one. */
+/* Records that v is written without a gradient after a differentiated node has
+ * read `version`. */
 static bool note_silent(struct pst_functionalise *f, const struct pst_value *v,
                         const struct pst_value *version)
 {
@@ -182,8 +182,8 @@ static struct pst_value *convert(struct pst_functionalise *f,
     return new;
 }
 
-/* Converts an update to elements of the version around the window, which have
- * another size; *window becomes those elements in the old version. */
+/* If the version has elements of another size, converts the update to such
+ * elements: those that contain the window, which become *window. */
 static struct pst_value *in_elements_of(struct pst_functionalise *f,
                                         const struct pst_value **window,
                                         struct pst_value *new,
@@ -236,7 +236,7 @@ static struct pst_value *new_version(struct pst_functionalise *f,
                  pst_versions_strides(f, v), pst_versions_offset(f, v)));
 }
 
-/* Sets version_of on a version that outlives the program. */
+/* Sets version_of if the owner is an input or state of the program. */
 static void name_version(const struct pst_functionalise *f,
                          struct pst_value *owner, struct pst_value *version)
 {
@@ -257,8 +257,8 @@ static bool has_views(const struct pst_functionalise *f,
     return false;
 }
 
-/* Gives a detached name that is all of its storage one of its own, with all
- * views of the name. Views of another dtype stay, and cannot be read. */
+/* Moves a detached name that is all of its storage, and the views of the name,
+ * to a new storage. Views of another dtype cannot be read any more. */
 static bool pull_out(struct pst_functionalise *f, struct pst_storage *storage,
                      struct pst_value *cut)
 {
@@ -294,7 +294,7 @@ static bool pull_out(struct pst_functionalise *f, struct pst_storage *storage,
     return true;
 }
 
-/* Writes once the name has a storage of its own. */
+/* Repeats the write after pull_out(), now in the name's own storage. */
 static struct pst_value *write_again(struct pst_functionalise *f,
                                      const struct pst_write_target *t,
                                      struct pst_value *new,
@@ -308,9 +308,9 @@ static struct pst_value *write_again(struct pst_functionalise *f,
     return pst_versions_commit(f, &again, new, fresh);
 }
 
-/* Turns a detached name into a separate value with what is written, including
- * its gradient. PyTorch also writes the content to the tensor that it was
- * detached from; we do not, so that must not be read any more. */
+/* Makes the detached name a separate value: the update, with its gradient.
+ * PyTorch also writes it to the tensor from which the name was detached; that
+ * tensor is not updated here, so a later read of it is an error. */
 static struct pst_value *leave(struct pst_functionalise *f,
                                const struct pst_write_target *t,
                                struct pst_value *new,

@@ -27,7 +27,7 @@ enum pst_status pst_import_note_number(struct pst_import *import,
 
     if (name == NULL)
         return PST_OK;
-    /* Takes the current content, regardless of later writes. */
+    /* The number is that of the current content, whatever is written later. */
     if (v != NULL)
         v = pst_functionalise_read(import->functional, v);
     if (tensor != NULL && v == NULL)
@@ -229,8 +229,8 @@ static enum pst_status on_data(struct reader *r,
     const struct pst_doc_arg *text =
         pst_doc_arg(node, "assert_msg", PST_DOC_STRING);
 
-    /* Keeps ids, and so the random numbers of later nodes, as without the
-     * assertion. */
+    /* Repeats the last id, so that later nodes have the ids, and so the random
+     * numbers, that they have without the assertion. */
     b->node_id = PST_MAX(b->graph->next_node_id, 1u) - 1;
     if (node->resolved->kind == PST_TARGET_ASSERT)
         emit_assert(r, tensor_of(r, number, 0), text != NULL ? text->name : "");

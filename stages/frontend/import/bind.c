@@ -11,9 +11,9 @@
 struct source {
     struct pst_import *import;
     struct pst_scope *scope;
-    const struct pst_doc_node *node; /* whose arguments are bound, or NULL */
+    const struct pst_doc_node *node; /* node to bind arguments of, or NULL */
     const char *where;               /* name of the argument in messages */
-    bool raw;      /* values themselves, not their newest versions */
+    bool raw;      /* bind values as named, not their newest versions */
     bool written;  /* the argument that an in-place operator writes */
     bool promotes; /* pst_import_pairs turns numbers into pairs */
 };

@@ -8,7 +8,8 @@
 
 /* --- stacks ------------------------------------------------------------- */
 
-/* Keys are the module's identity followed by "@INDEX". */
+/* Returns the module's identity: its key without "@INDEX", which the keys of
+ * later calls have. */
 static char *identity_of(struct pst_arena *arena,
                          const struct pst_doc_frame *frame)
 {
@@ -76,7 +77,7 @@ static bool is_in(const struct pst_module_call *call,
     return call == outer;
 }
 
-/* Adds a note on a module that calls one registered elsewhere, or itself. */
+/* Adds a note on the first module that calls one that is not below it. */
 static enum pst_status note_cut(struct pst_import *import)
 {
     struct pst_model *model = import->model;
@@ -185,8 +186,8 @@ static enum pst_status read_leaves(struct pst_import *import,
     return PST_OK;
 }
 
-/* Returns the parent of a call without nodes: the first call of the innermost
- * module around it that has one. */
+/* Returns the parent of a call without nodes: call 0 of the innermost module
+ * that contains its module and has that call. */
 static const struct pst_module_call *parent_of(const struct pst_graph *graph,
                                                const char *path)
 {
@@ -227,8 +228,8 @@ static bool settle(struct pst_import *import, struct pst_call_leaf *leaves,
     return true;
 }
 
-/* Does so for a call's signature; a call without nodes gets the final
- * values. */
+/* Does the same for a call's signature: inputs before the call's first node,
+ * results after its last. A call without nodes gets the final values. */
 static bool settle_all(struct pst_import *import,
                        const struct pst_module_call *call,
                        struct pst_call_signature *signature)

@@ -123,12 +123,13 @@ static bool scalar_name(const char *name, char *out, size_t size)
                               overload + 7) < size;
 }
 
-/* Finds the row of `name`, or of its functional variant. */
+/* Finds the row of `name`, or of the operator whose in-place or `out` variant
+ * it is. */
 static bool find_row(const char *name, struct pst_target *ret)
 {
     ret->op = pst_op_find(name);
     ret->kind = PST_TARGET_OP;
-    /* A functional variant may have another overload than the rejected one. */
+    /* Not for rejected names, whose variant could have another overload. */
     if (ret->op == NULL && pst_op_refusal(name) == NULL) {
         ret->op = pst_functional_variant(name);
         ret->kind = PST_TARGET_INPLACE;
@@ -243,8 +244,8 @@ static bool find_complex_row(const char *name, struct pst_target *ret)
     return ret->op != NULL;
 }
 
-/* Returns the name whose row takes numbers in the places where this node has
- * them. */
+/* Returns the name to look up: that of the operator it is imported as, or of
+ * the overload that takes numbers where this node has them. */
 static const char *name_for_numbers(const struct pst_doc_node *node,
                                     const char *name, char *text, size_t size)
 {

@@ -68,7 +68,8 @@ static enum pst_status add_input(struct pst_import *import,
                           diag);
 }
 
-/* Names the leaves of the model's arguments; none if their number is not n. */
+/* Returns the paths of the leaves of the model's arguments; none if the file
+ * has none, or not n. */
 static enum pst_status name_arguments(struct pst_import *import, size_t n,
                                       struct pst_paths *ret)
 {
@@ -92,7 +93,8 @@ static bool is_leaf(const struct pst_doc_spec *spec)
            spec->kind == PST_DOC_SPEC_CONSTANT_INPUT;
 }
 
-/* Adds the newest input, or a literal, to the arguments. */
+/* Adds the input that was added last, or the spec's literal, to the model's
+ * arguments. */
 static enum pst_status add_argument(struct pst_import *import,
                                     const struct pst_doc_spec *spec,
                                     const char *path, size_t leaf)
@@ -195,8 +197,8 @@ static enum pst_status add_update(struct pst_import *import,
     out.target = pst_map_get(buffer ? &import->state : &scope->values, name);
     if (out.target != NULL)
         out.target = pst_functionalise_original(import->functional, out.target);
-    /* Updates the base, so that other names of its bytes see the new
-     * content. */
+    /* Updates the base of a window, so that other names of its bytes see the
+     * new content. */
     if (out.target != NULL && buffer && is_window(import, out.target)) {
         window = out.target;
         out.target = pst_value_storage(window);
@@ -448,7 +450,8 @@ enum pst_status pst_import_body(struct pst_import *import)
     return status == PST_OK ? pst_import_stay(import) : status;
 }
 
-/* Checks all outputs, since any may be the loss. */
+/* Checks that gradients of the outputs, any of which may be the loss, can
+ * follow all writes. */
 static enum pst_status check_silent(struct pst_import *import)
 {
     const struct pst_graph *graph = import->build.graph;

@@ -16,11 +16,12 @@
 
 /* State of a storage, by id of the value that owns it. */
 struct pst_storage_note {
-    const char *origin; /* key of the name from which on its strides differ from
-                           PyTorch's; NULL: they do not */
-    bool doubtful;      /* a view or a copy: may differ from PyTorch's */
+    /* Key of the first name on it whose strides differ from PyTorch's; NULL:
+     * none. */
+    const char *origin;
+    bool doubtful; /* a view of it may be a copy in PyTorch, or the reverse */
     bool written;
-    int64_t shift; /* for an input: its offset in PyTorch's storage */
+    int64_t shift; /* elements before an input in PyTorch's storage */
 };
 
 /* PyTorch's strides of a value. */
@@ -31,11 +32,11 @@ struct pst_import_strides {
     int64_t stride[PST_MAX_RANK];
 };
 
-/* Names whose results get PyTorch's storage order (layout/layout.c); kept from
- * one import of a document to the next. */
+/* Names whose results get PyTorch's storage order (layout/layout.c); kept when
+ * the import starts again. */
 struct pst_layouts {
     struct pst_map wanted; /* by key */
-    bool again;            /* one was added */
+    bool again;            /* one was added: start the import again */
 };
 
 /* The names of one graph of the document. A name keeps its value through all
@@ -51,7 +52,7 @@ struct pst_scope {
     const char *region; /* region to recompute; NULL: none */
     bool autocast;      /* matmuls take dtype `low` */
     enum pst_dtype low;
-    bool pure;  /* a branch: must not write values from outside */
+    bool pure;  /* a branch: must not write values of other scopes */
     bool inner; /* a branch or the body of a loop: part of the call that runs
                    it */
 };
@@ -83,7 +84,7 @@ struct pst_import {
     struct pst_zip *zip;
     const struct pst_document *doc; /* borrowed */
     struct pst_build build;
-    struct pst_sizes sizes; /* sizes of the builder */
+    struct pst_sizes sizes; /* for build.sizes */
     struct pst_functionalise *functional;
     struct pst_diag *diag;
     struct pst_map used;    /* names of values that the outer graph reads */
@@ -95,7 +96,7 @@ struct pst_import {
     /* By value id; set if PyTorch's strides differ from ours or were corrected
      * (layout/eager.h). */
     struct PST_VEC(struct pst_import_strides) strides;
-    struct pst_import_strides expected; /* for the next result */
+    struct pst_import_strides expected; /* strides of the next result */
     const struct pst_doc_place *place;  /* place of the current node */
     const struct pst_doc_stack *stack;  /* stack that build.call belongs to */
     const struct pst_doc_place *cut;    /* first place with a stack that is not
@@ -104,7 +105,7 @@ struct pst_import {
     struct PST_VEC(struct pst_import_window) windows;
     struct PST_VEC(struct pst_mirror) mirrors;
     struct PST_VEC(struct pst_lost_node) lost; /* in node order */
-    size_t n_modules, n_ties, n_notes;         /* counts before the import */
+    size_t n_modules, n_ties, n_notes;         /* in model, at first */
     unsigned n_regions; /* number of regions to recompute */
 };
 
@@ -127,8 +128,8 @@ enum pst_status pst_import_guard(struct pst_model *model,
 
 /* --- lost.c ------------------------------------------------------------- */
 
-/* Records the graph's nodes from number `first` on, if the file lacks the
- * gradient of their place. */
+/* Records the graph's nodes from number `first` on, which import->place made,
+ * if the file lacks the gradient of that place. */
 enum pst_status pst_import_note_lost(struct pst_import *import,
                                      size_t first) PST_MUST_CHECK;
 /* Adds a note if a gradient passes through such nodes; sets model->lost. */
@@ -146,22 +147,23 @@ enum pst_status pst_import_symbol(struct pst_import *import,
                                   const struct pst_scope *scope,
                                   const char *name, const char *where,
                                   struct pst_arg *ret) PST_MUST_CHECK;
-/* True if the expression does not depend on data; NULL is a number. Errors go
- * to the builder. */
+/* True if the expression does not depend on data; also for NULL, which is a
+ * plain number. Errors go to the builder. */
 bool pst_import_is_known(struct pst_import *import,
                          const struct pst_doc_expr *expr);
 /* Does the same for the number with that name. */
 bool pst_import_knows_number(struct pst_import *import,
                              const struct pst_scope *scope, const char *name);
-/* True if a node's result, a number, is used. */
+/* True if a result of a node is used; only known for named numbers, else
+ * true. */
 bool pst_import_number_needed(const struct pst_import *import,
                               const struct pst_doc_arg *output);
-/* True for a number read from data whose value is fixed in the file. */
+/* True if the node reads from data a number whose value the file fixes. */
 bool pst_import_is_settled(struct pst_import *import,
                            const struct pst_doc_graph *graph,
                            const struct pst_doc_node *node);
-/* True for a number read from data that only the exporter's assertions use;
- * import->numbers must be filled. */
+/* True if the node reads a number from data that only the exporter's assertions
+ * use; import->numbers must be filled. */
 bool pst_import_is_idle(const struct pst_import *import,
                         const struct pst_doc_node *node);
 
@@ -171,8 +173,8 @@ bool pst_import_is_idle(const struct pst_import *import,
 enum pst_status pst_import_note_number(
     struct pst_import *import, struct pst_scope *scope,
     const struct pst_doc_node *node) PST_MUST_CHECK;
-/* Does the same for a number that is fixed in the file, and compares: constants
- * now, data in each step. */
+/* Does the same for a number that is fixed in the file, and compares it with
+ * the tensor: now if that is constant, else in each step. */
 enum pst_status pst_import_settle(
     struct pst_import *import, struct pst_scope *scope,
     const struct pst_doc_node *node) PST_MUST_CHECK;
@@ -204,8 +206,8 @@ enum pst_status pst_pytree_results(const struct pst_doc_tree *tree,
                                    struct pst_arena *arena,
                                    struct pst_paths *ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* Does the same for (positional, keywords); `names` (may be NULL or have NULL
- * entries) are those of the positional ones. */
+/* Returns those of a model's arguments, a tree (positional, keywords). `names`
+ * (may be NULL or have NULL entries) are those of the positional ones. */
 enum pst_status pst_pytree_arguments(const struct pst_doc_tree *tree,
                                      const char *const *names, unsigned n_names,
                                      struct pst_arena *arena,
@@ -240,7 +242,7 @@ bool pst_import_is_complex(const struct pst_doc_graph *graph,
  * *ret_mover: how to exclude the dimension of the pair; NULL: not needed. */
 const struct pst_op *pst_import_complex_row(const char *name,
                                             const struct pst_mover **ret_mover);
-/* Converts the bound arguments of such a node for its row. */
+/* Converts the bound arguments of a node with complex operands for its row. */
 enum pst_status pst_import_pairs(struct pst_import *import,
                                  const struct pst_scope *scope,
                                  const struct pst_doc_node *node,
@@ -257,7 +259,7 @@ enum pst_status pst_import_conjugate(struct pst_import *import,
                                      const struct pst_names *names,
                                      const struct pst_arg *args,
                                      bool *ret_done) PST_MUST_CHECK;
-/* Called after each write: updates the other sides of mirrors. */
+/* Updates the mirrors of a written value; called after each write. */
 enum pst_status pst_import_reflect(struct pst_import *import,
                                    struct pst_value *written) PST_MUST_CHECK;
 
@@ -266,7 +268,7 @@ enum pst_status pst_import_reflect(struct pst_import *import,
 /* Returns the entry of an operator that only moves elements; NULL: it is
  * none. */
 const struct pst_mover *pst_import_mover(const char *name);
-/* Adapts dimensions and sizes among its arguments to pairs. */
+/* Adapts dimensions and sizes among an operator's arguments to pairs. */
 enum pst_status pst_import_move(struct pst_import *import,
                                 const struct pst_mover *m,
                                 const struct pst_schema *schema,
@@ -337,7 +339,7 @@ enum pst_status pst_import_signatures(
 /* Returns what autocast does to an operator, by its target
  * "aten.NAME.OVERLOAD". */
 enum pst_autocast pst_import_autocast_kind(const char *target);
-/* Casts the arguments of such an operator for the scope's region. result: the
+/* Casts an operator's arguments as autocast does in the scope's region. result:
  * dtype of its first result in the file; PST_N_DTYPES: none. */
 enum pst_status pst_import_autocast(struct pst_import *import,
                                     const struct pst_scope *scope,
@@ -389,8 +391,8 @@ enum pst_status pst_import_fill(struct pst_import *import,
 
 /* --- sizes.c ------------------------------------------------------------ */
 
-/* Sets model->fixed to the first number that depends on free sizes in an
- * unknown way, and removes the marks of such numbers. */
+/* Sets model->fixed to the first number that depends on symbolic sizes in an
+ * unknown way, and removes the expressions of such numbers. */
 enum pst_status pst_import_sizes(struct pst_import *import) PST_MUST_CHECK;
 
 /* --- graph.c ------------------------------------------------------------ */

@@ -19,8 +19,8 @@ struct finding {
 
 struct scan {
     struct pst_import *import;
-    bool dropout_on, dropout_off; /* an active dropout, an inactive one */
-    bool trains, evaluates;       /* a node shows it: model->evaluates */
+    bool dropout_on, dropout_off; /* some dropout is active, inactive */
+    bool trains, evaluates;       /* some node shows that the model does */
     struct PST_VEC(struct finding) findings;
 };
 
@@ -156,7 +156,8 @@ static enum pst_status mark_numbers(struct scan *s,
     return status;
 }
 
-/* False for arithmetic with an unused result and for assertions. */
+/* True if the node needs the numbers that it takes: not assertions, and not
+ * arithmetic with an unused result. */
 static bool needs_numbers(const struct scan *s, const struct pst_doc_node *node)
 {
     switch (node->resolved->kind) {
@@ -188,7 +189,7 @@ static enum pst_status find_numbers(struct scan *s,
         if (!needs_numbers(s, node))
             continue;
         if (pst_import_tensor_row(s->import, graph, node) != NULL)
-            continue; /* whose other number, alpha, is none of these */
+            continue; /* takes the number as a tensor */
         for (unsigned i = 0; i < node->n_inputs && status == PST_OK; i++)
             status = mark_numbers(s, &node->inputs[i].arg);
     }

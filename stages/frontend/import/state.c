@@ -118,8 +118,8 @@ static enum pst_status add_spec(struct pst_state *s,
     return status;
 }
 
-/* Adds a constant or non-persistent buffer that is not an input: another name
- * of one that is, or unused. */
+/* Adds a constant or non-persistent buffer that is not an input of the graph,
+ * if it is another name of one that is; unused ones are left out. */
 static enum pst_status add_alias(struct pst_state *s,
                                  const struct pst_weight *w)
 {
@@ -138,7 +138,7 @@ static enum pst_status add_alias(struct pst_state *s,
     return status;
 }
 
-/* Adds stored tensors that are not inputs. */
+/* Adds stored tensors that are not inputs of the graph. */
 static enum pst_status add_rest(struct pst_state *s)
 {
     const struct pst_model *model = s->import->model;

@@ -17,8 +17,8 @@ struct pst_state_group {
     bool used, requires_grad, persistent;
     unsigned n_members;
     struct pst_value *value;
-    struct pst_state_base *base; /* value with its bytes; NULL: its own */
-    int64_t offset;              /* in base's value */
+    struct pst_state_base *base; /* NULL: its bytes are its own */
+    int64_t offset;              /* first element in base's value */
 };
 
 /* Bytes shared by several groups. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reads the free sizes of a document: values at export, ranges, and expressions
- * of numbers. */
+/* Reads the symbolic sizes of a document: values at export, ranges, and
+ * expressions of numbers. */
 #include "stages/frontend/import/import.h"
 
 #include <string.h>
@@ -68,7 +68,7 @@ static enum pst_status settle(struct collector *c)
             status = pst_symbols_solve(symbols, e->text, e->hint, NULL);
         if (status == PST_ERR_NOMEM)
             return pst_diag_nomem(c->diag, 0);
-        /* Otherwise it is an error where it is used. */
+        /* A symbol without a value is an error where it is used. */
     }
     for (size_t i = 0; i < c->exprs.n; i++) {
         const struct pst_doc_expr *e = c->exprs.at[i];
@@ -90,7 +90,7 @@ static enum pst_status settle(struct collector *c)
     return PST_OK;
 }
 
-/* --- what must hold ----------------------------------------------------- */
+/* --- constraints -------------------------------------------------------- */
 
 static enum pst_status limit(struct collector *c,
                              const struct pst_doc_range *range)

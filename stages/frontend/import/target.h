@@ -16,15 +16,15 @@ enum pst_target_kind {
     PST_TARGET_OUT,      /* op returns what this one writes to `out` */
     PST_TARGET_CONVERT,  /* to.*, type_as: no node if the dtype is the same */
     PST_TARGET_METADATA, /* an assert on sizes and dtype: checked, no node */
-    PST_TARGET_ASSERT,   /* on a number: a size, or read from data */
-    PST_TARGET_RANGE,    /* the same, with limits */
-    PST_TARGET_RANGE_OF_SIZE, /* the same, with limits >= 0 */
+    PST_TARGET_ASSERT,   /* on a number: assert that it is true */
+    PST_TARGET_RANGE,    /* assert the limits of a number */
+    PST_TARGET_RANGE_OF_SIZE, /* assert limits >= 0 of a size */
     PST_TARGET_SIZE,       /* arithmetic on sizes: results are in the file. op
                               does it on tensors, or is NULL */
     PST_TARGET_SET_GRAD,   /* sub-graph to inline */
-    PST_TARGET_CHECKPOINT, /* the same, recomputed */
-    PST_TARGET_AUTOCAST,   /* the same, with casts if it is enabled */
-    PST_TARGET_SAME,       /* results are its operands: an exporter's mark */
+    PST_TARGET_CHECKPOINT, /* sub-graph to inline and to recompute */
+    PST_TARGET_AUTOCAST,   /* sub-graph to inline, with casts if enabled */
+    PST_TARGET_SAME,       /* an exporter's mark, which returns its operands */
     PST_TARGET_MARK,       /* ignored: marks a beginning or end */
     PST_TARGET_BATCH,      /* tensor to lanes, in a vmap region */
     PST_TARGET_UNBATCH,    /* lanes to tensor */
@@ -39,7 +39,7 @@ enum pst_target_kind {
     PST_TARGET_COPY_IN,    /* copies tensors into the buffers of an
                               all-gather */
     PST_TARGET_COPY_OUT,   /* copies the result of an all-gather into tensors */
-    PST_TARGET_NONE,       /* not supported: reason */
+    PST_TARGET_NONE,       /* not supported; `reason` says why */
 };
 
 /* The effect of autocast on an operator's floating-point operands. */
@@ -70,7 +70,7 @@ struct pst_target {
     const struct pst_mover *mover; /* for pairs; NULL: a row of its own */
     bool promotes;                 /* for pairs: real operands become complex */
     bool real_parts;   /* for pairs: the result is real, from the real parts */
-    bool reads_number; /* from a tensor: item() */
+    bool reads_number; /* reads a number from a tensor: item() */
     enum pst_mode_sign sign;
 };
 

@@ -31,8 +31,8 @@
 /* Groups by position, with links to others of their component. */
 struct sorted {
     struct pst_state_group **at;
-    size_t *root; /* index of one of the same component */
-    size_t *next; /* the next one of it, once all are found; SIZE_MAX: none */
+    size_t *root; /* union-find: a group of the same component */
+    size_t *next; /* next group of the component; SIZE_MAX: none */
     size_t n;
     int64_t work; /* elements that were looked at */
 };
@@ -61,7 +61,8 @@ static size_t root_of(const struct sorted *s, size_t i)
     return i;
 }
 
-/* The first one becomes the root, so that bases are ordered by position. */
+/* Joins two components. The root is the first group of both, so that bases are
+ * ordered by position. */
 static void join(const struct sorted *s, size_t i, size_t k)
 {
     const size_t a = root_of(s, i), b = root_of(s, k);
@@ -103,7 +104,7 @@ static enum pst_status compare(struct pst_import *import, struct sorted *s,
     enum pst_status status;
 
     if (root_of(s, i) == root_of(s, k))
-        return PST_OK;                  /* by others that both meet */
+        return PST_OK;                  /* joined already */
     if (x->meta.dtype != y->meta.dtype) /* only in a damaged file */
         return note_shared(import, s->at[i], s->at[k]);
     s->work += pst_windows_work(&a, &b);
@@ -250,8 +251,8 @@ static enum pst_status make_base(struct pst_state *state,
     return base->weight != NULL ? PST_OK : state->import->build.status;
 }
 
-/* Adds a note on windows that overlap themselves: they are copies here, so
- * writes would have another effect. */
+/* Records a window that overlaps itself in import->shared: it is a copy here,
+ * so writes to it, which would have another effect, are rejected. */
 static enum pst_status note_itself(struct pst_state *state,
                                    const struct pst_state_group *g)
 {
@@ -279,9 +280,9 @@ static bool leaves_bytes(const struct sorted *s, size_t i, size_t k)
            (size_t)end * pst_dtype_size(w->meta.dtype) < (size_t)w->entry->size;
 }
 
-/* True if there are only parts, none of them persistent, and a record of the
- * same size has persistent tensors, which are stored in another part of the
- * file. */
+/* True if the windows [i, k) are parts of their record, none of them
+ * persistent, and a record of the same size has persistent tensors, which are
+ * stored in another part of the file. */
 static bool is_second_copy(const struct sorted *s, size_t i, size_t k)
 {
     const struct pst_weight *w = s->at[i]->weight;
@@ -406,7 +407,7 @@ static enum pst_status note_window(struct pst_state *s,
         const struct pst_state_member *m = &s->members.at[i];
 
         if (m->group->base != base || m->group->weight == base->weight)
-            continue; /* its names are ties */
+            continue; /* names of the whole base are ties */
         names[storage.n_windows++] = (struct pst_named_window){
             m->weight->fqn, m->weight->meta, m->group->offset};
     }
@@ -485,7 +486,7 @@ enum pst_status pst_import_windows(struct pst_import *import,
     return PST_OK;
 }
 
-/* --- where views stand -------------------------------------------------- */
+/* --- positions of views ------------------------------------------------- */
 
 struct reader {
     const struct pst_value *value;

@@ -163,7 +163,7 @@ static struct pst_value *shadow(struct shadows *s,
     return ret;
 }
 
-/* Allocates them; false: no memory. */
+/* Allocates shadows of all operands; false if out of memory. */
 static bool alloc_shadows(struct shadows *s, const struct pst_schema *schema,
                           const struct pst_arg *args)
 {

@@ -32,7 +32,8 @@ void pst_layouts_fini(struct pst_layouts *l)
 
 /* --- notes by storage --------------------------------------------------- */
 
-/* Returns NULL after a failure, which the builder holds. */
+/* Returns the note on the storage of v; NULL after a failure, which the builder
+ * reports. */
 static struct pst_storage_note *note_of(struct pst_import *import,
                                         struct pst_value *v)
 {

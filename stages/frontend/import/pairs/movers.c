@@ -12,8 +12,8 @@ static const struct pst_mover {
     const char *name;
     bool adds_dim;      /* a negative dimension counts from the end of the
                            result */
-    const char *append; /* `last` is appended to this list; NULL: none */
-    int64_t last;       /* 0: the number of the last dimension */
+    const char *append; /* list argument to append `last` to; NULL: none */
+    int64_t last;       /* 0: the number of the pair's dimension */
     bool every;         /* without `dim` it applies to all dimensions; without
                            dimensions it does nothing */
 } movers[] = {
@@ -120,7 +120,8 @@ static bool names_dims(const char *name)
     return false;
 }
 
-/* Copies a list with capacity for one more; NULL if out of memory. */
+/* Replaces a list by a copy with capacity for one more number, and returns its
+ * numbers; NULL if out of memory. */
 static int64_t *copy_ints(struct pst_import *import, struct pst_arg *arg)
 {
     struct pst_arena *arena = &import->build.graph->arena;

@@ -41,7 +41,7 @@ static bool list_at(const struct pst_doc_node *node, unsigned i,
     return arg->kind == PST_DOC_TENSORS || arg->n == 0;
 }
 
-/* Stores the current values of a list's operands in ret, from *at on. */
+/* Stores the current values of a list's operands in ret. */
 static enum pst_status read_operands(struct pst_import *import,
                                      const struct pst_scope *scope,
                                      const struct operands *list,
@@ -139,7 +139,7 @@ struct slices {
     struct pst_value **all; /* results of all trips: [result][trip] */
 };
 
-/* Returns the number of trips; a free size that determines it becomes fixed. */
+/* Sets n_trips; a symbolic size that determines it becomes fixed. */
 static enum pst_status count_trips(struct pst_import *import, struct slices *s)
 {
     struct pst_build *b = &import->build;
@@ -295,7 +295,7 @@ static enum pst_status settle_counter(struct pst_import *import,
     return *v != NULL ? PST_OK : b->status;
 }
 
-/* Evaluates the condition: whether another trip follows. */
+/* Evaluates the loop's condition. *ret: another trip follows. */
 static enum pst_status ask(struct pst_import *import,
                            const struct pst_scope *scope,
                            const struct pst_doc_graph *condition,

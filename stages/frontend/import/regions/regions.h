@@ -25,7 +25,7 @@ struct pst_lane_args {
     unsigned n;
     const struct pst_vmap_lanes **of; /* lanes of argument i; NULL: none */
     const struct pst_vmap_lanes *
-        *item; /* member k of the only list of tensors */
+        *item; /* lanes of tensor k in the only list; NULL: none */
 };
 
 /* --- vmap.c -------------------------------------------------------------- */

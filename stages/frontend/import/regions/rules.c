@@ -10,9 +10,9 @@ enum rule {
     NO_RULE,
     EACH,     /* elementwise, with one operand or dtype */
     PROMOTES, /* elementwise, operands are promoted to one dtype */
-    CHOOSES,  /* the same, except the first operand */
+    CHOOSES,  /* as PROMOTES, but not the first operand */
     CREATES,  /* reads only the dtype of its operand */
-    ALONG,    /* along its argument "dim" */
+    ALONG,    /* works along its argument "dim" */
     INDEXES,
     EXPANDS,
     UNSQUEEZES,

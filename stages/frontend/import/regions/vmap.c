@@ -197,9 +197,8 @@ static enum pst_status refuse_border(struct pst_import *import)
                         "of its tensor");
 }
 
-/* A node at the border of a region: the tensor that it is given, its lanes, the
- * level, and a dimension among those without lanes and `more`. The arguments
- * that say the latter two stand at level_at and dim_at. */
+/* A node at the border of a region: its tensor with lanes, its level, and the
+ * dimension that it makes a lane or that a lane becomes. */
 struct crossing {
     struct pst_value *v;
     struct pst_vmap_lanes lanes;
@@ -207,6 +206,8 @@ struct crossing {
     unsigned dim;
 };
 
+/* Reads level and dim from the arguments number level_at and dim_at. more: 1 if
+ * dim counts a dimension that the tensor does not have yet. */
 static enum pst_status read_crossing(struct pst_import *import,
                                      struct pst_scope *scope,
                                      const struct pst_doc_node *node,
@@ -336,7 +337,7 @@ enum pst_status pst_import_unpack(struct pst_import *import,
     return status;
 }
 
-/* --- what is between ------------------------------------------------------ */
+/* --- nodes between the borders -------------------------------------------- */
 
 /* True if the node's results are unused; only known for the outermost graph. */
 static bool is_dead(const struct pst_import *import,
