@@ -15,7 +15,7 @@ struct pst_owner {
     const struct pst_value *value; /* the storage in the graph */
     unsigned operand;              /* an operand with that storage */
     int64_t begin; /* byte of the storage at which value begins */
-    int stage;     /* the stage that has written it; -1: none */
+    int stage;     /* stage that has written to it; -1: none */
     bool leaf;     /* it has a leaf, which no other operand overlaps */
     bool expanded; /* the leaf's elements share memory */
 };
@@ -44,7 +44,7 @@ struct pst_binder {
     struct pst_build build;
     struct pst_functionalise *functional;
     struct pst_map names;      /* tensor name -> struct pst_value */
-    struct pst_value **values; /* values of the operands */
+    struct pst_value **values; /* values of the operands; NULL: not yet made */
     struct PST_VEC(struct pst_owner) owners;
     struct PST_VEC(struct pst_write) writes;
     struct PST_VEC(struct pst_family) families;

@@ -27,7 +27,7 @@ struct pst_caller {
     const struct pst_alias_program *program;
     const struct pst_call_options *options;
     struct PST_VEC(struct entry *) entries;
-    struct pst_dump *dump;           /* dump of the last call with training */
+    struct pst_dump *dump; /* gradients of the last call; NULL: not trained */
     struct pst_alias_leaves *leaves; /* NULL: no optimizer */
 };
 

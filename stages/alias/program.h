@@ -21,13 +21,13 @@
 enum pst_alias_program_kind {
     PST_PROGRAM_LITERAL,
     PST_PROGRAM_NAME,  /* name of a tensor: names[0] */
-    PST_PROGRAM_NAMES, /* a list; NULL: None */
+    PST_PROGRAM_NAMES, /* list of tensors; a NULL name is None */
 };
 
 struct pst_alias_program_arg {
     const char *keyword; /* NULL: positional */
     enum pst_alias_program_kind kind;
-    struct pst_arg literal; /* never a value */
+    struct pst_arg literal; /* for LITERAL; not a tensor */
     const char *const *names;
     unsigned n;
 };
@@ -54,7 +54,7 @@ struct pst_alias_program_operand {
     /* as.name is the operand's name in the program. The caller sets as.hidden;
      * the binder sets from, to, root, written and moved. */
     struct pst_alias_operand as;
-    const char *again; /* another name for it, or NULL */
+    const char *again; /* another name of the operand, or NULL */
     /* Name of a leaf that requires a gradient; or NULL. */
     const char *leaf;
     bool from_before; /* `before` makes it as as.name; the binder sets `as` */
@@ -89,8 +89,8 @@ struct pst_alias_program_bound {
     /* Inputs are bases, then other operands; leaves are parameters. Outputs are
      * user outputs. */
     struct pst_graph *graph;
-    struct pst_alias_program_operand *operands; /* a copy, with the fields
-                                             filled in */
+    /* a copy, with all fields set by the binder */
+    struct pst_alias_program_operand *operands;
     unsigned n_operands;
     bool absolute;
     struct pst_alias_program_place *returns;

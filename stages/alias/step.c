@@ -14,7 +14,7 @@ struct leaf {
     char *name;
     int64_t n;
     uint64_t steps;
-    bool stepped; /* had a step in the last call */
+    bool stepped; /* updated in the last call */
     float *value, *grad, *states[PST_OPTIM_MAX_STATES];
 };
 

@@ -11,7 +11,7 @@
 struct pst_front {
     const char *path; /* borrowed */
     struct pst_model *model;
-    struct pst_zip *zip;      /* the model's */
+    struct pst_zip *zip;      /* archive of the model; borrowed */
     struct pst_str digests;   /* digests of everything read, one line each */
     char name[128];           /* name of the model in the file */
     struct pst_document *doc; /* owned */

@@ -18,7 +18,7 @@ struct identity {
     struct digest *of;                   /* digests, by value id */
     struct pst_str text;                 /* text of the current node */
     struct PST_VEC(struct pst_arg) args; /* arguments of the current node */
-    struct pst_arena arena;              /* for lists of numbers */
+    struct pst_arena arena;              /* temporary lists of numbers */
     struct pst_diag *diag;
 };
 
@@ -142,7 +142,7 @@ static enum pst_status digest_node(struct identity *x,
         args[i] = node->args[i];
     pst_mode_leave(node->schema, args);
     same = pst_mode_passes(node->op, node->schema, args);
-    if (same >= 0) { /* absent from an export in eval mode */
+    if (same >= 0) { /* an export in eval mode lacks the node */
         x->of[node->outs[0]->id] = x->of[args[same].value->id];
         return PST_OK;
     }

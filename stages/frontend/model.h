@@ -19,10 +19,10 @@ struct pst_model;
 /* One tensor of the state: a window of a stored record. */
 struct pst_weight {
     const char *fqn;
-    const char *record;          /* name below data/, identity of the storage */
-    struct pst_meta meta;        /* sizes and strides within the record */
-    int64_t offset;              /* elements */
-    struct pst_zip_entry *entry; /* of that record; for pst_model_read */
+    const char *record;   /* name below data/; equal names: one storage */
+    struct pst_meta meta; /* sizes and strides within the record */
+    int64_t offset;       /* first element, in elements of the dtype */
+    struct pst_zip_entry *entry; /* archive entry of the record */
     const void *data; /* first element, if the model is only in memory */
     const struct pst_model *source; /* model whose file has the record; NULL:
                                      this one */
@@ -44,7 +44,7 @@ struct pst_weight {
 
 /* Names of one and the same tensor. */
 struct pst_tie {
-    const char *fqn;      /* name of the graph's value */
+    const char *fqn;      /* name of its value in the graph */
     const char **aliases; /* all other names */
     unsigned n_aliases;
 };
@@ -52,7 +52,7 @@ struct pst_tie {
 /* A value of the state with names for parts of it: the bytes that they share
  * are stored once. */
 struct pst_state_storage {
-    const char *fqn; /* of the value */
+    const char *fqn; /* name of the value */
     bool nameless;   /* fqn is not a name of the model */
     const struct pst_named_window *windows;
     unsigned n_windows;
@@ -65,7 +65,7 @@ struct pst_model {
     bool decomposed;         /* functional form: detach and no_grad are lost */
     struct pst_graph *graph; /* functional; owned */
     struct PST_VEC(struct pst_weight) weights;
-    struct pst_map weights_by_fqn; /* -> struct pst_weight */
+    struct pst_map weights_by_fqn; /* FQN -> struct pst_weight */
     struct pst_symbols symbols;    /* symbolic sizes: values at export */
     const char *fixed; /* why symbolic sizes cannot be changed, or NULL */
     /*
@@ -84,7 +84,7 @@ struct pst_model {
     struct PST_VEC(struct pst_tie) ties;
     struct PST_VEC(struct pst_state_storage) storages;
     struct pst_adapters adapters;         /* LoRA adapters that were added */
-    struct PST_VEC(const char *) modules; /* FQNs without the root's */
+    struct PST_VEC(const char *) modules; /* FQNs of all modules but the root */
     struct PST_VEC(const char *) notes;   /* warnings for the user */
     char digest[33];
     char identity[33]; /* identity.h; "": unknown */

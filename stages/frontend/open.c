@@ -206,8 +206,8 @@ enum pst_status pst_model_read(const struct pst_model *model,
                             "the model file holds no data of \"%s\"",
                             weight->fqn);
     status = read_window(zip, weight, to, dst, diag);
-    if (status != PST_OK && status != PST_ERR_IO) /* then the message has
-                                                     the path */
+    /* I/O errors have the path already. */
+    if (status != PST_OK && status != PST_ERR_IO)
         pst_diag_prefix(diag, "%s: %s", zip->file.path, weight->fqn);
     return status;
 }

@@ -61,9 +61,9 @@ struct pst_arg {
 
 enum pst_value_kind {
     PST_VALUE_INPUT,  /* input of the model or of the stage */
-    PST_VALUE_PARAM,  /* read through fqn */
-    PST_VALUE_BUFFER, /* read through fqn; may be updated after the step */
-    PST_VALUE_CONST,  /* lifted constant, read through fqn */
+    PST_VALUE_PARAM,  /* parameter; fqn is its name in the state */
+    PST_VALUE_BUFFER, /* buffer, by fqn; may be updated after the step */
+    PST_VALUE_CONST,  /* lifted constant, by fqn */
     PST_VALUE_NODE,   /* result of a node */
     PST_VALUE_SEED,   /* gradient that is passed into the graph */
     PST_VALUE_GRAD,   /* accumulator of a parameter's gradient, by fqn */
@@ -121,7 +121,7 @@ struct pst_call_signature {
  * may have "n@2" alone. calls.h declares functions on calls.
  */
 struct pst_module_call {
-    unsigned id, depth; /* index in graph->calls; the root has depth 0 */
+    unsigned id, depth; /* id: index in graph->calls; the root has depth 0 */
     const struct pst_module_call *parent; /* NULL: the root */
     const char *path;                     /* FQN, "" for the root */
     unsigned index;                       /* number among the calls of that
@@ -129,7 +129,7 @@ struct pst_module_call {
     const char *name;     /* "n@1"; the first call has the path alone */
     const char *identity; /* the same for all names of one module; "":
                              unknown */
-    const char *type;     /* its class; "": unknown */
+    const char *type;     /* class of the module; "": unknown */
     const struct pst_call_signature *signature; /* NULL: not kept */
     struct pst_module_call *older; /* previous call of the same path */
 };
@@ -140,7 +140,7 @@ struct pst_node {
     struct pst_arg *args; /* schema->n_args entries */
     struct pst_value **outs;
     unsigned n_outs;
-    unsigned id; /* in the uncut graph; keys random numbers */
+    unsigned id; /* kept when the graph is cut; keys random numbers */
     const struct pst_module_call *call; /* innermost call that contains the
                                            node */
     const char *source;                 /* "file.py:12" or "" */
@@ -161,7 +161,7 @@ struct pst_node {
 enum pst_output_kind {
     PST_OUTPUT_USER,
     PST_OUTPUT_BUFFER_UPDATE, /* value is copied into `target` after a run */
-    PST_OUTPUT_INPUT_UPDATE,  /* the same for a user input */
+    PST_OUTPUT_INPUT_UPDATE,  /* value is copied into the input `target` */
 };
 
 struct pst_output {

@@ -20,7 +20,7 @@
 struct pst_infer {
     const struct pst_schema *schema;
     const struct pst_arg *args;
-    unsigned n_outs; /* preset to schema->n_returns; lists set it */
+    unsigned n_outs; /* preset to n_returns; set it for a list */
     struct pst_meta out[PST_MAX_OUTS];
     struct pst_value *alias_of[PST_MAX_OUTS];
     int64_t offset[PST_MAX_OUTS];

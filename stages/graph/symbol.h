@@ -27,7 +27,7 @@ struct pst_number {
     enum pst_number_kind kind;
     int64_t n, d; /* EXACT: the fraction n/d, lowest terms, d > 0; an
                      integer if d is 1. BOOL: n is 0 or 1 */
-    double f;     /* FLOAT */
+    double f;     /* FLOAT: the number */
 };
 
 /* --- expressions -------------------------------------------------------- */
@@ -36,7 +36,7 @@ struct pst_expr_row;
 
 struct pst_expr {
     const struct pst_expr_row *row; /* NULL: constant or symbol */
-    const char *symbol;             /* or NULL */
+    const char *symbol;             /* NULL: not a symbol */
     struct pst_number value;        /* value of a constant */
     unsigned n;
     unsigned levels; /* nesting depth of operands, as printed */
@@ -47,7 +47,7 @@ struct pst_expr {
  * error. */
 struct pst_expr_row {
     const char *name;
-    unsigned min, max; /* operands */
+    unsigned min, max; /* numbers of operands */
     bool (*eval)(const struct pst_number *args, unsigned n,
                  struct pst_number *ret, const char **why);
     const char *infix; /* infix sign; NULL: printed as a call */

@@ -109,7 +109,7 @@ enum pst_dtype pst_dtype_promote(enum pst_dtype a, enum pst_dtype b)
     if (kb > ka)
         return b;
     if (ka == PST_KIND_FLOAT) {
-        if (rows[a].size == rows[b].size) /* f16 with bf16 */
+        if (rows[a].size == rows[b].size) /* f16 and bf16 promote to f32 */
             return PST_F32;
         return rows[a].size > rows[b].size ? a : b;
     }
@@ -238,7 +238,7 @@ bool pst_meta_is_contiguous(const struct pst_meta *meta)
         if (meta->size[d] == 1)
             continue;
         ret = ret && meta->stride[d] == stride;
-        stride = ret ? stride * meta->size[d] : 0; /* no longer used */
+        stride = ret ? stride * meta->size[d] : 0; /* not used any more */
     }
     return ret;
 }

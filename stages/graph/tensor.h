@@ -114,7 +114,7 @@ bool pst_has_nan(enum pst_dtype dtype, const void *data, size_t n, bool inf);
 struct pst_named_window {
     const char *fqn;
     struct pst_meta meta; /* strides within the value, which is contiguous */
-    int64_t offset;       /* elements */
+    int64_t offset;       /* first element within the value */
 };
 
 #endif

@@ -14,7 +14,7 @@ struct finder {
     void *ctx;
     /* Index of the current frame. */
     int frame;
-    unsigned char *taken; /* by value id: bits of TAKEN, GIVEN */
+    unsigned char *taken; /* by value id: GIVEN for results of frames, else 0 */
     bool failed;
     struct pst_diag *diag;
 };

@@ -24,7 +24,7 @@ struct pst_frame {
     /* As in the signature; otherwise tensors only: inputs in order of first
      * use, results in order of computation. */
     struct pst_frame_leaves ins, outs;
-    struct PST_VEC(unsigned) ids; /* its nodes, in order */
+    struct PST_VEC(unsigned) ids; /* ids of its nodes, in order */
 };
 
 struct pst_frames {

@@ -27,7 +27,7 @@ static enum pst_status no_memory(const struct describer *d)
 /* Texts that stand for values in the description of a frame: their positions.
  */
 struct places {
-    struct pst_map at; /* id -> text */
+    struct pst_map at; /* value id -> text */
     struct pst_arena arena;
     unsigned n;
 };
@@ -192,7 +192,7 @@ struct namer {
     struct describer *d;
     struct pst_map first;   /* "TEMPLATE PATH" -> name */
     struct pst_map modules; /* identity -> number + 1 */
-    struct pst_map paths;   /* -> id of the first call */
+    struct pst_map paths;   /* path -> id of its first call */
 };
 
 /* Returns the number of a key, from 1 on; `next` if it is new; 0 if out of

@@ -18,7 +18,7 @@
 
 struct pst_module_site {
     const struct pst_module_call *call;
-    unsigned template; /* equal numbers: the same graph */
+    unsigned template; /* equal numbers: the same computation */
     unsigned identity; /* equal numbers: the same module */
     const char *name;  /* "n@1": the first call of its path with that template;
                           numbered as in the model */
@@ -33,7 +33,7 @@ struct pst_modules {
     struct pst_module_site *sites; /* by call id; 0 is the root */
     unsigned n_sites;
     unsigned n_templates;       /* templates of all calls except the root */
-    struct pst_outline outline; /* its order lists the calls */
+    struct pst_outline outline; /* outline.order: the calls */
 };
 
 /* Returns call number i in order of entry. */

@@ -10,24 +10,24 @@
 
 struct pst_replacer {
     const struct pst_model *old;
-    const char *path; /* path of the old module */
+    const char *path; /* the old module; one of its names */
     int call;         /* number of one call of it; -1: all */
     bool aliases;     /* also replace calls under its other names */
-    const struct pst_model *module; /* the new one */
+    const struct pst_model *module; /* the new module */
     struct pst_model *model;        /* under construction */
-    struct pst_graph *graph;        /* its graph */
+    struct pst_graph *graph;        /* graph of `model` */
     struct pst_renaming names;
     struct pst_frames frames;
     struct pst_replay replay;   /* copies the old graph */
     struct pst_value **current; /* by old value id: current value of a buffer */
-    const struct pst_graph *file; /* the new module's */
+    const struct pst_graph *file; /* graph of the new module */
     struct pst_replay inner;      /* copies the file's graph */
     struct pst_value **state;     /* by value id of the file: its state in the
                                      new graph */
     struct pst_value **holds;     /* the same; updated buffers: current value */
-    struct pst_frame_leaves arguments, results; /* in the file */
+    struct pst_frame_leaves arguments, results; /* leaves of the file */
     bool *done;              /* by frame: its nodes are in the new graph */
-    struct pst_sizes sizes;  /* of the model */
+    struct pst_sizes sizes;  /* sizes of the new model */
     struct pst_build sizing; /* has the sizes; emits no nodes */
     bool fixed; /* a call has a symbolic size where the file has a number */
     struct pst_diag *diag;

@@ -17,7 +17,7 @@ struct pst_renaming {
     /* Prefix of the new state's names if `stays`; else NULL: each of the paths
      * is a prefix. */
     const char *prefix;
-    struct pst_map ties, storages; /* of the old model, by FQN */
+    struct pst_map ties, storages; /* FQN -> tie, storage of the old model */
     struct pst_map kept;           /* FQN of an old storage -> its new one */
     struct pst_diag *diag;
 };

@@ -144,7 +144,7 @@ static enum pst_status put_outputs(struct pst_replacer *r)
         if (output.target != NULL) {
             output.target = r->replay.map[output.target->id];
             if (output.target == NULL)
-                continue; /* a buffer of the old module */
+                continue; /* updates a buffer of the old module */
         }
         if (output.arg.kind == PST_ARG_VALUE) {
             output.arg.value = r->replay.map[output.arg.value->id];

@@ -11,7 +11,7 @@ struct widener {
     struct pst_value *param;
     enum pst_dtype stored;
     struct pst_build build;
-    struct pst_node *node; /* current */
+    struct pst_node *node; /* node whose operands are converted */
     struct pst_diag *diag;
 };
 

@@ -10,8 +10,8 @@
 /* State of a forward value. */
 struct slot {
     struct pst_value *sum; /* sum of the contributions so far; NULL: none */
-    bool needed;           /* depends on a wanted value or a parameter */
-    bool wanted;           /* propagation stops here */
+    bool needed;           /* is computed from a wanted value or parameter */
+    bool wanted;           /* gradient is requested; propagation stops here */
 };
 
 /* Marks of values that a kept node, or a wanted gradient, is computed from. */

@@ -18,8 +18,8 @@
 #include "stages/graph/graph.h"
 
 struct pst_seed {
-    struct pst_value *value; /* the value whose gradient this is */
-    struct pst_value *seed;  /* value of kind SEED (or any value), same meta */
+    struct pst_value *value; /* value whose gradient is given */
+    struct pst_value *seed;  /* the gradient: SEED or other, same meta */
 };
 
 /* Gradients of wanted values and parameters. Each contribution to a parameter's

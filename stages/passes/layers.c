@@ -65,7 +65,7 @@ static enum pst_status note_layer(struct pst_layers *layers, const char *path,
     list[list_length(path, length)] = '\0';
     known = pst_map_get(&layers->lists, list);
     if (known != NULL && strncmp(known, path, length) != 0)
-        now = ""; /* `known` may already be "" */
+        now = ""; /* several layers; `known` may be "", too */
     else if (known != NULL)
         now = known[length] == '.' || known[length] == '\0' ? known : "";
     if (known == NULL || (now != known && known[0] != '\0'))

@@ -22,7 +22,7 @@ bool pst_eager_keeps_window(const struct pst_op *op);
 enum pst_eager_format {
     PST_EAGER_PRESERVE,
     PST_EAGER_CONTIGUOUS,
-    PST_EAGER_CHANNELS_LAST, /* images or volumes, by the rank */
+    PST_EAGER_CHANNELS_LAST, /* for images or, with rank 5, volumes */
 };
 
 /* True if a tensor of four or five dimensions suggests channels last to

@@ -19,21 +19,21 @@ struct pst_storage {
     struct pst_value *owner, *version;
     bool changed;           /* written; after a resize: written since it was
                                filled */
-    bool resized;           /* by the program (resize.c) */
+    bool resized;           /* the program has resized it (resize.c) */
     int64_t full, had, has; /* if resized: bytes when it has all of them,
                                before the program, and now */
     bool hole;              /* it has grown and was not filled */
-    const char *since;      /* source of the last resize */
+    const char *since;      /* source line of the last resize */
     bool left; /* a detached name of it was written and is a separate value now,
                   so other names have no valid content */
 };
 
 /* State of a value, by id. */
 struct pst_value_fact {
-    struct pst_storage *storage; /* for owners and versions */
-    struct pst_value *now;     /* the name, regenerated from a newer version */
-    struct pst_value *renamed; /* its replacement by t_() and similar */
-    bool carries;              /* gradients flow through it to a parameter */
+    struct pst_storage *storage; /* for owners and versions; else NULL */
+    struct pst_value *now;       /* the name as a view of a newer version */
+    struct pst_value *renamed;   /* its replacement by t_() and similar */
+    bool carries;                /* gradients flow through it to a parameter */
     struct pst_value *original, *copy; /* if the owner's storage stands for an
                                           input or state: that, and the copy */
     const char *const *strides, *const *offset; /* expressions from the file, as
@@ -44,7 +44,7 @@ struct pst_value_fact {
 
 /* A write without gradient to content that a differentiated node has read. */
 struct pst_silent {
-    const struct pst_value *version; /* has the old content */
+    const struct pst_value *version; /* version that was overwritten */
     enum pst_error error;
     const char *why; /* message for the user */
 };
@@ -64,7 +64,7 @@ struct pst_write_target {
     struct pst_value *value;
     struct pst_storage *storage;
     bool detached;           /* the name is detached from gradients */
-    bool silent;             /* the write is not differentiated */
+    bool silent;             /* no gradient goes through the write */
     const struct pst_op *op; /* the operator that writes; NULL: no operator */
 };
 

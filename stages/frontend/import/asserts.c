@@ -304,7 +304,7 @@ enum pst_status pst_import_assert(struct pst_import *import,
     if (import->build.status != PST_OK)
         return import->build.status;
     if (node->resolved->kind != PST_TARGET_ASSERT)
-        return PST_OK; /* included in the file's ranges */
+        return PST_OK; /* the file's ranges have these limits */
     status = pst_import_symbol(import, scope, name, "an assertion", &arg);
     if (status != PST_OK || arg.exprs == NULL)
         return status;

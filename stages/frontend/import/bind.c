@@ -14,7 +14,7 @@ struct source {
     const struct pst_doc_node *node; /* node to bind arguments of, or NULL */
     const char *where;               /* name of the argument in messages */
     bool raw;      /* bind values as named, not their newest versions */
-    bool written;  /* the argument that an in-place operator writes */
+    bool written;  /* the argument is written by the operator */
     bool promotes; /* pst_import_pairs turns numbers into pairs */
 };
 

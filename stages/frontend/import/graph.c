@@ -83,7 +83,7 @@ static enum pst_status name_arguments(struct pst_import *import, size_t n,
         pst_pytree_arguments(root->in_tree, root->arg_names, root->n_arg_names,
                              &import->model->arena, ret, import->diag);
     if (root->arg_names == NULL || n != ret->n)
-        ret->n = 0; /* placeholders give the names then */
+        ret->n = 0; /* inputs are named by placeholders instead */
     return status;
 }
 

@@ -27,7 +27,7 @@ struct pst_storage_note {
 /* PyTorch's strides of a value. */
 struct pst_import_strides {
     bool known;
-    bool put_right; /* corrected: the file has others */
+    bool put_right; /* differ from the file's: eager.h corrected them */
     unsigned rank;
     int64_t stride[PST_MAX_RANK];
 };
@@ -35,7 +35,7 @@ struct pst_import_strides {
 /* Names whose results get PyTorch's storage order (layout/layout.c); kept when
  * the import starts again. */
 struct pst_layouts {
-    struct pst_map wanted; /* by key */
+    struct pst_map wanted; /* keys of names ("GRAPH NAME") */
     bool again;            /* one was added: start the import again */
 };
 
@@ -47,10 +47,10 @@ struct pst_scope {
     struct pst_map numbers; /* name of a number -> struct pst_doc_node */
     struct pst_map
         lanes; /* name -> struct pst_vmap_lanes (regions/regions.h) */
-    const struct pst_doc_graph *graph; /* of the document; borrowed */
+    const struct pst_doc_graph *graph; /* graph of the document; borrowed */
     bool no_grad;
     const char *region; /* region to recompute; NULL: none */
-    bool autocast;      /* matmuls take dtype `low` */
+    bool autocast;      /* torch.autocast is on; its dtype is `low` */
     enum pst_dtype low;
     bool pure;  /* a branch: must not write values of other scopes */
     bool inner; /* a branch or the body of a loop: part of the call that runs
@@ -84,7 +84,7 @@ struct pst_import {
     struct pst_zip *zip;
     const struct pst_document *doc; /* borrowed */
     struct pst_build build;
-    struct pst_sizes sizes; /* for build.sizes */
+    struct pst_sizes sizes; /* build.sizes points to it */
     struct pst_functionalise *functional;
     struct pst_diag *diag;
     struct pst_map used;    /* names of values that the outer graph reads */
@@ -104,9 +104,9 @@ struct pst_import {
     struct pst_scope outer;             /* scope of the outermost graph */
     struct PST_VEC(struct pst_import_window) windows;
     struct PST_VEC(struct pst_mirror) mirrors;
-    struct PST_VEC(struct pst_lost_node) lost; /* in node order */
-    size_t n_modules, n_ties, n_notes;         /* in model, at first */
-    unsigned n_regions; /* number of regions to recompute */
+    struct PST_VEC(struct pst_lost_node) lost; /* in the order of nodes */
+    size_t n_modules, n_ties, n_notes;         /* in model before the import */
+    unsigned n_regions; /* checkpoint regions so far; numbers the next */
 };
 
 /* --- weights.c ---------------------------------------------------------- */

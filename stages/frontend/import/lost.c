@@ -32,7 +32,7 @@ enum pst_status pst_import_note_lost(struct pst_import *import, size_t first)
 
 struct flow {
     bool *values; /* by id: a parameter's gradient passes through it */
-    bool any;     /* an operand of the current node is one of them */
+    bool any;     /* an operand of the current node has `values` */
 };
 
 static void check_use(void *ctx, struct pst_value **slot, unsigned arg)

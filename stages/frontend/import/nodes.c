@@ -117,7 +117,7 @@ enum pst_status pst_import_define(struct pst_import *import,
         status = pst_import_lay_out(import, scope, name, &t, &value);
     if (status == PST_OK && !is_unused(name))
         status = pst_import_keep_strides(import, value, &t, put_right);
-    if (status == PST_OK && t.symbolic) /* the file's are shorter */
+    if (status == PST_OK && t.symbolic) /* the file's expressions are short */
         status = pst_exprs_copy(&import->build.graph->arena, t.dims,
                                 t.meta.rank, &value->dims, import->diag);
     if (status == PST_OK && !put_right)

@@ -11,7 +11,7 @@
 struct finding {
     const char *what; /* "aten.foo.default", "dtype complex64" */
     const char *reason;
-    unsigned tier; /* tier of struct pst_target */
+    unsigned tier; /* as in struct pst_target; or NO_TIER */
     const struct pst_doc_place *place;
     const char *value; /* name of a value if there is no node */
     unsigned count;
@@ -20,7 +20,7 @@ struct finding {
 struct scan {
     struct pst_import *import;
     bool dropout_on, dropout_off; /* some dropout is active, inactive */
-    bool trains, evaluates;       /* some node shows that the model does */
+    bool trains, evaluates; /* a node shows training mode, evaluation mode */
     struct PST_VEC(struct finding) findings;
 };
 
@@ -189,7 +189,7 @@ static enum pst_status find_numbers(struct scan *s,
         if (!needs_numbers(s, node))
             continue;
         if (pst_import_tensor_row(s->import, graph, node) != NULL)
-            continue; /* takes the number as a tensor */
+            continue; /* reads the number as a tensor */
         for (unsigned i = 0; i < node->n_inputs && status == PST_OK; i++)
             status = mark_numbers(s, &node->inputs[i].arg);
     }

@@ -23,7 +23,7 @@ struct pst_state_group {
 
 /* Bytes shared by several groups. */
 struct pst_state_base {
-    const struct pst_weight *weight; /* all of the bytes, in order */
+    const struct pst_weight *weight; /* weight that has all of the bytes */
     bool nameless;
     bool persistent;
     struct pst_value *value;

@@ -11,17 +11,17 @@ struct pst_op;
 struct pst_mover;
 
 enum pst_target_kind {
-    PST_TARGET_OP,       /* a row */
-    PST_TARGET_INPLACE,  /* in-place; op is the functional variant */
-    PST_TARGET_OUT,      /* op returns what this one writes to `out` */
+    PST_TARGET_OP,       /* the operator `op` */
+    PST_TARGET_INPLACE,  /* in-place variant of op */
+    PST_TARGET_OUT,      /* `out` variant of op */
     PST_TARGET_CONVERT,  /* to.*, type_as: no node if the dtype is the same */
     PST_TARGET_METADATA, /* an assert on sizes and dtype: checked, no node */
-    PST_TARGET_ASSERT,   /* on a number: assert that it is true */
-    PST_TARGET_RANGE,    /* assert the limits of a number */
-    PST_TARGET_RANGE_OF_SIZE, /* assert limits >= 0 of a size */
-    PST_TARGET_SIZE,       /* arithmetic on sizes: results are in the file. op
-                              does it on tensors, or is NULL */
-    PST_TARGET_SET_GRAD,   /* sub-graph to inline */
+    PST_TARGET_ASSERT,   /* asserts that a number is true */
+    PST_TARGET_RANGE,    /* asserts limits of a number */
+    PST_TARGET_RANGE_OF_SIZE, /* asserts limits of a size, which are >= 0 */
+    PST_TARGET_SIZE, /* arithmetic on sizes, whose results are in the file; op
+                        is the same on tensors, or NULL */
+    PST_TARGET_SET_GRAD,   /* sub-graph to inline, with or without gradients */
     PST_TARGET_CHECKPOINT, /* sub-graph to inline and to recompute */
     PST_TARGET_AUTOCAST,   /* sub-graph to inline, with casts if enabled */
     PST_TARGET_SAME,       /* an exporter's mark, which returns its operands */
@@ -52,7 +52,7 @@ enum pst_autocast {
 
 /* How an operator shows whether the model was exported in training mode. */
 enum pst_mode_sign {
-    PST_SIGN_FLAG, /* by an argument, if it has one */
+    PST_SIGN_FLAG, /* by a bool argument, if it has that */
     PST_SIGN_DROPOUT,
     PST_SIGN_NATIVE_DROPOUT, /* by its presence, if it has no argument */
     PST_SIGN_TRAINS,         /* by its name */
@@ -67,10 +67,10 @@ struct pst_target {
     unsigned tier; /* if unsupported: 2 an unsupported variant of an operator, 3
                       rejected, 0 unknown */
     bool pairs;    /* operands are complex: pst_import_pairs */
-    const struct pst_mover *mover; /* for pairs; NULL: a row of its own */
-    bool promotes;                 /* for pairs: real operands become complex */
-    bool real_parts;   /* for pairs: the result is real, from the real parts */
-    bool reads_number; /* reads a number from a tensor: item() */
+    const struct pst_mover *mover; /* if op itself runs on pairs, or NULL */
+    bool promotes;                 /* if pairs: real operands become complex */
+    bool real_parts;               /* if pairs: op is used on the real parts */
+    bool reads_number;             /* reads a number from a tensor: item() */
     enum pst_mode_sign sign;
 };
 

@@ -11,8 +11,8 @@
 struct table {
     struct pst_model *model;
     struct pst_zip *zip;
-    const char *folder; /* "weights" */
-    const char *prefix; /* prefix of its records: "weight_" */
+    const char *folder; /* "weights" or "constants" */
+    const char *prefix; /* prefix of its records, as "weight_" */
     struct pst_diag *diag;
 };
 

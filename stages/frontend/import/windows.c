@@ -34,7 +34,7 @@ struct sorted {
     size_t *root; /* union-find: a group of the same component */
     size_t *next; /* next group of the component; SIZE_MAX: none */
     size_t n;
-    int64_t work; /* elements that were looked at */
+    int64_t work; /* elements that were compared so far */
 };
 
 static int64_t end_of(const struct pst_weight *w)
@@ -104,7 +104,7 @@ static enum pst_status compare(struct pst_import *import, struct sorted *s,
     enum pst_status status;
 
     if (root_of(s, i) == root_of(s, k))
-        return PST_OK;                  /* joined already */
+        return PST_OK;                  /* they are joined already */
     if (x->meta.dtype != y->meta.dtype) /* only in a damaged file */
         return note_shared(import, s->at[i], s->at[k]);
     s->work += pst_windows_work(&a, &b);

@@ -225,7 +225,7 @@ static enum pst_status take_place(struct pst_parser *p, unsigned *ret_stage)
     build->phase = (enum pst_phase)phase;
     if (status == PST_OK)
         status = pst_scan_expect(&p->scan, "id=");
-    if (status == PST_OK) /* id + 1 must fit */
+    if (status == PST_OK) /* leaves id + 1 below UINT32_MAX */
         status = take_unsigned(p, UINT32_MAX - 2, &build->node_id);
     if (status == PST_OK && pst_scan_take(&p->scan, "stage="))
         status = take_unsigned(p, INT32_MAX, ret_stage);

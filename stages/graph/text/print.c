@@ -167,7 +167,7 @@ void pst_arg_print(const struct pst_arg *arg, pst_print_value_fn fn, void *ctx,
     case PST_ARG_IGNORED:
         pst_str_add(out, "_");
         break;
-    default: /* lists */
+    default: /* a list of any type */
         pst_str_add(out, "[");
         for (unsigned k = 0; k < arg->n; k++) {
             pst_str_add(out, k ? ", " : "");

@@ -11,7 +11,7 @@
 
 struct pst_scan {
     const char *at; /* next character */
-    unsigned line;  /* from 1 */
+    unsigned line;  /* number of the line, from 1 */
     struct pst_arena *arena;
     struct pst_diag *diag;
 };

@@ -13,7 +13,7 @@ struct pst_lora_pair {
     const struct pst_linear *linear; /* linear layer of its first frame */
     const char *module;
     int lora;
-    struct pst_value *down, *up; /* A, B */
+    struct pst_value *down, *up; /* the parameters A and B */
 };
 
 /* A module that has adapter number `pair`. */
@@ -32,10 +32,10 @@ struct pst_adapting {
     struct pst_arena *arena; /* the new model's */
     int *chosen;             /* by call id: index in loras, or -1 */
     struct pst_frames frames;
-    struct pst_linear *linears; /* by frame */
+    struct pst_linear *linears; /* linear layer of each frame */
     struct PST_VEC(struct pst_lora_pair) pairs;
     struct PST_VEC(struct pst_lora_module) modules; /* without duplicates */
-    int *pair_of; /* by value id of a weight; -1: none */
+    int *pair_of; /* adapter of a weight, by value id; -1: none */
     struct pst_replay replay;
     struct pst_build build; /* for new nodes, with size expressions */
     struct pst_sizes sizes;

@@ -9,7 +9,7 @@
 #include "stages/modules/frames.h"
 
 struct pst_linear {
-    struct pst_value *x, *y; /* (..., in), (..., out) */
+    struct pst_value *x, *y; /* input (..., in) and result (..., out) */
     struct pst_value *weight;
     bool transposed; /* the weight is (in, out) */
     int64_t in, out;

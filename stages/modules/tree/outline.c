@@ -12,10 +12,9 @@
 struct outliner {
     struct pst_outline *outline;
     const struct pst_graph *graph;
-    const struct pst_module_call **reach; /* by value: innermost call that
-                                             contains its node and all its
-                                             uses */
-    struct pst_map taken; /* "CALL VALUE": an input of that call */
+    /* by value id: innermost call that contains the node and all uses */
+    const struct pst_module_call **reach;
+    struct pst_map taken; /* keys "CALL VALUE": inputs of calls */
     struct pst_diag *diag;
 };
 

@@ -10,7 +10,7 @@
 /* A node of a call, or a nested call. */
 struct pst_outline_item {
     const struct pst_node *node; /* NULL: a call */
-    unsigned call;               /* its id */
+    unsigned call;               /* id of the call */
 };
 
 struct pst_outline_frame {
@@ -18,7 +18,7 @@ struct pst_outline_frame {
     /* inputs: values from outside other than attributes, in order of first use;
      * outs: values used outside, in order of computation. */
     struct PST_VEC(const struct pst_value *) inputs, outs;
-    bool entered; /* it has an item */
+    bool entered; /* its caller has an item for it */
 };
 
 struct pst_outline {

@@ -10,17 +10,16 @@
 
 struct pst_tree_row {
     const char *path; /* "" for the model */
-    int parent;       /* row; -1 for the model */
+    int parent;       /* row of the parent; -1 for the model */
     unsigned depth;
-    const struct pst_module_site *site; /* first call; NULL: none */
+    const struct pst_module_site *site; /* its first call; NULL: none */
     /* Elements of parameters in the module itself and including submodules; a
      * tensor with several names there counts once. */
     int64_t own, total;
     double flops; /* of its calls, submodules included */
     struct PST_VEC(unsigned) templates, stages; /* without duplicates, in
                                                    order */
-    const void *seen, *seen_own;                /* value that was counted
-                                                   last */
+    const void *seen, *seen_own; /* values that total and own counted last */
 };
 
 struct pst_tree {

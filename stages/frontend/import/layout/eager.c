@@ -134,7 +134,7 @@ struct shadows {
     struct pst_arg *args;
     struct pst_value *values, **list;
     unsigned n, n_list;
-    bool odd;       /* an operand is not contiguous */
+    bool odd;       /* an eager operand is not contiguous */
     bool put_right; /* eager strides of an operand differ from the file's */
 };
 

@@ -133,9 +133,9 @@ static enum pst_status define_results(struct pst_import *import,
 struct slices {
     struct operands list[3];
     unsigned n_in, n_out, n_trips;
-    struct pst_value **in;  /* inputs of a trip */
+    struct pst_value **in;  /* inputs of the current trip */
     struct pst_value **xs;  /* the sliced tensors */
-    struct pst_value **out; /* results of a trip */
+    struct pst_value **out; /* results of the current trip */
     struct pst_value **all; /* results of all trips: [result][trip] */
 };
 

@@ -15,7 +15,7 @@
 struct pst_vmap_lanes {
     unsigned n;                    /* batch dimensions of the value */
     int64_t level[PST_MAX_LEVELS]; /* of each dimension, ascending */
-    bool tangent;                  /* derivative of a jvp, which has no value */
+    bool tangent; /* a derivative in jvp; the name has no value */
 };
 
 /* The bound arguments of a node, with the lanes of each. */

@@ -8,9 +8,9 @@
 
 enum rule {
     NO_RULE,
-    EACH,     /* elementwise, with one operand or dtype */
+    EACH,     /* elementwise; dtypes of operands stay */
     PROMOTES, /* elementwise, operands are promoted to one dtype */
-    CHOOSES,  /* as PROMOTES, but not the first operand */
+    CHOOSES,  /* as PROMOTES, except for the first operand */
     CREATES,  /* reads only the dtype of its operand */
     ALONG,    /* works along its argument "dim" */
     INDEXES,
