@@ -114,9 +114,9 @@ static void reach(struct pst_alias_operand *o, int64_t from, int64_t to)
     o->to = (to + item - 1) / item * item;
 }
 
-/* True in *ret if the window, bytes [from, to), lies in bytes that are known to
- * be reached. Gaps in the operand's own strides do not count: they may belong
- * to another operand. */
+/* Sets *ret to whether the window, bytes [from, to), lies in bytes that are
+ * known to be reached. Gaps in the operand's own strides do not count: they may
+ * belong to another operand. */
 static enum pst_status is_reached(const struct pst_binder *b,
                                   const struct pst_alias_operand *o,
                                   const struct pst_meta *window, int64_t from,

@@ -52,7 +52,7 @@ static struct pst_window reach_of(const struct pst_alias_operand *o,
     return (struct pst_window){bytes, begin};
 }
 
-/* True in *ret if the operands have a byte in common. */
+/* Sets *ret to whether the operands have a byte in common. */
 static enum pst_status meet(const struct analysis *a, unsigned i, unsigned k,
                             bool *ret)
 {

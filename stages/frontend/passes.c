@@ -66,7 +66,7 @@ static enum pst_status run_support(void *subject, struct pst_diag *diag)
     {                                                                          \
         struct pst_front *f = subject;                                         \
                                                                                \
-        (void)diag; /* the import reports it */                                \
+        (void)diag; /* errors are in import.diag */                            \
         return pst_import_##pass(&f->import);                                  \
     }
 RUN(inputs)

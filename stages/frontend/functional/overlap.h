@@ -13,18 +13,18 @@ struct pst_window {
     int64_t offset;
 };
 
-/* True in *ret if two indices refer to the same element. */
+/* Sets *ret to whether two indices refer to the same element. */
 enum pst_status pst_window_overlaps_itself(const struct pst_meta *meta,
                                            bool *ret, struct pst_diag *diag)
     PST_MUST_CHECK;
-/* True in *ret if the windows have an element in common. */
+/* Sets *ret to whether the windows have an element in common. */
 enum pst_status pst_windows_overlap(const struct pst_window *a,
                                     const struct pst_window *b, bool *ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns about how many elements pst_windows_overlap looks at. */
 int64_t pst_windows_work(const struct pst_window *a,
                          const struct pst_window *b);
-/* True in *ret if every element of b is one of a. False if that is too
+/* Sets *ret to whether every element of b is one of a. False if that is too
  * expensive to find out. */
 enum pst_status pst_window_covers(const struct pst_window *a,
                                   const struct pst_window *b, bool *ret,
