@@ -17,7 +17,8 @@ bool pst_node_is_work(const struct pst_node *node)
            (node->n_outs == 0 || node->outs[0]->base == NULL);
 }
 
-/* Returns operations per second of the type in which matmuls accumulate. */
+/* Returns the operations per second of a thread for a node's dtype. bf16 counts
+ * for matmuls only, and with --dtype bf16 also for those of f32. */
 static double speed_of(const struct pst_cost_setup *s,
                        const struct pst_node *node)
 {

@@ -14,8 +14,8 @@
  * for the gradients of inputs and of parameters. For callers without a joint
  * graph. */
 #define PST_COST_STEP 3.0
-/* Data of a node below this size is in its core's cache, which is faster than
- * memory by PST_COST_CACHE_RATE. */
+/* Bytes that a node accesses: fewer are taken to be in its core's cache, which
+ * is PST_COST_CACHE_RATE times as fast as memory. */
 #define PST_COST_CACHE      (512.0 * 1024)
 #define PST_COST_CACHE_RATE 8.0
 
@@ -33,7 +33,8 @@ double pst_cost_of_node(const struct pst_cost_setup *setup,
                         struct pst_node *node);
 /* Returns the seconds to read or write that many bytes of memory. */
 double pst_cost_of_memory(const struct pst_cost_setup *setup, double bytes);
-/* Returns the seconds of a message between ranks without its latency. */
+/* Returns the seconds to send that many bytes to another rank, without the
+ * latency. */
 double pst_cost_of_wire(const struct pst_cost_setup *setup, double bytes);
 
 #endif

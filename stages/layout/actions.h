@@ -17,7 +17,7 @@ struct pst_param_reduction;
 /* Operations of an action besides its messages, in order. Addresses are final
  * once the rank has started, so a step looks nothing up. */
 enum pst_instr_kind {
-    PST_INSTR_FILL, /* fill a model input, from the caller */
+    PST_INSTR_FILL, /* fill a model input (pst_fill_fn) */
     /* set the loss gradient to the weight of the microbatch */
     PST_INSTR_SEED,
     PST_INSTR_KERNELS, /* a kernel sequence of the program */
@@ -27,24 +27,23 @@ enum pst_instr_kind {
 };
 struct pst_instr {
     enum pst_instr_kind kind;
-    enum pst_dtype dtype;            /* SEED: of the scalar */
-    unsigned index;                  /* FILL: in plan->inputs; SEED: microbatch
-                                        of the step */
-    const struct pst_exec_list *run; /* KERNELS: its nodes begin .. end - 1 */
+    enum pst_dtype dtype; /* SEED: dtype of the loss gradient */
+    unsigned index; /* FILL: index in plan->inputs; SEED: microbatch of step */
+    const struct pst_exec_list *run; /* KERNELS: runs nodes begin .. end - 1 */
     unsigned begin, end;
     const struct pst_residency_event *event; /* BUCKET */
     void *to;
     const void *from; /* COPY */
-    size_t bytes;     /* FILL; COPY of raw bytes, if > 0 */
-    const struct pst_meta *from_meta, *to_meta; /* COPY of elements otherwise */
+    size_t bytes;     /* FILL; COPY: bytes to copy, 0: elements by the metas */
+    const struct pst_meta *from_meta, *to_meta;
 };
 
 struct pst_rank_action {
     struct pst_action a;
-    int *slot;      /* by region of the acting stage; -1: none */
-    int *peer_slot; /* COPY_*: of peer_stage */
-    /* regions whose slots it is the first to write; COPY_*: regions of
-     * peer_stage */
+    int *slot;      /* slot in each region of the acting stage; -1: none */
+    int *peer_slot; /* COPY_*: slot in each region of peer_stage */
+    /* Regions of the acting stage (COPY_*: of peer_stage) whose slots this
+     * action is the first to write. */
     unsigned *takes;
     unsigned n_takes;
     struct pst_message *messages; /* SEND_*, RECV_* */
@@ -52,16 +51,20 @@ struct pst_rank_action {
 
     struct pst_instr *instrs;
     unsigned n_instrs;
-    unsigned char **base; /* by region of the acting stage */
-    /* counters of sends from the slots that it takes */
+    /* Address of the slot (or region without slots) in each region of the
+     * acting stage. */
+    unsigned char **base;
+    /* Counters of unfinished sends from the slots in `takes`: the action waits
+     * until they are 0. */
     const unsigned **leaving;
     unsigned n_leaving;
-    /* counter of receives that it waits for, or NULL */
+    /* Counter of unfinished receives that the action waits for, or NULL. */
     const unsigned *arriving;
-    size_t reach; /* highest byte of the arena in use, + 1 */
+    size_t reach; /* end of the part of the arena that the action may access */
     struct pst_param_reduction *reduction; /* REDUCE of a parameter */
-    /* Copies of the stash in a step (spill.h): those that must end before the
-     * action begins, and those that may begin after it. */
+    /* Numbers of copies in the queue of the stash (spill.h), counted from the
+     * begin of the step: that many must have ended before the action begins,
+     * and that many may have begun after it. */
     unsigned copies_before, copies_behind;
 };
 

@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_LAYOUT_BATCH_H
 #define PENSTOCK_STAGES_LAYOUT_BATCH_H
 /*
- * The microbatches of a step: the first ones have as many rows as the plan, the
- * last n_tail ones have the fewer rows of options.tail. Pure functions; any
- * thread.
+ * Sizes of the microbatches of a step: the last options.n_tail ones have the
+ * rows of options.tail, one less than the plan's, which all others have. Pure
+ * functions; any thread.
  */
 #include "stages/base/macros.h"
 #include "stages/layout/options.h"

@@ -3,7 +3,7 @@
 
 #include "stages/net/tags.h"
 
-/* The two stages of an action, in the direction of the edges. */
+/* The two stages of a channel: its edges lead from `from` to `to`. */
 struct ends {
     unsigned from, to;
 };
@@ -30,8 +30,9 @@ static const struct pst_program *program_of(const struct pst_channels *t,
     return tail && s->tail != NULL ? s->tail : s->program;
 }
 
-/* Counts the tags of each edge: one for the value, then one for each part of
- * its gradient. All ranks get the same numbers, since their plans are equal. */
+/* Numbers the tags of all edges: an edge has one for the value, then one for
+ * each part of its gradient. All ranks get the same numbers, since their plans
+ * are equal. */
 static enum pst_status count_tags(struct pst_channels *t, struct pst_diag *diag)
 {
     const size_t n = t->role->plan->edges.n;
@@ -83,8 +84,9 @@ static void add_forward(const struct pst_channels *t, struct pst_channel *c)
     }
 }
 
-/* Finds the seed of an edge and part in the joint graph; `head` and `next` are
- * linked lists by edge. */
+/* Returns the seed that receives a part of an edge's gradient in the joint
+ * graph; NULL: none. Linked lists by edge: `head` has the first index in
+ * joint->seeds of each edge, `next` the one after each seed. */
 static const struct pst_value *seed_of(const struct pst_joint *joint,
                                        const int *head, const int *next,
                                        const struct pst_joint_grad *grad)

@@ -9,10 +9,10 @@
 #include "stages/layout/layout.h"
 
 struct pst_passage {
-    struct pst_loc at;      /* in the acting stage's program */
-    struct pst_loc peer_at; /* COPY_*: in the peer's */
-    size_t len;
-    int64_t tag; /* for microbatch 0 */
+    struct pst_loc at;      /* location in the acting stage's program */
+    struct pst_loc peer_at; /* COPY_*: location in the peer stage's program */
+    size_t len;             /* bytes */
+    int64_t tag;            /* tag of microbatch 0; that of k is k more */
 };
 
 /* Passages in one direction; the same for all microbatches that have the same
@@ -20,23 +20,24 @@ struct pst_passage {
 struct pst_channel {
     enum pst_action_kind kind;
     int stage, peer_stage;
-    /* the stage's program is that of the tail microbatches */
+    /* True if the program of the stage (of the peer) is the one for tail
+     * microbatches. */
     bool tail, peer_tail;
     struct pst_passage *at;
     unsigned n;
 };
 
-/* Borrows the first three members for its lifetime. */
+/* Channels found so far. Borrows role, layout and heap for its lifetime. */
 struct pst_channels {
     const struct pst_rank_role *role;
     const struct pst_layout *layout;
     struct pst_arena *heap;
     struct PST_VEC(struct pst_channel) all;
-    int64_t *edge_tag; /* per edge: number of tags of the edges before it */
+    int64_t *edge_tag; /* per edge: number of tags of all edges before it */
 };
 
-/* Returns what an action of kind SEND_*, RECV_* or COPY_* moves; computed once
- * for all microbatches; *ret is valid until the next call. */
+/* Sets *ret to the channel of an action of kind SEND_*, RECV_* or COPY_*, which
+ * is computed once for all microbatches. *ret is valid until the next call. */
 enum pst_status pst_channel_of(struct pst_channels *t,
                                const struct pst_action *a,
                                const struct pst_channel **ret,

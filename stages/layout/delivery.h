@@ -8,14 +8,14 @@
  */
 #include "stages/layout/role.h"
 
-/* One input of one microbatch of the step: `bytes` bytes at offset `at` from
- * the first input. */
+/* One input of one microbatch of the step: `bytes` bytes at offset `at` in all
+ * that the rank receives. */
 struct pst_delivery {
     unsigned microbatch, input;
     size_t at, bytes;
 };
 
-/* Stops at the first status that is not PST_OK, and returns it. */
+/* Any status but PST_OK ends the visit, which returns it. */
 typedef enum pst_status (*pst_delivery_fn)(void *ctx,
                                            const struct pst_delivery *piece);
 /* Calls fn for all pieces that the rank with this role receives. */

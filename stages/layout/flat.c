@@ -12,7 +12,7 @@ struct maker {
     bool rows;
     struct pst_flats *flats;
     int *open; /* per stage: the flat that the next parameter joins, or -1 */
-    int *last; /* per stage: the parameter that joined it last */
+    int *last; /* per stage: the last parameter of its open flat */
     struct pst_diag *diag;
 };
 
@@ -57,7 +57,8 @@ static int64_t row_of(const struct pst_meta *meta)
     return rows > 0 ? PST_MAX(pst_meta_numel(meta) / rows, 1) : 1;
 }
 
-/* Finds the flat that this use joins, or adds one. */
+/* Sets *ret to the open flat of the stage if the parameter may join it, else to
+ * a new flat. alone: the use must have its own. */
 static enum pst_status find_flat(struct maker *m, unsigned param,
                                  unsigned stage, bool alone, unsigned *ret)
 {

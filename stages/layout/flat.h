@@ -30,7 +30,8 @@ struct pst_flat {
     unsigned stage;
     enum pst_dtype dtype;
     bool alone; /* holds one use of one parameter */
-    /* unit: that many consecutive elements have one owner */
+    /* numel: elements, with padding between parameters; unit: shards are
+     * multiples of that many elements */
     int64_t numel, unit;
 };
 
@@ -47,18 +48,20 @@ struct pst_flats {
     int *first; /* per parameter: its first index in parts, or -1 */
 };
 
-/* modes: per parameter (enum pst_sharing). */
+/* Makes the flats of all stages. modes: an enum pst_sharing per parameter.
+ * rows: shards consist of whole rows (options.shard_rows). */
 enum pst_status pst_flats_make(const struct pst_uses *uses,
                                const unsigned char *modes, bool rows,
                                struct pst_arena *heap, struct pst_flats *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 void pst_flats_fini(struct pst_flats *flats);
 
-/* Returns the length of the group prefix of a parameter's name. */
+/* Returns the length of the module's name in a parameter's name, as above: of
+ * "h.3" for "h.3.attn.weight", of "head" for "head.weight". */
 size_t pst_flat_group(const char *fqn);
-/* Sets the range of owner k of n in numel elements: all have the same number (a
- * multiple of the unit), except the last owners, which may have fewer or none.
- */
+/* Divides numel elements between n owners, and sets the range of owner k. All
+ * have the same number (a multiple of the unit), except the last owners, which
+ * may have fewer or none. */
 void pst_flat_share(int64_t numel, int64_t unit, unsigned n, unsigned k,
                     int64_t *ret_begin, int64_t *ret_n);
 /* Sets the range of a parameter's elements that owner k of n has; the ranges of

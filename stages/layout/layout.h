@@ -13,7 +13,7 @@
 #include "stages/layout/flat.h"
 #include "stages/layout/role.h"
 
-/* Slots of one region of one stage: slot i begins at base + i * size. */
+/* Slots of one region of one stage: slot i begins at offset base + i * size. */
 struct pst_slot_pool {
     unsigned n;
     size_t size, base;
@@ -31,9 +31,10 @@ struct pst_rank_stage {
     struct pst_program *tail;    /* for tail microbatches, or NULL */
     struct pst_slot_pool *pools; /* by region; FIXED, WORK: unused */
     unsigned n_pools;
-    /* microbatch of the first backward, which assigns gradients */
+    /* microbatch whose backward runs first: it assigns gradients, later ones
+     * add to them */
     int first_backward;
-    size_t seed_offset; /* of the loss's gradient; 0: none */
+    size_t seed_offset; /* offset of the loss's gradient; 0: none */
 };
 
 /* A parameter, buffer or constant on this rank. */
@@ -41,15 +42,16 @@ struct pst_rank_param {
     int index;       /* in plan->params */
     size_t data;     /* offset of the value */
     size_t state[4]; /* offsets of the optimizer states */
-    size_t shadow;   /* buffer's copy from before the step, or 0 */
+    size_t shadow;   /* offset of a buffer's copy from before the step, or 0 */
     size_t bytes;
     bool trained, updated;
-    /* its elements here count in the norm; each element counts on one rank */
+    /* This rank adds its elements' gradients to the norm; one rank does so for
+     * each element. */
     bool counted;
     /* Elements that this rank updates, and whose gradient sum and optimizer
      * states are here: all, or its shard. */
     int64_t begin, n;
-    size_t own_data, own_grad; /* offsets of the first of these */
+    size_t own_data, own_grad; /* offsets of their values and gradient sums */
 };
 
 /* A gradient accumulator of a stage, or of one use of the parameter in it
@@ -58,7 +60,7 @@ struct pst_rank_grad {
     int param; /* index in plan->params */
     unsigned stage, use;
     size_t offset; /* offset of the whole accumulator while it is written */
-    size_t own;    /* elements whose sum is kept here */
+    size_t own;    /* offset of the sum of this rank's elements */
 };
 
 /* An eviction or reload of one slot of the stash (spill.h). Times are indices
@@ -71,24 +73,26 @@ struct pst_spill_job {
     /* must end before that action; UINT32_MAX: before the copies that follow */
     uint32_t need;
     unsigned trip;  /* the eviction and its reload have the same number */
-    unsigned place; /* number of the location outside */
-    size_t outside, bytes; /* its first byte there */
+    unsigned place; /* number of the location outside of the arena */
+    /* offset of that location in the stash's RAM or file, and its size */
+    size_t outside, bytes;
 };
 
 struct pst_spills {
-    /* jobs of a step, in execution order */
+    /* copies of a step, in execution order */
     struct PST_VEC(struct pst_spill_job) jobs;
+    /* evictions, each with its reload; locations outside of the arena */
     unsigned n_trips, n_outside;
 };
 
-/* Start of the arena, where kernels leave what the host reads once per step
- * (step/readback.h). */
+/* Offsets of results at the start of the arena: kernels write them, and the
+ * host reads them once per step (step/readback.h). */
 struct pst_readback {
     size_t fault;   /* struct pst_fault */
     size_t stayed;  /* two u64 of the optimizer's task (device.h) */
     size_t losses;  /* PST_READBACK_LOSS bytes for each microbatch */
     size_t squares; /* an f64 for each of params */
-    size_t bytes;   /* bytes of all members */
+    size_t bytes;   /* size of all these results */
 };
 #define PST_READBACK_LOSS 8
 
@@ -100,18 +104,18 @@ struct pst_layout {
     struct PST_VEC(struct pst_rank_grad) grads;
     struct pst_flats flats;                    /* of all stages */
     struct PST_VEC(struct pst_bucket) buckets; /* of this rank's flats */
-    /* in execution order */
+    /* events of a step, in execution order */
     struct PST_VEC(struct pst_residency_event) residency;
     struct pst_spills spills;
     int *param_at; /* plan param -> index in params, or -1 */
-    /* plan param -> index of its first in grads, where its accumulators are
-     * adjacent; or -1 */
+    /* plan param -> index of its first accumulator in grads, where all of them
+     * are adjacent; or -1 */
     int *grad_at;
     struct pst_memory memory;
     size_t work;      /* offset of the workspace shared by all actions */
-    size_t scattered; /* offset of inputs that rank 0 sends */
-    size_t *outputs;  /* per plan output: offset of kept data */
-    unsigned n_sites; /* nodes of all lists; faults identify them by number */
+    size_t scattered; /* offset of the inputs that rank 0 sends */
+    size_t *outputs;  /* per plan output: offset of its kept values */
+    unsigned n_sites; /* nodes of all lists; a fault has the node's number */
 };
 
 /* Does not free the programs. */
@@ -123,8 +127,8 @@ const struct pst_rank_param *pst_layout_param(const struct pst_layout *l,
 /* Returns the index of a parameter's first gradient in l->grads; l->grads.n if
  * it has none. */
 size_t pst_layout_grads_of(const struct pst_layout *l, int param);
-/* Returns the node with that number, NULL if there is none; *ret_stage: its
- * stage. */
+/* Returns the node that a fault's number `site` identifies, NULL if there is
+ * none, and sets *ret_stage to its stage. */
 const struct pst_exec_node *pst_layout_site(const struct pst_layout *l,
                                             const struct pst_rank_role *role,
                                             unsigned site, int *ret_stage);

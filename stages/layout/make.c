@@ -75,8 +75,8 @@ static size_t fixed_place(void *ctx, const struct pst_value *value,
     return l->param_at[index] < 0 ? 0 : l->params.at[l->param_at[index]].data;
 }
 
-/* Counts the prepared values of a borrowed program, which has locations
- * already; only sizes matter here. */
+/* Adds the prepared values of a borrowed program, whose locations must not
+ * change: only sizes matter here. */
 static void count_prepared(struct fixed *f)
 {
     const struct pst_exec_list *list = &f->program->lists[PST_LIST_P];
@@ -91,8 +91,8 @@ static void count_prepared(struct fixed *f)
     }
 }
 
-/* Marks gradients that are reduced in each microbatch, so that each microbatch
- * assigns them. */
+/* Makes each microbatch assign, not add to, gradients that are reduced in each
+ * microbatch. */
 static void mark_scattered(const struct pst_layout_maker *m,
                            struct pst_program *program)
 {
@@ -141,7 +141,7 @@ static enum pst_status compile(struct pst_layout_maker *m, unsigned stage,
     return PST_OK;
 }
 
-/* Counts the bytes that a step copies. */
+/* Sums up memory.copied. */
 static void count_copies(struct pst_layout_maker *m)
 {
     const struct pst_rank_role *role = m->role;
@@ -262,7 +262,7 @@ static enum pst_status layout_outputs(struct pst_layout_maker *m)
     return PST_OK;
 }
 
-/* Returns the workspace bytes of a stage's actions. */
+/* Returns the bytes of workspace that any action of the stage needs. */
 static size_t stage_work(const struct pst_rank_stage *s)
 {
     return PST_MAX(s->program->regions[PST_R_WORK].size,

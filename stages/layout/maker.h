@@ -13,10 +13,12 @@ struct pst_layout_maker {
     struct pst_diag *diag;
 };
 
-/* Reserves the next bytes of the arena, and adds them to *account. */
+/* Reserves the next bytes of the arena, adds their number to *account (a member
+ * of pst_memory), and returns their offset. */
 size_t pst_layout_reserve(struct pst_layout_maker *m, size_t bytes,
                           size_t *account);
-/* For programs that have their graphs (params.c). */
+/* Lays out parameters, gradients and optimizer states (params.c). The programs
+ * must have their graphs. */
 enum pst_status pst_layout_params(struct pst_layout_maker *m) PST_MUST_CHECK;
 
 #endif

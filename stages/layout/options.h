@@ -13,19 +13,20 @@
 struct pst_flight;
 struct pst_rates;
 
-/* Fills one model input for one microbatch: meta of plan->inputs[input],
- * contiguous. Called on every rank whose stages use that input. */
+/* Writes one model input of one microbatch to dst, contiguous, with the dtype
+ * and shape of plan->inputs[input]. Called on every rank whose stages use that
+ * input. */
 typedef enum pst_status (*pst_fill_fn)(void *ctx, uint64_t step,
                                        unsigned microbatch, unsigned input,
                                        void *dst, struct pst_diag *diag);
 
-/* Sets the weights of a step's microbatches for gradients and losses; they need
- * not sum to 1. Called on rank 0 only. */
+/* Sets ret to the weights of a step's microbatches for gradients and losses;
+ * they need not sum to 1. Called on rank 0 only. */
 typedef enum pst_status (*pst_weigh_fn)(void *ctx, uint64_t step, double *ret,
                                         struct pst_diag *diag);
 
-/* State of the parameters that is sharded over R replicas, so that each holds
- * an R-th. Results do not depend on it. */
+/* State of the parameters that R replicas shard: each holds an R-th of it.
+ * Results do not depend on the choice. */
 enum pst_sharing {
     PST_SHARING_NONE,
     /* optimizer states and the f32 values and gradients that an update reads */
@@ -33,12 +34,12 @@ enum pst_sharing {
     PST_SHARING_ZERO2, /* also gradients: reduced in each microbatch */
     PST_SHARING_ZERO3, /* also values: gathered where they are used */
 };
-/* "none", "zero1", ... */
+/* Returns "none", "zero1", ... */
 const char *pst_sharing_word(enum pst_sharing shard);
 
 struct pst_exec_options {
     const char *schedule;
-    /* "STAGE=RANK,..."; NULL: placement of the schedule */
+    /* "STAGE=RANK,..."; NULL: the schedule places the stages */
     const char *place;
     unsigned ranks;        /* ranks of a pipeline */
     unsigned replicas;     /* copies of the pipeline; 0 means 1 */
@@ -53,8 +54,8 @@ struct pst_exec_options {
     void *weigh_ctx;
     bool train;        /* false: forward only */
     bool keep_outputs; /* user outputs of a step can be read after it */
-    bool grad_norm;    /* computed also without clipping, in one more pass */
-    bool check_grads;  /* likewise; a gradient that is not finite is a fault */
+    bool grad_norm;    /* compute the norm also if gradients are not clipped */
+    bool check_grads;  /* the same; a gradient that is not finite is a fault */
     unsigned threads;  /* of the kernel pool; 0: cores / ranks of the host */
     /* Run the ranks of one process on a thread each; else the caller's thread
      * runs them in turn. Results are the same. */
@@ -70,33 +71,35 @@ struct pst_exec_options {
      * "ram", "disk:FOLDER" (stages/layout/memory/spill.h); NULL: all have
      * slots. */
     const char *stash;
-    /* slots of each stage with `stash`, at least 2; 0: 2, or with a memory
-     * limit as many as fit */
+    /* Slots of each stage if `stash` is set, at least 2; 0: as many as fit into
+     * memory_limit, 2 without a limit. */
     unsigned stash_keep;
     enum pst_sharing shard; /* with one replica nothing is sharded */
-    /* Sharding by parameter (stages/tune/sharing.h); NULL: the same for all. */
-    const char *shard_by; /* or "auto" (stages/tune/choose.h) */
-    bool shard_rows;      /* shards consist of whole rows of parameters */
-    bool gather_bf16;     /* values of zero3 are sent and read as bf16 */
+    /* Sharding by parameter (stages/tune/sharing.h), or "auto"
+     * (stages/tune/choose.h); NULL: `shard` for all. */
+    const char *shard_by;
+    bool shard_rows;  /* shards consist of whole rows of parameters */
+    bool gather_bf16; /* values of zero3 are sent and read as bf16 */
     /* Number of parameter groups whose values are gathered ahead of their use.
      */
     unsigned unshard_window;
     struct pst_optim_options optim;
-    /* for cost estimates, the same on all ranks; NULL: pst_rates_reference */
+    /* Rates for cost estimates, the same on all ranks; NULL:
+     * pst_rates_reference. */
     const struct pst_rates *rates;
     const char *costs;   /* file of measured costs; NULL: estimates */
     double memory_limit; /* bytes of each rank; 0: no limit */
     const struct pst_device *device; /* NULL: the CPU */
-    unsigned ordinal; /* which one of its kind (struct pst_device.probe) */
-    /* Devices of all ranks (--device), which they compare; NULL: all have
-     * `device`. Ranks with different kinds compute different last bits. */
+    unsigned ordinal; /* number of the device among those of its kind */
+    /* Text of --device, with the devices of all ranks; NULL: all have `device`.
+     * Ranks compare it, since kinds of devices differ in the last bits. */
     const char *devices;
     bool no_fallback; /* refuse calls that the device leaves to the host */
-    /* The engine is not used after a failed step, which may leave buffers half
-     * changed: no copies of them are made before the step. */
+    /* Do not copy buffers before a step. A failed step may leave them half
+     * changed, so the engine must not be used after it. */
     bool no_undo;
-    /* Flight recorder of each rank (watch/flight.h), by its number, NULL for
-     * ranks of other processes; borrowed. NULL: none. */
+    /* Flight recorders by the rank's number (watch/flight.h), NULL for ranks of
+     * other processes; borrowed. NULL: none. */
     struct pst_flight *const *flights;
     bool overcommit; /* arenas may exceed the memory that is left */
     bool verify;     /* verify programs, as debug builds do */
@@ -111,7 +114,7 @@ struct pst_memory {
     size_t prepared; /* computed from parameters and constants alone */
     size_t stash;    /* kept from forward to backward, all microbatches */
     size_t messages; /* inputs, outputs and gradients in transfer */
-    /* the share of stash and messages that is held until W */
+    /* part of stash and messages that is held until W */
     size_t for_w;
     size_t workspace;   /* scratch within one action */
     size_t outputs;     /* kept user outputs and losses */
@@ -119,18 +122,18 @@ struct pst_memory {
     /* Not memory: bytes that a step copies, since they cannot be written in
      * place, or so that a failed step can be undone. */
     size_t copied;
-    /* With options.stash, besides the arena: maximum bytes kept outside, and
-     * bytes that a step copies in both directions. */
+    /* With options.stash: maximum bytes of the stash that are kept outside of
+     * the arena, and bytes that a step copies out and back. */
     size_t outside, moved;
 };
 
-/* Returns the memory of the host: the arena and the part of the stash that is
- * in other memory. */
+/* Returns the bytes of the host's memory that the rank takes: the arena, and
+ * the stash outside of it unless that is on disk. */
 size_t pst_memory_of_host(const struct pst_memory *memory,
                           const struct pst_exec_options *options);
 
-/* Replaces 0 or NULL by the default: replicas, threads, device; the schedule of
- * a plan that is not trained. */
+/* Sets replicas, threads and device to their defaults where they are 0 or NULL,
+ * and without training the schedule to "gpipe". */
 void pst_exec_fill(struct pst_exec_options *options);
 /* Returns the kernel threads of each rank; by default its share of the cores.
  */

@@ -87,8 +87,8 @@ static size_t share_bytes(const struct pst_bucket *b)
     return pst_size_mul((size_t)b->n, pst_dtype_size(b->dtype));
 }
 
-/* Returns the offset of this rank's shard of a parameter in its shard of the
- * bucket. */
+/* Returns the offset of this rank's shard of a parameter; base: offset of its
+ * shard of the bucket. */
 static size_t own_offset(const struct pst_layout_maker *m,
                          const struct pst_bucket *b,
                          const struct pst_flat_part *part, size_t base)
@@ -149,8 +149,8 @@ static enum pst_status layout_grads(struct pst_layout_maker *m)
     return PST_OK;
 }
 
-/* Returns the bucket with which a parameter's values are gathered, that of its
- * first use on this rank. NULL: out of memory. */
+/* Returns the bucket with which a parameter's values are gathered: that of its
+ * first use on this rank, or a new one. NULL: out of memory. */
 static struct pst_bucket *value_bucket(struct pst_layout_maker *m,
                                        unsigned index,
                                        const struct pst_flat_part **ret_part)
@@ -168,7 +168,7 @@ static struct pst_bucket *value_bucket(struct pst_layout_maker *m,
         if (b != NULL)
             return b;
     }
-    /* Only other ranks contribute; the sum is stored here. */
+    /* Accumulators are on other ranks only, but this rank updates values. */
     *ret_part = first;
     if (add_bucket(
             m, (struct pst_bucket){
@@ -184,7 +184,8 @@ static struct pst_bucket *value_bucket(struct pst_layout_maker *m,
     return &l->buckets.at[l->buckets.n - 1];
 }
 
-/* Values that replicas gather have the same layout as their gradients. */
+/* Sets the offsets of a parameter's value. Values that replicas gather have the
+ * same layout as the gradients in their bucket. */
 static enum pst_status layout_value(struct pst_layout_maker *m,
                                     struct pst_rank_param *p)
 {
@@ -219,7 +220,8 @@ static enum pst_status layout_value(struct pst_layout_maker *m,
     return PST_OK;
 }
 
-/* Lays out the value, and a copy of it if steps change it. */
+/* Lays out the value of a parameter, buffer or constant, and a copy of a buffer
+ * that steps change. */
 static enum pst_status layout_param(struct pst_layout_maker *m, unsigned index)
 {
     const struct pst_rank_role *role = m->role;
@@ -266,7 +268,7 @@ static void layout_sum(struct pst_layout_maker *m, struct pst_rank_param *p,
         p->own_grad = l->grads.at[i].own;
     if (p->own_grad != 0)
         return;
-    /* Only other ranks contribute; the sum is stored here. */
+    /* Accumulators are on other ranks only; this rank stores the sum. */
     if (!pst_role_scatters(m->role, (unsigned)p->index)) {
         p->own_grad = pst_layout_reserve(m, bytes, &l->memory.grads) +
                       (size_t)p->begin * sizeof(float);
@@ -317,8 +319,8 @@ static enum pst_status layout_states(struct pst_layout_maker *m,
     return PST_OK;
 }
 
-/* Plans the residency of sharded values: the kernels that need them are known
- * once programs have their lists. */
+/* Plans when sharded values are resident. The programs must have their lists,
+ * which name the kernels that need values. */
 static enum pst_status layout_residency(struct pst_layout_maker *m)
 {
     struct pst_layout *l = m->l;

@@ -81,7 +81,8 @@ static const char *changed_buffer(const struct pst_graph *graph)
     return NULL;
 }
 
-/* Checks that a buffer that every microbatch changes gets them in order. */
+/* Checks that forwards of a stage are in order of microbatches if each changes
+ * a buffer. */
 static enum pst_status check_buffers(const struct planner *p)
 {
     const struct pst_rank_role *role = p->role;

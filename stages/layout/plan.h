@@ -14,7 +14,7 @@
 struct pst_rank_plan {
     struct pst_arena heap; /* tables of all members */
     struct pst_rank_role role;
-    struct pst_programs *lent; /* owner of the programs, or NULL */
+    struct pst_programs *lent; /* owner of the programs; NULL: this plan */
     struct pst_layout layout;
     struct pst_actions actions;
     struct pst_channels channels; /* points to role, layout and heap */

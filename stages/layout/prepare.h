@@ -16,7 +16,8 @@ struct pst_prepared {
     struct PST_VEC(struct pst_prepared_value) all;
 };
 
-/* Returns an equal value of another program, NULL if there is none. */
+/* Returns the value of another program that is computed from the same
+ * parameters in the same way, NULL if there is none. */
 const struct pst_prepared_value *pst_prepared_find(
     const struct pst_prepared *prepared, const struct pst_program *program,
     const struct pst_value *value);

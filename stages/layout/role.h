@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_STAGES_LAYOUT_ROLE_H
 #define PENSTOCK_STAGES_LAYOUT_ROLE_H
 /*
- * The identity of a rank in its job, and its view of the engine. Fixed before
- * the rank is created; borrowed from the engine, which outlives it. Only
+ * The identity of a rank in its job, and the engine's data that it reads. Fixed
+ * before the rank is created; the engine owns it and outlives the rank. Only
  * weights and update counts change, between steps. Any thread may read it.
  */
 #include "stages/layout/batch.h"
@@ -19,8 +19,8 @@ struct pst_rank_role {
     /* Updates before the step, and, per parameter, updates before its optimizer
      * states were initialized. */
     const uint64_t *updates, *since;
-    unsigned replica, rank; /* rank: of the pipeline */
-    /* microbatch of the step that is microbatch 0 of this replica */
+    unsigned replica, rank; /* rank: number in its pipeline */
+    /* index in the step of this replica's microbatch 0 */
     unsigned first_mb;
 };
 
@@ -67,8 +67,8 @@ static inline bool pst_role_owns(const struct pst_rank_role *role,
            role->sched->rank_of[p->owner_stage] == (int)role->rank;
 }
 
-/* Returns how the parameter is sharded over replicas: without training only its
- * values can be. */
+/* Returns how the parameter is sharded over replicas. Without training only
+ * PST_SHARING_ZERO3 has an effect, since there are only values. */
 static inline enum pst_sharing pst_role_sharing(
     const struct pst_rank_role *role, unsigned param)
 {

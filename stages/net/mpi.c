@@ -24,11 +24,11 @@
 #define PIECE      ((size_t)1 << 30)
 #define POOL_CHUNK 1024
 
-/* One piece of a message; impl of a request is the first. With checks the last
- * piece is the checksum of all others. */
+/* One piece of a message. pst_request.impl points to the message's first piece.
+ * With `checks` the last piece is the checksum of all others. */
 struct piece {
     MPI_Request mpi;
-    int len;
+    int len; /* bytes */
     bool recv, is_sum;
     enum pst_status state;
     void *data;
@@ -209,7 +209,8 @@ struct end {
     bool recv;
 };
 
-/* Posts a piece of `len` bytes; data NULL: its own checksum. */
+/* Posts a piece of `len` bytes and appends it to the message. data NULL: the
+ * piece is the checksum, `sum` for a send. */
 static enum pst_status post_piece(struct mpi *t, const struct end *end,
                                   void *data, size_t len, uint32_t sum,
                                   struct piece **last, struct pst_request *req)

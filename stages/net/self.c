@@ -26,7 +26,7 @@
 #define N_QUEUES   256 /* power of two */
 #define FIRST_POOL 1024
 #define NONE       (-1)
-#define YIELDS     50 /* before a rank sleeps */
+#define YIELDS     50 /* calls of sched_yield before a rank sleeps */
 
 struct slot {
     struct pst_request *req;
@@ -35,17 +35,17 @@ struct slot {
     unsigned from, to;
     int tag;
     bool send;
-    int next; /* in the queue or the free list */
+    int next; /* index of the next slot in the queue or the free list */
 };
 
 struct queue {
     int first, last;
 };
 
-/* Messages of one rank that another thread has completed. */
+/* Lets a rank wait for messages that the thread of its partner completes. */
 struct ended {
-    pthread_cond_t more;
-    atomic_uint_fast64_t n; /* written with the lock held */
+    pthread_cond_t more;    /* signalled whenever n grows */
+    atomic_uint_fast64_t n; /* messages so far; written with the lock held */
 };
 
 struct self {
@@ -178,8 +178,8 @@ static struct queue *queue_of(struct self *t, const struct slot *s)
     return &t->queues[hash >> 24 & (N_QUEUES - 1)];
 }
 
-/* Removes the oldest partner of `want` from the queue; returns NONE if there is
- * none. */
+/* Removes the oldest message that matches `want` (a receive for a send, or the
+ * reverse) from the queue and returns its slot; NONE: there is none. */
 static int take_partner(struct self *t, struct queue *queue,
                         const struct slot *want)
 {
@@ -226,8 +226,9 @@ static void release(struct self *t, int i)
     t->free = i;
 }
 
-/* Releases the lock, which the caller holds, while copying, and wakes the
- * thread of the rank that posted first. */
+/* Copies the bytes from the send to the receive, and wakes the thread of the
+ * rank that posted first. The caller holds the lock, which is released during
+ * the copy. */
 static PST_NOINLINE void meet_unlocked(struct self *t, const struct slot *mine,
                                        int i)
 {
@@ -345,7 +346,8 @@ static void self_progress(struct pst_transport *base)
     (void)base; /* messages complete when their second side is posted */
 }
 
-/* Yields first: sleeping and waking takes longer than most waits. */
+/* Yields until a message has completed since *seen, YIELDS times at most:
+ * sleeping and waking takes longer than most waits. */
 static bool has_more(struct ended *ended, uint64_t *seen)
 {
     for (unsigned i = 0; i < YIELDS; i++) {

@@ -3,7 +3,8 @@
 #define PENSTOCK_STAGES_NET_TAGS_H
 /*
  * Table of message tags. The ranges are consecutive: PST_MSG_name ..
- * PST_MSG_name_LAST. A step reuses the tags of the previous one.
+ * PST_MSG_name_LAST. A step reuses the tags of the previous one. BROADCAST ..
+ * COLLECTIVE are used outside of steps, BEAT also in steps.
  *
  *   name      tags         use
  */
@@ -11,11 +12,11 @@
     X(EDGES, 1 << 28)  /* values and gradients between stages */               \
     X(REPORT, 1)       /* end-of-step report, to rank 0 */                     \
     X(DECISION, 1)     /* decision on the step, to all */                      \
-    X(BROADCAST, 1)    /* outside of steps, like the next seven */             \
+    X(BROADCAST, 1)    /* bytes of one rank, to all others */                  \
     X(FETCH, 1)        /* bytes of a rank, to rank 0 */                        \
     X(GATHER, 1)       /* status of each rank, to rank 0 */                    \
     X(PAIR, 1)         /* bytes between two ranks */                           \
-    X(BEAT, 1)         /* heartbeats; also in steps */                         \
+    X(BEAT, 1)         /* heartbeats */                                        \
     X(FACTS, 1)        /* facts that must be equal on all ranks, to rank 0 */  \
     X(ALIKE, 1)        /* result of their comparison, to all */                \
     X(COLLECTIVE, 1)   /* used by the daemon */                                \

@@ -36,7 +36,7 @@ struct pst_request {
 struct pst_transport_ops {
     const char *name;
     unsigned spaces;  /* PST_SPACE_* that it can send from and receive into */
-    bool one_process; /* all ranks are in this process */
+    bool one_process; /* all ranks of the job are in this process */
     /* spec: self: "N" ranks in this process; mpi: "" (MPI_Init_thread with
      * MPI_THREAD_FUNNELED by the calling thread, a private duplicate of the
      * world). Returns owned *ret_t; release with close(). */
@@ -82,7 +82,7 @@ struct pst_pulse;
 struct pst_transport {
     const struct pst_transport_ops *ops;
     struct pst_pulse *pulse; /* stages/run/watch/pulse.h; NULL: none */
-    /* ranks have threads; set once, before these start */
+    /* Each rank has its own thread; set once, before these start. */
     bool threads;
     /* Messages are sent with a checksum (CRC32C), which is verified on arrival:
      * PST_ERR_DAMAGED. Set equally on all ranks, while no message is in flight;

@@ -24,15 +24,15 @@ struct pst_optim_options {
     double beta1, beta2, eps;
     double clip_norm; /* global norm; 0: no clipping */
     enum pst_lr_schedule lr_schedule;
-    uint64_t warmup_steps; /* linear from 0 */
-    uint64_t total_steps;  /* end of cosine and linear */
-    double min_lr_ratio;
+    uint64_t warmup_steps; /* updates over which the rate rises from 0 to lr */
+    uint64_t total_steps;  /* cosine, linear: update at which the decay ends */
+    double min_lr_ratio;   /* cosine, linear: last rate / lr */
 };
 
 struct pst_optim {
     const char *name, *summary;
-    unsigned n_states; /* tensors of the parameter's size */
-    /* Prefixes in checkpoints: "adamw.m". */
+    unsigned n_states; /* state tensors, each of the parameter's size */
+    /* Prefixes of the states' names in checkpoints: "adamw.m". */
     const char *states[PST_OPTIM_MAX_STATES];
     struct pst_optim_options defaults; /* PyTorch's */
     /* Options besides lr, weight-decay and clip-norm, such as "beta1";
@@ -40,7 +40,8 @@ struct pst_optim {
     const char *options[PST_OPTIM_MAX_OPTIONS + 1];
     /* Number of states in use; NULL: always all. */
     unsigned (*count_states)(const struct pst_optim_options *options);
-    /* Task that a device runs (stages/device/device.h); NULL: none. */
+    /* Name of the device's task that updates elements (stages/device/device.h);
+     * NULL: none. */
     const char *task;
     /* Sets the arguments of an update except lr and grad_scale; updates of the
      * parameter count from 0. */

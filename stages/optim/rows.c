@@ -82,7 +82,7 @@ unsigned pst_optim_n_states(const struct pst_optim *optim,
 struct range {
     const char *option;
     double value, min, max;
-    bool below; /* max itself is invalid */
+    bool below; /* the value must be less than max, else max is valid too */
 };
 
 static enum pst_status check_ranges(const struct pst_optim_options *options,

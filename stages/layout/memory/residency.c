@@ -6,24 +6,24 @@
 #include "stages/base/checked.h"
 #include "stages/compile/memplan.h"
 
-/* The use of a bucket by an action (touches.h); kernels are counted over all
- * actions of the rank's step. */
+/* The use of a bucket by an action (touches.h): from the first to the last
+ * kernel that touches it. */
 struct use {
-    /* position of the first kernel, and number of kernels */
+    /* pos: index of the first kernel in the action; n: number of kernels */
     unsigned bucket, action, pos, n;
-    uint64_t first, last;
+    uint64_t first, last; /* kernels, counted over all actions of a step */
     uint64_t from; /* earliest kernel before which values may be gathered */
 };
 struct uses PST_VEC(struct use);
 
 struct span {
-    uint64_t begin, end; /* both included */
+    uint64_t begin, end; /* first and last kernel (as in `use`) */
     const struct use *last;
 };
 
 /* Memory for the values or the gradients of a bucket. */
 struct block {
-    struct PST_VEC(struct span) spans; /* ascending */
+    struct PST_VEC(struct span) spans; /* when it is resident; ascending */
     size_t size, offset;
     int param; /* the parameter whose uses must not share memory; -1: none */
     bool placed;
@@ -33,7 +33,7 @@ struct maker {
     struct pst_layout *layout;
     const struct pst_rank_role *role;
     struct pst_toucher toucher;
-    uint64_t *from; /* per stage: kernel at its last unshard */
+    uint64_t *from; /* per stage: number of the kernel after its last unshard */
     struct uses values, grads;
     struct block *blocks; /* values of bucket i: 2 i, gradients: 2 i + 1 */
     unsigned n_actions;
@@ -62,7 +62,7 @@ static enum pst_status add_action(struct maker *m, const struct pst_action *a,
         if (!pst_vec_push(PST_TAG_EXEC, t->grads ? &m->grads : &m->values, use))
             status = pst_diag_nomem(m->diag, sizeof(use));
     }
-    /* plus one for events after the last kernel */
+    /* One more: events after the action's last kernel have that number. */
     m->end += touches->n_kernels + 1;
     m->n_actions++;
     return status;
@@ -180,8 +180,8 @@ static enum pst_status plan_values(struct maker *m)
     return status == PST_OK ? add_releases(m) : status;
 }
 
-/* Returns the use of gradients before which the reduction of use i is waited
- * for; NULL: none, it is waited for at the end. Normally this is the second
+/* Returns the use of gradients before which the rank waits for the reduction of
+ * use i; NULL: it waits at the end of the step. Normally this is the second
  * next use. It is the next one if that belongs to another action and more
  * kernels than those of use i run in between, such as a forward: then the
  * reduction has time to finish, and the two need not be resident at once. */
@@ -336,8 +336,9 @@ static size_t place_once(struct maker *m)
     }
 }
 
-/* Places values and gradients together or in separate areas, which avoids holes
- * between blocks of two sizes; takes the smaller result. */
+/* Places values and gradients together, or in separate areas, which avoids
+ * holes between blocks of two sizes. Keeps the smaller result and returns its
+ * size. */
 static size_t place_all(struct maker *m)
 {
     size_t apart, together;

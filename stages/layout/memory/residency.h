@@ -20,8 +20,9 @@
  */
 #include "stages/layout/memory/touches.h"
 
-/* For programs that have their lists. *ret_size: bytes of the memory, to which
- * data, offset and incoming of buckets are now relative. */
+/* Sets the layout's events and places the buckets. The programs must have their
+ * lists. *ret_size: bytes of the shared memory; data, offset and incoming of
+ * buckets are relative to its begin. */
 enum pst_status pst_residency_make(struct pst_layout *layout,
                                    const struct pst_rank_role *role,
                                    struct pst_arena *heap, size_t *ret_size,
@@ -31,9 +32,10 @@ const struct pst_residency_event *pst_residency_of(
     const struct pst_layout *layout, unsigned action, unsigned *ret_n);
 
 /*
- * Proves that the events fit the rank's actions: every kernel finds what it
- * reads, nothing is gathered twice, nothing is resident when a stage is
- * resharded or the step ends. The message names rank, action, kernel and group.
+ * Proves that the events fit the rank's actions: values are resident when a
+ * kernel reads them, none are gathered twice, and none are resident when a
+ * stage is resharded or the step ends. Else PST_ERR_INTERNAL, with rank,
+ * action, kernel and group.
  */
 enum pst_status pst_residency_check(const struct pst_layout *layout,
                                     struct pst_toucher *toucher,

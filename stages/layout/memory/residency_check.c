@@ -15,7 +15,8 @@ struct checker {
     struct pst_diag *diag;
 };
 
-/* Returns the module name of a bucket. */
+/* Returns the name of the module whose parameters are in the bucket, with its
+ * length; "": none. */
 static const char *group_of(const struct checker *c, unsigned bucket,
                             unsigned *ret_len)
 {
@@ -53,7 +54,8 @@ static enum pst_status refuse(const struct checker *c, unsigned bucket,
     return PST_ERR_INTERNAL;
 }
 
-/* Checks kernels before `end` that begin to read at `*at` or later. */
+/* Checks the touches from index *at on whose first kernel is before `end`: the
+ * values that they read must be gathered. Moves *at past them. */
 static enum pst_status check_reads(const struct checker *c, size_t *at,
                                    unsigned end)
 {
@@ -132,7 +134,7 @@ static enum pst_status play_compute(struct checker *c)
     return status;
 }
 
-/* stage -1: checks all stages. */
+/* Checks that no values of the stage (-1: of any) are still gathered. */
 static enum pst_status check_left(const struct checker *c, int stage)
 {
     for (unsigned i = 0; i < c->layout->buckets.n; i++) {

@@ -17,27 +17,26 @@
 #include "stages/compile/memplan.h"
 #include "stages/layout/memory/spill.h"
 
-/* Slots of regions that are sent from, before the first one is reused. */
+/* Minimum number of slots of a region that messages are sent from: one is
+ * filled while the other is sent. */
 #define SEND_SLOTS 2
 
 struct pool_state {
     unsigned stage, region;
-    /* producer of a value that is copied here; NULL: it is received or produced
-     * here */
+    /* Pool of the stage on this rank that produces the value, to copy or to
+     * read in place; NULL: the value is received, or produced by this stage. */
     struct pool_state *maker;
-    bool barred; /* must be copied */
-    /* holds only values for messages, which are sent from here */
-    bool sends;
-    struct pool_state *root; /* owner of the slots; may be this one */
-    /* next one that shares the slots, starting at the root */
-    struct pool_state *next;
+    bool barred;             /* the value must be copied from `maker` */
+    bool sends;              /* only messages read the values */
+    struct pool_state *root; /* pool that has the slots; may be this one */
+    struct pool_state *next; /* list of the root and all that share its slots */
     /* Members of roots only: */
     unsigned *free; /* ring, oldest first; capacity for all microbatches */
     unsigned n_free, first;
-    unsigned n;
-    int *held; /* per microbatch: slot or -1 */
-    /* Slot by compute action, if some microbatches are kept outside (spill.h);
-     * NULL: the members above apply. */
+    unsigned n; /* number of slots */
+    int *held;  /* per microbatch: slot or -1 */
+    /* Slot of each compute action, if microbatches are evicted from this pool
+     * (spill.h); NULL: the members above apply. */
     const int *spilled;
 };
 
@@ -46,8 +45,8 @@ struct walker {
     struct pst_layout *layout;
     struct pst_actions *actions;
     struct pst_channels *channels;
-    struct pst_arena *heap;    /* arena of the rank */
-    struct pst_arena own;      /* the tables below */
+    struct pst_arena *heap;    /* the rank's heap */
+    struct pst_arena own;      /* has the tables below */
     struct pool_state **pools; /* [stage][region] */
     /* [stage][end][microbatch]: index of the last action, plus 1 */
     unsigned *last;
@@ -64,7 +63,7 @@ static struct pst_slot_pool *pool_of(const struct walker *w,
 
 /* --- sharing -------------------------------------------------------------- */
 
-/* Values of tail microbatches fill a smaller part of the same slots. */
+/* True for a tail microbatch, whose values fill only a part of their slots. */
 static bool is_smaller(const struct walker *w, const struct pst_action *a)
 {
     return w->layout->stages[a->stage].tail != NULL &&
@@ -98,7 +97,7 @@ static void look_at_copy(struct walker *w, const struct pst_action *a,
     to->maker = from;
 }
 
-/* Marks a region that only messages read. */
+/* Marks the region of a sent value if no later action of the stage reads it. */
 static void look_at_send(struct walker *w, const struct pst_action *a,
                          const struct pst_passage *p)
 {
@@ -132,7 +131,8 @@ static enum pst_status look_at_messages(struct walker *w)
     return PST_OK;
 }
 
-/* In a chain of stages that pass a value on, the first has the slots. */
+/* Lets regions share the slots of the stage that produces their values. In a
+ * chain of stages that pass a value on, the first has the slots. */
 static void share(struct walker *w)
 {
     for (unsigned s = 0; s < w->role->sched->n_stages; s++)
@@ -179,8 +179,8 @@ static void drop(struct walker *w, struct pool_state *p, int mb)
     p->held[mb] = -1;
 }
 
-/* True if a compute action writes regions of that writer, or is the first that
- * may. */
+/* True if a compute action of that kind may be the first to write a region that
+ * has this writer. */
 static bool writes(enum pst_action_kind kind, enum pst_region_writer writer)
 {
     switch (kind) {
@@ -265,8 +265,8 @@ static bool has_slots(const struct pst_action *a)
     return a->microbatch >= 0;
 }
 
-/* Returns the index of the last action that reads the slots, over all pools
- * that share them. */
+/* Returns the index, plus 1, of the last action that reads the microbatch's
+ * slot in any of the pools that share it; 0: none. */
 static unsigned end_of(const struct walker *w, const struct pool_state *root,
                        int mb)
 {
@@ -296,7 +296,8 @@ static void leave(struct walker *w, unsigned i)
     }
 }
 
-/* Records the last action of F and its messages; of these and I; of all. */
+/* Sets `last` of each stage, end and microbatch. END_F counts F and its
+ * messages, END_I all actions but W, END_W all actions. */
 static void note_ends(struct walker *w)
 {
     for (unsigned i = 0; i < w->actions->n; i++) {
@@ -407,7 +408,7 @@ static enum pst_status init_slots(struct walker *w)
     return PST_OK;
 }
 
-/* Plans the pools of which some microbatches are kept outside. */
+/* Plans the pools from which microbatches may be evicted. */
 static enum pst_status spill(struct walker *w)
 {
     enum pst_status status = PST_OK;

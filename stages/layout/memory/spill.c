@@ -11,28 +11,30 @@
 /* Minimum number of slots: one is used while another is evicted or reloaded. */
 #define LEAST 2
 
-/* State while one pool is planned. Arrays are indexed by compute action. */
+/* State while one pool is planned. Arrays are indexed by compute action; such
+ * an index, here called a time, also identifies the use of the pool by it. */
 struct spiller {
     const struct pst_actions *actions;
     struct pst_layout *layout;
-    unsigned stage, region, keep;
-    unsigned n;     /* number of compute actions */
+    unsigned stage, region, keep; /* keep: number of slots that are wanted */
+    unsigned n;                   /* number of compute actions */
     int *mb;        /* microbatch for which the pool is used, or -1 */
-    uint32_t *next; /* next use of the same microbatch, or NEVER */
-    uint32_t *prev;
+    uint32_t *next; /* next use by the same microbatch, or NEVER */
+    uint32_t *prev; /* previous use by the same microbatch, or NEVER */
     bool *out;      /* evicted between this use and the next */
-    unsigned *trip; /* number of that trip */
-    int *slot_at;
-    struct PST_VEC(uint32_t) open; /* uses whose microbatch stays */
+    unsigned *trip; /* number of that eviction (struct pst_spill_job) */
+    int *slot_at;   /* slot of the use; -1: the pool is not used */
+    /* Last uses of the microbatches that are in slots and are used again. */
+    struct PST_VEC(uint32_t) open;
     struct PST_VEC(struct place) places;
     struct pst_diag *diag;
 };
 
-/* A slot of the pool, taken by one span after another. */
+/* A slot of the pool. Microbatches occupy it one after another. */
 struct place {
-    uint32_t busy;  /* end of the current span; NEVER: it has not ended */
-    uint32_t since; /* the use or eviction after which it is free */
-    long job;       /* the eviction that ended the span, or -1 */
+    uint32_t busy;  /* last time at which it is occupied; NEVER: not known */
+    uint32_t since; /* last use by the previous microbatch */
+    long job;       /* index of that one's eviction in jobs, or -1 */
 };
 
 /* --- uses of the pool ----------------------------------------------------- */
@@ -93,14 +95,15 @@ static enum pst_status note_uses(struct spiller *s,
 
 /* --- evictions ------------------------------------------------------------ */
 
-/* True if the microbatch could be outside at t: neither being evicted nor being
- * reloaded. */
+/* True if the microbatch of a use could be out of the arena at time t: evicted
+ * before t, and not reloaded until t has ended. */
 static bool may_be_out(const struct spiller *s, uint32_t use, unsigned t)
 {
     return use + 2 <= t && t + 2 <= s->next[use];
 }
 
-/* Returns the use among those that stay whose next use is farthest. */
+/* Returns the index in `open` of the microbatch that is used again last, among
+ * those that may be out at time t; -1: none. */
 static long farthest(const struct spiller *s, unsigned t)
 {
     long best = -1;
@@ -130,7 +133,7 @@ static enum pst_status choose(struct spiller *s)
         count = s->open.n + is_used;
         if (t + 1 < s->n && s->mb[t + 1] >= 0 && s->prev[t + 1] != NEVER &&
             s->out[s->prev[t + 1]])
-            count++; /* being reloaded */
+            count++; /* the microbatch that is being reloaded */
         while (count > s->keep) {
             const long i = farthest(s, t);
 
@@ -149,7 +152,7 @@ static enum pst_status choose(struct spiller *s)
 
 /* --- slots ---------------------------------------------------------------- */
 
-/* Takes the slot that has been free longest, for a span that begins at t. */
+/* Occupies the slot that has been free longest at time t, or a new one. */
 static enum pst_status take_slot(struct spiller *s, unsigned t, size_t *ret)
 {
     const struct place fresh = {NEVER, 0, -1};
@@ -184,8 +187,8 @@ static enum pst_status add_job(struct spiller *s, bool in, unsigned use,
                : pst_diag_nomem(s->diag, sizeof(job));
 }
 
-/* Assigns a slot to a value that is produced at t; an eviction from it must end
- * before. */
+/* Assigns a slot to the microbatch that action t produces; an eviction from
+ * that slot must end before t. */
 static enum pst_status begin_use(struct spiller *s, unsigned t)
 {
     size_t slot;
@@ -200,8 +203,8 @@ static enum pst_status begin_use(struct spiller *s, unsigned t)
     return PST_OK;
 }
 
-/* Reloads the value used at t + 1 while t runs, or earlier if its slot is free.
- */
+/* Adds the reload of the microbatch that action t + 1 uses. It may begin as
+ * soon as its slot is free. */
 static enum pst_status fetch(struct spiller *s, unsigned t)
 {
     size_t slot;
@@ -327,8 +330,8 @@ static int by_issue(const void *a, const void *b)
                                 : (int)x->region - (int)y->region;
 }
 
-/* Assigns locations outside to one pool: taken by an eviction, free after the
- * reload. */
+/* Assigns locations outside of the arena to the copies of one pool: an eviction
+ * takes one, its reload releases it. */
 static enum pst_status find_outside(struct pst_layout *l, unsigned stage,
                                     unsigned region, unsigned *trips,
                                     struct pst_diag *diag)
@@ -362,8 +365,8 @@ static enum pst_status find_outside(struct pst_layout *l, unsigned stage,
     return status;
 }
 
-/* Sets the copies that each action waits for and allows, as positions in one
- * queue. */
+/* Sets for each compute action how many copies must have ended before it, and
+ * how many may have begun after it. */
 static void mark_actions(const struct pst_spills *s,
                          struct pst_actions *actions)
 {

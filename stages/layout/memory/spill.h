@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_STAGES_LAYOUT_MEMORY_SPILL_H
 #define PENSTOCK_STAGES_LAYOUT_MEMORY_SPILL_H
 /*
- * Plans which slots of the stash are kept outside of the arena, and when
+ * Plans which microbatches of the stash are outside of the arena, and when
  * (--stash): the schedule determines the next use of each microbatch, so this
  * is decided and proven before memory is allocated. A pool has as many slots as
  * requested; if more microbatches are in flight, those with the farthest next
@@ -29,8 +29,9 @@ enum pst_status pst_spill_pool(const struct pst_rank_role *role,
                                unsigned stage, unsigned region,
                                struct pst_arena *heap, int **ret_slot_at,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* Orders the copies of all pools, assigns their locations outside, and sets for
- * each action which copies it waits for and which may begin after it. */
+/* Orders the copies of all pools, assigns their locations outside of the arena,
+ * and sets for each action which copies it waits for and which may begin after
+ * it. */
 enum pst_status pst_spill_order(const struct pst_rank_role *role,
                                 struct pst_layout *layout,
                                 struct pst_actions *actions,

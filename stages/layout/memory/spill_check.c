@@ -9,10 +9,12 @@ struct checker {
     const struct pst_rank_role *role;
     const struct pst_layout *layout;
     const struct pst_action *action; /* the current action */
-    int **held;                      /* [stage][region * most + slot] */
-    unsigned most;                   /* slots of any pool */
-    int *outside;                    /* microbatch, by location outside */
-    unsigned done;                   /* copies that have certainly ended */
+    /* Microbatch in each slot, NOBODY: none; [stage][region * most + slot]. */
+    int **held;
+    unsigned most; /* highest number of slots of any pool */
+    /* microbatch in each location outside of the arena, or NOBODY */
+    int *outside;
+    unsigned done; /* number of copies that must have ended by now */
     struct pst_arena own;
     struct pst_diag *diag;
 };
@@ -65,7 +67,8 @@ static enum pst_status end_copy(const struct checker *c,
     return PST_OK;
 }
 
-/* Checks that no copy that may run during the action uses its slot. */
+/* Checks that no copy that may run during the action uses the slot. issued:
+ * number of copies that may have begun. */
 static enum pst_status check_beside(const struct checker *c, unsigned issued,
                                     unsigned region, unsigned slot)
 {

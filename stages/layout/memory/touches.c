@@ -79,8 +79,8 @@ static void read_value(void *ctx, struct pst_value **slot, unsigned arg)
         touch(r, (unsigned)r->with->value_bucket[param], false);
 }
 
-/* Returns the bucket of use `use` of the parameter in this stage; a use without
- * its own accumulator shares the last one. */
+/* Returns the bucket of the parameter's use number `use` in the stage, -1: it
+ * is always resident. A use without its own accumulator shares the last one. */
 static int grads_bucket(const struct pst_toucher *t, unsigned stage,
                         unsigned param, unsigned use)
 {

@@ -13,7 +13,7 @@
 struct pst_touch {
     unsigned bucket;
     bool grads; /* true: writes its gradients; false: reads its values */
-    unsigned first, last;
+    unsigned first, last; /* first and last such kernel */
 };
 struct pst_touches {
     struct PST_VEC(struct pst_touch) all; /* sorted by `first` */
@@ -21,15 +21,16 @@ struct pst_touches {
 };
 
 struct pst_toucher {
-    const struct pst_layout *layout; /* borrowed, as the next one */
-    const struct pst_rank_role *role;
-    int *value_bucket; /* per parameter of the plan, -1: always resident */
-    int *bucket_of;    /* per flat, -1: on another rank */
+    const struct pst_layout *layout;  /* borrowed */
+    const struct pst_rank_role *role; /* borrowed */
+    int *value_bucket; /* per parameter of the plan: its bucket; -1: always
+                          resident */
+    int *bucket_of;    /* per flat: its bucket; -1: on another rank */
     unsigned *uses;    /* per parameter: uses so far in the action */
     struct pst_diag *diag;
 };
 
-/* layout, role and diag must be set; allocates the tables in the heap. */
+/* Allocates the tables in the heap. layout, role and diag must be set. */
 enum pst_status pst_toucher_init(struct pst_toucher *t,
                                  struct pst_arena *heap) PST_MUST_CHECK;
 /* Replaces *ret by the touches of a compute action. */
@@ -38,7 +39,8 @@ enum pst_status pst_touches_of(struct pst_toucher *t,
                                struct pst_touches *ret) PST_MUST_CHECK;
 void pst_touches_fini(struct pst_touches *touches);
 
-/* Sets the lists that an action runs, in order, and returns their number. */
+/* Sets ret to the lists that an action of that kind runs, in order, and returns
+ * their number. */
 unsigned pst_residency_lists(const struct pst_program *program,
                              enum pst_action_kind kind, enum pst_list ret[2]);
 

@@ -15,7 +15,7 @@ struct pst_uses {
 };
 #define PST_SEPARATE_USES 8
 
-/* Return the number of accumulators of a parameter in a stage, and in all
+/* Return the number of accumulators of a parameter: in one stage; in all
  * stages. */
 unsigned pst_uses_parts(const struct pst_uses *uses, unsigned param,
                         unsigned stage);
