@@ -58,8 +58,8 @@ static enum pst_status hold(struct check *c, const struct holding *h)
     return PST_OK;
 }
 
-/* True if both are equal results of list P, of this or another program of the
- * rank, which may share a location. */
+/* True if both hold the same result of list P, which may be that of another
+ * program of the rank: equal results may share a location. */
 static bool is_same_prepared(const struct holding *a, const struct holding *b)
 {
     return a->storage != NULL && b->storage != NULL &&
@@ -69,7 +69,7 @@ static bool is_same_prepared(const struct holding *a, const struct holding *b)
            pst_prepared_same(a->storage, b->storage);
 }
 
-/* Marks everything in these bytes as overwritten. */
+/* Removes the holdings that overlap these bytes, which are overwritten. */
 static void lose(struct check *c, const struct holding *h)
 {
     size_t n = 0;
@@ -86,7 +86,8 @@ static void lose(struct check *c, const struct holding *h)
     c->holdings.n = n;
 }
 
-/* True if the value is not checked. Only the uses of a GRAD have locations. */
+/* True if the value has no location to check: an absent or empty one, or a
+ * GRAD, of which only the accumulators have locations. */
 static bool is_free(const struct pst_value *value)
 {
     return value == NULL || value->kind == PST_VALUE_GRAD ||
@@ -164,8 +165,8 @@ static enum pst_status check_input(struct check *c,
     return status;
 }
 
-/* Checks that results do not overlap operands: a kernel may only overwrite its
- * first one, in exactly the same bytes. */
+/* Checks that the result in ctx does not overlap an operand: a kernel may only
+ * overwrite operand 0, in exactly the same bytes. n: the operand's number. */
 static enum pst_status check_apart(struct check *c,
                                    const struct pst_value *value, unsigned n,
                                    const void *ctx)
@@ -221,7 +222,7 @@ static enum pst_status check_node(struct check *c)
     return status;
 }
 
-/* Marks the workspace of an action as overwritten after the action. */
+/* Removes the holdings in the workspace, which no value outlives. */
 static void lose_work(struct check *c)
 {
     size_t n = 0;
@@ -290,7 +291,8 @@ enum pst_status pst_program_check(const struct pst_program *program,
         const struct holding h = holding_of(&c, value);
 
         if (value->kind != PST_VALUE_NODE && !is_free(value))
-            status = hold(&c, &h); /* these may share bytes */
+            status =
+                hold(&c, &h); /* no check: values of FIXED may share bytes */
     }
     for (int l = 0; l < PST_N_LISTS && status == PST_OK; l++)
         status = check_list(&c, (enum pst_list)l, made);

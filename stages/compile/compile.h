@@ -14,17 +14,18 @@
 
 /* Lifetime of a storage, by value id; used while locations are assigned. */
 struct pst_life {
-    int list;     /* PST_LIST_* that computes it; -1: comes from outside */
+    int list;     /* PST_LIST_* that computes it; -1: none does */
     unsigned pos; /* position of the node that computes it */
-    unsigned last[PST_N_LISTS]; /* position of the last reader, or NEVER */
-    bool sent;                  /* leaves the stage as a message */
+    /* position of the last reader in each list, PST_NEVER: none */
+    unsigned last[PST_N_LISTS];
+    bool sent;    /* leaves the stage as a message */
     bool output;  /* read after the list: user output, update, loss */
     bool arrives; /* another stage sends it */
-    const struct pst_value *updates; /* the buffer that takes this value as its
-                                        new content, or as all of it */
-    int boundary;                    /* number of its stage boundary, or -1 */
-    bool placed;
-    int interval; /* index in the workspace of its list, or -1 */
+    const struct pst_value
+        *updates; /* buffer that gets this content, or NULL */
+    int boundary; /* i of its region PST_R_BOUNDARY + i, or -1 */
+    bool placed;  /* its location is in program->places */
+    int interval; /* index in intervals, or -1 */
 };
 
 struct pst_compiler {
@@ -57,7 +58,8 @@ enum pst_status pst_find_updated(const struct pst_program *program, bool **ret,
 
 /* --- passes, in the order of their table --------------------------------- */
 
-/* Takes the stage's joint graph, or a copy of its forward graph. */
+/* Makes program->graph: the stage's joint graph if it is trained, else a copy
+ * of its forward graph. */
 enum pst_status pst_pass_backward(struct pst_compiler *c,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_pass_recompute(struct pst_compiler *c,

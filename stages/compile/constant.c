@@ -36,8 +36,8 @@ static void check_use(void *ctx, struct pst_value **slot, unsigned arg)
     m->all = m->all && m->constant[pst_value_storage(*slot)->id];
 }
 
-/* Marks values that a microbatch sends, returns or accumulates: they must be in
- * its slots. */
+/* Marks the values that a microbatch sends, returns or adds to gradients: they
+ * must be in its slots. */
 static void mark_leaving(const struct pst_program *p, struct marks *m)
 {
     const struct pst_graph *graph = p->graph;

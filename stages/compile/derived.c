@@ -23,10 +23,10 @@ enum origin {
 struct derive {
     const struct pst_graph *graph;
     unsigned char *origin; /* enum origin, by value */
-    unsigned *maker;       /* by value: index of its node, + 1 */
-    unsigned *group;       /* by node index: another node of its group, or
-                              itself */
-    bool *derived;         /* by node index */
+    unsigned *maker; /* by value: index of the node that computes it, + 1 */
+    /* by node index: another node of its group (union-find), or itself */
+    unsigned *group;
+    bool *derived; /* by node index: its results are FLEETING */
     struct pst_diag *diag;
 };
 
@@ -81,8 +81,8 @@ static void mark_given(struct derive *d)
             d->origin[graph->outputs.at[i].target->id] = OTHERS;
 }
 
-/* Classifies a node's results. Views of a parameter need no copy: they have no
- * storage of their own. */
+/* Sets the origin of a node's results. A derived node joins the group of the
+ * derived nodes that it reads. */
 static void mark_node(struct derive *d, unsigned place)
 {
     struct pst_node *node = d->graph->nodes.at[place];
@@ -105,8 +105,8 @@ static void mark_node(struct derive *d, unsigned place)
         pst_node_uses(node, join, &look);
 }
 
-/* Makes one segment of each group of nodes derived from each other; it is
- * recomputed before the first node that reads it. */
+/* Makes one segment of each group of derived nodes that read each other.
+ * counts: zeros, one per node. */
 static enum pst_status add_segments(struct derive *d, unsigned *counts,
                                     struct pst_segments *ret)
 {
@@ -158,7 +158,7 @@ static enum pst_status find_segments(struct derive *d, struct pst_segments *ret)
 enum pst_status pst_recompute_derived(bool split, struct pst_graph *graph,
                                       struct pst_diag *diag)
 {
-    /* Both I and W recompute: nothing is stored between them either. */
+    /* I and W recompute separately, so that nothing is stored between them. */
     struct pst_segments segments = {.twice = true, .fleeting = true};
     struct derive d = {.graph = graph, .diag = diag};
     enum pst_status status;

@@ -20,15 +20,16 @@
 struct tiles {
     const struct pst_value *value;
     enum pst_form form;
-    struct pst_value *made;
+    struct pst_value *made;   /* the packed matrix */
     const struct tiles *next; /* next tiles of the same storage */
 };
 
-/* Use of a value, by its id; for views only `made` and `tiles` count. */
+/* Uses and conversions of a value, by its id. For a view only `made` and
+ * `tiles` are used. */
 struct known {
     double wanted;   /* elements that kernels want in another layout */
-    unsigned direct; /* lists (bits) that read the storage as it is */
-    struct pst_value *made[PST_N_LISTS];
+    unsigned direct; /* bit l: list l reads the storage as it is */
+    struct pst_value *made[PST_N_LISTS]; /* conversion that each list made */
     const struct tiles *tiles;
 };
 
@@ -64,9 +65,9 @@ static void each_slot(struct pst_node *node, const struct pst_call *call,
     }
 }
 
-/* True if the value is packed into tiles. Only values computed once a step are:
- * a second layout of a microbatch's values would cost stash, and one reader
- * seldom pays for it. */
+/* True if the form is tiles and the value is packed into them. Only values
+ * computed once a step are: a second layout of a microbatch's values would need
+ * stash, and packing for one reader seldom saves time. */
 static bool gives_tiles(const struct forms *f, const struct pst_value *value,
                         enum pst_form form)
 {
@@ -151,11 +152,11 @@ static struct pst_value *make_whole(struct pst_build *build,
     return storage == NULL ? NULL : round_to_bf16(build, storage, form);
 }
 
-/* Returns the conversion that a node of `list` can read, or NULL. A conversion
- * from an earlier list is used only if it is stored instead of the original, so
- * the original must have no direct reader from this list on. One of the same
- * size (PST_FORM_ROUNDED) never replaces a value from another stage, whose slot
- * exists anyway. */
+/* Returns an existing conversion that a node of `list` may read, or NULL. A
+ * conversion that an earlier list made is used only if it is stored instead of
+ * the original: no node may read the original from this list on. A conversion
+ * of the same size (PST_FORM_ROUNDED) never replaces a value from another
+ * stage, whose slot exists anyway. */
 static struct pst_value *find_converted(const struct forms *f,
                                         const struct pst_value *from,
                                         enum pst_form form, enum pst_list list)

@@ -10,7 +10,7 @@ bool pst_is_accumulate(const struct pst_node *node)
 }
 
 struct counting {
-    unsigned *uses; /* uses of a storage other than views of it, by its id */
+    unsigned *uses; /* by id of a storage: its uses, without making views */
     const struct pst_node *node;
 };
 

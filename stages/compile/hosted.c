@@ -14,8 +14,8 @@ static bool is_hosted(const struct pst_program *program,
            (x->kernel->flags & PST_K_QUEUED) == 0;
 }
 
-/* Results are copied in both directions: a kernel may add to them, or leave
- * the gaps of a strided one as they are. */
+/* Returns the bytes that a call copies. Results are copied in both directions:
+ * a kernel may add to them, or leave the gaps of a strided one as they are. */
 static uint64_t copied_by(const struct pst_call *call)
 {
     uint64_t bytes = 0;

@@ -14,10 +14,10 @@
 struct pst_hosted {
     const char *op;     /* name in the file: "aten.sort.default" */
     const char *source; /* first such call: "model.py:12" */
-    /* in one microbatch, forward and backward, and those that a step makes once
-     */
+    /* Calls in forward and backward of one microbatch, plus those that a step
+     * makes once. */
     unsigned calls;
-    uint64_t bytes; /* copied by these calls, both directions */
+    uint64_t bytes; /* bytes that these calls copy, in both directions */
 };
 struct pst_hosted_list {
     struct PST_VEC(struct pst_hosted) all; /* in order of the first call */
@@ -31,7 +31,7 @@ enum pst_status pst_hosted_add(struct pst_hosted_list *list,
 void pst_hosted_fini(struct pst_hosted_list *list);
 unsigned pst_hosted_calls(const struct pst_hosted_list *list);
 uint64_t pst_hosted_bytes(const struct pst_hosted_list *list);
-/* "aten.sort.default (2 calls, 1.5 MiB copied, model.py:12), ..." */
+/* Appends "aten.sort.default (2 calls, 1.5 MiB copied, model.py:12), ..." */
 void pst_hosted_print(const struct pst_hosted_list *list, struct pst_str *out);
 
 #endif

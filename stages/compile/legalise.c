@@ -10,11 +10,11 @@ struct legaliser {
     struct pst_program *program;
     struct pst_build build;
     bool *updated; /* buffers, by value id */
-    /* The copy of a value, by id of the value; only of values older than the
-     * pass. */
+    /* The newest copy of each value, by the value's id; values that the pass
+     * adds have none. */
     struct copy {
         struct pst_value *value;
-        unsigned turn;
+        unsigned turn; /* `turn` when it was made */
     } * copies;
     size_t n_copies;
     enum pst_phase phase; /* phase of the current node */
@@ -70,8 +70,8 @@ static bool is_updated(const struct legaliser *l, struct pst_value *value)
     return storage->id < l->n_copies && l->updated[storage->id];
 }
 
-/* Makes a backward node read a copy of an updated buffer from before the
- * update, because this and later forwards change the buffer first. */
+/* Lets a backward node read a copy of an updated buffer, made before the
+ * update: this forward and later ones change the buffer before the backward. */
 static void keep_buffer(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct legaliser *l = ctx;
@@ -191,9 +191,9 @@ enum pst_status pst_pass_outputs(struct pst_compiler *c, struct pst_diag *diag)
 
 /* --- operands ------------------------------------------------------------- */
 
-/* Returns an existing copy, or NULL. Copies of another phase are not reused,
- * since they would have to be stored for it; copies of constants are stored
- * anyway. */
+/* Returns an existing copy of the value, or NULL. A copy that another phase
+ * made is not reused, since it would have to be stored until now; copies of
+ * constants are stored anyway. */
 static struct pst_value *known_copy(const struct legaliser *l,
                                     const struct pst_value *value)
 {

@@ -38,12 +38,13 @@ static int overlap(const struct pst_interval *a, const struct pst_interval *b)
     return a->begin <= b->end && b->begin <= a->end;
 }
 
-/* --- who lives when ------------------------------------------------------- */
+/* --- lifetimes ------------------------------------------------------------ */
 
 #define N_SPANS 64
 
-/* Index of buffers by time: time is divided into spans of equal length, each
- * with the buffers placed so far that live in it. Few of thousands overlap. */
+/* Index of the buffers placed so far, by time: time is divided into spans of
+ * equal length, and each span lists the buffers that live in it. Few of
+ * thousands overlap. */
 struct calendar {
     unsigned length; /* length of a span */
     size_t n[N_SPANS];
@@ -94,8 +95,8 @@ static void enter(struct calendar *c, struct pst_interval *one)
         c->at[k][c->n[k]++] = one;
 }
 
-/* Finds the buffers that live at the same time as `one`. Each is reported once,
- * in the first span that both have. */
+/* Sets ret to the buffers that live at the same time as `one`, and returns
+ * their number. Each is added once, in the first span that both live in. */
 static size_t find_overlaps(const struct calendar *c,
                             const struct pst_interval *one,
                             struct pst_interval **ret)

@@ -25,7 +25,8 @@ struct pst_interval {
 /* Rounds size up to the alignment; PST_SIZE_TOO_LARGE as in checked.h. */
 size_t pst_mem_round(size_t size);
 
-/* *ret_size: bytes of the block; PST_SIZE_TOO_LARGE on overflow. */
+/* Sets the offset of every interval. *ret_size: bytes of the block;
+ * PST_SIZE_TOO_LARGE on overflow. */
 enum pst_status pst_mem_pack(struct pst_interval *intervals, size_t n,
                              size_t *ret_size,
                              struct pst_diag *diag) PST_MUST_CHECK;

@@ -49,12 +49,13 @@ static enum pst_status bind(struct pst_compiler *c, struct pst_exec_node *x,
 
 /* The contributions to a gradient that are bound so far. */
 struct bound {
-    unsigned uses;
-    size_t offset;
+    unsigned uses; /* number of contributions */
+    size_t offset; /* accumulator of the last one */
 };
 
-/* Assigns an accumulator to every contribution; the first one of a step to each
- * accumulator assigns. Contributions get ascending offsets, or share one. */
+/* Binds every contribution to its accumulator, and sets first_touch for the
+ * first contribution to each accumulator. Contributions to one accumulator
+ * follow each other. */
 static void bind_gradients(struct pst_compiler *c, struct bound *bound)
 {
     struct pst_program *p = c->p;
@@ -94,7 +95,7 @@ enum pst_status pst_pass_operands(struct pst_compiler *c, struct pst_diag *diag)
     return status;
 }
 
-/* --- what is copied ------------------------------------------------------- */
+/* --- copies --------------------------------------------------------------- */
 
 static bool same_place(struct pst_loc a, struct pst_loc b)
 {

@@ -7,7 +7,7 @@
 
 /* Facts about a program. */
 enum fact {
-    GRAPH = 1 << 0,      /* the graph is there, backward nodes included */
+    GRAPH = 1 << 0,      /* the graph exists, backward nodes included */
     BUFFERS = 1 << 1,    /* no backward node reads a buffer that changes */
     CONSTANTS = 1 << 2,  /* it is known which values are constant in a step */
     LAYOUTS = 1 << 3,    /* operands have the layout that kernels prefer */
@@ -47,8 +47,8 @@ RUN(operands)
 RUN(inplace)
 #undef RUN
 
-/* New nodes are not marked as constant, so a pass that needs the marks has the
- * constants found again. The graph that "backward" takes was verified where it
+/* New nodes are not marked as constant, so "constants" runs again before a pass
+ * that needs the marks. The graph that "backward" takes was verified when it
  * was made. */
 static const struct pst_pass passes[] = {
     {"backward", "the stage's graph, with the backward nodes if it trains", 0,

@@ -29,7 +29,8 @@ static struct pst_life *life_of(struct pst_compiler *c,
     return &c->lives[pst_value_storage((struct pst_value *)value)->id];
 }
 
-/* Marks the storage as crossing the stage's boundary. */
+/* Marks the value's storage as crossing the stage's boundary, and returns its
+ * lifetime. */
 static struct pst_life *cross(struct pst_compiler *c,
                               const struct pst_value *value)
 {
@@ -81,8 +82,7 @@ static void note_ends(struct pst_compiler *c)
             cross(c, p->joint->seeds.at[i].seed)->arrives = true;
 }
 
-/* Creates the rows of regions; those of the boundary follow with their
- * values. */
+/* Creates the rows of regions. append_crossing fills those of the boundary. */
 static enum pst_status make_regions(struct pst_program *p,
                                     struct pst_diag *diag)
 {
@@ -154,7 +154,8 @@ static void append(struct pst_compiler *c, const struct pst_value *value,
     *size = pst_size_add(*size, pst_mem_round(pst_meta_span(&value->meta)));
 }
 
-/* Adds a region of its own; false if the value does not cross the boundary. */
+/* Places a value in a boundary region of its own; returns false if it does not
+ * cross the boundary. */
 static bool append_crossing(struct pst_compiler *c,
                             const struct pst_value *value,
                             enum pst_region_writer writer,
@@ -177,8 +178,8 @@ static bool read_by(const struct pst_life *life, enum pst_list list)
     return life->last[list] != PST_NEVER;
 }
 
-/* Returns the last action that reads the value; messages count as part of the
- * action that computed it. */
+/* Returns the last action that reads the value; a message of it counts as part
+ * of the action that computes it. */
 static enum pst_region_end end_of(const struct pst_life *life)
 {
     return read_by(life, PST_LIST_W)   ? PST_END_W
@@ -244,7 +245,8 @@ static bool writes_over_first(const struct pst_exec_node *x)
         pst_meta_bytes(&pst_value_storage((void *)in)->meta) !=
             pst_meta_bytes(&out->meta))
         return false;
-    for (unsigned k = 1; k < x->call.n_in; k++) /* no second view of it */
+    for (unsigned k = 1; k < x->call.n_in;
+         k++) /* other views of in's storage */
         if (k < x->node->schema->n_args &&
             x->node->args[k].kind == PST_ARG_VALUE &&
             pst_value_storage(x->node->args[k].value) ==
@@ -279,7 +281,7 @@ static bool replaces_buffer(const struct pst_compiler *c,
            pst_value_storage(x->node->args[0].value) == life->updates;
 }
 
-/* Places a value of this stage that outlives its action. */
+/* Places a value that this stage computes, unless it is temporary (WORK). */
 static void place_made(struct pst_compiler *c, const struct pst_value *value)
 {
     const struct pst_life *life = &c->lives[value->id];
@@ -313,7 +315,7 @@ enum pst_status pst_pass_regions(struct pst_compiler *c, struct pst_diag *diag)
             place_outside(c, value);
             continue;
         }
-        if (life->list < 0) { /* its node is fused away, dead or empty */
+        if (life->list < 0) { /* no list has its node: fused, unused or empty */
             if (pst_meta_numel(&value->meta) == 0)
                 place(c, value, PST_R_WORK, 0);
             continue;
@@ -324,7 +326,8 @@ enum pst_status pst_pass_regions(struct pst_compiler *c, struct pst_diag *diag)
     return PST_OK;
 }
 
-/* Returns the first operand if the node may overwrite it, else NULL. */
+/* Returns the lifetime of the first operand's storage if the node's result may
+ * overwrite it, else NULL. */
 static struct pst_life *overwritten(struct pst_compiler *c, enum pst_list list,
                                     const struct pst_exec_node *x, unsigned pos)
 {
@@ -382,8 +385,8 @@ static enum pst_status place_work(struct pst_compiler *c, enum pst_list l,
             add_interval(c, pst_meta_bytes(&out->meta), i,
                          death(c, life, l, i));
         }
-        x->scratch.offset = c->n_intervals; /* index of its interval until
-                                               packed */
+        /* The index of the scratch's interval; replaced after packing. */
+        x->scratch.offset = c->n_intervals;
         if (x->call.scratch_size > 0)
             add_interval(c, x->call.scratch_size, i, i);
     }

@@ -12,7 +12,8 @@ static const char *const region_names[PST_R_BOUNDARY] = {
 #undef PST_REGION_ROW
 };
 
-/* Prints a region's name; for boundary regions the writer and their number. */
+/* Prints a region's name; that of a boundary region is its writer and number.
+ */
 static void print_region(struct pst_str *out, const struct pst_program *p,
                          unsigned region)
 {

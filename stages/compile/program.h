@@ -13,10 +13,10 @@
 #include "stages/split/plan.h"
 
 /*
- * Regions of a microbatch, each with slots of its own, by the action that ends
- * them: I frees at once everything that W does not need. Stages whose schedule
- * does not split the backward have no list W, so the regions that W ends stay
- * empty.
+ * Regions with a slot for each microbatch in flight. A slot is released after
+ * the last action that reads the region, so that I frees at once everything
+ * that W does not need. Stages whose schedule does not split the backward have
+ * no list W, so regions that W reads last stay empty.
  *
  * A storage that crosses the stage's boundary (received, or read by a value
  * that is sent) has a region of its own, PST_R_BOUNDARY + i, so that two stages
@@ -26,12 +26,12 @@
  * Columns: name, written by, read last by
  */
 #define PST_REGION_LIST(X)                                                     \
-    X(IN_F, ARRIVE_F, F) /* model inputs that only F and its messages read, */ \
-    X(IN_I, ARRIVE_F, I) /* that I reads, too, */                              \
-    X(IN_W, ARRIVE_F, W) /* that W reads, too */                               \
-    X(STASH_I, F, I)     /* computed by F */                                   \
-    X(STASH_W, F, W)                                                           \
-    X(KEEP, I, W) /* computed by I */
+    X(IN_F, ARRIVE_F, F) /* model inputs that only F and its messages read */  \
+    X(IN_I, ARRIVE_F, I) /* model inputs that I reads, too, but not W */       \
+    X(IN_W, ARRIVE_F, W) /* model inputs that W reads, too */                  \
+    X(STASH_I, F, I)     /* results of F that I reads, but not W */            \
+    X(STASH_W, F, W)     /* results of F that W reads */                       \
+    X(KEEP, I, W)        /* results of I that W reads */
 
 enum pst_region {
     PST_R_NONE,  /* absent operand */
@@ -76,17 +76,17 @@ struct pst_exec_node {
     const struct pst_node *node;
     const struct pst_kernel *kernel;
     struct pst_call call;     /* template without addresses */
-    struct pst_loc *in, *out; /* as call.in and call.out */
+    struct pst_loc *in, *out; /* locations of call.in and call.out */
     struct pst_loc scratch;
     enum pst_grad_role role;
     struct pst_value *grad; /* roles FUSED and ADD: the GRAD value */
-    unsigned use; /* number among this stage's contributions to it, in list
-                     order */
-    bool each;    /* the gradient is reduced elsewhere after every microbatch:
-                     the first contribution of each microbatch assigns */
-    bool first_touch; /* first contribution of a step: assigns, does not add */
-    bool elsewhere;   /* list P: another program of the rank computes the same
-                         value */
+    unsigned use; /* index among the stage's contributions to `grad` */
+    /* The gradient is reduced after every microbatch, so the first contribution
+     * of each microbatch assigns. */
+    bool each;
+    bool first_touch; /* first contribution to its accumulator in the list */
+    /* list P: another program of the rank computes the same value */
+    bool elsewhere;
 };
 
 /* The nodes that an action runs. List P runs once a step, before the first
@@ -101,15 +101,16 @@ struct pst_exec_list {
 
 struct pst_program_options {
     bool train;
-    bool split_iw; /* list B holds I only, list W the rest, and B runs both
-                      lists; otherwise list B holds both */
+    /* List B has I only, list W the rest, and action B runs both lists; false:
+     * list B has both. */
+    bool split_iw;
     bool keep_outputs;
     const struct pst_device *device; /* device to choose kernels for */
     enum pst_isa isa;
     unsigned threads;
     bool bf16; /* f32 matmuls round their operands to bf16 */
-    /* Trained parameters are present only while kernels read them, so nothing
-     * derived from them is computed once a step. */
+    /* Trained parameters are gathered on demand and released after use, so
+     * nothing derived from them is computed once a step. */
     bool fleeting;
     bool verify;           /* run pst_program_check() as debug builds do */
     const char *recompute; /* recompute.h; NULL: nothing */
@@ -121,17 +122,17 @@ struct pst_program {
     unsigned stage;
     struct pst_program_options options;
     struct pst_joint *joint; /* NULL if not training */
-    struct pst_graph *graph; /* joint's, or a copy of the stage's */
+    struct pst_graph *graph; /* the joint's graph, or a copy of the stage's */
     struct pst_exec_list lists[PST_N_LISTS];
-    bool *constant; /* by id of the storage: the same in all microbatches of a
-                       step */
-    size_t n_constant;
-    struct pst_loc *places; /* location of the storage, by value id */
+    /* by id of the storage: the same in all microbatches of a step */
+    bool *constant;
+    size_t n_constant;      /* length of `constant` */
+    struct pst_loc *places; /* by id of the storage: its location */
     struct pst_region_row *regions;
     unsigned n_regions;
-    double flops_f, flops_b;
-    size_t copied; /* bytes copied per microbatch because results are not in
-                      place */
+    double flops_f, flops_b; /* operations of a microbatch: forward, backward */
+    /* bytes that a microbatch copies because results are not in place */
+    size_t copied;
     struct pst_pass_state passes; /* passes that have run */
 };
 
@@ -147,8 +148,8 @@ typedef size_t (*pst_fixed_fn)(void *ctx, const struct pst_value *value,
 /* The passes that compile a stage, in order. */
 extern const struct pst_pass_table pst_compile_passes;
 
-/* Runs the first pass: the program has its joint and graph, but no
- * locations. */
+/* Creates a program and runs the first pass, after which it has its graph but
+ * no locations. */
 enum pst_status pst_program_new(const struct pst_plan *plan, unsigned stage,
                                 const struct pst_program_options *options,
                                 struct pst_program **ret,

@@ -11,11 +11,13 @@
 
 /* State of a value, by its id. */
 struct fact {
-    unsigned in_segment;  /* current segment that computes it, + 1; 0: none */
-    unsigned again;       /* round that added it, + 1; 0: original */
-    bool constant;        /* the same in all microbatches: always present */
+    /* index + 1 of the segment of the current level that computes it; 0: none
+     */
+    unsigned in_segment;
+    unsigned again;       /* level that added it, + 1; 0: original */
+    bool constant;        /* computed once a step, so always present */
     bool leaves;          /* the storage is read outside its segment */
-    enum pst_phase phase; /* first phase that needs it; F: none */
+    enum pst_phase phase; /* first backward phase that needs it; F: none */
 };
 
 struct recompute {
@@ -26,11 +28,13 @@ struct recompute {
     struct PST_VEC(struct fact) facts;
     struct PST_VEC(struct pst_value *) map;
     struct pst_node **newest; /* by node index: the node, or its last copy */
-    size_t *first;            /* by segment: index of its first reader */
-    unsigned *next;           /* by segment: another one with that index, + 1 */
-    unsigned *at;             /* by node index: its first segment, + 1 */
-    size_t place;             /* position of the current node */
-    enum pst_phase only;      /* phase to recompute for; F: all */
+    size_t *first; /* by segment: index of the first node that reads it */
+    /* Linked lists of the segments to recompute before a node: by node index,
+     * the first segment + 1 (at); by segment, the next one + 1 (next). */
+    unsigned *next;
+    unsigned *at;
+    size_t place;        /* position of the current node */
+    enum pst_phase only; /* phase to recompute for; F: all */
 };
 
 /* --- facts ---------------------------------------------------------------- */
@@ -45,7 +49,7 @@ static struct fact *storage_fact(struct recompute *r, struct pst_value *value)
     return fact_of(r, pst_value_storage(value));
 }
 
-/* Adds the state of new values; each is its own counterpart at first. */
+/* Adds the facts of new values, and maps each to itself. */
 static enum pst_status extend(struct recompute *r)
 {
     const struct pst_graph *graph = r->graph;
@@ -129,7 +133,7 @@ static void settle(struct recompute *r, unsigned level)
         for (unsigned i = 0; is_of_level(r, s, level) && i < segment->n; i++) {
             const struct pst_node *node = r->newest[segment->nodes[i]];
 
-            /* Values that the outer segment stored stay stored. */
+            /* Values that the outer segment did not recompute stay stored. */
             for (unsigned k = 0; k < node->n_outs; k++)
                 if (node->outs[k] != NULL &&
                     fact_of(r, node->outs[k])->again == level)
@@ -145,7 +149,7 @@ static unsigned segment_of(struct recompute *r, const struct pst_node *node)
                : 0;
 }
 
-/* True for a backward node from before the first round. */
+/* True for a backward node that is not a recomputed copy. */
 static bool is_backward(struct recompute *r, const struct pst_node *node)
 {
     return node->phase != PST_PHASE_F &&
@@ -153,7 +157,7 @@ static bool is_backward(struct recompute *r, const struct pst_node *node)
             !fact_of(r, node->outs[0])->again);
 }
 
-/* True for such a node that may read recomputed values in this round. */
+/* True for a backward node, not a copy, of a phase to recompute for. */
 static bool is_reader(struct recompute *r, const struct pst_node *node)
 {
     return is_backward(r, node) &&
@@ -358,7 +362,8 @@ static enum pst_status round_of(struct recompute *r, unsigned level)
 
 /* --- all ------------------------------------------------------------------ */
 
-/* Recomputes level by level, starting with the given nodes. */
+/* Recomputes level by level for one phase (F: all). nodes: the n nodes of the
+ * graph before any recomputation. */
 static enum pst_status run_for(struct recompute *r, enum pst_phase only,
                                struct pst_node *const *nodes, size_t n)
 {
@@ -418,9 +423,9 @@ enum pst_status pst_recompute(const struct pst_segments *segments, bool split,
     return status;
 }
 
-/* Values derived from parameters are recomputed first, so that each segment
- * computes them again for its own nodes only and stores nothing of them from I
- * to W; the segments of --recompute follow. */
+/* Recomputes values derived from parameters first, then the segments of
+ * --recompute. In this order each segment recomputes such values for its own
+ * nodes, and none are stored from I to W. */
 enum pst_status pst_recompute_stage(const struct pst_plan *plan, unsigned stage,
                                     const char *what, bool split, bool fleeting,
                                     struct pst_graph *graph,

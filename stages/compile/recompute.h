@@ -39,16 +39,16 @@ struct pst_segment {
     unsigned *nodes;
     unsigned n;
     unsigned level; /* nesting depth */
-    bool results;   /* also recompute values that leave it, unless another
-                       segment of its level reads them or they leave the
-                       stage */
+    /* Also recompute values that are read outside the segment, unless another
+     * segment of its level reads them or they leave the stage. */
+    bool results;
 };
 
 struct pst_segments {
     struct pst_arena arena;
     struct PST_VEC(struct pst_segment) list;
-    bool twice;    /* once for I and again for W */
-    bool fleeting; /* trained parameters are not constants */
+    bool twice;    /* recompute once for I and again for W */
+    bool fleeting; /* trained parameters do not count as constants */
 };
 
 /* Checks the words. PST_ERR_USAGE if a word matches nothing in any stage of the
@@ -73,8 +73,8 @@ const char *pst_recompute_default(const struct pst_plan *plan);
 enum pst_status pst_recompute(const struct pst_segments *segments, bool split,
                               struct pst_graph *graph,
                               struct pst_diag *diag) PST_MUST_CHECK;
-/* Finds the segments and recomputes them; NULL words are "none". fleeting: also
- * recompute values derived from parameters. */
+/* Finds the segments that the words `what` select (NULL: "none") and recomputes
+ * them. fleeting: also recomputes values derived from parameters. */
 enum pst_status pst_recompute_stage(const struct pst_plan *plan, unsigned stage,
                                     const char *what, bool split, bool fleeting,
                                     struct pst_graph *graph,

@@ -28,7 +28,7 @@ struct finder {
     struct pst_diag *diag;
     struct PST_VEC(struct word) words;
     struct pst_layers layers;
-    /* Number of segments that a node is in, by its index. */
+    /* By node index: number of segments that the node is in. */
     unsigned *depth;
     struct pst_segments *out;
 };
@@ -142,13 +142,14 @@ static enum pst_status add_segment(struct finder *f, const unsigned *nodes,
     return PST_OK;
 }
 
-/* Finds the call that a word groups this node by; *ret is NULL if none. */
+/* Sets *ret to the call whose nodes, with this one, are a segment; NULL: the
+ * word does not select the node. */
 typedef enum pst_status (*call_fn)(struct finder *f, const struct word *word,
                                    const struct pst_node *node,
                                    const struct pst_module_call **ret);
 
-/* Finds the call of the layer, or the outermost call inside it if the layer
- * itself is not called. */
+/* Sets *ret to the call of the node's layer, or to the outermost call inside
+ * the layer if the layer itself is not called. */
 static enum pst_status layer_call(struct finder *f, const struct word *word,
                                   const struct pst_node *node,
                                   const struct pst_module_call **ret)
@@ -216,8 +217,8 @@ static void note_holds(struct holds *h, struct pst_node *node)
         h->products++;
 }
 
-/* Returns the innermost call around a node that holds an attention: the
- * operator, or a softmax and two matmuls of activations. */
+/* Returns the innermost call around a node that contains an attention (the
+ * operator, or a softmax and two matmuls of activations); NULL: none. */
 static const struct pst_module_call *attention_of(const struct holds *holds,
                                                   const struct pst_node *node)
 {
@@ -327,8 +328,8 @@ static enum pst_status by_attention(struct finder *f)
     return status;
 }
 
-/* Returns the length of the region's name up to its outermost `depth` + 1
- * regions; 0 if it is not nested that deep. */
+/* Returns the length of the first depth + 1 numbers of a region's name ("1.2"),
+ * which name the outer region at that depth; 0: there are fewer numbers. */
 static size_t region_length(const char *region, unsigned depth)
 {
     const char *at = region;
@@ -340,7 +341,8 @@ static size_t region_length(const char *region, unsigned depth)
     return at == NULL ? 0 : (size_t)(at - region) + strcspn(at, ".");
 }
 
-/* Adds the regions of one depth, in the order of their first nodes. */
+/* Adds the regions of one depth, in the order of their first nodes. *ret_any:
+ * there are some. */
 static enum pst_status by_region(struct finder *f, unsigned depth,
                                  bool *ret_any)
 {
@@ -455,7 +457,7 @@ static enum pst_status find_in(struct finder *f, unsigned stage,
     return status;
 }
 
-/* --- from outside --------------------------------------------------------- */
+/* --- interface ------------------------------------------------------------ */
 
 static enum pst_status begin(struct finder *f, const struct pst_plan *plan,
                              const char *what, struct pst_segments *out,

@@ -38,8 +38,8 @@ struct pst_kernels {
 struct pst_update {
     double lr, grad_scale, weight_decay;
     double momentum, dampening; /* sgd */
-    bool nesterov, first;
-    double beta1, beta2, eps, bias1, bias2; /* adamw */
+    bool nesterov, first; /* sgd; first: the momentum is set, not updated */
+    double beta1, beta2, eps, bias1, bias2; /* adamw; bias1: 1 - beta1^t */
 };
 
 /*
@@ -86,9 +86,9 @@ enum pst_queue { PST_QUEUE_COMPUTE, PST_QUEUE_IN, PST_QUEUE_OUT, PST_N_QUEUES };
 
 /* A point in a queue. {0} counts as passed. */
 struct pst_event {
-    uint64_t ticket; /* owned by the device, like impl */
-    void *impl;
-    double time; /* when it was passed; used by cpu */
+    uint64_t ticket; /* owned by the device */
+    void *impl;      /* owned by the device */
+    double time;     /* pst_now() when it was passed; only cpu uses it */
 };
 
 /* Device memory of one rank. */
@@ -112,8 +112,9 @@ struct pst_device_info {
 struct pst_device {
     const char *name;
     enum pst_space space;
-    /* Looks for number `ordinal`, from 0 on. Without one: PST_ERR_UNSUPPORTED,
-     * and diag says what was looked for and where. NULL: it is always there. */
+    /* Finds the device with number `ordinal`, from 0 on. PST_ERR_UNSUPPORTED if
+     * there is none: diag says what was looked for and where. NULL: the device
+     * always exists. */
     enum pst_status (*probe)(unsigned ordinal, struct pst_device_info *ret,
                              struct pst_diag *diag);
     /* Sets base, size and context of *ret. */
@@ -128,18 +129,20 @@ struct pst_device {
                  const void *from, size_t size);
     /* zero, launch and run enqueue on COMPUTE. */
     void (*zero)(struct pst_device_memory *mem, void *to, size_t size);
-    /* Addresses in the frame are device addresses. The call may modify the
-     * frame; the caller may reuse the frame and its operands after it returns.
-     */
+    /* Enqueues a kernel. Addresses in the frame are device addresses. The call
+     * may modify the frame; the caller may reuse the frame and its operands
+     * after it returns. */
     void (*launch)(struct pst_device_memory *mem,
                    const struct pst_kernel *kernel, struct pst_call *frame);
-    /* Likewise, the task and its addresses, metas and update may be reused. */
+    /* Enqueues a task. The caller may reuse the task with its addresses, metas
+     * and update after the call returns. */
     void (*run)(struct pst_device_memory *mem, pst_task_fn fn,
                 const struct pst_task *task);
-    /* Overwrites the event with the point after all work enqueued so far. */
+    /* Sets the event to the point after all work enqueued in the queue so far.
+     */
     void (*record)(struct pst_device_memory *mem, enum pst_queue queue,
                    struct pst_event *event);
-    /* Makes the queue, not the host, wait for the event before later work. */
+    /* Lets the queue, not the host, wait for the event before later work. */
     void (*wait)(struct pst_device_memory *mem, enum pst_queue queue,
                  const struct pst_event *event);
     /* Returns PST_AGAIN, PST_OK, or PST_ERR_DEVICE if any work has failed. */
@@ -148,8 +151,8 @@ struct pst_device {
     /* Returns what has failed, in words ("cuLaunchKernel: ..."), after poll has
      * returned PST_ERR_DEVICE; NULL: unknown. The member may be NULL. */
     const char *(*failure)(const struct pst_device_memory *mem);
-    /* Time at which the event was passed, in seconds of pst_now(); after poll.
-     */
+    /* Returns when the event was passed, in seconds of pst_now(); only after
+     * poll has returned PST_OK. */
     double (*time)(struct pst_device_memory *mem,
                    const struct pst_event *event);
     /* Indexed by enum pst_op_order (stages/ops/core/order.h); NULL: no kernel.
@@ -172,13 +175,14 @@ struct pst_device {
 extern const struct pst_device pst_device_cpu;
 const struct pst_device *pst_device_default(void);
 
-/* Returns PST_ERR_UNSUPPORTED, naming device and task, if there is none. */
+/* Sets *ret to the device's task of that name. PST_ERR_UNSUPPORTED names device
+ * and task if there is none. */
 enum pst_status pst_device_task(const struct pst_device *device,
                                 const char *name, pst_task_fn *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Also allocates the host's copy, which uses physical memory only where it is
- * touched. */
+/* Opens size bytes of device memory. Also allocates the host's copy, which uses
+ * physical memory only where it is touched. */
 enum pst_status pst_device_open(const struct pst_device *device,
                                 unsigned ordinal, size_t size,
                                 struct pst_device_memory *ret,
@@ -193,13 +197,14 @@ static inline void *pst_device_host(const struct pst_device_memory *mem,
     return (unsigned char *)at + mem->to_host;
 }
 
-/* Copies from the host's copy to the device, after kernels launched before and
- * ahead of later ones. The host must not touch its copy until *done is passed.
- */
+/* Enqueues a copy from the host's copy to the device, ordered after kernels
+ * that were launched before and before later ones. The host must not touch its
+ * copy until *done is passed. */
 void pst_device_put(struct pst_device_memory *mem, void *at, size_t size,
                     struct pst_event *done);
-/* Copies to the host, after kernels launched before. A later kernel that
- * overwrites the source must wait for *done. */
+/* Enqueues a copy from the device to the host's copy, ordered after kernels
+ * that were launched before. A later kernel that overwrites the source must
+ * wait for *done. */
 void pst_device_get(struct pst_device_memory *mem, const void *at, size_t size,
                     struct pst_event *done);
 /* Blocks until the event is passed. Returns PST_OK or PST_ERR_DEVICE. */

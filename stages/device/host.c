@@ -70,7 +70,7 @@ void pst_host_copy(struct pst_device_memory *mem, enum pst_queue queue,
 {
     (void)mem;
     (void)queue;
-    if (size > 0) /* base may be NULL if size is 0 */
+    if (size > 0) /* addresses may be NULL if size is 0 */
         memcpy(to, from, size);
 }
 

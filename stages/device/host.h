@@ -4,8 +4,8 @@
 /* Device functions for devices whose memory is the host's. */
 #include "stages/device/device.h"
 
-/* Allocates huge pages and touches all of them: page faults in the first step
- * would make the other ranks wait. */
+/* Allocates memory, in huge pages if it is large, and touches all pages: page
+ * faults in the first step would let the other ranks wait. */
 enum pst_status pst_host_open(unsigned ordinal, size_t size,
                               struct pst_device_memory *ret,
                               struct pst_diag *diag) PST_MUST_CHECK;

@@ -102,8 +102,8 @@ enum pst_status pst_device_await(struct pst_device_memory *mem,
     return status;
 }
 
-/* Ignores the status: a device failure persists and the end of the step reports
- * it. */
+/* The status is ignored: a device failure persists, and the end of the step
+ * reports it. */
 void pst_device_push_wait(struct pst_device_memory *mem, void *at, size_t size)
 {
     struct pst_event done;

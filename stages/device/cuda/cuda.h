@@ -9,18 +9,20 @@
 #include "stages/device/cuda/driver.h"
 #include "stages/device/device.h"
 
-/* Events of a queue that may be waited for or timed: the newest of them. A
- * record waits for the event before that number, if it has not passed yet. */
+/* Number of events in a queue that can be waited for or timed: the newest ones.
+ * Recording one more waits until the oldest of them is passed. */
 #define PST_CUDA_EVENTS 32768
 
 struct pst_cuda_queue {
     void *stream;
-    void **events;          /* PST_CUDA_EVENTS, made when first used */
-    unsigned *bases;        /* number of the base of each event's time */
-    uint64_t given, passed; /* tickets, counted from 1; passed: at least */
+    void **events;   /* ring of PST_CUDA_EVENTS, created when first used */
+    unsigned *bases; /* per event: number of the base of its time (event.c) */
+    /* Numbers of the newest event that was recorded, and of the newest one
+     * known to be passed; counted from 1. */
+    uint64_t given, passed;
 };
 
-#define PST_CUDA_MODULES 4 /* at most */
+#define PST_CUDA_MODULES 4 /* maximum number of modules of a context */
 
 struct pst_cuda_context {
     const struct pst_cuda_driver *driver;
@@ -30,17 +32,17 @@ struct pst_cuda_context {
     struct pst_cuda_queue queues[PST_N_QUEUES];
     struct pst_cuda_clock *clock;
     void *modules[PST_CUDA_MODULES]; /* contain the kernels */
-    void **functions;    /* the kernels, in the order of the code's names */
+    void **functions;    /* kernels, in the order of pst_cuda_code.names */
     unsigned char *base; /* first byte of the device's memory */
-    /* Device memory for kernels that work in two steps, in the order of
-     * COMPUTE: PST_CUDA_SPARE bytes. */
+    /* Address of PST_CUDA_SPARE bytes of device memory, for kernels that work
+     * in two steps; used in the order of COMPUTE. */
     uint64_t spare;
     uint64_t on_host; /* calls that ran on the host so far */
-    /* The host's image of the memory for kernels that run on the host; the
-     * address of its first byte. Physical memory only where it is touched. */
+    /* The host's image of the device memory, for kernels that run on the host;
+     * it uses physical memory only where it is touched. */
     unsigned char *image;
-    size_t size;
-    int failed; /* the first error of a driver call; 0: none */
+    size_t size; /* bytes of image */
+    int failed;  /* the first error of a driver call; 0: none */
     char failure[256];
 };
 
@@ -50,8 +52,8 @@ struct pst_cuda_context {
 struct pst_cuda_code {
     const void *const *images; /* fatbins, a module each */
     unsigned n_images;         /* at most PST_CUDA_MODULES */
-    const char *const *names;  /* each in one of them */
-    unsigned n;
+    const char *const *names;  /* names of the kernels, each in one module */
+    unsigned n;                /* number of kernels */
 };
 
 enum pst_status pst_cuda_probe(unsigned ordinal, struct pst_device_info *ret,
@@ -74,12 +76,13 @@ double pst_cuda_time(struct pst_device_memory *mem,
                      const struct pst_event *event);
 const char *pst_cuda_failure(const struct pst_device_memory *mem);
 
-/* Makes the context current in this thread. False after a failure: then no
- * more work is enqueued. */
+/* Makes the context current in this thread. Returns false after a failure; then
+ * no more work is enqueued. */
 bool pst_cuda_enter(struct pst_cuda_context *c);
-/* Notes the first error; returns true if there is none. */
+/* Returns true if error is 0, else records it as the context's failure if it is
+ * the first. what: the driver's function. */
 bool pst_cuda_check(struct pst_cuda_context *c, int error, const char *what);
-/* Waits for everything in COMPUTE. */
+/* Waits for all work in COMPUTE. Returns false after a failure. */
 bool pst_cuda_sync(struct pst_cuda_context *c);
 
 #endif

@@ -21,15 +21,15 @@ struct pst_cuda_driver {
 #define PST_CUDA_ATTR_SMS   16  /* multiprocessors */
 #define PST_CUDA_ATTR_MAJOR 75  /* compute capability */
 #define PST_CUDA_ATTR_MINOR 76
-#define PST_CUDA_STREAM_NO_DEFAULT                                             \
-    1 /* does not wait for the default stream                                  \
-       */
-/* As cuDriverGetVersion has it (12.0), unless nvcc's format of compiled kernels
- * needs a later one (stages/ops/cuda/meson.build). */
+/* CU_STREAM_NON_BLOCKING: the stream does not wait for the default stream. */
+#define PST_CUDA_STREAM_NO_DEFAULT 1
+/* Lowest version of the driver, as cuDriverGetVersion returns it: 12.0, unless
+ * nvcc's format of compiled kernels needs a later one
+ * (stages/ops/cuda/meson.build). */
 #ifndef PST_CUDA_LEAST_DRIVER
 #define PST_CUDA_LEAST_DRIVER 12000
 #endif
-#define PST_CUDA_LEAST_CAPABILITY 80 /* 8.0 */
+#define PST_CUDA_LEAST_CAPABILITY 80 /* lowest compute capability: 8.0 */
 
 /* Opens libcuda.so.1 (or the file $PENSTOCK_LIBCUDA) and initializes it, once
  * for the process. PST_ERR_UNSUPPORTED: diag says what was looked for. */

@@ -17,8 +17,8 @@
 struct pst_cuda_clock {
     void *events[N_BASES];
     double at[N_BASES]; /* seconds of pst_now() */
-    unsigned n, known;  /* bases made; those whose time is known */
-    double newest;      /* when the newest one was recorded */
+    unsigned n, known; /* number of bases; of the first ones with known times */
+    double newest;     /* when the newest one was recorded */
 };
 
 static void *event_of(const struct pst_cuda_queue *q, uint64_t number)
@@ -70,8 +70,8 @@ static bool record(struct pst_cuda_context *c, void **event, void *stream)
                           "cuEventRecord");
 }
 
-/* Records a new base if the newest one is old, while there is room: a base is
- * not reused before its events are. */
+/* Records a new base if the newest one is older than BASE_S. It overwrites the
+ * oldest of N_BASES. */
 static void keep_base(struct pst_cuda_context *c)
 {
     struct pst_cuda_clock *clock = c->clock;
@@ -82,7 +82,7 @@ static void keep_base(struct pst_cuda_context *c)
     if (!record(c, &clock->events[clock->n % N_BASES],
                 c->queues[PST_QUEUE_COMPUTE].stream))
         return;
-    if (clock->n == 0) { /* the only one whose time the host measures */
+    if (clock->n == 0) { /* the host measures the time of this base only */
         (void)pst_cuda_check(c, c->driver->event_sync(clock->events[0]),
                              "cuEventSynchronize");
         clock->at[0] = pst_now();
@@ -92,8 +92,8 @@ static void keep_base(struct pst_cuda_context *c)
     clock->newest = now;
 }
 
-/* Determines the times of all bases up to this one, each from the one before.
- * Returns this one's. */
+/* Determines the times of all bases up to number `base`, each from the one
+ * before, and returns that of `base`. */
 static double time_of_base(struct pst_cuda_context *c, unsigned base)
 {
     struct pst_cuda_clock *clock = c->clock;
@@ -189,7 +189,7 @@ double pst_cuda_time(struct pst_device_memory *mem,
         !pst_cuda_enter(c))
         return pst_now();
     base = q->bases[number % PST_CUDA_EVENTS];
-    if (base + N_BASES <= c->clock->n) /* reused meanwhile */
+    if (base + N_BASES <= c->clock->n) /* the base was overwritten since */
         base = c->clock->n - 1;
     at = time_of_base(c, base);
     if (!pst_cuda_check(

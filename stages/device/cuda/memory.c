@@ -102,8 +102,8 @@ bool pst_cuda_check(struct pst_cuda_context *c, int error, const char *what)
     return error == 0;
 }
 
-/* Always sets the context: another library, or the end of another memory, may
- * have changed what is current in this thread. */
+/* Sets the context in every call, since another library, or closing another
+ * memory, may have changed the current one of this thread. */
 bool pst_cuda_enter(struct pst_cuda_context *c)
 {
     return c->failed == 0 &&
@@ -178,7 +178,7 @@ static enum pst_status open_context(struct pst_cuda_context *c,
                       : refuse(c->driver, ordinal, error, diag);
 }
 
-/* Finds a kernel in the modules. */
+/* Finds a kernel in the modules. Returns the driver's error, 0 for success. */
 static int find_function(const struct pst_cuda_context *c, unsigned n_modules,
                          const char *name, void **ret)
 {
