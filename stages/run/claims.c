@@ -12,8 +12,8 @@ struct claim {
     uint64_t bytes; /* bytes of the rank's arena */
 };
 
-/* Checks the sum over the ranks that share a host or control group with rank k.
- */
+/* Checks the sum of the claims of all ranks that share the host, or the control
+ * group, with rank k. */
 static enum pst_status check_shared(const struct claim *claims, unsigned n,
                                     unsigned k, bool group, const char *why,
                                     struct pst_diag *diag)

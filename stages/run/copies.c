@@ -12,7 +12,8 @@
 #include "stages/run/engine.h"
 #include "stages/run/rank/step/device.h"
 
-/* 0: not on this rank, or only a shard. */
+/* Digests of a parameter's value and optimizer states; 0: not on this rank, or
+ * only a shard. */
 struct digest {
     uint64_t value, states;
 };
@@ -80,7 +81,8 @@ static uint64_t entry(const struct table *t, unsigned rank, unsigned param,
     return states ? d->states : d->value;
 }
 
-/* Returns how many ranks have that digest; *ret_n: how many have any. */
+/* Returns how many ranks have that digest of a parameter. *ret_n: how many have
+ * a digest of it. */
 static unsigned count(const struct table *t, unsigned param, bool states,
                       uint64_t digest, unsigned *ret_n)
 {

@@ -19,12 +19,13 @@
 #include "stages/run/rank/step/stash.h"
 #include "stages/tune/choose.h"
 
-/* Polls of outstanding messages between two reads of the clock. */
+/* Rounds without progress between two reads of the clock. */
 #define WATCH_EVERY 128
 
 /* --- construction --------------------------------------------------------- */
 
-/* Takes the counts from the plan, until a checkpoint replaces them. */
+/* Creates `since` and `unread`. `since` has the plan's counts until those of a
+ * checkpoint are loaded. */
 static enum pst_status count_init(struct pst_engine *engine,
                                   struct pst_diag *diag)
 {
@@ -97,7 +98,8 @@ bool pst_engine_is_stuck(const struct pst_engine *engine)
            pst_lanes_are_stuck(engine->lanes);
 }
 
-/* The digest excludes costs and files, which may differ between hosts. */
+/* Returns the digest of a schedule's actions. Costs and files may differ
+ * between hosts, so they are not in it. */
 static uint64_t digest_of(const struct pst_schedule *s)
 {
     uint64_t hash = 0;
@@ -167,7 +169,8 @@ static enum pst_status handshake(struct pst_engine *engine,
     return status;
 }
 
-/* True if this rank runs a matmul of the library that JIT-compiles its code. */
+/* True if this rank runs a matmul of oneDNN, which compiles code when it runs
+ * first. */
 static bool compiles_code(const struct pst_engine *engine,
                           const struct pst_rank *r)
 {
@@ -254,7 +257,7 @@ enum pst_status pst_engine_new(struct pst_plan *plan,
     if (!transport->ops->one_process)
         engine->first = transport->ops->rank(transport);
     else
-        /* rank 0 fills the inputs of its own process */
+        /* all ranks are in rank 0's process: inputs need not be sent */
         engine->grid.options.scatter = false;
     status = handshake(engine, diag);
     if (status == PST_OK)
@@ -317,9 +320,9 @@ static enum pst_status drive(struct pst_engine *engine, struct pst_diag *diag)
     }
 }
 
-/* Share of the step without work. Ranks that end early wait for the last one,
- * so the whole step counts. For the optimizer of the first step, this rank's
- * time stands for all ranks. */
+/* Returns the share of the step in which a rank does not work, mean over ranks.
+ * Ranks that end early wait for the last one, so the whole step counts. In the
+ * first step the optimizer's time of this rank is taken for all ranks. */
 static double bubble_of(const struct pst_decision *v,
                         const struct pst_times *mine)
 {
@@ -328,8 +331,8 @@ static double bubble_of(const struct pst_decision *v,
     return mine->step > 0 ? PST_MAX(0, 1 - (v->work + optim) / mine->step) : 0;
 }
 
-/* The learning rate is that of the update, which a skipped step does not make.
- */
+/* Fills the result of a step. The learning rate is that of the next update,
+ * which a skipped step does not make. */
 static void fill_result(const struct pst_engine *engine,
                         struct pst_step_result *ret)
 {
@@ -445,8 +448,8 @@ enum pst_status pst_engine_trace(struct pst_engine *engine, uint64_t step,
     const struct pst_decision *decision;
     enum pst_status status;
 
-    /* Recompute values derived from parameters, so that these are checked, too.
-     */
+    /* Values derived from parameters are computed again, so that they are
+     * checked, too. */
     for (unsigned i = 0; i < engine->n_local; i++)
         pst_rank_params_changed(engine->ranks[i]);
     status = make_step(engine, step, fill, fill_ctx, 0, &order, diag);

@@ -68,7 +68,7 @@ static void put(void *data, enum pst_dtype dtype, int64_t i, double value)
         ((float *)data)[i] = (float)value;
 }
 
-/* The losses are f64 if the model's loss is. */
+/* Adds "loss" and "losses", which are f64 if the model's loss is. */
 static enum pst_status add_losses(struct pst_engine *engine,
                                   struct pst_dump *dump, struct pst_diag *diag)
 {
@@ -96,8 +96,6 @@ static enum pst_status add_losses(struct pst_engine *engine,
     return PST_OK;
 }
 
-/* Microbatches are concatenated along the row dimension, scalars are stacked.
- */
 enum pst_status pst_engine_output_meta(const struct pst_engine *engine,
                                        unsigned i, struct pst_meta *ret,
                                        unsigned *ret_dim, bool *ret_rows,
@@ -153,7 +151,8 @@ static enum pst_status add_outputs(struct pst_engine *engine,
     return status;
 }
 
-/* src NULL on the rank `from`: leaves dst, which is already zero, on rank 0. */
+/* Fetches bytes like pst_engine_fetch. If src is NULL on the rank `from`, dst
+ * stays zero, as it is before the call. */
 static enum pst_status fetch_or_zero(struct pst_engine *engine, unsigned from,
                                      const void *src, void *dst, size_t bytes,
                                      struct pst_diag *diag)
@@ -178,8 +177,8 @@ static bool is_buffer(const struct pst_plan_param *param)
     return param->kind == PST_VALUE_BUFFER;
 }
 
-/* A buffer is written under each of its names, as in PyTorch's
- * named_buffers(remove_duplicate=False). */
+/* Adds copies of a buffer under its other names, as PyTorch's
+ * named_buffers(remove_duplicate=False) has them. */
 static enum pst_status add_aliases(struct pst_dump *dump, const char *prefix,
                                    const struct pst_plan_param *p,
                                    const void *data, struct pst_diag *diag)
@@ -209,7 +208,7 @@ static enum pst_status add_aliases(struct pst_dump *dump, const char *prefix,
     return PST_OK;
 }
 
-/* Drops a value that has no name in the model. */
+/* Removes item `at`, which has no name in the model. */
 static void drop_item(struct pst_dump *dump, size_t at)
 {
     struct pst_dump_item *item = &dump->items.at[at];
@@ -220,7 +219,7 @@ static void drop_item(struct pst_dump *dump, size_t at)
     memmove(item, item + 1, (dump->items.n - at) * sizeof(*item));
 }
 
-/* Fetches the tensor at `offset_of` of every chosen parameter. */
+/* Select parameters to fetch, and the tensor of each. */
 typedef bool (*choose_fn)(const struct pst_plan_param *param);
 typedef size_t (*offset_fn)(const struct pst_rank_param *param);
 
@@ -410,8 +409,8 @@ enum pst_status pst_engine_dump_final(struct pst_engine *engine,
     return pst_engine_settle(engine, status, diag);
 }
 
-/* Concatenates consecutive microbatches along dimension dim; each consists of
- * `before` pieces. */
+/* Concatenates microbatches that follow each other in data along dimension dim.
+ */
 static enum pst_status interleave(const struct pst_engine *engine,
                                   unsigned output, unsigned dim,
                                   unsigned char *data, struct pst_diag *diag)

@@ -16,42 +16,46 @@ struct pst_engine {
     /* Updates applied in the whole run, and, per parameter, how many of them
      * came before its optimizer states were initialized. */
     uint64_t updates, *since;
-    void **unread; /* per parameter that no stage reads: its value in the loaded
-                      checkpoint; NULL: the plan's value */
+    /* Per parameter that no stage reads: its value in the loaded checkpoint;
+     * NULL: it has the plan's value. */
+    void **unread;
     void *scattered; /* rank 0: buffer of an input being sent to another rank */
-    char scatter_fault[600];
+    char scatter_fault[600]; /* why rank 0 could not fill an input; "": none */
     enum pst_error scatter_error; /* error of scatter_fault */
-    struct pst_awake awake;       /* time awake since the last progress */
-    struct pst_pool *pool; /* shared by local ranks; NULL: each lane has one */
+    struct pst_awake awake; /* time since the last progress, without suspend */
+    struct pst_pool *pool;  /* shared by local ranks; NULL: each lane has one */
     struct pst_lanes *lanes; /* NULL: ranks take turns on one thread */
-    struct pst_rank **ranks; /* the local ones */
-    unsigned n_local, first; /* first: rank of ranks[0] */
+    struct pst_rank **ranks; /* ranks of this process */
+    unsigned n_local, first; /* first: the job's number of ranks[0] */
 };
 
 /* Allocates the buffer from which rank 0 sends (data/scatter.c). */
 enum pst_status pst_scatter_init(struct pst_engine *engine,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* COLLECTIVE, before a step: rank 0 sends inputs, the others receive them. */
+/* COLLECTIVE, before a step: rank 0 sends the inputs of the step, the other
+ * ranks receive those that they read. */
 enum pst_status pst_engine_scatter(struct pst_engine *engine, uint64_t step,
                                    pst_fill_fn fill, void *fill_ctx,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* A pst_fill_fn that returns received inputs; ctx is the engine. */
+/* A pst_fill_fn that copies a received input to dst; ctx is the engine. */
 enum pst_status pst_scattered_fill(void *ctx, uint64_t step,
                                    unsigned microbatch, unsigned input,
                                    void *dst,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Sets the weights: of one step (COLLECTIVE), or at first of all steps. */
+/* Set the weights of microbatches: pst_engine_weigh those of one step
+ * (COLLECTIVE), pst_engine_weights_init those of a new engine. */
 enum pst_status pst_engine_weigh(struct pst_engine *engine, uint64_t step,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_engine_weights_init(struct pst_engine *engine,
                                         struct pst_diag *diag) PST_MUST_CHECK;
-/* Called while there is no progress; awake was {0} when that began. Beyond the
- * watchdog's limit: PST_ERR_PEER that names rank, action and peer. */
+/* Checks the watchdog's limit; called while no local rank makes progress.
+ * engine->awake must have been set to {0} at the last progress. PST_ERR_PEER
+ * beyond the limit names rank, action and peer. */
 enum pst_status pst_engine_watch(struct pst_engine *engine,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Blocking transfer outside of steps: `bytes` from rank `from` to rank 0. src
+/* Sends `bytes` bytes from rank `from` to rank 0, outside of steps; blocks. src
  * is read on rank `from`, dst is written on rank 0 (NULL elsewhere). COLLECTIVE
  * for these two ranks; others return at once. */
 enum pst_status pst_engine_fetch(struct pst_engine *engine, unsigned from,
@@ -71,7 +75,8 @@ enum pst_status pst_engine_transfer(struct pst_engine *engine, bool send,
 enum pst_status pst_engine_check_copies(struct pst_engine *engine,
                                         uint64_t step,
                                         struct pst_diag *diag) PST_MUST_CHECK;
-/* COLLECTIVE. Broadcasts status and text of the first rank that failed. */
+/* COLLECTIVE. Returns on all ranks the status and text of the first rank, by
+ * number, whose `status` is a failure; PST_OK if there is none. */
 enum pst_status pst_engine_settle(struct pst_engine *engine,
                                   enum pst_status status,
                                   struct pst_diag *diag) PST_MUST_CHECK;

@@ -8,8 +8,8 @@
  * pst_engine_new plans every byte, chooses every kernel, allocates one arena
  * per rank and loads parameters; a step allocates nothing.
  *
- * Every function marked COLLECTIVE is called by all ranks in the same order
- * with the same arguments.
+ * Every function marked COLLECTIVE must be called by all ranks in the same
+ * order with the same arguments.
  */
 #include "stages/files/checkpoint.h"
 #include "stages/layout/options.h"
@@ -27,7 +27,8 @@ enum pst_status pst_engine_new(struct pst_plan *plan,
                                const struct pst_exec_options *options,
                                struct pst_engine **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* Joins the threads of ranks (pst_engine_is_stuck). */
+/* Joins the threads of ranks, so it must not be called while
+ * pst_engine_is_stuck. NULL is accepted. */
 void pst_engine_free(struct pst_engine *engine);
 /* Sets options.watchdog, which may differ between ranks, for later steps. */
 void pst_engine_set_watchdog(struct pst_engine *engine, double seconds);
@@ -44,7 +45,8 @@ const char *pst_engine_stash_place(const struct pst_engine *engine);
 enum pst_sharing pst_engine_shard(const struct pst_engine *engine);
 /* Returns the schedule of the first replica. */
 const struct pst_schedule *pst_engine_schedule(const struct pst_engine *engine);
-/* `local`: a local rank (0 .. n-1; mpi: only 0). */
+/* Returns the number of ranks in this process; mpi: 1. The argument `local` of
+ * other functions is the index of one of them. */
 unsigned pst_engine_n_local(const struct pst_engine *engine);
 struct pst_memory pst_engine_memory(const struct pst_engine *engine,
                                     unsigned local);
@@ -59,39 +61,42 @@ struct pst_stash_totals {
 };
 struct pst_stash_totals pst_engine_stash(const struct pst_engine *engine,
                                          unsigned local);
-/* Highest byte of the arena that a step touched; equals memory.arena. */
+/* Returns the end of the part of the arena that steps touched, in bytes; equals
+ * memory.arena. */
 size_t pst_engine_high_water(const struct pst_engine *engine, unsigned local);
 
 /* Time of one rank in the last step by activity, in seconds. */
 struct pst_times {
     double step;
     double forward, backward, optim;
-    double wait_recv;  /* waiting for a message */
-    double wait_other; /* agreement at the end, send slots, reductions */
+    double wait_recv;  /* waiting for values and gradients of other ranks */
+    double wait_other; /* waiting for decisions, sends and reductions */
 };
 
 struct pst_step_result {
     double loss;          /* weighted mean over microbatches */
     const double *losses; /* one per microbatch; borrowed until the next step */
-    double grad_norm;     /* before clipping; of the whole model */
+    double grad_norm; /* norm of all gradients of the model before clipping */
     double lr;
-    bool applied;    /* false: a fault; nothing was changed on any rank */
-    bool diverged;   /* the fault is a loss or gradient that is not finite */
-    bool no_targets; /* because no target of the step counts: only the data is
-                        at fault */
-    /* The update of step stayed_step, the previous one, skipped elements that
-     * would have become non-finite; 0: none. The text reports them; borrowed
-     * until the next step. */
+    bool applied;  /* false: a fault; nothing was changed on any rank */
+    bool diverged; /* the fault is a loss or gradient that is not finite */
+    /* The loss is not finite because no target of the step counts: only the
+     * data is at fault. */
+    bool no_targets;
+    /* Number of the step (the previous one) whose update skipped elements that
+     * would have become non-finite; 0: it skipped none. The text reports them;
+     * borrowed until the next step. */
     uint64_t stayed_step;
     const char *stayed_text;
     /* The microbatch of the step in which the fault is; -1: none.
      * backward: the fault is in a gradient. */
     int microbatch;
     bool backward;
-    unsigned control;       /* commands requested by ranks, agreed by all */
+    unsigned control;       /* bits of the `control` arguments of all ranks */
     struct pst_times times; /* times of local rank 0 */
-    double bubble;          /* share of times.step without forward, backward and
-                               optimizer, mean over ranks */
+    /* Share of times.step in which a rank runs no forward, backward or
+     * optimizer; mean over ranks. */
+    double bubble;
 };
 
 /*
@@ -118,9 +123,10 @@ enum pst_status pst_engine_check_update(struct pst_engine *engine,
                                         struct pst_diag *diag) PST_MUST_CHECK;
 
 /*
- * COLLECTIVE. Reruns a step that was not applied because a value was not finite
- * (`of`), and changes nothing. *ret: where the first such value came from; ""
- * if unknown. *ret_microbatch: its microbatch, or that of `of`.
+ * COLLECTIVE. Reruns a step that was not applied because a value was not
+ * finite; changes nothing. of: the step's result. Appends to *ret where the
+ * first such value came from; nothing if unknown. *ret_microbatch: its
+ * microbatch, or that of `of`.
  */
 enum pst_status pst_engine_trace(struct pst_engine *engine, uint64_t step,
                                  pst_fill_fn fill, void *fill_ctx,
@@ -128,14 +134,16 @@ enum pst_status pst_engine_trace(struct pst_engine *engine, uint64_t step,
                                  struct pst_str *ret, int *ret_microbatch,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
-/* On rank 0: the times that a rank of the job reported for the last step,
- * without its optimizer, and its number of microbatches. */
+/* Returns, on rank 0, the times that a rank of the job reported for the last
+ * step, without its optimizer. *ret_microbatches: its number of microbatches.
+ */
 struct pst_times pst_engine_reported(const struct pst_engine *engine,
                                      unsigned rank, unsigned *ret_microbatches);
 
-/* COLLECTIVE. Rank 0 writes the dump. Call `first` right after the first step:
- * it keeps loss, losses, output.I and grad.FQN in memory and returns a handle
- * for `final`, which adds param.FQN and buffer.FQN and writes the file. */
+/* COLLECTIVE. pst_engine_dump_first, called right after the first step, copies
+ * loss, losses, output.I and grad.FQN to memory and sets *ret (owned) for
+ * pst_engine_dump_final, which adds param.FQN and buffer.FQN; rank 0 writes the
+ * file. */
 struct pst_dump;
 enum pst_status pst_engine_dump_first(struct pst_engine *engine,
                                       struct pst_dump **ret,
@@ -151,7 +159,8 @@ void pst_dump_free(struct pst_dump *dump);
 
 /* Metadata of a checkpoint. */
 struct pst_save_note {
-    const char *next_fault; /* fault of the next step, which was not applied */
+    /* fault of the step after the saved ones, which was not applied; or NULL */
+    const char *next_fault;
     bool diverged;       /* marks the checkpoint as bad (files/checkpoint.h) */
     uint64_t changes;    /* number of changes of the model in the whole run */
     const char *options; /* as in files/checkpoint.h; NULL: unknown */
@@ -175,15 +184,16 @@ enum pst_status pst_engine_save(struct pst_engine *engine, const char *dir,
 /* Selects a checkpoint; the first four members are the same on all ranks. */
 struct pst_load_choice {
     const char *dir;
-    const char *fallback; /* second folder, of which the newer checkpoint is
-                             loaded; may be NULL */
-    uint64_t step;        /* or PST_CHECKPOINT_LATEST: the newest good one */
-    bool any_model; /* accept any model with the same tensors, if the engine
-                       does not train */
-    /* On rank 0: receives the differences to the export of the model that wrote
-     * the checkpoint; may be NULL. */
+    /* Second folder, used if its checkpoint is newer; may be NULL. */
+    const char *fallback;
+    uint64_t step; /* or PST_CHECKPOINT_LATEST: the newest good one */
+    /* Accept any model with the same tensors, if the engine does not train. */
+    bool any_model;
+    /* Receives, on rank 0, the differences to the export of the model that
+     * wrote the checkpoint; may be NULL. */
     struct pst_str *differs;
-    pst_checkpoint_report_fn skipped; /* on rank 0; may be NULL */
+    /* Called, on rank 0, for each checkpoint that is skipped; may be NULL. */
+    pst_checkpoint_report_fn skipped;
     void *ctx;
 };
 
@@ -200,9 +210,9 @@ enum pst_status pst_engine_load(struct pst_engine *engine,
 /* Tensors with copies on several ranks, which steps keep equal: parameters and
  * buffers of replicas, parameters that stages share. */
 struct pst_copies {
-    unsigned tensors;  /* with a whole copy on each of their ranks */
-    unsigned in_parts; /* sharded over replicas: nothing to compare */
-    uint64_t bytes;    /* bytes of the whole ones, counted once */
+    unsigned tensors;  /* tensors with a whole copy on each of their ranks */
+    unsigned in_parts; /* tensors sharded over replicas: nothing to compare */
+    uint64_t bytes;    /* bytes of `tensors`, one copy of each */
 };
 struct pst_copies pst_engine_copies(const struct pst_engine *engine);
 /* Prefix of the message about copies that differ. */
@@ -235,10 +245,11 @@ enum pst_status pst_engine_fetch_param(struct pst_engine *engine,
 enum pst_status pst_engine_show(struct pst_engine *to,
                                 const struct pst_engine *from,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Copies the start value of a parameter of a plan derived from the engine's,
- * whose parameters have the same numbers: the value in this process; the plan's
- * own if it has none; zeros if it is sharded over replicas, since
- * pst_engine_show and pst_engine_adopt set it. */
+/* Copies to dst the value with which a parameter starts in an engine for
+ * `plan`, which is derived from this engine's plan and has the same parameter
+ * numbers: the value in this process, or the plan's if this process has none;
+ * zeros if it is sharded over replicas, since pst_engine_show and
+ * pst_engine_adopt set it later. */
 enum pst_status pst_engine_read_start(const struct pst_engine *engine,
                                       struct pst_plan *plan, unsigned param,
                                       void *dst,
@@ -247,14 +258,16 @@ enum pst_status pst_engine_read_start(const struct pst_engine *engine,
 /* Returns the previous name of parameter `fqn`, or NULL if it is new. */
 typedef const char *(*pst_old_name_fn)(void *ctx, const char *fqn);
 struct pst_adoption {
-    pst_old_name_fn states; /* names of the optimizer's states */
-    pst_old_name_fn values; /* of parameters sharded in either engine */
+    pst_old_name_fn states; /* names of parameters, for optimizer states */
+    /* names of parameters that are sharded in either engine, for their values
+     */
+    pst_old_name_fn values;
     /* Converts elements of such a value in transfer, once each; may be NULL. */
     void (*convert)(void *ctx, const char *fqn, float *data, int64_t n);
     void *ctx;
 };
-/* COLLECTIVE. Copies the state that both engines have on the same rank from one
- * to the other. Between steps; both engines have the same rank numbers. */
+/* COLLECTIVE. Copies the state that both engines have from `from` to `to`.
+ * Between steps; both engines have the same rank numbers. */
 enum pst_status pst_engine_adopt(struct pst_engine *to,
                                  const struct pst_engine *from,
                                  const struct pst_adoption *how,
@@ -271,8 +284,9 @@ enum pst_status pst_engine_gather_param(struct pst_engine *engine,
 enum pst_status pst_engine_output(struct pst_engine *engine, unsigned i,
                                   void *dst,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Returns the meta of that output; *ret_dim: the concatenated dimension;
- * *ret_rows: true if it has an entry for each row there. */
+/* Sets *ret to the meta of what pst_engine_output copies, and *ret_dim to the
+ * concatenated dimension. *ret_rows: true if that dimension has an entry for
+ * each row of the batch. */
 enum pst_status pst_engine_output_meta(const struct pst_engine *engine,
                                        unsigned i, struct pst_meta *ret,
                                        unsigned *ret_dim, bool *ret_rows,
@@ -284,7 +298,7 @@ enum pst_status pst_engine_broadcast(struct pst_transport *transport, void *buf,
                                      size_t size, pst_idle_fn idle, void *ctx,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Prints the names of the chosen kernels, for `show --kernels`. */
+/* Appends the names of the chosen kernels, for `show --kernels`. */
 void pst_engine_print_kernels(const struct pst_engine *engine,
                               struct pst_str *out);
 

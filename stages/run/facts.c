@@ -38,7 +38,8 @@ void pst_facts_fini(struct pst_facts *facts)
     pst_vec_fini(&facts->list);
 }
 
-/* Appends the ranks with this value, as "0" or "1, 2, 4". */
+/* Appends the numbers of the ranks whose fact i has that digest: "0" or
+ * "1, 2, 4". */
 static void add_ranks(const struct pst_fact *all, unsigned n_ranks, size_t n,
                       size_t i, uint64_t digest, struct pst_str *out)
 {

@@ -25,14 +25,14 @@ struct pst_facts {
     bool failed; /* out of memory */
 };
 
-/* name: as it appears in a message ("--seed", "the plan"). */
+/* Adds a fact. name: as it appears in a message ("--seed", "the plan"). */
 void pst_facts_add(struct pst_facts *facts, const char *name, const char *fmt,
                    ...) PST_PRINTF(3, 4);
 void pst_facts_fini(struct pst_facts *facts);
 
-/* COLLECTIVE. All ranks have the same names in the same order. On a difference
- * returns PST_ERR_MISMATCH on all ranks, naming the first fact that differs,
- * the ranks and both values. */
+/* COLLECTIVE. Compares the facts of all ranks, which must have the same names
+ * in the same order. On a difference returns PST_ERR_MISMATCH on all ranks,
+ * naming the first fact that differs, the ranks and both values. */
 enum pst_status pst_facts_compare(struct pst_facts *facts,
                                   struct pst_transport *transport,
                                   struct pst_diag *diag) PST_MUST_CHECK;

@@ -10,7 +10,7 @@
 #include "stages/run/engine.h"
 
 #define LOOK_EVERY      0.01 /* seconds between two checks of a waiting rank */
-#define LOOKS_OF_A_STOP 100
+#define LOOKS_OF_A_STOP 100  /* checks of a rank that is to stop */
 
 struct lane {
     struct pst_lanes *lanes;
@@ -19,20 +19,20 @@ struct lane {
     pthread_t thread; /* unused by the first lane */
     struct pst_diag diag;
     enum pst_status status;
-    uint64_t seen; /* position in the transport's events of the rank */
+    uint64_t seen; /* argument of the transport's wait */
     bool runs;     /* its thread runs a step */
 };
 
 struct pst_lanes {
     struct pst_engine *engine;
-    uint64_t moves; /* of all ranks, at the last check_lanes() */
+    uint64_t moves; /* sum of pst_rank_moves at the last check_lanes() */
 
     /* protects the next four members and `runs` of lanes */
     pthread_mutex_t lock;
     pthread_cond_t begins, ends;
-    uint64_t round;
+    uint64_t round;   /* number of steps that were begun */
     unsigned running; /* threads that run a step, without the first lane */
-    bool closes;
+    bool closes;      /* threads must end */
 
     pthread_mutex_t asking; /* serializes calls of fill */
     pst_fill_fn fill;
@@ -56,7 +56,8 @@ static enum pst_status wait_for_peers(struct lane *l)
     return l == l->lanes->at ? check_lanes(l->lanes) : PST_OK;
 }
 
-/* Leaves status at PST_AGAIN if the lane was stopped. */
+/* Runs a rank's step. status is PST_AGAIN at the end if the lane was stopped.
+ */
 static void run_lane(struct lane *l)
 {
     enum pst_status status = PST_AGAIN;
@@ -97,7 +98,7 @@ static void *live(void *arg)
     return NULL;
 }
 
-/* --- the first rank watches ----------------------------------------------- */
+/* --- watching the other lanes --------------------------------------------- */
 
 static void after(double seconds, struct timespec *ret)
 {
@@ -109,7 +110,8 @@ static void after(double seconds, struct timespec *ret)
     }
 }
 
-/* Waits for LOOK_EVERY at most; returns whether all other lanes have ended. */
+/* Waits LOOK_EVERY seconds at most. Returns true if all other lanes have ended.
+ */
 static bool wait_for_ends(struct pst_lanes *lanes)
 {
     struct timespec until;
@@ -151,7 +153,8 @@ bool pst_lanes_are_stuck(struct pst_lanes *lanes)
     return ret;
 }
 
-/* Progress of any rank is a sign of life of the process. */
+/* Reports progress of the process if any rank has made some, else checks the
+ * watchdog's limit. */
 static enum pst_status check_lanes(struct pst_lanes *lanes)
 {
     uint64_t moves = 0;

@@ -8,15 +8,16 @@
 #include "stages/run/rank/step/ring.h"
 #include "stages/tune/estimate.h"
 
-/* Rounds of ping-pong with each rank; the fastest round counts. */
+/* Round trips of a measurement; the fastest one counts. */
 #define PINGS     16
-#define BIG_BYTES ((size_t)4 << 20)
+#define BIG_BYTES ((size_t)4 << 20) /* long message for the wire's bandwidth   \
+                                     */
 
 /*
  * --- clocks ---------------------------------------------------------------
  *
  * Clocks of hosts differ by an offset that drifts by a few microseconds per
- * second; the steps in question are at most seconds old.
+ * second. The steps in the ring are recent, so the offset is measured once.
  */
 
 struct ping {
@@ -24,7 +25,8 @@ struct ping {
     double trip;   /* seconds there and back */
 };
 
-/* Measures the round trip of `bytes` between rank 0 and rank `peer`. */
+/* Measures, on rank 0, round trips of `bytes` bytes to rank `peer`, which calls
+ * pong. Data begins with the peer's clock when it replies. */
 static enum pst_status ping(struct pst_engine *engine, unsigned peer,
                             void *data, size_t bytes, struct ping *ret,
                             struct pst_diag *diag)
@@ -65,7 +67,8 @@ static enum pst_status pong(struct pst_engine *engine, void *data, size_t bytes,
     return status;
 }
 
-/* Measures the offset of this rank's clock from that of rank 0. */
+/* COLLECTIVE. Sets *ret to this rank's clock minus that of rank 0, in seconds.
+ */
 static enum pst_status align(struct pst_engine *engine, double *ret,
                              struct pst_diag *diag)
 {
@@ -94,11 +97,11 @@ static enum pst_status align(struct pst_engine *engine, double *ret,
 
 /* --- one step of all ranks ------------------------------------------------ */
 
-/* The record of one rank for a step, in the clock of rank 0. */
+/* Times of a step on one rank, by the clock of rank 0. */
 struct account {
     double begin, end;
     struct pst_mark prepare, optim;
-    uint64_t n; /* number of marks; 0: the step is no longer in its ring */
+    uint64_t n; /* number of marks; 0: the rank's ring does not have the step */
 };
 
 static struct pst_mark shift(struct pst_mark mark, double offset)
@@ -194,8 +197,8 @@ static bool add_actions(const struct pst_engine *engine, unsigned rank,
     return ok;
 }
 
-/* Explains the spans of one replica as those of its own pipeline. */
-/* Adds nothing if the mark is empty. */
+/* Adds a span for the mark unless it is empty. Returns false if out of memory.
+ */
 static bool add_mark(struct pst_timeline *t, unsigned rank,
                      enum pst_span_kind kind, struct pst_mark mark, double zero)
 {
@@ -252,7 +255,7 @@ static enum pst_status draw(struct pst_engine *engine,
 
     for (unsigned k = 0; k < size; k++) {
         if (accounts[k].n == 0)
-            return PST_OK; /* a fault ended the step early */
+            return PST_OK; /* not recorded: a fault ended the step early */
         begin = PST_MIN(begin, accounts[k].begin);
         end = PST_MAX(end, accounts[k].end);
     }
@@ -381,7 +384,7 @@ static void put(const struct sums *s, struct pst_stage_cost *cost)
         cost->seconds.input = mean(s->seconds[PST_ACT_I], s->n[PST_ACT_I]);
         cost->seconds.weight = mean(s->seconds[PST_ACT_W], s->n[PST_ACT_W]);
         if (s->n[PST_ACT_B] == 0)
-            cost->backward = 0; /* the sum of I and W */
+            cost->backward = 0; /* 0: B costs the sum of I and W */
     }
     if (s->n_optim > 0)
         cost->optim = mean(s->optim, s->n_optim);
@@ -389,7 +392,7 @@ static void put(const struct sums *s, struct pst_stage_cost *cost)
         cost->reduce = mean(s->reduce, s->n_reduce);
 }
 
-/* Measures messages between ranks 0 and 1, while both are idle. */
+/* Measures latency and bandwidth between ranks 0 and 1, while both are idle. */
 static enum pst_status measure_wire(struct pst_engine *engine,
                                     struct pst_wire *wire,
                                     struct pst_diag *diag)

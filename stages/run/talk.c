@@ -87,7 +87,6 @@ static void settled_set(struct settled *s, enum pst_status status,
     }
 }
 
-/* The first failure by rank number becomes the status of all ranks. */
 enum pst_status pst_engine_settle(struct pst_engine *engine,
                                   enum pst_status status, struct pst_diag *diag)
 {

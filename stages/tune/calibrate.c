@@ -5,7 +5,7 @@
 #include "stages/base/map.h"
 #include "stages/tune/estimate.h"
 
-/* Estimate of a stage's nodes in one module. */
+/* Estimated seconds of the nodes of a module that are in one stage. */
 struct part {
     unsigned stage, module;
     struct pst_seconds seconds;
@@ -35,7 +35,7 @@ static bool add_node(struct parts *p, unsigned stage, const char *module,
 
     if (index == 0) {
         index = p->modules.n + 1;
-        /* The map stores a number instead of a pointer. */
+        /* The map's pointer is the number itself. */
         if (!pst_map_put(&p->modules, module, (void *)index))
             return false;
     }
@@ -85,15 +85,16 @@ static enum pst_status find_parts(const struct pst_plan *plan,
     return status;
 }
 
-/* Returns the part's share of x, which is the time of the whole. */
+/* Returns the share of the measured time x that belongs to a part, given the
+ * estimates of the part and of the whole. */
 static double share(double x, double part, double whole)
 {
     return whole > 0.0 ? x * part / whole : 0.0;
 }
 
-/* The division of the backward pass into I and W depends on the cut: gradients
- * of activations in the first stage serve parameters only. So the sum of I and
- * W is shared. */
+/* Divides the measured seconds x like `share`. The division of the backward
+ * into I and W depends on the cut (in the first stage gradients of activations
+ * serve parameters only), so the measured sum of both is divided. */
 static struct pst_seconds share_all(struct pst_seconds x,
                                     struct pst_seconds part,
                                     struct pst_seconds whole)

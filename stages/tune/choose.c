@@ -22,7 +22,7 @@ static bool is(const char *word, const char *text)
     return word != NULL && strcmp(word, text) == 0;
 }
 
-/* --- one way -------------------------------------------------------------- */
+/* --- one choice ----------------------------------------------------------- */
 
 static const char *unless_none(const char *word)
 {
@@ -55,7 +55,7 @@ static bool splits(const struct pst_schedule *sched)
     return false;
 }
 
-/* Like pst_exec_schedule, for resolved options. */
+/* Does what pst_exec_schedule does, for options without "auto". */
 static enum pst_status lay_out(struct pst_plan *plan,
                                const struct pst_exec_options *o,
                                struct pst_memory *memory,
@@ -86,7 +86,7 @@ static enum pst_status measure(struct pst_plan *plan,
     enum pst_status status = lay_out(plan, o, memory, &sched, diag);
 
     if (status == PST_OK && is_split_word(ret->recompute) && !splits(sched)) {
-        /* it would be reported as slower than it is */
+        /* "twice" does nothing without W, but estimates would count its time */
         pst_schedule_free(sched);
         return PST_OK;
     }
@@ -113,9 +113,10 @@ static enum pst_status measure(struct pst_plan *plan,
     return status;
 }
 
-/* Only schedule "auto" needs the limit, for its choice. If none of its
- * schedules fits, the way is measured without a limit. Values given in the
- * options themselves are refused with an error. */
+/* Fills the results of a choice. The memory limit is used only by schedule
+ * "auto"; if none of its schedules fits, the choice is measured without a
+ * limit. is_asked: the options leave only this choice, so what makes it
+ * impossible is an error. */
 static enum pst_status appraise(struct pst_plan *plan,
                                 const struct pst_exec_options *options,
                                 struct pst_memory *memory, bool is_asked,
@@ -128,14 +129,15 @@ static enum pst_status appraise(struct pst_plan *plan,
     pst_diag_init(&why);
     apply(ret, &o);
     if (!is_asked && pst_recompute_check(plan, o.recompute, &why) != PST_OK)
-        return PST_OK; /* the model has no such part */
+        return PST_OK; /* impossible: the model has no such part */
     status = measure(plan, &o, memory, ret, &why);
     if (status == PST_ERR_USAGE && o.memory_limit > 0) {
         o.memory_limit = 0;
         status = measure(plan, &o, memory, ret, &why);
     }
     if (status == PST_ERR_USAGE && !is_asked)
-        return PST_OK; /* microbatches cannot be divided accordingly */
+        return PST_OK; /* impossible, such as microbatches that R does not
+                          divide */
     if (status != PST_OK)
         return pst_diag_pass(diag, &why, "%s", why.text);
     ret->fits = options->memory_limit <= 0 ||
@@ -143,7 +145,7 @@ static enum pst_status appraise(struct pst_plan *plan,
     return PST_OK;
 }
 
-/* --- all ways ------------------------------------------------------------- */
+/* --- all choices ---------------------------------------------------------- */
 
 /* The values of one option. */
 struct dimension {
@@ -151,7 +153,8 @@ struct dimension {
     unsigned n;
 };
 
-/* gpipe and 1f1b never split the backward. */
+/* True if the schedule may split the backward, which gpipe and 1f1b never do.
+ */
 static bool may_split(const struct pst_exec_options *o)
 {
     return !is(o->schedule, "gpipe") && !is(o->schedule, "1f1b");
@@ -250,8 +253,8 @@ void pst_choice_print(const struct pst_choice *c, struct pst_str *out)
 
 /* --- the best ------------------------------------------------------------- */
 
-/* Sharding and stash are changed only for a gain above the error of estimates.
- */
+/* A choice that differs in sharding or stash is faster only if its step takes
+ * less than this share of the time: estimates have an error. */
 #define MARGIN 0.98
 
 static bool is_faster(const struct pst_choice *c, const struct pst_choice *best)
@@ -276,7 +279,8 @@ static const struct pst_choice *best_of(const struct pst_choices *choices)
     return best != NULL ? best : least;
 }
 
-/* Takes as many slots as fit, since more slots mean fewer copies. */
+/* Sets stash_keep to the most slots that fit, since more slots mean fewer
+ * copies. */
 static enum pst_status settle_slots(struct pst_plan *plan,
                                     struct pst_exec_options *o,
                                     struct pst_diag *diag)
@@ -318,7 +322,7 @@ static enum pst_status take_best(struct pst_plan *plan,
     if (status != PST_OK)
         return status;
     best = best_of(&choices);
-    if (best == NULL) { /* none is possible: the first way gives the error */
+    if (best == NULL) { /* none is possible: pst_grid_init reports why */
         options->recompute =
             is(options->recompute, "auto") ? NULL : options->recompute;
         options->shard_by =

@@ -18,10 +18,10 @@ struct pst_seconds pst_seconds_of(double seconds, enum pst_phase phase)
                                 phase == PST_PHASE_W ? seconds : 0.0};
 }
 
-/* latest: by value id, the latest phase that reads its storage. */
+/* State while a graph is read. */
 struct readers {
-    unsigned char *latest;
-    enum pst_phase phase;
+    unsigned char *latest; /* by value id: last phase that reads the storage */
+    enum pst_phase phase;  /* phase of the current node */
 };
 
 static void note_reader(void *ctx, struct pst_value **slot, unsigned arg)
@@ -33,8 +33,8 @@ static void note_reader(void *ctx, struct pst_value **slot, unsigned arg)
     r->latest[v->id] = (unsigned char)PST_MAX(r->latest[v->id], r->phase);
 }
 
-/* Adds what is kept in memory: values of F (or its inputs) that I or W read,
- * and values before W that W reads. */
+/* Adds the bytes of values that a microbatch keeps: to `stash` inputs and
+ * results of F that I or W read, to `keep` all that W reads. */
 static enum pst_status add_kept(const struct pst_graph *graph,
                                 struct pst_stage_cost *cost,
                                 struct pst_diag *diag)
@@ -87,7 +87,8 @@ static enum pst_status read_modes(const struct pst_plan *plan,
     return pst_sharing_read(o->shard_by, &uses, modes, most, diag);
 }
 
-/* fleeting: values are resident only while used (zero3). */
+/* Adds the estimated seconds and kept bytes of a stage. fleeting: parameters
+ * are resident only while they are used (zero3). */
 static enum pst_status estimate_stage(const struct pst_plan *plan, unsigned s,
                                       const struct pst_exec_options *o,
                                       bool fleeting,
@@ -133,13 +134,13 @@ static enum pst_status estimate_stage(const struct pst_plan *plan, unsigned s,
 
 /* Seconds of communication of sharded tensors in each microbatch. */
 struct travel {
-    double gathers; /* gathering values, in each of F and B */
-    double sums;    /* time to sum gradients */
+    double gathers; /* to gather values: in F, and once more in B */
+    double sums;    /* to reduce gradients: in B */
 };
 
-/* once: seconds in which all shards but its own arrive at a replica. Without
- * sharding, and with zero1, each shard is sent once to its owner and once back.
- */
+/* Adds the communication of a parameter. once: seconds in which a replica
+ * receives all shards but its own. Without sharding, and with zero1, each shard
+ * is sent once to its owner and once back. */
 static void add_travel(const struct pst_exec_options *o, enum pst_sharing mode,
                        double once, struct pst_stage_cost *c, struct travel *t)
 {
@@ -154,7 +155,8 @@ static void add_travel(const struct pst_exec_options *o, enum pst_sharing mode,
         t->gathers += o->gather_bf16 ? once / 2 : once;
 }
 
-/* Communication overlaps with kernels: only the excess is waited for. */
+/* Adds the part of the communication that does not overlap with kernels, since
+ * it takes longer than they do. */
 static void wait_for_travel(const struct travel *t, struct pst_seconds *s)
 {
     const double back = t->gathers + t->sums;
@@ -293,8 +295,7 @@ static enum pst_status apply_file(const struct pst_plan *plan,
     return status;
 }
 
-/* Copies of the stash: memory is read and written; the speed of a disk is
- * assumed. */
+/* Bytes per second that are assumed for copies of the stash to a disk. */
 #define DISK_BANDWIDTH 1e9
 
 static double stash_bandwidth(const struct pst_exec_options *o)

@@ -11,7 +11,8 @@
 #include "stages/tune/estimate.h"
 #include "stages/tune/sharing.h"
 
-/* Number of compute actions by which a receive is posted ahead of its use. */
+/* Receives are posted that many compute actions before the one that needs
+ * them. */
 #define EARLY 1
 
 /* --- a rank of the job ---------------------------------------------------- */
@@ -97,9 +98,10 @@ static bool is_stage_sum(const struct pst_action *a)
 }
 
 /*
- * Starts the reduction of a stage's gradients over replicas after the last
- * backward of the stage and the messages that follow it. This waits for
- * nothing, and only the end of the list waits for it, so the proof still holds.
+ * Inserts a REDUCE for each stage after its last backward and the messages that
+ * follow: it starts the reduction of the stage's gradients over replicas. The
+ * action waits for nothing, and only the end of the list waits for the
+ * reduction, so the proof (pst_schedule_check) still holds.
  */
 static enum pst_status add_stage_sums(struct pst_schedule *sched, unsigned rank,
                                       struct pst_diag *diag)
@@ -126,7 +128,7 @@ static enum pst_status add_stage_sums(struct pst_schedule *sched, unsigned rank,
             due = -1;
         }
         if (i == n || is_stage_sum(a))
-            continue; /* a CSV may have them at other positions */
+            continue; /* a CSV's own REDUCE is replaced by the one inserted */
         ok = ok && pst_vec_push(PST_TAG_EXEC, &out, *a);
         if (adds_gradients(a) && --left[a->stage] == 0)
             due = a->stage;
@@ -143,8 +145,8 @@ static enum pst_status add_stage_sums(struct pst_schedule *sched, unsigned rank,
     return PST_OK;
 }
 
-/* Explains why a list with messages, which is not reordered, cannot carry a
- * buffer. */
+/* Adds an explanation to the error of a schedule that cannot pass a buffer from
+ * microbatch to microbatch. A schedule that has messages is not reordered. */
 static enum pst_status explain_carried(const struct pst_grid *grid,
                                        enum pst_status status,
                                        struct pst_diag *diag)
@@ -163,8 +165,8 @@ static enum pst_status explain_carried(const struct pst_grid *grid,
     return status;
 }
 
-/* Adds UNSHARD and RESHARD for stages whose values are gathered where they are
- * used. A window of groups reaches at most as many stages ahead. */
+/* Adds UNSHARD and RESHARD for stages with parameters that are gathered where
+ * they are used. A window of k groups reaches at most k stages ahead. */
 static enum pst_status add_unshards(const struct pst_grid *grid,
                                     struct pst_schedule *sched,
                                     struct pst_diag *diag)
@@ -191,7 +193,8 @@ static enum pst_status add_unshards(const struct pst_grid *grid,
     return status;
 }
 
-/* Adds messages, proof and reductions. */
+/* Adds messages and reductions to the compute actions of a schedule, and proves
+ * it. */
 static enum pst_status complete(const struct pst_grid *grid,
                                 struct pst_schedule *sched,
                                 struct pst_diag *diag)
@@ -216,11 +219,12 @@ static enum pst_status complete(const struct pst_grid *grid,
     return status;
 }
 
-/* Time and memory of a candidate of schedule "auto", as it would run. */
+/* Finds time and memory of candidates of schedule "auto", as they would run. */
 struct appraiser {
     struct pst_grid *grid;
-    struct pst_schedule **place; /* where the grid holds the current schedule */
-    /* rank of the job that is rank 0 of its pipeline */
+    /* Member of the grid that the candidate is put into for its memory plan. */
+    struct pst_schedule **place;
+    /* rank 0 of a replica with that schedule, as numbered in the job */
     unsigned first;
     struct pst_str asked; /* required placement of stages; "": any */
     struct pst_costs model;
@@ -281,7 +285,7 @@ static enum pst_status appraise(void *ctx, const struct pst_schedule *sched,
     return status;
 }
 
-/* Creates the lists of a pipeline with that many microbatches. chooses:
+/* Creates the schedule of a pipeline with that many microbatches. chooses: the
  * appraiser for "auto"; else NULL. */
 static enum pst_status make_schedule(const struct pst_grid *grid,
                                      unsigned microbatches,
@@ -410,7 +414,8 @@ static enum pst_status make_schedules(struct pst_grid *grid, unsigned most,
     return make_schedule(grid, least, chooses, &grid->short_sched, diag);
 }
 
-/* For "auto": chooses by estimated times and the memory plan. */
+/* Creates the schedules for "auto", chosen by simulated times and the memory
+ * plan. */
 static enum pst_status choose_schedules(struct pst_grid *grid, unsigned most,
                                         unsigned least, struct pst_diag *diag)
 {
@@ -512,7 +517,7 @@ static enum pst_status check_share(const struct pst_exec_options *o,
                         PST_MAX(less, r) + r, o->microbatches);
 }
 
-/* Reads the sharing modes; options.shard becomes the highest of them. */
+/* Sets the parameters' sharing modes, and options.shard to the highest one. */
 static enum pst_status read_sharing(struct pst_grid *grid,
                                     struct pst_diag *diag)
 {
@@ -567,7 +572,7 @@ void pst_grid_fini(struct pst_grid *grid)
 
 /* --- measuring ------------------------------------------------------------ */
 
-/* Records the copies of a rank's stash, for simulation. */
+/* Adds the copies of a rank's stash to the schedule, for its simulation. */
 static enum pst_status note_copies(struct pst_grid *grid, unsigned k,
                                    const struct pst_rank_plan *rank,
                                    struct pst_diag *diag)

@@ -16,8 +16,9 @@
 struct pst_grid {
     struct pst_plan *plan; /* borrowed */
     struct pst_exec_options options;
-    struct pst_schedule *sched;       /* schedule of replica 0 */
-    struct pst_schedule *short_sched; /* with one microbatch less */
+    struct pst_schedule *sched; /* schedule of replica 0 */
+    /* Schedule of replicas with one microbatch less than replica 0, or NULL. */
+    struct pst_schedule *short_sched;
     struct PST_VEC(struct pst_link) links;
     struct PST_VEC(struct pst_shared) shared;
     struct pst_uses uses;
@@ -36,7 +37,8 @@ void pst_grid_fini(struct pst_grid *grid);
 
 /* Returns the number of ranks of the job. */
 unsigned pst_grid_size(const struct pst_grid *grid);
-/* Returns the number of microbatches of a replica, and the first one. */
+/* Returns the number of microbatches of a replica. *ret_first: index of its
+ * first one in the step. */
 unsigned pst_grid_share(const struct pst_grid *grid, unsigned replica,
                         unsigned *ret_first);
 const struct pst_schedule *pst_grid_schedule_of(const struct pst_grid *grid,
@@ -47,9 +49,9 @@ struct pst_rank_role pst_grid_role(const struct pst_grid *grid, unsigned rank);
 enum pst_status pst_grid_check_memory(const struct pst_grid *grid,
                                       unsigned rank, size_t bytes,
                                       struct pst_diag *diag) PST_MUST_CHECK;
-/* Plans the ranks of the first replica, which has the most microbatches, checks
- * them against the limit, and frees the plans again. memory: an entry for each
- * rank of the pipeline. Adds copies of the stash to the schedule. */
+/* Sets `memory`, an entry for each rank of the pipeline, to the memory of the
+ * ranks of the first replica, which has the most microbatches. Checks it
+ * against the limit, and adds copies of the stash to the schedule. */
 enum pst_status pst_grid_measure(struct pst_grid *grid,
                                  struct pst_memory *memory,
                                  struct pst_diag *diag) PST_MUST_CHECK;

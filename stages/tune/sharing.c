@@ -6,10 +6,10 @@
 #include "stages/base/str.h"
 
 struct word {
-    const char *at, *mode; /* at: the name or stage; empty for the default */
+    const char *at, *mode; /* text; at: name or stage, empty for the default */
     size_t len, mode_len;
-    enum pst_sharing is;
-    int stage; /* -1: a name */
+    enum pst_sharing is; /* the mode that was read */
+    int stage;           /* -1: `at` is a name, or empty */
 };
 
 struct reader {
@@ -35,7 +35,7 @@ static enum pst_status read_mode(struct reader *r, struct word *w)
                         (int)w->mode_len, w->mode);
 }
 
-/* Reads the number of a stage, or a name. */
+/* Sets the stage of a word from the number of a stage or a name. */
 static enum pst_status read_target(struct reader *r, struct word *w)
 {
     const unsigned n = (unsigned)r->uses->plan->stages.n;
@@ -191,8 +191,9 @@ enum pst_status pst_sharing_read(const char *text, const struct pst_uses *uses,
     enum pst_status status = read_words(&r, text);
     enum pst_sharing most = PST_SHARING_NONE, mode = PST_SHARING_NONE;
 
-    /* Not for evaluation, which is given the options of training, whose model
-     * may have more parameters; nor for a model that was changed in a run. */
+    /* Words are not checked for evaluation, which has the options of a training
+     * whose model may have more parameters, nor for a model that was changed in
+     * a run. */
     for (size_t i = 0; i < r.words.n && status == PST_OK && uses->train &&
                        uses->plan->base_digest[0] == '\0';
          i++)
