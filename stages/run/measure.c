@@ -9,9 +9,10 @@
 #include "stages/tune/estimate.h"
 
 /* Round trips of a measurement; the fastest one counts. */
-#define PINGS     16
-#define BIG_BYTES ((size_t)4 << 20) /* long message for the wire's bandwidth   \
-                                     */
+#define PINGS 16
+#define BIG_BYTES                                                              \
+    ((size_t)4 << 20) /* long message for the wire's bandwidth                 \
+                       */
 
 /*
  * --- clocks ---------------------------------------------------------------

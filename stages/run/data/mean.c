@@ -9,22 +9,23 @@
 
 #define TAG PST_TAG_EXEC
 
-/* The rows of one microbatch. */
+/* The rows of the file that one microbatch evaluates. */
 struct group {
-    uint64_t first, n; /* n 0: unused, its loss does not count */
+    uint64_t first, n; /* n 0: none, the microbatch does not count */
 };
 
 struct pst_mean {
     const struct pst_data *data;
     struct pst_tokens *tokens; /* NULL: weights by rows */
     unsigned microbatches;
-    uint64_t each, rows, left; /* each: rows of a full microbatch */
-    uint64_t plan_rows;        /* the same, as the plan counts rows */
-    /* number of full microbatches, which come first */
-    uint64_t full;
-    struct PST_VEC(struct group) rest; /* the groups after them */
+    /* Rows in the file: those of a full microbatch; those that are evaluated;
+     * those that are left out. */
+    uint64_t each, rows, left;
+    uint64_t plan_rows; /* rows of a microbatch in the plan */
+    uint64_t full;      /* number of full microbatches, which come first */
+    struct PST_VEC(struct group) rest; /* groups of the microbatches after */
     double *weights;                   /* weights of the newest step */
-    double sum, weight;
+    double sum, weight; /* of all steps: weighted losses, weights */
 };
 
 /* Divides the remaining rows into groups whose sizes divide a microbatch: 5 of
@@ -171,7 +172,7 @@ enum pst_status pst_mean_weigh(void *ctx, uint64_t step, double *ret,
     for (unsigned k = 0; k < m->microbatches; k++) {
         const struct group g = group_of(m, step, k);
 
-        /* A group's targets are repeated as often as the group. */
+        /* The tokens of a group are counted in each of its repetitions. */
         m->weights[k] = m->tokens != NULL
                             ? m->weights[k] * (double)g.n / (double)m->each
                             : (double)g.n;
@@ -189,8 +190,8 @@ void pst_mean_begin(struct pst_mean *mean)
     mean->sum = mean->weight = 0;
 }
 
-/* Sums over all microbatches in order, so the number of steps does not matter.
- */
+/* Adds up microbatches one by one, so that their division into steps does not
+ * change the sum. */
 void pst_mean_take(struct pst_mean *mean, const struct pst_step_result *result)
 {
     for (unsigned k = 0; k < mean->microbatches; k++) {

@@ -16,19 +16,18 @@ struct pst_mean;
 
 enum pst_mean_by {
     PST_MEAN_BY_ROWS,
-    PST_MEAN_BY_TARGETS, /* refuses losses that ignore no targets */
+    PST_MEAN_BY_TARGETS, /* refuses losses that cannot ignore targets */
     PST_MEAN_BY_EITHER,  /* by targets if the loss can ignore some */
 };
 
 struct pst_mean_options {
     unsigned microbatches; /* microbatches of a step of the engine */
-    uint64_t rows; /* at most that many, from the first row on; 0: all */
+    uint64_t rows; /* maximum number of rows, from the first row on; 0: all */
     enum pst_mean_by by;
 };
 
-/* `data` was opened for steps of that many microbatches of the plan; the last
- * ones have as many rows as the others. Borrows plan and data. Returns owned.
- */
+/* Sets *ret (owned), which borrows plan and data. `data` must have been opened
+ * for steps of that many microbatches, without tail microbatches. */
 enum pst_status pst_mean_new(struct pst_plan *plan, const struct pst_data *data,
                              const struct pst_mean_options *options,
                              struct pst_mean **ret,
@@ -49,8 +48,9 @@ enum pst_status pst_mean_fill(void *ctx, uint64_t step, unsigned microbatch,
 enum pst_status pst_mean_weigh(void *ctx, uint64_t step, double *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
-/* On rank 0, the rank that was given the weights: before the first step, after
- * each step, and for the mean (refused if nothing counts). */
+/* Compute the mean on rank 0, which alone calls pst_mean_weigh: pst_mean_begin
+ * comes before the first step, pst_mean_take after each step. pst_mean_end sets
+ * *ret to the mean; it refuses a file in which nothing counts. */
 void pst_mean_begin(struct pst_mean *mean);
 void pst_mean_take(struct pst_mean *mean, const struct pst_step_result *result);
 enum pst_status pst_mean_end(const struct pst_mean *mean, double *ret,

@@ -28,7 +28,8 @@ struct scatter {
     struct pst_diag *diag;
 };
 
-/* Sends a piece even after a failure, since the other rank waits for it. */
+/* Fills a piece and sends it, even after a failure, since the other rank waits
+ * for it. */
 static enum pst_status send_piece(void *ctx, const struct pst_delivery *piece)
 {
     struct scatter *s = ctx;

@@ -10,19 +10,19 @@
 
 #define TAG PST_TAG_EXEC
 
-/* Computes the target from the inputs, for microbatches of one size. */
+/* Computes the loss's targets from the inputs, for microbatches of one size. */
 struct counter {
     struct pst_plan *joined; /* owned; the uncut graph */
-    struct pst_graph *graph; /* owned; the nodes needed for the target */
+    struct pst_graph *graph; /* owned; the nodes that compute the targets */
     struct pst_eval *eval;
-    /* by index in the plan's inputs; NULL: not needed */
+    /* memory of each of the plan's inputs; NULL: not needed */
     struct PST_VEC(void *) data;
-    const struct pst_value *target;
-    int64_t ignored;
+    const struct pst_value *target; /* value of the graph with the targets */
+    int64_t ignored;                /* ignore_index of the loss */
 };
 
 struct pst_tokens {
-    struct counter sides[2]; /* whole, tail */
+    struct counter sides[2]; /* for microbatches of the plan, for tail ones */
     unsigned microbatches, n_tail;
     pst_fill_fn fill;
     void *fill_ctx;
@@ -115,7 +115,7 @@ static enum pst_status check_mean(const struct pst_node *node,
 struct copier {
     struct counter *c;
     struct pst_replay replay;
-    bool *wanted; /* by value id of the uncut graph */
+    bool *wanted; /* by value id of the uncut graph: must be computed */
     struct pst_diag *diag;
 };
 
@@ -218,7 +218,8 @@ static enum pst_status alloc_inputs(struct counter *c, struct pst_diag *diag)
     return status;
 }
 
-/* is_mean: the loss is a mean over the counted targets. */
+/* Prepares the computation of a plan's targets. is_mean: refuses a loss that is
+ * not the mean over the targets that count. */
 static enum pst_status counter_init(struct counter *c, struct pst_plan *plan,
                                     bool is_mean, struct pst_diag *diag)
 {
@@ -251,7 +252,7 @@ static void counter_fini(struct counter *c)
     pst_vec_fini(&c->data);
 }
 
-/* Computes the target of these inputs, contiguous. Returns owned. */
+/* Sets *ret (owned) to the targets of the inputs in c->data, contiguous. */
 static enum pst_status find_target(struct counter *c, void **ret,
                                    struct pst_diag *diag)
 {
@@ -315,7 +316,8 @@ static void fill_places(struct counter *c, unsigned input, int64_t first)
     }
 }
 
-/* True if the loss sees this label in no row, but does see the next one. */
+/* Fills the labels of each row from `first` on, and sets *ret to true if the
+ * loss sees label first + 1, but label `first` in no row. */
 static enum pst_status misses(struct counter *c, unsigned input, int64_t first,
                               bool *ret, struct pst_diag *diag)
 {
@@ -339,9 +341,9 @@ static enum pst_status misses(struct counter *c, unsigned input, int64_t first,
     return PST_OK;
 }
 
-/* Uses two values of `first`, so that a label that is ignored because of its
- * value, such as padding, is not mistaken for one that is dropped because of
- * its position. */
+/* Labels are tried from two values on, so that a label that is ignored because
+ * of its value, such as padding, is not mistaken for one that is dropped
+ * because of its position. */
 enum pst_status pst_tokens_shift(struct pst_plan *plan, unsigned input,
                                  bool *ret, struct pst_diag *diag)
 {

@@ -44,8 +44,8 @@ static bool is_nothing(const double *weights, unsigned n)
     return true;
 }
 
-/* Checks that both plans differ only in sizes, since they share accumulators
- * and messages. */
+/* Checks that the plan and options.tail differ only in sizes, since they share
+ * accumulators and messages. */
 static enum pst_status compare_plans(const struct pst_engine *engine,
                                      struct pst_diag *diag)
 {

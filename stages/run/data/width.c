@@ -8,7 +8,7 @@
 
 #define PIECE  4096u
 #define PIECES 64u
-#define FEW    64u /* with fewer bytes at a parity nothing is concluded */
+#define FEW    64u /* least bytes at even, and at odd offsets, to decide */
 
 void pst_bytes_count(struct pst_byte_counts *counts, const unsigned char *bytes,
                      size_t n)
@@ -18,9 +18,9 @@ void pst_bytes_count(struct pst_byte_counts *counts, const unsigned char *bytes,
 }
 
 /*
- * The distance of two distributions is half the sum of all absolute
- * differences. For n draws each from one distribution over k values it is about
- * sqrt(k / (pi n)).
+ * Compares the distributions of bytes at even and at odd offsets. Their
+ * distance is half the sum of all absolute differences. For n draws each from
+ * one distribution over k values it is about sqrt(k / (pi n)).
  */
 bool pst_bytes_are_halves(const struct pst_byte_counts *c)
 {
@@ -52,7 +52,7 @@ enum pst_status pst_file_has_halves(const char *path, bool *ret,
     if (status != PST_OK)
         return status;
     for (uint64_t i = 0; i < PIECES && status == PST_OK; i++) {
-        /* Even offsets; in a small file the pieces are adjacent. */
+        /* Pieces begin at even offsets; in a small file they are adjacent. */
         const uint64_t at =
             PST_MAX(file.size / PIECES & ~(uint64_t)1, PIECE) * i;
         const uint64_t n = at < file.size ? PST_MIN(file.size - at, PIECE) : 0;

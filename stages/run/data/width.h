@@ -14,12 +14,13 @@ struct pst_byte_counts {
 
 void pst_bytes_count(struct pst_byte_counts *counts, const unsigned char *bytes,
                      size_t n);
-/* Returns true if the bytes look like little-endian 16-bit integers: the second
- * bytes have a different distribution, with fewer values. In text the
+/* True if the bytes look like little-endian 16-bit integers: those at odd
+ * offsets have another distribution, with fewer values. In text the
  * distribution is the same at all offsets. */
 bool pst_bytes_are_halves(const struct pst_byte_counts *counts);
 
-/* Likewise for a file, of which evenly spread parts are read. */
+/* Sets *ret to pst_bytes_are_halves of a file, of which evenly spread parts are
+ * read. */
 enum pst_status pst_file_has_halves(const char *path, bool *ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 

@@ -69,9 +69,9 @@ static void add_copy(struct binder *b, const void *from,
     instr->to_meta = to_meta;
 }
 
-/* Sets a carried buffer before the first microbatch to its value before the
- * step, which is in the shadow copy if the stage that changes it is on this
- * rank too. */
+/* Lets the first microbatch begin with the value that a carried buffer had
+ * before the step. That is in the shadow copy if the stage that changes the
+ * buffer is on this rank, too. */
 static void add_start(struct binder *b, const struct pst_edge *edge,
                       const struct pst_value *input)
 {
@@ -140,7 +140,7 @@ static void add_kernels(struct binder *b)
 
             if (event->task == PST_RESIDENCY_RELEASE &&
                 !b->with->role->options.verify)
-                /* only other buckets take this memory: nothing to do */
+                /* The memory is free without an instruction. */
                 continue;
             add_run(b, l, begin, event->pos - at);
             begin = event->pos - at;
@@ -183,7 +183,7 @@ static const struct pst_value *output_value(const struct binder *b,
     return b->program->graph->outputs.at[o->output].arg.value;
 }
 
-/* Copies one microbatch of output i to where the caller reads it. */
+/* Adds the copy of one microbatch of output i to the kept outputs. */
 static enum pst_status add_kept(struct binder *b, size_t i)
 {
     const struct pst_rank_role *role = b->with->role;
@@ -245,7 +245,7 @@ static enum pst_status add_outputs(struct binder *b)
     return status;
 }
 
-/* Copies new buffer values that kernels did not write in place. */
+/* Adds copies of new buffer values that kernels did not write in place. */
 static void add_updates(struct binder *b)
 {
     const struct pst_graph *graph = b->program->graph;
@@ -264,7 +264,7 @@ static void add_updates(struct binder *b)
     }
 }
 
-/* Copies the passages that the peer does not read in place. */
+/* Adds copies of the values that the peer stage does not read in place. */
 static enum pst_status add_passages(struct binder *b,
                                     const struct pst_channel *channel)
 {
@@ -316,7 +316,7 @@ static enum pst_status set_bases(struct binder *b)
     return PST_OK;
 }
 
-/* Waits until sends from the slots that the action takes have completed. */
+/* Sets the counters that the action waits for. */
 static enum pst_status set_waits(struct binder *b)
 {
     const struct pst_counters *counters = b->with->counters;
@@ -367,7 +367,7 @@ static enum pst_status add_compute(struct binder *b)
         status = add_outputs(b);
         add_updates(b);
         return status;
-    case PST_ACT_W: /* an I of another microbatch may have overwritten it */
+    case PST_ACT_W: /* I of another microbatch may have set the seed since */
         add_seed(b);
         add_kernels(b);
         return PST_OK;

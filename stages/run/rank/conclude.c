@@ -39,7 +39,8 @@ static void note_kernel_fault(struct pst_rank *r, const struct pst_fault *fault)
              source[0] != '\0' ? " at " : "", source, text);
 }
 
-/* A step lasts until its update is done; the host may not wait for that. */
+/* Records the times of the newest update, which has ended. Its step ends with
+ * it, though the host may have begun the next step before. */
 static void take_optim(struct pst_rank *r)
 {
     struct pst_ring_step *of = r->step.optim_of;
@@ -51,9 +52,10 @@ static void take_optim(struct pst_rank *r)
     of->all.end = PST_MAX(of->all.end, of->optim.end);
 }
 
-/* Called when the device has finished the step and the previous update. The
- * host may have posted messages long before the device reached the actions
- * after them, so each mark begins no earlier than the previous one ends. */
+/* Records the times of the step, when the device has finished it and the
+ * previous update. The host may have posted messages long before the device
+ * reached the actions after them, so each mark begins no earlier than the
+ * previous one ends. */
 static void take_timings(struct pst_rank *r)
 {
     struct pst_ring_step *now = r->step.ring.now;
@@ -153,7 +155,7 @@ static void damage(struct pst_rank *r)
 static enum pst_status conclude(struct pst_rank *r)
 {
     r->step.phase = PST_RANK_VALUES;
-    r->step.times.optim = 0; /* until here, that of the previous step */
+    r->step.times.optim = 0; /* it was that of the previous step */
     if (r->agreement.decision->fault) {
         pst_update_restore(&r->plan.layout, &r->device);
         return PST_OK;

@@ -7,7 +7,8 @@
 
 /* --- life ----------------------------------------------------------------- */
 
-/* Another rank's programs are not looked at: it may have another device. */
+/* Refuses calls of this rank that its device leaves to the host. Other ranks,
+ * which may have other devices, check theirs. */
 static enum pst_status refuse_hosted(const struct pst_rank_plan *plan,
                                      struct pst_diag *diag)
 {
@@ -64,7 +65,7 @@ void pst_rank_free(struct pst_rank *r)
 
 /* --- start ---------------------------------------------------------------- */
 
-/* Wires the parts of the rank together. */
+/* Sets the pointers between the components of the rank. */
 static void join(struct pst_rank *r, struct pst_transport *transport)
 {
     const unsigned spaces = transport->ops->spaces;

@@ -3,8 +3,8 @@
 #define PENSTOCK_STAGES_RUN_RANK_RANK_H
 /*
  * One rank of an engine. Its components are in whole.h; other code gets only
- * the components it asks for: constant ones (plan/) and those that change in a
- * step (step/). Exec thread, or the rank's own thread in a step.
+ * the components that it needs: constant ones (stages/layout/) and those that
+ * change in a step (step/). Exec thread, or the rank's own thread in a step.
  */
 #include "stages/run/exec.h"
 
@@ -39,18 +39,19 @@ enum pst_status pst_rank_start(struct pst_rank *r,
 /* Sets the diag that receives faults of the step; borrowed until the next call.
  */
 void pst_rank_set_diag(struct pst_rank *r, struct pst_diag *diag);
-/* trace: why the step is rerun; NULL for an ordinary step. */
+/* Begins a step. trace: what to check in a step that is rerun; NULL for an
+ * ordinary step. */
 void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
                     void *fill_ctx, unsigned control,
                     const struct pst_trace_order *trace);
-/* Gives the step a fault from the start. */
+/* Records a fault of the step that was found before its first action. */
 void pst_rank_note_fault(struct pst_rank *r, enum pst_error error,
                          const char *text);
-/* PST_AGAIN: waits for a peer; PST_OK: the step is over and the decision is
- * available. */
+/* Continues the step. PST_AGAIN: it waits for a peer; PST_OK: it is over, and
+ * the decision is available. */
 enum pst_status pst_rank_advance(struct pst_rank *r) PST_MUST_CHECK;
 bool pst_rank_is_done(const struct pst_rank *r);
-/* Number of kernels, actions and messages so far. Any thread. */
+/* Returns the number of kernels, actions and messages so far. Any thread. */
 uint64_t pst_rank_moves(const struct pst_rank *r);
 /* Returns the decision of the last step. */
 const struct pst_decision *pst_rank_decision(const struct pst_rank *r);
@@ -80,7 +81,7 @@ void pst_rank_record(const struct pst_rank *r, struct pst_flight *f,
                      enum pst_status status);
 /* Prints "rank 1 waits to run 2F3 (...)". */
 void pst_rank_describe(const struct pst_rank *r, struct pst_str *out);
-/* Likewise for a rank that is running: any thread. */
+/* Describes a rank that is running. Any thread. */
 void pst_rank_describe_running(const struct pst_rank *r, struct pst_str *out);
 
 /* --- components ----------------------------------------------------------- */
@@ -96,8 +97,8 @@ const struct pst_ring *pst_rank_ring(const struct pst_rank *r);
 /* Between steps: waits until the device has finished the newest step. */
 void pst_rank_await(struct pst_rank *r);
 struct pst_rank_device *pst_rank_device(struct pst_rank *r);
-/* Invalidates values computed once from parameters, and forgets what the newest
- * update left as it was; call after writing parameters. */
+/* Invalidates values that are computed once from parameters, and
+ * pst_rank_stayed of the newest update; call after writing parameters. */
 void pst_rank_params_changed(struct pst_rank *r);
 
 #endif

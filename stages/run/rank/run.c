@@ -31,7 +31,7 @@ static void note_fault(struct pst_rank *r, enum pst_error error,
 static void look_at_messages(struct pst_rank *r)
 {
     if (r->replicas.n_busy > 0 && r->step.progressed == PST_OK)
-        /* reductions progress */
+        /* also lets reductions progress */
         r->step.progressed = pst_traffic_poll(&r->traffic);
     else
         r->traffic.transport->ops->progress(r->traffic.transport);
@@ -62,8 +62,8 @@ static void bind(const struct pst_operand *from, const struct pst_loc *at,
     }
 }
 
-/* The program holds call templates; a launch sets what differs between runs:
- * addresses, the random key, whether the result is accumulated. */
+/* Launches a node's kernel on a copy of the program's call, with addresses, the
+ * random key, and whether the result is accumulated. */
 static void run_node(struct pst_rank *r, const struct pst_rank_stage *stage,
                      const struct pst_exec_node *n, unsigned site,
                      unsigned char *const *base, const struct pst_action *a)
@@ -116,7 +116,8 @@ static void run_kernels(struct pst_rank *r, const struct pst_action *a,
     pst_thread_node = NULL;
 }
 
-/* Returns true if there was anything to do. */
+/* Runs list P of the stage's programs. Returns true if they have nodes in it.
+ */
 static bool prepare_stage(struct pst_rank *r, unsigned stage)
 {
     const struct pst_program *programs[] = {
@@ -157,7 +158,7 @@ static void prepare(struct pst_rank *r)
 
 /* --- instructions --------------------------------------------------------- */
 
-/* An I/O error keeps its own error code; any other is an error in the data. */
+/* Returns the code of an I/O error, PST_E_OP_DATA for any other. */
 static enum pst_error input_error(const struct pst_diag *why)
 {
     return why->status == PST_ERR_IO ? why->error : PST_E_OP_DATA;
@@ -231,7 +232,8 @@ static enum pst_status run_event(struct pst_rank *r, const struct pst_action *a,
     }
 }
 
-/* Continues where it stopped; PST_AGAIN: waits in the middle of the action. */
+/* Runs the action's instructions from step.instr on. PST_AGAIN: it waits in the
+ * middle of the action. */
 static enum pst_status run_instrs(struct pst_rank *r,
                                   const struct pst_rank_action *x)
 {
@@ -285,8 +287,8 @@ static bool is_leaving(const struct pst_rank_action *x)
     return false;
 }
 
-/* True if all receives have completed, and the slots to be written are not
- * being sent. */
+/* True if the values that the action reads have arrived, and the slots that it
+ * writes are not being sent. */
 static bool ready(const struct pst_rank_action *x)
 {
     return *x->arriving == 0 && !is_leaving(x);
@@ -314,9 +316,9 @@ static void note_wait(struct pst_rank *r, enum pst_status status)
         r->step.waiting_since = pst_now();
 }
 
-/* Waits for the stash thread: the slots that this action needs have been
- * reloaded or evicted. It waits for that thread only, so this cannot deadlock.
- * A copy that failed is a fault of the step. */
+/* Waits until the stash's thread has reloaded or evicted the slots that this
+ * action needs. It waits for that thread only, so this cannot deadlock. A copy
+ * that failed is a fault of the step. */
 static void await_stash(struct pst_rank *r, const struct pst_rank_action *x)
 {
     const double begin = pst_now();
@@ -395,7 +397,7 @@ static enum pst_status run_action(struct pst_rank *r, struct pst_rank_action *x)
         return r->replicas.n_busy > 0
                    ? PST_AGAIN
                    : pst_reduce(&r->reductions, x->reduction);
-    case PST_ACT_UNSHARD: /* between these, compute actions gather values */
+    case PST_ACT_UNSHARD: /* instructions of compute actions gather values */
     case PST_ACT_RESHARD:
         return PST_OK;
     default:
@@ -438,8 +440,9 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
                      &r->device);
 }
 
-/* An action that waits between its parts (a reduction) lasts from its first
- * part on; compute sets its own mark. */
+/* Runs or continues the next action, and sets its mark; compute sets that of
+ * compute actions. A reduction, which waits between its parts, lasts from its
+ * first part on. */
 static enum pst_status run_next(struct pst_rank *r)
 {
     struct pst_rank_action *x = &r->plan.actions.at[r->step.pc];
@@ -468,7 +471,7 @@ static enum pst_status run_next(struct pst_rank *r)
         return status;
     if (!computes) {
         mark->end = pst_now();
-        /* during compute actions, kernels report progress */
+        /* compute actions report progress for each kernel */
         pst_signs_moved(&r->signs);
     }
     note_wait(r, status);

@@ -22,7 +22,7 @@ struct pst_rank {
     struct pst_rank_device device;
     struct pst_counters counters;
 
-    /* Change in a step, each through its own functions. */
+    /* These change in a step, each through its own functions. */
     struct pst_traffic traffic;
     struct pst_reductions reductions;
     struct pst_replicas replicas;

@@ -144,9 +144,10 @@ enum pst_status pst_engine_gather_param(struct pst_engine *engine,
     return status;
 }
 
-/* --- all values, for another mode ----------------------------------------- */
+/* --- all values (pst_engine_show) ----------------------------------------- */
 
-/* Finds the parameter of `from` with the name and size of one of `to`. */
+/* Sets *ret to the parameter of `from` with the name and shape of one of `to`.
+ */
 static enum pst_status find_shown(const struct pst_engine *to,
                                   const struct pst_engine *from, unsigned param,
                                   int *ret, struct pst_diag *diag)
@@ -168,7 +169,7 @@ static bool is_shared(const struct pst_engine *to,
            pst_engine_has_parts(from, (unsigned)old);
 }
 
-/* Copies what a rank holds whole in both engines. */
+/* Copies the values that a rank holds whole in both engines. */
 static enum pst_status show(struct pst_engine *to, struct pst_rank *r,
                             const struct pst_engine *from,
                             struct pst_diag *diag)
@@ -197,7 +198,7 @@ static enum pst_status show(struct pst_engine *to, struct pst_rank *r,
     return status;
 }
 
-/* Copies what replicas shard in either engine. */
+/* Copies the parameters that replicas shard in either engine. */
 static enum pst_status show_shared(struct pst_engine *to,
                                    const struct pst_engine *from,
                                    struct pst_diag *diag)
@@ -240,8 +241,9 @@ struct adoption {
     struct pst_engine *to;
     const struct pst_engine *from;
     const struct pst_adoption *how;
-    struct pst_rank *old;   /* rank of `from` on this process */
-    struct pst_map entries; /* name -> struct pst_entry */
+    struct pst_rank
+        *old; /* rank of `from` with the number of the current one */
+    struct pst_map entries; /* name -> struct pst_entry of `old` */
     struct pst_arena arena;
 };
 
@@ -277,8 +279,9 @@ static enum pst_status note(void *ctx, struct pst_rank *r,
                : pst_diag_nomem(diag, sizeof(*entry));
 }
 
-/* Finds the same state of the parameter that was called `fqn`, perhaps under
- * another of its names; n: length of the state's name. */
+/* Returns the same optimizer state in the old engine, of the parameter with the
+ * name fqn there; NULL: none. n: length of the state's prefix in entry->name.
+ */
 static const struct pst_entry *find_entry(const struct adoption *a,
                                           const struct pst_entry *entry,
                                           size_t n, const char *fqn)
@@ -325,7 +328,8 @@ static enum pst_status take_entry(void *ctx, struct pst_rank *r,
 
 /* --- sharded states ------------------------------------------------------- */
 
-/* Returns the parameter's index in the old plan, -1 if it is new. */
+/* Returns the parameter's index in the old plan, -1 if it is new or its states
+ * are not sharded there. */
 static int old_index(const struct adoption *a, unsigned param)
 {
     const struct pst_plan_param *p = &a->to->grid.plan->params.at[param];
@@ -389,7 +393,8 @@ static enum pst_status adopt_value(const struct adoption *a, unsigned param,
     return status;
 }
 
-/* Returns the parameter whose states it continues; NULL: they start anew. */
+/* Returns the old parameter whose optimizer states a parameter continues; NULL:
+ * they start anew. */
 static const struct pst_plan_param *continued_param(const struct adoption *a,
                                                     unsigned param)
 {

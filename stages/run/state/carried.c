@@ -29,7 +29,8 @@ static bool is_carried(const struct pst_engine *engine)
     return root_of(engine)->base_digest[0] != '\0';
 }
 
-/* True if no entry of a checkpoint has the value (entries.c). */
+/* True if this rank owns the value and no entry of a checkpoint has it
+ * (entries.c). */
 static bool is_left_out(const struct pst_engine *engine, struct pst_rank *r,
                         const struct pst_rank_param *p)
 {
@@ -101,7 +102,7 @@ enum pst_status pst_carried_check(const struct pst_engine *engine,
     status = unpack(ckpt, &plan, diag);
     if (status != PST_OK)
         return status;
-    /* Otherwise modules of equal shapes would be mixed up silently. */
+    /* Unless the plans are equal, modules of equal shapes could be swapped. */
     same = strcmp(plan->model_digest, root_of(engine)->model_digest) == 0;
     pst_plan_free(plan);
     if (same)
@@ -168,8 +169,7 @@ enum pst_status pst_carried_each(const struct pst_engine *engine,
 
 /* --- resuming ------------------------------------------------------------- */
 
-/* Finds the saved tensor of a parameter, under any prefix except those of
- * optimizer states. */
+/* Returns the saved value of a parameter, buffer or constant; NULL: none. */
 static const struct pst_safetensors_entry *find_saved(
     const struct pst_carried *c, const struct pst_plan_param *param)
 {
@@ -227,7 +227,8 @@ static enum pst_status read_plan(struct pst_carried *c, struct pst_diag *diag)
 {
     enum pst_status status = unpack(c->ckpt, &c->plan, diag);
 
-    /* A plan that was changed before it was cut has its own folder. */
+    /* If the base is the changed plan itself, the one in the checkpoint is not
+     * needed. */
     if (status != PST_OK ||
         strcmp(c->plan->model_digest, c->base->model_digest) == 0)
         return status;

@@ -16,7 +16,8 @@ struct pst_rank;
 /* Returns the digest of the plan that the run began with, to which its
  * checkpoints belong. */
 const char *pst_carried_model(const struct pst_engine *engine);
-/* Returns that plan's identity (struct pst_plan). */
+/* Returns the identity (struct pst_plan) of the plan that the run began with.
+ */
 const char *pst_carried_identity(const struct pst_engine *engine);
 /* PST_ERR_MISMATCH if the checkpoint's run changed the model and the engine's
  * plan is not the changed one, or the other way round. */
@@ -28,14 +29,14 @@ bool pst_carried_is_in(const struct pst_checkpoint *ckpt);
 
 /* --- saving --------------------------------------------------------------- */
 
-/* Receives a tensor: its bytes, valid during the call, or, if data is NULL,
- * their offset in the rank's arena. */
+/* Receives a tensor. data: its bytes, valid during the call; if it is NULL they
+ * are at `offset` in the rank's arena. */
 typedef enum pst_status (*pst_carried_fn)(void *ctx, const char *name,
                                           const struct pst_meta *meta,
                                           const void *data, size_t offset,
                                           struct pst_diag *diag);
-/* Calls fn for the tensors of a rank's shard besides its entries: none if the
- * engine's plan is in a folder. */
+/* Calls fn for "plan.pb", "plan.base" and "const.FQN" of a rank's shard: none
+ * if the engine's plan is in a folder. */
 enum pst_status pst_carried_each(const struct pst_engine *engine,
                                  struct pst_rank *r, pst_carried_fn fn,
                                  void *ctx,
@@ -45,13 +46,13 @@ enum pst_status pst_carried_each(const struct pst_engine *engine,
 
 struct pst_carried {
     struct pst_plan *plan; /* owned; start values are those of the checkpoint */
-    struct pst_plan *base; /* borrowed */
-    struct pst_checkpoint *ckpt;
+    struct pst_plan *base; /* borrowed; plan that the run began with */
+    struct pst_checkpoint *ckpt; /* owned */
 };
 
-/* Opens the plan in the checkpoint of that step, which was derived from `base`
- * or from a plan that computes the same as base. *ret is NULL if the checkpoint
- * is of base itself, or if base already had the change before it was cut. */
+/* Opens the plan in the checkpoint of that step, which must be derived from
+ * `base` or from a plan that computes the same as base. *ret is NULL if the
+ * checkpoint contains no plan, or base itself. */
 enum pst_status pst_carried_open(struct pst_plan *base, const char *dir,
                                  uint64_t step, struct pst_carried **ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;

@@ -9,7 +9,8 @@ struct head {
     uint64_t offset, bytes;
 };
 
-/* Returns the offset of x from the start of the span, clamped to it. */
+/* Returns the offset of byte x of the file from the start of the span, clamped
+ * to the span. */
 static size_t within(const struct pst_shard_span *span, uint64_t x)
 {
     return x <= span->begin ? 0 : (size_t)PST_MIN(x - span->begin, span->bytes);

@@ -15,7 +15,8 @@
 /* Bytes of one rank in the file. */
 struct pst_shard_span {
     uint64_t begin, bytes;
-    /* part of these bytes in pages that belong to the rank alone */
+    /* Range of these bytes, relative to begin, in pages that belong to the rank
+     * alone. */
     size_t own_begin, own_end;
 };
 
@@ -23,13 +24,14 @@ struct pst_shard_span {
  * range. page: the largest page size of the hosts. */
 void pst_spans_divide(struct pst_shard_span *spans, size_t n, uint64_t page);
 
-/* Edges: {offset, bytes} of each, followed by the bytes. */
+/* Edges of a rank: for each one {offset in the file, number of bytes}, followed
+ * by its bytes. */
 struct pst_edges PST_VEC(unsigned char);
 
 enum pst_status pst_edges_add(struct pst_edges *edges, uint64_t offset,
                               const void *data, size_t bytes,
                               struct pst_diag *diag) PST_MUST_CHECK;
-/* Writes another rank's edges to the file that is being written, and reads them
+/* Writes the edges of another rank to the file that w writes, and reads them
  * back through `file` to verify them. */
 enum pst_status pst_edges_write(const struct pst_edges *edges,
                                 struct pst_safetensors_writer *w,

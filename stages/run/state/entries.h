@@ -4,17 +4,17 @@
 /* The tensors of a checkpoint that a rank holds. Exec thread only. */
 #include "stages/run/engine.h"
 
-/* Name, shape, and location in the rank's arena. */
+/* A tensor, or this rank's shard of it. */
 struct pst_entry {
-    char name[1200];
+    char name[1200];      /* name in the checkpoint: "param.FQN" */
     struct pst_meta meta; /* meta of the whole tensor */
-    size_t offset;
-    /* The part held here: the whole tensor, or this rank's shard, `bytes` bytes
-     * from byte `begin` on. */
+    size_t offset;        /* offset of the part in the rank's arena */
+    /* The part: bytes [begin, begin + bytes) of the tensor. */
     size_t begin, bytes;
-    bool shared;
-    /* Checks for values that make a checkpoint bad: none for what steps do not
-     * change, only NaN for buffers, which may contain infinite bounds. */
+    bool shared; /* the part is a shard */
+    /* NaN, or infinities, make the checkpoint bad: neither for tensors that
+     * steps do not change, only NaN for buffers, which may have infinite
+     * bounds. */
     bool no_nan, no_inf;
     bool in_step; /* steps change it before the optimizer runs */
 };
@@ -23,8 +23,8 @@ typedef enum pst_status (*pst_entry_fn)(void *ctx, struct pst_rank *r,
                                         const struct pst_entry *entry,
                                         struct pst_diag *diag);
 
-/* Calls fn for every tensor of the state that this rank holds; if `owner`, only
- * for those that it owns and for its shard of sharded ones. */
+/* Calls fn for every tensor of the state that rank r holds; owner: only for
+ * those that it owns and for its shards. */
 enum pst_status pst_each_entry(const struct pst_engine *engine,
                                struct pst_rank *r, bool owner, pst_entry_fn fn,
                                void *ctx, struct pst_diag *diag) PST_MUST_CHECK;

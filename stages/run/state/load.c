@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Loads checkpoints: each rank reads what it holds. */
+/* Loads checkpoints: each rank reads the tensors that it holds. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,14 +9,15 @@
 #include "stages/run/state/entries.h"
 #include "stages/run/state/match.h"
 
-#define LISTED 8 /* names in a message */
+#define LISTED 8 /* maximum number of names in a message */
 
 struct loader {
     const struct pst_checkpoint *ckpt;
     const struct pst_engine *engine;
 };
 
-/* Finds a tensor, which may be saved under another name of the parameter. */
+/* Returns the saved tensor with that name, or with another name of the same
+ * parameter; NULL: none. */
 static const struct pst_safetensors_entry *find_tensor(const struct loader *l,
                                                        const char *name)
 {
@@ -41,7 +42,7 @@ static const struct pst_safetensors_entry *find_tensor(const struct loader *l,
     return e;
 }
 
-/* True if the checkpoint has such a state of any parameter. */
+/* True if the checkpoint has the state ("adamw.m") of any parameter. */
 static bool has_any(const struct loader *l, const char *state)
 {
     const size_t n = strlen(state);
@@ -115,14 +116,15 @@ static enum pst_status load(void *ctx, struct pst_rank *r,
     return status;
 }
 
-/* True if the optimizer gets a gradient of the parameter. */
+/* True if this run trains the parameter. */
 static bool is_trained(const struct pst_engine *engine, unsigned param)
 {
     return engine->grid.options.train &&
            pst_uses_total(&engine->grid.uses, param) > 0;
 }
 
-/* Returns the name of its first state; false if the optimizer has none. */
+/* Sets ret to the name of the parameter's first optimizer state. Returns false
+ * if it has none. */
 static bool state_name(const struct pst_engine *engine,
                        const struct pst_plan_param *p, char ret[1200])
 {
@@ -133,8 +135,8 @@ static bool state_name(const struct pst_engine *engine,
            snprintf(ret, 1200, "%s.%s", o->row->states[0], p->fqn) < 1200;
 }
 
-/* Appends "; NAMES WHAT" for the parameters that only this run trains, or only
- * the other. */
+/* Appends "; NAMES WHAT" for the parameters that only this run trains (here),
+ * or that only the checkpoint's run trained. */
 static void add_differing(const struct loader *l, bool here, const char *what,
                           struct pst_str *out)
 {
@@ -182,8 +184,9 @@ static void describe_other(const struct loader *l, struct pst_str *out)
                   out);
 }
 
-/* Older programs counted steps, from the position given in the checkpoint's
- * plan. States that the checkpoint lacks start here. */
+/* Sets updates and since. Checkpoints of older programs have steps instead of
+ * updates, and `since` is in the plan. States that the checkpoint lacks start
+ * now. */
 static void take_counts(struct pst_engine *engine, const struct loader *l)
 {
     const struct pst_checkpoint *ckpt = l->ckpt;
@@ -210,8 +213,8 @@ static void take_counts(struct pst_engine *engine, const struct loader *l)
     }
 }
 
-/* Loads what no rank has in its arena, since another export has other initial
- * values. */
+/* Loads the values of parameters that no stage reads: those of the plan may
+ * differ, if it is another export of the model. */
 static enum pst_status load_unread(struct pst_engine *engine,
                                    const struct loader *l,
                                    struct pst_diag *diag)
@@ -273,7 +276,7 @@ static enum pst_status load_step(struct pst_engine *engine, const char *dir,
     return status;
 }
 
-/* Rank 0's result; plain bytes. */
+/* The checkpoint that rank 0 has found; plain bytes, sent to all. */
 struct found {
     uint64_t step, changes;
     struct pst_data_place place;
@@ -301,8 +304,8 @@ static enum pst_status find_in(const struct pst_load_choice *choice,
     return PST_OK;
 }
 
-/* Finds the newer checkpoint of two folders. A folder without a good one is
- * ignored if the other has one. */
+/* Finds the checkpoint to load: the newer one of choice->dir and the fallback
+ * folder. A folder without a good one is ignored if the other has one. */
 static enum pst_status find_newest(const struct pst_load_choice *choice,
                                    struct pst_checkpoint_info *ret,
                                    bool *ret_fallback, struct pst_diag *diag)
@@ -343,8 +346,8 @@ enum pst_status pst_engine_load(struct pst_engine *engine,
     enum pst_status status = PST_OK;
     bool fallback = false;
 
-    /* Rank 0 finds the checkpoint, and reads every byte; all ranks use that
-     * one. */
+    /* Rank 0 finds the checkpoint and verifies every byte of it. All ranks load
+     * that one. */
     if (pst_engine_is_zero(engine)) {
         status = find_newest(choice, &info, &fallback, diag);
         found = (struct found){.step = info.step,

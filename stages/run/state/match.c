@@ -7,8 +7,8 @@
 #include "stages/run/engine.h"
 #include "stages/run/state/carried.h"
 
-/* Refuses differences that would silently change a resumed run: dropout and the
- * order of samples depend on the seed. */
+/* Checks seed and optimizer, which must be those of the checkpoint: dropout and
+ * the order of samples depend on the seed. */
 static enum pst_status check_run(const struct pst_engine *engine,
                                  const struct pst_checkpoint_info *info,
                                  struct pst_diag *diag)
@@ -21,8 +21,8 @@ static enum pst_status check_run(const struct pst_engine *engine,
                             ", this run has seed %" PRIu64
                             ": give --seed %" PRIu64,
                             info->seed, engine->grid.options.seed, info->seed);
-    /* Also with optimizer "none": its checkpoints have no states to continue
-     * with. */
+    /* Optimizer "none" also differs from others: its checkpoints have no states
+     * with which they could continue. */
     if (strcmp(info->optimizer, optimizer) != 0)
         return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_OPTIONS,
                             "the checkpoint was written with optimizer %s, "
@@ -42,7 +42,8 @@ static const struct pst_adapter *find_adapter(const struct pst_adapters *list,
     return NULL;
 }
 
-/* Returns 0 if unknown. */
+/* Returns the rank of the checkpoint's low-rank adapter of the same module, 0
+ * if it is unknown. */
 static int64_t rank_there(const struct pst_checkpoint *ckpt,
                           const struct pst_adapter *adapter)
 {

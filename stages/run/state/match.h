@@ -7,11 +7,11 @@
 struct pst_engine;
 
 /*
- * PST_ERR_MISMATCH if it does not. An engine accepts the checkpoints of every
- * model that computes the same, whatever is trained and however it is cut;
- * any_model: of every model whose tensors have the same names and shapes. An
- * engine that trains also requires the same seed and optimizer. Adapters must
- * always be the same.
+ * Returns PST_ERR_MISMATCH if the engine does not accept the checkpoint. It
+ * accepts those of every model that computes the same, whichever parameters are
+ * trained and however it is cut; any_model: of every model whose tensors have
+ * the same names and shapes. An engine that trains also requires the same seed
+ * and optimizer. Adapters must always be the same.
  */
 enum pst_status pst_match_check(const struct pst_engine *engine,
                                 const struct pst_checkpoint *ckpt,

@@ -7,12 +7,11 @@
 #include "stages/layout/layout.h"
 #include "stages/run/rank/step/device.h"
 
-/* One side of a transfer: elements of a replica, and the location of the first.
- */
+/* One side of a transfer: the elements that a replica has. */
 struct end {
-    struct pst_rank *rank; /* NULL: on another process */
-    int64_t begin, n;
-    size_t offset;
+    struct pst_rank *rank; /* NULL: in another process */
+    int64_t begin, n;      /* first element, number of elements */
+    size_t offset;         /* offset of the first element in the rank's arena */
 };
 
 static struct end end_of(const struct pst_engine *engine,
@@ -40,7 +39,8 @@ static struct end end_of(const struct pst_engine *engine,
     return e;
 }
 
-/* Sends what replica `a` has and replica `b` needs. */
+/* Sends the elements that replica `a` of the old engine has and replica `b` of
+ * the new one needs. */
 static enum pst_status pass_part(const struct pst_migration *p, unsigned a,
                                  unsigned b, struct pst_diag *diag)
 {
@@ -79,8 +79,8 @@ static enum pst_status pass_part(const struct pst_migration *p, unsigned a,
     return status;
 }
 
-/* Moves the tensor on one rank of the pipeline. A replica that has it whole
- * copies it to itself. */
+/* Moves the tensor of one rank of the pipeline. If replicas have it whole, each
+ * copies it to the same replica. */
 static enum pst_status pass(const struct pst_migration *p,
                             struct pst_diag *diag)
 {

@@ -11,19 +11,20 @@
 struct pst_migration {
     struct pst_engine *to;
     const struct pst_engine *from;
-    int old, new;  /* params of the two plans, of equal size, f32 */
-    int state;     /* a sharded state of the optimizer; -1: the value */
-    unsigned rank; /* rank of the pipeline; `to` has it there */
+    int old, new;  /* indices in params of the two plans; f32, of equal size */
+    int state;     /* index of the optimizer's sharded state; -1: the value */
+    unsigned rank; /* rank of the pipeline that has the parameter in `to` */
 };
 
 /* True if that rank of the pipeline holds the parameter. */
 bool pst_migration_is_on(const struct pst_engine *engine, int param,
                          unsigned rank);
-/* COLLECTIVE. PST_ERR_INTERNAL if `from` holds it on other ranks. */
+/* COLLECTIVE. Moves the tensor. PST_ERR_INTERNAL if that rank does not hold it
+ * in `from`. */
 enum pst_status pst_migration_run(const struct pst_migration *p,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Then, for a value: calls how->convert for the elements received by ranks of
- * this process. */
+/* Calls how->convert for the elements of a value that ranks of this process
+ * have received; after pst_migration_run. */
 void pst_migration_convert(const struct pst_migration *p,
                            const struct pst_adoption *how);
 

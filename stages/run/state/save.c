@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Saves checkpoints: each rank writes what it owns. */
+/* Saves checkpoints: each rank writes the tensors that it owns. */
 #include "stages/run/state/save.h"
 
 #include <limits.h>
@@ -142,19 +142,22 @@ enum pst_status pst_save_open(const struct pst_engine *engine,
     return status;
 }
 
-/* The rank of another replica that is the index-th to write into the file of
- * rank `owner`. At least one of the two is in this process. */
+/* Rank `owner` of the first replica, which opened a file, and rank `peer` of
+ * another replica, the index-th to write into it. At least one of the two is in
+ * this process. */
 struct pair {
     unsigned owner, peer, index;
-    struct pst_shard *file, *part; /* NULL: on another process */
+    /* shards of owner and peer; NULL: in another process */
+    struct pst_shard *file, *part;
 };
 
 typedef enum pst_status (*pair_fn)(struct pst_engine *engine,
                                    const struct pair *pair,
                                    struct pst_diag *diag);
 
-/* COLLECTIVE. Continues after a failure, since other pairs still wait for their
- * messages; returns the first failure. */
+/* COLLECTIVE. Calls fn for all pairs with a rank in this process. Continues
+ * after a failure, since other pairs still wait for their messages; returns the
+ * first failure. */
 static enum pst_status each_pair(struct pst_engine *engine,
                                  struct pst_shard *const *shards, pair_fn fn,
                                  struct pst_diag *diag)
@@ -179,7 +182,7 @@ static enum pst_status each_pair(struct pst_engine *engine,
     return pst_engine_settle(engine, status, diag);
 }
 
-/* The data that other ranks need about a file. */
+/* A file that another rank is to join. */
 struct opened {
     char path[PATH_MAX]; /* temporary path */
     uint64_t page;       /* page size of the file's host */
@@ -215,7 +218,8 @@ enum pst_status pst_save_join(struct pst_engine *engine,
     return each_pair(engine, shards, join_one, diag);
 }
 
-/* Announces the size first, since memory for the edges may be short. */
+/* Sends the size of the peer's edges to the owner, before the edges: the owner
+ * may lack memory for them. */
 static enum pst_status announce_edges(struct pst_engine *engine,
                                       const struct pair *pair,
                                       struct pst_diag *diag)
@@ -285,7 +289,7 @@ enum pst_status pst_save_fetch(struct pst_engine *engine,
 
 /* --- blocking save -------------------------------------------------------- */
 
-/* Lists the shards of this process's ranks that write. */
+/* Creates the shards of this process's ranks that write. */
 static enum pst_status list_shards(const struct pst_engine *engine,
                                    struct pst_shard **shards,
                                    struct pst_diag *diag)
@@ -363,7 +367,8 @@ enum pst_status pst_engine_save(struct pst_engine *engine, const char *dir,
         status = pst_save_judge(engine, &info, all, note->ret_bad, diag);
     for (unsigned i = 0; shards != NULL && i < engine->n_local; i++) {
         pst_shard_free(shards[i]);
-        /* Shards of a failed save would keep a full disk full. */
+        /* Files of a failed save are removed: they would keep a full disk full.
+         */
         if (status != PST_OK && all != NULL &&
             engine->first + i < engine->grid.options.ranks)
             pst_checkpoint_shard_discard(dir, step, &all[engine->first + i]);

@@ -14,11 +14,11 @@
 #include "stages/run/state/save.h"
 #include "stages/run/state/shard.h"
 
-#define LOOK_US 1000
-#define SPARE   8 /* memory left free besides a copy: 1/8 of its size */
+#define LOOK_US 1000 /* microseconds between two looks at the thread */
+#define SPARE   8    /* memory left free besides a copy: 1/8 of its size */
 
-/* OPENING and FILES come first and last if several processes write to a file.
- */
+/* Parts of a save, in order. OPENING (open files) and FILES (commit them) exist
+ * only if several ranks write into one file; else SHARDS does both. */
 enum part { NOTHING, OPENING, SHARDS, FILES, MANIFEST };
 
 /* A local rank that has something to write. */
@@ -32,9 +32,9 @@ struct pst_saver {
     struct pst_engine *engine; /* engine of the copies; NULL: none yet */
     /* Copied from the engine, which may be freed before the saver. */
     unsigned first, ranks;
-    bool refused;
-    bool shares; /* files are opened collectively, and committed afterwards */
-    bool copied; /* the state to be saved */
+    bool refused; /* memory for copies was short, so there are none */
+    bool shares;  /* several ranks write into one file: pst_save_shares */
+    bool copied;  /* the copies have the state to be saved */
     struct local *local;
     unsigned n_local;
     struct pst_shard **shards_of; /* by local rank; NULL: writes nothing */
@@ -44,15 +44,15 @@ struct pst_saver {
     struct pst_state_names names;        /* rank 0, for the manifest */
     struct pst_checkpoint_shard *shards; /* shards of all ranks */
     char bad[PST_CHECKPOINT_REASON];     /* see pst_saver_bad */
-    enum part part;
-    /* Set by the thread, or by the failure to start it; read after it is
-     * joined. */
+    enum part part;                      /* part that runs */
+    /* Result of the part: set by the thread, or if it could not start; read
+     * after it is joined. */
     enum pst_status status;
     struct pst_diag diag;
-    bool runs; /* to be joined */
+    bool runs; /* the thread must be joined */
     pthread_t thread;
-    atomic_bool done;
-    atomic_uint_fast64_t moves;
+    atomic_bool done;           /* the thread has finished the part */
+    atomic_uint_fast64_t moves; /* progress of the thread */
 };
 
 enum pst_status pst_saver_new(struct pst_saver **ret, struct pst_diag *diag)
@@ -130,8 +130,9 @@ static void *work(void *ctx)
     return NULL;
 }
 
-/* A failure becomes that of the part. Without a thread the copy ends here:
- * updates wait for it, and it may be saved to another folder. */
+/* Starts a thread for a part; a failure is the part's. Without a thread the
+ * copy is completed here: updates wait for that, and the copy may be saved to
+ * another folder. */
 static void start(struct pst_saver *s, enum part part)
 {
     int err;
@@ -217,8 +218,8 @@ static enum pst_status list(struct pst_saver *s, struct pst_diag *diag)
     return status;
 }
 
-/* Reserves addresses; the thread, which first writes to them, touches the
- * pages. */
+/* Allocates the copies. Their pages are touched by the thread, which writes to
+ * them first. */
 static enum pst_status alloc_copies(struct pst_saver *s, struct pst_diag *diag)
 {
     for (unsigned i = 0; i < s->n_local; i++) {
@@ -255,8 +256,8 @@ static enum pst_status find_local(struct pst_saver *s,
     return PST_OK;
 }
 
-/* COLLECTIVE, at the first save. If memory is short on one rank, all ranks do
- * without the copy. */
+/* COLLECTIVE, at the first save. Allocates the copies; if memory is short on
+ * one rank, no rank has one. */
 static enum pst_status prepare(struct pst_saver *s, struct pst_engine *engine,
                                struct pst_diag *diag)
 {
@@ -414,7 +415,7 @@ enum pst_status pst_saver_next(struct pst_saver *s, struct pst_diag *diag)
         return status;
     pst_state_names_fini(&s->names);
     pst_state_names_init(&s->names);
-    /* Shards of a failed save would keep a full disk full. */
+    /* Files of a failed save are removed: they would keep a full disk full. */
     if (status != PST_OK && status != PST_ERR_PEER)
         discard(s);
     s->part = NOTHING;

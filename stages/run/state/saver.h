@@ -9,16 +9,16 @@
  * of rank 0 writes the manifest. These threads neither communicate with other
  * ranks nor access the engine: the exec thread does, at ends of steps.
  *
- * On each rank: begin; at each later end of a step, once no rank is working,
- * next, until it is not PST_AGAIN. One save at a time. Exec thread. Only steps
- * may change the state before it is copied, which it is once no rank is
- * working.
+ * Each rank calls pst_saver_begin; at each later end of a step, once
+ * pst_saver_works is false on all ranks, pst_saver_next, until it does not
+ * return PST_AGAIN. One save at a time. Exec thread. Until the first
+ * pst_saver_next, only steps may change the state.
  */
 #include "stages/run/exec.h"
 
 struct pst_saver;
 
-/* Allocates hardly any memory before its first use. Returns owned. */
+/* Sets *ret (owned). Memory for copies is allocated by the first save. */
 enum pst_status pst_saver_new(struct pst_saver **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 /* Cancels a save in progress: removes this process's files and keeps earlier
@@ -26,10 +26,10 @@ enum pst_status pst_saver_new(struct pst_saver **ret,
 void pst_saver_free(struct pst_saver *s);
 
 /*
- * COLLECTIVE. Begins what pst_engine_save does. Borrows the engine, whose plan
- * and memory must not change until the save has ended. PST_ERR_NOMEM: a rank
- * has no memory for the copy; nothing is begun, now or later. PST_ERR_INTERNAL:
- * as pst_engine_save.
+ * COLLECTIVE. Begins a save like pst_engine_save. Borrows the engine, whose
+ * plan and memory must not change until the save has ended. PST_ERR_NOMEM: a
+ * rank has no memory for the copy; no save begins, now or later.
+ * PST_ERR_INTERNAL: as for pst_engine_save.
  */
 enum pst_status pst_saver_begin(struct pst_saver *s, struct pst_engine *engine,
                                 const char *dir, uint64_t step, unsigned keep,
@@ -41,12 +41,11 @@ enum pst_status pst_saver_again(struct pst_saver *s, const char *dir,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns the seconds that steps of this process waited for the copy. */
 double pst_saver_held(const struct pst_saver *s);
-/* True while this process's thread works. */
+/* True while this process's thread works on a part of the save. */
 bool pst_saver_works(const struct pst_saver *s);
 /* Returns why the last saved checkpoint is bad; "": it is good. */
 const char *pst_saver_bad(const struct pst_saver *s);
-/* Waits until the thread has finished, with signs of life while it progresses.
- */
+/* Waits until the thread has finished, and reports its progress. */
 void pst_saver_wait(struct pst_saver *s);
 /* COLLECTIVE. PST_AGAIN: the next part of the save has begun; PST_OK: the
  * checkpoint is complete; else the failure of the save, the same on all ranks.

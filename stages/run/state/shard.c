@@ -22,12 +22,12 @@
 struct item {
     const char *name;
     struct pst_meta meta;
-    size_t begin, bytes; /* the part held here, or all */
-    const void *data;
-    size_t offset;
-    void *copy; /* destination of a copy that is still to be made */
-    bool is_part, is_unread, no_nan, no_inf, in_step;
-    unsigned param; /* if is_unread */
+    size_t begin, bytes; /* bytes of the tensor that this rank writes */
+    const void *data;    /* NULL: not there */
+    size_t offset;       /* offset in the arena */
+    void *copy; /* destination of a copy that is still to be made, or NULL */
+    bool is_part, is_unread, no_nan, no_inf, in_step; /* as in pst_entry */
+    unsigned param; /* is_unread: index in plan->params */
 };
 
 struct pst_shard {
@@ -35,17 +35,17 @@ struct pst_shard {
     struct pst_rank *rank;
     struct pst_arena heap; /* names, and bytes that are in no arena */
     struct PST_VEC(struct item) items;
-    struct pst_safetensors_writer *writer; /* if this rank opened the file */
+    struct pst_safetensors_writer *writer; /* NULL: the file was joined */
     const char *path;                      /* temporary path; "": not open */
     uint64_t page;                         /* page size of a joined file */
-    /* edges of a joined file, for the rank that opened it */
+    /* edges of this rank, for the rank that opened the joined file */
     struct pst_edges edges;
-    /* edges that this rank receives */
+    /* edges of other ranks that join the file of this rank */
     struct PST_VEC(struct pst_edges) expected;
     atomic_bool cancelled;
 };
 
-/* --- the list ------------------------------------------------------------- */
+/* --- the tensors ---------------------------------------------------------- */
 
 static enum pst_status add(struct pst_shard *s, const char *name,
                            struct item item, struct pst_diag *diag)
@@ -76,9 +76,9 @@ static enum pst_status add_entry(void *ctx, struct pst_rank *r,
 }
 
 /*
- * Values of the model's state that nothing reads are in no rank's arena. They
- * come from the plan, or from the checkpoint that the run resumed, and are
- * saved so that a checkpoint contains the whole state_dict.
+ * Adds the values that no stage reads, so that a checkpoint contains the whole
+ * state_dict. They are in no rank's arena, but in the plan, or in the
+ * checkpoint that the run resumed.
  */
 static enum pst_status add_unread(struct pst_shard *s, struct pst_diag *diag)
 {
@@ -192,7 +192,8 @@ static void copy_item(struct pst_shard *s, struct item *item)
     pst_alive_progress();
 }
 
-/* Device memory other than the host's is accessed by one thread only. */
+/* All tensors are copied now if the device's memory is not the host's, since
+ * only one thread may access it. */
 void pst_shard_copy_begin(struct pst_shard *s, void *memory)
 {
     struct pst_rank_device *device = pst_rank_device(s->rank);
@@ -258,12 +259,12 @@ struct target {
     struct pst_checkpoint_shard *ret;
 };
 
-/* One tensor, or the shard's part of it. */
+/* The tensor, or part of it, that is being written. */
 struct source {
     const struct item *item;
-    const struct pst_safetensors_entry *entry;
-    size_t index;
-    const char *data;
+    const struct pst_safetensors_entry *entry; /* its entry in the file */
+    size_t index;                              /* index in items */
+    const char *data;                          /* item->bytes bytes */
 };
 
 static enum pst_status write_piece(struct pst_shard *s, struct target *t,
@@ -283,7 +284,7 @@ static enum pst_status write_piece(struct pst_shard *s, struct target *t,
                                          from->data + at, n, diag);
 }
 
-/* Checks that these bytes are finite numbers. */
+/* Sets ret->bad if bytes [at, at + n) have numbers that are not finite. */
 static void judge_numbers(struct target *t, const struct source *from,
                           size_t at, size_t n)
 {
@@ -297,8 +298,8 @@ static void judge_numbers(struct target *t, const struct source *from,
                  "'%.180s' has a value that is not finite", item->name);
 }
 
-/* Checks that the file has these bytes. They are still in caches, while the
- * disk writes the earlier ones. */
+/* Checks that the file has bytes [at, at + n), and that they are finite. They
+ * are read from caches while the disk writes earlier ones. */
 static enum pst_status judge_piece(struct target *t, const struct source *from,
                                    size_t at, size_t n, struct pst_diag *diag)
 {
@@ -336,7 +337,8 @@ static enum pst_status put_pieces(struct pst_shard *s, struct target *t,
     return status;
 }
 
-/* Writes a span without its edges, which are kept. */
+/* Writes the part of a tensor in the span that is in this rank's own pages, and
+ * adds the rest to the edges. */
 static enum pst_status put_span(struct pst_shard *s, struct target *t,
                                 const struct source *from,
                                 const struct pst_shard_span *span,
@@ -420,7 +422,7 @@ enum pst_status pst_shard_open(struct pst_shard *s, const char *dir,
 {
     enum pst_status status;
 
-    pst_shard_close(s); /* from a folder that failed */
+    pst_shard_close(s); /* a file in a folder that failed may be open */
     status = pst_checkpoint_shard_new(dir, step, pst_rank_role(s->rank)->rank,
                                       &s->writer, diag);
     for (size_t i = 0; i < s->items.n && status == PST_OK; i++)
@@ -443,7 +445,7 @@ enum pst_status pst_shard_join(struct pst_shard *s, const char *path,
 {
     const char *copy = pst_arena_strdup(&s->heap, path);
 
-    pst_shard_close(s); /* from a folder that failed */
+    pst_shard_close(s); /* a file in a folder that failed may be open */
     s->path = copy != NULL ? copy : "";
     s->page = PST_MAX(page, (uint64_t)sysconf(_SC_PAGESIZE));
     return copy != NULL ? PST_OK : pst_diag_nomem(diag, strlen(path));

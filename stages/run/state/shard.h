@@ -5,10 +5,10 @@
  * The tensors that one rank writes to a checkpoint; their bytes are in the
  * rank's arena or, once copied, in separate memory.
  *
- * A rank of the first replica opens a file, and names it at the end. The file
- * contains its part of what is sharded; the same rank of each other replica
- * writes its own part into the file meanwhile. A shard is opened or joined,
- * written, and committed when all have written it.
+ * A rank of the first replica opens a file under a temporary name, and renames
+ * it at the end. The same rank of each other replica joins the file and writes
+ * its own parts of sharded tensors into it. So a shard is opened or joined,
+ * written, and committed when all ranks have written.
  */
 #include "stages/files/checkpoint.h"
 #include "stages/run/state/edges.h"
@@ -23,16 +23,17 @@ enum pst_status pst_shard_new(const struct pst_engine *engine,
                               struct pst_rank *r, struct pst_shard **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 void pst_shard_free(struct pst_shard *s);
-/* Returns the size of a copy of the shard. */
+/* Returns the bytes that a copy of the shard needs. */
 size_t pst_shard_bytes(const struct pst_shard *s);
-/* Copies the part of the state that steps change at any time to borrowed
- * memory. From here on the rank's updates wait. Exec thread. */
+/* Begins a copy of the shard to `memory`, which is borrowed: copies tensors
+ * that steps change before the update. From here on the rank's updates wait.
+ * Exec thread. */
 void pst_shard_copy_begin(struct pst_shard *s, void *memory);
 /* Copies the rest. Updates no longer wait, and the shard may be written while
  * steps run. Any thread. */
 void pst_shard_copy_end(struct pst_shard *s);
-/* Returns the seconds that updates of this rank have waited since. Exec thread.
- */
+/* Returns the seconds that updates of this rank have waited since
+ * pst_shard_copy_begin. Exec thread. */
 double pst_shard_held(const struct pst_shard *s);
 enum pst_status pst_shard_open(struct pst_shard *s, const char *dir,
                                uint64_t step,
@@ -47,28 +48,28 @@ enum pst_status pst_shard_join(struct pst_shard *s, const char *path,
 /* For a shard that joined a file and was written: returns the edges for the
  * rank that opened it. They live until the shard is closed. */
 struct pst_edges *pst_shard_edges(struct pst_shard *s);
-/* For a shard that opened a file. pst_shard_expect announces the size of one
- * more rank's edges; pst_shard_expected returns the buffer of the index-th. */
+/* For a shard that opened a file, pst_shard_expect allocates a buffer for the
+ * edges of one more rank; pst_shard_expected returns the index-th buffer. */
 enum pst_status pst_shard_expect(struct pst_shard *s, uint64_t bytes,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 struct pst_edges *pst_shard_expected(struct pst_shard *s, unsigned index);
 /*
- * Writes the tensors and reads them back, a piece at a time: verifies that the
- * file has the bytes in memory, and that they are finite, else ret->bad names
- * the tensor that is not. Without a copy: exec thread.
+ * Writes the tensors and reads them back, a piece at a time, to verify that the
+ * file has the bytes in memory. ret->bad names the first tensor that is not
+ * finite. Any thread if there is a copy, else the exec thread.
  */
 enum pst_status pst_shard_write(struct pst_shard *s,
                                 struct pst_checkpoint_shard *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* For a shard that opened a file, when all have written: writes the others'
- * edges and names the file. After a failure of any of these, pass ret to
- * pst_checkpoint_shard_discard. */
+/* For a shard that opened a file, when all ranks have written: writes the edges
+ * of other ranks and renames the file. After a failure of this or an earlier
+ * function, pass ret to pst_checkpoint_shard_discard. */
 enum pst_status pst_shard_commit(struct pst_shard *s,
                                  struct pst_checkpoint_shard *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 /* Removes a file that is still open. */
 void pst_shard_close(struct pst_shard *s);
-/* Any thread: a write in progress fails soon. */
+/* Lets a write in progress fail soon. Any thread. */
 void pst_shard_cancel(struct pst_shard *s);
 
 #endif

@@ -36,11 +36,11 @@ struct pst_flight {
     struct file *file;
     struct pst_flight_record *now; /* the open record; NULL: none */
     uint64_t seq;
-    double offset; /* from the clock to seconds since 1970 */
+    double offset; /* to add to pst_now() for seconds since 1970 */
 };
 
-/* Maps of this process, for the signal handler; ranks beyond MAX_MAPS are not
- * mended. */
+/* Mapped record files of this process, for pst_flight_mend in a signal handler;
+ * files beyond MAX_MAPS are not mended. */
 #define MAX_MAPS 256
 static struct {
     _Atomic(struct file *) at;
@@ -91,8 +91,8 @@ bool pst_flight_is_lost(struct pst_flight *f)
     return i < MAX_MAPS && atomic_exchange(&maps[i].lost, false);
 }
 
-/* Allocates the blocks: a write to a hole would kill the process if the disk is
- * full. */
+/* Maps the file. Its blocks are allocated first, since a store to a hole would
+ * kill the process if the disk is full. */
 static enum pst_status map_file(int fd, const char *path, struct file **ret,
                                 struct pst_diag *diag)
 {
@@ -181,8 +181,8 @@ void pst_flight_close(struct pst_flight *f)
     pst_free(f);
 }
 
-/* Clears the number while the record changes, so that a reader never sees half
- * of one. */
+/* Sets the record's number. It is 0 while the record changes, so that readers
+ * skip a record that is partly written. */
 static void publish(struct pst_flight_record *r, uint64_t seq)
 {
     atomic_signal_fence(memory_order_seq_cst);

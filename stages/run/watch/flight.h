@@ -3,7 +3,7 @@
 #define PENSTOCK_STAGES_RUN_WATCH_FLIGHT_H
 /*
  * The flight recorder: the newest actions of a rank in a mapped file,
- * DIR/rank-N.flight, which survives any death of the process. A record costs
+ * DIR/rank-N.flight, which remains however the process ends. A record costs
  * stores and one read of the clock, no system call. The file of the previous
  * start is DIR/rank-N.flight.before.
  *
@@ -26,9 +26,9 @@ struct pst_flight_record {
     uint64_t step;
     double begin, end; /* seconds since 1970; end 0: not ended */
     int32_t stage, microbatch;
-    int32_t peer;  /* rank of the message it waits for first; -1: none */
-    uint8_t kind;  /* enum pst_action_kind */
-    uint8_t sends; /* the message is sent to the peer */
+    int32_t peer;  /* peer of the first message that it waits for; -1: none */
+    uint8_t kind;  /* enum pst_action_kind, or from PST_FLIGHT_END on */
+    uint8_t sends; /* 1: that message is sent to the peer; 0: received */
     uint8_t pad[2];
     double looked; /* when it last polled that message */
 };
@@ -40,7 +40,7 @@ struct pst_flight;
 enum pst_status pst_flight_open(const char *dir, unsigned rank, unsigned ranks,
                                 struct pst_flight **ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Keeps the file. NULL is accepted, here and below. */
+/* Unmaps the file, which remains. NULL is accepted, here and below. */
 void pst_flight_close(struct pst_flight *f);
 /* For a handler of SIGBUS: returns true if the address is in a mapped record
  * file that was truncated; the mapping is then replaced by anonymous memory,
@@ -53,8 +53,8 @@ bool pst_flight_is_lost(struct pst_flight *f);
 void pst_flight_begin(struct pst_flight *f, uint64_t step, unsigned kind,
                       int stage, int microbatch);
 bool pst_flight_is_open(const struct pst_flight *f);
-/* Records that the open action waits for a message: from the peer, or to it
- * (sends). Called again at each poll. */
+/* Records that the open action waits for a message from the peer, or to it
+ * (sends). Called at each poll. */
 void pst_flight_waits(struct pst_flight *f, int peer, bool sends);
 void pst_flight_end(struct pst_flight *f);
 

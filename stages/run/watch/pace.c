@@ -3,7 +3,7 @@
 
 #include "stages/base/macros.h"
 
-#define FEWEST 16
+#define FEWEST 16   /* steps before there is a limit */
 #define TIMES  10   /* limit, in multiples of the longest of the newest steps */
 #define LEAST  30.0 /* seconds: a link may be down for that long */
 

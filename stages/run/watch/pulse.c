@@ -17,8 +17,8 @@
  * work may have been sent that long before: the patience below includes this.
  */
 #define LONGEST 0.5
-/* Beyond the limit: first the stuck rank may report itself, then rank 0
- * decides, then the others. */
+/* Seconds after the limit at which rank 0 decides, and further seconds at which
+ * other ranks do: the stuck rank may report itself first. */
 #define PATIENCE      0.75
 #define PATIENCE_MORE 0.5
 /* Silences of at least that many seconds are reported once they are over. */
@@ -27,12 +27,12 @@
 /* A heartbeat message. Plain bytes: it is sent. */
 struct beat {
     uint32_t phase, wish;
-    int32_t peer; /* rank it waits for; its own number: none */
+    int32_t peer; /* rank that the sender waits for; its own number: none */
     int32_t kind, stage, microbatch;
     uint64_t step, moves;
     uint64_t sum; /* rank 0: moves of all ranks */
-    /* A rank that does not answer, so that rank 0 exits; the rest of the
-     * message is the newest heartbeat of that rank. 0: none. */
+    /* From rank 0, before it exits: number of a rank that does not answer; the
+     * rest of the message is that rank's newest heartbeat. 0: none. */
     uint32_t stuck;
 };
 
@@ -44,10 +44,11 @@ struct sent {
 
 struct other {
     struct beat beat;
-    /* when its newest heartbeat arrived, in this process's time awake */
+    /* Times in seconds awake of this process: arrival of the newest heartbeat;
+     * begin of its silence, which is later if this process was stopped. */
     double arrived;
-    double heard;   /* start of its silence: the same, or later after a stop */
-    double longest; /* longest silence that is over and was not taken */
+    double heard;
+    double longest; /* longest silence since pst_pulse_take_silence */
     struct sent sent[SLOTS];
 };
 
@@ -55,23 +56,24 @@ struct pst_pulse {
     struct pst_transport *t;
     unsigned rank, size;
     unsigned peer; /* rank that this rank waits for */
-    /* by rank; ranks other than 0 have an entry for rank 0 only */
+    /* On rank 0 all other ranks in order, on another rank only rank 0. */
     struct other *others;
     unsigned n_others;
     struct pst_awake awake;
     double next_look, next_beat;
-    double slept; /* pst_alive_sleep, as far as it is accounted for */
+    double slept; /* pst_alive_sleep() at the last look_at_stops */
+    /* Progress: of this process at the last look_at_stops, of all ranks. */
     uint64_t moves, sum;
-    double moved; /* when sum changed, in time awake */
+    double moved; /* seconds awake at which sum changed */
     enum pst_alive_phase sent_phase;
     pst_wish_fn wish;
     void *wish_ctx;
-    /* A message that failed: the job is over, and a rank that was informed must
-     * not wait again for others, which wait for something else. */
+    /* Failure of a message: the job is over. Later transfers return it instead
+     * of waiting for other ranks, which wait for something else. */
     struct pst_diag broken;
     unsigned wishes;
-    /* guards against recursion: a heartbeat may allocate, and allocating sends
-     * heartbeats */
+    /* True while heartbeats are sent, which may allocate: allocating calls
+     * go_on, which must not recurse. */
     bool busy;
 };
 
@@ -108,7 +110,7 @@ static void send_beat(struct pst_pulse *p, unsigned i, const struct beat *beat)
             free = s;
     }
     if (free == NULL)
-        return; /* the peer receives nothing: later, or never */
+        return; /* the peer does not receive earlier ones, so none is sent */
     free->beat = *beat;
     free->request = (struct pst_request){0};
     free->under_way =
@@ -143,8 +145,8 @@ static void beat(struct pst_pulse *p, double clock)
     send_beats(p, &beat);
 }
 
-/* Sends rank 0's finding; other ranks would find it later, or not before mpirun
- * ends them, host by host. */
+/* Sends, from rank 0, which rank is stuck. Other ranks would find this later,
+ * or be ended by mpirun before that. */
 static void tell_end(struct pst_pulse *p, unsigned i)
 {
     struct beat beat = p->others[i].beat;
@@ -192,8 +194,8 @@ static void add_up(struct pst_pulse *p)
     p->moved = p->awake.now;
 }
 
-/* Nobody was heard for a while: restarts all limits, `late` seconds from now,
- * but never earlier than already granted. */
+/* Restarts all limits after a time in which no rank could be heard: `late`
+ * seconds from now, but never earlier than they already begin. */
 static void begin_anew(struct pst_pulse *p, double late)
 {
     const double from = p->awake.now + late;
@@ -203,9 +205,9 @@ static void begin_anew(struct pst_pulse *p, double late)
         p->others[i].heard = PST_MAX(p->others[i].heard, from);
 }
 
-/* If this process was stopped and continued, others may have been too, and may
- * continue later. A process that worked meanwhile was not stopped, unless the
- * daemon's timer has detected it. */
+/* Restarts all limits if this process was stopped and continued: others may
+ * have been stopped, too, and may continue later. A process that worked
+ * meanwhile was not stopped, unless the daemon's timer has detected it. */
 static void look_at_stops(struct pst_pulse *p)
 {
     const uint64_t moves = pst_alive_state().moves;
@@ -225,7 +227,7 @@ static void exchange(struct pst_pulse *p, double clock)
     p->busy = true;
     p->next_look = clock + LOOK_EVERY;
     pst_awake_look(&p->awake, clock);
-    listen(p); /* a heartbeat from before the stop proves nothing */
+    listen(p); /* first, so that old heartbeats do not shorten new limits */
     look_at_stops(p);
     add_up(p);
     if (clock >= p->next_beat || pst_alive_state().phase != p->sent_phase)
@@ -233,7 +235,7 @@ static void exchange(struct pst_pulse *p, double clock)
     p->busy = false;
 }
 
-/* Called while this process works. */
+/* Sends heartbeats that are due; called while this process works. */
 static void go_on(void *ctx)
 {
     struct pst_pulse *p = ctx;
@@ -348,8 +350,8 @@ static double longest_limit(const struct pst_pulse *p)
     return limit;
 }
 
-/* Returns the time of the oldest among the newest heartbeats: later events are
- * unknown. */
+/* Returns the time until which progress of all ranks is known: that of the rank
+ * that was not heard for longest. */
 static double known_until(const struct pst_pulse *p)
 {
     double until = p->awake.now;
@@ -359,8 +361,9 @@ static double known_until(const struct pst_pulse *p)
     return until;
 }
 
-/* Rank 0 hears all ranks, and knows what it granted them after a stop: so it
- * reports deadlocks, unless it waits for commands. */
+/* True if this rank reports deadlocks. Rank 0 does, since it hears all ranks
+ * and knows how much time it granted them after a stop; the others only while
+ * rank 0 waits for commands. */
 static bool judges(const struct pst_pulse *p)
 {
     return p->rank == 0 || p->others[0].beat.phase == PST_ALIVE_IDLE;
@@ -417,7 +420,7 @@ enum pst_status pst_pulse_look(struct pst_pulse *p, unsigned peer,
     return decide(p, diag);
 }
 
-/* --- the rest --------------------------------------------------------------
+/* --- interface -------------------------------------------------------------
  */
 
 enum pst_status pst_pulse_new(struct pst_transport *t, struct pst_pulse **ret,

@@ -3,8 +3,8 @@
 #define PENSTOCK_STAGES_RUN_WATCH_PULSE_H
 /*
  * Heartbeats between ranks: a rank that waits finds out which rank makes no
- * progress. One for a transport, to which it attaches itself, so that every
- * wait over the transport can check it. Exec thread only.
+ * progress. A transport has one pulse (transport->pulse), so that every wait
+ * over the transport can check it. Exec thread only.
  *
  * Every rank sends rank 0 its phase (stages/base/host/alive.h), its position in
  * a step and how much it has done: at each change of phase, and repeatedly
@@ -14,8 +14,8 @@
  * - rank 0: a rank that was silent for longer than the limit blocks the job,
  *   in the phase that it sent last;
  * - other ranks: rank 0 blocks the job if it was silent for a little longer;
- * - all ranks answer, none makes progress, and the phase is not idle: they
- *   deadlock. Rank 0 reports that, or others while it is idle.
+ * - all ranks answer, none makes progress, and the phase is not idle: there is
+ *   a deadlock. Rank 0 reports it; while rank 0 is idle, other ranks do.
  *
  * A process in which only the exec thread is stuck reports that itself
  * (daemon/loop/watch.h), a little earlier. Time in which this process did not
@@ -25,13 +25,14 @@
 #include "stages/base/str.h"
 #include "stages/net/transport.h"
 
-/* Prefix of the diagnosis. */
+/* Prefix of messages about a job that is stuck. */
 #define PST_WATCHDOG_TEXT "nothing has moved"
 
 struct pst_pulse;
 
-/* Borrows the transport; pst_alive_hook calls it when a heartbeat is due. For
- * transports whose ranks are one process it does nothing. Returns owned. */
+/* Sets *ret (owned), and attaches it to the transport, which it borrows.
+ * pst_alive_hook calls it when a heartbeat is due. For transports whose ranks
+ * are one process it does nothing. */
 enum pst_status pst_pulse_new(struct pst_transport *transport,
                               struct pst_pulse **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
@@ -42,24 +43,25 @@ void pst_pulse_free(struct pst_pulse *pulse);
  * heartbeat. */
 typedef unsigned (*pst_wish_fn)(void *ctx);
 void pst_pulse_wish(struct pst_pulse *pulse, pst_wish_fn fn, void *ctx);
-/* Rank 0: bits received from any rank since the last call. */
+/* Returns, on rank 0, the requests of all ranks since the last call, as bits.
+ */
 unsigned pst_pulse_take_wishes(struct pst_pulse *pulse);
 
-/* A rank that was silent and then heard again: for how many seconds, between
- * two heartbeats. Causes: a link that was down, a stopped process, or work that
- * leaves no time to send. */
+/* A time between two heartbeats of a rank. Causes: a link that was down, a
+ * stopped process, or work that leaves no time to send. */
 struct pst_silence {
     unsigned rank;
     double seconds;
 };
 
-/* Takes the longest silence of a rank since the last call; false if there was
- * none of more than two seconds, or pulse is NULL. */
+/* Sets *ret to the longest silence of a rank since the last call. Returns false
+ * if there was none of more than two seconds, or pulse is NULL. */
 bool pst_pulse_take_silence(struct pst_pulse *pulse, struct pst_silence *ret);
 
-/* Called repeatedly while this rank waits for rank `peer` (its own number: for
- * something else). pulse NULL: PST_OK. PST_ERR_PEER: the diagnosis, which
- * begins with PST_WATCHDOG_TEXT and names rank and phase. */
+/* Exchanges heartbeats and checks the limits; called repeatedly while this rank
+ * waits for rank `peer` (its own number: for something else). PST_ERR_PEER if
+ * the job is stuck; the message begins with PST_WATCHDOG_TEXT and names rank
+ * and phase. pulse NULL: PST_OK. */
 enum pst_status pst_pulse_look(struct pst_pulse *pulse, unsigned peer,
                                struct pst_diag *diag) PST_MUST_CHECK;
 

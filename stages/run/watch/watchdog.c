@@ -6,8 +6,8 @@
 #include "stages/run/rank/step/ring.h"
 #include "stages/run/rank/step/traffic.h"
 
-/* known: findings of the pulse. For ranks of one process it describes all of
- * them: they may wait for each other in a cycle. */
+/* Reports what each local rank waits for: they may wait for each other in a
+ * cycle. known: message of the pulse, or NULL. */
 static enum pst_status report(const struct pst_engine *engine,
                               const char *known, struct pst_diag *diag)
 {
@@ -48,7 +48,8 @@ static enum pst_status report(const struct pst_engine *engine,
     return status;
 }
 
-/* Ranks of one process can inspect each other; others ask the pulse. */
+/* If all ranks are in this process, their states are compared, else heartbeats
+ * (pulse.h). */
 enum pst_status pst_engine_watch(struct pst_engine *engine,
                                  struct pst_diag *diag)
 {

@@ -20,9 +20,9 @@ const struct pst_report *pst_agree_reported(const struct pst_agreement *a,
     return report_of(a, rank);
 }
 
-/* Locates the squares of each parameter in the reports: in that of the rank of
- * its first stage in replica 0, which counts it (layout.h), or in those of all
- * replicas if it is sharded. */
+/* Finds the squares of each parameter in the reports: in that of the rank of
+ * its first stage in replica 0, which counts it (layout.h), or, if it is
+ * sharded, in those of that rank in all replicas. */
 static void find_squares(struct pst_agreement *a)
 {
     const struct pst_rank_role *role = a->role;
@@ -73,7 +73,7 @@ enum pst_status pst_agree_init(struct pst_agreement *a, struct pst_arena *heap,
     return PST_OK;
 }
 
-/* True if a second message follows. */
+/* True if a second message follows the report. */
 static bool has_text(const struct pst_report *report)
 {
     return report->fault != PST_E_NONE || report->traced;
@@ -174,7 +174,8 @@ static double total_norm(const struct pst_agreement *a)
     return sqrt(sum);
 }
 
-/* Collects each microbatch's loss from its replica and adds them in order. */
+/* Returns the loss of the step: sets the microbatches' losses, from the reports
+ * of their replicas, and adds them in order. */
 static double mean_loss(struct pst_agreement *a)
 {
     const int stage = a->role->plan->outputs.at[a->role->plan->loss].stage;
@@ -188,7 +189,7 @@ static double mean_loss(struct pst_agreement *a)
 
         for (unsigned m = report->first; m < report->first + report->n; m++) {
             a->decision->losses[m] = report->values[m];
-            if (!(a->role->weights[m] > 0)) /* its mean may be undefined */
+            if (!(a->role->weights[m] > 0)) /* the loss may be undefined */
                 continue;
             sum += report->values[m] * a->role->weights[m];
             any = true;
@@ -230,8 +231,8 @@ static bool counts_nothing(const struct pst_agreement *a)
     return true;
 }
 
-/* Refuses a step that would corrupt parameters: checks all losses, and
- * gradients if their norm is computed. */
+/* Refuses a step that would corrupt parameters: checks all losses, and the norm
+ * of the gradients if they are clipped or checked. */
 static void refuse_not_finite(struct pst_agreement *a)
 {
     struct pst_decision *v = a->decision;

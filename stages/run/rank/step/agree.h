@@ -24,64 +24,67 @@ struct pst_rank_role;
 struct pst_report {
     int32_t fault;      /* enum pst_error; 0: none */
     uint32_t control;   /* commands requested by its process */
-    uint32_t first, n;  /* microbatches of its replica */
+    uint32_t first, n;  /* first microbatch of its replica, and number */
     int32_t microbatch; /* microbatch of the fault in the step; -1: none */
     int32_t traced;     /* the step is rerun to find an origin */
     struct pst_times times;
-    struct pst_stayed stayed; /* from the previous update */
-    double values[]; /* losses of microbatches, sums of squares of params */
+    struct pst_stayed stayed; /* elements that the previous update skipped */
+    double values[]; /* losses by microbatch, then squares by parameter */
 };
-/* Second message, after a report with a fault or of a step that is rerun. */
+/* Second message of a rank, after a report with a fault or of a step that is
+ * rerun. */
 struct pst_report_text {
     char fault[PST_FAULT_TEXT];
     struct pst_origin nan, inf;
 };
-/* A second message, the text, follows a decision with a fault. */
+/* Decision of rank 0, to all ranks. A second message with the text follows if
+ * there is a fault. */
 struct pst_decision {
     int32_t fault;      /* enum pst_error; 0: none */
     int32_t diverged;   /* the fault is a loss or gradient that is not finite */
-    int32_t no_targets; /* or no target counts, so that the loss is undefined */
-    uint32_t control;
+    int32_t no_targets; /* no target counts, so that the loss is undefined */
+    uint32_t control;   /* commands requested by all processes, as bits */
     int32_t microbatch; /* microbatch of the fault in the step; -1: none */
     int32_t backward;   /* the fault is in a gradient */
     double loss, norm;
-    /* Means over the ranks, in seconds: forward and backward of this step, and
-     * the optimizer of the previous step, since this step's is still to run; 0:
-     * none. */
+    /* Means over the ranks, in seconds: forward and backward of this step;
+     * optimizer of the previous step, since this step's is still to run (0:
+     * there was none). */
     double work, optim;
-    /* The previous update skipped elements (n > 0): the report of the first
-     * rank with such elements, and that rank. */
+    /* Elements that the previous update skipped (n > 0) on the first rank that
+     * reports some, and that rank. */
     struct pst_stayed stayed;
     uint32_t stayed_rank;
-    double losses[];
+    double losses[]; /* by microbatch */
 };
 
 /* Sum of squares of a parameter's gradient in a rank's report. */
 struct pst_squares {
     unsigned param, rank;
-    const double *at;
+    const double *at; /* in report->values */
 };
 
 struct pst_agreement {
-    const struct pst_rank_role *role; /* borrowed, as the next two */
+    /* These three are borrowed. */
+    const struct pst_rank_role *role;
     const struct pst_layout *layout;
     struct pst_traffic *traffic;
     size_t report_size, decision_size;
-    /* own; rank 0: one per rank, report_size apart */
+    /* Report of this rank; rank 0: of each rank, report_size bytes apart. */
     struct pst_report *report;
-    struct pst_report_text *report_text; /* like report */
+    struct pst_report_text *report_text; /* one for each report */
     struct pst_decision *decision;
     char text[2 * PST_ORIGIN_TEXT + 100]; /* text of the decision's fault */
     bool text_asked; /* receives of second messages are posted */
-    char stayed_text[PST_FAULT_TEXT];
-    struct pst_squares *squares; /* rank 0: by parameter, then replica */
+    char stayed_text[PST_FAULT_TEXT]; /* of pst_agree_describe_stayed */
+    struct pst_squares *squares;      /* rank 0: by parameter, then replica */
     unsigned n_squares;
     struct pst_message *messages;
-    unsigned n_messages; /* maximum in flight */
+    unsigned n_messages; /* length of messages */
     unsigned waiting;    /* messages not done */
 };
 
-/* The first three members must be set. */
+/* Allocates the messages. role, layout and traffic must be set. */
 enum pst_status pst_agree_init(struct pst_agreement *a, struct pst_arena *heap,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
@@ -91,20 +94,22 @@ struct pst_outcome {
     const char *text; /* text of the fault; fewer than PST_FAULT_TEXT bytes */
     int microbatch;   /* microbatch of the fault; -1: none */
     const struct pst_trace *trace;
-    unsigned control;
-    double started;
-    const struct pst_times *times; /* of this step; optim: of the one before */
-    struct pst_stayed stayed;      /* from the previous step */
+    unsigned control; /* commands requested by this process */
+    double started;   /* pst_now() at the begin of the step */
+    /* times of this step, except optim, which is that of the previous one */
+    const struct pst_times *times;
+    struct pst_stayed stayed; /* elements that the previous update skipped */
     struct pst_readback_copy readback;
 };
 
-/* Call these in order; repeat the last two while they return PST_AGAIN. This
- * one sends the report, and receives other reports or the decision. */
+/* Call pst_agree_report, pst_agree_decide (rank 0) and pst_agree_wait in this
+ * order; repeat the last two while they return PST_AGAIN. pst_agree_report
+ * sends the report, and receives other reports (rank 0) or the decision. */
 enum pst_status pst_agree_report(struct pst_agreement *a,
                                  const struct pst_outcome *o) PST_MUST_CHECK;
-/* Rank 0 only: once reports have arrived, sends the decision. */
+/* Sends the decision once all reports have arrived; rank 0 only. */
 enum pst_status pst_agree_decide(struct pst_agreement *a) PST_MUST_CHECK;
-/* Rank 0 only: returns a rank's report of the newest step. */
+/* Returns a rank's report of the newest step; rank 0 only. */
 const struct pst_report *pst_agree_reported(const struct pst_agreement *a,
                                             unsigned rank);
 /* Returns PST_OK once the decision with its text has arrived or been sent. */

@@ -10,9 +10,10 @@
 #include "stages/layout/layout.h"
 
 struct pst_counters {
-    unsigned **arriving; /* by stage: [forward, backward][microbatch]; NULL: on
-                            another rank */
-    unsigned *leaving;   /* by slot of the rank */
+    /* Receives in flight: by stage (NULL: on another rank), then forward or
+     * backward, then microbatch. */
+    unsigned **arriving;
+    unsigned *leaving; /* sends in flight, by number of the rank's slot */
     unsigned n_microbatches;
 };
 

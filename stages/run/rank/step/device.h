@@ -2,9 +2,8 @@
 #ifndef PENSTOCK_STAGES_RUN_RANK_STEP_DEVICE_H
 #define PENSTOCK_STAGES_RUN_RANK_STEP_DEVICE_H
 /*
- * A rank's arena and the tasks that access it. Opened when the rank starts;
- * zeros if the rank is only planned. Exec thread, or the rank's own thread in a
- * step.
+ * A rank's arena and the tasks that access it. Opened when the rank starts; {0}
+ * if the rank is only planned. Exec thread, or the rank's own thread in a step.
  */
 #include "stages/device/device.h"
 
@@ -19,11 +18,12 @@ struct pst_rank_device {
     pst_task_fn update;                 /* NULL: no optimizer */
     pst_task_fn downcast, upcast;       /* NULL: nothing is gathered in bf16 */
     struct pst_pool *pool;
-    size_t high_water; /* highest byte used by steps, plus 1 */
+    size_t high_water; /* end of the part of the arena that steps used */
     /* True while another thread reads parameters and optimizer states: steps
      * run up to the update. */
     atomic_bool is_read;
-    /* when the update began to wait; seconds waited in all */
+    /* Time at which the waiting update began to wait (0: none waits); seconds
+     * that updates waited since is_read was set. */
     double held_since, held_s;
 };
 

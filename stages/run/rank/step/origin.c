@@ -9,7 +9,8 @@
 #include "stages/graph/schema.h"
 #include "stages/layout/layout.h"
 
-/* Fields of an order: microbatch, stage in the direction of the pass, check. */
+/* Bits of pst_origin.order, from the lowest: number of the check, stage in the
+ * direction of the pass; the microbatch has the rest. */
 #define STAGE_BITS 16
 #define LOOK_BITS  24
 
@@ -39,10 +40,10 @@ bool pst_trace_wants(const struct pst_trace *t,
 
 /* Values of one tensor that are not finite. */
 struct found {
-    unsigned kinds;
+    unsigned kinds;   /* bits PST_TRACE_* */
     int64_t n, count; /* n: elements that are not finite; count: all */
-    int64_t first;    /* index of the first one */
-    double value;
+    int64_t first;    /* index of the first element that is not finite */
+    double value;     /* its value */
 };
 
 static bool is_real(enum pst_dtype dtype)
@@ -70,8 +71,8 @@ static void count(const struct pst_meta *meta, const void *data,
     }
 }
 
-/* Checks the whole storage first: most tensors are finite, including their
- * gaps. */
+/* Returns the values of a tensor that are not finite. Its whole span is checked
+ * first: most tensors are finite, including the gaps between their elements. */
 static struct found find_origin(struct pst_rank_device *d,
                                 const struct pst_meta *meta, const void *at)
 {
@@ -225,8 +226,8 @@ static bool is_wanted(const struct pst_node *node, const struct pst_call *call)
     return !reads;
 }
 
-/* Returns the operator whose gradient a backward node is part of: both have the
- * same id. */
+/* Returns the forward node whose gradient a backward node is part of: both have
+ * the same id. */
 static const struct pst_node *forward_of(const struct pst_rank_role *role,
                                          const struct pst_action *a,
                                          const struct pst_node *node)

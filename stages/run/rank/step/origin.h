@@ -18,14 +18,16 @@ struct pst_rank_role;
 
 /* The part of a rerun step to check. */
 struct pst_trace_order {
-    int microbatch; /* microbatch of the step, whose forward pass is checked; or
-                       -1: */
-    bool backward;  /* check the backward passes of all microbatches */
+    /* Index in the step of the microbatch whose forward is checked; -1: none.
+     */
+    int microbatch;
+    bool backward; /* check the backward passes of all microbatches */
 };
 
-/* Plain bytes: sent to rank 0. */
+/* The first value of a kind that is not finite. Plain bytes, sent to rank 0. */
 struct pst_origin {
-    /* position among all checks of the step; or PST_ORIGIN_NONE */
+    /* number that orders all checks of a step, over all ranks; PST_ORIGIN_NONE:
+     * no such value */
     uint64_t order;
     int32_t microbatch; /* microbatch of the step; -1: none */
     char text[PST_ORIGIN_TEXT];
@@ -34,15 +36,17 @@ struct pst_origin {
 struct pst_trace {
     bool on;
     struct pst_trace_order of;
-    bool preparing; /* before the first action, which is always checked */
-    uint32_t n;     /* checks so far */
+    /* True before the first action: parameters and list P are always checked.
+     */
+    bool preparing;
+    uint32_t n; /* checks that found something so far */
     struct pst_origin nan, inf;
 };
 
 /* Kinds of values that are not finite among the operands of a node. */
 enum { PST_TRACE_NAN = 1, PST_TRACE_INF = 2 };
 
-/* order NULL: nothing is checked. */
+/* Begins a step. order NULL: nothing is checked in it. */
 void pst_trace_begin(struct pst_trace *t, const struct pst_trace_order *order);
 /* True if the action is checked. */
 bool pst_trace_wants(const struct pst_trace *t,
@@ -56,8 +60,9 @@ void pst_trace_params(struct pst_trace *t, const struct pst_rank_role *role,
 void pst_trace_input(struct pst_trace *t, const struct pst_rank_role *role,
                      struct pst_rank_device *d, const struct pst_action *a,
                      unsigned input, const void *data);
-/* Call pst_trace_before before a kernel: it checks the operands; pass its
- * result to pst_trace_after as `before`. */
+/* pst_trace_before, called before a kernel, checks the operands and returns
+ * their kinds of values that are not finite. pst_trace_after, called after it
+ * with that as `before`, checks the results. */
 unsigned pst_trace_before(struct pst_rank_device *d,
                           const struct pst_call *call);
 void pst_trace_after(struct pst_trace *t, const struct pst_rank_role *role,

@@ -11,15 +11,16 @@
 #include "stages/ops/core/fault.h"
 #include "stages/run/rank/step/device.h"
 
-/* The host's copy, valid until the next one. */
+/* The host's copy of the results, valid until the next pst_readback_take. */
 struct pst_readback_copy {
     const struct pst_fault *fault;
-    /* [0]: the parameter + 1, [1]: number of skipped elements */
+    /* [0]: the first parameter with skipped elements, + 1; [1]: their number */
     const uint64_t *stayed;
-    /* by microbatch of the rank, each in the loss's dtype, PST_READBACK_LOSS
+    /* by microbatch of the replica, each in the loss's dtype, PST_READBACK_LOSS
      * bytes apart */
     const unsigned char *losses;
-    const double *squares; /* by layout->params; set where counted */
+    /* sum of squares of each of layout->params that is `counted` */
+    const double *squares;
 };
 
 /* Clears the fault, before the first kernel of a step. */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * States of a reduction over several ranks: 0 start, 1 parts in flight, 2 sums
- * in flight. For a transmitted parameter: 2 i and 2 i + 1 begin and end piece
- * i.
+ * pst_reductions.state of a reduction over several ranks: 0 start, 1 parts in
+ * flight, 2 sums in flight. For a transmitted parameter: 2 i: piece i is to
+ * begin; 2 i + 1: piece i is in flight.
  */
 #include "stages/run/rank/step/reduce.h"
 
@@ -13,10 +13,10 @@
 struct pst_param_reduction {
     struct pst_owners o;
     int param;
-    /* own accumulators, address of element 0, which may belong to another
-     * replica; NULL: on another rank */
+    /* Addresses of the accumulators, NULL: on another rank; and of the sum,
+     * NULL: only the owner has it. They are those of element 0, even if this
+     * replica's shard begins later. */
     unsigned char *parts[PST_MAX_SHARED_STAGES];
-    /* the gradient; NULL: only the owner has it */
     unsigned char *sum;
     size_t work; /* bytes of the workspace */
 };
@@ -111,7 +111,8 @@ static enum pst_status post(struct pst_reductions *r, bool send, unsigned peer,
     return pst_traffic_post(r->traffic, m);
 }
 
-/* Returns where a part is or is received, from element `begin` on. */
+/* Returns the address of element `begin` of a part; a part of another rank is
+ * received into the workspace. */
 static unsigned char *part_at(const struct pst_reductions *r,
                               const struct pst_param_reduction *x,
                               unsigned part, int64_t begin)
@@ -121,7 +122,8 @@ static unsigned char *part_at(const struct pst_reductions *r,
     return pst_rank_at(r->device, r->work + part * pst_owners_slot(&x->o));
 }
 
-/* Returns the tag: each part has one for the part and one for the sum. */
+/* Returns a tag of the parameter: each of its parts has two, one for messages
+ * with the part and one for sums. */
 static int64_t tag_of(const struct pst_param_reduction *x, unsigned i, bool sum)
 {
     return PST_MSG_PARTS + 2 * ((int64_t)x->param * PST_MAX_SHARED_STAGES + i) +
@@ -153,8 +155,8 @@ static enum pst_status post_parts(struct pst_reductions *r,
     return status;
 }
 
-/* Sums elements begin .. begin + n. Each element is read from all parts before
- * it is written to `to`, which is one of them. */
+/* Sums elements begin .. begin + n - 1. Each element is read from all parts
+ * before it is written to the sum, which may be one of them. */
 static void sum(struct pst_reductions *r, const struct pst_param_reduction *x,
                 int64_t begin, int64_t n)
 {
@@ -195,7 +197,7 @@ static enum pst_status post_sums(struct pst_reductions *r,
     return status;
 }
 
-/* Sends one piece of every part to the owner. */
+/* Sends one piece of this rank's parts to the owner; the owner receives it. */
 static enum pst_status post_piece(struct pst_reductions *r,
                                   const struct pst_param_reduction *x,
                                   int64_t begin, int64_t n)

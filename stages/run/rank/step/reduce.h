@@ -4,7 +4,7 @@
 /*
  * Reduces the gradient of a parameter with several accumulators
  * (stages/layout/memory/uses.h), on one rank or several: each of the k ranks
- * that own it sums one k-th of it over all accumulators, last use first, and
+ * that use it sums one k-th of it over all accumulators, last use first, and
  * sends the sum to the others (reduce-scatter, then all-gather). Every rank
  * ends with the same bits.
  *
@@ -22,7 +22,8 @@ struct pst_rank_role;
 struct pst_param_reduction; /* reduction of one parameter, with addresses */
 
 struct pst_reductions {
-    const struct pst_rank_role *role; /* borrowed, as the next two */
+    /* These three are borrowed. */
+    const struct pst_rank_role *role;
     struct pst_rank_device *device;
     struct pst_traffic *traffic;
     size_t work; /* offset of the workspace */
@@ -35,7 +36,7 @@ struct pst_reductions {
 };
 
 /* Creates the reductions of all REDUCE actions, and allocates their messages.
- * The first three members must be set. */
+ * role, device and traffic must be set. */
 enum pst_status pst_reductions_init(struct pst_reductions *r,
                                     const struct pst_layout *layout,
                                     const struct pst_actions *actions,
@@ -43,7 +44,7 @@ enum pst_status pst_reductions_init(struct pst_reductions *r,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 struct pst_param_reduction *pst_param_reduction_find(
     const struct pst_reductions *r, int param);
-/* PST_AGAIN: waits for messages; call again to continue. */
+/* Runs or continues a reduction. PST_AGAIN: it waits for messages. */
 enum pst_status pst_reduce(struct pst_reductions *r,
                            const struct pst_param_reduction *x) PST_MUST_CHECK;
 

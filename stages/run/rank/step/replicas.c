@@ -9,11 +9,10 @@ struct pst_replica_sum {
     struct pst_replicas *replicas;
     const struct pst_bucket *bucket;
     enum pst_replica_task task;
-    size_t offset; /* offset of the vector that it works on */
+    size_t offset; /* offset of the whole vector in the arena */
     /* offset of this replica's shard if it is kept elsewhere; 0: in place */
     size_t own;
-    /* sums overwrite the kept gradients instead of being added */
-    bool assigns;
+    bool assigns; /* sums overwrite the gradients at `own`, or are added */
     bool as_bf16; /* gathered values are sent as bf16 */
     bool busy;
     int tag; /* tag of the first message */
@@ -22,7 +21,7 @@ struct pst_replica_sum {
     unsigned rounds, lanes; /* rounds and lanes of the bucket */
 };
 
-/* Processes rounds i, i + lanes, i + 2 * lanes, ... of lane i in order, on all
+/* Lane i processes rounds i, i + lanes, i + 2 * lanes, ... in order, on all
  * replicas, independently of the other lanes. */
 struct lane {
     unsigned round; /* the current round, or past the last one */
@@ -34,9 +33,9 @@ struct piece {
     struct pst_replica_sum *sum;
     unsigned lane, owner;
     unsigned waiting;             /* messages in flight */
-    bool summed;                  /* in the second half: the sum is sent */
-    int64_t begin, n;             /* elements of the bucket */
-    struct pst_message *messages; /* owner: R - 1, else 1 */
+    bool summed;                  /* the parts are summed: the sum is sent */
+    int64_t begin, n;             /* first element in the bucket, number */
+    struct pst_message *messages; /* of the owner R - 1, of others one */
 };
 
 /* --- memory and messages -------------------------------------------------- */
@@ -99,9 +98,10 @@ static size_t wire_item(const struct pst_replica_sum *s)
     return s->as_bf16 ? sizeof(uint16_t) : pst_dtype_size(s->bucket->dtype);
 }
 
-/* Returns the address to send from or receive into. This replica's shard is
- * sent from where it is kept, since the whole bucket may be released before
- * sends have completed; bf16 is written into the bucket. */
+/* Returns the address of this replica's data of a piece, to send from or to
+ * receive into. Values of this replica's shard are sent from where they are
+ * kept, since the whole bucket may be released before sends have completed;
+ * bf16 is sent from the bucket. */
 static unsigned char *own_data(const struct piece *p)
 {
     const struct pst_replica_sum *s = p->sum;
@@ -121,7 +121,7 @@ static unsigned char *own_data(const struct piece *p)
                            (size_t)p->begin * pst_dtype_size(b->dtype));
 }
 
-/* Returns the buffer for the data of the i-th other replica. */
+/* Returns the buffer for the part of the i-th other replica. */
 static unsigned char *incoming(const struct piece *p, unsigned i)
 {
     const unsigned n = p->sum->replicas->role->options.replicas;
@@ -153,8 +153,8 @@ static enum pst_status post(struct piece *p, unsigned message, unsigned replica,
     return pst_traffic_post(r->traffic, m);
 }
 
-/* Posts messages of either half: parts to the owner, then the sum from the
- * owner. */
+/* Posts the messages of a piece: before it is summed, its parts to the owner,
+ * afterwards the sum (or values) from the owner. */
 static enum pst_status post_half(struct piece *p)
 {
     const struct pst_rank_role *role = p->sum->replicas->role;
@@ -185,7 +185,7 @@ static void add(struct pst_rank_device *d, enum pst_dtype dtype, void *a,
     d->mem.device->run(&d->mem, d->sum, &task);
 }
 
-/* Keeps the sum of a microbatch. */
+/* Copies or adds the sum of a microbatch to the kept gradients. */
 static void keep(const struct piece *p, unsigned char *sum)
 {
     const struct pst_replica_sum *s = p->sum;
@@ -202,7 +202,7 @@ static void keep(const struct piece *p, unsigned char *sum)
         add(d, b->dtype, kept, sum, p->n);
 }
 
-/* Adds replica 0 + replica 1 + ..., whichever of them this one is. */
+/* Sums the parts of a piece in the order of replicas, on any replica. */
 static void sum(const struct piece *p)
 {
     const struct pst_rank_role *role = p->sum->replicas->role;
@@ -222,7 +222,7 @@ static void sum(const struct piece *p)
                             (size_t)p->n * pst_dtype_size(dtype));
 }
 
-/* Rounds the own piece's f32 values to bf16. */
+/* Rounds this replica's f32 values to bf16, in the bucket. */
 static void round_piece(const struct piece *p)
 {
     const struct pst_replica_sum *s = p->sum;

@@ -27,23 +27,25 @@ struct pst_rank_role;
 struct pst_replica_sum; /* sum of a bucket over the replicas */
 
 enum pst_replica_task {
-    PST_REPLICAS_SUM,     /* all get the sums: SCATTER and GATHER */
-    PST_REPLICAS_SCATTER, /* each owner gets the sums of its shard */
-    PST_REPLICAS_GATHER,  /* all get the shard of each owner */
+    PST_REPLICAS_SUM,     /* all-reduce: all replicas get all sums */
+    PST_REPLICAS_SCATTER, /* reduce-scatter: each gets the sums of its shard */
+    PST_REPLICAS_GATHER,  /* all-gather: all get the values of all shards */
 };
 
 struct pst_replicas {
-    const struct pst_rank_role *role; /* borrowed, as the next two */
+    /* These three are borrowed. */
+    const struct pst_rank_role *role;
     struct pst_rank_device *device;
     struct pst_traffic *traffic;
-    /* sums of gradients and of values, by bucket */
+    /* reductions of gradients, gathers of values; by bucket */
     struct pst_replica_sum *at, *values;
-    unsigned n;
-    unsigned n_messages; /* maximum in flight */
+    unsigned n;          /* number of buckets */
+    unsigned n_messages; /* maximum number in flight */
     unsigned n_busy;     /* buckets not done */
 };
 
-/* The first three members must be set. */
+/* Allocates the messages of all buckets. role, device and traffic must be set.
+ */
 enum pst_status pst_replicas_init(struct pst_replicas *r,
                                   const struct pst_layout *layout,
                                   struct pst_arena *heap,
@@ -55,10 +57,11 @@ enum pst_status pst_replicas_sum(struct pst_replicas *r,
  * stages. */
 enum pst_status pst_replicas_gather(struct pst_replicas *r) PST_MUST_CHECK;
 
-/* For a bucket that is not always resident (residency.h). pst_replicas_ask
- * starts the all-gather of its values; pst_replicas_scatter starts the
- * reduce-scatter of its gradients of a microbatch, which assign (the first of a
- * step) or add. All replicas call these in the same order. */
+/* For a bucket that is not always resident (residency.h), pst_replicas_ask
+ * starts the all-gather of its values, and pst_replicas_scatter the
+ * reduce-scatter of its gradients of a microbatch; assigns: their sums
+ * overwrite the kept ones (first microbatch of a step), else they are added.
+ * All replicas call these in the same order. */
 enum pst_status pst_replicas_ask(struct pst_replicas *r,
                                  unsigned bucket) PST_MUST_CHECK;
 enum pst_status pst_replicas_scatter(struct pst_replicas *r, unsigned bucket,
@@ -66,7 +69,7 @@ enum pst_status pst_replicas_scatter(struct pst_replicas *r, unsigned bucket,
 /* Releases the gathered values until the next pst_replicas_ask; zeroes them if
  * options.verify, to expose later reads. */
 void pst_replicas_forget(struct pst_replicas *r, unsigned bucket);
-/* False while the gather or reduction of the bucket is in progress. */
+/* False while the gather, or the reduction, of the bucket is in progress. */
 bool pst_replicas_has_values(const struct pst_replicas *r, unsigned bucket);
 bool pst_replicas_has_summed(const struct pst_replicas *r, unsigned bucket);
 

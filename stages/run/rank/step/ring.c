@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/run/rank/step/ring.h"
 
-/* Steps at the start of a run that are ignored. */
+/* Number of steps at the start of a run that do not count. */
 #define COLD_STEPS 2
 
 enum pst_status pst_ring_init(struct pst_ring *ring, struct pst_arena *arena,

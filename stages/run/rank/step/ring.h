@@ -24,7 +24,7 @@ struct pst_ring_step {
     uint64_t step;
     bool whole;          /* the step reached its end */
     struct pst_mark all; /* from its start to its last action or update */
-    struct pst_mark prepare, optim; /* 0, 0: none */
+    struct pst_mark prepare, optim; /* list P, update; {0}: not run */
     struct pst_mark *marks;         /* per action */
 };
 
@@ -32,7 +32,7 @@ struct pst_ring {
     struct pst_ring_step steps[PST_RING_STEPS];
     struct pst_ring_step *now; /* the running step */
     unsigned n_actions;
-    uint64_t n_steps; /* started in this process */
+    uint64_t n_steps; /* number of steps started in this process */
 };
 
 enum pst_status pst_ring_init(struct pst_ring *ring, struct pst_arena *arena,
@@ -40,11 +40,13 @@ enum pst_status pst_ring_init(struct pst_ring *ring, struct pst_arena *arena,
                               struct pst_diag *diag) PST_MUST_CHECK;
 void pst_ring_begin(struct pst_ring *ring, uint64_t step, double now);
 void pst_ring_end(struct pst_ring *ring, double now);
-/* Returns the marks of that step, NULL if they were overwritten. */
+/* Returns the record of that step, NULL if it was overwritten or the step did
+ * not reach its end. */
 const struct pst_ring_step *pst_ring_find(const struct pst_ring *ring,
                                           uint64_t step);
-/* True if slot i of the ring holds a complete step, except the first two of a
- * run if there are others: they are slow, because memory is touched first. */
+/* True if slot i of the ring holds a complete step that counts. The first two
+ * of a run do not if there are others: they touch memory first, and are slow.
+ */
 bool pst_ring_counts(const struct pst_ring *ring, unsigned i);
 /* Returns a step of median length among those that count; NULL if there is
  * none. */

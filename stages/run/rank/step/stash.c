@@ -18,7 +18,7 @@
 
 #define DISK "disk:"
 
-/* Identifies the slot that is stored at a location outside. */
+/* Identifies the slot whose bytes are at a location outside of the arena. */
 struct pst_stash_mark {
     uint64_t step;
     unsigned stage, region;
@@ -228,8 +228,8 @@ static enum pst_status open_place(struct pst_stash *s, const char *words,
     return pst_diag_nomem(diag, s->size);
 }
 
-/* Tries the location even if nothing is evicted yet: a wrong folder is refused
- * now, not when a later change of the job needs it. */
+/* Checks the location of a stash that evicts nothing yet, so that a wrong
+ * folder is refused now, not when a later change of the job needs it. */
 static enum pst_status try_place(const char *words, struct pst_diag *diag)
 {
     enum pst_status status;
@@ -306,8 +306,8 @@ void pst_stash_begin(struct pst_stash *s, uint64_t step)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* For a device with separate memory, the rank's own thread copies to and from
- * the host's copy. */
+/* For a device with separate memory, the rank's own thread copies slots between
+ * the device and the host's copy, here and in bring(). */
 void pst_stash_issue(struct pst_stash *s, unsigned copies)
 {
     const struct pst_spill_job *jobs;

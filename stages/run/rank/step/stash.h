@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_STAGES_RUN_RANK_STEP_STASH_H
 #define PENSTOCK_STAGES_RUN_RANK_STEP_STASH_H
 /*
- * Slots of the stash that are kept outside of the arena (--stash): in other
- * memory of the host, or in an unnamed file. A separate thread copies them in
+ * Evicts slots of the stash from the arena and reloads them (--stash): to other
+ * memory of the host, or to an unnamed file. A separate thread copies them in
  * the planned order (stages/layout/memory/spill.h): after the actions that
  * write them, before those that read them.
  *
@@ -24,25 +24,25 @@
 struct pst_stash_mark;
 
 struct pst_stash {
-    const struct pst_layout *layout; /* NULL: nothing is kept outside */
+    const struct pst_layout *layout; /* NULL: nothing is evicted */
     struct pst_rank_device *device;
     bool verify;
-    struct pst_stash_mark *marks; /* by location outside */
+    struct pst_stash_mark *marks; /* by location outside of the arena */
     unsigned char *ram;           /* NULL: a file is used */
-    size_t size;
-    int fd; /* descriptor of the file; -1: none */
-    char *where;
+    size_t size;                  /* bytes of RAM or file */
+    int fd;                       /* descriptor of the file; -1: none */
+    char *where;                  /* name of the location for messages */
     uint64_t step;
-    unsigned brought; /* copies whose bytes are on the device */
+    unsigned brought; /* copies that have ended, also on the device */
     struct pst_stash_totals totals;
 
     pthread_t thread;
     pthread_mutex_t lock; /* protects everything below */
     pthread_cond_t work, moved;
     bool runs, closes;
-    unsigned issued, done; /* copies of the step */
-    enum pst_status status;
-    struct pst_diag diag; /* why status is a failure */
+    unsigned issued, done;  /* copies of the step that may begin, have ended */
+    enum pst_status status; /* the first failure of the step's copies */
+    struct pst_diag diag;   /* why status is a failure */
 };
 
 /* Opens what the layout needs, and starts the thread. Borrows all arguments. */
@@ -59,8 +59,9 @@ void pst_stash_close(struct pst_stash *s);
 void pst_stash_begin(struct pst_stash *s, uint64_t step);
 /* Allows the first `copies` copies of the step to begin. */
 void pst_stash_issue(struct pst_stash *s, unsigned copies);
-/* Waits for a short time until that many copies have ended. PST_AGAIN: not yet;
- * *ret_moved: whether others have. PST_OK also if copies failed. */
+/* Waits for a short time until the first `copies` copies of the step have
+ * ended. PST_AGAIN: they have not; PST_OK also if some failed. *ret_moved: true
+ * if some copy ended meanwhile. */
 enum pst_status pst_stash_await(struct pst_stash *s, unsigned copies,
                                 bool *ret_moved) PST_MUST_CHECK;
 /* Returns why a copy of this step failed; NULL: none did. */

@@ -19,7 +19,7 @@ enum pst_rank_phase {
     PST_RANK_COLLECT,  /* rank 0: receives reports of the others */
     PST_RANK_DECISION, /* receives the decision from rank 0 */
     PST_RANK_APPLY,    /* applies the step, or not */
-    PST_RANK_GATHER,   /* gathers what each replica has updated */
+    PST_RANK_GATHER,   /* gathers the values that each replica has updated */
     PST_RANK_VALUES, /* sends transmitted parameters and buffers of replicas */
     PST_RANK_DONE,
 };
@@ -31,24 +31,25 @@ struct pst_step {
     uint64_t number;
     pst_fill_fn fill; /* fills inputs of the model */
     void *fill_ctx;
-    unsigned control;
-    /* the first fault found by the host; NONE: no fault */
+    unsigned control; /* commands requested by this process, as bits */
+    /* error of the first fault that the host found; PST_E_NONE: no fault */
     enum pst_error error;
     char fault_text[PST_FAULT_TEXT]; /* its message, with its location */
-    int fault_microbatch;            /* in the step; -1: none */
+    int fault_microbatch;            /* its microbatch in the step; -1: none */
     struct pst_trace trace;
     struct pst_operand *operands; /* operands of the running node */
     bool is_prepared; /* values computed from parameters are up to date */
     double started, waiting_since, last_progress;
     enum pst_status progressed; /* status of messages polled between kernels */
     struct pst_times times;
-    uint64_t updated; /* step of the newest update, counted from 1, until its
-                         skipped elements are reported; then 0 */
+    /* Step of the newest update, counted from 1; 0 once the elements that it
+     * skipped are reported. */
+    uint64_t updated;
     struct pst_ring ring;       /* times of actions in the last steps */
     struct pst_timing *timings; /* times of the compute actions in this step */
     struct pst_timing prepare, optim;
     struct pst_ring_step *optim_of; /* the step that `optim` belongs to */
-    /* the newest input has been copied from the host */
+    /* end of the copy of the newest input from the host */
     struct pst_event filled;
 };
 

@@ -9,10 +9,11 @@
 #include "stages/run/rank/step/ring.h"
 
 struct pst_timing {
-    bool used;
+    bool used; /* the work has begun */
     struct pst_event begin, end;
-    double paused, idle; /* start of the current pause, and total, in which the
-                            host launched nothing */
+    /* Seconds of pst_now() at which the current pause began, and seconds of all
+     * pauses before, in which the host launched nothing. */
+    double paused, idle;
 };
 
 static inline void pst_timing_begin(struct pst_timing *s,
@@ -23,7 +24,8 @@ static inline void pst_timing_begin(struct pst_timing *s,
     d->mem.device->record(&d->mem, PST_QUEUE_COMPUTE, &s->begin);
 }
 
-/* All work is launched, or the host waits in the middle of it. */
+/* Called when all work is launched, or when the host has to wait in the middle
+ * of it. */
 static inline void pst_timing_pause(struct pst_timing *s,
                                     struct pst_rank_device *d)
 {
@@ -36,8 +38,8 @@ static inline void pst_timing_resume(struct pst_timing *s)
     s->idle += pst_now() - s->paused;
 }
 
-/* Call once the end is passed: sets the mark, returns the seconds of work and
- * resets the timing. 0: it was not used. */
+/* Sets the mark, resets the timing, and returns the seconds of work without
+ * pauses; 0: it was not used. Call once the device has passed the end. */
 static inline double pst_timing_take(struct pst_timing *s,
                                      struct pst_rank_device *d,
                                      struct pst_mark *ret)

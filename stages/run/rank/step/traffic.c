@@ -10,14 +10,14 @@ enum pst_status pst_traffic_init(struct pst_traffic *t, unsigned n,
                : pst_diag_nomem(diag, n * sizeof(struct pst_message *));
 }
 
-/* True if the message is staged in the host's copy. */
+/* True if the message's bytes pass through the host's copy of the memory. */
 static bool is_staged(const struct pst_traffic *t, const struct pst_message *m)
 {
     return t->staged && m->space != PST_SPACE_HOST;
 }
 
-/* Returns another message that sends the same bytes from the host's copy, which
- * must not change until it has completed; NULL if there is none. */
+/* Returns a message in flight that sends the same bytes from the host's copy;
+ * NULL: none. The copy must not change until that message has completed. */
 static const struct pst_message *find_same(const struct pst_traffic *t,
                                            const struct pst_message *m)
 {
@@ -109,7 +109,8 @@ enum pst_status pst_traffic_post(struct pst_traffic *t, struct pst_message *m)
     return PST_OK;
 }
 
-/* PST_AGAIN: in flight; PST_OK: done, also on the device. */
+/* Advances a message. PST_AGAIN: it is in flight; PST_OK: it is done, also on
+ * the device. */
 static enum pst_status test(struct pst_traffic *t, struct pst_message *m)
 {
     enum pst_status status = PST_OK;

@@ -18,14 +18,16 @@ typedef enum pst_status (*pst_message_fn)(void *ctx);
 struct pst_message {
     struct pst_request request;
     unsigned char *data;
-    size_t len;
+    size_t len;           /* bytes */
     enum pst_space space; /* memory space of data */
     int tag;
     unsigned peer; /* rank of the job */
     bool send;
-    /* For data in a device's memory: the kernels that write it, or the copy of
-     * received data. */
+    /* For data in a device's memory: passed when the kernels that write it have
+     * run, or when received data has been copied to it. */
     struct pst_event event;
+    /* HELD: a send that waits for the event; FLIES: posted to the transport;
+     * LANDS: received, waits for the event. */
     enum { PST_MESSAGE_HELD, PST_MESSAGE_FLIES, PST_MESSAGE_LANDS } state;
     /* decremented when the message is done; NULL: nobody waits */
     unsigned *counter;
@@ -41,15 +43,16 @@ struct pst_traffic {
     unsigned n_active;
     unsigned rank;         /* this rank's number in the job */
     bool staged;           /* the transport cannot access mem */
-    struct pst_diag *diag; /* diagnosis of the step */
+    struct pst_diag *diag; /* receives errors of the step */
 };
 
-/* Allocates the capacity for n messages at a time; the members above must be
- * set. */
+/* Allocates the capacity for n messages at a time; transport, mem, signs, rank
+ * and staged must be set. */
 enum pst_status pst_traffic_init(struct pst_traffic *t, unsigned n,
                                  struct pst_arena *heap,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* Borrows the message until its counter is decremented. */
+/* Sends or receives the message, which is borrowed until its counter is
+ * decremented. */
 enum pst_status pst_traffic_post(struct pst_traffic *t,
                                  struct pst_message *m) PST_MUST_CHECK;
 /* Polls messages in flight; returns the first failure. */

@@ -34,8 +34,8 @@ static int source_of(const struct pst_rank_role *role,
     return -1;
 }
 
-/* True if rank `peer` of the job receives this rank's value, or sends its own.
- */
+/* True if rank `peer` of the job receives the value from this rank, or sends it
+ * to this rank. */
 static bool is_partner(const struct pst_rank_role *role,
                        const struct pst_rank_param *p, unsigned peer)
 {

@@ -18,18 +18,21 @@ void pst_update_restore(const struct pst_layout *layout,
 /* Elements of parameters that an update skipped, since they or their states
  * would have become non-finite. */
 struct pst_stayed {
-    uint64_t n;
-    uint64_t step;  /* number of the update, from 1 */
-    uint32_t param; /* that has the first of them */
+    uint64_t n;     /* number of skipped elements */
+    uint64_t step;  /* step of the update, counted from 1 */
+    uint32_t param; /* index of the first parameter with such elements */
 };
 
-/* Runs the optimizer; norm: of all gradients, if they are clipped. */
+/* Enqueues the update of all parameters. norm: that of all gradients, used if
+ * they are clipped. */
 void pst_update_apply(const struct pst_rank_role *role,
                       const struct pst_layout *layout,
                       struct pst_rank_device *d, double norm);
-/* words: layout->readback.stayed, as written by the update `step`. */
+/* Returns the elements that the update of step `step` skipped. words: what it
+ * wrote to layout->readback.stayed. */
 struct pst_stayed pst_stayed_make(const uint64_t *words, uint64_t step);
-/* rank: the rank that has these parameters. */
+/* Writes a sentence about skipped elements to text. rank: number in the job of
+ * the rank that has the parameters. */
 void pst_stayed_describe(const struct pst_stayed *stayed,
                          const struct pst_rank_role *role, unsigned rank,
                          char *text, size_t size);
