@@ -18,7 +18,7 @@ struct check {
     const struct pst_program *p;
     const struct pst_exec_node *x;
     struct PST_VEC(struct holding) holdings;
-    bool *held; /* by id of the storage */
+    bool *held; /* by id of the storage: it is in holdings */
     struct pst_diag *diag;
 };
 

@@ -24,7 +24,8 @@ static bool is_given(const struct pst_program *p, const bool *updated,
 }
 
 struct marks {
-    bool *constant, *leaves; /* by id of the storage */
+    bool *constant, *leaves; /* leaves: sent, returned or accumulated; by id of
+                                the storage */
     bool all;
 };
 

@@ -10,7 +10,7 @@ bool pst_is_accumulate(const struct pst_node *node)
 }
 
 struct counting {
-    unsigned *uses; /* by id of a storage: its uses, without making views */
+    unsigned *uses; /* by id of a storage: number of uses except by views */
     const struct pst_node *node;
 };
 

@@ -20,10 +20,11 @@ struct pst_hosted {
     uint64_t bytes; /* bytes that these calls copy, in both directions */
 };
 struct pst_hosted_list {
-    struct PST_VEC(struct pst_hosted) all; /* in order of the first call */
+    struct PST_VEC(
+        struct pst_hosted) all; /* operators, in order of the first call */
 };
 
-/* Adds the calls of a compiled program. */
+/* Adds the calls of a compiled program that its device leaves to the host. */
 enum pst_status pst_hosted_add(struct pst_hosted_list *list,
                                const struct pst_program *program,
                                struct pst_diag *diag) PST_MUST_CHECK;

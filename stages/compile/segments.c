@@ -24,7 +24,7 @@ struct word {
 
 struct finder {
     const struct pst_plan *plan;
-    const struct pst_graph *graph; /* of the current stage */
+    const struct pst_graph *graph; /* graph of the current stage */
     struct pst_diag *diag;
     struct PST_VEC(struct word) words;
     struct pst_layers layers;

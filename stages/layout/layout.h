@@ -28,8 +28,8 @@ struct pst_slot_pool {
 /* One stage on this rank. */
 struct pst_rank_stage {
     struct pst_program *program; /* NULL: it is on another rank */
-    struct pst_program *tail;    /* for tail microbatches, or NULL */
-    struct pst_slot_pool *pools; /* by region; FIXED, WORK: unused */
+    struct pst_program *tail;    /* program of tail microbatches, or NULL */
+    struct pst_slot_pool *pools; /* pool per region; FIXED, WORK: unused */
     unsigned n_pools;
     /* microbatch whose backward runs first: it assigns gradients, later ones
      * add to them */
@@ -39,7 +39,7 @@ struct pst_rank_stage {
 
 /* A parameter, buffer or constant on this rank. */
 struct pst_rank_param {
-    int index;       /* in plan->params */
+    int index;       /* index in plan->params */
     size_t data;     /* offset of the value */
     size_t state[4]; /* offsets of the optimizer states */
     size_t shadow;   /* offset of a buffer's copy from before the step, or 0 */
@@ -98,12 +98,12 @@ struct pst_readback {
 
 struct pst_layout {
     struct pst_readback readback;
-    struct pst_rank_stage *stages; /* by plan stage */
-    unsigned n_slots;              /* in all pools */
+    struct pst_rank_stage *stages; /* one per stage of the plan */
+    unsigned n_slots;              /* number of slots in all pools */
     struct PST_VEC(struct pst_rank_param) params;
     struct PST_VEC(struct pst_rank_grad) grads;
-    struct pst_flats flats;                    /* of all stages */
-    struct PST_VEC(struct pst_bucket) buckets; /* of this rank's flats */
+    struct pst_flats flats;                    /* flats of all stages */
+    struct PST_VEC(struct pst_bucket) buckets; /* one per flat of this rank */
     /* events of a step, in execution order */
     struct PST_VEC(struct pst_residency_event) residency;
     struct pst_spills spills;

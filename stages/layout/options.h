@@ -56,7 +56,8 @@ struct pst_exec_options {
     bool keep_outputs; /* user outputs of a step can be read after it */
     bool grad_norm;    /* compute the norm also if gradients are not clipped */
     bool check_grads;  /* the same; a gradient that is not finite is a fault */
-    unsigned threads;  /* of the kernel pool; 0: cores / ranks of the host */
+    unsigned threads;  /* threads of each rank's kernel pool; 0: its share of
+                          the cores */
     /* Run the ranks of one process on a thread each; else the caller's thread
      * runs them in turn. Results are the same. */
     bool side_by_side;

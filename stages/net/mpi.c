@@ -293,7 +293,7 @@ static enum pst_status mpi_irecv(struct pst_transport *base, unsigned self_rank,
     return post((struct mpi *)base, peer, tag, buf, len, true, req);
 }
 
-/* Calls MPI_Test on one piece; false: still in flight. */
+/* Calls MPI_Test on one piece. Returns false while it is in flight. */
 static bool test_piece(struct piece *p)
 {
     MPI_Status status;

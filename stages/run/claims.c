@@ -57,7 +57,7 @@ static enum pst_status check_claims(const struct claim *claims, unsigned n,
     return status;
 }
 
-/* Gathers one claim of every other rank on rank 0. */
+/* Gathers the claims of all other ranks on rank 0. */
 static enum pst_status gather(struct pst_engine *engine, struct claim *claims,
                               unsigned n, struct pst_diag *diag)
 {

@@ -161,9 +161,10 @@ void pst_dump_free(struct pst_dump *dump);
 struct pst_save_note {
     /* fault of the step after the saved ones, which was not applied; or NULL */
     const char *next_fault;
-    bool diverged;       /* marks the checkpoint as bad (files/checkpoint.h) */
-    uint64_t changes;    /* number of changes of the model in the whole run */
-    const char *options; /* as in files/checkpoint.h; NULL: unknown */
+    bool diverged;    /* marks the checkpoint as bad (files/checkpoint.h) */
+    uint64_t changes; /* number of changes of the model in the whole run */
+    /* options of the run (pst_checkpoint_info.options); NULL: unknown */
+    const char *options;
     /* Buffer of PST_CHECKPOINT_REASON bytes for the reason that the saved
      * checkpoint is bad, on all ranks; "": it is good. May be NULL. */
     char *ret_bad;
@@ -186,7 +187,7 @@ struct pst_load_choice {
     const char *dir;
     /* Second folder, used if its checkpoint is newer; may be NULL. */
     const char *fallback;
-    uint64_t step; /* or PST_CHECKPOINT_LATEST: the newest good one */
+    uint64_t step; /* PST_CHECKPOINT_LATEST: the newest good one */
     /* Accept any model with the same tensors, if the engine does not train. */
     bool any_model;
     /* Receives, on rank 0, the differences to the export of the model that

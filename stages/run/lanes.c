@@ -20,7 +20,7 @@ struct lane {
     struct pst_diag diag;
     enum pst_status status;
     uint64_t seen; /* argument of the transport's wait */
-    bool runs;     /* its thread runs a step */
+    bool runs;     /* the lane's thread runs a step */
 };
 
 struct pst_lanes {

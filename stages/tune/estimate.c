@@ -98,7 +98,7 @@ static enum pst_status estimate_stage(const struct pst_plan *plan, unsigned s,
     const struct pst_cost_setup setup = pst_exec_setup(o);
     const struct pst_graph *graph = plan->stages.at[s].graph;
     const struct pst_joint *joint = NULL;
-    struct pst_graph *again = NULL; /* with recomputed nodes */
+    struct pst_graph *again = NULL; /* copy with recomputed nodes */
     const char *what = o->recompute;
     enum pst_status status = PST_OK;
 
@@ -134,8 +134,8 @@ static enum pst_status estimate_stage(const struct pst_plan *plan, unsigned s,
 
 /* Seconds of communication of sharded tensors in each microbatch. */
 struct travel {
-    double gathers; /* to gather values: in F, and once more in B */
-    double sums;    /* to reduce gradients: in B */
+    double gathers; /* time to gather values: in F, and once more in B */
+    double sums;    /* time to reduce gradients, in B */
 };
 
 /* Adds the communication of a parameter. once: seconds in which a replica

@@ -51,7 +51,7 @@ struct pst_cuda_context {
 /* Kernels that a context loads. */
 struct pst_cuda_code {
     const void *const *images; /* fatbins, a module each */
-    unsigned n_images;         /* at most PST_CUDA_MODULES */
+    unsigned n_images;         /* PST_CUDA_MODULES at most */
     const char *const *names;  /* names of the kernels, each in one module */
     unsigned n;                /* number of kernels */
 };

@@ -18,7 +18,7 @@ struct pst_cuda_clock {
     void *events[N_BASES];
     double at[N_BASES]; /* seconds of pst_now() */
     unsigned n, known; /* number of bases; of the first ones with known times */
-    double newest;     /* when the newest one was recorded */
+    double newest;     /* pst_now() when the newest base was recorded */
 };
 
 static void *event_of(const struct pst_cuda_queue *q, uint64_t number)

@@ -25,7 +25,7 @@ struct pst_mean {
     uint64_t full;      /* number of full microbatches, which come first */
     struct PST_VEC(struct group) rest; /* groups of the microbatches after */
     double *weights;                   /* weights of the newest step */
-    double sum, weight; /* of all steps: weighted losses, weights */
+    double sum, weight; /* sums of weighted losses, and of weights, so far */
 };
 
 /* Divides the remaining rows into groups whose sizes divide a microbatch: 5 of

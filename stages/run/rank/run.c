@@ -170,7 +170,7 @@ static void fill(struct pst_rank *r, const struct pst_action *a,
     struct pst_diag diag;
 
     pst_diag_init(&diag);
-    /* The end of the step reports a failure of the device. */
+    /* The status is ignored: the end of the step reports a device failure. */
     (void)pst_device_await(&r->device.mem, &r->step.filled);
     if (r->step.fill(r->step.fill_ctx, r->step.number,
                      r->plan.role.first_mb + (unsigned)a->microbatch,

@@ -37,7 +37,7 @@ struct pst_saver {
     bool copied;  /* the copies have the state to be saved */
     struct local *local;
     unsigned n_local;
-    struct pst_shard **shards_of; /* by local rank; NULL: writes nothing */
+    struct pst_shard **shards_of; /* shard of each local rank; NULL: none */
     char *dir;
     unsigned keep;
     struct pst_checkpoint_info info;

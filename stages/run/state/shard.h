@@ -29,8 +29,8 @@ size_t pst_shard_bytes(const struct pst_shard *s);
  * that steps change before the update. From here on the rank's updates wait.
  * Exec thread. */
 void pst_shard_copy_begin(struct pst_shard *s, void *memory);
-/* Copies the rest. Updates no longer wait, and the shard may be written while
- * steps run. Any thread. */
+/* Completes the copy. Updates no longer wait, and the shard may be written
+ * while steps run. Any thread. */
 void pst_shard_copy_end(struct pst_shard *s);
 /* Returns the seconds that updates of this rank have waited since
  * pst_shard_copy_begin. Exec thread. */

@@ -36,7 +36,7 @@ struct pst_flight {
     struct file *file;
     struct pst_flight_record *now; /* the open record; NULL: none */
     uint64_t seq;
-    double offset; /* to add to pst_now() for seconds since 1970 */
+    double offset; /* pst_now() + offset is in seconds since 1970 */
 };
 
 /* Mapped record files of this process, for pst_flight_mend in a signal handler;

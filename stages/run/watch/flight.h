@@ -22,7 +22,7 @@
 #define PST_FLIGHT_END 64
 
 struct pst_flight_record {
-    uint64_t seq; /* from 1; 0: empty, or being written */
+    uint64_t seq; /* number, from 1; 0: empty, or being written */
     uint64_t step;
     double begin, end; /* seconds since 1970; end 0: not ended */
     int32_t stage, microbatch;
@@ -30,7 +30,7 @@ struct pst_flight_record {
     uint8_t kind;  /* enum pst_action_kind, or from PST_FLIGHT_END on */
     uint8_t sends; /* 1: that message is sent to the peer; 0: received */
     uint8_t pad[2];
-    double looked; /* when it last polled that message */
+    double looked; /* seconds since 1970 at the last poll of that message */
 };
 _Static_assert(sizeof(struct pst_flight_record) == 56, "part of a format");
 

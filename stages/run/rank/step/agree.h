@@ -55,13 +55,13 @@ struct pst_decision {
      * reports some, and that rank. */
     struct pst_stayed stayed;
     uint32_t stayed_rank;
-    double losses[]; /* by microbatch */
+    double losses[]; /* losses by microbatch */
 };
 
 /* Sum of squares of a parameter's gradient in a rank's report. */
 struct pst_squares {
     unsigned param, rank;
-    const double *at; /* in report->values */
+    const double *at; /* element of report->values */
 };
 
 struct pst_agreement {
@@ -76,7 +76,7 @@ struct pst_agreement {
     struct pst_decision *decision;
     char text[2 * PST_ORIGIN_TEXT + 100]; /* text of the decision's fault */
     bool text_asked; /* receives of second messages are posted */
-    char stayed_text[PST_FAULT_TEXT]; /* of pst_agree_describe_stayed */
+    char stayed_text[PST_FAULT_TEXT]; /* for pst_agree_describe_stayed */
     struct pst_squares *squares;      /* rank 0: by parameter, then replica */
     unsigned n_squares;
     struct pst_message *messages;

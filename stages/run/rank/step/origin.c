@@ -43,7 +43,7 @@ struct found {
     unsigned kinds;   /* bits PST_TRACE_* */
     int64_t n, count; /* n: elements that are not finite; count: all */
     int64_t first;    /* index of the first element that is not finite */
-    double value;     /* its value */
+    double value;     /* value of that element */
 };
 
 static bool is_real(enum pst_dtype dtype)

@@ -35,7 +35,7 @@ struct piece {
     unsigned waiting;             /* messages in flight */
     bool summed;                  /* the parts are summed: the sum is sent */
     int64_t begin, n;             /* first element in the bucket, number */
-    struct pst_message *messages; /* of the owner R - 1, of others one */
+    struct pst_message *messages; /* R - 1 on the owner, one on others */
 };
 
 /* --- memory and messages -------------------------------------------------- */

@@ -23,7 +23,7 @@ struct pst_mark {
 struct pst_ring_step {
     uint64_t step;
     bool whole;          /* the step reached its end */
-    struct pst_mark all; /* from its start to its last action or update */
+    struct pst_mark all; /* the step, to the end of its last action or update */
     struct pst_mark prepare, optim; /* list P, update; {0}: not run */
     struct pst_mark *marks;         /* per action */
 };

@@ -23,7 +23,7 @@ struct pst_stash_mark {
     uint64_t step;
     unsigned stage, region;
     int microbatch;
-    uint32_t crc; /* with options.verify */
+    uint32_t crc; /* CRC32C of the bytes; set with options.verify */
 };
 
 /* --- one copy ------------------------------------------------------------- */

@@ -27,7 +27,7 @@ struct pst_stash {
     const struct pst_layout *layout; /* NULL: nothing is evicted */
     struct pst_rank_device *device;
     bool verify;
-    struct pst_stash_mark *marks; /* by location outside of the arena */
+    struct pst_stash_mark *marks; /* one per location outside of the arena */
     unsigned char *ram;           /* NULL: a file is used */
     size_t size;                  /* bytes of RAM or file */
     int fd;                       /* descriptor of the file; -1: none */

@@ -34,11 +34,13 @@ struct pst_step {
     unsigned control; /* commands requested by this process, as bits */
     /* error of the first fault that the host found; PST_E_NONE: no fault */
     enum pst_error error;
-    char fault_text[PST_FAULT_TEXT]; /* its message, with its location */
-    int fault_microbatch;            /* its microbatch in the step; -1: none */
+    char fault_text[PST_FAULT_TEXT]; /* message of that fault, with location */
+    int fault_microbatch; /* microbatch of that fault in the step; -1: none */
     struct pst_trace trace;
     struct pst_operand *operands; /* operands of the running node */
     bool is_prepared; /* values computed from parameters are up to date */
+    /* Seconds of pst_now(): begin of the step, of the current wait (0: none),
+     * last poll of messages between kernels. */
     double started, waiting_since, last_progress;
     enum pst_status progressed; /* status of messages polled between kernels */
     struct pst_times times;

@@ -36,10 +36,11 @@ struct pst_message {
 };
 
 struct pst_traffic {
-    struct pst_transport *transport; /* borrowed, like all pointers here */
+    /* All pointers but active are borrowed. */
+    struct pst_transport *transport;
     struct pst_device_memory *mem;
     struct pst_rank_signs *signs;
-    struct pst_message **active; /* in flight */
+    struct pst_message **active; /* messages in flight */
     unsigned n_active;
     unsigned rank;         /* this rank's number in the job */
     bool staged;           /* the transport cannot access mem */
