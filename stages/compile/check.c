@@ -291,8 +291,7 @@ enum pst_status pst_program_check(const struct pst_program *program,
         const struct holding h = holding_of(&c, value);
 
         if (value->kind != PST_VALUE_NODE && !is_free(value))
-            status =
-                hold(&c, &h); /* no check: values of FIXED may share bytes */
+            status = hold(&c, &h); /* values of FIXED may share bytes */
     }
     for (int l = 0; l < PST_N_LISTS && status == PST_OK; l++)
         status = check_list(&c, (enum pst_list)l, made);

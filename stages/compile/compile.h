@@ -21,8 +21,8 @@ struct pst_life {
     bool sent;    /* leaves the stage as a message */
     bool output;  /* read after the list: user output, update, loss */
     bool arrives; /* another stage sends it */
-    const struct pst_value
-        *updates; /* buffer that gets this content, or NULL */
+    /* buffer that gets this value as its new content, or NULL */
+    const struct pst_value *updates;
     int boundary; /* i of its region PST_R_BOUNDARY + i, or -1 */
     bool placed;  /* its location is in program->places */
     int interval; /* index in intervals, or -1 */

@@ -24,8 +24,8 @@ static bool is_given(const struct pst_program *p, const bool *updated,
 }
 
 struct marks {
-    bool *constant, *leaves; /* leaves: sent, returned or accumulated; by id of
-                                the storage */
+    /* By id of the storage; leaves: it is sent, returned or accumulated. */
+    bool *constant, *leaves;
     bool all;
 };
 

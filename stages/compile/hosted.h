@@ -20,8 +20,8 @@ struct pst_hosted {
     uint64_t bytes; /* bytes that these calls copy, in both directions */
 };
 struct pst_hosted_list {
-    struct PST_VEC(
-        struct pst_hosted) all; /* operators, in order of the first call */
+    /* operators, in order of the first call */
+    struct PST_VEC(struct pst_hosted) all;
 };
 
 /* Adds the calls of a compiled program that its device leaves to the host. */

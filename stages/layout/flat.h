@@ -44,8 +44,8 @@ struct pst_flat_part {
 
 struct pst_flats {
     struct PST_VEC(struct pst_flat) all;
-    struct PST_VEC(
-        struct pst_flat_part) parts; /* sorted by parameter, stage, use */
+    /* sorted by parameter, stage, use */
+    struct PST_VEC(struct pst_flat_part) parts;
     int *first; /* per parameter: its first index in parts, or -1 */
 };
 

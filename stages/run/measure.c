@@ -10,9 +10,8 @@
 
 /* Round trips of a measurement; the fastest one counts. */
 #define PINGS 16
-#define BIG_BYTES                                                              \
-    ((size_t)4 << 20) /* long message for the wire's bandwidth                 \
-                       */
+/* Bytes of the long message that measures bandwidth. */
+#define BIG_BYTES ((size_t)4 << 20)
 
 /*
  * --- clocks ---------------------------------------------------------------

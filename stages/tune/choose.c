@@ -136,8 +136,7 @@ static enum pst_status appraise(struct pst_plan *plan,
         status = measure(plan, &o, memory, ret, &why);
     }
     if (status == PST_ERR_USAGE && !is_asked)
-        return PST_OK; /* impossible, such as microbatches that R does not
-                          divide */
+        return PST_OK; /* impossible: microbatches cannot be divided so */
     if (status != PST_OK)
         return pst_diag_pass(diag, &why, "%s", why.text);
     ret->fits = options->memory_limit <= 0 ||

@@ -94,7 +94,7 @@ struct pst_stash_totals pst_rank_stash(const struct pst_rank *r);
 const struct pst_actions *pst_rank_actions(const struct pst_rank *r);
 /* Call pst_rank_await first if the newest step's update matters. */
 const struct pst_ring *pst_rank_ring(const struct pst_rank *r);
-/* Between steps: waits until the device has finished the newest step. */
+/* Waits until the device has finished the newest step; call between steps. */
 void pst_rank_await(struct pst_rank *r);
 struct pst_rank_device *pst_rank_device(struct pst_rank *r);
 /* Invalidates values that are computed once from parameters, and

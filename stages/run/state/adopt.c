@@ -241,8 +241,7 @@ struct adoption {
     struct pst_engine *to;
     const struct pst_engine *from;
     const struct pst_adoption *how;
-    struct pst_rank
-        *old; /* rank of `from` with the number of the current one */
+    struct pst_rank *old;   /* the same rank in `from` */
     struct pst_map entries; /* name -> struct pst_entry of `old` */
     struct pst_arena arena;
 };

@@ -25,7 +25,7 @@ enum part { NOTHING, OPENING, SHARDS, FILES, MANIFEST };
 struct local {
     unsigned rank; /* rank in the job */
     struct pst_shard *shard;
-    void *copy; /* memory, kept from save to save */
+    void *copy; /* memory for the shard's copy, kept from save to save */
 };
 
 struct pst_saver {
