@@ -48,7 +48,8 @@ static int must_fail(void)
 
 /* --- budgets ------------------------------------------------------------- */
 
-static _Thread_local struct pst_budget *budgets; /* the innermost one */
+/* innermost budget of this thread */
+static _Thread_local struct pst_budget *budgets;
 
 uint64_t pst_budget_of(uint64_t bytes)
 {

@@ -12,7 +12,7 @@ struct pst_arena_chunk;
 struct pst_arena {
     enum pst_tag tag;
     struct pst_arena_chunk *head;
-    size_t bytes; /* handed out */
+    size_t bytes; /* bytes allocated so far */
 };
 
 void pst_arena_init(struct pst_arena *arena, enum pst_tag tag);

@@ -13,21 +13,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Heap bytes per byte of a file, and the minimum for any file. */
+/* A budget has PST_BUDGET_TIMES heap bytes per byte of the file, plus
+ * PST_BUDGET_LEAST for any file. */
 #define PST_BUDGET_TIMES 40u
 #define PST_BUDGET_LEAST ((uint64_t)64 << 20)
 
 struct pst_budget {
     uint64_t most;
-    int64_t used; /* negative if blocks from before begin are freed */
+    /* bytes; negative if blocks allocated before begin are freed */
+    int64_t used;
     bool exceeded;
     struct pst_budget *outer;
 };
 
-/* Returns the budget for a file of so many bytes. */
+/* Returns the budget in heap bytes for a file of this many bytes. */
 uint64_t pst_budget_of(uint64_t bytes);
-/* Begins a budget for a file, or a part of one, of so many bytes. Borrows
- * *budget until end. */
+/* Begins the budget for a file, or a part of one, of this many bytes. Borrows
+ * *budget until pst_budget_end. */
 void pst_budget_begin(struct pst_budget *budget, uint64_t bytes);
 void pst_budget_end(struct pst_budget *budget);
 

@@ -35,7 +35,8 @@ uint32_t pst_crc32c_table(uint32_t crc, const void *data, size_t size)
 }
 
 #if defined(__x86_64__)
-/* Latency-bound: three cycles for eight bytes. */
+/* Uses the crc32 instruction, whose latency limits this loop to eight bytes in
+ * three cycles. */
 PST_TARGET("sse4.2")
 static uint32_t by_instruction(uint32_t crc, const void *data, size_t size)
 {

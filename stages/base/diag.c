@@ -37,8 +37,8 @@ static void copy_escaped(char out[PST_DIAG_TEXT], const char *text)
     out[n] = '\0';
 }
 
-/* Drops a character that vsnprintf has truncated, which is not the same as
- * invalid UTF-8. */
+/* Removes the incomplete UTF-8 character that vsnprintf leaves where it
+ * truncates a text, since copy_escaped would show its bytes as invalid. */
 static void drop_half(char *text, size_t size)
 {
     size_t n = strlen(text), back = 1;
@@ -83,7 +83,8 @@ enum pst_status pst_diag_pass(struct pst_diag *diag,
                               const struct pst_diag *first, const char *fmt,
                               ...)
 {
-    const enum pst_status status = first->status; /* it may be diag */
+    /* first may be diag, which is overwritten */
+    const enum pst_status status = first->status;
     va_list ap;
 
     va_start(ap, fmt);

@@ -29,8 +29,8 @@ enum pst_status pst_diag_pass(struct pst_diag *diag,
                               const struct pst_diag *first, const char *fmt,
                               ...) PST_PRINTF(3, 4);
 
-/* Reports a failure that another process, or a function without a diag, has
- * found: the status is kept, and the row may be PST_E_NONE. */
+/* Reports a failure found by another process, or by a function without a diag.
+ * Returns `status`; the row may be PST_E_NONE. */
 enum pst_status pst_diag_carry(struct pst_diag *diag, enum pst_error error,
                                enum pst_status status, const char *fmt, ...)
     PST_PRINTF(4, 5);
@@ -39,15 +39,16 @@ enum pst_status pst_diag_carry(struct pst_diag *diag, enum pst_error error,
 void pst_diag_prefix(struct pst_diag *diag, const char *fmt, ...)
     PST_PRINTF(2, 3);
 
-/* "TEXT: strerror(err)" with the row of that error (pst_error_of_errno). */
+/* Writes "TEXT: strerror(err)", with the row for that errno
+ * (pst_error_of_errno). */
 enum pst_status pst_diag_errno(struct pst_diag *diag, int err, const char *fmt,
                                ...) PST_PRINTF(3, 4);
 
-/* "out of memory (N bytes for TAG)". */
+/* Writes "out of memory (N bytes)". */
 enum pst_status pst_diag_nomem(struct pst_diag *diag, size_t bytes);
 
-/* The analyzer sees one file at a time, so it cannot know that these return an
- * error. */
+/* Macros for the analyzer: it sees one file at a time, so it cannot know that
+ * these functions return an error. */
 #if defined(__clang_analyzer__) && !defined(PST_DIAG_BODIES)
 void pst_diag_say(struct pst_diag *diag, ...);
 #define pst_diag_set(diag, error, ...)                                         \

@@ -23,7 +23,7 @@ static uint64_t weigh(const char *text, size_t size)
 
     for (size_t i = 0; i < size; i++) {
         if (quoted && text[i] == '\\') {
-            i++; /* what it escapes ends nothing */
+            i++; /* skips the escaped character */
             continue;
         }
         if (quoted) {

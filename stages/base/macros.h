@@ -14,10 +14,10 @@
 /* Keeps rare code out of a hot function. */
 #define PST_NOINLINE      __attribute__((noinline))
 #define PST_ALWAYS_INLINE __attribute__((always_inline)) inline
-/* A symbol that the library may lack; it is NULL then. */
+/* Marks a symbol that the library may lack; its address is then NULL. */
 #define PST_WEAK __attribute__((weak))
-/* Compiles a function for processors with this feature; others must not call
- * it. */
+/* Compiles a function for processors with this feature; the function must not
+ * be called on others. */
 #define PST_TARGET(isa) __attribute__((target(isa)))
 /* PST_INDEPENDENT: iterations of the next loop are independent.
  * PST_OPTIMIZED: for a function that needs more registers than an unoptimized
@@ -29,7 +29,7 @@
 #define PST_INDEPENDENT _Pragma("GCC ivdep")
 #define PST_OPTIMIZED   __attribute__((optimize("O2")))
 #endif
-/* Runs before main. */
+/* Marks a function that runs before main. */
 #define PST_CONSTRUCTOR __attribute__((constructor))
 /* Vector of floats without alignment beyond that of a float. */
 #define PST_VECTOR(bytes)                                                      \

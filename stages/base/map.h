@@ -27,7 +27,7 @@ struct pst_map {
 
 void pst_map_init(struct pst_map *map, enum pst_tag tag);
 void pst_map_fini(struct pst_map *map);
-/* Returns NULL if absent. */
+/* Returns the value of the key; NULL if it is absent. */
 void *pst_map_get(const struct pst_map *map, const char *key);
 int pst_map_has(const struct pst_map *map, const char *key);
 /* Inserts or replaces; 0 if memory is out. */

@@ -9,7 +9,7 @@ static inline const char *pst_plural(uint64_t n)
     return n == 1 ? "" : "s";
 }
 
-/* For nouns that end in a hiss: "%u microbatch%s". */
+/* Returns the ending for nouns like "microbatch": "%u microbatch%s". */
 static inline const char *pst_plural_es(uint64_t n)
 {
     return n == 1 ? "" : "es";

@@ -36,9 +36,10 @@ void pst_rng_philox(const uint32_t counter[4], const uint32_t key[2],
 }
 
 /*
- * (seed, step, microbatch, node, i) is 256 bits, a key and a counter are 192.
- * So one block keyed by the seed names the stream: half of it is the key and
- * half is the upper part of the counter, whose lower part is i.
+ * The key (seed, step, microbatch, node) and i have 256 bits; a Philox key and
+ * counter have only 192. So the stream is one block computed under the seed:
+ * half of it is the key, half is the upper part of the counter, whose lower
+ * part is i.
  */
 void pst_rng_stream(const struct pst_rng_key *key, uint32_t stream[4])
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_BASE_SPACE_H
 #define PENSTOCK_STAGES_BASE_SPACE_H
-/* Memory spaces: a device has its memory in one, a transport can send from
- * some. The values are bits, so that several make a mask. */
+/* Memory spaces: the memory of a device is in one of them; a transport can send
+ * from one or more. The values are bits, so that they combine to a mask. */
 enum pst_space {
     PST_SPACE_HOST = 1, /* any code of this process may read and write */
     PST_SPACE_DEVICE =

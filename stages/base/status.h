@@ -39,8 +39,8 @@ enum pst_status {
 #undef PST_STATUS_ROW
 };
 
-/* "ERR_SHAPE", "shapes or dtypes do not fit", 65. Unknown values are treated as
- * ERR_INTERNAL. */
+/* Return, for example, "ERR_SHAPE", "shapes or dtypes do not fit", 65. Unknown
+ * values are treated as ERR_INTERNAL. */
 const char *pst_status_name(enum pst_status status);
 const char *pst_status_text(enum pst_status status);
 int pst_status_exit_code(enum pst_status status);

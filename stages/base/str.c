@@ -64,7 +64,8 @@ void pst_str_grow(struct pst_str *s, const char *text, size_t len)
 
 /* --- formats ------------------------------------------------------------ */
 
-/* Where a text goes that may not fit: n counts what it wants. */
+/* A buffer that may be too small for its text; n counts the bytes of the whole
+ * text. */
 struct sink {
     char *out;
     size_t size, n;
@@ -77,7 +78,8 @@ static void put(struct sink *s, const char *text, size_t len)
     s->n += len;
 }
 
-/* Digits of x from the end of the buffer on; where they begin. */
+/* Writes the digits of x at the end of the buffer; returns the index of the
+ * first one. */
 static size_t decimal(char digits[20], uint64_t x)
 {
     size_t at = 20; /* digits of 2^64 - 1 */
@@ -104,8 +106,8 @@ static void put_signed(struct sink *s, int64_t x)
     put_decimal(s, x < 0 ? 0 - (uint64_t)x : (uint64_t)x, x < 0);
 }
 
-/* One conversion; p is after its '%'. What follows it; NULL if it is left to
- * printf. */
+/* Formats one conversion; p points after its '%'. Returns the position after
+ * the conversion; NULL if only vsnprintf can format it. */
 static const char *put_conversion(struct sink *s, const char *p, va_list *ap)
 {
     size_t max = SIZE_MAX;
@@ -257,8 +259,9 @@ static void add_code(struct pst_str *s, unsigned code)
     pst_str_addn(s, text, (size_t)n);
 }
 
-/* One character of a quoted text. Bytes that are no UTF-8 become U+FFFD: what
- * we write must be readable by strict parsers. Returns bytes consumed. */
+/* Appends one character of a quoted text, escaped. Bytes that are not UTF-8
+ * become U+FFFD, since strict parsers must be able to read the output. Returns
+ * the bytes consumed. */
 static size_t add_char(struct pst_str *s, const char *p)
 {
     const unsigned char c = (unsigned char)*p;
@@ -378,8 +381,8 @@ int pst_parse_f64(const char *text, double *ret)
 
 void pst_format_f64(double x, char out[32])
 {
-    /* Up to 15 digits survive the way through a normal double, so the first
-     * try finds everything shorter; denormals have less precision. */
+    /* A normal double preserves any text of up to 15 digits, so the first try
+     * finds every shorter text; denormals have less precision. */
     int digits = fabs(x) >= 0x1p-1022 ? 15 : 1;
     char text[48] = "";
 
@@ -396,7 +399,8 @@ void pst_format_f64(double x, char out[32])
     memcpy(out, text, 32); /* at most 24 characters are in use */
 }
 
-/* Letters that are wrong, missing, too many, or two that are exchanged. */
+/* Returns how many letters are wrong, missing or additional; two neighbors that
+ * are exchanged count once. */
 static size_t edit_distance(const char *a, size_t na, const char *b, size_t nb)
 {
     size_t rows[3][MAX_NAME + 1]; /* row i at index i % 3 */
@@ -422,7 +426,8 @@ static size_t edit_distance(const char *a, size_t na, const char *b, size_t nb)
 int pst_nearest(const char *text, const char *const *names, size_t n)
 {
     const size_t len = strlen(text);
-    /* A third of the letters may be wrong, at least two, never all. */
+    /* Up to a third of the letters may be wrong, or two if that is more, but
+     * never all. */
     size_t best = PST_MIN(PST_MAX(len / 3, (size_t)2), len ? len - 1 : 0) + 1;
     int found = -1;
 

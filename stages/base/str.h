@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_BASE_STR_H
 #define PENSTOCK_STAGES_BASE_STR_H
-/* Text that grows, strict number parsing, near names for messages. */
+/* Growable text, strict parsing of numbers, and the nearest names for
+ * messages. */
 #include "stages/base/alloc.h"
 
 #include <stdarg.h>
 #include <string.h>
 
 /*
- * Zero-initialised is the empty text. A failed append sets `failed` and all
- * later ones do nothing, so that callers check once at the end.
+ * A growable text; zero-initialized it is empty. A failed append sets `failed`,
+ * and all later ones do nothing, so that callers check once at the end.
  *
- * A text for people to see begins as {.visible = 1}. Names in it come out of
- * files, and may have been made to steer a terminal: so what pst_str_addf gets
- * as an argument for %s or %c is escaped there as pst_visible_char does, and
- * what pst_str_add gets, but for ends of lines. Formats are ours and stay.
+ * A text for people begins as {.visible = 1}, since names from files may
+ * contain control characters for the terminal: pst_str_addf then escapes the
+ * arguments of %s and %c like pst_visible_char, and pst_str_add escapes its
+ * text except for newlines. Format strings are never escaped.
  */
 struct pst_str {
     char *text; /* NUL-terminated, or NULL while empty */
@@ -24,7 +25,7 @@ struct pst_str {
 
 void pst_str_fini(struct pst_str *s);
 void pst_str_add(struct pst_str *s, const char *text);
-/* pst_str_addn if the capacity is too small. */
+/* Does pst_str_addn when the capacity is too small. */
 void pst_str_grow(struct pst_str *s, const char *text, size_t len);
 
 static inline void pst_str_addn(struct pst_str *s, const char *text, size_t len)
@@ -40,64 +41,69 @@ static inline void pst_str_addn(struct pst_str *s, const char *text, size_t len)
 }
 
 void pst_str_addf(struct pst_str *s, const char *fmt, ...) PST_PRINTF(2, 3);
-/* vsnprintf, but quick for texts and whole numbers without padding: conversions
- * of the C library are slow here, because a library (libquadmath) registers
- * some of its own. */
+/* Like vsnprintf, but fast for texts and for whole numbers without padding. The
+ * C library's conversions are slow here, because libquadmath registers
+ * conversions of its own. */
 int pst_vformat(char *out, size_t size, const char *fmt, va_list ap);
 int pst_format(char *out, size_t size, const char *fmt, ...) PST_PRINTF(3, 4);
-/* A number in decimal, without the cost of a format: graphs and plans have a
- * few for each of their nodes. */
+/* Appends a decimal number, faster than pst_str_addf: graphs and plans have a
+ * few numbers for each of their nodes. */
 void pst_str_add_u64(struct pst_str *s, uint64_t x);
 void pst_str_add_i64(struct pst_str *s, int64_t x);
-/* Bytes that are no UTF-8 become U+FFFD. */
+/* Appends text; bytes that are not UTF-8 become U+FFFD. */
 void pst_str_add_utf8(struct pst_str *s, const char *text);
-/* JSON that a library has written: what is hidden can only stand in a string
- * there, so an escape means the same. */
+/* Appends JSON that a library has written, with hidden characters as \uXXXX:
+ * they occur only in strings, where the escape means the same. */
 void pst_str_add_json_shown(struct pst_str *s, const char *json);
-/* JSON string with quotes; control characters and quotes escaped. */
+/* Appends a JSON string with quotes; escapes control characters and quotes. */
 void pst_str_add_json(struct pst_str *s, const char *text);
-/* logfmt value: quoted and escaped where needed (operations C). */
+/* Appends a logfmt value, quoted and escaped where needed. */
 void pst_str_add_logfmt(struct pst_str *s, const char *text);
-/* The text or "" (never NULL). */
+/* Returns the text, or "" (never NULL). */
 const char *pst_str_text(const struct pst_str *s);
 
-/* Bytes of the UTF-8 character that text begins with; 0 at its end and if it
- * is not valid UTF-8 (overlong, surrogate, cut). */
+/* Returns the bytes of the UTF-8 character at the beginning of text; 0 at the
+ * end, or if it is not valid UTF-8 (overlong, a surrogate, truncated). */
 size_t pst_utf8_length(const char *text);
 
 #define PST_VISIBLE 16 /* bytes of a character that is shown, and NUL */
 
-/* The character that text begins with, as people may see it, with a NUL; 0 at
- * its end, else bytes of text. What steers a terminal (C0, DEL, C1), hides or
- * turns text around is escaped: \n, \t, \x1b, \u009b; so are bytes that are no
- * UTF-8. */
+/* Writes the first character of text, escaped if necessary, and a NUL to out.
+ * Returns the bytes of text consumed; 0 at its end. Escapes characters that
+ * control a terminal (C0, DEL, C1), are invisible or change the direction of
+ * text, and bytes that are not UTF-8: \n, \t, \x1b, \u009b. */
 size_t pst_visible_char(const char *text, char out[PST_VISIBLE]);
-/* 0 if a character of n bytes may be shown as it is, else its code + 1. */
+/* Returns 0 if the character of n bytes can be shown unescaped; otherwise its
+ * code + 1. */
 unsigned pst_utf8_hidden(const char *text, size_t n);
-/* The whole text so; with the second one ends of lines stay. */
+/* Appends text escaped by pst_visible_char; pst_str_add_lines keeps
+ * newlines. */
 void pst_str_add_visible(struct pst_str *s, const char *text);
 void pst_str_add_lines(struct pst_str *s, const char *text);
-/* As vsnprintf, but what %s and %c take is escaped. No %p, %n, %a. */
+/* Appends like vsnprintf, but escapes the arguments of %s and %c. Supports no
+ * %p, %n and %a. */
 void pst_str_vaddf_visible(struct pst_str *s, const char *fmt, va_list ap);
 
-/* Whole text must be the number, in range; 0 on failure. */
+/* Parse a number, which must be the whole text and in range; 0 on failure. */
 int pst_parse_i64(const char *text, int64_t *ret) PST_MUST_CHECK;
 int pst_parse_f64(const char *text, double *ret) PST_MUST_CHECK;
 
-/* Shortest decimal text that reads back as the same double; Infinity, NaN. */
+/* Writes the shortest decimal text that reads back as the same double, or
+ * "Infinity", "-Infinity", "NaN". */
 void pst_format_f64(double x, char out[32]);
 
-/* Index of the name nearest to `text` by edit distance, -1 if none is near. */
+/* Returns the index of the name nearest to `text` by edit distance; -1 if none
+ * is near. */
 int pst_nearest(const char *text, const char *const *names, size_t n);
 
 int pst_has_prefix(const char *text, const char *prefix);
 int pst_has_suffix(const char *text, const char *suffix);
 
-/* XXH3-64, for comparisons within a job. */
+/* Returns XXH3-64, for comparisons within a job. */
 uint64_t pst_hash(const void *data, size_t len, uint64_t seed);
-/* XXH3-128 as 32 hexadecimal digits and NUL. */
+/* Writes XXH3-128 as 32 hexadecimal digits and NUL. */
 void pst_digest(const void *data, size_t len, char out[33]);
-/* 16 bytes as 32 hexadecimal digits and NUL. */
+/* Writes 16 bytes as 32 hexadecimal digits and NUL. */
 void pst_digest_text(const unsigned char bytes[16], char out[33]);
 
 #endif

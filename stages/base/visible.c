@@ -58,7 +58,8 @@ size_t pst_visible_char(const char *text, char out[PST_VISIBLE])
     return n > 0 ? n : 1;
 }
 
-/* keep: a control character of our own that is not escaped, or NUL. */
+/* Appends text, escaped. keep: a control character that stays as it is; NUL:
+ * none. */
 static void add_visible(struct pst_str *s, const char *text, char keep)
 {
     char shown[PST_VISIBLE];

@@ -157,7 +157,7 @@ static enum pst_status scan_child(struct scan *s,
     return status;
 }
 
-/* field is NULL if the descriptor lacks it. */
+/* Checks a length-delimited field. field: NULL if the descriptor lacks it. */
 static enum pst_status scan_bytes(struct scan *s,
                                   const ProtobufCFieldDescriptor *field,
                                   unsigned depth)
@@ -186,7 +186,8 @@ static enum pst_status scan_bytes(struct scan *s,
                : status;
 }
 
-/* True if a singular message field has occurred before. */
+/* True if a singular message field has occurred before; not known for fields
+ * after the first 64 of the descriptor. */
 static bool is_twice(const ProtobufCMessageDescriptor *desc,
                      const ProtobufCFieldDescriptor *field, uint64_t *seen)
 {
@@ -221,7 +222,7 @@ static enum pst_status scan_field(struct scan *s,
         return garbled(s, "a message stands twice where one belongs");
     if (field != NULL && !is_of_type(field, tag & 7))
         return garbled(s, "a field of another kind than it has");
-    /* A slot in a list, or the record of an unknown field. */
+    /* Heap bytes: a slot in a list, or the record of an unknown field. */
     status = count(s, 1, field == NULL ? 40 : 8);
     if (status != PST_OK)
         return status;
@@ -253,7 +254,8 @@ static enum pst_status scan_message(struct scan *s,
         status = scan_field(s, desc, depth, &seen);
     if (status != PST_OK)
         return status;
-    /* The records live until their message is unpacked. */
+    /* protobuf-c frees the records of fields only after the message is
+     * unpacked. */
     return pst_size_add(s->bytes, notes) > s->limits->bytes
                ? garbled(s, "it takes too much memory for its size")
                : PST_OK;

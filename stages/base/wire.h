@@ -11,8 +11,9 @@
 #include <protobuf-c/protobuf-c.h>
 
 struct pst_wire_limits {
-    size_t fields;  /* at all depths; elements of packed lists count */
-    size_t unknown; /* those of them that the descriptor lacks */
+    /* fields at all depths; each element of a packed list is one */
+    size_t fields;
+    size_t unknown; /* fields that the descriptor lacks */
     size_t empty;   /* messages without any field, nested ones included */
     size_t bytes;   /* peak heap use of unpacking */
     unsigned depth; /* depth of nested messages; 0: none are allowed */

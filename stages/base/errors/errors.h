@@ -33,7 +33,8 @@ enum pst_status pst_error_status(enum pst_error error);
 const char *pst_error_cause(enum pst_error error);
 const char *pst_error_remedy(enum pst_error error);
 
-/* Returns PST_E_NONE if no row has this id, or if it is NULL. */
+/* Returns the error with this id; PST_E_NONE if no row has it, or if id is
+ * NULL. */
 enum pst_error pst_error_find(const char *id);
 
 /* Returns the error whose tag ends the line; *ret_len is the length of the text

@@ -32,7 +32,8 @@ struct pst_fold_run {
 };
 
 struct pst_folded {
-    struct pst_str lines;                     /* each with its newline */
+    /* lines outside of runs, with newlines */
+    struct pst_str lines;
     struct PST_VEC(struct pst_fold_run) runs; /* ascending, disjoint */
     struct PST_VEC(int64_t) deltas;
 };
@@ -55,13 +56,14 @@ enum pst_status pst_unfold(const struct pst_folded *folded, size_t max,
 
 /* --- lines.c -------------------------------------------------------------- */
 
-/* text ends with a newline. The caller passes ret zeroed and releases it, also
- * after a failure. */
+/* Folds text, which ends with a newline. The caller passes ret zeroed and
+ * releases it, also after a failure. */
 enum pst_status pst_fold_lines(const char *text, size_t len,
                                struct pst_folded *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* PST_ERR_INPUT if the runs do not fit the lines, or if the text exceeds max
- * bytes. The caller passes ret zeroed and releases it, also after a failure. */
+/* Restores the text. PST_ERR_INPUT if the runs do not fit the lines, or if the
+ * text exceeds max bytes. The caller passes ret zeroed and releases it, also
+ * after a failure. */
 enum pst_status pst_unfold_lines(const struct pst_folded *folded, size_t max,
                                  struct pst_str *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
@@ -74,8 +76,8 @@ void pst_put_varint(struct pst_str *out, uint64_t value);
 enum pst_status pst_fold_pack_runs(const struct pst_folded *folded,
                                    struct pst_str *ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* Inverse: fills in runs and at most `max` deltas. The data is untrusted:
- * PST_ERR_INPUT. */
+/* Decodes what pst_fold_pack_runs encoded: runs, and at most `max` deltas. The
+ * data is untrusted: PST_ERR_INPUT. */
 enum pst_status pst_fold_unpack_runs(const void *data, size_t size, size_t max,
                                      struct pst_folded *ret,
                                      struct pst_diag *diag) PST_MUST_CHECK;
@@ -89,7 +91,8 @@ enum pst_status pst_message_lines(const ProtobufCMessageDescriptor *descriptor,
                                   const void *data, size_t size,
                                   struct pst_str *ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Inverse. The lines are untrusted: PST_ERR_INPUT. */
+/* Converts lines back to a packed message. The lines are untrusted:
+ * PST_ERR_INPUT. */
 enum pst_status pst_message_pack(const struct pst_str *lines,
                                  struct pst_str *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;

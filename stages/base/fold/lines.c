@@ -10,14 +10,15 @@
 #define TAG        PST_TAG_PLAN
 #define MAX_DIGITS 18
 #define MAX_NUMBER INT64_C(999999999999999999)
-/* Earlier lines with the same text that are tried as a match for one line. */
+/* Number of earlier lines, equal except for their numbers, that are tried as a
+ * match for one line. */
 #define TRIES 24
 /* Maximum encoded bytes of a run without its deltas. */
 #define RUN_BYTES 20
 
 /* --- a line in pieces ----------------------------------------------------- */
 
-/* A text and the number after it. */
+/* A text and the number after it, if there is one. */
 struct piece {
     const char *text;
     size_t len;
@@ -25,8 +26,9 @@ struct piece {
     int64_t value;
 };
 
-/* Position in a line. For the name at `at`: the beginning and end of its text,
- * its number, and the position after it. stem is NULL outside of a name. */
+/* Position in a line. After the '%' of a name: the end of its text without the
+ * suffix "_N", the end of the name, and N (0 without a suffix). stem is NULL
+ * outside of a name. */
 struct cursor {
     const char *at, *end;
     const char *stem, *behind;
@@ -46,7 +48,8 @@ static bool is_of_name(char c)
            c == '_';
 }
 
-/* Returns the digits from p on; 0 if they are not a number. */
+/* Returns the count of digits from p on, and their value; 0 if the digits are
+ * not a number (fold.h). */
 static size_t digits(const char *p, const char *end, int64_t *ret)
 {
     size_t n = 0;
@@ -78,7 +81,8 @@ static void enter_name(struct cursor *c, const char *p)
     c->stem = d - 1;
 }
 
-/* Returns false at the end of the line. */
+/* Reads the text up to the next number, and the number. Returns false at the
+ * end of the line. */
 static bool next_piece(struct cursor *c, struct piece *ret)
 {
     const char *p = c->at;
@@ -123,7 +127,7 @@ struct line {
     uint64_t hash; /* hash of the text without numbers */
     size_t first;  /* index of its first number */
     uint32_t n;
-    uint32_t before;        /* line with the same hash, + 1 */
+    uint32_t before;        /* previous line with the same hash, + 1; 0: none */
     uint32_t period, count; /* the run that begins here; count 0: none */
 };
 
@@ -131,7 +135,7 @@ struct folder {
     struct PST_VEC(struct line) lines;
     struct PST_VEC(int64_t) numbers;
     struct pst_folded *ret;
-    uint32_t *table; /* the last line of each hash, + 1 */
+    uint32_t *table; /* by hash: the last line with it, + 1; 0: none */
     size_t mask;
 };
 
@@ -222,7 +226,7 @@ static size_t run_length(const struct folder *f, size_t i, size_t period)
     return n;
 }
 
-/* Bytes saved by a run. */
+/* Returns the estimated bytes that a run saves; negative if it costs bytes. */
 static int64_t run_saves(const struct folder *f, size_t i, size_t period,
                          size_t count)
 {
@@ -358,7 +362,8 @@ static enum pst_status put_line(struct unfolder *u, const char *text,
     return u->ret->failed ? pst_diag_nomem(u->diag, len) : PST_OK;
 }
 
-/* Formats by hand: printf would take most of the time. */
+/* Appends a number; hidden: as the suffix "_N", nothing for 0. Formats by hand,
+ * since printf would take most of the time. */
 static void put_number(struct pst_str *out, int64_t value, bool hidden)
 {
     char text[MAX_DIGITS + 2];
@@ -374,8 +379,8 @@ static void put_number(struct pst_str *out, int64_t value, bool hidden)
     pst_str_addn(out, text + at, sizeof(text) - at);
 }
 
-/* Applies the deltas of one line, from `delta` on; *ret_n is the count of its
- * numbers. */
+/* Appends the line with the deltas from `delta` on added to its numbers; *ret_n
+ * is the count of its numbers. */
 static enum pst_status grow_line(struct unfolder *u, size_t like,
                                  const struct pst_fold_run *run, size_t delta,
                                  size_t *ret_n)

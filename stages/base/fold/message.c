@@ -76,8 +76,7 @@ static bool add_message(struct pst_str *out,
                         const unsigned char *at, const unsigned char *end,
                         unsigned depth);
 
-/* Appends the bytes between at and end, which belong to a length-delimited
- * field. */
+/* Appends a length-delimited field, whose bytes are between at and end. */
 static bool add_bytes(struct pst_str *out,
                       const ProtobufCFieldDescriptor *field,
                       const unsigned char *at, const unsigned char *end,
@@ -217,7 +216,7 @@ static bool read_list(struct reader *r, struct pst_str *part)
     return r->at == r->stop;
 }
 
-/* Reads a text; leaves r at the end of its last line. */
+/* Reads a text of one or more lines; leaves r at the end of the last one. */
 static void read_text(struct reader *r, struct pst_str *part)
 {
     pst_str_addn(part, r->at + 1, (size_t)(r->stop - r->at - 1));
@@ -252,8 +251,8 @@ static enum pst_status read_part(struct reader *r, char kind,
     return read_message(r, part, depth + 1);
 }
 
-/* Reads up to "}", or to the end at depth 0. Leaves r at the end of that
- * line. */
+/* Reads lines up to "}", or up to the end of the text at depth 0. Leaves r at
+ * the end of the last line. */
 static enum pst_status read_message(struct reader *r, struct pst_str *out,
                                     unsigned depth)
 {

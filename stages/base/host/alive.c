@@ -5,8 +5,8 @@
 
 #include "stages/base/host/fault.h"
 
-/* There are one writer and many readers: relaxed loads and stores are enough,
- * since no other memory depends on the values. */
+/* There is one writer and there are many readers: relaxed loads and stores are
+ * enough, since no other memory depends on the values. */
 static struct pst_alive process = PST_ALIVE_NONE;
 static struct pst_alive *alive = &process;
 

@@ -16,9 +16,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* name, what it covers */
+/* Identifier and text of each phase; the comments say what it covers. */
 #define PST_ALIVE_LIST(X)                                                      \
-    X(START, "start") /* until all ranks have met and compared themselves */   \
+    X(START, "start") /* ranks connect and compare their versions */           \
     X(LOAD, "load")   /* plan, data, memory, a checkpoint */                   \
     X(AGREE, "agree") /* propagates a failure of one rank to all */            \
     X(STEP, "step")                                                            \
@@ -45,9 +45,9 @@ struct pst_alive_place {
 
 struct pst_alive_state {
     enum pst_alive_phase phase;
-    bool meets;     /* in a call that ends only when all ranks make it */
+    bool meets;     /* in a call that ends only after all ranks make it */
     uint64_t moves; /* pieces of work done */
-    uint64_t looks; /* polls of the thing it waits for */
+    uint64_t looks; /* polls while waiting for another thread or rank */
     struct pst_alive_place place;
 };
 
@@ -83,12 +83,12 @@ bool pst_alive_is_watched(void); /* true for the calling thread */
 enum pst_alive_phase pst_alive_enter(enum pst_alive_phase phase);
 /* Returns to the previous phase, without counting as a beginning of it. */
 void pst_alive_leave(enum pst_alive_phase before);
-/* Call before (true) and after (false) a call that blocks until all ranks have
- * made it. */
+/* Marks a call that blocks until all ranks have made it: call before (true) and
+ * after (false). */
 void pst_alive_meet(bool meets);
 /* Reports a finished piece of work. */
 void pst_alive_moved(void);
-/* The same in loops over files and tensors, where a piece takes long; also
+/* Does the same in loops over files and tensors, where a piece takes long; also
  * calls the hook (pst_alive_hook). */
 void pst_alive_progress(void);
 /* The calling thread works for the watched one: its work is counted in *count,

@@ -16,7 +16,8 @@ static enum pst_isa best;
 static char features[256];
 static unsigned count;
 
-/* PST_HIDE="amx avx512_bf16": features that begin so count as absent. */
+/* True if PST_HIDE, such as "amx avx512_bf16", contains the name of the feature
+ * or the beginning of it. */
 static int is_hidden(const char *name)
 {
     const char *at = getenv("PST_HIDE");
@@ -41,7 +42,7 @@ static void add_feature(const char *name, int have)
 }
 
 #if defined(__x86_64__)
-/* clang 14 does not know this feature name. */
+/* Asks cpuid: clang 14 has no name for this feature. */
 static int has_f16c(void)
 {
     unsigned a, b, c = 0, d;

@@ -11,10 +11,11 @@
 #include <unistd.h>
 
 static struct {
-    atomic_long left; /* passes of the point before the fault happens */
-    bool again;       /* and at each later pass */
-    uint64_t step; /* at the beginning of this step, counted from 1; 0: at the
-                      point */
+    atomic_long left; /* times the point is passed until the fault */
+    bool again;       /* the fault also happens at each later pass */
+    /* step at whose beginning the fault happens, counted from 1; 0: at
+     * `point` */
+    uint64_t step;
     char point[24], action[16];
     const char
         *once; /* file that is removed when the fault happens; NULL: none */

@@ -14,7 +14,7 @@
  * value is ignored. */
 void pst_fault_read(void);
 bool pst_fault_is_set(void);
-/* Marks that the program is at the named point. */
+/* Marks that the program passes the named point: its fault may happen here. */
 void pst_fault_point(const char *name);
 /* Marks the beginning of a step, the first one being 0: point "step@N" is the
  * beginning of the N-th. Each process counts for itself. */

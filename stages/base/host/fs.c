@@ -94,7 +94,8 @@ enum pst_status pst_file_check_size(const struct pst_file *file,
                         (unsigned long long)st.st_size);
 }
 
-/* Reports that the file ended too early, if it is still truncated. */
+/* Reports that the file was truncated while it was read; or, if it has its size
+ * again, that it changed. */
 static enum pst_status refuse_cut(const struct pst_file *file,
                                   struct pst_diag *diag)
 {
@@ -208,8 +209,8 @@ enum pst_status pst_file_read(const char *path, size_t max, char **ret,
     return PST_OK;
 }
 
-/* Makes a new name for each try: two processes may write the same file, and a
- * killed process leaves its temporary file. */
+/* Creates the temporary file, with a new name on each try: two processes may
+ * write the same file, and a killed process leaves its temporary file. */
 static int create_temp(const char *path, char *temp, size_t size)
 {
     static atomic_uint serial;
@@ -237,7 +238,8 @@ static enum pst_status refuse_kind(const char *path, const struct stat *st,
 }
 
 /* Finds the file to replace, following a symbolic link. PST_AGAIN: the link has
- * changed meanwhile. *ret_fd: the opened device; -1: it is not one. */
+ * changed meanwhile. *ret_fd: the opened device; -1 if the path is no
+ * device. */
 static enum pst_status look_at_place(const char *path, char **ret, int *ret_fd,
                                      struct pst_diag *diag)
 {
@@ -500,7 +502,8 @@ static enum pst_status make_dir(const char *path, unsigned mode,
                                       "to %.*s",
                                       path, (int)n, target);
         }
-    } while (err == EEXIST && ++tries < MAX_TRIES); /* it was removed */
+        /* another process removed it */
+    } while (err == EEXIST && ++tries < MAX_TRIES);
     return pst_diag_errno(diag, err, "cannot make directory %s", path);
 }
 

@@ -27,7 +27,7 @@ void pst_file_close(struct pst_file *file);
 enum pst_status pst_file_read_at(const struct pst_file *file, uint64_t offset,
                                  void *dst, size_t bytes,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* PST_ERR_IO if the file has been truncated since it was opened. */
+/* Returns PST_ERR_IO if the file has been truncated since it was opened. */
 enum pst_status pst_file_check_size(const struct pst_file *file,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* Computes pst_digest of the whole file, reading one piece at a time. */
@@ -60,7 +60,8 @@ enum pst_status pst_new_file_open(const char *path, struct pst_new_file *ret,
 enum pst_status pst_new_file_write(struct pst_new_file *file, const void *data,
                                    size_t size,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* Writes at an offset, in any order; holes read as zeros. size = the end. */
+/* Writes at an offset, in any order; holes read as zeros. file->size becomes
+ * the largest end of a write. */
 enum pst_status pst_new_file_write_at(struct pst_new_file *file,
                                       uint64_t offset, const void *data,
                                       size_t size,
@@ -77,11 +78,12 @@ void pst_new_file_abort(struct pst_new_file *file);
 enum pst_status pst_file_write(const char *path, const void *data, size_t size,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
-/* mkdir -p with mode; an existing directory is fine. */
+/* Creates a directory and its missing parents with this mode; an existing
+ * directory is fine. */
 enum pst_status pst_mkdirs(const char *path, unsigned mode,
                            struct pst_diag *diag) PST_MUST_CHECK;
-/* rm -r; a missing path is fine. pst_remove_at removes `name` in the folder of
- * a descriptor. */
+/* Removes a file, or a folder with its contents; a missing path is fine.
+ * pst_remove_at removes `name` in the folder of a descriptor. */
 enum pst_status pst_remove_tree(const char *path,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_remove_at(int dir, const char *name,

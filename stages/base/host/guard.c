@@ -93,7 +93,8 @@ void pst_guard_begin(struct pst_guard *guard)
         pst_debug("base", "no Landlock: %s", strerror(errno));
 }
 
-/* Returns true if the path exists. */
+/* Adds a rule for a path and all paths below it. Returns true if it was
+ * added. */
 static bool allow(struct pst_guard *guard, const char *path, uint64_t rights)
 {
     struct landlock_path_beneath_attr rule = {
@@ -107,7 +108,7 @@ static bool allow(struct pst_guard *guard, const char *path, uint64_t rights)
         return false;
     }
     if (fstat(rule.parent_fd, &st) == 0) {
-        /* A file can only have file rights. */
+        /* The rule of a file may contain only rights that files have. */
         rule.allowed_access =
             rights & guard->rights &
             (S_ISDIR(st.st_mode) ? UINT64_MAX : READ_FILE | WRITE);

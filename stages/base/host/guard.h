@@ -35,7 +35,7 @@ struct pst_guard {
     int fd;          /* ruleset; -1: there is no Landlock */
     unsigned abi;    /* ABI version of the kernel */
     uint64_t rights; /* rights that need a rule */
-    int err;         /* errno of a rule that failed for an existing path; 0 */
+    int err;         /* errno if memory or descriptors were lacking; 0 */
 };
 
 void pst_guard_begin(struct pst_guard *guard);
@@ -43,12 +43,11 @@ void pst_guard_begin(struct pst_guard *guard);
  * skipped; a path that cannot be opened for lack of descriptors or memory sets
  * guard->err. */
 void pst_guard_sees(struct pst_guard *guard, const char *path);
-/* The same for a path given by the user: also allows the targets of links in
- * that folder (caches of model hubs have these). */
+/* Does the same for a path given by the user: also allows the targets of links
+ * in that folder (caches of model hubs have these). */
 void pst_guard_reads(struct pst_guard *guard, const char *path);
-/* Allows writing a file or folder, including its siblings, since a file is
- * written under a temporary name beside it. For a device only the device
- * itself. */
+/* Allows writing a file or folder and its siblings, since a file is written
+ * under a temporary name beside it. For a device, allows only the device. */
 void pst_guard_writes(struct pst_guard *guard, const char *path);
 /* Enforces the rules and ends the guard; returns true if they are in force. */
 bool pst_guard_enforce(struct pst_guard *guard);

@@ -52,7 +52,7 @@ static bool find_number(const char *text, const char *key, uint64_t *ret)
 /* File names of one version of control groups. */
 struct version {
     const char *mount, *limit, *usage, *cache[2];
-    const char *events; /* has "oom_kill N" */
+    const char *events; /* file with a line "oom_kill N" */
 };
 
 static const struct version versions[] = {

@@ -7,7 +7,7 @@
  */
 #include <stdint.h>
 
-/* UINT64_MAX: unknown, or no limit. */
+/* Free memory; UINT64_MAX: unknown, or no limit. */
 struct pst_headroom {
     uint64_t host;     /* bytes available on the host (MemAvailable) */
     uint64_t group;    /* bytes left below the limits of the control groups */

@@ -14,9 +14,9 @@ int pst_thread_start(pthread_t *ret, void *(*fn)(void *), void *ctx);
 struct pst_node;
 
 /* Address of the pointer to the node that the calling thread computes, for
- * crash reports; NULL: none. It is not the node itself, since reading that
- * would cost each kernel a cache line. Threads of a pool take over the value of
- * the thread that calls pst_pool_run. */
+ * crash reports; NULL: none. The pointer is read only in a report, since
+ * reading it would cost each kernel a cache line. Threads of a pool take over
+ * the value of the thread that calls pst_pool_run. */
 extern _Thread_local const struct pst_node *const *pst_thread_node;
 
 #endif
