@@ -13,17 +13,18 @@
 #include "stages/base/host/alive.h"
 #include "stages/base/plural.h"
 
-/* Time for central differences, in steps and in seconds at least: it limits the
- * number of groups of parameters that are checked at once. A group with an
- * error is divided into halves. */
+/* Time for central differences: as many seconds as this number of steps, but at
+ * least DIFFERENCE_SECONDS. It limits the number of groups of parameters that
+ * are checked at once. A group with an error is divided into halves. */
 #define DIFFERENCE_STEPS   6
 #define DIFFERENCE_SECONDS 1.0
 /* At a kink, a gradient must lie between the one-sided differences in this many
  * directions, except for a few that meet another kink. */
 #define KINK_ATTEMPTS 16
 #define KINK_OUTSIDE  1
-/* One-sided differences decide if they are no further apart than this share of
- * a typical derivative; so many such directions are enough. */
+/* A direction decides if half the distance of its one-sided differences is at
+ * most KINK_CLOSE of a typical derivative; KINK_ENOUGH such directions are
+ * enough. */
 #define KINK_CLOSE   0.1
 #define KINK_ENOUGH  3
 #define KINK_HURRIED 2 /* enough when time is short */
@@ -63,8 +64,8 @@ struct differences {
 enum answer { RIGHT, WRONG, OPEN };
 
 /* Checks the gradients of the chosen parameters. *ret_best: error of the best
- * attempt. OPEN: they lie between one-sided differences that are too far apart
- * to decide, or no time was left to find more. */
+ * attempt. *ret is OPEN if they lie between one-sided differences that are too
+ * far apart to decide, or if time ran out. */
 static enum pst_status check_chosen(struct verifier *v, struct differences *s,
                                     enum answer *ret, double *ret_best)
 {
@@ -108,7 +109,7 @@ static enum pst_status put_aside(struct verifier *v,
     return PST_OK;
 }
 
-/* Checks the parameters [begin, end) of those in list at once. */
+/* Checks the parameters list[begin] to list[end - 1] as one group. */
 static enum pst_status check_range(struct verifier *v, struct differences *s,
                                    unsigned begin, unsigned end)
 {
@@ -142,7 +143,7 @@ static enum pst_status check_range(struct verifier *v, struct differences *s,
     return PST_OK;
 }
 
-/* As many groups as there is time for. */
+/* Returns the number of groups that `time` (in seconds) allows. */
 static unsigned groups_of(const struct differences *s, double time)
 {
     const double looks = time / PST_MAX(2 * pst_wide_seconds(s->wide), 1e-9);

@@ -17,15 +17,16 @@
 #include "stages/base/plural.h"
 #include "stages/verify/signs.h"
 
-/* Relative error in the 2-norm. */
+/* Accepted error of a gradient, relative, in the 2-norm. */
 #define WIDE_TOLERANCE 1e-3
-/* Matmuls of bf16 operands: eight bits of mantissa, rounded at every layer. */
+/* Accepted with matmuls of bf16 operands, which have eight bits of mantissa and
+ * are rounded at every layer. */
 #define BF16_TOLERANCE 0.1
-/* Gradients that are zero except for rounding are compared relative to the
- * others: to this share of their root mean square. */
+/* A gradient that is zero except for rounding has no scale of its own: its
+ * scale is at least this share of the root mean square of all gradients. */
 #define WIDE_FLOOR 1e-3
-/* MOVES: steps with moved numbers. WORTH: accepted error, as a multiple of the
- * largest movement in these steps. */
+/* MOVES: number of steps with parameters and inputs moved by one ulp. WORTH:
+ * accepted error, as a multiple of the largest change in these steps. */
 #define MOVES 2
 #define WORTH 4
 
@@ -116,7 +117,7 @@ static enum pst_status step_moved(struct moves *m, struct pst_dump **ret)
     return status;
 }
 
-/* One ulp of the coarsest floating dtype in the model. */
+/* Returns one ulp of the coarsest floating dtype in the model, relative. */
 static float ulp_of(const struct verifier *v)
 {
     const struct pst_graph *graph = v->joined->stages.at[0].graph;
@@ -155,7 +156,7 @@ static double grad_rms(const struct pst_plan *plan, const struct pst_wide *wide,
 struct compared {
     const struct pst_dump_item *item; /* NULL: no gradient */
     double off, scale;
-    double moves; /* error caused by moves of one ulp */
+    double moves; /* largest change in steps moved by one ulp */
 };
 
 static void compare(struct verifier *v, struct compared *c, const double *grad,
@@ -203,7 +204,8 @@ static double distance(const struct pst_dump_item *a,
     return isfinite(off) ? sqrt(off) : 0;
 }
 
-/* Measures how far moved numbers change the gradients that differ. */
+/* Measures how far steps with parameters and inputs moved by one ulp change the
+ * gradients that differ. */
 static enum pst_status measure(struct verifier *v, struct compared *at,
                                unsigned n)
 {

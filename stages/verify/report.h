@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_VERIFY_REPORT_H
 #define PENSTOCK_STAGES_VERIFY_REPORT_H
-/* Result of a verification. A plain value; it owns its text. */
+/* Result of a verification. It owns its text. */
 #include "stages/base/str.h"
 
 struct pst_verify_report {
-    unsigned compared, different; /* tensors, over all questions */
-    unsigned unchecked;  /* gradients that differences left undecided */
-    char first[300];     /* name of the first that differs: "grad.w"; or "" */
+    /* number of tensors, summed over all questions */
+    unsigned compared, different;
+    unsigned unchecked; /* gradients left undecided by differences */
+    /* name of the first tensor that differs, such as "grad.w"; or "" */
+    char first[300];
     struct pst_str text; /* lines for people */
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_VERIFY_SIGNS_H
 #define PENSTOCK_STAGES_VERIFY_SIGNS_H
-/* Random signs for the elements of a tensor. A random number per element would
- * take longer than the model itself. Any thread. */
+/* Random signs for the elements of a tensor. Drawing a random number per
+ * element would take longer than the model itself. Any thread. */
 #include "stages/base/rng.h"
 #include "stages/base/str.h"
 

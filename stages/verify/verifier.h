@@ -11,35 +11,39 @@ struct verifier {
     struct pst_exec_options options; /* options of the cut run */
     pst_fill_fn fill;
     void *ctx;
-    const struct pst_verify_watch *watch; /* or NULL */
+    const struct pst_verify_watch *watch; /* NULL: no progress is reported */
     struct pst_verify_report report;
-    bool no_number;      /* a gradient is NaN in f32 and finite in f64 */
-    double seconds;      /* duration of the last step */
-    double step;         /* duration of an uncut step */
-    double whole;        /* duration of an uncut step, with its preparation */
-    double begin, until; /* start of the verification, and its deadline */
+    bool no_number; /* a gradient is NaN in f32 and finite in f64 */
+    double seconds; /* duration of the last step */
+    double step;    /* duration of an uncut step */
+    double whole;   /* duration of an uncut step, with its preparation */
+    /* start and deadline of the verification, by pst_now */
+    double begin, until;
     struct pst_diag *diag;
 };
 
 /* Parameters, by index, whose gradients finite differences left undecided. */
 struct pst_unsure PST_VEC(unsigned);
 
-/* Reports progress: what is computed now. */
+/* Reports what is computed next. */
 void pst_verifier_tell(const struct verifier *v, const char *fmt, ...)
     PST_PRINTF(2, 3);
-/* Counts a difference; the first one is named in the report. */
+/* Counts a difference and adds it to the text of the report; the first one is
+ * named in the report. */
 void pst_verifier_differs(struct verifier *v, const char *name, const char *fmt,
                           ...) PST_PRINTF(3, 4);
-/* Runs the first step of a plan; *ret holds all tensors that it computed. */
+/* Runs the first step of a plan; *ret holds all tensors that the step
+ * computed. */
 enum pst_status pst_verifier_step(struct verifier *v, struct pst_plan *plan,
                                   const struct pst_exec_options *options,
                                   struct pst_dump **ret) PST_MUST_CHECK;
 /* Checks the gradients of the parameters in list against finite differences.
- * Adds those at a kink or a jump to *unsure. where: for the report. */
+ * Adds parameters at a kink or a jump to *unsure. where: for the report. */
 enum pst_status pst_verifier_differences(
     struct verifier *v, struct pst_wide *wide, const unsigned *list, unsigned n,
     const char *where, struct pst_unsure *unsure) PST_MUST_CHECK;
-/* Names and counts them in the report. */
+/* Counts the undecided gradients in the report and adds their names to its
+ * text. */
 void pst_verifier_unchecked(struct verifier *v, const struct pst_unsure *unsure,
                             const char *why);
 /* Compares the f32 gradients of the parameters in list with f64 (precision.c).

@@ -13,10 +13,11 @@
 #include "stages/split/join.h"
 #include "stages/verify/verifier.h"
 
-/* Relative error in the 2-norm. */
+/* Accepted relative error, in the 2-norm, of the gradient of a parameter that
+ * several stages share. */
 #define SHARED_TOLERANCE 1e-6
-/* Budget of a verification, in steps, and at least in seconds. Locating a
- * difference may exceed it. */
+/* Time limit of a verification: as many seconds as this number of steps, but at
+ * least the second constant. Locating a difference may exceed it. */
 #define LIMIT_STEPS   20
 #define LIMIT_SECONDS 3.0
 
@@ -121,7 +122,7 @@ enum pst_status pst_verifier_step(struct verifier *v, struct pst_plan *plan,
     return PST_OK;
 }
 
-/* ||a - b|| / ||b||; 0 if both are zero. */
+/* Returns ||a - b|| / ||b||; 0 if both are zero. */
 static double distance(const struct pst_dump_item *a,
                        const struct pst_dump_item *b)
 {
@@ -230,8 +231,8 @@ static bool is_comparable(const struct pst_plan_param *p)
            (p->meta.dtype == PST_F32 || p->meta.dtype == PST_F64);
 }
 
-/* 16 bits are too coarse for finite differences: a model that has nothing finer
- * must not pass as verified. */
+/* Reports that all gradients have 16 bits: too coarse for finite differences,
+ * so such a model must not pass as verified. */
 static enum pst_status refuse_16bit(const struct verifier *v)
 {
     const struct pst_plan_param *param = NULL;
@@ -245,14 +246,15 @@ static enum pst_status refuse_16bit(const struct verifier *v)
             param = p;
     }
     if (param == NULL || v->report.different > 0)
-        return PST_OK; /* the difference is the answer */
+        return PST_OK; /* that difference is reported instead */
     return pst_diag_set(v->diag, PST_E_RUN_VERIFY_DTYPE,
                         "gradients cannot be verified: parameter %s is %s, "
                         "and none is f32 or f64 (cut and uncut model agree)",
                         param->fqn, pst_dtype_name(param->meta.dtype));
 }
 
-/* The loss has no derivative there, and no gradient is to blame. */
+/* Reports a loss that is not finite: it has no derivative, and no gradient is
+ * to blame. */
 static enum pst_status refuse_not_finite(const struct verifier *v,
                                          const struct pst_wide *wide)
 {
@@ -277,9 +279,8 @@ static enum pst_status new_wide(struct verifier *v, bool beside,
     return pst_wide_new(v->joined, &options, v->fill, v->ctx, ret, v->diag);
 }
 
-/* Gradients that a kink or a jump leaves undecided are checked again at moved
- * parameters. Those that stay undecided, or for which time runs out, are
- * listed. */
+/* Checks gradients that a kink or a jump leaves undecided again, at moved
+ * parameters. Lists those that stay undecided, or for which time runs out. */
 static enum pst_status check_beside(struct verifier *v, double seconds,
                                     const struct pst_unsure *unsure)
 {
@@ -413,7 +414,8 @@ enum pst_status pst_verify(struct pst_plan *plan,
     v.options.optim = (struct pst_optim_options){0};
     v.options.train = options->train && plan->loss >= 0;
     v.options.keep_outputs = true;
-    if (v.options.threads == 0) /* the same for both runs: bits depend on it */
+    /* equal in both runs, since bits depend on it */
+    if (v.options.threads == 0)
         v.options.threads =
             PST_MAX(1, pst_cpu_count() / PST_MAX(1, options->ranks));
     status = fill != NULL ? verify(&v) : verify_made_up(&v);

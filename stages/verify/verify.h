@@ -2,14 +2,15 @@
 #ifndef PENSTOCK_STAGES_VERIFY_VERIFY_H
 #define PENSTOCK_STAGES_VERIFY_VERIFY_H
 /*
- * Is a plan right? Three questions, all answered in this process:
+ * Checks a plan in this process, by three questions:
  *  1. Does the first step cut as planned give the same bits as uncut? (Sums of
  *     parameters that several stages share may differ by 1e-6.)
  *  2. Does each gradient, in f64 on one microbatch, agree with the central
  *     difference of the loss?
- *  3. Are the f32 gradients of the cut step those in f64?
- * Asks as much of 2 as 20 steps or 3 s leave time for, one direction at least.
- * Needs memory for the model twice, and for one microbatch in f64.
+ *  3. Do the f32 gradients of the cut step agree with those in f64?
+ * Question 2 checks as many groups of parameters as 20 steps or 3 s leave time
+ * for, at least one. Needs memory for the model twice, and for one microbatch
+ * in f64.
  */
 #include "stages/run/exec.h"
 #include "stages/verify/report.h"

@@ -11,11 +11,11 @@
 #include "stages/verify/signs.h"
 #include "stages/verify/widen.h"
 
-/* Tolerance of the derivative along a direction of unit normal entries. */
+/* Accepted error of the derivative along a direction, relative. */
 #define TOLERANCE 1e-5
-/* Rounding error of a loss, relative: it limits how small a step may be. If
+/* Relative rounding error of a loss: it limits how small a step may be. If
  * moving parameters by one ulp changes the loss more, FACTOR times that change
- * counts. */
+ * is used. */
 #define ROUNDING 4e-15
 #define FACTOR   4
 #define JITTERS  1
@@ -46,7 +46,7 @@ struct pst_wide {
     struct wide_param *params;
     void **data; /* by value id of the forward graph: inputs, parameters ... */
     size_t n_data;
-    double seconds;  /* duration of one forward */
+    double seconds;  /* duration of one forward pass */
     double loss;     /* at the original parameters */
     double rounding; /* absolute rounding error of the loss */
 };
@@ -66,8 +66,8 @@ static struct pst_value *loss_of(const struct pst_wide *w,
 
 /* --- data ---------------------------------------------------------------- */
 
-/* Returns the data as read (in the plan's dtype) or converted to f64; in the
- * arena of w. */
+/* Returns the data as read (in the plan's dtype) or converted to f64, allocated
+ * in the arena of w. */
 static void *widened(struct pst_wide *w, const struct pst_meta *meta, void *raw)
 {
     struct pst_meta from = *meta, to;
@@ -102,8 +102,8 @@ static enum pst_status read_input(struct pst_wide *w,
     return w->data[value->id] == NULL ? no_memory(diag, 0) : PST_OK;
 }
 
-/* Steps are proportional to the size of the elements; for a parameter that is
- * zero (a new bias) to a typical value. */
+/* Measures the root mean square of the elements, to which steps are
+ * proportional; a parameter that is zero (a new bias) gets a typical value. */
 static void measure_param(struct wide_param *p)
 {
     double sum = 0;
@@ -115,7 +115,8 @@ static void measure_param(struct wide_param *p)
         p->rms = 0.1;
 }
 
-/* Moves parameters about as far as a few training steps would. */
+/* Moves a parameter away from a kink, about as far as a few training steps
+ * would. */
 static void move_beside(const struct pst_wide *w, const struct wide_param *p,
                         unsigned index)
 {
@@ -183,7 +184,8 @@ static enum pst_status read_data(struct pst_wide *w, pst_fill_fn fill,
 
 /* --- running ------------------------------------------------------------- */
 
-/* Values that no node makes have the same ids in both graphs. */
+/* Sets inputs and parameters of a graph; both graphs use the same ids for
+ * them. */
 static enum pst_status set_all(const struct pst_wide *w, struct pst_eval *eval,
                                const struct pst_graph *graph,
                                struct pst_diag *diag)
@@ -225,7 +227,8 @@ static enum pst_status add_backward(struct pst_wide *w, struct pst_value *seed,
     return pst_autodiff(w->backward, &given, 1, NULL, 0, ret, diag);
 }
 
-/* Gives every accumulator its memory. */
+/* Allocates the gradients and sets them as accumulators of the backward
+ * graph. */
 static enum pst_status set_grads(struct pst_wide *w, struct pst_eval *eval,
                                  const struct pst_autodiff_result *result,
                                  struct pst_diag *diag)
@@ -282,8 +285,9 @@ static enum pst_status run_backward(struct pst_wide *w, struct pst_diag *diag)
 }
 
 /*
- * The loss whose differences are measured must not move through regions without
- * gradient: there the forward graph is made anew with their results fixed.
+ * Numerical derivatives must not include regions through which no gradient
+ * passes: makes the forward graph anew, with the results of these regions
+ * fixed.
  */
 static enum pst_status freeze_all(struct pst_wide *w, struct pst_diag *diag)
 {
@@ -336,7 +340,7 @@ static enum pst_status keep_start(struct pst_wide *w, const bool *chosen,
     return PST_OK;
 }
 
-/* Moves all parameters by one ulp up or down; 0: restores them. */
+/* Moves all parameters by one ulp up or down at random; try 0 restores them. */
 static void jitter(struct pst_wide *w, unsigned try)
 {
     for (size_t i = 0; i < w->plan->params.n; i++) {
@@ -447,9 +451,10 @@ struct walk {
     struct pst_wide *w;
     const bool *chosen;
     double step;
-    struct pst_rng_key key; /* node: index of the parameter */
+    struct pst_rng_key key; /* its `node` is set to the parameter's index */
     double *scale;          /* per parameter: step of an element */
-    double typical;         /* derivative along such a direction */
+    /* root mean square of the derivative over random directions */
+    double typical;
 };
 
 static double norm(const double *x, int64_t n)
@@ -467,8 +472,9 @@ static bool takes_part(const struct walk *walk, size_t i)
            walk->w->params[i].data != NULL;
 }
 
-/* Many parameters at once: those that weigh most are held back, so that they
- * do not drown an error in a light one. */
+/* Sets the scale of each parameter. If there are several, those with the
+ * largest derivatives get smaller steps, so that they do not hide an error in
+ * the others. */
 static void balance(struct walk *walk, double *ret_derivative)
 {
     const size_t n = walk->w->plan->params.n;
@@ -498,8 +504,8 @@ static void balance(struct walk *walk, double *ret_derivative)
     *ret_derivative = sqrt(sum);
 }
 
-/* Puts the parameters at start + sign * step * direction; sign 0: back. Adds
- * up the derivative that the gradients promise. */
+/* Sets the parameters to start + sign * step * direction; sign 0 restores them.
+ * Returns the derivative along that direction according to the gradients. */
 static double move(const struct walk *walk, double sign)
 {
     double derivative = 0;
@@ -527,7 +533,7 @@ static double move(const struct walk *walk, double sign)
     return derivative;
 }
 
-/* The losses on both sides of the start. */
+/* Measures the losses at start + step and start - step. */
 static enum pst_status measure_sides(struct walk *walk, double *ret_up,
                                      double *ret_down, double *ret_promised,
                                      struct pst_diag *diag)
@@ -544,7 +550,8 @@ static enum pst_status measure_sides(struct walk *walk, double *ret_up,
     return status;
 }
 
-/* Result of one central difference. */
+/* Result of one central difference; promised: the derivative by the
+ * gradients. */
 struct quotient {
     double derivative, promised;
     double kink; /* half the distance of the one-sided differences */
@@ -570,12 +577,13 @@ static double error_of(const struct walk *walk, const struct quotient *q,
         walk->w->rounding / walk->step + kink + DBL_MIN;
     const double error = fabs(q->derivative - q->promised) / allowed;
 
-    return isfinite(error) ? error : INFINITY; /* a NaN is not a proof */
+    return isfinite(error) ? error : INFINITY; /* a NaN proves nothing */
 }
 
-/* If the quotient is not a proof, one of a tenth of the step finds kinks: on a
- * curve the one-sided differences converge with the step, at a kink they do
- * not. */
+/* Measures the derivative along the direction. If it disagrees with the
+ * gradients, a second measurement with a tenth of the step finds kinks: the
+ * one-sided differences of a smooth curve converge with the step, at a kink
+ * they do not. */
 static enum pst_status measure_derivative(struct walk *walk,
                                           struct pst_wide_error *ret,
                                           struct pst_diag *diag)
@@ -619,10 +627,11 @@ enum pst_status pst_wide_check(struct pst_wide *wide, const bool *chosen,
                                unsigned attempt, struct pst_wide_error *ret,
                                struct pst_diag *diag)
 {
-    /* Step sizes. A kink (of relu) between the two points spoils a difference;
-     * other directions and step sizes avoid it. Where a loss is steep (norms of
-     * rows that are nearly zero) fixed steps are too large: the last entries
-     * choose the step so that the loss moves by at most a share. */
+    /* Step sizes, tried in this order. A kink (of relu) between the two points
+     * makes a difference wrong; other directions and step sizes avoid it. Where
+     * a loss is steep (norms of rows that are nearly zero) fixed steps are too
+     * large: the last entries limit the step so that the loss changes by at
+     * most `share`. */
     static const struct {
         double step, share;
     } tries[PST_WIDE_ATTEMPTS] = {{1e-6, INFINITY},

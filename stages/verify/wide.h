@@ -28,8 +28,8 @@ void pst_wide_free(struct pst_wide *wide);
 
 /* Returns the loss at the current parameters; may be infinite or NaN. */
 double pst_wide_loss(const struct pst_wide *wide);
-/* Returns the gradient of plan->params[i], all elements in order; NULL: it has
- * none or requires none. */
+/* Returns the gradient of plan->params[i], all elements in order; NULL if it
+ * has no gradient or requires none. */
 const double *pst_wide_grad(const struct pst_wide *wide, unsigned i);
 /* Returns the duration of one forward pass in seconds. */
 double pst_wide_seconds(const struct pst_wide *wide);
@@ -41,12 +41,13 @@ double pst_wide_seconds(const struct pst_wide *wide);
  */
 #define PST_WIDE_ATTEMPTS 5
 /*
- * The difference over what is allowed; at most 1 is right. Allowed is how far
- * rounding moves the loss, and (kinked) all between the one-sided differences
- * where these do not converge: at a kink, such as that of relu at 0. A right
- * gradient lies there in every direction, a wrong one in some. apart: the
- * distance of these differences, in halves of a typical derivative: above 1 a
- * gradient that is twice too large lies between them, too.
+ * Errors relative to what is allowed; at most 1 is right. plain: rounding of
+ * the loss is allowed. kinked: so is everything between the one-sided
+ * differences, if these do not converge with smaller steps: at a kink, such as
+ * that of relu at 0. A right gradient lies there in every direction, a wrong
+ * one outside in some. apart: half the distance of these differences, relative
+ * to a typical derivative: above 1, a gradient that is twice too large lies
+ * between them, too.
  */
 struct pst_wide_error {
     double plain, kinked, apart;

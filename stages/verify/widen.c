@@ -4,7 +4,7 @@
 #include "stages/ops/core/rows.h"
 #include "stages/passes/replay.h"
 
-/* True if values pass but no gradient does: torch.no_grad(), detach. */
+/* True if the node passes values but no gradients: torch.no_grad(), detach. */
 static bool blocks(const struct pst_node *node)
 {
     return node->n_outs > 0 &&
@@ -21,7 +21,8 @@ static int64_t padding_of(const struct pst_node *node)
     return node->args[2].i;
 }
 
-/* Adds a graph input that holds the values of `from` at the base point. */
+/* Adds a graph input that holds the values of `from` at the original
+ * parameters. */
 static struct pst_value *add_frozen(struct pst_replay *replay,
                                     struct pst_frozen *frozen, const char *name,
                                     const struct pst_meta *from,
@@ -43,7 +44,8 @@ static struct pst_value *add_frozen(struct pst_replay *replay,
     return f.value;
 }
 
-/* Restores the padding row of the table that the node reads. */
+/* Copies the node so that it reads a table whose padding row has the values at
+ * the original parameters. */
 static enum pst_status freeze_padding(struct pst_replay *replay,
                                       struct pst_frozen *frozen,
                                       const struct pst_node *node)

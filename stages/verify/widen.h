@@ -9,20 +9,21 @@
  * Values that are kept constant while the loss is differentiated numerically.
  * Where values change but no gradient passes (torch.no_grad(), detach, the
  * padding row of an embedding), the loss must not change either. The new graph
- * reads such values from the base point, as inputs.
+ * has inputs for such values, which hold them as computed at the original
+ * parameters.
  */
 struct pst_frozen_value {
     struct pst_value *value; /* in the new graph */
     void *data;
 };
 struct pst_frozen {
-    const struct pst_graph *from; /* in f64 */
+    const struct pst_graph *from; /* graph in f64 whose values are kept */
     const struct pst_eval *eval;  /* data of `from` after a run */
     struct pst_arena *arena;      /* for the data */
     struct PST_VEC(struct pst_frozen_value) values;
 };
 
-/* True if the node has such values. */
+/* True if the node has values that must be kept constant. */
 bool pst_widen_freezes(const struct pst_node *node);
 
 /* Copies `from` with f64 for all floats; inputs and state keep their ids.
