@@ -50,7 +50,7 @@ static enum pst_status bad(const struct reader *r, const char *what,
                         r->path, what, name, rule);
 }
 
-/* A missing number is left unchanged. */
+/* Reads a number if it is there; a missing one is left unchanged. */
 static enum pst_status read_number(const struct reader *r, const json_t *object,
                                    const char *what, const char *name,
                                    double max, double *ret)
@@ -232,7 +232,8 @@ static json_t *add(json_t *list, json_t *value)
     return NULL;
 }
 
-/* Omits `backward` if only I and W have times. */
+/* Returns the JSON of a stage; `backward` is omitted if only I and W have
+ * times. */
 static json_t *stage_json(const struct pst_stage_cost *s)
 {
     if (s->backward > 0.0)

@@ -19,12 +19,13 @@ struct pst_seconds {
 
 struct pst_stage_cost {
     struct pst_seconds seconds;
-    double backward; /* B: I and W together; 0: their sum */
+    double backward; /* B: I and W in one action; 0: the sum of I and W */
     double optim;    /* per step */
-    double reduce;   /* one REDUCE of a parameter shared by ranks */
+    double reduce;   /* one REDUCE of a parameter shared by stages */
     double sum;      /* REDUCE of the whole stage, over replicas */
-    /* Bytes: stash is held from F of each microbatch until the end of B or I,
-     * keep is the share of it held until the end of W; fixed is always held. */
+    /* Bytes. stash: held for each microbatch from F until the end of B or I.
+     * keep: the part of stash that is held until the end of W. fixed: always
+     * held. */
     double stash, keep, fixed;
 };
 
@@ -40,15 +41,15 @@ struct pst_link_cost {
     double bytes_f, bytes_b;
 };
 
-/* The connection between two ranks. Bandwidth 0: infinite. */
+/* The connection between two ranks. */
 struct pst_wire {
     double latency;   /* seconds */
-    double bandwidth; /* bytes per second */
+    double bandwidth; /* bytes per second; 0: infinite */
 };
 
 struct pst_costs {
     struct pst_arena arena;
-    const char *plan; /* its digest; "": not from a plan */
+    const char *plan; /* digest of the plan; "": not from a plan */
     unsigned n_stages;
     struct pst_stage_cost *stages;
     struct pst_module_cost *modules;
@@ -63,8 +64,8 @@ struct pst_costs {
     bool overlap;
     /* bytes per second of copies of the stash; 0: infinite */
     double stash_bandwidth;
-    /* An OVERLAP_F_B begins only when both its parts can (in schedules without
-     * messages). */
+    /* true: both parts of an OVERLAP_F_B begin together, when the inputs of
+     * both have arrived (in schedules without messages) */
     bool compounds;
 };
 
@@ -83,8 +84,8 @@ void pst_costs_fini(struct pst_costs *costs);
  *    "modules": [{"module": "h.0", "forward": S, "input": S, "weight": S}],
  *    "latency": S, "bandwidth": BYTES_PER_S, "overlap": true}
  *
- * All but format, version and stages may be missing. Links and bytes are not
- * in it: they are the plan's.
+ * All but format, version and stages may be missing. The file has no links and
+ * bytes: these come from the plan.
  */
 enum pst_status pst_costs_read(const char *path, struct pst_costs *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;

@@ -47,7 +47,7 @@ static unsigned pop(struct pst_simulation *m)
 
 /* --- messages ------------------------------------------------------------ */
 
-/* Returns the index in by_from; -1 if there is no such link. */
+/* Returns the index of the link in by_from; -1 if there is no such link. */
 long pst_sim_find_link(const struct pst_simulation *m, int from, int to)
 {
     for (size_t i = m->links.first_from[from];
@@ -79,7 +79,8 @@ static void wake(struct pst_simulation *m, int rank, double at)
         push(m, (unsigned)rank, at);
 }
 
-/* Called when the message is sent and when its receive is posted. */
+/* Determines when a message leaves and arrives, once it is sent and its receive
+ * is posted; called at both events. */
 static void move(struct pst_simulation *m, enum pst_sim_direction d,
                  size_t link, int microbatch)
 {
@@ -93,7 +94,8 @@ static void move(struct pst_simulation *m, enum pst_sim_direction d,
     if (msg->sent < 0.0 || msg->posted < 0.0)
         return;
     start = fmax(msg->sent, msg->posted);
-    if (a == b || !m->costs->overlap) { /* the sender has spent the time */
+    /* the sender has already spent the time of the transfer */
+    if (a == b || !m->costs->overlap) {
         msg->arrives = start;
     } else {
         start = fmax(start, m->ranks[a].line_free);
@@ -163,7 +165,7 @@ static double cost_of(const struct pst_simulation *m,
     }
 }
 
-/* Returns the time when the inputs arrive; -1 if unknown. */
+/* Returns the time when the last input of the action arrives; -1 if unknown. */
 static double inputs_at(const struct pst_simulation *m,
                         const struct pst_action *a)
 {
@@ -198,8 +200,8 @@ static double inputs_at(const struct pst_simulation *m,
     return at;
 }
 
-/* For a schedule without messages: sends the results of this work now. Returns
- * how long that keeps the rank busy. */
+/* Sends the results of this action now, for a schedule without messages.
+ * Returns the seconds for which that keeps the rank busy. */
 static double send_all(struct pst_simulation *m, const struct pst_action *a,
                        double now)
 {
@@ -230,8 +232,8 @@ static double send_all(struct pst_simulation *m, const struct pst_action *a,
     return busy;
 }
 
-/* Begins the copies that are allowed from this work on: evictions of its
- * results, and reloads. */
+/* Begins the copies of the stash that may begin after the rank's newest action:
+ * evictions of its results, and reloads. */
 static void begin_copies(struct pst_simulation *m, unsigned rank)
 {
     struct pst_sim_state *r = &m->ranks[rank];
@@ -248,7 +250,7 @@ static void begin_copies(struct pst_simulation *m, unsigned rank)
     }
 }
 
-/* Returns when the copies end that the next work needs. */
+/* Returns the time when all copies have ended that the next action needs. */
 static double copies_at(const struct pst_simulation *m, unsigned rank)
 {
     const struct pst_sim_state *r = &m->ranks[rank];
@@ -277,7 +279,8 @@ static void begin_work(struct pst_simulation *m, unsigned rank,
     push(m, rank, end);
 }
 
-/* Ends the action before `next`. False: the rank stays busy. */
+/* Ends the rank's running action. False: the rank stays busy, sending
+ * results. */
 static bool end_work(struct pst_simulation *m, unsigned rank)
 {
     struct pst_sim_state *r = &m->ranks[rank];
@@ -311,7 +314,7 @@ bool pst_sim_is_backward(enum pst_action_kind kind)
            kind == PST_ACT_COPY_B;
 }
 
-/* Executes a message or local copy. False: it keeps the rank busy. */
+/* Executes a message or local copy. False: the rank stays busy. */
 static bool pass_on(struct pst_simulation *m, unsigned rank,
                     const struct pst_action *a)
 {
@@ -358,7 +361,7 @@ struct pst_sim_meeting *pst_sim_meeting_of(struct pst_simulation *m,
     return NULL;
 }
 
-/* All owners have arrived: they end together. */
+/* Ends a reduction on all its owners together, since all have reached it. */
 static void reduce(struct pst_simulation *m, const struct pst_action *a,
                    double now)
 {
@@ -380,9 +383,9 @@ static void reduce(struct pst_simulation *m, const struct pst_action *a,
     }
 }
 
-/* Reduces a stage over its replicas, which are equally fast: with overlap this
- * runs concurrently with work, and only the end of the list waits for it.
- * False: it keeps the rank busy. */
+/* Reduces a stage over its replicas, which are equally fast. With overlap the
+ * reduction runs concurrently with work, and only the end of the list waits for
+ * it. False: the reduction keeps the rank busy. */
 static bool sum_stage(struct pst_simulation *m, unsigned rank,
                       const struct pst_action *a)
 {
@@ -428,7 +431,7 @@ static void advance(struct pst_simulation *m, unsigned rank)
         if (pst_action_is_compute(a)) {
             double at = inputs_at(m, a);
 
-            /* Lists with messages post the inputs of the B too late. */
+            /* Lists with messages would post the inputs of the B too late. */
             if (a->overlap && m->costs->compounds && at >= 0.0 &&
                 !m->sched->lowered && !m->sched->messages &&
                 r->next + 1 < m->sched->ranks[rank].n) {

@@ -19,8 +19,8 @@ enum pst_status pst_sched_new(const struct pst_schedule_options *options,
                               struct pst_schedule **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Writes the list of one rank. pst_sched_list_end reports a failure of any
- * call. */
+/* Writes the actions of one rank after another. pst_sched_list_end reports a
+ * failure of any call. */
 struct pst_sched_list {
     struct pst_schedule *sched;
     unsigned rank;
@@ -32,29 +32,28 @@ struct pst_sched_list {
  * and stage. */
 void pst_sched_list_start(struct pst_sched_list *list, unsigned rank,
                           unsigned each);
-/* Skips stages and microbatches that do not exist: a subset of a schedule that
- * can run can also run. */
+/* Adds an action; ignores stages and microbatches that do not exist: a subset
+ * of a schedule that can run can also run. */
 void pst_sched_list_add(struct pst_sched_list *list, enum pst_action_kind kind,
                         unsigned stage, unsigned microbatch);
 /* Adds (stage_f F f ; stage_b B b)OVERLAP_F_B. */
 void pst_sched_list_overlap(struct pst_sched_list *list, unsigned stage_f,
                             unsigned f, unsigned stage_b, unsigned b);
-/* Adds idle slots, if the schedule is to have any. */
+/* Adds idle slots if the schedule shows them. */
 void pst_sched_list_idle(struct pst_sched_list *list, unsigned slots);
-/* Add F of all stages of the rank in ascending order, or B in descending order:
- * a rank's stages act like one stage. */
+/* Add one action per stage of the rank, as if they were one stage: F in
+ * ascending order, B in descending order. */
 void pst_sched_list_forward(struct pst_sched_list *list, unsigned microbatch);
 void pst_sched_list_backward(struct pst_sched_list *list, unsigned microbatch);
 enum pst_status pst_sched_list_end(const struct pst_sched_list *list,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
-/* For any placement: simulates a step with equal costs; I and W (split) or B.
- */
+/* Fills the lists for any placement, by simulating a step with equal costs.
+ * split: uses I and W instead of B. */
 enum pst_status pst_sched_generate_played(struct pst_schedule *sched,
                                           bool split,
                                           struct pst_diag *diag) PST_MUST_CHECK;
-/* True if the stages are placed as the row requires, so that its order can be
- * run. */
+/* True if the stages are placed as a generator of that placement requires. */
 bool pst_sched_is_placed(const struct pst_schedule *sched,
                          enum pst_place place);
 
@@ -66,7 +65,8 @@ enum pst_status pst_sched_parse_place(const char *text, unsigned stages,
 enum pst_status pst_sched_find_row(const char *name,
                                    const struct pst_sched_row **ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* The error names the nearest numbers that are valid. */
+/* Checks the numbers of ranks, stages and microbatches against the row. The
+ * error names the nearest numbers that are valid. */
 enum pst_status pst_sched_check_demands(
     const struct pst_sched_row *row, const struct pst_schedule_options *options,
     struct pst_diag *diag) PST_MUST_CHECK;
@@ -84,8 +84,8 @@ bool pst_action_receives(enum pst_action_kind kind);
 /* Returns the peer stage that is implied in PyTorch's grammar; -1 if there is
  * none. */
 int pst_action_usual_peer(enum pst_action_kind kind, int stage);
-/* Appends "rank 1, action 5 (1B0)"; for lists from a text "line 2 (rank 1),
- * ..."; with `list` also the actions around it. */
+/* Appends the place of an action: "rank 1, action 5 (1B0)"; for schedules from
+ * a text "line 2 (rank 1), ..."; with `list` also the actions around it. */
 void pst_sched_add_place(const struct pst_schedule *sched, unsigned rank,
                          size_t index, bool list, struct pst_str *out);
 
@@ -94,19 +94,19 @@ void pst_sched_add_place(const struct pst_schedule *sched, unsigned rank,
 void pst_sched_add_stuck(const struct pst_schedule *sched, const size_t *next,
                          struct pst_str *out);
 
-/* Checks that every (stage, microbatch) is there once, on its rank, F before B
- * or I, I before W; the list may contain messages. */
+/* Checks that every (stage, microbatch) has its actions exactly once, on its
+ * rank, F before B or I, I before W; the lists may contain messages. */
 enum pst_status pst_sched_check_compute(const struct pst_schedule *sched,
                                         struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Checks that each parameter is there once, with stages ascending and in range.
- */
+/* Checks that each parameter occurs once, with stages ascending and in
+ * range. */
 enum pst_status pst_sched_check_shared(const struct pst_schedule *sched,
                                        const struct pst_shared *shared,
                                        size_t n,
                                        struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Links, indexed in both directions; each pair once. */
+/* Links, indexed in both directions; each pair of stages occurs once. */
 struct pst_link_index {
     struct pst_link *by_from, *by_to; /* sorted by (from, to), (to, from) */
     size_t *first_from, *first_to;    /* offsets of each stage, and the end */
@@ -117,7 +117,7 @@ enum pst_status pst_link_index_init(struct pst_link_index *index,
                                     const struct pst_link *links, size_t n,
                                     unsigned n_stages,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* Index in by_from; -1: there is no such link. */
+/* Returns the index in by_from; -1 if there is no such link. */
 int pst_link_find(const struct pst_link_index *index, int from, int to);
 void pst_link_index_fini(struct pst_link_index *index);
 

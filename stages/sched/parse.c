@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Parses one action: PyTorch's grammar and our extensions, anchored. */
+/* Parses one action in PyTorch's grammar with our extensions; the text must
+ * contain nothing else. */
 #include "stages/sched/generate.h"
 
 #include <string.h>

@@ -63,7 +63,7 @@ void pst_action_print(const struct pst_action *a, struct pst_str *out)
         a->kind == PST_ACT_RESHARD)
         return;
     pst_str_addf(out, "%d", a->microbatch);
-    /* A link that skips stages: 0SEND_F1>2, 2RECV_F1<0. */
+    /* Names the peer of a link that skips stages: 0SEND_F1>2, 2RECV_F1<0. */
     if (a->peer_stage >= 0 &&
         a->peer_stage != pst_action_usual_peer(a->kind, a->stage))
         pst_str_addf(out, "%c%d", pst_action_receives(a->kind) ? '<' : '>',

@@ -17,7 +17,7 @@
 #define PST_MAX_STAGES       4096
 #define PST_MAX_MICROBATCHES (1 << 20)
 
-/* name, text in PyTorch's grammar (ours where it has none) */
+/* Identifier, and text in PyTorch's grammar (ours where PyTorch has none). */
 #define PST_ACTION_LIST(X)                                                     \
     X(F, "F")           /* forward of (stage, microbatch) */                   \
     X(B, "B")           /* full backward: I and W together */                  \
@@ -44,26 +44,26 @@ enum pst_action_kind {
 /* 16 bytes: a schedule may have 10^8 of them. */
 struct pst_action {
     uint8_t kind;       /* enum pst_action_kind */
-    int16_t stage;      /* that executes it; REDUCE: lowest owner; IDLE: -1 */
-    int32_t microbatch; /* -1: REDUCE, UNSHARD, RESHARD, IDLE */
-    int16_t peer_stage; /* messages and local copies, else -1 */
+    int16_t stage;      /* stage that acts; REDUCE: lowest owner; IDLE: -1 */
+    int32_t microbatch; /* -1 for REDUCE, UNSHARD, RESHARD and IDLE */
+    int16_t peer_stage; /* other stage of a message or local copy; else -1 */
     int16_t peer;       /* rank of peer_stage, else -1 */
-    /* REDUCE: index in the plan's params, or -1: all gradients of the stage
-     * over its replicas; else -1. */
+    /* REDUCE: index of the parameter in the plan; -1: all gradients of the
+     * stage, over its replicas. -1 for other actions. */
     int32_t param : 31;
-    /* OVERLAP_F_B: this F and the B right after it are one compound that may
-     * run concurrently. Running them in order is also correct. */
+    /* OVERLAP_F_B: this F and the B right after it are one compound, whose
+     * parts may run concurrently. Running them in order is also correct. */
     uint32_t overlap : 1;
 };
 
 /*
- * Two stages that exchange values, for lowering: one entry per ordered pair,
+ * Two stages that exchange values, for lowering: one link per ordered pair,
  * whatever the number of values.
  *
  * A link to a lower stage carries buffers from one microbatch to the next: F of
  * a microbatch in `to` starts with the buffers that F of the previous one has
  * left in `from`. Its messages have the number of the microbatch that receives
- * them, so there is none for microbatch 0. No gradients are sent back.
+ * them, so microbatch 0 has none. No gradients are sent back.
  */
 struct pst_link {
     int from, to;
@@ -74,8 +74,8 @@ static inline bool pst_link_carries(const struct pst_link *link)
     return link->from > link->to;
 }
 
-/* Returns the acting stage's microbatch: on a carrying link the sent value was
- * computed in the previous one. */
+/* Returns the microbatch that the acting stage computes: on a carrying link,
+ * the sent value was computed in the microbatch before the message's. */
 static inline int pst_action_own_microbatch(const struct pst_action *a)
 {
     const bool sends = a->kind == PST_ACT_SEND_F || a->kind == PST_ACT_COPY_F;
@@ -93,21 +93,22 @@ struct pst_shared {
 struct pst_candidate {
     const char *name; /* name of a row, or "greedy" */
     bool possible, fits;
-    double step, bubble; /* predicted */
-    /* bytes of the rank that needs most; `fixed` is the part that does not
-     * depend on the schedule */
+    double step, bubble; /* predicted seconds, and share of idle time */
+    /* bytes of the rank that needs most; `fixed` is the part of `peak` that
+     * does not depend on the schedule */
     double peak, fixed;
-    unsigned rank; /* that rank */
+    unsigned rank; /* the rank that needs most memory */
     /* why it is impossible, or how it was generated; owned; may be NULL */
     char *note;
 };
 
-/* An eviction or reload of what a rank keeps for a backward. A rank runs these
- * copies one after another, concurrently with its work. Times are indices into
- * its compute actions. */
+/* A copy that evicts or reloads activations kept for a backward. A rank runs
+ * its copies one after another, concurrently with its work. Times are indices
+ * into the compute actions of the rank. */
 struct pst_stash_copy {
-    uint32_t issue; /* may begin after that action */
-    uint32_t need;  /* must end before that action; UINT32_MAX: any time */
+    uint32_t issue; /* compute action after which it may begin */
+    /* compute action before which it must end; UINT32_MAX: any time */
+    uint32_t need;
     double bytes;
 };
 
@@ -115,18 +116,18 @@ struct pst_schedule {
     const char *name; /* name of the row, "inference" or "csv" */
     unsigned n_ranks, n_stages, n_microbatches;
     bool train; /* false: forward only */
-    bool idle;  /* has idle slots: for display only */
-    bool lines; /* the list of rank r is line r + 1 of a text file */
+    bool idle;  /* has idle slots, which are for display only */
+    bool lines; /* from a text file: line r + 1 has the list of rank r */
     /* has sends and receives, but perhaps no local copies yet */
     bool messages;
     bool lowered;      /* ready to run */
     int *rank_of;      /* per stage */
-    size_t n_deferred; /* deferred W (pst_schedule_order) */
+    size_t n_deferred; /* number of W that were deferred (pst_schedule_order) */
     struct PST_VEC(struct pst_action) * ranks;
     struct PST_VEC(struct pst_stash_copy) * copies; /* per rank */
     /* For "auto": all candidates, best first. */
     struct PST_VEC(struct pst_candidate) candidates;
-    const struct pst_schedule_options *asked; /* during generation */
+    const struct pst_schedule_options *asked; /* valid during generation */
 };
 
 /* Placement of stages on ranks. */
@@ -138,22 +139,24 @@ enum pst_place {
 
 struct pst_costs;
 
-/* Sets step, bubble, peak, fixed and rank of a schedule as it would run.
- * PST_ERR_INPUT or PST_ERR_UNSUPPORTED: it cannot run, but others may. */
+/* Predicts step, bubble, peak, fixed and rank of a schedule as it would run.
+ * PST_ERR_INPUT or PST_ERR_UNSUPPORTED: this schedule cannot run, but others
+ * may. */
 typedef enum pst_status (*pst_appraise_fn)(void *ctx,
                                            const struct pst_schedule *sched,
                                            struct pst_candidate *ret,
                                            struct pst_diag *diag);
 
 struct pst_schedule_options {
-    /* name of a row in any case, or PyTorch's class; "csv:FILE" */
+    /* name of a row (scheds.def) or PyTorch's class, in any case; or
+     * "csv:FILE" */
     const char *name;
     unsigned ranks, stages, microbatches;
-    bool train;          /* false: every name means "inference" */
+    bool train;          /* false: forward only, for any name */
     const double *costs; /* per stage, for placement; NULL: equal */
     /* "STAGE=RANK,..." for every stage; NULL: placement of the row */
     const char *place;
-    bool exact; /* PyTorch's exact list, or its refusal */
+    bool exact; /* makes exactly PyTorch's list, or refuses as PyTorch does */
     /* include PyTorch's idle slots (not with csv, place) */
     bool idle;
     /* For "auto": costs of a step (NULL: F, I and W cost a third of `costs`,
@@ -163,10 +166,10 @@ struct pst_schedule_options {
     /* For "auto"; NULL: simulates the schedule as its generator made it. */
     pst_appraise_fn appraise;
     void *appraise_ctx;
-    unsigned replicas; /* with that many microbatches each; 0 means 1 */
+    unsigned replicas; /* replicas, each with `microbatches`; 0 means 1 */
 };
 
-/* Cases that PyTorch refuses and this library accepts. */
+/* Cases that PyTorch refuses and a generator accepts. */
 enum pst_exact {
     PST_EXACT_ANY,
     PST_EXACT_STAGES, /* fewer microbatches than stages */
@@ -188,9 +191,10 @@ struct pst_sched_row {
                                 struct pst_diag *diag);
 };
 
-/* Unknown name: PST_ERR_USAGE that lists the names; more ranks than stages:
- * PST_ERR_USAGE that suggests data parallelism; unmet requirements of a row:
- * PST_ERR_USAGE that names the nearest valid numbers. */
+/* Makes the schedule of a name. PST_ERR_USAGE: the name is unknown (the error
+ * lists the names), there are more ranks than stages (the error suggests data
+ * parallelism), or the numbers do not fit the row (the error names the nearest
+ * valid ones). */
 enum pst_status pst_schedule_make(const struct pst_schedule_options *options,
                                   struct pst_schedule **ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
@@ -200,15 +204,17 @@ enum pst_status pst_schedule_copy(const struct pst_schedule *sched,
                                   struct pst_schedule **ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* Appends a sentence about the cost of stages or microbatches that do not
- * divide evenly; nothing if all is even. sched: made with these options. */
+ * divide evenly; nothing if all divide evenly. sched was made with these
+ * options. */
 enum pst_status pst_schedule_explain(const struct pst_schedule *sched,
                                      const struct pst_schedule_options *options,
                                      struct pst_str *out,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 const struct pst_sched_row *pst_sched_rows(size_t *ret_n);
 
-/* Sets rank_of[stage] for a placement; groups need costs (NULL: equal) and
- * ranks <= stages; v needs stages that are a multiple of the ranks. */
+/* Sets rank_of[stage] for a placement. PST_PLACE_GROUPS uses costs (NULL:
+ * equal) and needs ranks <= stages; PST_PLACE_V needs stages that are a
+ * multiple of the ranks. */
 enum pst_status pst_schedule_place(enum pst_place place, unsigned stages,
                                    unsigned ranks, const double *costs,
                                    int *rank_of,
@@ -234,16 +240,16 @@ enum pst_status pst_schedule_lower(struct pst_schedule *sched,
 enum pst_status pst_schedule_order(struct pst_schedule *sched,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Reorders forwards of lists without messages for carrying links. A list is
- * changed only if all ranks would deadlock: then the F that the others wait for
- * is moved to the front. */
+/* Reorders forwards of lists without messages so that buffers can be sent from
+ * one microbatch to the next. A list is changed only if all ranks would
+ * deadlock: then the F that the others wait for is moved to the front. */
 enum pst_status pst_schedule_carry(struct pst_schedule *sched,
                                    const struct pst_link *links, size_t n_links,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Adds UNSHARD and RESHARD for stages whose parameters are not always resident:
- * resident are those of the next `window` different stages of the list. stages:
- * which stages are affected. For lowered lists without such actions. */
+ * the next `window` different stages of the list are. stages: true for the
+ * stages concerned. For lowered lists without such actions. */
 enum pst_status pst_schedule_unshard(struct pst_schedule *sched,
                                      unsigned window, const bool *stages,
                                      struct pst_diag *diag) PST_MUST_CHECK;
@@ -262,7 +268,7 @@ enum pst_status pst_schedule_check(const struct pst_schedule *sched,
                                    size_t n_shared,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
-/* The same, where it applies, for lists of any length without messages.
+/* Does the same, where it applies, for lists of any length without messages.
  * Lowering turns such lists into lists that pass pst_schedule_check. */
 enum pst_status pst_schedule_check_order(const struct pst_schedule *sched,
                                          const struct pst_link *links,
@@ -270,14 +276,15 @@ enum pst_status pst_schedule_check_order(const struct pst_schedule *sched,
                                          struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Checks that no rank ever holds more (stage, microbatch) pairs between F and B
- * or W than it has slots. */
+ * or W than its limit. */
 enum pst_status pst_schedule_check_held(const struct pst_schedule *sched,
                                         const unsigned *limits /* per rank */,
                                         struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Examples: "0F1", "0SEND_F1", "0SEND_F1>3" and "3RECV_F1<0" (a far peer),
- * "0REDUCE_GRAD", "0REDUCE_GRAD#7" (parameter 7), "0UNSHARD", "."; a list, also
- * "(0F1;3B0)OVERLAP_F_B"; lines "r0 0F0 0F1 ...". */
+/* Actions as text: "0F1", "0SEND_F1", "0SEND_F1>3" and "3RECV_F1<0" (a peer
+ * that is not the neighbor), "0REDUCE_GRAD", "0REDUCE_GRAD#7" (parameter 7),
+ * "0UNSHARD", "."; in lists also "(0F1;3B0)OVERLAP_F_B"; schedules are lines
+ * "r0 0F0 0F1 ...". */
 /* Returns a word such as "SEND_F". */
 const char *pst_action_word(enum pst_action_kind kind);
 void pst_action_print(const struct pst_action *action, struct pst_str *out);
@@ -285,9 +292,9 @@ void pst_actions_print(const struct pst_action *at, size_t n,
                        const char *separator, struct pst_str *out);
 void pst_schedule_print(const struct pst_schedule *sched, struct pst_str *out);
 
-/* Parses an action; skips only surrounding blanks. Returns the number of
- * actions in the text: 1, 2 (a compound), 0: none. Their peers have no rank
- * yet. */
+/* Parses an action; ignores only surrounding blanks. Returns the number of
+ * actions in the text: 1, 2 (a compound), or 0 if it is invalid. Their peers
+ * have no rank yet. */
 unsigned pst_action_parse(const char *text, size_t len,
                           struct pst_action ret[2]);
 

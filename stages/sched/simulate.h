@@ -20,23 +20,24 @@
 #include "stages/sched/timeline.h"
 
 struct pst_sim_rank {
-    double peak_bytes; /* `fixed`, and what microbatches in flight hold */
+    double peak_bytes; /* fixed bytes, and bytes of microbatches in flight */
     /* maximum number of (stage, microbatch) pairs with F but not yet B or W */
     unsigned peak_held;
     double stash_wait; /* seconds in which work waited for copies */
 };
 
 struct pst_sim {
-    struct pst_timeline timeline; /* with explanations */
+    struct pst_timeline timeline; /* with the waits and their causes */
     double makespan;              /* end of the last action of the schedule */
-    double step;                  /* with the optimizer */
-    double bubble;                /* mean over ranks */
+    double step;                  /* makespan and the optimizer */
+    /* share of the step without work, mean over ranks */
+    double bubble;
     struct pst_sim_rank *ranks;
     struct pst_shares *shares; /* per rank */
 };
 
-/* PST_ERR_INPUT if the lists deadlock. costs: for the same number of stages.
- * Fills ret on success; release with pst_sim_fini. */
+/* Simulates a step. PST_ERR_INPUT if the lists deadlock. costs: for the same
+ * number of stages. Fills ret on success; release with pst_sim_fini. */
 enum pst_status pst_schedule_simulate(const struct pst_schedule *sched,
                                       const struct pst_costs *costs,
                                       struct pst_sim *ret,

@@ -21,8 +21,8 @@ static void note_link(struct links *links, int from, int to, bool grad)
     links->failed |= !pst_vec_push(PST_TAG_PLAN, &links->list, link);
 }
 
-/* Uses the links of the costs; without any, those in the lists; without these,
- * or if lists have no local copies, a chain. */
+/* Determines the links: those of the costs; else those that appear in the
+ * lists; else, or if lists have no local copies, a chain of the stages. */
 static enum pst_status find_links(struct pst_simulation *m)
 {
     const struct pst_schedule *s = m->sched;

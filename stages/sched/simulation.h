@@ -18,7 +18,7 @@ struct pst_sim_message {
 struct pst_sim_state {
     size_t next;
     double clock;
-    bool running;     /* until `clock` */
+    bool running;     /* an action runs until `clock` */
     bool blocked;     /* waits for something whose time is unknown */
     double line_free; /* when the last message has left */
     double sums_end;  /* end of the last reduction over replicas */
@@ -26,10 +26,10 @@ struct pst_sim_state {
     unsigned held;
     unsigned computed; /* compute actions that have begun */
     size_t issued;     /* copies of the stash that have begun */
-    double *copied;    /* their ends, one after another */
+    double *copied;    /* when each of these copies ends */
 };
 
-/* One REDUCE, over all its owners. */
+/* A reduction, and how many of its owners have reached it. */
 struct pst_sim_meeting {
     int stage, param;
     unsigned owners, came;
@@ -41,7 +41,7 @@ struct pst_simulation {
     struct pst_sim *sim;
     struct pst_diag *diag;
     struct pst_link_index links;
-    double *bytes[2]; /* per link in by_from; by direction */
+    double *bytes[2]; /* [direction][link in by_from]: bytes of a message */
     /* [direction][link in by_from][microbatch] */
     struct pst_sim_message *messages;
     struct pst_sim_state *ranks;
@@ -62,7 +62,7 @@ struct pst_sim_meeting *pst_sim_meeting_of(struct pst_simulation *m,
 void pst_sim_add_span(struct pst_simulation *m, unsigned rank,
                       enum pst_span_kind kind, const struct pst_action *a,
                       double start, double end);
-/* Runs until all ranks have ended or none can continue. */
+/* Runs all ranks until they have ended or none can continue. */
 void pst_sim_play(struct pst_simulation *m);
 
 #endif

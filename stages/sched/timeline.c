@@ -59,8 +59,8 @@ bool pst_timeline_add(struct pst_timeline *timeline, int rank,
     return pst_vec_push(PST_TAG_PLAN, &timeline->spans, span);
 }
 
-/* Sorts spans that start at the same time longest first: an empty span
- * belongs after the one that it follows. */
+/* Compares spans by rank, start and end: an empty span comes after the span
+ * that ends at this time and before the one that starts then. */
 static int compare_spans(const void *a, const void *b)
 {
     const struct pst_span *x = a, *y = b;
@@ -72,15 +72,16 @@ static int compare_spans(const void *a, const void *b)
     return (x->end > y->end) - (x->end < y->end);
 }
 
-/* Times of each value, for explanations. */
+/* When each value was computed, to find the causes of gaps. */
 struct explain {
     struct pst_timeline *timeline;
     const int *rank_of;
     unsigned n_stages, n_microbatches;
     const struct pst_link *links;
     size_t n_links;
-    double *made_f, *made_b;  /* per (stage, microbatch); -1: never */
-    double *first_b, *last_f; /* per rank: of its spans */
+    double *made_f, *made_b; /* per (stage, microbatch); -1: never */
+    /* per rank: start of its first backward, end of its last forward */
+    double *first_b, *last_f;
 };
 
 static size_t cell_of(const struct explain *x, const struct pst_span *s)
@@ -127,8 +128,8 @@ static void note_work(struct explain *x)
     }
 }
 
-/* Returns when the last input from another rank was computed; -1 if there is
- * none. */
+/* Returns when the last input from another rank was computed; -1 if the span
+ * has no such input. */
 static double made_elsewhere(const struct explain *x, const struct pst_span *s)
 {
     const bool forward = s->kind == PST_SPAN_F;
@@ -154,7 +155,8 @@ static double made_elsewhere(const struct explain *x, const struct pst_span *s)
     return made;
 }
 
-/* Fills the gap from `from` to the span with at most two spans. */
+/* Fills the time from `from` to the start of the span with at most two
+ * spans. */
 static bool fill_gap(struct explain *x, double from, const struct pst_span *s)
 {
     struct pst_timeline *t = x->timeline;
@@ -170,7 +172,7 @@ static bool fill_gap(struct explain *x, double from, const struct pst_span *s)
         why = PST_SPAN_WARM_UP;
     else if (from > x->last_f[s->rank])
         why = PST_SPAN_DRAIN;
-    if (made < 0.0) /* a reduction, the optimizer */
+    if (made < 0.0) /* work without inputs: a reduction, the optimizer */
         return pst_timeline_add(t, s->rank, why, -1, -1, from, s->start);
     if (split > from && !pst_timeline_add(t, s->rank, why, -1, -1, from, split))
         return false;

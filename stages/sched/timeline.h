@@ -29,8 +29,8 @@
     X(WARM_UP, "warm-up", "", IDLE)     /* before the first backward */        \
     X(DRAIN, "drain", "", IDLE)         /* after the last forward */           \
     X(IMBALANCE, "imbalance", "", IDLE) /* in between: another rank is late */ \
-    X(MESSAGE, "waits for a message", "", IDLE) /* in transfer */              \
-    X(OTHER, "other", "", IDLE) /* waits for no rank: data, ... */
+    X(MESSAGE, "waits for a message", "", IDLE) /* its transfer is awaited */  \
+    X(OTHER, "other", "", IDLE) /* waits for no other rank, but for data */
 
 enum pst_span_kind {
 #define PST_SPAN_ROW(name, text, letters, class) PST_SPAN_##name,
@@ -47,7 +47,7 @@ struct pst_span {
     int stage, microbatch; /* -1: none */
 };
 
-/* Memory of one rank from this time on. */
+/* Memory of one rank from the time `at` on. */
 struct pst_level {
     double at;
     int rank;
@@ -55,21 +55,21 @@ struct pst_level {
 };
 
 struct pst_timeline {
-    const char *name; /* "predicted"; borrowed */
+    const char *name; /* such as "predicted"; borrowed */
     unsigned n_ranks;
     double step; /* seconds; no span ends later */
-    /* spans include the waits for their inputs, so that work and bubble are
+    /* true: spans include waits for their inputs, so work and bubble are
      * unknown */
     bool waits;
     struct PST_VEC(struct pst_span) spans;
     struct PST_VEC(struct pst_level) levels; /* empty: unknown */
 };
 
-/* Zero-initialized is empty. */
+/* Frees the spans; a zero-initialized timeline is empty. */
 void pst_timeline_fini(struct pst_timeline *timeline);
 
-/* Adds a span. Work: `start` is after the inputs have arrived. False: out of
- * memory. */
+/* Adds a span; spans of work start after their inputs have arrived. False:
+ * memory is out. */
 bool pst_timeline_add(struct pst_timeline *timeline, int rank,
                       enum pst_span_kind kind, int stage, int microbatch,
                       double start, double end) PST_MUST_CHECK;
@@ -82,9 +82,10 @@ enum pst_span_class pst_span_class(enum pst_span_kind kind);
 /*
  * Sorts the spans by rank and start, and fills each gap before a span of work.
  * From the time when all inputs of that work were computed on other ranks, the
- * gap is MESSAGE; before, it is WARM_UP, DRAIN or IMBALANCE. Gaps before work
- * that needs no other rank are OTHER, up to the end of the step DRAIN. Can be
- * called again: it recomputes the gaps. rank_of: per stage.
+ * gap is MESSAGE; before that time, it is WARM_UP, DRAIN or IMBALANCE. Gaps
+ * before work without inputs from other ranks are OTHER; the gap from the last
+ * work to the end of the step is DRAIN. May be called again: it replaces the
+ * gaps. rank_of: per stage.
  */
 enum pst_status pst_timeline_explain(struct pst_timeline *timeline,
                                      const int *rank_of, unsigned n_stages,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Schedule "auto": simulates every named schedule and many lists of the list
- * scheduler, with several placements of stages. Takes the fastest that fits
- * into memory; among those about as fast, the one with least memory, but none
- * slower than the best named one. Deterministic for equal costs: nothing is
- * timed or random. The candidates do not depend on the limit, so a larger limit
- * never results in a slower schedule.
+ * Schedule "auto": simulates every named schedule and many schedules of the
+ * list scheduler, with several placements of stages. Takes the fastest that
+ * fits into memory; among those about as fast, the one with least memory, but
+ * none slower than the best named one. Deterministic for equal costs: nothing
+ * is timed or random. The candidates do not depend on the memory limit, so a
+ * larger limit never results in a slower schedule.
  */
 #include "stages/sched/auto/search.h"
 #include "stages/sched/generate.h"
@@ -36,8 +36,8 @@ static enum pst_status note(struct pst_search *x, struct pst_candidate is,
     return pst_diag_nomem(x->diag, sizeof(struct pst_tried));
 }
 
-/* Records a schedule that does not support the numbers, placement or model: not
- * an error. */
+/* Records that a schedule does not support the numbers, placement or model,
+ * which is not an error. */
 static enum pst_status note_impossible(struct pst_search *x, const char *name,
                                        enum pst_status status,
                                        const struct pst_diag *why)
@@ -47,7 +47,8 @@ static enum pst_status note_impossible(struct pst_search *x, const char *name,
                : note(x, (struct pst_candidate){.name = name}, NULL, why->text);
 }
 
-/* Simulates it as its generator made it, without messages and reductions. */
+/* Simulates a schedule as its generator made it, without messages and
+ * reductions. */
 static enum pst_status simulate(const struct pst_search *x,
                                 const struct pst_schedule *sched,
                                 struct pst_candidate *c, struct pst_diag *diag)

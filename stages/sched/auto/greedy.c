@@ -6,21 +6,22 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Inputs of a (stage, microbatch) in one direction. */
+/* Inputs that a (stage, microbatch) waits for in one direction. */
 struct inputs {
     unsigned missing;
-    double at; /* when the last one in flight arrives */
+    double at; /* when the last of the sent ones arrives */
 };
 
 struct stage_state {
-    unsigned next[PST_ACT_W + 1]; /* next microbatch of F, (B,) I, W */
-    bool sends_back;              /* some stage waits for its gradients */
+    /* next microbatch of each kind; B counts as I */
+    unsigned next[PST_ACT_W + 1];
+    bool sends_back; /* another stage waits for its gradients */
 };
 
 struct greedy_rank {
     double clock, line_free;
     double free_since;         /* start of the idle time */
-    bool blocked;              /* until a message is in flight */
+    bool blocked;              /* until all inputs of some work are sent */
     struct pst_action running; /* kind PST_ACT_IDLE: none */
     unsigned begun, ended;     /* number of microbatches */
     unsigned backlog;          /* number of W that are ready */
@@ -32,7 +33,7 @@ struct greedy {
     const struct pst_costs *costs;
     const struct pst_greedy_options *o;
     struct pst_link_index links;
-    /* in the order of links.by_from and links.by_to */
+    /* per link, in the order of links.by_from and links.by_to */
     double *bytes_f, *bytes_b;
     struct stage_state *stages;
     struct inputs *forward, *backward; /* per (stage, microbatch) */
@@ -67,7 +68,7 @@ static double seconds(const struct greedy *g, unsigned stage,
 
 /* --- messages ------------------------------------------------------------ */
 
-/* Makes an idle rank check for work when this arrives. */
+/* Makes an idle rank look for work at time `at`, when a message arrives. */
 static void wake(struct greedy *g, int rank, double at)
 {
     struct greedy_rank *r = &g->ranks[rank];
@@ -144,11 +145,13 @@ static double send_all(struct greedy *g, unsigned rank,
 struct choice {
     int stage; /* -1: none */
     enum pst_action_kind kind;
-    double wait; /* when known work becomes ready; infinite: none */
+    /* when the next waiting work becomes ready; infinite: unknown */
+    double wait;
 };
 
-/* Returns the bytes of the rank if everything it has begun is at its maximum.
- */
+/* Returns the memory of the rank in bytes if each microbatch begun (one_more:
+ * and another) has run F on all stages of the rank, and no further I or W has
+ * run. */
 static double held(const struct greedy *g, unsigned rank, bool one_more)
 {
     const unsigned begun = g->ranks[rank].begun + one_more;
@@ -176,14 +179,15 @@ static bool may_begin(const struct greedy *g, unsigned rank,
     for (unsigned s = 0; s < g->sched->n_stages; s++)
         keeps = keeps || (is_here(g, s, rank) &&
                           g->stages[s].next[PST_ACT_W] < r->begun);
-    if (!keeps) /* it is the only one */
+    if (!keeps) /* no other microbatch is in memory */
         return true;
     return r->begun - r->ended < g->o->in_flight &&
            (g->o->memory_limit <= 0.0 ||
             held(g, rank, true) <= g->o->memory_limit);
 }
 
-/* Finds ready work: the oldest microbatch, of these the deepest stage. */
+/* Finds ready work: of the oldest microbatch, and among its stages the
+ * deepest. */
 static void find_ready(const struct greedy *g, unsigned rank,
                        enum pst_action_kind kind, struct choice *choice)
 {
@@ -298,8 +302,9 @@ static void begin_action(struct greedy *g, unsigned rank,
     r->clock += seconds(g, (unsigned)c->stage, a.kind);
 }
 
-/* Returns the rank that can continue first; -1 if there is none. A linear scan:
- * a step has few ranks, and each event scans all stages anyway. */
+/* Returns the rank that can continue first; -1 if all are blocked. A linear
+ * scan is enough: a step has few ranks, and each event scans all stages
+ * anyway. */
 static int first_rank(const struct greedy *g)
 {
     int first = -1;
@@ -324,7 +329,7 @@ static void advance(struct greedy *g, unsigned rank)
     if (c.stage >= 0)
         begin_action(g, rank, &c);
     else if (isinf(c.wait))
-        r->blocked = true; /* until a message is in flight */
+        r->blocked = true; /* until all inputs of some work are sent */
     else
         r->clock = c.wait;
 }
@@ -369,7 +374,8 @@ static int compare_to(const void *a, const void *b)
                           : (x->from > y->from) - (x->from < y->from);
 }
 
-/* Uses the links of the costs, or a chain that costs nothing. */
+/* Indexes the links of the costs; without any, a chain of stages whose messages
+ * cost nothing. */
 static enum pst_status index_links(struct greedy *g, struct pst_diag *diag)
 {
     const unsigned stages = g->sched->n_stages;

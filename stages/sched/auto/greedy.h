@@ -14,7 +14,7 @@ struct pst_greedy_options {
     double memory_limit; /* bytes of a rank; 0: none */
     bool forward_first;  /* prefers forward among ready work; else backward */
     bool split;          /* use I and W; else B */
-    /* with that many W waiting, a rank prefers W; 0: never */
+    /* a rank prefers W if this many W are ready; 0: never */
     unsigned backlog;
     /* W does not begin if other work is known to become ready within this share
      * of its time. */
@@ -22,11 +22,11 @@ struct pst_greedy_options {
 };
 
 /*
- * Expects rank_of set and empty lists. Each stage takes its microbatches in
- * order. A rank begins a microbatch only if its memory holds all of its stages
- * until they end, so that it always terminates; the first one is begun whatever
- * the limit. The times of the result are those of the simulator, but without
- * reductions.
+ * Fills the empty lists of a schedule whose rank_of is set. Each stage takes
+ * its microbatches in order. A rank begins a microbatch only if its memory can
+ * hold it on all of its stages until it ends, so the scheduler always
+ * terminates; a microbatch that is alone on its rank may exceed the limit. The
+ * times of the result are those of the simulator, but without reductions.
  */
 struct pst_greedy_result {
     double makespan;

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Budget of all searches, in scanned stages and ranks: about a second. */
+/* Budget of all searches, in visits of stages and ranks: about a second. */
 #define EFFORT 2e8
-/* Work (stages times microbatches) of the lists appraised for one placement,
- * and their minimum number. */
+/* Limits how many schedules are appraised for one placement: APPRAISED is their
+ * total work (stages times microbatches), LEAST_TRIES the minimum number. */
 #define APPRAISED   20000
 #define LEAST_TRIES 8
 
@@ -116,8 +116,8 @@ static enum pst_status run_greedy(struct pst_search *x, const int *rank_of,
     return status;
 }
 
-/* Sets the limits to microbatches in flight: few, about the number of ranks,
- * all. */
+/* Sets the microbatches in flight to try: 1, 2, about the number of ranks, all.
+ * Returns their number. */
 static unsigned find_limits(const struct pst_search *x, unsigned limits[12])
 {
     const unsigned p = x->o->ranks, n = x->o->microbatches;
@@ -157,7 +157,7 @@ struct found {
     struct pst_greedy_result result;
     struct pst_greedy_options how;
 };
-/* Pareto front of time and memory. */
+/* Pareto front: schedules that no other beats in both time and memory. */
 struct front {
     struct PST_VEC(struct found) list;
 };
@@ -168,7 +168,8 @@ static bool is_beaten(const struct found *f, const struct pst_greedy_result *by)
            f->result.peak >= by->peak;
 }
 
-/* Takes ownership of the schedule, also on failure. */
+/* Adds a schedule to the front, and removes those that it beats; drops it if
+ * one of the front beats it. Takes the schedule, also on failure. */
 static bool keep(struct front *front, const struct found *f)
 {
     size_t n = 0;
@@ -243,7 +244,8 @@ static int compare_found(const void *a, const void *b)
     return (x->makespan > y->makespan) - (x->makespan < y->makespan);
 }
 
-/* Tries some of them, spread evenly from the fastest to the smallest. */
+/* Appraises some schedules of the front, spread evenly from the fastest to the
+ * one with least memory. */
 static enum pst_status try_front(struct pst_search *x, struct front *front,
                                  const char *place)
 {
@@ -260,8 +262,8 @@ static enum pst_status try_front(struct pst_search *x, struct front *front,
     return status;
 }
 
-/* Returns the bytes of the largest rank with that many microbatches in flight.
- */
+/* Returns the bytes of the largest rank with this many microbatches in
+ * flight. */
 static double memory_for(const struct pst_search *x, const int *rank_of,
                          double in_flight)
 {
@@ -279,9 +281,9 @@ static double memory_for(const struct pst_search *x, const int *rank_of,
     return most;
 }
 
-/* Searches one placement with limits to the microbatches in flight of every
- * rank, and with limits to memory: what these microbatches, or half a one more,
- * need on the largest rank. */
+/* Searches one placement, with limits on the microbatches in flight on every
+ * rank, and with limits on memory: what these microbatches, or half a
+ * microbatch more, need on the largest rank. */
 static enum pst_status search_place(struct pst_search *x, const int *rank_of,
                                     const char *place, double effort)
 {
@@ -292,7 +294,7 @@ static enum pst_status search_place(struct pst_search *x, const int *rank_of,
     unsigned limits[12];
     const unsigned n = find_limits(x, limits);
 
-    /* Most in flight first: those are fastest. */
+    /* Most microbatches in flight first, which is fastest. */
     for (size_t v = 0; v < PST_COUNT(ways); v++)
         for (unsigned k = 3 * n; k-- > 0 && status == PST_OK;) {
             const unsigned limit = limits[k / 3];

@@ -8,8 +8,8 @@
  */
 #include "stages/sched/costs.h"
 
-/* Schedules within this margin of the fastest count as equally fast, since
- * predictions are no better. */
+/* Schedules within this share of the fastest one's time count as equally fast,
+ * since predictions are no better. */
 #define PST_AUTO_NEAR 0.005
 
 struct pst_tried {
@@ -21,17 +21,17 @@ struct pst_search {
     const struct pst_schedule_options *o;
     const struct pst_costs *costs;
     struct PST_VEC(struct pst_tried) tried;
-    struct pst_diag why; /* error of the first one that cannot run */
+    struct pst_diag why; /* error of the first schedule that cannot run */
     struct pst_diag *diag;
 };
 
-/* Appraises a schedule, and takes ownership, also on failure. text: how it was
- * generated. */
+/* Appraises a schedule and records it as candidate; takes the schedule, also on
+ * failure. text: how it was generated. */
 enum pst_status pst_search_try(struct pst_search *x, struct pst_schedule *sched,
                                const char *name,
                                const char *text) PST_MUST_CHECK;
-/* Tries lists with several placements of stages: for each, some between the
- * fastest and the one with least memory. */
+/* Tries schedules of the list scheduler with several placements of stages; for
+ * each placement, some between the fastest and the one with least memory. */
 enum pst_status pst_search_places(struct pst_search *x) PST_MUST_CHECK;
 
 #endif

@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Appends the list of the other side of a message, around its action. */
+/* Appends the actions around the other side of a message: where the peer has
+ * it. */
 static void add_other_side(const struct pst_check *c, unsigned rank,
                            size_t index, struct pst_str *out)
 {

@@ -2,13 +2,13 @@
 #ifndef PENSTOCK_STAGES_SCHED_CHECK_CHECK_H
 #define PENSTOCK_STAGES_SCHED_CHECK_CHECK_H
 /*
- * Proof in two passes; private to this folder. Pass one (check.c) checks each
- * list by itself: all actions of a stage are on one rank, so order, duplicates
- * and omissions are visible there. Pass two (play.c) simulates all lists with
- * the most restrictive transport: a send ends when its receive is posted, a
- * consumer waits until its sends have been executed, a reduction waits until
- * all owners have reached it. If all lists end, no order of events can
- * deadlock.
+ * The check in two passes; private to this folder. Pass one (check.c) checks
+ * each list by itself: all actions of a stage are on one rank, so order,
+ * duplicates and omissions are visible there. Pass two (play.c) simulates all
+ * lists with the most restrictive transport: a send ends when its receive is
+ * posted, a consumer waits until its sends have been executed, a reduction
+ * waits until all owners have reached it. If all lists end, no order of events
+ * can deadlock.
  */
 #include "stages/sched/generate.h"
 
@@ -24,16 +24,18 @@ struct pst_check {
     size_t n_shared;
     struct pst_link_index links;
     struct pst_diag *diag;
-    /* Per (stage, microbatch) and (link in by_from, microbatch): one bit per
-     * kind of executed action. `run` is for links in pass two. */
+    /* One bit per kind of executed action: done is per (stage, microbatch),
+     * moved and run are per (link in by_from, microbatch). run is for pass
+     * two. */
     unsigned short *done, *moved, *run;
-    unsigned char *reduced; /* per (shared, rank) */
+    unsigned char *reduced; /* per (index in shared, rank) */
     unsigned char *held;    /* per stage: enum pst_held */
-    size_t *next;           /* pass two: per rank */
+    size_t *next;           /* pass two: per rank, the next action */
 };
 
 size_t pst_check_cell(const struct pst_check *c, int row, int microbatch);
-/* Returns the link of a message or local copy; -1 if there is none. */
+/* Returns the index in links.by_from of a message or local copy; -1 if there is
+ * no such link. */
 int pst_check_link_of(const struct pst_check *c, const struct pst_action *a);
 
 /* Reports "schedule: rank 1, action 5 (1B0): WHY" and the lists around it. */
@@ -43,8 +45,9 @@ enum pst_status pst_check_refuse(const struct pst_check *c, unsigned rank,
 bool pst_check_backward_done(const struct pst_check *c, int stage,
                              int microbatch);
 
-/* Check action i of a list: inputs of F, gradients of B and I; a message; a
- * reduction. The last one checks at the end that nothing is missing. */
+/* Check action i of a list: that the inputs of F, or the gradients of B and I,
+ * have arrived; a message; a reduction. The last one checks at the end that
+ * nothing is missing. */
 enum pst_status pst_check_arrived(const struct pst_check *c, unsigned rank,
                                   size_t i) PST_MUST_CHECK;
 enum pst_status pst_check_message(const struct pst_check *c, unsigned rank,

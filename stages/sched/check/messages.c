@@ -20,7 +20,7 @@ static bool has_arrived(const struct pst_check *c, size_t link, int microbatch,
                      : PST_BIT(PST_ACT_RECV_F) | PST_BIT(PST_ACT_COPY_F));
 }
 
-/* Checks that F follows its inputs, and B and I their gradients. */
+/* Checks that F comes after its inputs, and B and I after their gradients. */
 enum pst_status pst_check_arrived(const struct pst_check *c, unsigned rank,
                                   size_t i)
 {
@@ -143,8 +143,8 @@ enum pst_status pst_check_reduce(const struct pst_check *c, unsigned rank,
     return PST_OK;
 }
 
-/* Reports a missing send: shows where the stage computes, and where the value
- * is used. */
+/* Reports a missing send, with the place where the stage computes the value and
+ * the place where the value is used. */
 static enum pst_status refuse_missing(const struct pst_check *c, int stage,
                                       int to, unsigned microbatch,
                                       const char *kind)
@@ -179,7 +179,8 @@ static enum pst_status refuse_missing(const struct pst_check *c, int stage,
     return PST_ERR_INPUT;
 }
 
-/* Checks that every link has its messages, and every owner its reductions. */
+/* Checks that every link has all its messages, and every owner all its
+ * reductions. */
 enum pst_status pst_check_messages_all(const struct pst_check *c)
 {
     const struct pst_schedule *s = c->sched;

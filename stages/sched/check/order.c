@@ -2,8 +2,8 @@
 /*
  * Proves for lists without messages that one order exists in which every value
  * is computed before it is used. Then lowering can add messages that do not
- * deadlock. For lists too long to be lowered at once: two bits per (stage,
- * microbatch), and each action is visited a few times.
+ * deadlock. Also for lists too long to be lowered at once: needs two bits per
+ * (stage, microbatch), and visits each action a few times.
  */
 #include "stages/sched/generate.h"
 
@@ -14,8 +14,8 @@ enum { FORWARD = 1, BACKWARD = 2 };
 struct order {
     const struct pst_schedule *sched;
     struct pst_link_index links;
-    unsigned char *done; /* per (stage, microbatch) */
-    size_t *next;        /* per rank */
+    unsigned char *done; /* per (stage, microbatch): FORWARD, BACKWARD */
+    size_t *next;        /* per rank: its next action */
     /* Ranks that may be able to continue; each at most once. */
     unsigned *queue, head, n_queued;
     bool *queued;

@@ -19,8 +19,8 @@ int pst_check_link_of(const struct pst_check *c, const struct pst_action *a)
                         : pst_link_find(&c->links, a->stage, a->peer_stage);
 }
 
-/* Returns a stage whose send for this action was not executed yet; -1 if there
- * is none. */
+/* Returns a stage that has not yet sent an input of this action; -1 if there is
+ * none. */
 static int owed_by(const struct pst_check *c, const struct pst_action *a)
 {
     const bool backward = a->kind != PST_ACT_F;
@@ -69,7 +69,8 @@ static int awaited_owner(const struct pst_check *c, const struct pst_action *a)
     return -1;
 }
 
-/* Runs the next action of a rank if possible; else sets why it waits. */
+/* Runs the next action of a rank if possible; else writes what it waits for to
+ * `why`. */
 static bool play(const struct pst_check *c, unsigned rank, char *why,
                  size_t size)
 {

@@ -40,7 +40,7 @@ static const char *const colours[PST_N_SPANS] = {
 struct picture {
     struct pst_str *out;
     double scale;          /* pixels per second */
-    double width;          /* width of the longest step */
+    double width;          /* seconds of the longest step */
     int first_stage[4096]; /* per rank: lowest stage, -1: none */
     bool tips;
     bool used[PST_N_SPANS];
@@ -69,8 +69,8 @@ static void add_escaped(struct pst_str *out, const char *name)
     pst_str_fini(&shown);
 }
 
-/* Formats as "1.25 ms": one unit for the whole picture would hide short steps.
- */
+/* Appends a time as "1.25 ms". The unit is chosen for each time: one unit for
+ * the whole picture would hide short steps. */
 static void add_seconds(struct pst_str *out, double seconds)
 {
     if (seconds >= 1.0 || seconds == 0.0)
@@ -95,7 +95,7 @@ static void add_box(struct picture *p, const struct pst_span *s, double y)
                  "<rect class=\"k%d%s\" x=\"%.2f\" y=\"%.1f\" "
                  "width=\"%.2f\" height=\"%.0f\"",
                  (int)s->kind, idle ? "" : " w", x, y, w, ROW);
-    /* Later stages of a rank are paler. */
+    /* All but the first stage of a rank are paler. */
     if (pst_span_class(s->kind) == PST_CLASS_WORK &&
         s->stage > p->first_stage[s->rank])
         pst_str_add(p->out, " fill-opacity=\".62\"");
@@ -170,7 +170,7 @@ static void note_stages(struct picture *p, const struct pst_timeline *t)
     }
 }
 
-/* Returns the y coordinate below the timeline. */
+/* Draws one timeline. Returns the y coordinate below it. */
 static double add_timeline(struct picture *p, const struct pst_timeline *t,
                            struct pst_shares *shares, double y)
 {
@@ -207,7 +207,8 @@ static double add_timeline(struct picture *p, const struct pst_timeline *t,
     return y;
 }
 
-/* Returns 1, 2 or 5 times a power of ten, for about eight ticks. */
+/* Returns the seconds between two ticks: 1, 2 or 5 times a power of ten, for
+ * about eight ticks. */
 static double tick_of(double step)
 {
     const double rough = step / 8.0;

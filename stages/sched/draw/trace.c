@@ -11,9 +11,9 @@
 #include "stages/base/alloc.h"
 #include "stages/base/checked.h"
 
-/* Converts to microseconds, rounded to nanoseconds: if start and length were
- * rounded separately, a span could overlap the next, and viewers would nest
- * them. */
+/* Converts to microseconds, rounded to nanoseconds. Starts and ends are
+ * rounded, never durations: otherwise a span could overlap the next, and
+ * viewers would nest them. */
 static double ticks(double seconds)
 {
     return round(seconds * 1e9) / 1e3;
@@ -56,7 +56,7 @@ static void add_span(struct pst_str *out, size_t pid, const struct pst_span *s)
 
 /* Forward and backward spans of all stages and microbatches. */
 struct works {
-    const struct pst_span **at; /* by backward, stage, microbatch */
+    const struct pst_span **at; /* index: backward, stage, microbatch */
     size_t stages, microbatches;
 };
 
@@ -71,7 +71,8 @@ static bool is_backward(const struct pst_span *s)
     return s->kind == PST_SPAN_B || s->kind == PST_SPAN_I;
 }
 
-/* False: there are none, or out of memory. */
+/* Finds the forward and backward span of each (stage, microbatch). False: there
+ * are none, or memory is out. */
 static bool find_works(const struct pst_timeline *t, struct works *w)
 {
     size_t n;
@@ -113,7 +114,7 @@ static void add_arrow(struct pst_str *out, size_t pid, uint64_t *id,
 
     if (from == NULL || to == NULL || from->rank == to->rank)
         return;
-    /* Inside the span, which excludes its end. */
+    /* A moment inside the span, which excludes its end. */
     last = PST_MAX(ticks(from->end) - 1e-3, ticks(from->start));
     pst_str_addf(out,
                  "%s\"ph\":\"s\",\"id\":%llu,\"pid\":%zu,\"tid\":%d,"

@@ -38,7 +38,7 @@ static enum pst_status note_stage(struct reader *r, int stage, size_t column)
                         r->line - 1);
 }
 
-/* The text may end with the cell. */
+/* True if the cell of `len` bytes has only blanks. */
 static bool is_blank(const char *text, size_t len)
 {
     while (len > 0 && (text[len - 1] == ' ' || text[len - 1] == '\t'))
@@ -91,8 +91,7 @@ static enum pst_status read_line(struct reader *r, const char *text, size_t len)
         const char *comma = memchr(text + begin, ',', len - begin);
         const size_t end = comma ? (size_t)(comma - text) : len;
 
-        /* An empty row, or one with commas only, or a trailing comma, is
-         * ignored. */
+        /* Empty rows, rows of commas only and trailing commas are ignored. */
         if (end > begin || comma)
             status = read_cell(r, text + begin, end - begin, begin + 1);
         begin = end + 1;
@@ -100,7 +99,7 @@ static enum pst_status read_line(struct reader *r, const char *text, size_t len)
     return status;
 }
 
-/* Stores the row as the list of the next rank. */
+/* Stores the row as the actions of the next rank. */
 static enum pst_status end_row(struct reader *r)
 {
     const size_t rank = r->line - 1;
@@ -266,13 +265,13 @@ enum pst_status pst_sched_read_csv(const char *path,
         return status;
     }
     s->train = options->train;
-    /* Lists with messages, perhaps on one rank only: lowering replaces the
-     * actions that it adds itself. */
+    /* Sets `messages` also if only some ranks have messages: lowering replaces
+     * the actions that it adds itself. */
     for (unsigned r = 0; r < s->n_ranks; r++)
         for (size_t i = 0; i < s->ranks[r].n; i++)
             s->messages |= s->ranks[r].at[i].kind != PST_ACT_IDLE &&
                            !pst_action_is_compute(&s->ranks[r].at[i]);
-    /* Checked as written, since later steps reorder actions. */
+    /* Checks the lists as written, since later steps reorder actions. */
     status = pst_sched_check_compute(s, diag);
     if (status != PST_OK) {
         pst_diag_prefix(diag, "%s", path);

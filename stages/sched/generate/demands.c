@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Requirements of rows, and the cost of numbers that do not divide evenly. */
+/* Requirements of generators, and the cost of numbers that do not divide
+ * evenly. */
 #include "stages/base/plural.h"
 #include "stages/sched/generate.h"
 #include "stages/sched/simulate.h"
 
-/* Schedules above this size are explained without a simulation. */
+/* Schedules with more (stage, microbatch) pairs than this are explained without
+ * a simulation. */
 #define MAX_SIMULATED 65536u
 
-/* Returns the number of rounds; microbatches that are not a multiple of it
- * leave a remainder. */
+/* Returns the number of rounds; if it does not divide the microbatches, some
+ * rounds have one more than others. */
 static unsigned rounds_of(unsigned microbatches, unsigned ranks)
 {
     return PST_MAX(1, microbatches / ranks);
@@ -19,8 +21,8 @@ static bool is_even(unsigned microbatches, unsigned ranks)
     return microbatches % rounds_of(microbatches, ranks) == 0;
 }
 
-/* Returns the nearest number from n on, in steps of `step`, without a
- * remainder. */
+/* Returns the first number of microbatches from n on, in steps of `step`, whose
+ * rounds are all equal. */
 static unsigned nearest_even(unsigned n, unsigned ranks, int step)
 {
     while (!is_even(n, ranks))
@@ -52,7 +54,8 @@ static enum pst_status check_stages(const struct pst_sched_row *row,
                         pst_plural(o->stages / row->per_rank));
 }
 
-/* Refuses what PyTorch refuses, although it is possible. */
+/* Refuses numbers that PyTorch refuses although they are possible, for the
+ * option `exact`. */
 static enum pst_status check_exact(const struct pst_sched_row *row,
                                    const struct pst_schedule_options *o,
                                    struct pst_diag *diag)
@@ -115,8 +118,8 @@ enum pst_status pst_sched_check_demands(
 
 /* --- explanations --------------------------------------------------------- */
 
-/* Appends ", bubble 15.8 %", for F, I and W of cost 1 everywhere and free
- * messages. */
+/* Appends ", bubble 15.8 %", simulated with F, I and W of cost 1 everywhere and
+ * free messages. */
 static enum pst_status add_bubble(const struct pst_schedule *sched,
                                   struct pst_str *out, struct pst_diag *diag)
 {
@@ -137,7 +140,8 @@ static enum pst_status add_bubble(const struct pst_schedule *sched,
     return status;
 }
 
-/* Likewise, for these options and that many microbatches. */
+/* Appends the bubble of the same options with another number of
+ * microbatches. */
 static enum pst_status add_bubble_of(const struct pst_schedule_options *o,
                                      unsigned microbatches, struct pst_str *out,
                                      struct pst_diag *diag)

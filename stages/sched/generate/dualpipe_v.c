@@ -9,9 +9,10 @@
 
 struct dualpipe {
     struct pst_sched_list list;
-    unsigned stage[2]; /* forth and back */
-    /* Microbatches done; backward counts B and I alike. W follows the order of
-     * I, which is not sorted by stage: hence the queue. */
+    unsigned stage[2]; /* first and second stage of the rank */
+    /* Number of microbatches done on each stage; backward counts B and I alike.
+     * due is a queue of the W left to do, in the order of their I, which is not
+     * sorted by stage. */
     unsigned forward[2], backward[2];
     struct {
         unsigned stage, microbatch;

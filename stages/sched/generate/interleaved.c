@@ -21,9 +21,9 @@
 
 /* The sequence: rounds; in each the local stages; in each the microbatches. */
 struct rounds {
-    /* `longer` rounds have size + 1, and come first */
+    /* the first `longer` rounds have size + 1 microbatches */
     unsigned n, size, longer;
-    unsigned per_rank; /* stages, including additional ones */
+    unsigned per_rank; /* stages of a rank, including additional ones */
 };
 
 static struct rounds make_rounds(const struct pst_schedule *sched)
@@ -78,8 +78,8 @@ static void add_backward(struct pst_sched_list *list, const struct rounds *r,
                        m);
 }
 
-/* Returns the actions from the first F of rank 0 to the first B of this rank,
- * both included, minus those of this rank. */
+/* Returns the number of actions from the first F of rank 0 to the first B of
+ * this rank, both included, less those of this rank in that time. */
 static unsigned warm_up_gap(const struct pst_schedule *sched,
                             const struct rounds *r, unsigned rank,
                             unsigned warm_up)
@@ -139,15 +139,15 @@ enum pst_status pst_sched_generate_interleaved(struct pst_schedule *sched,
 }
 
 /*
- * PyTorch's picture of the zero-bubble variant: one slot of each rank per
- * column; an F waits in idle slots until its input was computed in an earlier
- * column.
+ * Adds the idle slots of PyTorch's picture of the zero-bubble variant: each
+ * column has one slot per rank; an F waits in idle slots until its input was
+ * computed in an earlier column.
  */
 static enum pst_status add_gaps(struct pst_schedule *sched,
                                 struct pst_diag *diag)
 {
     const size_t n = sched->n_microbatches;
-    /* Column of each F, from 1; 0: not yet. */
+    /* column of each F, from 1; 0: not placed yet */
     unsigned *column =
         pst_calloc(PST_TAG_PLAN, sched->n_stages * n, sizeof(*column));
     size_t *next = pst_calloc(PST_TAG_PLAN, sched->n_ranks, sizeof(*next));

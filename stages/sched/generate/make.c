@@ -5,7 +5,8 @@
 #include <string.h>
 #include <strings.h>
 
-/* Far above any use; limits lists to less than 2^32 actions. */
+/* Maximum number of (stage, microbatch) pairs: far above any use, and it limits
+ * lists to less than 2^32 actions. */
 #define MAX_FORWARDS (1u << 28)
 
 static const struct pst_sched_row rows[] = {
@@ -31,7 +32,7 @@ const struct pst_sched_row *pst_sched_rows(size_t *ret_n)
     return rows;
 }
 
-/* The error lists the valid names. */
+/* Reports an unknown name; the error lists the valid ones. */
 static enum pst_status refuse_name(const char *name, struct pst_diag *diag)
 {
     const char *names[PST_COUNT(rows)];

@@ -12,9 +12,9 @@
  * flight.
  */
 struct table {
-    const double *prefix; /* S + 1 */
-    double *best;         /* cost of the first s stages in g groups */
-    unsigned *cut;        /* start of the last of these groups */
+    const double *prefix; /* sums of the costs of the first 0 to S stages */
+    double *best;         /* cost of the best g groups of the first s stages */
+    unsigned *cut;        /* start of the last of these g groups */
     unsigned stages, ranks;
 };
 
@@ -23,7 +23,8 @@ static double group_cost(const struct table *t, unsigned from, unsigned to)
     return t->prefix[to] - t->prefix[from];
 }
 
-/* limit: infinity in the first pass (min-max), M in the second. */
+/* Returns the cost of a partition with one more group. limit: infinity in the
+ * first pass (the maximum counts), M in the second (the sum of squares). */
 static double joined_cost(double before, double cost, double limit)
 {
     if (isinf(limit))
@@ -39,7 +40,7 @@ static void fill_cell(const struct table *t, unsigned g, unsigned s,
     double best = INFINITY;
     unsigned cut = g - 1;
 
-    /* Ascending: among equal ones the earliest cut is kept, which makes the
+    /* Ascending: among equal costs the earliest cut is kept, which makes the
      * last group the largest. */
     for (unsigned c = g - 1; c < s; c++) {
         const double all = joined_cost(t->best[(g - 1) * width + c],
@@ -146,7 +147,8 @@ bool pst_sched_is_placed(const struct pst_schedule *sched, enum pst_place place)
     return true;
 }
 
-/* Reads a number of at most 9 digits and advances. False: there is none. */
+/* Reads a number of at most 9 digits and advances. False: there is none, or it
+ * is longer. */
 static bool read_number(const char **at, unsigned *ret)
 {
     unsigned digits = 0, x = 0;

@@ -2,10 +2,10 @@
 /*
  * Schedules for placements without a closed form (--place): the order of a
  * simulated step in which F, I and W take equal time everywhere and messages
- * none. A free rank takes a ready B or I, else an F, else a W, so gradients are
- * sent at once, as in 1F1B. A simulated order can always run. A rank has at
- * most as many microbatches in flight as there are stages: the memory of 1F1B
- * with one rank per stage.
+ * take none. A free rank takes a ready B or I, else an F, else a W, so
+ * gradients are sent at once, as in 1F1B. A simulated order can always run. A
+ * rank has at most as many microbatches in flight as there are stages: the
+ * memory of 1F1B with one rank per stage.
  */
 #include "stages/sched/auto/greedy.h"
 #include "stages/sched/generate.h"

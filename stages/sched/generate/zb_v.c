@@ -13,9 +13,9 @@
 
 struct zb_v {
     struct pst_sched_list list;
-    unsigned out, back; /* stages of the rank */
+    unsigned out, back; /* first and second stage of the rank */
     unsigned n;         /* microbatches, including additional ones */
-    /* Number of actions done of each kind. */
+    /* Number of F, I and W done on each of the two stages. */
     unsigned f_out, f_back, i_out, i_back, w_out, w_back;
 };
 

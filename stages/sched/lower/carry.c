@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Reorders forwards so that buffers can be sent from microbatch to microbatch
+ * Reorders forwards so that buffers can be sent from one microbatch to the next
  * (links to a lower stage). Generators do not consider these links: a list may
  * have F of microbatch 1 before F of microbatch 0 in a later stage of the same
  * rank.
  *
- * The lists are simulated. While any rank can continue, nothing changes.
- * Otherwise an F is traced back through what it waits for, to an F that could
- * run if its list had reached it: that one is moved to the front there. Values
- * are computed in the order of microbatches and, within one, of stages, so
- * there always is such an F. Backwards keep their order.
+ * The lists are simulated. As long as any rank can continue, nothing is
+ * changed. When none can, an F is traced back through the F that it waits for,
+ * to one whose inputs are ready but whose list has not reached it: this F is
+ * moved to the front of the rest of its list. Values are computed in the order
+ * of microbatches and, within one, of stages, so such an F always exists.
+ * Backwards keep their order.
  */
 #include "stages/sched/generate.h"
 
@@ -17,7 +18,8 @@
 
 enum { FORWARD = 1, BACKWARD = 2 };
 
-/* An action of the old list, in a linked list with its new neighbors. */
+/* An action of the old list, in a linked list with its neighbors in the new
+ * order. */
 struct item {
     struct pst_action action;
     size_t before, after;
@@ -27,11 +29,12 @@ struct carrier {
     struct pst_schedule *sched;
     struct pst_link_index links;
     unsigned char *done; /* per (stage, microbatch) */
-    /* per stage: it sends a buffer to the next microbatch */
+    /* per stage: sends a buffer to its next microbatch, so its F run in
+     * order */
     bool *ordered;
     struct item *items; /* items of all ranks, concatenated */
     size_t *forward;    /* per (stage, microbatch): its F in items */
-    /* per rank: start of the linked list; its current item */
+    /* per rank: first item and current item of the linked list */
     size_t *head, *next;
 };
 
@@ -40,8 +43,8 @@ static size_t cell(const struct carrier *c, int stage, int microbatch)
     return (size_t)stage * c->sched->n_microbatches + (size_t)microbatch;
 }
 
-/* Returns the F that this F waits for, as index in items; NONE if there is
- * none. */
+/* Returns the F that this F waits for, as index in items; NONE if its inputs
+ * are ready. */
 static size_t owed(const struct carrier *c, const struct pst_action *a)
 {
     const struct pst_link_index *l = &c->links;
@@ -93,7 +96,8 @@ static bool advance(struct carrier *c, unsigned rank)
     return moved;
 }
 
-/* Splits a compound, if something is inserted between its parts. */
+/* Splits the compound that begins with item i, since an item is inserted
+ * between its parts. */
 static void part(struct carrier *c, size_t i)
 {
     if (i != NONE)
@@ -121,7 +125,7 @@ static void move_to_front(struct carrier *c, unsigned rank, size_t i)
     c->next[rank] = i;
 }
 
-/* Unblocks one rank. False: no rank waits for an F. */
+/* Unblocks one rank. False: no rank waits for an F that can be moved. */
 static bool unblock(struct carrier *c)
 {
     for (unsigned r = 0; r < c->sched->n_ranks; r++) {

@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-/* Moves the receives of one list up, each by `early` compute actions. Never
- * down: a receive after a send of its own rank might be the one that the peer
- * of that send waits for. */
+/* Moves the receives of one list up, each by `early` compute actions. No
+ * receive may move down, since a receive after a send of its own rank may be
+ * the one that the peer of that send waits for. */
 enum pst_status pst_lower_early(struct pst_action *list, size_t n,
                                 unsigned early, struct pst_diag *diag)
 {
@@ -22,8 +22,8 @@ enum pst_status pst_lower_early(struct pst_action *list, size_t n,
         if (pst_action_is_compute(&list[i]))
             computes[n_computes++] = i;
     for (size_t i = 0, recv = 0, before = 0; i < n; i++) {
-        /* `before` compute actions precede receive number `recv`, the next to
-         * be written. */
+        /* `before` compute actions precede receive number `recv`, which is
+         * written next. */
         for (; recv < n; recv++) {
             size_t target = recv;
 

@@ -8,8 +8,8 @@ static bool is_backward(const struct pst_action *a)
     return a->kind == PST_ACT_SEND_B || a->kind == PST_ACT_RECV_B;
 }
 
-/* from, to: in the direction of the message. Returns NULL if they exchange
- * nothing. */
+/* Returns the flags of a message; NULL if the stages exchange nothing. from,
+ * to: in the direction of the message. */
 static unsigned char *find_given(const struct pst_lower *l, int from, int to,
                                  int microbatch, bool backward)
 {
@@ -82,7 +82,7 @@ static enum pst_status read_message(struct pst_lower *l, unsigned rank,
     return PST_OK;
 }
 
-/* A send without a receive, or vice versa, would deadlock. */
+/* Refuses a send without a receive, or vice versa, which would deadlock. */
 static enum pst_status check_pairs(const struct pst_lower *l)
 {
     for (unsigned r = 0; r < l->sched->n_ranks; r++)

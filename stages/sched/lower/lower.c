@@ -25,7 +25,7 @@ static enum pst_status append(struct pst_lower *l, int rank,
     return PST_OK;
 }
 
-/* from, to: in the direction of the message. */
+/* Adds a message or local copy. from, to: in the direction of the message. */
 static enum pst_status add_message(struct pst_lower *l, int from, int to,
                                    int microbatch, bool backward)
 {
@@ -69,7 +69,8 @@ static bool is_ready(const struct pst_lower *l, const struct pst_action *a)
     return a->kind == PST_ACT_W || l->grads[i] == l->need_grads[a->stage];
 }
 
-/* Sends the result of an F to its readers, in this or the next microbatch. */
+/* Sends the result of an F to its readers, in this microbatch or the next
+ * one. */
 static enum pst_status send_forward(struct pst_lower *l,
                                     const struct pst_action *a)
 {
@@ -102,7 +103,7 @@ static enum pst_status take_action(struct pst_lower *l, int rank,
         if (status == PST_OK)
             status = send_forward(l, a);
     } else if (a->kind != PST_ACT_W) {
-        /* The nearest stage first: it runs its backward next. */
+        /* The nearest stage comes first, since it runs its backward next. */
         for (size_t i = links->first_to[a->stage + 1];
              i-- > links->first_to[a->stage] && status == PST_OK;)
             if (links->by_to[i].grad)
@@ -201,7 +202,7 @@ static enum pst_status lower(struct pst_lower *l,
     }
     status = add_messages(l);
     for (unsigned r = 0; r < sched->n_ranks && status == PST_OK; r++)
-        if (!sched->messages) /* else they keep their positions */
+        if (!sched->messages) /* lists with messages keep their positions */
             status = pst_lower_early(l->out[r].at, l->out[r].n, early, l->diag);
     if (status == PST_OK && sched->train)
         status = add_reductions(l, shared, n_shared);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Makes gradients of parameters be added in the order of microbatches, whatever
- * the schedule: sums of floats depend on the order. If it is not the stage's
- * turn, B becomes I, so that gradients are sent on at once, and W waits for its
- * turn. Each W runs as soon as possible, after the messages of the action that
- * ended the wait.
+ * the schedule: sums of floats depend on the order. A B whose microbatch is not
+ * next for its stage becomes I, so that gradients are sent on at once, and a W
+ * that waits until its microbatch is next. Each W runs as soon as possible,
+ * after the messages of the action that ended the wait.
  *
  * The other exact solution, an accumulator for each early microbatch, would
  * take the memory of the stage's parameters each time; W only keeps
@@ -25,7 +25,7 @@ static bool *waits(struct orderer *o, int stage, unsigned microbatch)
     return &o->waits[(size_t)stage * o->sched->n_microbatches + microbatch];
 }
 
-/* Runs each W that waited for the last action of the list so far. */
+/* Runs each W that waited for the newest action of the list. */
 static bool resume(struct orderer *o)
 {
     const int s = o->resumed;
@@ -51,7 +51,8 @@ static bool is_message(const struct pst_action *a)
     return a->kind >= PST_ACT_SEND_F && a->kind <= PST_ACT_COPY_B;
 }
 
-/* The check refuses actions that do not exist. */
+/* False for stages and microbatches that do not exist, which the check
+ * refuses. */
 static bool is_known(const struct orderer *o, const struct pst_action *a)
 {
     return a->stage >= 0 && (unsigned)a->stage < o->sched->n_stages &&

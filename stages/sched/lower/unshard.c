@@ -4,10 +4,10 @@
  * next `window` different stages of the list are resident: a stage that leaves
  * this window is resharded, a stage that enters it is unsharded.
  *
- * From the last action to the first, the stages are kept in the order of their
- * next use. An action's own stage moves to the front; if it was outside of the
- * window, the last stage in the window drops out, and enters it after the
- * action.
+ * The list is read from its last action to the first, with the stages sorted by
+ * their next use. An action's own stage moves to the front. If that stage was
+ * outside of the window, the last stage in the window leaves it; read forwards,
+ * that stage enters the window after the action.
  */
 #include "stages/sched/generate.h"
 
@@ -38,7 +38,7 @@ static void push_front(struct windows *w, unsigned at, int stage)
 static void find_changes(struct windows *w, const struct pst_action *at,
                          size_t n)
 {
-    size_t next = n; /* the next action that counts */
+    size_t next = n; /* the next action of an affected stage */
 
     w->n_order = 0;
     for (size_t i = n; i-- > 0;) {
@@ -54,7 +54,8 @@ static void find_changes(struct windows *w, const struct pst_action *at,
             if (w->n_order >= w->window)
                 w->changes[next].joins = (int16_t)w->order[w->window - 1];
         } else if (k == w->n_order && next < n) {
-            /* It is not used again, and the window has space. */
+            /* The stage is not used again, and fewer stages than the window
+             * follow. */
             w->changes[next].leaves = at[i].stage;
         }
         if (k == w->n_order)
@@ -74,7 +75,7 @@ static bool push(struct windows *w, enum pst_action_kind kind, int stage)
 
 static bool write_list(struct windows *w, const struct pst_action *at, size_t n)
 {
-    int last = -1; /* stage of the last action that counts */
+    int last = -1; /* stage of the last action of an affected stage */
     size_t end = 0;
     bool ok = true, begun = false;
 
@@ -84,7 +85,7 @@ static bool write_list(struct windows *w, const struct pst_action *at, size_t n)
             end = i + 1;
         }
     while (end > 0 && end < n && pst_action_has_peer(at[end].kind))
-        end++; /* its messages */
+        end++; /* skips the messages of that action */
     for (size_t i = 0; i <= n && ok; i++) {
         if (i == end && last >= 0)
             ok = push(w, PST_ACT_RESHARD, last);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Sends and receives in PyTorch's order: the ranks take turns, each takes its
- * next action if it is ready; after F, B or I the send follows, and the receive
- * is appended to the neighbor's list at the same time. Everything in a list
- * takes a turn, even if it sends nothing.
+ * Adds sends and receives in PyTorch's order. The ranks take turns; each takes
+ * its next action if it is ready; after F, B or I the send follows, and the
+ * receive is appended to the neighbor's list at the same time. Every action
+ * takes a turn, also an idle slot, which sends nothing.
  */
 #include "stages/sched/torch/torch.h"
 
@@ -13,8 +13,8 @@
 
 struct sender {
     struct pst_schedule *sched;
-    /* Per (stage, microbatch): F, and B or I, that are done; receives that are
-     * in the list. */
+    /* Per (stage, microbatch): whether F, and B or I, are done, and whether the
+     * receives of their inputs are in the list. */
     bool *forward, *backward, *got_forward, *got_backward;
     size_t *next;
     struct PST_VEC(struct pst_action) * out;

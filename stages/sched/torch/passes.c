@@ -79,8 +79,8 @@ enum pst_status pst_torch_merge(struct pst_schedule *sched,
     return rewrite(sched, 0, merge, diag);
 }
 
-/* Finds the next different stages from action i on, until there are enough; a
- * compound's two stages are taken together. Returns their number. */
+/* Finds the next different stages from action i on, until there are `window`;
+ * the two stages of a compound are taken together. Returns their number. */
 static unsigned next_stages(const struct rewrite *w, size_t i, int *stages)
 {
     unsigned n = 0;
@@ -101,7 +101,7 @@ static unsigned next_stages(const struct rewrite *w, size_t i, int *stages)
     return n;
 }
 
-/* counts: 1 while the stage is resident. */
+/* Adds UNSHARD and RESHARD. counts: 1 while the stage is resident. */
 static void fetch(struct rewrite *w)
 {
     int *stages = pst_calloc(PST_TAG_PLAN, w->window + 1, sizeof(*stages));
@@ -144,7 +144,7 @@ enum pst_status pst_torch_fetch(struct pst_schedule *sched, unsigned window,
     return rewrite(sched, PST_MAX(window, 1), fetch, diag);
 }
 
-/* counts: number of B and W of the stage so far. */
+/* Adds reductions. counts: number of B and W of the stage so far. */
 static void reduce(struct rewrite *w)
 {
     int due = -1; /* a compound is not split */

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * PyTorch's measure of a schedule: in a tick every rank runs one action if it
- * is ready; ranks that could not get a second chance after the others. A rank
- * that waits uses the tick.
+ * PyTorch's measure of a schedule: in each tick every rank runs one action if
+ * it is ready; ranks that were not ready get a second chance after the others.
+ * A rank that waits uses up the tick.
  */
 #include "stages/sched/generate.h"
 #include "stages/sched/torch/torch.h"
 
 struct ticker {
     const struct pst_schedule *sched;
-    unsigned short *done; /* per (stage, microbatch): kinds that are done */
+    /* per (stage, microbatch): a bit for each kind that is done */
+    unsigned short *done;
     size_t *next, *ticks; /* per rank */
-    bool *moved;          /* per rank: in this tick */
+    bool *moved;          /* per rank: has run an action in this tick */
 };
 
 static bool did(const struct ticker *t, int stage, int microbatch,

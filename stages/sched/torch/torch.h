@@ -10,7 +10,7 @@
 #include "stages/sched/sched.h"
 
 enum pst_torch_mode {
-    /* as executed: UNSHARD, RESHARD, reductions, messages */
+    /* as PyTorch executes it: with UNSHARD, RESHARD, reductions and messages */
     PST_TORCH_RUNTIME,
     PST_TORCH_SENDRECV,        /* messages only; an idle slot takes a turn */
     PST_TORCH_SENDRECV_PACKED, /* messages only; idle slots are removed first */
@@ -19,7 +19,7 @@ enum pst_torch_mode {
 /* Number of stages that PyTorch unshards ahead. */
 #define PST_TORCH_WINDOW 3
 
-/* PST_ERR_INPUT if the lists are not a schedule or deadlock. */
+/* Lowers the lists. PST_ERR_INPUT if they are not a schedule, or deadlock. */
 enum pst_status pst_torch_lower(struct pst_schedule *sched,
                                 enum pst_torch_mode mode,
                                 struct pst_diag *diag) PST_MUST_CHECK;
