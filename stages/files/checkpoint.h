@@ -37,7 +37,8 @@ struct pst_checkpoint_shard {
     char file[64]; /* name in the step's directory */
     uint64_t bytes;
     char digest[33]; /* XXH3-128 of the file */
-    char bad[256];   /* non-finite values that its rank found; "": none */
+    /* non-finite values that the shard's rank found; "": none */
+    char bad[256];
 };
 
 #define PST_CHECKPOINT_REASON  640
@@ -52,8 +53,8 @@ struct pst_checkpoint_info {
     char name[128];    /* file name of the model */
     char identity[33]; /* digest of its computation (frontend/identity.h) */
     int64_t time;      /* time of the save in seconds since 1970; 0: unknown */
-    /* Changes made to the model between steps, over the whole run: of two
-     * checkpoints of one step the one with more changes is newer. */
+    /* Number of changes made to the model between steps, over the whole run: of
+     * two checkpoints of one step, the one with more changes is newer. */
     uint64_t changes;
     bool bad;
     /* For a bad one, why it is bad; for a good one, why its run could not
@@ -70,13 +71,14 @@ struct pst_checkpoint_info {
     struct pst_data_place place; /* position in the data of the next step */
 };
 
-/* Creates the directories. The writer is an ordinary one; the caller frees it
- * unless shard_commit has taken it. */
+/* Creates the directories and a writer for the rank's shard. The caller frees
+ * the writer unless pst_checkpoint_shard_commit has taken it. */
 enum pst_status pst_checkpoint_shard_new(const char *dir, uint64_t step,
                                          unsigned rank,
                                          struct pst_safetensors_writer **ret,
                                          struct pst_diag *diag) PST_MUST_CHECK;
-/* Commits; takes the writer, also on failure. ret->bad is not changed. */
+/* Commits the shard and describes it in *ret, except ret->bad; takes the
+ * writer, also on failure. */
 enum pst_status pst_checkpoint_shard_commit(
     struct pst_safetensors_writer *w, struct pst_checkpoint_shard *ret,
     struct pst_diag *diag) PST_MUST_CHECK;
@@ -109,22 +111,24 @@ enum pst_status pst_checkpoint_commit(const char *dir,
                                       unsigned n, unsigned keep,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 
-/* text begins with "step-NNNNNNNN/FILE: ". */
+/* Reports a problem of one checkpoint; text begins with "step-NNNNNNNN/FILE:
+ * ". */
 typedef void (*pst_checkpoint_report_fn)(void *ctx, const char *dir,
                                          uint64_t step, const char *text);
 
 struct pst_checkpoint_rule {
-    unsigned keep; /* newest good ones; 0: all */
+    unsigned keep; /* number of newest good ones to keep; 0: all */
     /* Steps known to be damaged although their file sizes are right; they do
      * not count as good. */
     const uint64_t *damaged;
     size_t n_damaged;
-    pst_checkpoint_report_fn
-        stays; /* called for one that cannot be read or removed; may be NULL */
+    /* called for each checkpoint that cannot be read or removed; may be NULL */
+    pst_checkpoint_report_fn stays;
     void *ctx;
 };
 
-/* Removes checkpoints older than this step, by the rules of commit. */
+/* Removes checkpoints older than this step, by the rules of
+ * pst_checkpoint_commit. */
 void pst_checkpoint_prune(const char *dir, uint64_t step,
                           const struct pst_checkpoint_rule *rule);
 
@@ -139,7 +143,8 @@ struct pst_checkpoint {
 
 struct pst_checkpoint_query {
     const char *dir;
-    uint64_t step;            /* or PST_CHECKPOINT_LATEST: newest good one */
+    /* step to open, or PST_CHECKPOINT_LATEST: the newest good one */
+    uint64_t step;
     const char *model_digest; /* NULL: any */
     bool verify;              /* verify digests of shards, reading every byte */
     /* Called for each checkpoint that is skipped, newest first; may be NULL. */
@@ -160,8 +165,8 @@ enum pst_status pst_checkpoint_open(const struct pst_checkpoint_query *query,
                                     struct pst_checkpoint **ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 void pst_checkpoint_close(struct pst_checkpoint *ckpt);
-/* Checks if path is the directory of one step: *ret_dir is then the checkpoint
- * directory that contains it (pst_free), else NULL. */
+/* Checks if path is the directory of one step: sets *ret_dir to the checkpoint
+ * directory that contains it (free with pst_free), else to NULL. */
 enum pst_status pst_checkpoint_step_of(const char *path, char **ret_dir,
                                        uint64_t *ret_step,
                                        struct pst_diag *diag) PST_MUST_CHECK;
@@ -176,15 +181,16 @@ enum pst_checkpoint_state {
     PST_CHECKPOINT_UNREADABLE, /* EIO, EACCES, a newer format */
 };
 
-/* "good", "bad", "damaged", "unreadable". */
+/* Returns "good", "bad", "damaged" or "unreadable". */
 const char *pst_checkpoint_state_name(enum pst_checkpoint_state state);
 
 struct pst_checkpoint_row {
     uint64_t step, bytes;
-    int64_t time; /* time of the save, or of the folder if that is unknown */
+    /* time of the save, or of the folder if the former is unknown */
+    int64_t time;
     enum pst_checkpoint_state state;
     enum pst_status status;   /* result of opening it */
-    enum pst_error error;     /* catalogue row of that failure */
+    enum pst_error error;     /* row of the error catalogue if opening failed */
     char text[PST_DIAG_TEXT]; /* why it is not good, or a remark */
     char model_digest[33];    /* "" if unknown */
     char identity[33]; /* digest of the model's computation; "" if unknown */
@@ -203,28 +209,28 @@ enum pst_status pst_checkpoint_table(const char *dir, bool verify,
 enum pst_status pst_checkpoint_mark(const char *dir, uint64_t step, bool bad,
                                     const char *reason,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* Pins or unpins a checkpoint. A pinned one is never removed by a save or by
- * pst_checkpoint_remove. PST_ERR_NOT_FOUND: there is none of this step. */
+/* Pins or unpins a checkpoint. Neither a save nor pst_checkpoint_remove removes
+ * a pinned one. PST_ERR_NOT_FOUND: there is no checkpoint of this step. */
 enum pst_status pst_checkpoint_pin(const char *dir, uint64_t step, bool pinned,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* Removes a checkpoint. Determines the newest good one by reading every byte.
  * PST_ERR_DENIED: the checkpoint is pinned, or is the newest good one. */
 enum pst_status pst_checkpoint_remove(const char *dir, uint64_t step,
                                       struct pst_diag *diag) PST_MUST_CHECK;
-/* Checkpoints that were moved, and their new folder. */
+/* Where checkpoints were moved to. */
 struct pst_checkpoint_former {
     unsigned n;
-    uint64_t step; /* the newest one */
+    uint64_t step; /* newest of these checkpoints */
     char folder[64];
 };
 
-/* Moves all checkpoints above a step into a new folder DIR/former-N, where they
- * stay. */
+/* Moves all checkpoints of steps above `above` into a new folder DIR/former-N,
+ * where they stay. */
 enum pst_status pst_checkpoint_set_aside(const char *dir, uint64_t above,
                                          struct pst_checkpoint_former *ret,
                                          struct pst_diag *diag) PST_MUST_CHECK;
-/* The same for those whose manifest is lost, which the next save would
- * replace. */
+/* Does the same for checkpoints that have lost their manifest, which the next
+ * save would replace. */
 enum pst_status pst_checkpoint_set_lost_aside(
     const char *dir, uint64_t above, struct pst_checkpoint_former *ret,
     struct pst_diag *diag) PST_MUST_CHECK;

@@ -89,7 +89,7 @@ enum pst_status pst_checkpoint_table(const char *dir, bool verify,
     return status;
 }
 
-/* Removes the files in the folder except the "saving" mark. */
+/* Removes all files of the folder except the "saving" mark. */
 static enum pst_status remove_files(const char *path, struct pst_diag *diag)
 {
     DIR *dir = opendir(path);
@@ -110,9 +110,9 @@ static enum pst_status remove_files(const char *path, struct pst_diag *diag)
     return status;
 }
 
-/* Renames the manifest to the "saving" mark first, and removes that last: if
- * the process is killed in between, the rest does not look like a
- * checkpoint. */
+/* Removes a checkpoint. The manifest is first renamed to the "saving" mark,
+ * which is removed last: if the process is killed in between, the remaining
+ * files do not look like a checkpoint. */
 enum pst_status pst_checkpoint_delete(const char *dir, uint64_t step,
                                       struct pst_diag *diag)
 {
@@ -154,8 +154,9 @@ static bool is_good(const struct pst_checkpoint_rule *rule,
     return row->state == PST_CHECKPOINT_GOOD;
 }
 
-/* Removes a row if `keep` newer rows of its kind exist. The newest good one has
- * none. One that cannot be read may be intact: it stays and is not counted. */
+/* Removes old checkpoints: good ones after the `keep` newest good ones, others
+ * after the `keep` newest of all. One that cannot be read may be intact: it
+ * stays and is not counted. */
 static void prune_rows(const char *dir, uint64_t step,
                        const struct pst_checkpoint_rule *rule,
                        const struct pst_checkpoint_rows *rows)
@@ -201,8 +202,8 @@ static void prune_rests(const char *dir, uint64_t step,
     pst_vec_fini(&steps);
 }
 
-/* A checkpoint that cannot be removed is tried again next time; the new one is
- * safe already. */
+/* A checkpoint that cannot be removed only gets a report, since the new one is
+ * safe already; the next save tries again. */
 void pst_checkpoint_prune(const char *dir, uint64_t step,
                           const struct pst_checkpoint_rule *rule)
 {
@@ -307,8 +308,8 @@ static enum pst_status make_former(const char *dir, char ret[64],
                         "%s: no free name for a folder", dir);
 }
 
-/* Moving a folder requires that its owner can write to it, since its ".."
- * changes. */
+/* Renames a folder. Its ".." changes, for which the owner needs write
+ * permission to the folder: adds that permission if necessary. */
 static int rename_folder(const char *from, const char *to)
 {
     struct stat st;

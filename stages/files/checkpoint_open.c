@@ -28,8 +28,8 @@ const struct pst_safetensors_entry *pst_checkpoint_find(
     return pst_map_get(&ckpt->where, name);
 }
 
-/* A missing or irregular file counts as damage; if it cannot be examined for
- * any other reason, it may be intact. */
+/* Checks that a file has this size. A missing or irregular file counts as
+ * damage; if it cannot be examined for any other reason, it may be intact. */
 static enum pst_status check_size(const char *path, uint64_t bytes,
                                   struct pst_diag *diag)
 {
@@ -68,7 +68,8 @@ static enum pst_status check_digest(const char *path, const char *want,
     return status;
 }
 
-/* Checks the size first: it is cheap, and it reveals truncation. */
+/* Opens a shard. Its size is checked first, which is cheap and reveals
+ * truncation. */
 static enum pst_status open_shard(const char *step_dir,
                                   const struct pst_checkpoint_shard *shard,
                                   bool verify, struct pst_safetensors **ret,
@@ -201,7 +202,7 @@ fail:
     return status;
 }
 
-/* Returns the text without the folder that it begins with. */
+/* Returns text without "DIR/" at its beginning. */
 static const char *inside(const char *dir, const char *text)
 {
     const size_t n = strlen(dir);

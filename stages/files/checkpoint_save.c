@@ -16,9 +16,9 @@
 #define MAX_TRIES 1000
 
 /*
- * Chooses an unused name, so that a checkpoint of the same step stays intact
- * until the new manifest replaces its own. Commit removes files that no
- * manifest names.
+ * Chooses an unused name for the shard, so that a checkpoint of the same step
+ * stays intact until the new manifest replaces its own. Commit removes files
+ * that no manifest names.
  */
 static enum pst_status choose_path(const char *step_dir, unsigned rank,
                                    struct pst_str *path, struct pst_diag *diag)
@@ -58,7 +58,8 @@ enum pst_status pst_checkpoint_shard_new(const char *dir, uint64_t step,
     return status;
 }
 
-/* From here on, shards without a manifest count as leftovers of a save. */
+/* Creates the "saving" mark: from now on, shards without a manifest count as
+ * leftovers of a save. */
 static enum pst_status mark_saving(const char *shard, struct pst_diag *diag)
 {
     const char *slash = strrchr(shard, '/');
@@ -90,7 +91,7 @@ enum pst_status pst_checkpoint_shard_commit(struct pst_safetensors_writer *w,
     struct pst_file file = {0};
     enum pst_status status;
 
-    /* Computes the digest first, while the disk is still writing what commit
+    /* The digest comes first: the disk is still writing the data that commit
      * waits for. */
     status = mark_saving(path, diag);
     if (status == PST_OK)
@@ -110,8 +111,8 @@ enum pst_status pst_checkpoint_shard_commit(struct pst_safetensors_writer *w,
     return status;
 }
 
-/* Reads the names in one shard, which also verifies that the shard is as its
- * rank reported before the manifest lists it. */
+/* Adds a shard and its tensors to the manifest; verifies before that the shard
+ * is as its rank reported. */
 static enum pst_status add_shard(struct pst_manifest *m, const char *step_dir,
                                  const struct pst_checkpoint_shard *shard,
                                  struct pst_diag *diag)
@@ -167,9 +168,9 @@ static bool is_listed(const struct pst_manifest *m, const char *name)
     return false;
 }
 
-/* Removes the mark, and the folder unless it holds another rank's shard; that
- * rank then removes it. path has capacity for the names appended after its
- * first `len` bytes. */
+/* Removes the "saving" mark, if the step is complete or its last shard was
+ * removed, and the folder if it is empty. path has capacity for the names
+ * appended after its first `len` bytes. */
 static void remove_mark(struct pst_str *path, size_t len, bool complete,
                         bool last)
 {
@@ -195,7 +196,7 @@ void pst_checkpoint_shard_discard(const char *dir, uint64_t step,
     size_t len;
 
     if (pst_checkpoint_is_complete(dir, step, &complete, &diag) != PST_OK)
-        return; /* it may be a checkpoint: everything stays */
+        return; /* it may be a checkpoint, so everything stays */
     pst_manifest_init(&m);
     pst_checkpoint_step_dir(dir, step, &path);
     len = path.len;
@@ -216,8 +217,8 @@ void pst_checkpoint_shard_discard(const char *dir, uint64_t step,
     pst_str_fini(&path);
 }
 
-/* Removes shards of earlier attempts at this step, and their temporary
- * files. */
+/* Removes files that the manifest does not name: shards of earlier attempts at
+ * this step, and temporary files. */
 static void remove_strays(const struct pst_manifest *m, const char *step_dir)
 {
     DIR *d = opendir(step_dir);
@@ -237,7 +238,7 @@ static void remove_strays(const struct pst_manifest *m, const char *step_dir)
         closedir(d);
 }
 
-/* Non-finite values found by a shard's rank take precedence. */
+/* Non-finite values found by a rank take precedence over info->reason. */
 const char *pst_checkpoint_why_bad(const struct pst_checkpoint_info *info,
                                    const struct pst_checkpoint_shard *shards,
                                    unsigned n)
@@ -275,7 +276,8 @@ static enum pst_status look_again(const char *dir, uint64_t step,
     return status == PST_ERR_INPUT ? PST_ERR_IO : status;
 }
 
-/* Reads every byte. Unreadable checkpoints may be intact. */
+/* True if the checkpoint is good; reads every byte. False if it is unreadable,
+ * although it may then be intact. */
 static bool is_good(const char *dir, uint64_t step)
 {
     const struct pst_checkpoint_query query = {.dir = dir, .verify = true};
@@ -295,8 +297,9 @@ static bool is_good(const char *dir, uint64_t step)
     return good;
 }
 
-/* Protects an existing checkpoint of the same step that is good or pinned;
- * there is one when the model was changed after it was saved. */
+/* Refuses to replace an existing checkpoint of the same step that is good or
+ * pinned. There is such a checkpoint if the model was changed after it was
+ * saved. */
 static enum pst_status check_former(const char *dir, const char *step_dir,
                                     const struct pst_checkpoint_info *info,
                                     struct pst_diag *diag)
@@ -357,8 +360,8 @@ enum pst_status pst_checkpoint_commit(const char *dir,
         pst_checkpoint_prune(dir, info->step,
                              &(struct pst_checkpoint_rule){.keep = keep});
     } else if (status == PST_ERR_NOMEM && is_written) {
-        status =
-            PST_OK; /* the save succeeded; older ones are removed next time */
+        /* the save has succeeded; the next one removes older checkpoints */
+        status = PST_OK;
     }
     pst_str_fini(&step_dir);
     pst_manifest_fini(&m);

@@ -32,8 +32,8 @@ static enum pst_status refuse_missing(const struct pst_data *d,
     return status;
 }
 
-/* Appends NAME.DIM=SIZE for each size that differs, if the model leaves all of
- * them free. */
+/* Appends NAME.DIM=SIZE for each size in the file that differs from the
+ * model's, if all of these are symbolic in the model. */
 static void add_sizes(const struct pst_data_column *in,
                       const struct pst_meta *have, struct pst_str *out)
 {
@@ -94,7 +94,7 @@ static void measure(struct pst_data_column *in, const struct pst_meta *have)
     }
 }
 
-/* Opens one input in a file of tensors. */
+/* Determines how one input is read from a safetensors file. */
 static enum pst_status open_tensor(const struct pst_data *d,
                                    struct pst_data_column *in,
                                    struct pst_diag *diag)
@@ -144,7 +144,8 @@ static enum pst_status check_whole(const struct pst_data *d,
     return PST_OK;
 }
 
-/* Used if the model reads no rows: a file holds the rows of one step. */
+/* Returns the number of samples if no input is read from the file's rows: as
+ * many as one step takes, or 1 if no input has a sample dimension. */
 static uint64_t rows_unread(const struct pst_data *d)
 {
     for (size_t i = 0; i < d->n; i++)
@@ -235,7 +236,8 @@ static enum pst_status find_integer_input(const struct pst_data *d,
     return PST_OK;
 }
 
-/* Checks that every input is tokens or targets, of the same windows. */
+/* Assigns tokens or targets to every input, and checks that they fit the same
+ * windows. */
 static enum pst_status assign_tokens(struct pst_data *d,
                                      const struct pst_data_options *options,
                                      struct pst_diag *diag)
@@ -309,7 +311,7 @@ static struct pst_tokens_file tokens_file(const struct pst_data *d)
                                     (unsigned)d->token_size};
 }
 
-/* Skips a header, if there is one. */
+/* Sets d->begin to the first token, after a header if there is one. */
 static enum pst_status look_at_tokens(struct pst_data *d, struct pst_diag *diag)
 {
     struct pst_tokens_file tokens = tokens_file(d);
@@ -382,8 +384,8 @@ static enum pst_status copy_inputs(struct pst_data *d,
         d->inputs[i].bound = inputs[i].bound;
         d->inputs[i].chunk = inputs[i].meta.rank > 0 ? inputs[i].chunk : -1;
         d->inputs[i].dims = inputs[i].dims;
-        d->inputs[i].rows = d->inputs[i].tail =
-            1; /* one value of a scalar per microbatch */
+        /* a scalar: one value per microbatch */
+        d->inputs[i].rows = d->inputs[i].tail = 1;
         if (d->inputs[i].chunk >= 0) {
             d->inputs[i].rows = (uint64_t)inputs[i].meta.size[inputs[i].chunk];
             d->inputs[i].tail = d->step.n_tail > 0 ? (uint64_t)inputs[i].tail
@@ -419,8 +421,7 @@ static enum pst_status compare(const struct pst_data *data,
     return status;
 }
 
-/* Initializes the streams of all inputs that have one, from the first step
- * on. */
+/* Initializes the streams of all inputs, beginning with the first step. */
 static void make_streams(struct pst_data *d)
 {
     for (size_t i = 0; i < d->n; i++) {
@@ -459,7 +460,7 @@ enum pst_status pst_data_open(const struct pst_data_options *options,
         status = pst_has_suffix(options->path, ".safetensors")
                      ? open_tensors(d, diag)
                      : open_tokens(d, options, diag);
-    /* Tests disable this check to reach the one within a step. */
+    /* Tests disable this check in order to reach the one within a step. */
     if (status == PST_OK && options->compare &&
         getenv("PST_DATA_UNCHECKED") == NULL)
         status = compare(d, diag);

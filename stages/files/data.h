@@ -30,47 +30,51 @@ struct pst_str;
 struct pst_data_options {
     const char *path;
     const char *token_dtype; /* "uint8" (if NULL), "uint16", "uint32" */
-    int64_t seq_len;         /* 0: the last dimension of the tokens' input */
-    const char
-        *tokens; /* input that receives tokens; NULL: the first integer one */
-    const char *
-        targets; /* input that receives the next tokens; NULL: the second one */
+    /* 0: the size of the last dimension of the tokens' input */
+    int64_t seq_len;
+    /* input that receives the tokens; NULL: the first integer input */
+    const char *tokens;
+    /* input that receives the next tokens; NULL: the second integer input */
+    const char *targets;
     bool shuffle;
     uint64_t seed;
-    /* Drops rows that do not fill a microbatch, instead of refusing them, if
-     * inputs have different numbers of rows in a microbatch. */
+    /* If inputs have different numbers of rows in a microbatch: drops rows of
+     * the file that do not fill a microbatch, instead of refusing the file. */
     bool leave_rest;
-    bool compare; /* check integers of the file against the bounds of the inputs
-                   */
+    /* compare integers of the file with the bounds of the inputs */
+    bool compare;
 };
 
 struct pst_data_input {
     const char *name;
     struct pst_meta meta; /* of one microbatch */
-    int chunk;            /* dimension of the samples, -1: not divided */
+    /* dimension of the samples; -1: the input is not divided */
+    int chunk;
     int64_t tail; /* size of that dimension in the last n_tail microbatches */
     const char *const
-        *dims;   /* NULL, or per dimension: not NULL if the size is free */
-    bool unread; /* the model does not read it */
+        *dims;   /* per dimension: not NULL if its size is symbolic; or NULL */
+    bool unread; /* the model does not read this input */
     struct pst_data_bound bound;
 };
 
-/* Copies what it needs of options and inputs. Returns owned. */
+/* Opens training data. Borrows dims of the inputs until close, copies the rest.
+ * Returns owned. */
 enum pst_status pst_data_open(const struct pst_data_options *options,
                               const struct pst_data_input *inputs, size_t n,
                               struct pst_data_step step, struct pst_data **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 void pst_data_close(struct pst_data *data);
-/* Counts the rows or windows of the file, in units of a step with `rows` of
- * them: inputs may have different numbers of rows. */
+/* Returns the number of samples in the file, in rows (or windows of tokens) of
+ * an input that has `rows` of them in a step: inputs may have different numbers
+ * of rows. */
 uint64_t pst_data_samples(const struct pst_data *data, uint64_t rows);
 
-/* Index of the input that receives the next tokens of a token file; -1:
- * none. */
+/* Returns the index of the input that receives the next tokens of a token file;
+ * -1 if there is none. */
 int pst_data_targets(const struct pst_data *data);
 
-/* Position at which a step begins; the step must not precede that of
- * pst_data_begin. False: no samples are drawn from the file. */
+/* Computes the position at which a step begins; the step must not precede that
+ * of pst_data_begin. False: no samples are drawn from the file. */
 bool pst_data_place(const struct pst_data *data, uint64_t step,
                     struct pst_data_place *ret) PST_MUST_CHECK;
 /* Makes this step begin at the position, regardless of what earlier steps drew;

@@ -34,12 +34,12 @@ static const struct {
     {0, 4, "GGUF", "a GGUF file"},
 };
 
-/* llm.c headers: 256 integers of 4 bytes; the first is one of these, the second
- * a version, the third the number of tokens. */
+/* Magic numbers of llm.c's files. A header is 256 integers of 4 bytes: magic
+ * number, version, number of tokens, ... */
 #define LLMC_BYTES 1024u
 static const struct {
     uint32_t magic;
-    unsigned width; /* width of the tokens after it; 0: there are none */
+    unsigned width; /* bytes of a token; 0: the file has no tokens */
     const char *what;
 } llmc[] = {
     {20240520, 2, "tokens"},
@@ -50,8 +50,8 @@ static const struct {
     {20240803, 0, "the weights of a Llama"},
 };
 
-/* Refuses headers of other formats: they would be trained on, and shift all
- * tokens after them. */
+/* Refuses files of other formats: their headers would be read as tokens, and
+ * shift all tokens after them. */
 static enum pst_status check_format(const struct pst_tokens_file *t,
                                     const unsigned char *begin,
                                     struct pst_diag *diag)
@@ -70,7 +70,8 @@ static enum pst_status check_format(const struct pst_tokens_file *t,
     return PST_OK;
 }
 
-/* Skips an llm.c header, which gives the width and number of tokens. */
+/* Skips an llm.c header if there is one; checks its token width and number of
+ * tokens. */
 static enum pst_status skip_llmc(struct pst_tokens_file *t,
                                  const unsigned char *begin,
                                  struct pst_diag *diag)
@@ -109,12 +110,15 @@ static enum pst_status skip_llmc(struct pst_tokens_file *t,
 
 /* --- the width ----------------------------------------------------------- */
 
-/* Statistics of the elements of `width` bytes examined so far. */
+/* Counts of the elements examined so far. An element of `width` bytes has a low
+ * part, which would be a token if the width were smaller. */
 struct words {
     uint64_t n;
-    uint64_t high, large; /* with nonzero bits above the low part; with values
-                             above those of a vocabulary of 2^18 */
-    uint64_t low, most;   /* with a nonzero low part; the largest low part */
+    /* elements above their low part; elements of at least 2^18, which no
+     * vocabulary has */
+    uint64_t high, large;
+    /* elements with a nonzero low part; the largest low part */
+    uint64_t low, most;
 };
 
 static void count_words(struct words *w, const unsigned char *bytes, size_t n,
@@ -134,10 +138,10 @@ static void count_words(struct words *w, const unsigned char *bytes, size_t n,
 }
 
 /*
- * Decides if these are integers of `width` bytes and not several tokens of
- * `part` bytes each. Numbers below 2^18 that have three or seven zero parts are
- * no coincidence. With two parts, the second must be 0, or mostly 0 and at most
- * 3, as in 4-byte tokens of a vocabulary between 2^16 and 2^18.
+ * Decides if elements are integers of `width` bytes, not several tokens of
+ * `part` bytes each. Numbers below 2^18 with three or seven zero parts are no
+ * coincidence. With two parts, the second must be 0, or mostly 0 and at most 3,
+ * as in 4-byte tokens of a vocabulary between 2^16 and 2^18.
  */
 static bool are_wide(const struct words *w, unsigned part, unsigned width)
 {
@@ -268,7 +272,8 @@ static int64_t token_at(const struct integers *in, const void *bytes, size_t i)
 {
     uint32_t token = 0;
 
-    memcpy(&token, (const char *)bytes + i * in->width, in->width); /* LE */
+    /* little-endian */
+    memcpy(&token, (const char *)bytes + i * in->width, in->width);
     return token;
 }
 

@@ -9,7 +9,8 @@
 #include "stages/base/host/fs.h"
 #include "stages/files/safetensors.h"
 
-/* Integers that the model accepts: 0 to below - 1, and one that it ignores. */
+/* Integers that the model accepts: 0 to below - 1, and if `ignores` also
+ * `ignored`. */
 struct pst_data_bound {
     int64_t below; /* 0: unknown */
     bool ignores;
@@ -34,8 +35,8 @@ struct pst_tokens_file {
 enum pst_status pst_tokens_look(struct pst_tokens_file *tokens,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Refuses integers that exceed the bound, naming their position. A large file
- * is sampled in evenly spread pieces. */
+/* Refuses integers that exceed the bound, naming their position. Of a large
+ * file, only evenly spaced pieces are read. */
 enum pst_status pst_tokens_compare(const struct pst_tokens_file *tokens,
                                    uint64_t n, const char *input,
                                    const struct pst_data_bound *bound,

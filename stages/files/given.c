@@ -130,7 +130,8 @@ static enum pst_status open_file(struct pst_given *given, struct pst_diag *diag)
 
 /* --- index ---------------------------------------------------------------- */
 
-/* True for a name without a path: an index must not lead out of its folder. */
+/* True for a file name without a path: an index must not lead out of its
+ * folder. */
 static bool is_file_name(const char *name)
 {
     return name != NULL && name[0] != '\0' && name[0] != '.' &&

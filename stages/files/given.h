@@ -21,14 +21,15 @@ struct pst_given;
 enum pst_status pst_given_open(const char *path, struct pst_given **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 void pst_given_close(struct pst_given *given);
-/* Path of the file or the index. */
+/* Returns the path of the file or the index. */
 const char *pst_given_path(const struct pst_given *given);
-/* Names in the order of the files; valid until close. */
+/* Return the number of tensors, and their names in the order of the files;
+ * valid until close. */
 size_t pst_given_count(const struct pst_given *given);
 const char *pst_given_name(const struct pst_given *given, size_t i);
-/* Returns NULL if absent. Also finds an alias that was not stored because it is
- * the same tensor as another name, if the metadata says so, as safetensors'
- * save_model writes it. */
+/* Finds a tensor; NULL if absent. Also finds an alias that was not stored
+ * because it is the same tensor as another name, if the metadata says so, as
+ * safetensors' save_model writes it. */
 const struct pst_safetensors_entry *pst_given_find(
     const struct pst_given *given, const char *name);
 /* Returns the metadata value of the first file that has the key; NULL: none

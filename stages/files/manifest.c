@@ -129,7 +129,7 @@ static enum pst_status read_tensors(struct pst_manifest *m, json_t *table,
     return PST_OK;
 }
 
-/* Manifests of older programs lack these: they count as good. */
+/* Reads values that manifests of older programs lack; those count as good. */
 static bool read_optional(struct pst_checkpoint_info *info, const json_t *root)
 {
     const json_t *is_bad = json_object_get(root, "bad");
@@ -152,7 +152,7 @@ static bool read_optional(struct pst_checkpoint_info *info, const json_t *root)
             get_text(root, "reason", info->reason, sizeof(info->reason)));
 }
 
-/* Parses the manifest; removes the digest from root. */
+/* Reads the manifest from its JSON; removes the digest from root. */
 static enum pst_status read_root(struct pst_manifest *m, json_t *root,
                                  struct pst_diag *diag)
 {
@@ -361,9 +361,10 @@ void pst_checkpoint_step_dir(const char *dir, uint64_t step,
     pst_str_addf(ret, "%s/step-%08" PRIu64, dir, step);
 }
 
-/* Only ENOENT means that the step is incomplete: one that cannot be examined
- * may be a checkpoint. Allocates nothing, since an allocation failure must not
- * report a checkpoint as incomplete. Longer paths cannot be opened anyway. */
+/* *ret is false only if the manifest does not exist: a step that cannot be
+ * examined may be a checkpoint. Allocates nothing, since an allocation failure
+ * must not report a checkpoint as incomplete. Longer paths cannot be opened
+ * anyway. */
 enum pst_status pst_checkpoint_is_complete(const char *dir, uint64_t step,
                                            bool *ret, struct pst_diag *diag)
 {
@@ -378,7 +379,7 @@ enum pst_status pst_checkpoint_is_complete(const char *dir, uint64_t step,
     return pst_diag_errno(diag, errno, "cannot look for the manifest %s", path);
 }
 
-/* A folder that cannot be examined may have shards. */
+/* True also if the folder cannot be examined, since it may have shards. */
 bool pst_checkpoint_has_shards(const char *dir, uint64_t step)
 {
     char path[PATH_MAX];
@@ -425,7 +426,8 @@ bool pst_checkpoint_is_pinned(const char *dir, uint64_t step)
     return lstat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
-/* Accepts only names that we would write ourselves. */
+/* Parses the number of a step's directory; accepts only names that we would
+ * write ourselves. */
 static bool parse_step(const char *name, uint64_t *ret)
 {
     char again[40];

@@ -24,7 +24,7 @@ struct pst_manifest {
 
 void pst_manifest_init(struct pst_manifest *m);
 void pst_manifest_fini(struct pst_manifest *m);
-/* Reads the manifest, with all checks that need no other file. */
+/* Reads the manifest, with all checks that do not depend on other files. */
 enum pst_status pst_manifest_read(const char *step_dir, struct pst_manifest *m,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_manifest_write(const char *step_dir,
@@ -35,9 +35,9 @@ enum pst_status pst_manifest_write(const char *step_dir,
 enum pst_status pst_manifest_read_names(struct pst_manifest *m,
                                         const json_t *table,
                                         struct pst_diag *diag) PST_MUST_CHECK;
-/* Returns NULL if memory is out. */
+/* Returns the table of names; NULL if memory is out. */
 json_t *pst_manifest_make_names(const struct pst_manifest *m);
-/* The same for adapters. */
+/* The same for the list of adapters. */
 enum pst_status pst_manifest_read_adapters(
     struct pst_manifest *m, const json_t *list,
     struct pst_diag *diag) PST_MUST_CHECK;
@@ -59,13 +59,13 @@ enum pst_status pst_manifest_read_updates(struct pst_manifest *m,
                                           struct pst_diag *diag) PST_MUST_CHECK;
 bool pst_manifest_add_updates(const struct pst_manifest *m,
                               json_t *root) PST_MUST_CHECK;
-/* The same for tensors that training has changed. */
+/* The same for the names of tensors that training has changed. */
 enum pst_status pst_manifest_read_changed(struct pst_manifest *m,
                                           const json_t *list,
                                           struct pst_diag *diag) PST_MUST_CHECK;
 json_t *pst_manifest_make_changed(const struct pst_manifest *m);
 
-/* "DIR/step-00000150"; a failure is recorded in the text. */
+/* Appends "DIR/step-00000150"; a failure is recorded in the text. */
 void pst_checkpoint_step_dir(const char *dir, uint64_t step,
                              struct pst_str *ret);
 
@@ -77,14 +77,14 @@ struct pst_checkpoint_steps PST_VEC(uint64_t);
 enum pst_status pst_checkpoint_list(const char *dir,
                                     struct pst_checkpoint_steps *ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* Lists all step directories below `before`, complete or not. */
+/* Lists all step directories of steps below `before`, complete or not. */
 enum pst_status pst_checkpoint_list_all(const char *dir, uint64_t before,
                                         struct pst_checkpoint_steps *ret,
                                         struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_checkpoint_is_complete(const char *dir, uint64_t step,
                                            bool *ret, struct pst_diag *diag)
     PST_MUST_CHECK;
-/* True if the step is absent or the leftover of an unfinished save. */
+/* True if the step is absent, or the leftovers of an unfinished save. */
 bool pst_checkpoint_is_rest(const char *dir, uint64_t step);
 bool pst_checkpoint_has_shards(const char *dir, uint64_t step);
 bool pst_checkpoint_is_pinned(const char *dir, uint64_t step);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Progress of a run in the manifest: updates of its optimizer, and its position
- * in the data. */
+/* Reads and writes the progress of a run in the manifest: updates of its
+ * optimizer, and its position in the data. */
 #include "stages/files/manifest.h"
 
 static bool get(const json_t *value, uint64_t *ret)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* "state_dict" of a manifest: key -> tensor, or a view of one; also the
- * adapters among the tensors. */
+/* Reads and writes "state_dict" of a manifest: key -> tensor, or a view of one;
+ * also the adapters among the tensors. */
 #include "stages/files/manifest.h"
 
 #include <string.h>
@@ -45,7 +45,7 @@ static bool read_window(const json_t *json, struct pst_state_name *ret)
     return rank == ret->meta.rank;
 }
 
-/* Reads an entry with a view, complex numbers, or both. */
+/* Reads an entry that is a view, or complex numbers, or both. */
 static bool read_object(const json_t *json, struct pst_state_name *ret)
 {
     ret->tensor = json_string_value(json_object_get(json, "tensor"));
@@ -93,7 +93,7 @@ static json_t *make_list(const int64_t *at, unsigned n)
     return list;
 }
 
-/* Returns NULL if memory is out. */
+/* Returns the JSON of an entry; NULL if memory is out. */
 static json_t *make_name(const struct pst_state_name *name)
 {
     json_t *object;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* "options" of a manifest: an object of strings. */
+/* Reads and writes "options" of a manifest: an object of strings. */
 #include <stdio.h>
 #include <string.h>
 

@@ -25,15 +25,16 @@ struct record {
     char run[33], model[33], host[256];
     char fallback[PATH_MAX]; /* second folder of the run; "": none */
     int64_t pid;
-    bool held; /* used only if locks do not work */
-    bool open; /* its process has not recorded its end */
+    /* the process still uses the folder; used only if locks do not work */
+    bool held;
+    bool open; /* the process has not recorded its end */
 };
 
 struct pst_checkpoint_owner {
     char *dir;
     int fd; /* -1: the file system has no locks */
     struct record record;
-    struct record before; /* record of the process that held it last */
+    struct record before; /* record of the process that held the folder last */
 };
 
 static void get_text(const json_t *root, const char *key, char *ret,
@@ -51,8 +52,8 @@ static enum pst_status path_of(const char *dir, const char *file,
     return ret->failed ? pst_diag_nomem(diag, strlen(dir)) : PST_OK;
 }
 
-/* Treats a damaged record as empty; the checkpoints then show which run they
- * are of. */
+/* Reads owner.json. A damaged record counts as empty; the checkpoints then show
+ * to which run they belong. */
 static enum pst_status read_record(const char *dir, struct record *ret,
                                    struct pst_diag *diag)
 {
@@ -109,7 +110,8 @@ static enum pst_status write_record(const char *dir, const struct record *r,
     return status;
 }
 
-/* *ret_held: another process has the lock. *ret -1: there are no locks. */
+/* Locks the folder. *ret_held: another process has the lock. *ret: the
+ * descriptor; -1: the file system has no locks. */
 static enum pst_status take_lock(const char *dir, int *ret, bool *ret_held,
                                  struct pst_diag *diag)
 {
@@ -149,8 +151,8 @@ static void this_host(char ret[256])
     (void)gethostname(ret, 255);
 }
 
-/* Without locks: true if the process that wrote the record may be alive. For
- * another host this cannot be checked, so it counts as alive. */
+/* For folders without locks: true if the process that wrote the record may be
+ * alive. A process of another host cannot be checked, so it counts as alive. */
 static bool may_live(const struct record *r)
 {
     char host[256];
@@ -179,14 +181,14 @@ static enum pst_status refuse_held(const struct pst_checkpoint_claim *claim,
         sure ? "" : "; if it is gone, --adopt takes the folder");
 }
 
-/* The checkpoints in the folder. */
+/* Summary of the checkpoints in the folder. */
 struct content {
     uint64_t newest;
     size_t n;
-    bool foreign; /* one of another model is among them */
+    bool foreign; /* a checkpoint of another model is among them */
 };
 
-/* True if it is of a model with another computation. */
+/* True if the checkpoint is of a model with another computation. */
 static bool is_foreign(const struct pst_checkpoint_claim *claim,
                        const struct pst_checkpoint_row *row)
 {
@@ -280,13 +282,15 @@ void pst_checkpoint_name_run(char ret[33])
     unsigned char bytes[16];
 
     if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
-        memset(bytes, 0,
-               sizeof(bytes)); /* the lock and the model digest are kept */
+        /* without a random name, the lock and the model digest still protect
+         * the folder */
+        memset(bytes, 0, sizeof(bytes));
     for (size_t i = 0; i < sizeof(bytes); i++)
         snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* Syncs the parent of a new folder, so that it survives a crash. */
+/* Creates the folder if it does not exist; syncs its parent, so that the new
+ * folder survives a crash. */
 static enum pst_status make_folder(const struct pst_checkpoint_claim *claim,
                                    struct pst_diag *diag)
 {
@@ -318,7 +322,8 @@ static void forget_record(const char *dir)
     pst_str_fini(&path);
 }
 
-/* Stores an absolute path: a resume may start in another directory. */
+/* Stores the path of the second folder as absolute path, since a resume may
+ * start in another directory. */
 static enum pst_status remember(const char *fallback, struct record *r,
                                 struct pst_diag *diag)
 {
@@ -398,8 +403,8 @@ enum pst_status pst_checkpoint_own(const struct pst_checkpoint_claim *claim,
     status = o->dir ? take_folder(claim, o, former, diag)
                     : pst_diag_nomem(diag, strlen(claim->dir));
     if (status != PST_OK) {
-        o->record.held = o->record.open =
-            false; /* another process holds it, do not release it */
+        /* another process may hold the folder, so it must not be released */
+        o->record.held = o->record.open = false;
         pst_checkpoint_disown(o);
         return status;
     }
@@ -407,7 +412,8 @@ enum pst_status pst_checkpoint_own(const struct pst_checkpoint_claim *claim,
     return PST_OK;
 }
 
-/* True if the held lock is the one that others find in the folder. */
+/* True if the lock that we hold is the one that other processes find in the
+ * folder. */
 static bool sees_lock(const struct pst_checkpoint_owner *o)
 {
     struct pst_str path = {0};

@@ -15,12 +15,13 @@ struct pst_checkpoint_claim {
     const char *model_digest;
     const char *identity; /* digest of the model's computation; NULL: unknown */
     const char *run;      /* name of the run if known; may be NULL */
-    /* Second folder of the run, recorded in this one; may be NULL. */
+    /* second folder of the run, which is recorded in this one; may be NULL */
     const char *fallback;
-    bool resume; /* continues from the existing checkpoints and keeps the run's
-                    name */
-    bool make;   /* the folder may be missing although `resume` is set */
-    bool adopt;  /* moves checkpoints of another run into DIR/former-N */
+    /* continues from the existing checkpoints and keeps the name of their
+     * run */
+    bool resume;
+    bool make;  /* the folder may be missing although `resume` is set */
+    bool adopt; /* moves checkpoints of another run into DIR/former-N */
 };
 
 struct pst_checkpoint_owner;
@@ -38,11 +39,12 @@ enum pst_status pst_checkpoint_whose(const char *dir,
 void pst_checkpoint_name_run(char ret[33]);
 
 /*
- * Takes ownership of a folder, creating it unless it has to exist
+ * Takes ownership of a folder. Creates it unless it has to exist
  * (PST_ERR_NOT_FOUND).
- * PST_ERR_CONFIG: a live process holds it, or it has checkpoints of another run
- * (with `resume`: of a run whose name is not claim->run). PST_ERR_MISMATCH:
- * (resume) they are of another model. Returns owned.
+ * PST_ERR_CONFIG: a live process holds the folder, or the folder has
+ * checkpoints of another run (with `resume`: of a run whose name is not
+ * claim->run). PST_ERR_MISMATCH: (resume) the checkpoints are of another model.
+ * Returns owned.
  */
 enum pst_status pst_checkpoint_own(const struct pst_checkpoint_claim *claim,
                                    struct pst_checkpoint_owner **ret,
@@ -66,8 +68,8 @@ enum pst_status pst_checkpoint_own_again(struct pst_checkpoint_owner *owner,
 /* Releases the folder; owner may be NULL. */
 void pst_checkpoint_disown(struct pst_checkpoint_owner *owner);
 
-/* Takes only the lock, for commands that change a folder while no run holds it:
- * PST_ERR_BUSY if one does. The caller closes the descriptor; -1: the file
+/* Takes only the lock, for commands that change a folder while no run uses it:
+ * PST_ERR_BUSY if a run does. The caller closes the descriptor; -1: the file
  * system has no locks. */
 enum pst_status pst_checkpoint_lock(const char *dir, int *ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;

@@ -20,13 +20,13 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 struct pst_safetensors {
     struct pst_arena arena;
     struct pst_file file;
-    uint64_t data_at; /* after the header */
+    uint64_t data_at; /* offset of the data, which follows the header */
     uint64_t data_size;
     unsigned char *data; /* all data, if the file was loaded */
     struct pst_safetensors_entry *entries;
     size_t n;
-    struct pst_map names;    /* -> entry */
-    struct pst_map metadata; /* -> text in the arena */
+    struct pst_map names;    /* name -> entry */
+    struct pst_map metadata; /* key -> text in the arena */
 };
 
 /* True if a JSON integer is valid as a size or an offset. */
@@ -59,7 +59,8 @@ static enum pst_status read_shape(const char *name,
             return pst_diag_set(diag, PST_E_SAFETENSORS_DAMAGED,
                                 "tensor '%s': size %zu is not a natural number",
                                 name, i);
-        /* Strides must not overflow even if an empty dimension hides them. */
+        /* Strides must not overflow even if the size is 0 because of an empty
+         * dimension. */
         if (PST_MUL(numel, PST_MAX(size, (int64_t)1), &numel) ||
             PST_MUL(bytes, PST_MAX(size, (int64_t)1), &bytes))
             return pst_diag_set(diag, PST_E_SAFETENSORS_DAMAGED,
@@ -165,7 +166,8 @@ static int by_data(const void *a, const void *b)
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* Checks that tensors tile the data: overlaps and gaps could hide bytes. */
+/* Checks that tensors cover the data without overlaps and gaps, which could
+ * hide bytes. */
 static enum pst_status check_tiling(const struct pst_safetensors *st,
                                     struct pst_diag *diag)
 {
@@ -295,7 +297,8 @@ enum pst_status pst_safetensors_open(const char *path,
         goto fail;
     status = read_header(st, diag);
     if (status != PST_OK) {
-        if (status != PST_ERR_IO) /* else the text contains it already */
+        /* PST_ERR_IO: the text has the path already */
+        if (status != PST_ERR_IO)
             pst_diag_prefix(diag, "%s", path);
         goto fail;
     }

@@ -15,14 +15,15 @@ struct pst_safetensors_writer;
 struct pst_safetensors_entry {
     const char *name;
     struct pst_meta meta; /* contiguous */
-    /* Data of a tensor to be saved, or of a file loaded as a whole. */
+    /* data of a tensor to be saved, or of a file that is loaded as a whole */
     const void *data;
     size_t bytes;
-    const struct pst_file
-        *file; /* for a tensor of an opened file: its location */
+    /* file that contains the tensor; NULL for a tensor to be saved */
+    const struct pst_file *file;
     uint64_t offset;
-    /* For a tensor of a file: complex numbers, read as pairs. The last
-     * dimension, which the file does not have, holds the two parts. */
+    /* For a tensor of a file: complex numbers, read as pairs of real numbers.
+     * The last dimension, which the file does not have, contains the two
+     * parts. */
     bool is_complex;
 };
 
@@ -31,8 +32,8 @@ enum pst_status pst_safetensors_open(const char *path,
                                      struct pst_safetensors **ret,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 void pst_safetensors_close(struct pst_safetensors *st);
-/* Entries in the order of their data; valid until close. find returns NULL if
- * absent. */
+/* Return the number of entries and an entry, in the order of their data; valid
+ * until close. pst_safetensors_find returns NULL if the name is absent. */
 size_t pst_safetensors_count(const struct pst_safetensors *st);
 const struct pst_safetensors_entry *pst_safetensors_at(
     const struct pst_safetensors *st, size_t i);
@@ -43,10 +44,11 @@ const struct pst_safetensors_entry *pst_safetensors_find(
 enum pst_status pst_safetensors_read(const struct pst_safetensors_entry *entry,
                                      size_t begin, size_t bytes, void *dst,
                                      struct pst_diag *diag) PST_MUST_CHECK;
-/* Reads all tensors into memory: their data is valid until close. */
+/* Reads all tensors into memory; the `data` of entries is then valid until
+ * close. */
 enum pst_status pst_safetensors_load(struct pst_safetensors *st,
                                      struct pst_diag *diag) PST_MUST_CHECK;
-/* Returns a value of __metadata__, NULL if absent. */
+/* Returns a value of __metadata__; NULL if absent. */
 const char *pst_safetensors_metadata(const struct pst_safetensors *st,
                                      const char *key);
 /* Returns the file, for its size and digest; valid until close. */
@@ -65,7 +67,8 @@ void pst_safetensors_writer_free(struct pst_safetensors_writer *w);
 const char *pst_safetensors_writer_path(const struct pst_safetensors_writer *w);
 /* Returns the path of the temporary file, until commit. */
 const char *pst_safetensors_writer_now(const struct pst_safetensors_writer *w);
-/* Name and sizes are copied, strides ignored; index counts from 0. */
+/* Declares a tensor; its index is the number of declarations before it. Copies
+ * name and sizes, ignores strides. */
 enum pst_status pst_safetensors_writer_declare(
     struct pst_safetensors_writer *w, const char *name,
     const struct pst_meta *meta, struct pst_diag *diag) PST_MUST_CHECK;
@@ -78,22 +81,22 @@ enum pst_status pst_safetensors_writer_metadata(
     struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_safetensors_writer_begin(
     struct pst_safetensors_writer *w, struct pst_diag *diag) PST_MUST_CHECK;
-/* data: pst_meta_bytes of the entry, contiguous. */
+/* Writes a whole tensor: pst_meta_bytes bytes of contiguous data. */
 enum pst_status pst_safetensors_writer_put(
     struct pst_safetensors_writer *w, size_t index, const void *data,
     struct pst_diag *diag) PST_MUST_CHECK;
-/* The same in pieces, from the beginning of the tensor to its end; an empty
- * tensor needs one piece of 0 bytes. */
+/* Writes a tensor in pieces, from its beginning to its end; an empty tensor
+ * needs one piece of 0 bytes. */
 enum pst_status pst_safetensors_writer_append(
     struct pst_safetensors_writer *w, size_t index, const void *data,
     size_t bytes, struct pst_diag *diag) PST_MUST_CHECK;
 /*
- * Lets several processes write parts of the same tensors into one file. The
- * process that called begin puts its part, from byte `begin` on and in any
- * pieces, and shares the file: its path is then *ret_path, and it has its full
- * size, on other hosts too. The others open and join it (base/host/fs.h); it is
- * committed when they are done. put_at writes parts of others, at an offset of
- * the file.
+ * Let several processes write parts of the same tensors into one file. The
+ * process that called begin writes its own parts with put_part, from byte
+ * `begin` of a tensor on and in any pieces. share gives the file its full size,
+ * makes it visible to other hosts and returns its path. The other processes
+ * open and join it (base/host/fs.h); commit follows when all of them are done.
+ * put_at writes a part of another process, at an offset in the file.
  */
 enum pst_status pst_safetensors_writer_put_part(
     struct pst_safetensors_writer *w, size_t index, size_t begin,
@@ -104,11 +107,11 @@ enum pst_status pst_safetensors_writer_put_at(
 enum pst_status pst_safetensors_writer_share(
     struct pst_safetensors_writer *w, const char **ret_path,
     struct pst_diag *diag) PST_MUST_CHECK;
-/* PST_ERR_INTERNAL if an entry is incomplete. */
+/* Completes the file. PST_ERR_INTERNAL if a tensor is incomplete. */
 enum pst_status pst_safetensors_writer_commit(
     struct pst_safetensors_writer *w, struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Writes a whole file, from name, meta and data of the entries. */
+/* Writes a whole file from the name, meta and data of the entries. */
 enum pst_status pst_safetensors_save(
     const char *path, const struct pst_safetensors_entry *entries, size_t n,
     struct pst_diag *diag) PST_MUST_CHECK;

@@ -20,8 +20,8 @@ struct declared {
     size_t bytes;
     uint64_t offset; /* offset in the data */
     size_t done;     /* bytes put so far */
-    bool begun;      /* a put has been made, even of 0 bytes */
-    bool parts;      /* written by put_part */
+    bool begun;      /* a piece has been written, even of 0 bytes */
+    bool parts;      /* written by pst_safetensors_writer_put_part */
 };
 
 struct pst_safetensors_writer {
@@ -29,9 +29,9 @@ struct pst_safetensors_writer {
     char *path;
     struct pst_new_file file; /* open from begin to commit */
     struct PST_VEC(struct declared) entries;
-    struct pst_map names;    /* name -> NULL; declared so far */
-    struct pst_map metadata; /* -> text in the arena */
-    uint64_t data_at;        /* offset in the file */
+    struct pst_map names;    /* name -> NULL, for all declared names */
+    struct pst_map metadata; /* key -> text in the arena */
+    uint64_t data_at;        /* offset of the data in the file */
 };
 
 enum pst_status pst_safetensors_writer_new(const char *path,
@@ -157,7 +157,8 @@ static void add_entry(const struct declared *e, struct pst_str *header)
                  e->offset, e->offset + e->bytes);
 }
 
-/* Lays out the data; the header lists entries in the order of their data. */
+/* Assigns offsets to the tensors and writes the header, which lists them in the
+ * order of their data. */
 static enum pst_status lay_out(struct pst_safetensors_writer *w,
                                struct pst_str *header, struct pst_diag *diag)
 {
@@ -285,7 +286,8 @@ enum pst_status pst_safetensors_writer_put_at(struct pst_safetensors_writer *w,
     return pst_new_file_write_at(&w->file, offset, data, bytes, diag);
 }
 
-/* Syncs the file: another host only sees synced data reliably. */
+/* Gives the file its full size and syncs it: another host only sees synced data
+ * reliably. */
 enum pst_status pst_safetensors_writer_share(struct pst_safetensors_writer *w,
                                              const char **ret_path,
                                              struct pst_diag *diag)

@@ -58,11 +58,11 @@ enum pst_status pst_state_names_add_since(struct pst_state_names *names,
 
 /* --- the file ----------------------------------------------------------- */
 
-/* Location of the values of a key: a view of an entry. */
+/* Location of a key's values: a view of an entry. */
 struct source {
     const struct pst_safetensors_entry *entry;
-    struct pst_meta meta; /* strides within the entry */
-    size_t begin;         /* offset in bytes */
+    struct pst_meta meta; /* strides are those within the entry */
+    size_t begin;         /* offset of the view in bytes */
 };
 
 static enum pst_status locate(const struct pst_state_name *name,
@@ -117,7 +117,7 @@ static enum pst_status copy_plain(const struct source *s,
     return status;
 }
 
-/* Location of contiguous elements: entry `index` of the file. The buffer has
+/* Destination of contiguous elements: entry `index` of the file. The buffer has
  * PIECE bytes. */
 struct target {
     struct pst_safetensors_writer *w;
@@ -125,15 +125,15 @@ struct target {
     void *buffer;
 };
 
-/* Appends the elements of a view, in pieces: where elements overlap, a view can
- * be much larger than the tensor. */
+/* Appends the elements of a view in pieces: if elements of the view overlap, it
+ * can be much larger than the tensor. */
 static enum pst_status put_view(const struct pst_meta *view, const char *at,
                                 const struct target *to, struct pst_diag *diag)
 {
     const size_t bytes = pst_meta_bytes(view);
     const int64_t n = view->rank > 0 ? view->size[0] : 1;
     const size_t row = bytes / (size_t)PST_MAX(n, 1);
-    /* Rows in a piece; 0: a row is larger. */
+    /* rows in a piece; 0: a row is larger than a piece */
     const int64_t step = row > 0 ? (int64_t)(PIECE / row) : 1;
     struct pst_meta part = *view, plain;
     enum pst_status status = PST_OK;
@@ -180,7 +180,8 @@ static enum pst_status copy_strided(const struct source *s,
     return status;
 }
 
-/* Merges the adapter into the whole weight, then takes the view. */
+/* Merges the adapter into the whole weight, then writes the view of the
+ * result. */
 static enum pst_status copy_merged(const struct source *s,
                                    const struct pst_adapter *adapter,
                                    pst_state_find_fn find, void *ctx,
@@ -201,7 +202,7 @@ static enum pst_status copy_merged(const struct source *s,
     return status;
 }
 
-/* Adds the alphas as metadata: A and B do not determine them. */
+/* Adds the alphas as metadata, since A and B do not determine them. */
 static enum pst_status add_alphas(const struct pst_state_names *names,
                                   struct pst_safetensors_writer *w,
                                   struct pst_diag *diag)

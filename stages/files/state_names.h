@@ -17,17 +17,18 @@
 
 struct pst_state_name {
     const char *key;    /* key in the state_dict */
-    const char *tensor; /* "param.FQN", "buffer.FQN": as in checkpoints */
+    const char *tensor; /* "param.FQN" or "buffer.FQN", as in checkpoints */
     bool is_complex;    /* pairs of f32 that are complex64 in the state_dict */
-    bool is_window;     /* a view of that tensor; else all of it */
+    /* the values are a view of that tensor; else all of it */
+    bool is_window;
     struct pst_meta meta; /* meta of the view; the dtype is the tensor's */
-    int64_t offset;       /* elements */
+    int64_t offset;       /* offset of the view, in elements */
 };
 
 /* A parameter whose optimizer states began later than the run. */
 struct pst_state_since {
-    const char *param; /* its first name */
-    uint64_t updates;  /* updates of the run before that */
+    const char *param; /* first name of the parameter */
+    uint64_t updates;  /* updates of the run before the states began */
 };
 
 struct pst_state_names {
@@ -35,8 +36,8 @@ struct pst_state_names {
     struct PST_VEC(struct pst_state_name) all;
     struct pst_map keys;
     struct pst_adapters adapters; /* with tensors named as in `tensor` */
-    /* Tensors whose values training has changed; known for models with
-     * adapters, which are included. */
+    /* Names of tensors whose values training has changed, those of adapters
+     * included; known only for models with adapters. */
     struct PST_VEC(const char *) changed;
     struct PST_VEC(struct pst_state_since) since;
     bool merges; /* weights are written with their adapters merged */
@@ -44,18 +45,18 @@ struct pst_state_names {
 
 void pst_state_names_init(struct pst_state_names *names);
 void pst_state_names_fini(struct pst_state_names *names);
-/* Copies the texts; PST_ERR_INPUT if the key exists already. */
+/* Adds a key; copies the texts. PST_ERR_INPUT if the key exists already. */
 enum pst_status pst_state_names_add(struct pst_state_names *names,
                                     const struct pst_state_name *name,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* Copies the name. */
+/* Adds a parameter to `since`; copies its name. */
 enum pst_status pst_state_names_add_since(struct pst_state_names *names,
                                           const char *param, uint64_t updates,
                                           struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Writes a safetensors file with exactly these keys, piece by piece: a view
- * with gaps needs its whole span in memory, others a few MiB. The file at path
- * is replaced once all is written. *ret_bytes: bytes of data. */
+ * with gaps needs its whole span in memory, other tensors a few MiB. The file
+ * at path is replaced once everything is written. *ret_bytes: bytes of data. */
 enum pst_status pst_state_write(const char *path,
                                 const struct pst_state_names *names,
                                 pst_state_find_fn find, void *ctx,

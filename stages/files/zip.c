@@ -13,8 +13,8 @@
 /* Limits far above any real model, and low enough to be harmless. */
 #define MAX_ENTRIES ((uint64_t)1 << 20)
 #define MAX_NAME    1024u
-/* Below the size of MAX_ENTRIES entries with the longest names, extra fields
- * and comments. */
+/* Maximum bytes of the central directory: less than MAX_ENTRIES entries with
+ * the longest names, extra fields and comments would take. */
 #define MAX_DIRECTORY ((uint64_t)256 << 20)
 /* Deflate cannot compress better than this. */
 #define MAX_RATIO 1032u
@@ -64,7 +64,7 @@ static enum pst_status bad_entry(uint64_t i, struct pst_diag *diag,
                         (unsigned long long)i, what);
 }
 
-/* Finds the end record, which only a comment may follow. */
+/* Finds the end record; only a comment may follow it. */
 static enum pst_status find_end(const struct pst_zip *zip,
                                 unsigned char ret[END_SIZE], uint64_t *ret_at,
                                 struct pst_diag *diag)
@@ -99,7 +99,8 @@ static enum pst_status find_end(const struct pst_zip *zip,
                "truncated or damaged: the zip directory at its end is missing");
 }
 
-/* Follows the zip64 locator, if one precedes the end record at `end`. */
+/* Follows the zip64 locator, if there is one before the end record at offset
+ * `end`. */
 static enum pst_status read_end64(const struct pst_zip *zip, uint64_t end,
                                   struct directory *dir, bool *found,
                                   struct pst_diag *diag)

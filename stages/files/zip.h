@@ -39,15 +39,17 @@ struct pst_zip_last {
 struct pst_zip {
     struct pst_file file;
     struct pst_arena arena;
-    const char *root; /* folder that contains all entries; "" if none */
-    struct PST_VEC(struct pst_zip_entry) entries; /* order of directory */
-    struct pst_map by_name;                       /* -> struct pst_zip_entry */
-    struct zip *handle;                           /* libzip's */
+    const char *root; /* folder that contains all entries; "": none */
+    /* in the order of the directory */
+    struct PST_VEC(struct pst_zip_entry) entries;
+    /* name -> struct pst_zip_entry */
+    struct pst_map by_name;
+    struct zip *handle; /* handle of libzip */
     struct pst_zip_last last;
 };
 
-/* Returns owned. Messages begin with the path, unlike those of the functions
- * below. */
+/* Opens an archive. Returns owned. Messages begin with the path, unlike those
+ * of the functions below. */
 enum pst_status pst_zip_open(const char *path, struct pst_zip **ret,
                              struct pst_diag *diag) PST_MUST_CHECK;
 void pst_zip_close(struct pst_zip *zip);

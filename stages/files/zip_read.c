@@ -7,7 +7,7 @@
 #include "stages/base/str.h"
 
 #define PIECE ((size_t)1 << 20)  /* bytes per read */
-#define SMALL ((size_t)16 << 20) /* entries up to this size are kept whole */
+#define SMALL ((size_t)16 << 20) /* larger entries are not kept in memory */
 /* JSON of a graph with repeated layers reaches a ratio of about 50. */
 #define DOCUMENT_RATIO 256u
 
@@ -40,7 +40,7 @@ static enum pst_status read_failed(const struct pst_zip *zip,
                         entry->name, zip_error_strerror(error));
 }
 
-/* True if libzip has found the same directory entry as we did. */
+/* True if libzip sees the same directory entry as our reader. */
 static bool same_for_libzip(const struct pst_zip *zip,
                             const struct pst_zip_entry *entry)
 {
@@ -51,13 +51,14 @@ static bool same_for_libzip(const struct pst_zip *zip,
            pst_has_suffix(s.name, entry->name);
 }
 
-/* Destination of the part [begin, begin + bytes) of a content. */
+/* Destination of the part [begin, end) of a content. */
 struct part {
     uint64_t begin, end;
     unsigned char *dst;
 };
 
-/* Reads all of the content, for its checksum, and copies the part. */
+/* Reads all of the content, which verifies its checksum, and copies the
+ * part. */
 static bool read_content(zip_file_t *f, const struct pst_zip_entry *entry,
                          const struct part *part, void *rest)
 {
@@ -176,8 +177,8 @@ static enum pst_status keep_content(struct pst_zip *zip,
     return status;
 }
 
-/* Inflates up to byte `end`, into dst, which has capacity for all of it, or
- * (NULL) discards the bytes. */
+/* Inflates up to byte `end` into dst, which has capacity for all of these
+ * bytes; dst NULL: discards the bytes. */
 static bool inflate_to(struct pst_zip_last *last, uint64_t end, void *rest,
                        unsigned char *dst)
 {

@@ -17,8 +17,8 @@ static struct {
      * `point` */
     uint64_t step;
     char point[24], action[16];
-    const char
-        *once; /* file that is removed when the fault happens; NULL: none */
+    /* file that is removed when the fault happens; NULL: none */
+    const char *once;
     bool has_bit;
     uint64_t bit; /* bit that "flip" inverts, modulo the size; by default one in
                      the middle */

@@ -8,7 +8,8 @@
 
 #define READ_TOKENS 1024u
 
-/* Converts n tokens from number `first` on to elements of dst from `at` on. */
+/* Reads n tokens from number `first` on, and stores them as elements of dst
+ * from `at` on. */
 static enum pst_status copy_tokens(const struct pst_data *d,
                                    const struct pst_data_column *in,
                                    uint64_t first, size_t n, void *dst,
@@ -26,7 +27,8 @@ static enum pst_status copy_tokens(const struct pst_data *d,
     for (size_t i = 0; i < n && status == PST_OK; i++) {
         uint32_t token = 0;
 
-        memcpy(&token, bytes + i * d->token_size, d->token_size); /* LE */
+        /* little-endian */
+        memcpy(&token, bytes + i * d->token_size, d->token_size);
         if (token > most)
             return pst_diag_set(diag, PST_E_DATA_TOKEN_RANGE,
                                 "%s: token %" PRIu32 " at place %" PRIu64
@@ -53,7 +55,8 @@ static enum pst_status fill_window(const struct pst_data *d,
     return status;
 }
 
-/* Reads n rows of the file from `row` on, as rows r, r + 1 ... of `rows`. */
+/* Reads n rows of the file from `row` on, into rows r to r + n - 1 of dst,
+ * which has `rows` rows. */
 static enum pst_status copy_rows(const struct pst_data_column *in, uint64_t row,
                                  uint64_t n, uint64_t r, uint64_t rows,
                                  unsigned char *dst, struct pst_diag *diag)
@@ -73,8 +76,8 @@ struct target {
     uint64_t at, rows;
 };
 
-/* Reads adjacent rows of the file at once: there can be millions of rows of one
- * number each. */
+/* Reads rows of the stream; adjacent rows of the file are read at once, since
+ * there can be millions of rows of one number each. */
 static enum pst_status fill_rows(const struct pst_data_column *in,
                                  uint64_t first, uint64_t rows,
                                  const struct target *to, struct pst_diag *diag)
@@ -140,8 +143,9 @@ enum pst_status pst_data_read(const struct pst_data *data, uint64_t first,
     struct target to = {dst, 0, in->rows};
     enum pst_status status = PST_OK;
 
-    if (data->whole) { /* one unit is a microbatch, for any number of rows of
-                          this input */
+    /* a unit is the rows of one microbatch, whatever their number for this
+     * input */
+    if (data->whole) {
         first = first / data->each * in->rows;
         n = in->rows;
     }

@@ -62,8 +62,8 @@ static bool scale(const struct pst_data *d, const struct pst_data_column *in,
     return true;
 }
 
-/* Rows that are shuffled as one unit stay together until the run ends, even if
- * the size of a microbatch changes. */
+/* Keeps the number of rows that are shuffled as one unit, even if the size of a
+ * microbatch has changed. */
 static void keep_unit(struct pst_data *d, uint64_t unit)
 {
     uint64_t n;

@@ -6,14 +6,15 @@
 
 #include <inttypes.h>
 
-/* Pass numbers stay far below overflow. */
+/* Maximum position: pass numbers stay far below overflow. */
 #define LISTED    16 /* ranges of adjacent samples in a text */
 #define MAX_DRAWN ((uint64_t)1 << 62)
 
 /*
- * A Feistel network permutes 0..4^half-1, the next such power from n on; what
- * falls outside 0..n-1 is permuted again until it is inside (at most 4 times
- * in the mean), which leaves a permutation of 0..n-1.
+ * Permutes with a Feistel network on 0..4^half-1, where 4^half is the smallest
+ * power that is at least n. A result outside of 0..n-1 is permuted again until
+ * it is inside (at most 4 times on average), which leaves a permutation of
+ * 0..n-1.
  */
 uint64_t pst_data_permute(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t i)
 {

@@ -20,8 +20,8 @@ struct pst_adapter {
     const char *down, *up; /* A, B */
     double alpha;
     bool transposed; /* W is (in, out), as in transformers' Conv1D */
-    /* W is also read without the adapter, so that no merged W can replace
-     * both. */
+    /* W is also read without the adapter, so that W cannot be replaced by a
+     * merged weight */
     bool shared;
 };
 

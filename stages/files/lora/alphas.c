@@ -102,9 +102,9 @@ static enum pst_status wrong(const struct pst_alphas *a, const char *what,
                         a->path.text, what);
 }
 
-/* Reads a key of a pattern: a plain name, with dots escaped or not, possibly
- * anchored ("^"). *ret_plain false: a regular expression that only peft can
- * evaluate. */
+/* Reads a key of "alpha_pattern" that is a plain name, with dots escaped or
+ * not. *ret_all: anchored with "^", so that it is the whole name. *ret_plain
+ * false: the key is a regular expression that only peft can evaluate. */
 static void read_pattern(const char *key, struct pst_str *ret, bool *ret_all,
                          bool *ret_plain)
 {
@@ -135,8 +135,8 @@ static bool ends_with_name(const char *module, const char *name, bool all)
            strcmp(module + n - m, name) == 0;
 }
 
-/* Finds the first key that matches. If an expression might match before it, all
- * possible results have to be equal. */
+/* Finds the first key that matches the module. If a regular expression before
+ * that key might match, too, its value must be equal. */
 static enum pst_status find_pattern(const struct pst_alphas *a,
                                     const char *module, double *ret,
                                     struct pst_diag *diag)

@@ -14,7 +14,7 @@
 
 struct pst_alphas;
 
-/* Reads the configuration, which may be missing. Borrows the files until
+/* Reads the configuration, which may be missing. Borrows `files` until
  * close. */
 enum pst_status pst_alphas_open(const struct pst_given *files,
                                 struct pst_alphas **ret,
@@ -28,7 +28,7 @@ enum pst_status pst_alphas_find(const struct pst_alphas *alphas,
                                 const char *module, int64_t rank, bool peft,
                                 double *ret, bool *ret_known,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Metadata key and value for an alpha. */
+/* Write the metadata key and value for an alpha. */
 void pst_alphas_key(const char *module, struct pst_str *ret);
 void pst_alphas_value(double alpha, char ret[32]);
 

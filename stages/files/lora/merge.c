@@ -8,7 +8,8 @@ struct merger {
     int64_t in, out, rank;
     bool transposed;
     double scale;
-    void *weight, *down, *up, *row; /* in that dtype; row: a row of B A */
+    /* converted to dtype; row: one row of B A */
+    void *weight, *down, *up, *row;
 };
 
 /* W += scale * B A: computes a row of the product, then adds it in the layout
@@ -34,7 +35,7 @@ ADD(add_f32, float)
 ADD(add_f64, double)
 #undef ADD
 
-/* Returns a contiguous copy in the sum's dtype; NULL with a diagnosis. */
+/* Returns a contiguous copy in m->dtype; NULL with a diagnosis. */
 static void *convert(const struct merger *m, const struct pst_meta *from,
                      const void *data, struct pst_diag *diag)
 {

@@ -5,7 +5,7 @@
 #include "stages/files/lora/adapters.h"
 #include "stages/files/safetensors.h"
 
-/* Finds the entry with a tensor's values; borrowed until the file is
+/* Finds the entry with a tensor's values, which is borrowed until the file is
  * written. */
 typedef enum pst_status (*pst_state_find_fn)(
     void *ctx, const char *tensor, const struct pst_safetensors_entry **ret,

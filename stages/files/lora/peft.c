@@ -70,8 +70,8 @@ size_t pst_state_names_left_out(const struct pst_state_names *names,
 
 /* --- peft ----------------------------------------------------------------- */
 
-/* True if the target would also match other modules of the state: peft matches
- * any name that ends with it. */
+/* True if the module's name as a target would also match other modules of the
+ * state: peft matches any name that ends with it. */
 static bool is_ambiguous(const struct pst_state_names *names,
                          const char *module)
 {
@@ -115,8 +115,8 @@ static bool is_same(const struct pst_state_name *a,
     return a == NULL || b == NULL ? a == b : strcmp(a->tensor, b->tensor) == 0;
 }
 
-/* True if the module named by the first n bytes of key has the adapter too,
- * though peft may not see it as a module of its own. */
+/* True if the module named by the first n bytes of key has the adapter, too,
+ * although peft may not see it as a module of its own. */
 static bool shares_adapter(const struct pst_state_names *names, size_t adapter,
                            const char *key, size_t n)
 {
@@ -130,7 +130,7 @@ static bool shares_adapter(const struct pst_state_names *names, size_t adapter,
         const char *module = names->adapters.at[i].module;
 
         if (strlen(module) == n && strncmp(module, key, n) == 0)
-            return i > adapter; /* else the pair is counted already */
+            return i > adapter; /* a pair is counted once */
     }
     return !a->shared;
 }
@@ -190,8 +190,9 @@ static json_t *make_targets(const struct pst_state_names *names)
     return list;
 }
 
-/* Adds a key, which is a regular expression that may omit the beginning of the
- * name. */
+/* Adds a value under a key for this module. peft reads keys as regular
+ * expressions, which may match at any part of the name: the key begins with
+ * "^". */
 static void add_pattern(json_t *object, const char *module, json_t *value)
 {
     struct pst_str key = {0};
@@ -274,7 +275,7 @@ static enum pst_status add_key(struct pst_state_names *names,
     return status;
 }
 
-/* Reads ranks from the shapes of A. */
+/* Reads the rank of each adapter from the shape of A. */
 static enum pst_status read_ranks(const struct pst_state_names *names,
                                   pst_state_find_fn find, void *ctx,
                                   int64_t *ret, struct pst_diag *diag)

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* All begin with "as_". */
+/* Tags of the unions; all begin with "as_". */
 static const char *const tags[] = {
 #define PST_DOC_TAG(kind, tag) tag,
     PST_DOC_ARG_LIST(PST_DOC_TAG)
@@ -20,7 +20,7 @@ static enum pst_status wrong(struct pst_reader *r, const char *what,
                         arg->tag);
 }
 
-/* "name" of {"name": ...} */
+/* Reads "name" of {"name": ...}. */
 static enum pst_status read_name(struct pst_reader *r,
                                  const struct pst_json *json, const char *what,
                                  const struct pst_doc_arg *arg,
@@ -99,7 +99,8 @@ static enum pst_status read_symbol(struct pst_reader *r,
     return wrong(r, what, arg);
 }
 
-/* Reads literals; integers may be names, or have no tag. */
+/* Reads a list of literals; integers may also be names of numbers, or have no
+ * tag. */
 static enum pst_status read_numbers(struct pst_reader *r,
                                     const struct pst_json *list,
                                     const char *what,

@@ -22,10 +22,10 @@ static bool are_keys(const struct pst_json *list, size_t n)
     return true;
 }
 
-/* Finds the keys of a container's n children; NULL: numbered. A context is text
- * that mostly holds JSON: a list of keys, [fields, None fields] for
- * dataclasses, an object for defaultdicts, the bare name of the type for
- * namedtuples. */
+/* Finds the keys of a container's n children; NULL: the children are numbered.
+ * A context is text that mostly holds JSON: a list of keys, [fields, None
+ * fields] for dataclasses, an object for defaultdicts, the bare name of the
+ * type for namedtuples. */
 static const struct pst_json *find_keys(struct pst_reader *r,
                                         const struct pst_json *spec, size_t n)
 {
@@ -49,8 +49,8 @@ static const struct pst_json *find_keys(struct pst_reader *r,
     return are_keys(context, n) ? context : NULL;
 }
 
-/* Reads the strings of a list; integers are printed, other values become
- * NULL. */
+/* Reads a list of keys: strings; integers are printed as text, other values
+ * become NULL. */
 static enum pst_status read_keys(struct pst_reader *r,
                                  const struct pst_json *list,
                                  const char *const **ret)
@@ -76,7 +76,7 @@ static enum pst_status read_keys(struct pst_reader *r,
     return status;
 }
 
-/* The JSON parser's limit bounds the depth. */
+/* Reads a tree recursively; the JSON parser's limit bounds the depth. */
 static enum pst_status read_node(struct pst_reader *r,
                                  const struct pst_json *spec,
                                  struct pst_doc_tree *ret)
@@ -163,8 +163,8 @@ static enum pst_status read_signature(struct pst_reader *r,
     return read_keys(r, names, &ret->arg_names);
 }
 
-/* Reads a call; entries "a@1" are further calls of modules whose signature was
- * preserved. */
+/* Reads a call. An entry "a@1" is a further call of module "a" whose signature
+ * was preserved. */
 static enum pst_status read_call(struct pst_reader *r,
                                  const struct pst_json *entry, size_t i,
                                  struct pst_doc_call *ret)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Looks up values in records. */
+/* Finds values in records. */
 #include "stages/files/pt2/document.h"
 
 #include "stages/base/str.h"

@@ -4,11 +4,11 @@
 /*
  * The JSON documents of a .pt2 as records, parsed once. Every record has the
  * structure that the format requires: types, signs, numbers of keys. Unresolved
- * names and unsupported tensors are detected by the users of the records,
- * because only they can report which node is affected.
+ * names and unsupported tensors are detected by the users of the records, since
+ * only they can report which node is affected.
  *
  * Records and texts live until pst_document_free. Only the front end changes
- * them: it resolves each node once before it imports any. One thread.
+ * records: it resolves each node once before it imports any. One thread.
  */
 #include "stages/base/arena.h"
 #include "stages/base/map.h"
@@ -21,13 +21,14 @@ struct pst_target; /* the operator that the front end resolves a node to */
 
 /* An expression over symbolic sizes; equal texts share one record. */
 struct pst_doc_expr {
-    const char *text;   /* as printed by pst_expr_print */
-    const char *symbol; /* its symbol if it is nothing else; else NULL */
+    const char *text; /* as printed by pst_expr_print */
+    /* the symbol, if the expression is only a symbol; else NULL */
+    const char *symbol;
     bool has_hint;
-    int64_t hint; /* its value at export */
+    int64_t hint; /* value of the expression at export */
 };
 
-/* A value >= 0; that of an expression follows from the symbols. */
+/* A number >= 0; the value of an expression is computed from the symbols. */
 struct pst_doc_size {
     int64_t value;
     const struct pst_doc_expr *expr; /* NULL: a constant */
@@ -56,22 +57,22 @@ struct pst_doc_number {
 
 struct pst_doc_tensor {
     const char *name;      /* name of the value, or FQN of a stored tensor */
-    int64_t dtype, layout; /* codes of the file */
+    int64_t dtype, layout; /* codes used in the file */
     bool requires_grad;
     unsigned rank;
     const struct pst_doc_size *sizes, *strides;
-    struct pst_doc_size offset; /* elements */
+    struct pst_doc_size offset; /* in elements */
 };
 
 /* A tensor's record, interpreted for a graph. */
 struct pst_doc_meta {
-    struct pst_meta
-        meta;       /* strides as written; for complex tensors see below */
-    int64_t offset; /* elements */
-    bool symbolic;  /* some of dims are not NULL */
+    /* strides as in the file; complex tensors: see below */
+    struct pst_meta meta;
+    int64_t offset; /* in elements */
+    bool symbolic;  /* dims contains an expression */
     bool pairs;     /* the tensor is complex */
     /* Expressions of sizes, strides and offset; NULL: a constant. For complex
-     * tensors strides and from are NULL, because they differ from the
+     * tensors, strides and from are NULL, since theirs differ from the
      * record's. */
     const char *dims[PST_MAX_RANK], *strides[PST_MAX_RANK], *from;
 };
@@ -92,7 +93,7 @@ const char *pst_doc_dtype_name(int64_t dtype);
 
 /* --- arguments ---------------------------------------------------------- */
 
-/* kind, tag in the file, member of struct pst_doc_arg that has it */
+/* Kind, tag in the file, and members of struct pst_doc_arg that are set. */
 #define PST_DOC_ARG_LIST(X)                                                    \
     X(NONE, "as_none")                         /* - */                         \
     X(TENSOR, "as_tensor")                     /* name */                      \
@@ -121,7 +122,7 @@ enum pst_doc_arg_kind {
 #define PST_DOC_ARG_ROW(kind, tag) PST_DOC_##kind,
     PST_DOC_ARG_LIST(PST_DOC_ARG_ROW)
 #undef PST_DOC_ARG_ROW
-        PST_DOC_OTHER, /* an unsupported tag: see tag */
+        PST_DOC_OTHER, /* an unsupported tag, which is in `tag` */
 };
 
 struct pst_doc_graph;
@@ -141,10 +142,11 @@ struct pst_doc_arg {
     };
 };
 
-/* True if it has a number, as PyTorch's SymInt and similar types do. */
+/* True if the argument has a number, as PyTorch's SymInt and similar types
+ * do. */
 bool pst_doc_is_number(const struct pst_doc_arg *arg);
-/* Returns the name of such a number; NULL: it is a literal, or something
- * else. */
+/* Returns the name of the number that the argument has; NULL: it is a literal,
+ * or the argument has no number. */
 const char *pst_doc_number_name(const struct pst_doc_arg *arg);
 
 /* --- places ------------------------------------------------------------- */
@@ -154,24 +156,27 @@ struct pst_doc_frame {
     const char *key;  /* "L__self__h.0", "139784@1" */
     const char *path; /* FQN, "" for the root */
     const char *type; /* name of its class */
-    unsigned call;    /* index among the calls of that module */
+    unsigned call;    /* index among the calls of the module */
 };
 
-/* Outermost frame first. n_nested counts the leading frames that are each below
- * the one before; a module called from an unrelated one ends them. */
+/* Outermost frame first. n_nested counts the leading frames of which each is a
+ * submodule of the previous one; a module called from an unrelated module ends
+ * them. */
 struct pst_doc_stack {
     const struct pst_doc_frame *frames;
     unsigned n, n_nested;
 };
 
-/* Which part of a node's gradient is missing in the file. */
+/* The part of a node's gradient that is missing in the file. */
 enum pst_lost {
     PST_LOST_NOTHING,
-    PST_LOST_PERHAPS,  /* in a forward that belongs to no module: that of an
-                          autograd.Function, or of a module that the model does
-                          not have */
-    PST_LOST_NO_GRAD,  /* the decomposition of a no_grad region */
-    PST_LOST_FUNCTION, /* the backward of an autograd.Function */
+    /* the node is in a forward that belongs to no module: that of an
+     * autograd.Function, or of a module that the model does not have */
+    PST_LOST_PERHAPS,
+    /* the node is from the decomposition of a no_grad region */
+    PST_LOST_NO_GRAD,
+    /* the node is in an autograd.Function, whose backward is missing */
+    PST_LOST_FUNCTION,
 };
 
 /* The source location of a node; consecutive nodes often share one. */
@@ -179,8 +184,9 @@ struct pst_doc_place {
     const char *module; /* FQN of the innermost module, "" at the top */
     unsigned call;      /* index among the calls of that module */
     const char *source; /* "file.py:12" or "" */
-    /* The module's class is from torch.nn, whose forward checks self.training
-     * before dropout; it is one of torch.nn's dropouts. */
+    /* library: the module's class is from torch.nn, whose forward checks
+     * self.training before dropout; dropout: the class is one of torch.nn's
+     * dropouts */
     bool library, dropout;
     enum pst_lost lost;
     const struct pst_doc_stack *stack; /* NULL: unknown so far */
@@ -196,15 +202,15 @@ struct pst_doc_input {
 };
 
 struct pst_doc_node {
-    const char *name;   /* "?" if it has none */
+    const char *name;   /* "?" if the node has none */
     const char *target; /* "aten.add.Tensor", without "torch.ops." */
     struct pst_doc_input *inputs;
     unsigned n_inputs, n_outputs;
     struct pst_doc_arg *outputs;
-    const struct pst_doc_place
-        *place; /* its own, else that of the node before */
-    const struct pst_target
-        *resolved; /* NULL: not resolved by the front end yet */
+    /* its own, else that of the previous node */
+    const struct pst_doc_place *place;
+    /* operator; NULL: not resolved by the front end yet */
+    const struct pst_target *resolved;
 };
 
 struct pst_doc_graph {
@@ -214,19 +220,20 @@ struct pst_doc_graph {
     size_t n_nodes;
     struct pst_map tensors; /* name -> struct pst_doc_tensor */
     struct pst_map numbers; /* name -> struct pst_doc_number */
-    struct pst_doc_graph
-        *next; /* next graph of the document, inner ones included */
+    /* next graph of the document; inner graphs are listed, too */
+    struct pst_doc_graph *next;
 };
 
-/* Returns the argument of that name if it is of that kind, else NULL. */
+/* Returns the argument of that name if it has that kind, else NULL. */
 const struct pst_doc_arg *pst_doc_arg(const struct pst_doc_node *node,
                                       const char *name,
                                       enum pst_doc_arg_kind kind);
-/* Returns argument i; NULL if there are fewer or it is of another kind. */
+/* Returns argument i; NULL if there are fewer, or if it has another kind. */
 const struct pst_doc_arg *pst_doc_arg_at(const struct pst_doc_node *node,
                                          unsigned i,
                                          enum pst_doc_arg_kind kind);
-/* Return NULL if there is none of that name, or if name is NULL. */
+/* Return the tensor or number of that name; NULL if there is none, or if name
+ * is NULL. */
 const struct pst_doc_tensor *pst_doc_tensor(const struct pst_doc_graph *graph,
                                             const char *name);
 const struct pst_doc_number *pst_doc_number(const struct pst_doc_graph *graph,
@@ -237,7 +244,7 @@ void pst_doc_blame(const struct pst_doc_node *node, struct pst_diag *diag);
 
 /* --- signatures --------------------------------------------------------- */
 
-/* kind, tag in the file, key of `target` */
+/* Kind, tag in the file, and key whose text becomes `target`. */
 #define PST_DOC_SPEC_LIST(X)                                                   \
     X(PARAMETER, "parameter", "parameter_name")                                \
     X(BUFFER, "buffer", "buffer_name")                                         \
@@ -255,23 +262,26 @@ enum pst_doc_spec_kind {
 #define PST_DOC_SPEC_ROW(kind, tag, key) PST_DOC_SPEC_##kind,
     PST_DOC_SPEC_LIST(PST_DOC_SPEC_ROW)
 #undef PST_DOC_SPEC_ROW
-        PST_DOC_SPEC_OTHER, /* see tag */
+    /* a kind that is not supported, which is in `tag` */
+    PST_DOC_SPEC_OTHER,
 };
 
 /* The role of an input or output of the graph. */
 struct pst_doc_spec {
     enum pst_doc_spec_kind kind;
     const char *tag;
-    const char *target;     /* FQN of the state, name of the input; else NULL */
-    struct pst_doc_arg arg; /* OTHER if this kind has none */
-    bool persistent;        /* for a buffer: in the state_dict */
+    /* FQN of the state, or name of the input; else NULL */
+    const char *target;
+    /* kind OTHER if this kind of spec has no argument */
+    struct pst_doc_arg arg;
+    bool persistent; /* buffers: part of the state_dict */
 };
 
 /* Structure (pytree) of arguments or results. */
 struct pst_doc_tree {
     const char *type; /* NULL: a leaf */
     unsigned n;
-    const char *const *keys; /* NULL: numbered */
+    const char *const *keys; /* NULL: children are numbered */
     const struct pst_doc_tree *children;
 };
 
@@ -279,15 +289,16 @@ struct pst_doc_call_signature {
     const struct pst_doc_arg *inputs, *outputs; /* not set for the root */
     unsigned n_inputs, n_outputs;
     const struct pst_doc_tree *in_tree, *out_tree; /* NULL: unknown */
-    const char *const *arg_names; /* NULL: none; elements may be NULL */
+    const char *const *arg_names; /* NULL: unknown; elements may be NULL */
     unsigned n_arg_names;
 };
 
 /* An entry of module_call_graph: a module, or a further call of a module whose
  * signature was preserved. */
 struct pst_doc_call {
-    const char *fqn;                                /* without "@1" */
-    unsigned index;                                 /* index of the call */
+    const char *fqn; /* without "@1" */
+    /* index among the calls of the module */
+    unsigned index;
     const struct pst_doc_call_signature *signature; /* NULL: not preserved */
 };
 
@@ -301,7 +312,8 @@ struct pst_doc_range {
 struct pst_document {
     struct pst_arena arena;
     const char *torch_version; /* "" if unknown */
-    bool training, functional; /* the verifiers that it passed */
+    /* verifiers of the export that the program passed */
+    bool training, functional;
     struct pst_doc_graph *graph;
     struct pst_doc_graph *graphs; /* all graphs, as a linked list */
     const struct pst_doc_spec *inputs, *outputs;
@@ -310,7 +322,7 @@ struct pst_document {
     size_t n_calls;
     const struct pst_doc_range *ranges;
     size_t n_ranges;
-    const char *const *guards; /* as Python source */
+    const char *const *guards; /* conditions as Python source */
     size_t n_guards;
 };
 
@@ -328,7 +340,7 @@ void pst_document_free(struct pst_document *document);
 struct pst_doc_payload {
     const char *fqn, *path;
     bool is_param, raw;
-    const struct pst_doc_tensor *tensor; /* NULL: it is not a tensor */
+    const struct pst_doc_tensor *tensor; /* NULL: the payload is not a tensor */
 };
 
 struct pst_doc_payloads {
@@ -338,7 +350,7 @@ struct pst_doc_payloads {
 };
 
 /* Parses data/FOLDER/NAME_FOLDER_config.json. Release with pst_payloads_fini,
- * after a failure too. */
+ * also after a failure. */
 enum pst_status pst_payloads_parse(const char *what, const char *text,
                                    size_t len, struct pst_doc_payloads *ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;

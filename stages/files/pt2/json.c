@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#define FEW 8 /* members of an object without slots */
+#define FEW 8 /* objects with at most so many members have no hash table */
 
 /* --- keys --------------------------------------------------------------- */
 
@@ -16,7 +16,8 @@ static bool is_same(const char *a, const char *b)
     return a == b || (*a == *b && strcmp(a, b) == 0);
 }
 
-/* Returns a power of two, at least twice n. */
+/* Returns the size of a hash table for n keys: a power of two, at least 2 *
+ * n. */
 static size_t count_slots(size_t n)
 {
     size_t slots = 16;

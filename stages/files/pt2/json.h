@@ -37,11 +37,11 @@ struct pst_json {
         double real;
         bool yes;
         const char *text;
-        const struct pst_json
-            *at; /* elements; members in the order of the text */
+        /* elements, or members in the order of the text */
+        const struct pst_json *at;
     };
-    const uint32_t
-        *slots; /* hash table of a large object: member number plus 1 */
+    /* hash table of a large object: index of a member, plus 1 */
+    const uint32_t *slots;
 };
 
 /* Parses text (len bytes, followed by NUL); `what` names it in messages. */
@@ -56,10 +56,10 @@ enum pst_status pst_json_index(struct pst_json *object,
                                struct pst_arena *arena) PST_MUST_CHECK;
 
 bool pst_json_is(const struct pst_json *json, enum pst_json_kind kind);
-/* Number of elements of an array; of members of an object. */
+/* Return the number of elements of an array, and of members of an object. */
 size_t pst_json_length(const struct pst_json *array);
 size_t pst_json_members(const struct pst_json *object);
-/* Returns an element; a member by its key. */
+/* Return an element by its index, and a member by its key. */
 const struct pst_json *pst_json_at(const struct pst_json *array, size_t i);
 const struct pst_json *pst_json_get(const struct pst_json *object,
                                     const char *key);
@@ -74,13 +74,13 @@ bool pst_json_false(const struct pst_json *json);
 /* Accepts a number, or one of the strings "Infinity", "-Infinity", "NaN". */
 bool pst_json_double(const struct pst_json *json, double *ret);
 
-/* Returns a member of an object; NULL with a message if it is missing or of
- * another kind. where names the object, "the signature". */
+/* Returns a member of an object; NULL with a message if it is missing or has
+ * another kind. where: the object in messages, such as "the signature". */
 const struct pst_json *pst_json_member(const struct pst_json *object,
                                        const char *key, enum pst_json_kind kind,
                                        const char *where,
                                        struct pst_diag *diag);
-/* Returns the text of a member; NULL as above. */
+/* Returns the text of a member; NULL like pst_json_member. */
 const char *pst_json_text(const struct pst_json *object, const char *key,
                           const char *where, struct pst_diag *diag);
 /* Returns the tag of a union {"tag": payload}; NULL unless it is an object with

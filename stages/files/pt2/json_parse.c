@@ -20,7 +20,7 @@ struct parser {
     struct pst_texts texts; /* cache of parsed texts */
     struct PST_VEC(struct pst_json) stack;
     unsigned depth;
-    enum pst_status status; /* reason for stopping */
+    enum pst_status status; /* PST_OK, or why parsing has stopped */
     const char *wrong;      /* error at p, for PST_ERR_INPUT */
 };
 
@@ -47,7 +47,7 @@ static void skip_space(struct parser *s)
         s->p++;
 }
 
-/* Reads four hexadecimal digits; false if they are not. */
+/* Reads four hexadecimal digits; false if there are none. */
 static bool read_hex(const char *p, unsigned *ret)
 {
     unsigned code = 0;
@@ -88,7 +88,8 @@ static char *put_code(char *out, unsigned code)
     return out;
 }
 
-/* Reads \uXXXX, at the u; two of them (a surrogate pair) above U+FFFF. */
+/* Reads \uXXXX, with p at the u; two of them (a surrogate pair) above
+ * U+FFFF. */
 static bool read_code(struct parser *s, char **out)
 {
     unsigned code, low;
@@ -124,8 +125,8 @@ static bool read_escape(struct parser *s, char **out)
 }
 
 /* True if all eight bytes are plain characters: below 0x80, at least 0x20, no
- * quote, no backslash. A byte that is too small borrows into its own top bit;
- * if all bytes are plain nothing borrows. */
+ * quote, no backslash. Subtracting from a byte that is too small borrows, which
+ * sets its top bit; if all bytes are plain, nothing borrows. */
 static bool is_plain(const char *p)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), top = ones << 7;
@@ -165,7 +166,7 @@ static bool skip_plain(struct parser *s)
     }
 }
 
-/* Decodes a text with escapes, which never becomes longer. */
+/* Decodes a text with escapes, which does not make it longer. */
 static bool read_escaped(struct parser *s, const char *from, const char **ret)
 {
     const char *end = s->p;
@@ -194,8 +195,8 @@ static bool read_escaped(struct parser *s, const char *from, const char **ret)
     return true;
 }
 
-/* Finds the quote that ends the text from `from` on: an even number of
- * backslashes precedes it. NULL: there is none. */
+/* Finds the quote that ends the text at `from`: the first one after an even
+ * number of backslashes. NULL: there is none. */
 static const char *find_quote(const struct parser *s, const char *from)
 {
     const char *quote = from, *p;
@@ -241,7 +242,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Converts an integer with an optional sign, like strtoll. */
+/* Converts an integer with an optional minus sign, like strtoll. */
 static int64_t whole_number(const char *from, const char *end)
 {
     const bool negative = *from == '-';
@@ -254,7 +255,7 @@ static int64_t whole_number(const char *from, const char *end)
     return negative ? -value : value;
 }
 
-/* Requires at least one digit. */
+/* Skips digits; fails if there are none. */
 static bool skip_digits(struct parser *s)
 {
     if (!is_digit(*s->p))
@@ -325,7 +326,8 @@ static bool read_word(struct parser *s, struct pst_json *ret)
 
 /* --- containers --------------------------------------------------------- */
 
-/* Moves the elements on the stack from `first` on into the container. */
+/* Moves the elements on the stack, from index `first` on, into the
+ * container. */
 static bool end_container(struct parser *s, size_t first, struct pst_json *ret)
 {
     const size_t n = s->stack.n - first;
@@ -354,7 +356,7 @@ static bool end_container(struct parser *s, size_t first, struct pst_json *ret)
 
 static bool read_value(struct parser *s, struct pst_json *ret);
 
-/* Reads key : value, or a value. */
+/* Reads an element of a container: keyed: key : value, else a value. */
 static bool read_element(struct parser *s, bool keyed)
 {
     struct pst_json element = {.key = NULL};
@@ -424,7 +426,8 @@ static bool read_value(struct parser *s, struct pst_json *ret)
 
 /* --- the text ----------------------------------------------------------- */
 
-/* Finds the last "target" before byte `at`, to name the node with the error. */
+/* Finds the last "target" before byte `at`, since its value names the node with
+ * the error. */
 static void name_target(const char *text, size_t at, char *out, size_t size)
 {
     static const char key[] = "\"target\": \"";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reads tables of stored tensors: the record and the view of it that each name
- * means. */
+/* Reads tables of stored tensors: for each name, the record and the view of
+ * it. */
 #include "stages/files/pt2/reader.h"
 
 static enum pst_status read_payload(struct pst_reader *r, const char *fqn,

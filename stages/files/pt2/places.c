@@ -14,7 +14,7 @@ struct frame {
     const char *path;
     size_t path_len;
     unsigned call;
-    const char *next; /* after the second comma */
+    const char *next; /* the text after the second comma */
 };
 
 static size_t digits(const char *p)
@@ -26,8 +26,8 @@ static size_t digits(const char *p)
     return n;
 }
 
-/* Parses "@3," at p: returns its length and number; 0 if there is a plain comma
- * or none. */
+/* Skips "," or "@3," at *p; *ret is the number, 0 without one. False: neither
+ * is there. */
 static bool take_call(const char **p, unsigned *ret)
 {
     size_t n;
@@ -62,8 +62,9 @@ static bool match_path(const char *p, const char *path, size_t len,
     return true;
 }
 
-/* Names may contain the separators, so a frame is only accepted if key and path
- * agree: literally, or for one of the known modules. */
+/* Parses a frame at p. Names may contain the separators, so a frame is accepted
+ * only if its key and path agree, either literally or for one of the known
+ * modules. */
 static bool take_frame(const struct pst_map *fqns, const char *p,
                        struct frame *f)
 {
@@ -100,7 +101,8 @@ static bool take_frame(const struct pst_map *fqns, const char *p,
     return true;
 }
 
-/* Skips the type: returns the next frame's key, NULL at the end. */
+/* Skips the type of a frame: returns the key of the next frame; NULL at the
+ * end. */
 static const char *skip_type(const char *p)
 {
     while ((p = strchr(p, ';')) != NULL) {
@@ -111,7 +113,8 @@ static const char *skip_type(const char *p)
     return NULL;
 }
 
-/* True if path[0..n) is below parent[0..m), by components. */
+/* True if the path of n bytes is a submodule of the path `parent` of m
+ * bytes. */
 static bool is_below(const char *path, size_t n, const char *parent, size_t m)
 {
     if (m == 0)
@@ -144,8 +147,8 @@ static enum pst_status add_frame(struct pst_reader *r, const char *p,
     return status;
 }
 
-/* Parses frames as long as they can be separated, and counts the nested ones:
- * the first frame that is not below the one before it ends these. */
+/* Parses frames as long as they can be separated. n_nested counts the frames
+ * before the first one that is not below the previous one. */
 static enum pst_status parse_stack(struct pst_reader *r, const char *text,
                                    struct pst_doc_stack *ret)
 {
@@ -215,8 +218,8 @@ static enum pst_status read_stack(struct pst_reader *r, const char *text,
     return PST_OK;
 }
 
-/* Upper bound on the user-defined modules in a stack, since names may contain
- * the separators. */
+/* Returns an upper bound on the user-defined modules in a stack: names may
+ * contain the separators, which are counted. */
 static unsigned count_modules(const char *text,
                               const struct pst_doc_stack *stack)
 {
@@ -229,7 +232,8 @@ static unsigned count_modules(const char *text,
     return n - PST_MIN(n, library);
 }
 
-/* trace, function: NULL if the node has none. */
+/* Determines which part of the node's gradient is missing. trace, function:
+ * NULL if the node has none. */
 static void read_function(const struct pst_doc_trace *trace, const char *stack,
                           const char *function, struct pst_doc_place *place)
 {

@@ -18,8 +18,9 @@ struct pst_reader {
     struct pst_map fqns;      /* FQNs of all modules, "" included */
     struct pst_map stacks;    /* text in the file -> struct pst_doc_stack */
     struct pst_map traces;    /* text in the file -> struct pst_doc_trace */
-    const struct pst_json *fields;     /* type -> {"field_names": [...]} */
-    const struct pst_doc_place *place; /* place of the last node that had one */
+    const struct pst_json *fields; /* type -> {"field_names": [...]} */
+    /* place of the last node that had a place */
+    const struct pst_doc_place *place;
     struct pst_diag *diag;
 };
 
@@ -43,15 +44,15 @@ enum pst_status pst_reader_alloc(struct pst_reader *r, size_t n, size_t size,
 
 /* --- tensors: sizes.c --------------------------------------------------- */
 
-/* {"expr_str", "hint"} */
+/* Reads an expression {"expr_str", "hint"}. */
 enum pst_status pst_read_expr(struct pst_reader *r, const struct pst_json *json,
                               const char *where,
                               const struct pst_doc_expr **ret) PST_MUST_CHECK;
-/* The same from a text. */
+/* Reads an expression from its text. */
 enum pst_status pst_read_expr_text(struct pst_reader *r, const char *text,
                                    const char *where,
                                    struct pst_doc_expr **ret) PST_MUST_CHECK;
-/* Reads the TensorMeta of the value or FQN `name`. */
+/* Reads the TensorMeta of the value or stored tensor `name`. */
 enum pst_status pst_read_tensor(struct pst_reader *r,
                                 const struct pst_json *json, const char *name,
                                 struct pst_doc_tensor *ret) PST_MUST_CHECK;
@@ -62,7 +63,8 @@ enum pst_status pst_read_number(struct pst_reader *r,
 
 /* --- args.c ------------------------------------------------------------- */
 
-/* where names the union, what its payload. */
+/* Reads an argument. For messages, `where` names the union and `what` its
+ * payload. */
 enum pst_status pst_read_arg(struct pst_reader *r, const struct pst_json *json,
                              const char *where, const char *what,
                              struct pst_doc_arg *ret) PST_MUST_CHECK;
@@ -80,10 +82,11 @@ enum pst_status pst_read_named(struct pst_reader *r,
 /* Facts about a node from its Python traceback. */
 struct pst_doc_trace {
     const char *source; /* "file.py:12" or "" */
-    bool lost;          /* it was inside the forward of an autograd.Function */
-    /* Frames of user-defined forwards, minus those that another forward calls
-     * by name; others: there are other frames too, so the number is not
-     * reliable. */
+    /* the node was inside the forward of an autograd.Function */
+    bool lost;
+    /* forwards: number of frames of user-defined forwards, less those that
+     * another forward calls by name. others: there are other frames, too, so
+     * the number is not reliable. */
     unsigned forwards;
     bool others;
 };
@@ -93,8 +96,8 @@ enum pst_status pst_read_trace(struct pst_reader *r, const char *text,
 
 /* --- places.c ----------------------------------------------------------- */
 
-/* Sets r->place from a node's metadata; without any, the module of the node
- * before is kept. */
+/* Sets r->place from a node's metadata; keeps the place of the previous node if
+ * there is no metadata. */
 enum pst_status pst_read_place(struct pst_reader *r,
                                const struct pst_json *metadata) PST_MUST_CHECK;
 

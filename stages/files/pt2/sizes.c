@@ -109,7 +109,7 @@ enum pst_status pst_read_tensor(struct pst_reader *r,
     struct pst_doc_tensor t = {0};
     enum pst_status status;
 
-    /* The message names the first missing member. */
+    /* The message names the first member that is missing. */
     if ((sizes = pst_json_member(json, "sizes", PST_JSON_ARRAY, name,
                                  r->diag)) == NULL ||
         (strides = pst_json_member(json, "strides", PST_JSON_ARRAY, name,

@@ -43,7 +43,7 @@ struct judge {
     struct pst_diag *diag;
 };
 
-/* Evaluates size i of the list named `key`; i < 0: a single size. */
+/* Evaluates size number i of the list named `key`; i < 0: a single size. */
 static enum pst_status read_size(const struct judge *j,
                                  const struct pst_doc_size *size,
                                  const char *key, int i, int64_t *ret)
@@ -73,8 +73,8 @@ static enum pst_status read_size(const struct judge *j,
                         at);
 }
 
-/* Evaluates the offset in the storage. It may depend on data, as for the result
- * of a loop: it is 0 then, and nothing uses it. */
+/* Evaluates the offset in the storage. An offset that depends on data, as for
+ * the result of a loop, becomes 0; nothing uses it. */
 static enum pst_status read_offset(const struct judge *j,
                                    struct pst_doc_meta *t)
 {
@@ -138,8 +138,8 @@ static enum pst_status make_pairs(struct pst_doc_meta *t, const char *where,
     return pst_meta_check(&t->meta, diag);
 }
 
-/* Checks that the elements from the storage's beginning to the tensor's last
- * one are in range. */
+/* Checks that all offsets from the beginning of the storage to the tensor's
+ * last element are in range. */
 static enum pst_status check_extent(const struct pst_doc_meta *t,
                                     const char *where, struct pst_diag *diag)
 {

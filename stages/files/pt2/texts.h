@@ -24,10 +24,10 @@ struct pst_texts {
     size_t n, n_slots; /* a power of two, at most half of them taken */
 };
 
-/* Returns NULL if the text is not cached. */
+/* Returns the parsed text; NULL if it is not cached. */
 const char *pst_texts_find(const struct pst_texts *texts, const char *raw,
                            size_t len);
-/* Adds a text that is not cached. False: no memory. */
+/* Adds a text that is not cached. False: memory is out. */
 bool pst_texts_add(struct pst_texts *texts, const char *raw, size_t len,
                    const char *text) PST_MUST_CHECK;
 void pst_texts_fini(struct pst_texts *texts);

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Analyses the Python traceback of a node: the user's line, and whether it was
- * in the forward of a torch.autograd.Function. The export keeps the operators
- * of that forward, but not the Function's own backward:
+ * Analyses the Python traceback of a node: the user's line, and whether that
+ * line was in the forward of a torch.autograd.Function. The export keeps the
+ * operators of that forward, but not the Function's own backward:
  *
- * - strict export runs it below torch/_functorch/autograd_function.py;
+ * - strict export runs the forward below torch/_functorch/autograd_function.py;
  * - non-strict export keeps only the frames of functions called "forward": one
- *   that calls `.apply(` and then that of the Function; `forward(ctx` is the
- *   text of a Function written on one line. If a function of another name calls
- *   `.apply`, only a forward that belongs to no module remains.
+ * that calls `.apply(`, followed by that of the Function; or one whose text
+ * contains `forward(ctx`, if the Function was written on one line. If a
+ * function of another name calls `.apply`, only a forward that belongs to no
+ * module remains.
  */
 #include "stages/base/str.h"
 #include "stages/files/pt2/reader.h"
@@ -103,7 +104,7 @@ static bool is_library(const struct line *line)
            has(&line->path, "/torch/");
 }
 
-/* True if the source calls a forward by its name, rather than defining one. */
+/* True if the source line calls a forward by name, instead of defining one. */
 static bool calls_forward(const struct piece *code)
 {
     const char *p = code->at, *end;
@@ -145,15 +146,17 @@ static void read_line(struct reading *r, const struct line *line,
         t->forwards++;
     if (forward && outer != NULL && calls_forward(&outer->code) &&
         !is_library(line) && t->forwards > 0)
-        t->forwards--; /* it belongs to the same module, or to none */
-    /* Generated code ("<eval_with_key>.5") belongs to neither. */
+        /* this forward belongs to the caller's module, or to none */
+        t->forwards--;
+    /* Generated code ("<eval_with_key>.5") belongs neither to the user nor to
+     * PyTorch. */
     if (line->path.at[0] != '<' && (!r->any || !is_library(line))) {
         r->last = *line;
         r->any = true;
     }
 }
 
-/* Returns "file.py:12" of the last frame outside PyTorch. */
+/* Returns "file.py:12" for a line. */
 static enum pst_status read_source(struct pst_reader *r,
                                    const struct line *line, const char **ret)
 {
