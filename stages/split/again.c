@@ -12,9 +12,9 @@
 
 struct maker {
     struct pst_plan *plan;
-    struct pst_plan *joined; /* the same, with one stage */
+    struct pst_plan *joined; /* the plan joined to one stage */
     struct pst_model *model;
-    struct pst_graph *graph; /* the model's */
+    struct pst_graph *graph; /* graph of the model */
     pst_param_fn fn;
     void *ctx;
     struct pst_diag *diag;
@@ -27,7 +27,7 @@ static enum pst_status no_memory(const struct maker *m)
 
 /* --- graph ---------------------------------------------------------------- */
 
-/* Lists all inputs of the model in order, also unused ones. */
+/* Lists all inputs of the plan in order, also unused ones. */
 static enum pst_status list_inputs(struct maker *m)
 {
     const struct pst_stage *only = &m->joined->stages.at[0];
@@ -270,8 +270,8 @@ enum pst_status pst_plan_model(struct pst_plan *plan, pst_param_fn fn,
 
 /* --- cut again ------------------------------------------------------------ */
 
-/* Lists the parameters that `like` transmits and the owners of its buffers, as
- * far as the model has them. */
+/* Lists the parameters that `like` transmits and the owners of its carried
+ * buffers, as far as the model has them. */
 static enum pst_status list_transmitted(struct pst_splitter *s,
                                         const struct pst_plan *like,
                                         struct pst_split_options *options)

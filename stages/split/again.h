@@ -3,7 +3,8 @@
 #define PENSTOCK_STAGES_SPLIT_AGAIN_H
 /*
  * Turns a plan back into a model that can be edited and cut again at the same
- * places: for replacing modules when the model's file is gone. One thread.
+ * places: for replacing modules when the model's file no longer exists. One
+ * thread.
  */
 #include "stages/split/plan.h"
 
@@ -11,13 +12,13 @@
 typedef enum pst_status (*pst_param_fn)(void *ctx, unsigned i, void *dst,
                                         struct pst_diag *diag);
 
-/* Builds a model from a plan; every node has its stage. Borrows plan. fn and
- * ctx are used to read values as long as *ret lives. */
+/* Builds a model from a plan; every node has its stage. Borrows plan; *ret
+ * reads values by fn and ctx, as long as it lives. */
 enum pst_status pst_plan_model(struct pst_plan *plan, pst_param_fn fn,
                                void *ctx, struct pst_model **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Cuts a model whose nodes have their stages, as many as `like` has, and
+/* Cuts a model whose nodes have their stages, which are those of `like`, and
  * transmits the same parameters as `like`. loss: index in the model's outputs.
  * Borrows model. */
 enum pst_status pst_split_again(struct pst_model *model,

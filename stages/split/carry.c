@@ -19,7 +19,7 @@ static bool is_name(const char *name, const char *spec)
     return strncmp(name, spec, n) == 0 && name[n] == '\0';
 }
 
-/* True if the specification names the buffer or a part of it. */
+/* True if the option "NAME=STAGE" names the buffer or a part of it. */
 static bool names(const struct pst_splitter *s, const char *fqn,
                   const char *spec)
 {
@@ -54,8 +54,7 @@ bool pst_split_is_owned(const struct pst_splitter *s,
 
 /* --- who reads, who writes ------------------------------------------------ */
 
-/* The first and last stage that read a buffer of the uncut graph, with a node
- * of each. */
+/* The first and last node that read a buffer of the uncut graph, by stage. */
 struct span {
     const struct pst_node *first, *last;
 };

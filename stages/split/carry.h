@@ -4,27 +4,30 @@
 /*
  * Buffers that several stages read and write.
  *
- * Within a microbatch a new value is sent to later stages like any other. The
- * last of the stages carries it to the next microbatch, to the stages that
- * start with the buffer's value. Only done on request (--owner), since the
- * forward of a microbatch then waits for that of the previous one. Private to
- * this folder and to assign/.
+ * Within a microbatch a new value is sent to later stages like any other value.
+ * The last of these stages sends it to the stages that start the next
+ * microbatch with the buffer. Only done on request (--owner), since the forward
+ * of a microbatch then waits for that of the previous one. Private to this
+ * folder and to assign/.
  */
 #include "stages/split/split.h"
 
 struct pst_carried_buffer {
     const struct pst_output *update; /* output of the uncut graph */
-    unsigned last;   /* the last stage that reads or computes the buffer's
-                        values; it has the update */
-    unsigned output; /* index in that stage's outputs; for cut.c */
+    /* last stage that reads or computes the buffer's values; it does the
+     * update */
+    unsigned last;
+    /* index of the update in that stage's outputs; set by cut.c */
+    unsigned output;
 };
 
 /* True if the user gave the buffer an owner. */
 bool pst_split_is_owned(const struct pst_splitter *s,
                         const struct pst_value *buffer);
 
-/* Finds the carried buffers of a graph whose nodes have stages, in the plan's
- * arena. One without an owner is an error (E_SHARED_MUT). */
+/* Finds the carried buffers of a graph whose nodes have stages; *ret is in the
+ * plan's arena. A buffer that has to be carried but has no owner is an error
+ * (E_SHARED_MUT). */
 enum pst_status pst_split_find_carried(struct pst_splitter *s,
                                        struct pst_carried_buffer **ret,
                                        size_t *ret_n) PST_MUST_CHECK;

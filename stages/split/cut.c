@@ -15,25 +15,28 @@
 
 #define TAG PST_TAG_PLAN
 
-/* State of a value of the uncut graph. */
+/* Where a value of the uncut graph is computed and sent. */
 struct fate {
-    int stage;       /* that computes it or, for an input or state, first reads
-                        it; -1 */
-    bool leaves;     /* used in another stage or by the model's outputs */
-    size_t first;    /* first use outside: node, or nodes.n + output */
-    unsigned output; /* index in its stage's outputs, once that is built */
-    struct pst_meta meta;   /* as sent */
-    struct pst_value *here; /* its copy in the stage under construction */
+    /* stage that computes the value, or first reads an input or state; -1:
+     * none */
+    int stage;
+    bool leaves; /* used in another stage, or by the model's outputs */
+    /* first use elsewhere: index of the node, or nodes.n + index of the
+     * output */
+    size_t first;
+    unsigned output; /* index in the outputs of its stage, once that is built */
+    struct pst_meta meta;   /* meta of the value as it is sent */
+    struct pst_value *here; /* copy in the stage under construction */
 };
 
 struct cutter {
     struct pst_splitter *s;
     struct pst_graph *whole;
     struct fate *fates; /* by value id */
-    struct pst_carried_buffer
-        *carried; /* buffers carried to the next microbatch */
+    /* buffers carried to the next microbatch */
+    struct pst_carried_buffer *carried;
     size_t n_carried;
-    struct PST_VEC(struct pst_edge) edges; /* in order of their consumers */
+    struct PST_VEC(struct pst_edge) edges; /* in the order of their consumers */
     /* The stage under construction. */
     unsigned stage;
     struct pst_build build;
@@ -46,7 +49,7 @@ static enum pst_status no_memory(struct cutter *c)
 }
 
 /* Returns the entry of a buffer that is carried to this stage from a later one;
- * NULL: the stage has the buffer, or the value is no such buffer. */
+ * NULL: the stage has the buffer itself, or the value is no carried buffer. */
 static const struct pst_carried_buffer *carried_to(
     const struct cutter *c, const struct pst_value *value)
 {
@@ -136,7 +139,7 @@ static unsigned input_index(const struct pst_graph *whole,
     return i;
 }
 
-/* Adds a value of an earlier stage as an input with an edge. */
+/* Adds a value of an earlier stage as an input, with its edge. */
 static enum pst_status add_edge(struct cutter *c, const struct pst_value *value)
 {
     const struct fate *fate = fate_of(c, value);
@@ -152,8 +155,8 @@ static enum pst_status add_edge(struct cutter *c, const struct pst_value *value)
     return PST_OK;
 }
 
-/* Adds the edge by which the last stage of a carried buffer sends its value for
- * the next microbatch. */
+/* Adds the edge by which the last stage of a carried buffer sends the buffer's
+ * value for the next microbatch. */
 static enum pst_status add_carrying_edge(
     struct cutter *c, const struct pst_carried_buffer *carried,
     const struct pst_meta *meta)
@@ -240,9 +243,9 @@ static const struct pst_value *original_of(struct cutter *c,
     return NULL;
 }
 
-/* Adjusts the offset of as_strided, which counts from the start of the storage.
- * If the stage receives only a view of the storage, it counts from the start of
- * that view. */
+/* Adjusts the offset of as_strided, which counts from the start of the storage:
+ * if the stage receives only a view of the storage, the offset must count from
+ * the start of that view. */
 static enum pst_status settle_offset(struct cutter *c,
                                      const struct pst_node *node,
                                      struct pst_arg *args)
@@ -311,8 +314,8 @@ static enum pst_status copy_node(struct cutter *c, const struct pst_node *node)
 
 /* --- outputs of a stage ------------------------------------------------- */
 
-/* Copies a value after all its other uses, where uses in later stages would
- * be. */
+/* Appends a copy of a value, after all nodes that use the value in this
+ * stage. */
 static enum pst_status copy_value(struct cutter *c, struct pst_value **value,
                                   const char *suffix)
 {
@@ -337,7 +340,8 @@ static enum pst_status copy_value(struct cutter *c, struct pst_value **value,
     return PST_OK;
 }
 
-/* Copies a value that is not dense: messages have no gaps. */
+/* Replaces a value that is not dense by a dense copy, since messages have no
+ * gaps. */
 static enum pst_status make_dense(struct cutter *c, struct pst_value **value)
 {
     return pst_meta_is_dense(&(*value)->meta) ? PST_OK
@@ -409,8 +413,8 @@ static struct pst_carried_buffer *carried_by(const struct cutter *c,
     return NULL;
 }
 
-/* Adds the new value of a carried buffer as an output, with the buffer's
- * layout. */
+/* Adds the new value of a carried buffer as an output of its last stage, with
+ * the buffer's layout. */
 static enum pst_status add_carried(struct cutter *c,
                                    struct pst_carried_buffer *carried,
                                    struct pst_value **value)
@@ -463,7 +467,8 @@ static enum pst_status add_updates(struct cutter *c)
 
 /* --- all stages --------------------------------------------------------- */
 
-/* Copies call signatures and version_of of values that are in this stage. */
+/* Copies call signatures, and version_of of the values that this stage
+ * computes. */
 static enum pst_status keep_modules(struct cutter *c)
 {
     const size_t n = c->whole->values.n;
@@ -551,7 +556,8 @@ static int compare_edges(const void *a, const void *b)
     return x->to_stage < y->to_stage ? -1 : x->to_stage > y->to_stage;
 }
 
-/* Sets the outputs of carrying edges, whose source stage is built later. */
+/* Sets the from_output of carrying edges: their source stage is built after the
+ * stage that receives them. */
 static void join_carrying_edges(struct cutter *c)
 {
     for (size_t i = 0; i < c->edges.n; i++)

@@ -10,7 +10,7 @@
 
 #define TAG PST_TAG_PLAN
 
-/* Nodes to name in a message; one per operator and source line. */
+/* Nodes that a message names; one per operator, module and source line. */
 struct places {
     struct PST_VEC(const struct pst_node *) at;
     bool failed;
@@ -18,7 +18,7 @@ struct places {
 
 struct evaluator {
     const struct pst_eval_options *options;
-    bool *used; /* by pattern: it matches a module */
+    bool *used; /* by pattern: true if it matches a module */
     struct places functions;
 };
 
@@ -37,7 +37,7 @@ static void add_place(struct places *p, const struct pst_node *node)
     p->failed = !pst_vec_push(TAG, &p->at, node) || p->failed;
 }
 
-/* Prints "aten.rand.default in noise at model.py:7, ... and 3 more". */
+/* Appends "aten.rand.default in noise at model.py:7, ... and 3 more". */
 static void describe(const struct places *p, struct pst_str *out)
 {
     const size_t limit = PST_DIAG_TEXT / 2;
@@ -79,7 +79,7 @@ static enum pst_status add_note(struct pst_plan *plan, const char *before,
 
 /* --- patterns ------------------------------------------------------------- */
 
-/* True if the pattern matches the module or one that contains it. */
+/* True if the pattern matches the module or a module that contains it. */
 static bool matches(const char *pattern, const char *module)
 {
     char path[512];
@@ -222,8 +222,8 @@ enum pst_status pst_plan_eval(struct pst_plan *plan,
 
 /* --- cut as it was -------------------------------------------------------- */
 
-/* Restores the stages of nodes: joining a joined plan again keeps nodes and
- * their order, but makes all of them stage 0. */
+/* Restores the stages of nodes: joining a plan again keeps the nodes and their
+ * order, but assigns all of them to stage 0. */
 static enum pst_status restore_stages(const struct pst_graph *from,
                                       struct pst_graph *to,
                                       struct pst_diag *diag)

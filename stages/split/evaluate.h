@@ -26,17 +26,17 @@ struct pst_eval_options {
 
 /*
  * Makes a plan of one stage with the ids, names, inputs, outputs and parameters
- * of `plan`; (*ret)->notes are for the user. Nodes that evaluation does not
- * need are removed. Borrows plan, which holds the parameters' data, until *ret
- * is freed with pst_plan_free. options may be NULL.
+ * of `plan`. Nodes that evaluation does not need are removed. (*ret)->notes are
+ * for the user. Borrows plan, which holds the parameters' data, until *ret is
+ * freed with pst_plan_free. options may be NULL.
  */
 enum pst_status pst_plan_eval(struct pst_plan *plan,
                               const struct pst_eval_options *options,
                               struct pst_plan **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
-/* An evaluation plan cut like `plan`, for ranks that have its stages. Valid
- * when zeroed (empty). Must not be moved. */
+/* An evaluation plan cut like `plan`, for ranks that have its stages. A zeroed
+ * struct is valid and empty. It must not be moved. */
 struct pst_eval_cut {
     struct pst_plan *whole; /* set by pst_eval_cut_other, or NULL */
     struct pst_plan *like;  /* set by pst_eval_cut_other; borrowed */
@@ -55,11 +55,11 @@ enum pst_status pst_eval_cut_init(struct pst_eval_cut *ret,
 /*
  * Makes the evaluation plan of another export of the model, such as one in eval
  * mode. Its parameters and buffers must have the names and shapes of the
- * plan's, and each node goes to the stage that has its parameters; values are
- * the plan's start values. The loss is the output with the same path as the
- * plan's, or is added by the same function. The error names tensors that the
- * plan does not have, and models that use their parameters in another order
- * than the stages do. Borrows plan and model until *ret is released.
+ * plan's, and each node goes to the first stage that has its operands; values
+ * are the plan's start values. The loss is the output with the same path as the
+ * plan's loss, or is added by the same loss function. The error names tensors
+ * that the plan does not have, and models that use their parameters in another
+ * order than the stages do. Borrows plan and model until *ret is released.
  */
 enum pst_status pst_eval_cut_other(struct pst_eval_cut *ret,
                                    struct pst_plan *plan,

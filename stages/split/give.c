@@ -39,19 +39,20 @@ struct giver {
     struct pst_given *files;
     struct pst_given_param *params;
     const char *path;
-    /* Names of the model without a value, names in the files that the model
-     * does not have, names of tensors outside the state, tensors with another
-     * dtype. */
+    /* missing: the model's names without a value; unknown: names in the files
+     * that the model does not have; other: names of tensors outside of the
+     * state; widened: names of tensors in another dtype. */
     struct pst_name_list missing, unknown, other, widened;
-    struct pst_name_list lost; /* tensors that have no value at all */
-    /* Parameters of adapters without a value, and number of those with one. */
+    /* names of tensors that have no start value either */
+    struct pst_name_list lost;
+    /* adapters' parameters without a value, and number of those with one */
     struct pst_name_list unadapted;
     size_t n_adapted;
     bool any_own; /* the files have tensors of the model itself */
     struct pst_diag *diag;
 };
 
-/* True if every value of dtype `from` is also one of dtype `to`. */
+/* True if dtype `to` has every value of dtype `from` and is larger. */
 static bool widens(enum pst_dtype from, enum pst_dtype to)
 {
     return pst_dtype_kind(from) == PST_KIND_FLOAT &&
@@ -59,7 +60,7 @@ static bool widens(enum pst_dtype from, enum pst_dtype to)
            pst_dtype_size(from) < pst_dtype_size(to);
 }
 
-/* Finds the entry of a name and checks its shape and dtype. */
+/* Finds the entry of a name; NULL if absent. Checks its shape and dtype. */
 static enum pst_status look_up(struct giver *g,
                                const struct pst_plan_param *param,
                                const char *name, const struct pst_meta *want,
@@ -96,7 +97,8 @@ static enum pst_status look_up(struct giver *g,
             "would change, so convert the file first",
             g->path, name, pst_meta_text(&e->meta, have),
             pst_meta_text(&plain, text));
-    if (e->meta.dtype != own) /* otherwise it is only kept in a larger dtype */
+    /* else the plan keeps it in a larger dtype than the model */
+    if (e->meta.dtype != own)
         pst_name_list_add(&g->widened, name);
     return PST_OK;
 }
@@ -144,7 +146,8 @@ static bool peft_name(const struct pst_adapter *a, const char *fqn,
     return true;
 }
 
-/* Finds the entry by the name of one of its layers. */
+/* Finds the parameter's entry by one name; entries under several names must be
+ * equal. */
 static enum pst_status give_of_layer(struct giver *g,
                                      const struct pst_plan_param *param,
                                      const char *name,
@@ -161,8 +164,8 @@ static enum pst_status give_of_layer(struct giver *g,
     return PST_OK;
 }
 
-/* Finds values of an adapter's parameter under any name that files use.
- * *ret_is: the parameter belongs to an adapter. */
+/* Finds the values of an adapter's parameter, by its name here or by peft's
+ * name for any layer. *ret_is: the parameter belongs to an adapter. */
 static enum pst_status give_adapter(struct giver *g,
                                     const struct pst_plan_param *param,
                                     struct pst_given_param *ret, bool *ret_is)
@@ -194,7 +197,8 @@ static enum pst_status give_adapter(struct giver *g,
 
 /* --- parameters ----------------------------------------------------------- */
 
-/* Finds the entry by any name of the whole tensor; several must agree. */
+/* Finds the entry by any name of the whole tensor; entries under several names
+ * must be equal. */
 static enum pst_status give_whole(struct giver *g,
                                   const struct pst_plan_param *param,
                                   struct pst_given_param *ret)
@@ -267,7 +271,7 @@ static enum pst_status give_param(struct giver *g, unsigned i)
     return PST_OK;
 }
 
-/* True if peft uses that name for an adapter's parameter. */
+/* True if this is peft's name for an adapter's parameter. */
 static bool is_peft_name(const struct giver *g, const char *name)
 {
     bool found = false;
@@ -288,7 +292,7 @@ static bool is_peft_name(const struct giver *g, const char *name)
     return found;
 }
 
-/* Lists names in the files that nothing in the model used. */
+/* Lists the names in the files that were not used. */
 static void find_rest(struct giver *g)
 {
     for (size_t i = 0; i < pst_given_count(g->files); i++) {
@@ -313,8 +317,8 @@ static enum pst_status judge(const struct giver *g, bool partial)
     struct pst_str text = {0};
     enum pst_status status = PST_OK;
 
-    /* The files may have the model without adapters or adapters without the
-     * model: missing tensors keep their start values. */
+    /* The files may have the model without adapters, or adapters without the
+     * model; the tensors that are missing then keep their start values. */
     if (g->missing.n > 0 && (g->any_own || g->n_adapted == 0))
         pst_str_addf(&text, "it lacks %zu tensors of the model (%s)",
                      g->missing.n, pst_str_text(&g->missing.text));
@@ -341,7 +345,7 @@ static enum pst_status judge(const struct giver *g, bool partial)
     return status;
 }
 
-/* Checks the alpha that A and B were trained with, because it scales their
+/* Checks the alpha that A and B were trained with, which scales their
  * product. */
 static enum pst_status check_alpha(const struct giver *g,
                                    const struct pst_alphas *alphas,
@@ -359,7 +363,7 @@ static enum pst_status check_alpha(const struct giver *g,
     status = pst_alphas_find(alphas, adapter->module, e->meta.size[0],
                              pst_has_prefix(e->name, PST_PEFT_PREFIX), &alpha,
                              &known, g->diag);
-    /* alpha from a square root has limited precision */
+    /* alpha computed with a square root has limited precision */
     if (status != PST_OK || !known ||
         fabs(alpha - adapter->alpha) <= 1e-9 * adapter->alpha)
         return status;
@@ -387,7 +391,7 @@ static enum pst_status check_alphas(const struct giver *g)
     return status;
 }
 
-/* Adds a note on a list; `what` is a format of path, number and names. */
+/* Adds the note "PATH: N WHAT: NAMES" unless the list is empty. */
 static enum pst_status note_list(const struct giver *g,
                                  const struct pst_name_list *list,
                                  const char *what)

@@ -14,9 +14,11 @@ struct joiner {
     struct pst_plan *from, *to;
     struct pst_graph *graph; /* graph of the only stage of `to` */
     struct pst_build build;
-    struct pst_value ***map;   /* [stage][value id of its graph] */
-    struct pst_value **inputs; /* by index in from->inputs */
-    struct pst_value **params; /* by index in from->params */
+    struct pst_value ***map; /* [stage][value id of its graph] */
+    /* by index in from->inputs; NULL: not added yet */
+    struct pst_value **inputs;
+    /* by index in from->params; NULL: not added yet */
+    struct pst_value **params;
     struct PST_VEC(struct pst_stage_input) stage_inputs;
     pst_join_eval_fn eval; /* NULL: all nodes are copied as they are */
     void *ctx;
@@ -76,7 +78,7 @@ static enum pst_status add_param(struct joiner *j,
     return PST_OK;
 }
 
-/* Adds state in the order of the plan. */
+/* Adds the values of the state in the order of the plan's parameters. */
 static enum pst_status join_state(struct joiner *j)
 {
     const struct pst_value **first = pst_calloc(
@@ -103,8 +105,8 @@ static enum pst_status join_state(struct joiner *j)
     return status;
 }
 
-/* Returns the value at the other end of an edge; for a carried buffer, the
- * buffer. */
+/* Returns the joined value that an edge transfers; for an edge that carries a
+ * buffer, the buffer. */
 static struct pst_value *given_by(const struct joiner *j,
                                   const struct pst_edge *edge)
 {
@@ -172,7 +174,8 @@ static enum pst_status join_stage(struct joiner *j, unsigned stage)
 
 /* --- outputs ------------------------------------------------------------ */
 
-/* Returns the index in the graph's outputs, adding each value only once. */
+/* Finds the index of a value in the joined graph's outputs; adds the value if
+ * it is not there. */
 static enum pst_status place_output(struct joiner *j, struct pst_value *value,
                                     unsigned *ret)
 {
@@ -276,7 +279,8 @@ static enum pst_status join_head(struct joiner *j)
     return PST_OK;
 }
 
-/* Borrows names from the parent, which outlives the plan. */
+/* Copies the parameters, for one stage. Borrows names from the parent, which
+ * outlives the plan. */
 static enum pst_status join_params(struct joiner *j)
 {
     for (size_t i = 0; i < j->from->params.n; i++) {

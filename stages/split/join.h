@@ -3,19 +3,19 @@
 #define PENSTOCK_STAGES_SPLIT_JOIN_H
 /*
  * Joins the stages of a plan into one, so that the plan can be compared with
- * its uncut form when the model's file is gone. The stages' graphs are
+ * its uncut form when the model's file no longer exists. The stages' graphs are
  * concatenated and edges become plain values. Node ids, names, inputs, outputs
  * and parameters (and their order) are those of `plan`.
  */
 #include "stages/split/plan.h"
 
-/* Borrows plan, which holds the parameters' data, until *ret is freed with
- * pst_plan_free. */
+/* Joins the stages. Borrows plan, which holds the parameters' data, until *ret
+ * is freed with pst_plan_free. */
 enum pst_status pst_plan_join(struct pst_plan *plan, struct pst_plan **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Does the same; nodes for which `eval` returns true become those of
- * model.eval(). */
+/* Does the same; replaces nodes for which `eval` returns true by those that
+ * model.eval() would run. */
 typedef bool (*pst_join_eval_fn)(void *ctx, const struct pst_node *node);
 enum pst_status pst_plan_join_as(struct pst_plan *plan, pst_join_eval_fn eval,
                                  void *ctx, struct pst_plan **ret,

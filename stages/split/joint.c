@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Builds the training graph of a stage. Sums keep the order of the uncut graph,
- * where contributions to a value come from its consumers, last node first. So
- * the last stage that has any adds up its own and sends the sum; an earlier
- * stage must not, since a + (b + c) is not (a + b) + c, and sends each
- * separately.
+ * in which a value's gradient adds up the contributions of its consumers, last
+ * node first. So the last consumer stage with a contribution adds up its own
+ * and sends the sum; an earlier one must not, since a + (b + c) is not (a + b)
+ * + c, and sends each contribution separately.
  */
 #include "stages/graph/build.h"
 #include "stages/ops/core/op.h"
@@ -18,11 +18,12 @@
 
 #define TAG PST_TAG_PLAN
 
-/* A value whose gradient is sent: an input or a view of it for one use. */
+/* A value whose gradient is sent back: an input, or a view of the input for one
+ * use. */
 struct port {
     struct pst_value *value;
     unsigned edge;
-    size_t node; /* its consumer; determines the order of parts */
+    size_t node; /* node that uses the value; determines the order of parts */
     unsigned slot;
 };
 
@@ -54,7 +55,7 @@ static enum pst_status add_seed(struct jointer *j, struct pst_value *of,
 
     if (edge >= 0) {
         meta = j->plan->edges.at[edge].meta;
-        pst_meta_set_contiguous(&meta); /* gradients are sent contiguous */
+        pst_meta_set_contiguous(&meta); /* gradients are sent without gaps */
     }
 
     if (edge < 0)
@@ -72,8 +73,8 @@ static enum pst_status add_seed(struct jointer *j, struct pst_value *of,
     return PST_OK;
 }
 
-/* Adds seeds for the gradient parts of one output, last consumer first. Edges
- * are sorted by (from_stage, from_output, to_stage). */
+/* Adds seeds for the gradient parts of one output, those of the last consumer
+ * first. Edges are sorted by (from_stage, from_output, to_stage). */
 static enum pst_status add_edge_seeds(struct jointer *j, unsigned output)
 {
     struct pst_value *value = j->joint->graph->outputs.at[output].arg.value;
@@ -112,7 +113,7 @@ static enum pst_status add_seeds(struct jointer *j)
 
 /* --- ports -------------------------------------------------------------- */
 
-/* True if a later consumer of the same value sends a gradient. */
+/* True if a later stage also sends a gradient of the same value. */
 static bool is_outranked(const struct pst_plan *plan,
                          const struct pst_edge *edge)
 {
@@ -136,8 +137,8 @@ struct use_ctx {
     enum pst_status status;
 };
 
-/* Gives one use of the input a view of its own, so that its contribution is a
- * separate value. */
+/* Replaces one use of the input by a view for this use, so that the gradient of
+ * the view is the contribution of this use. */
 static void open_port(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct use_ctx *use = ctx;
@@ -171,7 +172,7 @@ static enum pst_status open_ports(struct jointer *j, struct pst_value *input,
     return use.status;
 }
 
-/* Moves the last n nodes to the front. */
+/* Moves the last n nodes to the beginning of the graph. */
 static enum pst_status move_to_front(struct pst_graph *graph, size_t n)
 {
     const size_t rest = graph->nodes.n - n;
@@ -188,7 +189,7 @@ static enum pst_status move_to_front(struct pst_graph *graph, size_t n)
     return PST_OK;
 }
 
-/* Sorts by node, last first, then by argument. */
+/* Compares ports by edge, then by node, last first, then by argument. */
 static int compare_ports(const void *a, const void *b)
 {
     const struct port *x = a, *y = b;
@@ -216,9 +217,9 @@ static enum pst_status add_ports(struct jointer *j)
         if (stage->inputs[i].kind != PST_SOURCE_EDGE)
             continue;
         edge = &j->plan->edges.at[stage->inputs[i].index];
+        /* a buffer that is carried to the next microbatch has no gradient */
         if (pst_dtype_kind(edge->meta.dtype) != PST_KIND_FLOAT ||
-            edge->carries != NULL) /* a buffer: no gradient crosses
-                                      microbatches */
+            edge->carries != NULL)
             continue;
         port.edge = edge->id;
         if (is_outranked(j->plan, edge))
@@ -278,10 +279,10 @@ static enum pst_status differentiate(struct jointer *j)
     return status == PST_OK ? take_results(j, &result) : status;
 }
 
-/* Numbers of gradients that one stage contributes. */
+/* Numbers of gradient contributions of one stage. */
 struct counts {
-    unsigned *parts; /* by edge */
-    unsigned *uses;  /* by parameter of the plan */
+    unsigned *parts; /* by edge: gradient parts */
+    unsigned *uses;  /* by index of the parameter in the plan */
 };
 
 static void counts_fini(struct counts *c)
@@ -320,8 +321,8 @@ static enum pst_status count(const struct pst_plan *plan,
     return PST_OK;
 }
 
-/* Reports a wrong count. A plan bound to other sizes has its parent's
- * counts. */
+/* Reports a number of gradients that differs from the plan's. A plan bound to
+ * other sizes has the numbers of its parent. */
 static enum pst_status bad_count(const struct jointer *j, const char *what,
                                  unsigned found, unsigned said)
 {

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Excludes constants and buffers that are not persistent. */
+/* Constants and buffers that are not persistent are not keys. */
 bool pst_plan_is_state(const struct pst_plan_param *param)
 {
     return param->kind == PST_VALUE_PARAM ||
@@ -47,7 +47,7 @@ static enum pst_status add_names(const struct pst_plan_param *param,
     return status;
 }
 
-/* Returns a parameter's name in checkpoints; NULL if out of memory. */
+/* Returns a parameter's name in checkpoints; NULL if memory is out. */
 static const char *tensor_of(const struct pst_plan *plan, const char *fqn,
                              struct pst_arena *arena)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Cuts another export of a model where a plan of the model is cut. */
+/* Cuts another export of a model like a plan of the model. */
 #include "stages/split/evaluate.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@
 
 /* --- names ---------------------------------------------------------------- */
 
-/* Returns the index of the plan's tensor with that name, or -1. */
+/* Returns the index of the plan's tensor with one of these names; -1: none. */
 static int find_like(const struct pst_plan *like,
                      const struct pst_plan_param *param)
 {
@@ -38,8 +38,8 @@ static void look_for(void *ctx, struct pst_value **slot, unsigned arg)
         s->missing = v->fqn;
 }
 
-/* Checks that the file is an export of the same model. This gives the best
- * message for a wrong file, so it comes before the loss. */
+/* Checks that the file is an export of the same model. This check comes before
+ * that of the loss, since it has the best message for a wrong file. */
 static enum pst_status check_model(const struct pst_model *model,
                                    const struct pst_plan *like,
                                    struct pst_diag *diag)
@@ -56,7 +56,8 @@ static enum pst_status check_model(const struct pst_model *model,
                               s.missing);
 }
 
-/* Compares the names of the state; each export has its own constants. */
+/* Checks that names, dtypes and shapes of the state are those of the plan;
+ * constants are not compared, since each export has its own. */
 static enum pst_status check_names(const struct pst_plan *whole,
                                    const struct pst_plan *like,
                                    struct pst_diag *diag)
@@ -104,10 +105,13 @@ static enum pst_status read_start(void *ctx, unsigned i, void *dst,
 struct placer {
     const struct pst_plan *whole, *like;
     struct pst_graph *graph;
-    int least;         /* lowest stage of the current node: its operands exist
-                          there */
-    const char *state; /* a tensor that it reads, or NULL */
-    struct PST_VEC(const struct pst_plan_param *) reads; /* that are read */
+    /* lowest stage that has the operands which the current node reads from
+     * other nodes */
+    int least;
+    /* a tensor of the state that the current node reads; or NULL */
+    const char *state;
+    /* tensors that the node reads */
+    struct PST_VEC(const struct pst_plan_param *) reads;
     bool failed;
     struct pst_diag *diag;
 };
@@ -140,7 +144,7 @@ static bool is_read_in(const struct pst_plan_param *param, unsigned stage)
     return false;
 }
 
-/* Assigns the node to the first stage that has all its operands. */
+/* Assigns a node to the first stage that has all its operands. */
 static enum pst_status place(struct placer *p, struct pst_node *node)
 {
     p->least = 0;
@@ -168,7 +172,7 @@ static enum pst_status place(struct placer *p, struct pst_node *node)
 
 /* --- stages of which nothing is left -------------------------------------- */
 
-/* First stage that reads a node's results. */
+/* For each value, the first stage that reads it. */
 struct later {
     int *first; /* by value id */
     int stage;

@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_STAGES_SPLIT_PLAN_H
 #define PENSTOCK_STAGES_SPLIT_PLAN_H
 /*
- * A plan: a model cut into stages. In memory after pst_split or pst_plan_load;
- * on disk a directory with plan.pb and stage-NNN.safetensors.
+ * A plan: a model cut into stages. In memory made by pst_split or
+ * pst_plan_load; on disk a directory with plan.pb and stage-NNN.safetensors.
  *
  * Read-only once made. Its arena owns everything but the graphs, which the plan
  * owns.
@@ -22,7 +22,7 @@ struct pst_rates;
 
 enum pst_source_kind { PST_SOURCE_MODEL_INPUT, PST_SOURCE_EDGE };
 
-/* The source of stage->graph->inputs[i]. */
+/* Where stage->graph->inputs[i] comes from. */
 struct pst_stage_input {
     enum pst_source_kind kind;
     unsigned index; /* into plan->inputs or plan->edges */
@@ -35,28 +35,33 @@ struct pst_stage_input {
  * The parts of a gradient keep sums in the order of the uncut graph
  * (autodiff.h): the last consumer stage (highest index) that has a gradient
  * adds up its own contributions and sends one part; every other consumer stage
- * sends each contribution as a separate part. The producer adds all parts,
- * highest stage first, within a stage in the order part 0, 1, ...
+ * sends each contribution as a separate part. The producer adds all parts:
+ * those of the highest stage first, and those of one stage in the order part 0,
+ * 1, ...
  */
 struct pst_edge {
     unsigned id;
-    unsigned from_stage, from_output; /* index in from's graph->outputs */
-    unsigned to_stage, to_input;      /* index in to's graph->inputs */
-    const char *value;                /* its name in the uncut graph */
-    struct pst_meta meta;             /* as sent and received; dense strides are
-                                         preserved */
-    unsigned grad_parts;              /* messages of the backward; 0: none */
-    /* FQN of the buffer that takes this value in the next microbatch of an
-     * earlier stage; NULL: an ordinary value. */
+    /* index in the graph->outputs of from_stage */
+    unsigned from_stage, from_output;
+    /* index in the graph->inputs of to_stage */
+    unsigned to_stage, to_input;
+    const char *value; /* name of the value in the uncut graph */
+    /* meta as sent and received; keeps dense strides */
+    struct pst_meta meta;
+    unsigned grad_parts; /* number of gradient messages; 0: none */
+    /* FQN of the buffer that an earlier stage reads from this edge in the next
+     * microbatch; NULL: an ordinary value */
     const char *carries;
 };
 
 struct pst_stage {
     unsigned index;
-    struct pst_graph *graph; /* forward only; outputs: edges' values in order of
-                                their first use, then buffer updates */
+    /* forward only; outputs: values of edges in the order of their first use,
+     * then buffer updates */
+    struct pst_graph *graph;
     struct pst_stage_input *inputs; /* graph->inputs.n entries */
-    double flops;                   /* operations of one forward */
+    /* floating-point operations of one forward */
+    double flops;
     size_t param_bytes, out_bytes;
     const char *weights; /* file in the plan's directory */
     uint64_t weights_size;
@@ -64,20 +69,22 @@ struct pst_stage {
 };
 
 struct pst_plan_input {
-    const char *name;        /* argument name in the model */
-    struct pst_meta meta;    /* meta of one microbatch */
-    const char *const *dims; /* free sizes, as in struct pst_value */
-    int chunk;               /* dimension divided into microbatches; -1: none */
+    const char *name;     /* argument name in the model */
+    struct pst_meta meta; /* meta of one microbatch */
+    /* per dimension: expression of a symbolic size (struct pst_value) */
+    const char *const *dims;
+    /* dimension divided into microbatches; -1: not divided */
+    int chunk;
 };
 
 /* One leaf of the model's flattened outputs. */
 struct pst_plan_output {
     const char *path;
     bool is_tensor;
-    struct pst_arg literal; /* if not a tensor */
+    struct pst_arg literal; /* value if it is not a tensor */
     int stage;              /* stage that computes it; -1: a model input */
-    unsigned output;        /* index in that stage's graph->outputs, or of the
-                               input */
+    /* index in that stage's graph->outputs, or in the plan's inputs */
+    unsigned output;
     struct pst_meta meta;
 };
 
@@ -92,39 +99,43 @@ struct pst_plan_param {
     const char *fqn;
     const char **aliases;
     unsigned n_aliases;
-    /* Names of parts of the tensor. nameless: fqn is not a name of the model,
-     * only these are. */
+    /* Names of parts of the tensor. nameless: the model has only these names,
+     * not fqn. */
     struct pst_named_window *windows;
     unsigned n_windows;
     bool nameless;
     enum pst_value_kind kind; /* PARAM, BUFFER, CONST */
-    bool is_complex; /* the last dimension has real and imaginary part */
+    /* the last dimension has the real and the imaginary part */
+    bool is_complex;
     struct pst_meta meta;
-    /* The model has the tensor in a 16-bit dtype (`rounds`), but it is kept in
-     * f32 because it is trained: every reader rounds it first. */
+    /* The model has the tensor in a 16-bit dtype (`rounds`), but the plan keeps
+     * it in f32 since it is trained: every reader rounds it first. */
     bool rounded;
     enum pst_dtype rounds;
     bool requires_grad, persistent;
-    /* Number of steps when its optimizer's state began. Only in plans that
-     * older programs wrote into checkpoints; now it is in the manifest. */
+    /* Number of steps of the run when the tensor's optimizer state began. Only
+     * in plans that older programs wrote into checkpoints; now the manifest has
+     * it. */
     uint64_t since;
-    /* The values of a running job differ from the model's: the tensor was
-     * set or cast, came with another module, or was trained before it was
+    /* The values in a running job differ from the model's: the tensor was set
+     * or cast, belongs to a replaced module, or was trained before it was
      * frozen. */
     bool changed;
     unsigned *stages; /* stages that read it, ascending; none: unused */
-    unsigned *uses;   /* contributions of each of them to its gradient */
+    /* by index in `stages`: the stage's contributions to the gradient */
+    unsigned *uses;
     unsigned n_stages;
-    unsigned owner_stage; /* owner: the stage whose file has it */
+    unsigned owner_stage; /* stage whose weights file has the tensor */
     /* A buffer that several stages write: each microbatch starts with the value
-     * that the previous one left in stage `writer`, the last that writes or
-     * reads it. Edges carry it to the stages that start with it; for the first
-     * microbatch of a step all of them have it already. */
+     * that the previous one left in stage `writer`, the last stage that writes
+     * or reads the buffer. Edges carry it to the stages that start with it; for
+     * the first microbatch of a step all of them have it already. */
     bool carried;
     unsigned writer;
-    /* For a parameter that several stages read. False: each has a copy, an
-     * all-reduce sums the gradients, and optimizers make the same step. True:
-     * only the owner has it, sends its value and receives the gradients. */
+    /* For a parameter that several stages read. False: each stage has a copy,
+     * an all-reduce sums the gradients, and optimizers make the same update.
+     * True: only the owner has it, sends its value and receives the
+     * gradients. */
     bool transmit;
 };
 
@@ -132,79 +143,92 @@ struct pst_plan {
     struct pst_arena arena;
     const char *name;
     char model_digest[33]; /* digest of the .pt2 */
-    char digest[33];       /* plan.pb's content: the same on all ranks */
+    /* digest of plan.pb's content: the same on all ranks */
+    char digest[33];
     /* Hash of what the model computes (frontend/identity.h); "": unknown. */
     char identity[33];
-    /* model_digest of the original plan if a running job has replaced modules
-     * in this one, which is in no directory; else "". */
+    /* model_digest of the original plan, if a running job has replaced modules
+     * in this plan, which is then in no directory; else "" */
     char base_digest[33];
-    char base_identity[33]; /* identity of that plan */
+    char base_identity[33]; /* identity of the original plan; or "" */
     struct PST_VEC(struct pst_stage) stages;
     struct PST_VEC(struct pst_edge) edges; /* by id */
     struct PST_VEC(struct pst_plan_input) inputs;
     struct PST_VEC(struct pst_plan_output) outputs;
     struct PST_VEC(struct pst_plan_param) params; /* in model order */
-    struct pst_adapters adapters;                 /* adapters of params */
-    struct pst_map names;      /* every name of a parameter -> index + 1 */
-    struct pst_joint **joints; /* by stage; NULL: none is cached; private */
-    bool counted; /* grad_parts and uses are known, and joints are checked
-                     against them */
-    int loss;     /* index in outputs; -1: no loss */
-    const char *loss_fn; /* that added it; NULL: the model has the loss, or this
-                            plan is made from another (pst_plan_root) */
-    struct pst_symbols symbols; /* free sizes and their values in this plan */
-    const char *fixed; /* reason why free sizes cannot be changed, or NULL */
-    bool evaluates;    /* exported in eval mode: struct pst_model */
-    const char *lost;  /* backward functions missing from the file: struct
-                          pst_model */
-    bool writes;       /* writes values in place: struct pst_model */
+    struct pst_adapters adapters;                 /* adapters among params */
+    /* every name of a parameter -> index in params, + 1 */
+    struct pst_map names;
+    /* cache by stage; NULL: none is cached; private */
+    struct pst_joint **joints;
+    /* grad_parts and uses are known, and joints are checked against them */
+    bool counted;
+    int loss; /* index in outputs; -1: no loss */
+    /* --loss-fn that added the loss; NULL: the model has the loss, or this plan
+     * is made from another (pst_plan_root) */
+    const char *loss_fn;
+    /* symbols of sizes and their values in this plan */
+    struct pst_symbols symbols;
+    /* reason why symbolic sizes cannot be changed; or NULL */
+    const char *fixed;
+    bool evaluates; /* exported in eval mode (struct pst_model) */
+    /* backward functions missing in the file (struct pst_model) */
+    const char *lost;
+    bool writes; /* writes values in place (struct pst_model) */
     struct PST_VEC(const char *) notes;
-    const char *cut_by; /* the times that chose the cut, right after it; or
-                           NULL */
-    const char *dir;    /* directory it was loaded from, or NULL */
+    /* description of the times that chose the cut; NULL: it was not chosen by
+     * time, or the plan was loaded */
+    const char *cut_by;
+    const char *dir; /* directory that the plan was loaded from; or NULL */
     /* Reads the start value of params[i], contiguous, for a plan without
      * directory and model; or NULL. */
     enum pst_status (*read)(void *ctx, unsigned i, void *dst,
                             struct pst_diag *diag);
     void *read_ctx;
-    struct pst_model *model; /* source of the data if not loaded; or NULL */
-    struct pst_plan *parent; /* joined and bound plans: the plan with the same
-                                params that has the data */
-    struct pst_plan_file *files;  /* open weight files, by stage; private */
-    struct pst_plan_given *given; /* values that replace the model's; private */
+    /* source of start values if the plan was not loaded; or NULL */
+    struct pst_model *model;
+    /* for joined and bound plans: the plan with the same params that has the
+     * data */
+    struct pst_plan *parent;
+    struct pst_plan_file *files; /* open weight files, by stage; private */
+    /* values given by the user in place of the model's; private */
+    struct pst_plan_given *given;
 };
 
 /* Measured seconds of one microbatch, forward and backward. */
 struct pst_split_cost {
-    const char *name; /* all nodes of this module path, of one call of it
-                         ("n@1"), or one node */
+    /* a module path (all its nodes), one call of a module ("n@1"), or one
+     * node */
+    const char *name;
     double seconds;
 };
 
 struct pst_split_options {
-    /* "markers", "layers", "flops", "memory"; NULL: markers if there are any,
-     * else flops */
+    /* "markers", "layers", "flops" or "memory"; NULL: markers if the model has
+     * any, else flops */
     const char *policy;
-    unsigned stages;       /* 0: as many as markers, names or layers give, or
-                              1 */
-    const char *const *at; /* "NAME", "NAME:begin", "NAME:end" of modules, at
-                              every call or at one ("n@1"), or of nodes */
+    /* 0: as many as markers, names or layers determine, else 1 */
+    unsigned stages;
+    /* "NAME", "NAME:begin" or "NAME:end" of modules, for every call or for one
+     * ("n@1"), or of nodes */
+    const char *const *at;
     size_t n_at;
-    const struct pst_rates *rates; /* for cost estimates; NULL:
-                                      pst_rates_reference */
-    double bandwidth; /* bytes per second between stages; 0: from rates */
-    const struct pst_split_cost *costs; /* used instead of estimates, if stages
-                                           are chosen by time */
+    /* rates for cost estimates; NULL: pst_rates_reference */
+    const struct pst_rates *rates;
+    double bandwidth; /* bytes per second between stages; 0: that of rates */
+    /* measured times, used instead of estimates if stages are chosen by time */
+    const struct pst_split_cost *costs;
     size_t n_costs;
-    const char *const *transmit; /* parameters that their owner sends, by any of
-                                    their names; all others are replicated */
+    /* parameters that their owner sends, by any of their names; other shared
+     * parameters are replicated */
+    const char *const *transmit;
     size_t n_transmit;
     const char *const *replicate; /* parameters that must not be transmitted */
     size_t n_replicate;
     const char *const *owner; /* "FQN=STAGE": owner of a buffer that several
                                  stages write */
     size_t n_owner;
-    const char *loss; /* "0", "logits.loss", "none"; NULL: the default rule */
+    const char *loss; /* "0", "logits.loss", "none"; NULL: chosen by default */
     const char *loss_fn; /* loss to add, such as "mse", "nll:output=PATH"; or
                             NULL */
 };
@@ -218,18 +242,19 @@ void pst_plan_free(struct pst_plan *plan);
 
 /*
  * Replaces the model's start values by those in a file or folder of safetensors
- * (files/given.h), by any of a tensor's names; only headers are read here. For
- * a plan made by pst_split. A missing or unknown name is PST_ERR_INPUT unless
- * partial: then the model's values stay and a note names it. A floating dtype
- * is upcast if needed; any other difference of dtype or shape is PST_ERR_SHAPE.
+ * (files/given.h), under any of a tensor's names; only headers are read here.
+ * For a plan made by pst_split. A missing or unknown name is PST_ERR_INPUT
+ * unless partial: then the model's values stay and a note reports the name. A
+ * floating dtype is upcast if needed; any other difference of dtype or shape is
+ * PST_ERR_SHAPE.
  */
 enum pst_status pst_plan_give(struct pst_plan *plan, const char *path,
                               bool partial,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Writes the plan beside dir (DIR.tmp-PID) and renames it: an error leaves the
- * old plan as it was. An existing directory without a plan must be empty. Fills
- * the stages' weights_size and weights_digest. */
+/* Writes the plan beside dir (DIR.tmp-PID), then renames it, so that an error
+ * leaves the old plan as it was. An existing directory without a plan must be
+ * empty. Fills in the stages' weights_size and weights_digest. */
 enum pst_status pst_plan_save(struct pst_plan *plan, const char *dir,
                               struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_plan_load(const char *dir, struct pst_plan **ret,
@@ -237,14 +262,15 @@ enum pst_status pst_plan_load(const char *dir, struct pst_plan **ret,
 
 /*
  * Copies the start value of params[i] (contiguous, meta.dtype) to dst, from the
- * plan's own file or from the model. The first read of a file compares its
- * digest, so a rank only reads the files that it needs.
+ * plan's own file or from the model. The first read from a file compares the
+ * file's digest, so a rank reads only the files that it needs.
  */
 enum pst_status pst_plan_read_param(struct pst_plan *plan, unsigned i,
                                     void *dst,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* Returns the entry of params[i] in its file, after comparing the file's
- * digest; only for a plan that was loaded. Lives until the plan is freed. */
+/* Returns the entry of params[i] in its weights file, after comparing the
+ * file's digest; only for a plan that was loaded. The entry lives until the
+ * plan is freed. */
 enum pst_status pst_plan_entry(struct pst_plan *plan, unsigned i,
                                const struct pst_safetensors_entry **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
@@ -253,7 +279,7 @@ bool pst_plan_is_state(const struct pst_plan_param *param);
 /* Returns the tensor's name in checkpoints: "param.FQN", "buffer.FQN". */
 void pst_plan_tensor_name(const struct pst_plan_param *param,
                           struct pst_str *ret);
-/* Adds the tensors whose values in training differ from the model's. */
+/* Adds the tensors whose values in a running job differ from the model's. */
 enum pst_status pst_plan_changed(const struct pst_plan *plan,
                                  struct pst_state_names *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
@@ -262,7 +288,7 @@ const struct pst_plan *pst_plan_root(const struct pst_plan *plan);
 /* Returns the model's adapters, which are stored in the original plan. */
 const struct pst_adapters *pst_plan_adapters(const struct pst_plan *plan);
 /* Divides the inputs of `to` into microbatches like the inputs of the same
- * names in `from`, so that --chunk of the training also applies to an
+ * names in `from`, so that --chunk of a training also applies to its
  * evaluation. */
 void pst_plan_chunk_as(const struct pst_plan *from, struct pst_plan *to);
 /* Adds all keys of the model's state_dict. */
@@ -272,19 +298,19 @@ enum pst_status pst_plan_names(const struct pst_plan *plan,
 /* True if the value can be a loss, as for PyTorch's backward(): one
  * floating-point number at every batch size. */
 bool pst_plan_may_be_loss(const struct pst_value *value);
-/* True if a stage or an output of the model reads that model input. */
+/* True if a stage or an output of the model reads this model input. */
 bool pst_plan_reads_input(const struct pst_plan *plan, unsigned input);
 /* Finds the range of valid integers of an input (rows of a table, classes), as
- * far as its operators determine it. */
+ * far as the operators that read it determine one. */
 enum pst_status pst_plan_bound(const struct pst_plan *plan, unsigned input,
                                struct pst_data_bound *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* Returns the index in plan->params for any of its names; -1 if unknown. */
+/* Returns the index in plan->params of the tensor with this name; -1: none. */
 int pst_plan_find_param(const struct pst_plan *plan, const char *fqn);
 /* Returns the number of a stage's contributions to a parameter's gradient. */
 unsigned pst_plan_uses(const struct pst_plan_param *param, unsigned stage);
-/* Returns the index of the first of *ret_n edges from one output of a stage, in
- * order of consumers. */
+/* Returns the index of the first edge of one output of a stage; *ret_n is the
+ * number of its edges, which are adjacent and in the order of consumers. */
 size_t pst_plan_edges_of(const struct pst_plan *plan, unsigned stage,
                          unsigned output, size_t *ret_n);
 
@@ -295,7 +321,8 @@ size_t pst_plan_edges_of(const struct pst_plan *plan, unsigned stage,
  */
 struct pst_joint_seed {
     struct pst_value *seed; /* kind SEED */
-    int edge;               /* -1: seed of the loss (one element) */
+    /* edge of the gradient; -1: seed of the loss (one element) */
+    int edge;
     unsigned part;
 };
 struct pst_joint_grad {
@@ -305,18 +332,19 @@ struct pst_joint_grad {
 struct pst_joint {
     struct pst_graph *graph; /* owned */
     struct PST_VEC(struct pst_joint_seed) seeds;
-    struct PST_VEC(struct pst_joint_grad) input_grads; /* to be sent */
-    struct PST_VEC(struct pst_value *) grads; /* kind GRAD, one per parameter
-                                                 that has a gradient */
+    /* gradients to be sent */
+    struct PST_VEC(struct pst_joint_grad) input_grads;
+    /* kind GRAD: one for each parameter that has a gradient */
+    struct PST_VEC(struct pst_value *) grads;
 };
 /* Builds a joint. Its seeds are the loss, if this stage computes it, and the
- * parts of every outgoing edge, in the order described above; the edges'
- * grad_parts must be known. */
+ * parts of every outgoing edge, in the order described at struct pst_edge; the
+ * grad_parts of these edges must be known. */
 enum pst_status pst_joint_new(const struct pst_plan *plan, unsigned stage,
                               struct pst_joint **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 void pst_joint_free(struct pst_joint *joint);
-/* Returns the joint of a stage, which is built once and cached in the plan:
+/* Finds the joint of a stage, which is built once and cached in the plan:
  * borrowed until it is taken or the plan is freed. One thread at a time. */
 enum pst_status pst_joint_look(const struct pst_plan *plan, unsigned stage,
                                const struct pst_joint **ret,
@@ -336,7 +364,7 @@ void pst_plan_print_json(const struct pst_plan *plan, struct pst_str *out);
  * their consumers. */
 void pst_plan_describe_stage(const struct pst_plan *plan, unsigned stage,
                              struct pst_str *out);
-/* Draw stages, edges with bytes, and shared parameters. */
+/* Draw the stages, edges with their bytes, and shared parameters. */
 void pst_plan_draw_dot(const struct pst_plan *plan, struct pst_str *out);
 void pst_plan_draw_svg(const struct pst_plan *plan, struct pst_str *out);
 void pst_plan_print_stage(const struct pst_plan *plan, unsigned stage,

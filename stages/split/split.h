@@ -11,13 +11,14 @@ struct pst_splitter {
     struct pst_model *model;
     const struct pst_split_options *options;
     struct pst_graph *graph; /* working copy; owned */
-    struct pst_plan *plan;   /* under construction; owned until the end */
+    /* under construction; owned until pst_split returns it */
+    struct pst_plan *plan;
     unsigned n_stages;
     struct pst_diag *diag;
 };
 
-/* Fills everything in the plan but stages and state: the model's notes, name,
- * symbols, inputs. */
+/* Fills in everything in the plan except stages and state: the model's notes,
+ * name, symbols, inputs. */
 enum pst_status pst_split_head(struct pst_splitter *s) PST_MUST_CHECK;
 
 /* Adds a note for the user to the plan. */
@@ -43,13 +44,13 @@ enum pst_status pst_split_loss(struct pst_splitter *s) PST_MUST_CHECK;
 /* joint.c: fills grad_parts of all edges, last stage first, and uses of all
  * parameters. The joints are cached in the plan. */
 enum pst_status pst_split_gradients(struct pst_splitter *s) PST_MUST_CHECK;
-/* Does the same for a plan whose stages are known; *ret: number of parameters
- * with a gradient, summed over the stages. */
+/* Does the same for a plan whose stages are known; *ret: number of gradients of
+ * parameters, summed over the stages. */
 enum pst_status pst_plan_count(struct pst_plan *plan, size_t *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
 /* unread.c: adds notes on parameters, inputs and constants that training does
- * not affect, once readers and gradients are counted. */
+ * not use, once readers and gradients are counted. */
 enum pst_status pst_split_unread(struct pst_splitter *s) PST_MUST_CHECK;
 
 /* state.c: closes the weights files that were read. */

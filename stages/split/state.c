@@ -96,7 +96,7 @@ static void add_reader(struct pst_plan *plan, const char *fqn, unsigned stage,
     param->n_stages++;
 }
 
-/* Counts the readers of each parameter, or lists them. */
+/* Lists the stages that read each parameter, or only counts them. */
 static enum pst_status list_readers(struct pst_splitter *s, bool list)
 {
     struct pst_plan *plan = s->plan;
@@ -151,7 +151,7 @@ static enum pst_status unknown_param(struct pst_splitter *s, const char *name,
                         near < 0 ? "" : names[near], near < 0 ? "" : "\"");
 }
 
-/* Finds a parameter to transmit or replicate by any of its names. */
+/* Finds a parameter by any of its names, for the option `what`. */
 static enum pst_status find_param(struct pst_splitter *s, const char *name,
                                   const char *what, struct pst_plan_param **ret)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Adds notes on state and inputs that training does not affect, which is
- * probably a mistake: parameters and inputs that no operator reads, and
- * parameters that the export turned into constants.
+ * Adds notes on state and inputs that training does not use, which is probably
+ * a mistake: parameters and inputs that no operator reads, and parameters that
+ * the export turned into constants.
  */
 #include "stages/files/zip.h"
 #include "stages/graph/schema.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define TAG    PST_TAG_PLAN
-#define LISTED 8 /* names in a note */
+#define LISTED 8 /* number of names in a note */
 #define PIECE  (64u << 10)
 
 /* Names for a note: "a", "b" and 3 more. */
@@ -61,7 +61,8 @@ static enum pst_status note_params(struct pst_splitter *s)
 {
     const struct pst_plan *plan = s->plan;
     struct names unread = {0}, unreached = {0};
-    bool reached = false; /* if none is, loss.c has reported it */
+    /* if no parameter is reached, loss.c has reported that */
+    bool reached = false;
     enum pst_status status;
 
     for (size_t i = 0; i < plan->params.n; i++) {
@@ -90,8 +91,8 @@ static enum pst_status note_params(struct pst_splitter *s)
 
 /* --- inputs -------------------------------------------------------------- */
 
-/* Returns an input that is read and has the meta of input i; NULL if there is
- * none. */
+/* Returns the name of an input that is read and has the meta of input i; NULL
+ * if there is none. */
 static const char *like_input(const struct pst_plan *plan, size_t i)
 {
     for (size_t k = 0; k < plan->inputs.n; k++)
@@ -158,8 +159,8 @@ static void add_key(const struct pst_weight *w, struct pst_str *ret)
                  (unsigned)w->entry->crc);
 }
 
-/* True in *ret if the bytes are equal and not one repeated element: many
- * tensors start as all zeros or all ones. */
+/* *ret: the bytes of a and b are equal, and not one repeated element, since
+ * many tensors start as all zeros or all ones. */
 static enum pst_status compare(struct bytes a, struct bytes b, size_t item,
                                bool *ret, struct pst_diag *diag)
 {
@@ -191,7 +192,7 @@ static enum pst_status compare(struct bytes a, struct bytes b, size_t item,
     return status;
 }
 
-/* Indexes the trainable parameters with stored records, by size and
+/* Indexes the trainable parameters that have stored bytes, by size and
  * checksum. */
 static enum pst_status index_params(const struct pst_model *model,
                                     struct pst_map *ret, struct pst_diag *diag)
@@ -213,7 +214,8 @@ static enum pst_status index_params(const struct pst_model *model,
     return status;
 }
 
-/* Finds the trainable parameter with the same bytes as a constant, or NULL. */
+/* Finds a trainable parameter with the same bytes as the constant w; NULL if
+ * there is none. */
 static enum pst_status find_same(const struct pst_splitter *s,
                                  const struct pst_map *params,
                                  const struct pst_weight *w,
@@ -241,7 +243,8 @@ static enum pst_status find_same(const struct pst_splitter *s,
     return status;
 }
 
-/* True if an operator uses it as its weight (other than class weights). */
+/* True if an operator uses the constant as its weight (other than class
+ * weights). */
 static bool is_weight(const struct pst_plan *plan, const char *fqn)
 {
     for (size_t k = 0; k < plan->stages.n; k++) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Finds the integers of an input that the model accepts, where its operators
+ * Finds the integers that an input may have, if the operators that read it
  * determine them: indices of rows of a table (embedding), or classes of a loss.
  */
 #include "stages/graph/schema.h"
@@ -43,7 +43,7 @@ static bool keeps_all(const struct pst_node *node)
            pst_meta_numel(&out->meta) >= pst_meta_numel(&in->meta);
 }
 
-/* Adds a bound; all bounds must hold. */
+/* Adds the bound of one operator; *ret is then what all operators accept. */
 static void add_bound(struct pst_data_bound *ret, int64_t below,
                       const struct pst_arg *ignored,
                       const struct pst_node *node)
@@ -84,8 +84,8 @@ static void look_at_node(const struct pst_node *node,
     }
 }
 
-/* Finds bounds in a stage. marks: values that have all elements of the input,
- * by id. */
+/* Finds bounds in a stage. marks: by id, values that have all elements of the
+ * input. */
 static void look_at_stage(const struct pst_graph *graph, bool *marks,
                           struct pst_data_bound *ret)
 {

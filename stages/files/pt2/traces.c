@@ -6,10 +6,10 @@
  *
  * - strict export runs the forward below torch/_functorch/autograd_function.py;
  * - non-strict export keeps only the frames of functions called "forward": one
- * that calls `.apply(`, followed by that of the Function; or one whose text
- * contains `forward(ctx`, if the Function was written on one line. If a
- * function of another name calls `.apply`, only a forward that belongs to no
- * module remains.
+ *   that calls `.apply(`, followed by that of the Function; or one whose text
+ *   contains `forward(ctx`, if the Function was written on one line. If a
+ *   function of another name calls `.apply`, only a forward that belongs to no
+ *   module remains.
  */
 #include "stages/base/str.h"
 #include "stages/files/pt2/reader.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define TAG       PST_TAG_PLAN
-#define MAX_NOTES 16 /* ignored cuts that are listed, at most */
+#define MAX_NOTES 16 /* maximum number of ignored cuts that are listed */
 
 /* --- a list of cuts ----------------------------------------------------- */
 
@@ -19,7 +19,8 @@ static int compare_cuts(const void *a, const void *b)
     return x->node < y->node ? -1 : x->node > y->node;
 }
 
-/* The nodes between two cuts, before and after dead code elimination. */
+/* The nodes between two cuts. computes: the part has work; lives: it still has
+ * work after dead code elimination. */
 struct part {
     bool computes, lives;
     int stage;
@@ -67,7 +68,7 @@ static unsigned number_parts(struct part *parts, size_t n)
     return (unsigned)PST_MAX(next, 1);
 }
 
-/* True if a part in [from, to) had work that was removed as dead code. */
+/* True if a part in [from, to) has lost all its work as dead code. */
 static bool any_dead(const struct part *parts, size_t from, size_t to)
 {
     bool ret = false;
@@ -116,7 +117,8 @@ static enum pst_status note_ignored(struct pst_splitter *s,
     return status;
 }
 
-/* Removes dead nodes and markers; numbers stages without gaps. */
+/* Sorts the cuts, removes dead nodes and markers, and numbers stages without
+ * gaps. */
 static enum pst_status apply(struct pst_splitter *s, struct pst_cuts *cuts)
 {
     struct pst_graph *graph = s->graph;
@@ -247,7 +249,8 @@ static enum pst_status check_count(struct pst_splitter *s, const char *what)
                         what, s->n_stages, want);
 }
 
-/* Records the times that chose the cut: other times may choose another one. */
+/* Records which times chose the cut, since other times may choose another
+ * cut. */
 static enum pst_status name_times(struct pst_splitter *s)
 {
     const struct pst_rates *rates = s->options->rates;

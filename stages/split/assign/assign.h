@@ -2,51 +2,52 @@
 #ifndef PENSTOCK_STAGES_SPLIT_ASSIGN_ASSIGN_H
 #define PENSTOCK_STAGES_SPLIT_ASSIGN_ASSIGN_H
 /*
- * Chooses where a model is cut: markers and names give a list of cuts, costs
- * choose among all nodes. One thread; strings live in the plan's arena.
+ * Chooses where a model is cut: markers, names and layers determine cuts; costs
+ * choose among all nodes. One thread; strings are in the plan's arena.
  */
 #include "stages/split/split.h"
 
 /* A cut before a node. */
 struct pst_cut {
-    size_t node;      /* index in the graph's nodes; n: after the last */
+    /* index in the graph's nodes; the number of nodes: after the last one */
+    size_t node;
     const char *what; /* for notes, such as "the cut at \"layers.1:end\"" */
 };
 struct pst_cuts {
     struct PST_VEC(struct pst_cut) list;
 };
 
-/* names.c: makes the cuts of options->at, unordered. A name is that of a module
- * (every call of it) or of a node. */
+/* names.c: makes the cuts of options->at, unordered. Each name is that of a
+ * module (for every call of it) or of a node. */
 enum pst_status pst_cuts_by_name(struct pst_splitter *s,
                                  struct pst_cuts *ret) PST_MUST_CHECK;
-/* Reports an unknown name with PST_ERR_INPUT and the nearest name. `what`: "cut
- * at". */
+/* Reports an unknown name with PST_ERR_INPUT and the nearest name. `what`:
+ * purpose of the name in the message, such as "cut at". */
 enum pst_status pst_cuts_unknown(struct pst_splitter *s, const char *name,
                                  const char *what) PST_MUST_CHECK;
-/* layers.c: cuts before each call of a repeated block but the first. */
+/* layers.c: makes a cut before each call of a repeated block but the first. */
 enum pst_status pst_cuts_by_layer(struct pst_splitter *s,
                                   struct pst_cuts *ret) PST_MUST_CHECK;
 
 /*
  * Costs of stages. A stage of nodes [b, e) costs
  *     sum of node[i] + unit * sum of carry[v]
- * over the values v that it reads and does not compute. sent[v] is the part of
- * carry[v] that is sent over the network.
+ * over the values v that it reads and does not compute. sent[v] are the bytes
+ * of value v that are sent over the network.
  */
 #define PST_SPLIT_SLACK 0.02 /* relative, for costs in seconds */
 struct pst_cost_model {
-    double *node;  /* by index */
+    double *node;  /* cost of a node, by its index */
     double *carry; /* by value id; integers, so that sums are exact */
     double *sent;
     double unit;
-    /* Share by which the most expensive stage may exceed the minimum if that
-     * sends fewer bytes: costs are estimates. */
+    /* Share by which the most expensive stage may exceed the minimum if the cut
+     * then sends fewer bytes, since costs are estimates. */
     double slack;
 };
 
-/* cost.c: computes seconds of a step (policies layers and flops) or bytes in a
- * rank's memory (policy memory). Results are in the plan's arena. */
+/* cost.c: computes costs as seconds of a step (policies layers and flops) or as
+ * bytes in a rank's memory (policy memory). Results are in the plan's arena. */
 enum pst_status pst_cost_seconds(struct pst_splitter *s,
                                  struct pst_cost_model *ret) PST_MUST_CHECK;
 enum pst_status pst_cost_bytes(struct pst_splitter *s,
@@ -56,8 +57,8 @@ enum pst_status pst_cost_bytes(struct pst_splitter *s,
  * balance.c: assigns a stage to every node so that the most expensive stage is
  * as cheap as possible (up to cost->slack) and, among such cuts, the fewest
  * bytes are sent. Each stage has work. allowed[i]: a cut before node i is
- * possible; NULL: everywhere. Nodes that share a buffer which one of them
- * updates are never separated.
+ * possible; NULL: everywhere. Nodes that read or compute a buffer which the
+ * model updates are never separated, unless the user gave the buffer an owner.
  */
 enum pst_status pst_split_balance(struct pst_splitter *s,
                                   const struct pst_cost_model *cost,

@@ -27,8 +27,10 @@
 /* A value that a node reads; each value is listed once. */
 struct use {
     unsigned value;
-    size_t from; /* a stage that begins before this node computes or reads the
-                    value anyway: (node index) + 1, or 0 */
+    /* (index + 1) of the last node before this one that computes or reads the
+     * value: a stage that begins after that node receives the value for this
+     * use; 0: none */
+    size_t from;
 };
 
 struct balance {
@@ -37,15 +39,18 @@ struct balance {
     struct pst_arena arena;
     size_t n; /* nodes */
     unsigned n_stages;
-    bool *allowed;      /* n + 1 positions */
-    double *before;     /* n + 1 sums of node costs */
-    size_t *first;      /* by b: shortest prefix with work after b; n + 1 */
-    size_t *end;        /* by b: longest prefix within the limit */
-    size_t *uses_of;    /* n + 1 indices into uses */
-    struct use *uses;   /* uses of all nodes */
-    size_t *next;       /* by value: its first use after the position, + 1 */
-    unsigned char *can; /* two rows of n + 1: prefixes that can be cut */
-    unsigned *from;     /* [stage][prefix]: start of its last stage */
+    bool *allowed;    /* by position, n + 1: a cut is possible there */
+    double *before;   /* sum of the costs of the first i nodes; n + 1 */
+    size_t *first;    /* by b: shortest prefix that has work after b; n + 1 */
+    size_t *end;      /* by b: longest prefix within the limit */
+    size_t *uses_of;  /* by node, n + 1: index of its first use in `uses` */
+    struct use *uses; /* uses of all nodes */
+    /* by value: its first use after the current position, + 1; 0: none */
+    size_t *next;
+    /* two rows of n + 1: prefixes that can be cut into stages */
+    unsigned char *can;
+    /* [stage][prefix]: start of the last stage of the prefix */
+    unsigned *from;
     struct pst_sums sums;
     struct pst_minima minima;
 };
@@ -55,8 +60,8 @@ struct balance {
 struct use_ctx {
     struct balance *b;
     size_t node, n;
-    size_t *last; /* by value: its producer or last reader, + 1 */
-    bool list;    /* fill uses; otherwise only count */
+    size_t *last; /* by value: its producer or last reader so far, + 1 */
+    bool list;    /* fill in `uses`; otherwise only count them */
 };
 
 static void note_use(void *ctx, struct pst_value **slot, unsigned arg)
@@ -67,7 +72,7 @@ static void note_use(void *ctx, struct pst_value **slot, unsigned arg)
     (void)arg;
     use.from = u->last[use.value];
     if (use.from == u->node + 1)
-        return; /* the same node reads it twice */
+        return; /* another operand of the same node */
     u->last[use.value] = u->node + 1;
     if (u->list)
         u->b->uses[u->n] = use;
@@ -104,8 +109,8 @@ static void find_first(struct balance *b)
     }
 }
 
-/* Forbids cuts between the nodes that read or compute an updated buffer, unless
- * the user allows its value to be sent. */
+/* Forbids cuts between nodes that read or compute an updated buffer, unless the
+ * user gave the buffer an owner. */
 static enum pst_status forbid_spans(struct balance *b)
 {
     const struct pst_graph *graph = b->s->graph;
@@ -213,7 +218,7 @@ static void find_ends(struct balance *b, double limit)
     }
 }
 
-/* True if all nodes can be cut into stages that keep the ends. */
+/* True if all nodes can be cut into stages that end within b->end. */
 static bool is_feasible(struct balance *b)
 {
     unsigned char *now = b->can, *then = b->can + b->n + 1;
@@ -222,11 +227,12 @@ static bool is_feasible(struct balance *b)
     now[0] = 1;
     for (unsigned k = 0; k < b->n_stages; k++) {
         unsigned char *swap = now;
-        size_t open = 0; /* positions below it are inside a stage */
+        size_t open = 0; /* this stage can end at the positions below it */
 
         memset(then, 0, b->n + 1);
         /* A stage that begins later also has its first work later, so taking
-         * ends in order of beginnings covers a union of intervals. */
+         * the beginnings in order gives the union of the intervals [first,
+         * end]. */
         for (size_t i = 0, e = 1; e <= b->n; e++) {
             for (; i < e && b->first[i] <= e; i++)
                 if (now[i])
@@ -271,8 +277,10 @@ static double find_limit(struct balance *b)
 /* --- the fewest bytes --------------------------------------------------- */
 
 struct bytes {
-    double *now, *then;  /* by prefix: with k stages, with k + 1 */
-    size_t *dies, *next; /* lists of beginnings, by the end of their stages */
+    /* bytes by prefix: cut into k stages, and into k + 1 */
+    double *now, *then;
+    /* by b->end: linked list of the beginnings of such stages, + 1 */
+    size_t *dies, *next;
 };
 
 /* Extends the prefixes cut into k stages to k + 1 stages. */

@@ -9,8 +9,8 @@
 
 #define TAG PST_TAG_PLAN
 
-/* Memory of a trained parameter relative to its size: value, gradient and two
- * optimizer states. */
+/* Memory of a trained parameter as a multiple of its size: value, gradient and
+ * two optimizer states. */
 #define TRAINED 4.0
 
 static enum pst_status new_model(struct pst_splitter *s,
@@ -29,7 +29,7 @@ static enum pst_status new_model(struct pst_splitter *s,
         const struct pst_value *value = s->graph->values.at[i];
         const double bytes = (double)pst_meta_bytes(&value->meta);
 
-        if (value->kind == PST_VALUE_NODE) /* the gradient is sent back */
+        if (value->kind == PST_VALUE_NODE) /* a gradient is sent back, too */
             ret->sent[i] = pst_dtype_kind(value->meta.dtype) == PST_KIND_FLOAT
                                ? 2.0 * bytes
                                : bytes;
@@ -39,7 +39,7 @@ static enum pst_status new_model(struct pst_splitter *s,
 
 /* --- measured ----------------------------------------------------------- */
 
-/* The nodes of one measured time. */
+/* Nodes whose time was measured together. */
 struct group {
     double seconds, estimate;
     size_t nodes;
@@ -47,14 +47,15 @@ struct group {
 };
 
 struct groups {
-    struct pst_map modules; /* path -> struct group */
-    struct group *of_call;  /* by id of a call with a time of its own, "n@1" */
-    struct group *of_node;  /* nodes with times of their own, by name */
+    struct pst_map modules; /* module path -> struct group */
+    /* by id of a call that has its own time, such as "n@1" */
+    struct group *of_call;
+    struct group *of_node; /* by index of a node that has its own time */
     double seconds, estimate;
 };
 
-/* Returns the group of a node; a named call is not part of its module's
- * group. */
+/* Returns the group of a node. A call with its own time is not part of its
+ * module's group. */
 static struct group *group_of(const struct pst_splitter *s,
                               const struct groups *g, size_t node)
 {
@@ -123,8 +124,8 @@ static bool is_known(const struct pst_splitter *s, const char *name)
     return false;
 }
 
-/* Reads the times, those of nodes first: such nodes are not part of their
- * module's group. */
+/* Records the measured times. Nodes and calls with their own times are not part
+ * of their module's group. */
 static enum pst_status take_times(struct pst_splitter *s,
                                   const struct pst_cost_model *cost,
                                   struct groups *g)
@@ -154,16 +155,16 @@ static enum pst_status take_times(struct pst_splitter *s,
     return status;
 }
 
-/* Distributes a module's time over its nodes in proportion to their estimates,
- * or evenly. */
+/* Returns the share of a node in its group's time: in proportion to the
+ * estimates, or equal if these are 0. */
 static double share(const struct group *group, double estimate)
 {
     return group->estimate > 0.0 ? group->seconds * estimate / group->estimate
                                  : group->seconds / (double)group->nodes;
 }
 
-/* Scales the estimates of nodes that were not measured by the ratio of measured
- * time to estimate. */
+/* Replaces estimates by measured times. Estimates of nodes that were not
+ * measured are scaled by the ratio of measured time to estimate. */
 static void spread(struct pst_splitter *s, struct pst_cost_model *cost,
                    struct groups *g)
 {

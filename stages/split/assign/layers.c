@@ -28,7 +28,7 @@ static enum pst_status add_cuts(const struct pst_splitter *s,
         if (status != PST_OK)
             return status;
         if (length == 0)
-            continue; /* nodes between layers belong to the previous one */
+            continue; /* it belongs to the previous layer */
         same = before != NULL && length == length_before &&
                strncmp(before->call->path, node->call->path, length) == 0;
         if (before != NULL && !same &&

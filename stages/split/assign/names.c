@@ -8,7 +8,8 @@
 
 #define TAG PST_TAG_PLAN
 
-/* Splits "FQN:end" into the FQN and true for "end". */
+/* Splits "FQN", "FQN:begin" or "FQN:end" into the FQN and *end: true for
+ * ":end". */
 static enum pst_status parse_at(struct pst_splitter *s, const char *spec,
                                 char **ret, bool *end)
 {
@@ -90,8 +91,8 @@ static bool is_module(const struct pst_splitter *s, const char *fqn)
 
 /* A call of a module: nodes in [begin, end). */
 struct call {
-    const struct pst_module_call *call; /* NULL: a module that is not called
-                                           itself */
+    /* NULL: the module is not called itself */
+    const struct pst_module_call *call;
     size_t begin, end;
 };
 
@@ -99,7 +100,8 @@ struct calls {
     struct PST_VEC(struct call) list;
 };
 
-/* Returns the outermost call of the module around a node. */
+/* Returns the outermost call of the module that contains the node; NULL if
+ * there is none. */
 static const struct pst_module_call *call_of(const struct pst_node *node,
                                              const char *fqn)
 {
@@ -112,8 +114,8 @@ static const struct pst_module_call *call_of(const struct pst_node *node,
     return ret;
 }
 
-/* Finds the calls of a module, numbered as in the graph. *at: index in `calls`
- * by id of the call, + 1. */
+/* Finds the calls of a module, in the order of their first nodes. *at: by id of
+ * the call, index in `calls` + 1. */
 static enum pst_status find_called(struct pst_splitter *s, const char *fqn,
                                    size_t *at, struct calls *calls)
 {
@@ -143,7 +145,8 @@ static bool is_inside(const char *path, const char *fqn)
     return strncmp(path, fqn, n) == 0 && path[n] == '.';
 }
 
-/* Finds runs of nodes inside a module that only contains others. */
+/* Finds runs of adjacent nodes inside a module that is not called itself but
+ * contains other modules. */
 static enum pst_status find_held(struct pst_splitter *s, const char *fqn,
                                  struct calls *calls)
 {
@@ -194,7 +197,7 @@ static enum pst_status cut_module(struct pst_splitter *s, struct pst_cuts *cuts,
     return status;
 }
 
-/* Cuts at one call: "n@1". */
+/* Cuts at one call of a module, "n@1". */
 static enum pst_status cut_call(struct pst_splitter *s, struct pst_cuts *cuts,
                                 const char *spec,
                                 const struct pst_module_call *call, bool end)

@@ -62,8 +62,8 @@ void pst_minima_clear(struct pst_minima *t)
     }
 }
 
-/* Updates inner nodes: minimum of the children plus what was added to all
- * below. */
+/* Updates the ancestors of a node: the minimum of the children, plus what was
+ * added to all positions below the ancestor. */
 static void pull(struct pst_minima *t, size_t node)
 {
     while (node > 1) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_SPLIT_ASSIGN_TREES_H
 #define PENSTOCK_STAGES_SPLIT_ASSIGN_TREES_H
-/* Two trees over positions 0 .. n-1 for balance.c; each call takes O(log n).
- * Memory comes from an arena; init returns false if it is exhausted. */
+/* Two trees over positions 0 to n - 1, for balance.c; each call takes O(log n).
+ * Memory comes from an arena; init returns false if memory is out. */
 #include "stages/base/arena.h"
 
 #include <stdbool.h>
@@ -24,13 +24,13 @@ size_t pst_sums_reach(const struct pst_sums *t, const double *before,
 
 /* Minimum over positions of base + all amounts added to the position. */
 struct pst_minima {
-    double *least, *added; /* of the nodes 1 .. 2 * width - 1 */
-    size_t width;          /* leaves, a power of two */
+    double *least, *added; /* of tree nodes 1 to 2 * width - 1 */
+    size_t width;          /* number of leaves, a power of two */
 };
 bool pst_minima_init(struct pst_minima *t, struct pst_arena *arena, size_t n);
 /* Sets every base to HUGE_VAL and all amounts to 0. */
 void pst_minima_clear(struct pst_minima *t);
-/* Sets the base; the added amounts stay. */
+/* Sets the base of a position; the amounts added to it stay. */
 void pst_minima_set(struct pst_minima *t, size_t place, double base);
 /* Adds x to positions in [begin, end). */
 void pst_minima_add(struct pst_minima *t, size_t begin, size_t end, double x);

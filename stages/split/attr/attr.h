@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_SPLIT_ATTR_ATTR_H
 #define PENSTOCK_STAGES_SPLIT_ATTR_ATTR_H
 /*
- * Tensors of a plan's state by name, and edits of their values and dtypes in
- * the model that was rebuilt from the plan (split/again.h). A tensor has one
- * entry, so every reader sees a change under all its names. One thread.
+ * Finds tensors of a plan's state by name, and changes their values and dtypes
+ * in the model that was rebuilt from the plan (split/again.h). Every name of a
+ * tensor leads to the same entry, so every reader sees a change. One thread.
  */
 #include "stages/base/vec.h"
 #include "stages/files/safetensors.h"
@@ -12,8 +12,9 @@
 
 /* A name and the tensor, or part of one, that it refers to. */
 struct pst_attr {
-    const char *name; /* name of the tensor or of a part; the plan owns it */
-    unsigned param;   /* index in plan->params */
+    /* name of the tensor, or of a part of it; owned by the plan */
+    const char *name;
+    unsigned param;                        /* index in plan->params */
     const struct pst_named_window *window; /* NULL: the whole tensor */
 };
 
@@ -32,8 +33,8 @@ void pst_attrs_fini(struct pst_attrs *attrs);
 /* Returns the contiguous meta of the tensor or of its part. */
 struct pst_meta pst_attr_meta(const struct pst_plan *plan,
                               const struct pst_attr *attr);
-/* Returns the size of the largest of the tensor and these parts of it. A part
- * can be larger than the tensor: its elements may overlap. */
+/* Returns the bytes of the largest of the tensor and these parts of it. A part
+ * can be larger than the tensor, since its elements may overlap. */
 size_t pst_attrs_room(const struct pst_plan *plan,
                       const struct pst_attrs *attrs, unsigned param);
 /* Copies the named part out of the whole tensor `all`; dst is contiguous. */
@@ -45,11 +46,11 @@ void pst_attr_take(const struct pst_plan *plan, const struct pst_attr *attr,
 struct pst_setting;
 
 /*
- * Replaces these tensors' values by those of the same names in a file, or by
- * one number. `model` is `plan` rebuilt; all are borrowed until the setting is
- * freed, which must be after the model. PST_ERR_SHAPE reports the shapes of the
- * model and of the file. nans: receives the names whose new values have a NaN
- * or an infinity, separated by blanks.
+ * Replaces the values of these tensors by those of the same names in a file, or
+ * by one number. `model` is rebuilt from `plan`; all are borrowed until the
+ * setting is freed, which must be after the model. PST_ERR_SHAPE reports the
+ * shapes of the model and of the file. nans: receives the names whose new
+ * values have a NaN or an infinity, separated by blanks.
  */
 enum pst_status pst_model_set_file(struct pst_model *model,
                                    const struct pst_plan *plan,
@@ -64,7 +65,7 @@ enum pst_status pst_model_set_number(struct pst_model *model,
                                      const char *number, struct pst_str *nans,
                                      struct pst_setting **ret,
                                      struct pst_diag *diag) PST_MUST_CHECK;
-/* NULL is accepted. */
+/* Frees a setting; NULL is accepted. */
 void pst_setting_free(struct pst_setting *setting);
 
 /* --- dtypes --------------------------------------------------------------- */
@@ -77,8 +78,8 @@ struct pst_cast_counts {
 };
 
 /*
- * Casts the floating-point tensors among these to a dtype. If there are
- * several, all others (complex ones too) and those that steps update are
+ * Casts the floating-point tensors among these to a dtype. If attrs has several
+ * tensors, others (also complex ones) and tensors that steps update are
  * skipped. Readers are inferred again: operands of several dtypes are promoted
  * where PyTorch does so, else the operand is converted back to its old dtype.
  * Trained tensors are kept in f32 and rounded where they are read.
@@ -93,11 +94,11 @@ enum pst_status pst_model_cast(struct pst_model *model,
                                struct pst_casting **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Converts elements of a tensor that the plan keeps in f32 to the values that
- * the cast model reads, when they move from one engine to another. Does nothing
- * if the tensor is not cast. */
+ * the cast model reads, when the elements move from one engine to another. Does
+ * nothing if the tensor is not cast. */
 void pst_casting_convert(const struct pst_casting *casting, unsigned param,
                          float *data, int64_t n);
-/* NULL is accepted. */
+/* Frees a casting; NULL is accepted. */
 void pst_casting_free(struct pst_casting *casting);
 
 #endif

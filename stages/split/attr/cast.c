@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define TAG       PST_TAG_PLAN
-#define MAX_SITES 12 /* in a message */
+#define MAX_SITES 12 /* maximum number of calls listed in a message */
 
 static bool is_16bit(enum pst_dtype dtype)
 {
@@ -44,7 +44,8 @@ static enum pst_status refuse_sites(struct pst_caster *c, const char *why,
                         c->n_sites > MAX_SITES ? ", ..." : "");
 }
 
-/* Records writes into the tensor: they keep its dtype whatever they write. */
+/* Records the nodes that write into the tensor, since a written tensor keeps
+ * its dtype. */
 static void find_writes(struct pst_caster *c, const struct pst_value *v)
 {
     const struct pst_graph *graph = c->graph;
@@ -108,8 +109,9 @@ static struct pst_value *find_value(const struct pst_caster *c, const char *fqn)
     return NULL;
 }
 
-/* Decides whether a tensor is cast. Among several, one that cannot be cast or
- * must keep its dtype is skipped; if it was named alone, that is an error. */
+/* Decides whether a tensor is cast. A tensor that cannot be cast or must keep
+ * its dtype is skipped if there are several; if it was named alone (one), this
+ * is an error. */
 static enum pst_status look_at(struct pst_caster *c, struct pst_value *v,
                                const struct pst_plan_param *param,
                                const char *name, bool one, bool *ret_skip)
@@ -168,12 +170,13 @@ static enum pst_status set_targets(struct pst_caster *c,
 
 struct pst_casting {
     const struct pst_plan *plan;
-    struct pst_cast_target *of; /* by parameter */
+    struct pst_cast_target *of; /* by index of the parameter */
     pst_param_fn old;
     void *old_ctx;
 };
 
-/* Rounds values to the old dtype, then to the new one. */
+/* Rounds values to the old dtype, then to the new one, and stores them in dtype
+ * `kept`. */
 static void convert(const struct pst_cast_target *t, enum pst_dtype kept,
                     void *data, int64_t n)
 {
@@ -208,8 +211,8 @@ static enum pst_status read_cast(void *ctx, unsigned param, void *dst,
     return status;
 }
 
-/* Redirects reads of the model's weights, which are numbered like the plan's
- * parameters. */
+/* Makes the model read the cast tensors by read_cast. Its weights have the
+ * numbers of the plan's parameters. */
 static void redirect(const struct pst_caster *c, struct pst_casting *casting)
 {
     for (size_t i = 0; i < c->n_values; i++) {

@@ -8,23 +8,25 @@
 #include "stages/graph/build.h"
 #include "stages/split/attr/attr.h"
 
-/* Cast of one value of the state. */
+/* How one value of the state is cast. */
 struct pst_cast_target {
-    bool is;                  /* true if it is cast */
-    bool was_rounded, rounds; /* readers round it: before, after */
-    enum pst_dtype old, new;  /* dtypes that its readers see */
+    bool is; /* true if the value is cast */
+    /* readers round the value: before the cast, after it */
+    bool was_rounded, rounds;
+    enum pst_dtype old, new; /* dtypes that its readers see */
 };
 
 struct pst_caster {
     struct pst_model *model;
-    struct pst_graph *graph; /* the model's */
+    struct pst_graph *graph; /* graph of the model */
     const struct pst_plan *plan;
     enum pst_dtype dtype;
     struct pst_build build;
-    size_t n_values;        /* number of original values; by their ids: */
-    enum pst_dtype *was;    /* original dtype, */
-    struct pst_value **now; /* its replacement, or NULL, */
-    struct pst_cast_target *targets; /* and for state its cast */
+    /* number of original values; the next three are by their ids */
+    size_t n_values;
+    enum pst_dtype *was;             /* original dtype of the value */
+    struct pst_value **now;          /* value that replaces it, or NULL */
+    struct pst_cast_target *targets; /* how the value is cast, if it is state */
     struct pst_cast_counts counts;
     struct pst_str sites; /* calls that prevent the cast */
     unsigned n_sites;
@@ -40,8 +42,8 @@ static inline struct pst_cast_target *pst_cast_target_of(
 
 /* Records a node that prevents the cast. */
 void pst_cast_add_site(struct pst_caster *c, const struct pst_node *node);
-/* Rewrites nodes for the new dtypes of the state; records those that cannot
- * follow. */
+/* Rewrites nodes for the new dtypes of the state; records nodes that prevent
+ * the cast. */
 enum pst_status pst_cast_nodes(struct pst_caster *c) PST_MUST_CHECK;
 /* Rewrites the outputs and updates of the graph, after its nodes. */
 enum pst_status pst_cast_outputs(struct pst_caster *c) PST_MUST_CHECK;

@@ -22,7 +22,8 @@ static struct pst_value *convert(struct pst_caster *c,
     return pst_rewrite_dtype(&c->build, node, v, dtype);
 }
 
-/* True if the node is the rounding that readers applied to a parameter. */
+/* True if the node is the rounding that readers of this parameter needed before
+ * the cast. */
 static bool is_rounding(const struct pst_caster *c, const struct pst_node *node)
 {
     const struct pst_cast_target *t;
@@ -38,11 +39,12 @@ static bool is_rounding(const struct pst_caster *c, const struct pst_node *node)
 struct operands {
     struct pst_caster *c;
     struct pst_node *node;
-    bool other;          /* an operand was replaced */
-    bool changed;        /* an operand has another dtype */
-    bool mixed;          /* floating-point operands have several dtypes */
-    enum pst_dtype only; /* their dtype so far; PST_N_DTYPES: none */
-    /* Original dtypes, by slot in order. */
+    bool other;   /* an operand was replaced */
+    bool changed; /* an operand has another dtype than before */
+    bool mixed;   /* floating-point operands have several dtypes */
+    /* dtype of these operands so far; PST_N_DTYPES: none yet */
+    enum pst_dtype only;
+    /* original dtypes of the operands, in the order of the slots */
     struct PST_VEC(enum pst_dtype) was;
     size_t at;
     bool failed;
@@ -124,7 +126,9 @@ static void set_results(const struct pst_node *node,
     }
 }
 
-/* Checks that new content of a written tensor keeps its dtype. */
+/* Converts new content of a written tensor back to the tensor's dtype; in a
+ * model with in-place writes, records nodes whose results have another dtype.
+ */
 static enum pst_status check_results(struct pst_caster *c,
                                      struct pst_node *node)
 {

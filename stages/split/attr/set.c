@@ -11,8 +11,8 @@
 /* A name and its new values. */
 struct given {
     const struct pst_attr *attr;
-    const struct pst_safetensors_entry *entry; /* NULL: all elements are the
-                                                  number */
+    /* NULL: all elements are `number` */
+    const struct pst_safetensors_entry *entry;
     unsigned char number[8];
 };
 
@@ -35,7 +35,7 @@ struct setter {
 
 /* --- reading -------------------------------------------------------------- */
 
-/* Reads values for a tensor kept in f32 from a file that may have it in the
+/* Reads values for a tensor that is kept in f32; the file may have it in the
  * 16-bit dtype that the model reads. */
 static enum pst_status read_rounded(const struct pst_safetensors_entry *entry,
                                     const struct pst_meta *to, void *dst,
@@ -68,8 +68,9 @@ static enum pst_status read_given(const struct pst_setting *s,
     return PST_OK;
 }
 
-/* Writes the values to the named part of the tensor `all`; compare: only
- * compares them. scratch has capacity for the part; twice, if compare. */
+/* Writes the given values to the named part of the tensor `all`; compare: only
+ * compares them. scratch has capacity for the part; for two of them if compare
+ * is true. */
 static enum pst_status lay(const struct pst_setting *s, const struct given *g,
                            char *all, bool compare, void *scratch,
                            bool *ret_same, struct pst_diag *diag)
@@ -186,8 +187,8 @@ static enum pst_status parse_number(const struct setter *s, struct given *g)
     return ok ? PST_OK : bad_number(s, g->attr, dtype);
 }
 
-/* Checks that several names of a tensor, or overlapping parts of it, have the
- * same values. */
+/* Checks that several names of a tensor, or overlapping parts of it, are given
+ * the same values. */
 static enum pst_status check_tensor(const struct setter *s, unsigned param)
 {
     const struct pst_setting *set = s->setting;
@@ -237,7 +238,8 @@ static enum pst_status check_all(const struct setter *s)
     return status;
 }
 
-/* Checks that every tensor has values; one of its names is enough. */
+/* Checks that the file has values for every name, or for one name of the whole
+ * tensor. */
 static enum pst_status check_missing(const struct setter *s)
 {
     const struct pst_setting *set = s->setting;
@@ -294,8 +296,8 @@ static bool is_set(const struct pst_attrs *attrs, unsigned param)
     return false;
 }
 
-/* Redirects reads of the model's weights, which are numbered like the plan's
- * parameters. */
+/* Makes the model read these tensors by read_set. Its weights have the numbers
+ * of the plan's parameters. */
 static void redirect(struct pst_model *model, const struct pst_attrs *attrs,
                      struct pst_setting *setting)
 {
@@ -311,8 +313,8 @@ static void redirect(struct pst_model *model, const struct pst_attrs *attrs,
     }
 }
 
-/* Gives the model another digest: checkpoints that lack the new values must not
- * fit the old plan, or the other way round. */
+/* Gives the model another digest, so that checkpoints without the new values do
+ * not fit this plan, and those with them do not fit the old plan. */
 static enum pst_status mark(struct pst_model *model,
                             const struct pst_attrs *attrs,
                             struct pst_diag *diag)

@@ -10,7 +10,8 @@ static enum pst_status bind(struct pst_plan *plan, int64_t rows,
     enum pst_status status;
 
     b->plan = plan;
-    if (rows == pst_plan_rows(plan)) { /* other sizes may have been set */
+    /* sizes other than rows may have been set */
+    if (rows == pst_plan_rows(plan)) {
         status = pst_symbols_check(&plan->symbols, diag);
         if (status != PST_OK)
             pst_diag_prefix(diag, "microbatches of %" PRId64 " rows", rows);
@@ -22,8 +23,8 @@ static enum pst_status bind(struct pst_plan *plan, int64_t rows,
     return status;
 }
 
-/* Divides rows = q m + n: n microbatches of q + 1 rows, then m - n of q, like
- * numpy.array_split. */
+/* Divides the rows into m microbatches as numpy.array_split does: for rows = q
+ * m + n, n microbatches of q + 1 rows, then m - n of q rows. */
 static enum pst_status divide(struct pst_plan *plan, int64_t rows,
                               struct pst_batch *b, struct pst_diag *diag)
 {

@@ -21,11 +21,12 @@ struct wanted {
 
 struct binder {
     struct pst_plan *from, *to;
-    int64_t rows; /* 0: other sizes than rows are bound */
+    int64_t rows; /* 0: sizes other than rows are bound */
     struct PST_VEC(struct wanted) wanted;
-    char what[160];         /* for messages */
-    struct pst_build build; /* for the current stage */
-    struct pst_value **map; /* by value id of its graph */
+    char what[160];         /* the request, for messages */
+    struct pst_build build; /* builds the graph of the current stage */
+    /* by value id of the old graph of the current stage */
+    struct pst_value **map;
     struct pst_diag *diag;
 };
 
@@ -145,7 +146,8 @@ static enum pst_status want_sizes(struct binder *b, const char *specs)
     return status;
 }
 
-/* Clears the symbols of the requested sizes; all others keep their values. */
+/* Copies the symbols of the plan, without the values of those in the requested
+ * sizes. */
 static enum pst_status loosen(struct binder *b)
 {
     struct pst_symbols loose;
@@ -165,7 +167,8 @@ static enum pst_status loosen(struct binder *b)
     return status;
 }
 
-/* Solves for the symbols, sizes that are a single symbol first. */
+/* Computes the symbols from the requested sizes, those that are a single symbol
+ * first. */
 static enum pst_status solve(struct binder *b)
 {
     struct pst_symbols *symbols = &b->to->symbols;
@@ -191,7 +194,8 @@ static enum pst_status solve(struct binder *b)
     return status;
 }
 
-/* Checks that sizes which were requested twice agree. */
+/* Checks that all requested sizes agree with the symbols: a size may be
+ * requested twice. */
 static enum pst_status check_wanted(struct binder *b)
 {
     for (size_t i = 0; i < b->wanted.n && b->rows == 0; i++) {
@@ -211,8 +215,8 @@ static enum pst_status check_wanted(struct binder *b)
     return PST_OK;
 }
 
-/* Checks the ranges. If other sizes than rows are set, the rows may still
- * change, so ranges that depend on them are checked later. */
+/* Checks the ranges of symbols. If sizes other than rows are set, the rows may
+ * still change, so ranges that depend on them are checked later. */
 static enum pst_status check_ranges(struct binder *b)
 {
     const struct pst_plan_input *input = pst_row_input(b->from);
@@ -290,8 +294,8 @@ static enum pst_status bind_input(struct binder *b,
 
 /* --- stages ------------------------------------------------------------- */
 
-/* Adds an input or state value of the stage; one from an edge has its sender's
- * meta. */
+/* Adds an input or state value of the stage. meta: for an edge, that of the
+ * sender's value. */
 static enum pst_status bind_given(struct binder *b,
                                   const struct pst_value *value,
                                   const struct pst_meta *meta)
@@ -352,7 +356,7 @@ static enum pst_status bind_stage_outputs(struct binder *b,
     return PST_OK;
 }
 
-/* Updates the metas of the edges that leave the stage. */
+/* Sets the metas of the edges that begin in this stage. */
 static enum pst_status bind_edges(struct binder *b, unsigned stage)
 {
     for (size_t i = 0; i < b->to->edges.n; i++) {
@@ -414,7 +418,8 @@ static enum pst_status bind_stage(struct binder *b, unsigned index)
 
 /* --- the plan ----------------------------------------------------------- */
 
-/* Borrows strings from the parent, which outlives the plan. */
+/* Fills in the plan's name, inputs and other facts; borrows strings from the
+ * parent, which outlives the plan. */
 static enum pst_status bind_head(struct binder *b)
 {
     const struct pst_plan *from = b->from;
@@ -469,7 +474,7 @@ static enum pst_status bind_outputs(struct binder *b)
     return PST_OK;
 }
 
-/* Builds the plan for the requested sizes; finalises the binder. */
+/* Builds the plan for the requested sizes; frees what the binder owns. */
 static enum pst_status bind_plan(struct binder *b, enum pst_status status,
                                  struct pst_plan **ret)
 {

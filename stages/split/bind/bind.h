@@ -4,28 +4,32 @@
 /*
  * Rebuilds a plan for microbatches of another size.
  *
- * Models exported with a Dim have free sizes (stages/graph/symbol.h). The nodes
- * of all stages are emitted again with the numbers that follow from the new
- * sizes, and shapes are inferred again. Stages, edges, names, ids and
+ * Models exported with a Dim have symbolic sizes (stages/graph/symbol.h). The
+ * nodes of all stages are emitted again with the numbers that follow from the
+ * new sizes, and shapes are inferred again. Stages, edges, names, ids and
  * parameters do not change. One thread.
  */
 #include "stages/split/bind/rows.h"
 
 /*
  * The plans of a step's microbatches. If their numbers of rows differ, the
- * first microbatches have one row more.
+ * first microbatches have one row more than the others.
  */
 struct pst_batch {
     struct pst_plan *plan; /* for the first microbatches, or all */
-    struct pst_plan *tail; /* for the last n_tail, or NULL */
+    /* plan of the last n_tail microbatches; NULL: n_tail is 0 */
+    struct pst_plan *tail;
     unsigned microbatches, n_tail;
-    struct pst_plan *owned; /* plan, if it is not the caller's */
-    struct pst_plan *sized; /* the plan it was bound from, or NULL; owned */
+    /* `plan` if pst_batch_init made it; NULL: it is the caller's */
+    struct pst_plan *owned;
+    /* resized plan that `plan` was bound from (pst_plan_resize), set by the
+     * caller, freed by pst_batch_fini; or NULL */
+    struct pst_plan *sized;
 };
 
-/* Binds a plan. rows: of a microbatch; batch: of a step, divided as evenly as
- * possible; 0: not given. Without either, microbatches are as exported. Borrows
- * plan until pst_batch_fini. */
+/* Binds a plan to the rows of a microbatch (`rows`) or of a step (`batch`),
+ * which are divided as evenly as possible; 0: not given. Without either,
+ * microbatches are as exported. Borrows plan until pst_batch_fini. */
 enum pst_status pst_batch_init(struct pst_plan *plan, int64_t rows,
                                int64_t batch, unsigned microbatches,
                                struct pst_batch *ret,
@@ -41,7 +45,7 @@ enum pst_status pst_plan_bind(struct pst_plan *plan, int64_t rows,
                               struct pst_plan **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Does the same for other sizes than rows: "NAME.DIM=SIZE,...". Rows do not
+/* Does the same for sizes other than rows: "NAME.DIM=SIZE,...". Rows do not
  * change; pst_batch_init or pst_plan_bind checks whether they are
  * compatible. */
 enum pst_status pst_plan_resize(struct pst_plan *plan, const char *specs,

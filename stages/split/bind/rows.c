@@ -95,7 +95,7 @@ bool pst_plan_is_free(const struct pst_plan *plan)
     return input != NULL && pst_row_expr(input) != NULL && plan->fixed == NULL;
 }
 
-/* Returns the size expressions of an output, or NULL. */
+/* Returns the size expressions of an output; NULL if it has none. */
 static const char *const *output_dims(const struct pst_plan *plan,
                                       const struct pst_plan_output *o)
 {
@@ -108,9 +108,8 @@ static const char *const *output_dims(const struct pst_plan *plan,
         .arg.value->dims;
 }
 
-/* Guesses the dimension from the sizes, if not everything is divided along
- * dimension 0: `chunk` if it has that many rows, else the only dimension that
- * has, else 0. */
+/* Guesses the dimension of the rows from the sizes: `chunk` if that is 0 or has
+ * this many rows, else the only dimension that has, else 0. */
 static unsigned guess_dim(const struct pst_meta *meta, unsigned chunk,
                           int64_t rows)
 {
@@ -144,7 +143,8 @@ static enum pst_status depends(const char *dim, const struct pst_symbols *rows,
     return status;
 }
 
-/* Finds the first size of an output that depends on the rows `expr`. */
+/* Finds the first dimension whose size depends on a symbol in `expr`, the
+ * rows. */
 static enum pst_status follow_dim(const char *const *dims, unsigned rank,
                                   const char *expr, unsigned *ret, bool *found,
                                   struct pst_diag *diag)

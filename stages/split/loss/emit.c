@@ -79,7 +79,8 @@ static struct pst_value *emit_huber(struct pst_loss_adder *a)
     return emit_pair(a, &pst_op_huber_loss, true);
 }
 
-/* Passes pos_weight as a tensor that broadcasts. */
+/* Emits binary_cross_entropy_with_logits; pos_weight is a tensor of one
+ * element, which broadcasts. */
 static struct pst_value *emit_bce_with_logits(struct pst_loss_adder *a)
 {
     struct pst_value *weight = NULL;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * --loss-fn: adds a loss to a model that was exported without one. Its nodes
- * come last, its target is an input and the loss is the last output.
+ * --loss-fn: adds a loss to a model that was exported without one. The loss is
+ * the last output; its nodes are the last nodes, and its target is an input.
  */
 #include "stages/split/loss/function.h"
 
@@ -94,7 +94,9 @@ static enum pst_status set_targets(struct pst_loss_adder *a, const char *key,
 
 static const struct option {
     const char *key;
-    unsigned bit; /* 0: all functions take it */
+    /* bit that a function must have for this option; 0: all functions take
+     * it */
+    unsigned bit;
     enum pst_status (*set)(struct pst_loss_adder *a, const char *key,
                            const char *value);
 } option_rows[] = {
@@ -133,7 +135,7 @@ static enum pst_status set_option(struct pst_loss_adder *a, const char *key,
     return PST_ERR_USAGE;
 }
 
-/* Parses "key=value,key=value"; overwrites the text. */
+/* Parses "key=value,key=value"; overwrites text. */
 static enum pst_status read_options(struct pst_loss_adder *a, char *text)
 {
     enum pst_status status = PST_OK;
@@ -228,7 +230,7 @@ static struct pst_value *find_input(const struct pst_graph *graph,
     return NULL;
 }
 
-/* Finds an input of that name, or adds one. */
+/* Finds the input with the target's name, or adds it. */
 static enum pst_status make_target(struct pst_loss_adder *a,
                                    struct pst_meta *meta,
                                    const char *const *dims)
@@ -259,8 +261,8 @@ static enum pst_status make_target(struct pst_loss_adder *a,
                           &a->target->dims, a->s->diag);
 }
 
-/* Makes the target: like the output, without the dimension of the classes if it
- * holds class indices. Free sizes stay free. */
+/* Makes the target: like the output, or without the dimension of the classes if
+ * the target holds class indices. Symbolic sizes stay symbolic. */
 static enum pst_status give_target(struct pst_loss_adder *a, unsigned dim)
 {
     struct pst_meta meta = a->x->meta;
@@ -299,8 +301,8 @@ static enum pst_status add_output(struct pst_loss_adder *a,
     return status;
 }
 
-/* Adds the nodes after the last operator, but before markers at the end of the
- * graph, which then have no effect. */
+/* Adds the nodes of the loss after the last operator, but before markers at the
+ * end of the graph, which then have no effect. */
 static enum pst_status add_nodes(struct pst_loss_adder *a, unsigned dim)
 {
     struct pst_graph *graph = a->s->graph;
@@ -320,8 +322,9 @@ static enum pst_status add_nodes(struct pst_loss_adder *a, unsigned dim)
     for (size_t i = 0; i < n; i++)
         end[i] = graph->nodes.at[graph->nodes.n + i];
     pst_build_init(&a->build, graph, a->s->diag);
-    a->build.call = NULL; /* not part of any module, so it stays when one is
-                             replaced */
+    /* not part of any module, so that the loss stays when a module is
+     * replaced */
+    a->build.call = NULL;
     if (a->function->classes)
         pst_loss_flatten(a, dim);
     a->build.prefix = "loss";

@@ -8,16 +8,17 @@
 #include "stages/graph/build.h"
 #include "stages/split/loss/loss.h"
 
-/* The options after the colon. */
+/* Options of --loss-fn, after the colon. */
 struct pst_loss_options {
-    const char *output; /* NULL: not given */
+    const char *output; /* path or number of the output; NULL: not given */
     const char *target;
-    const char *reduction; /* "mean", "sum" */
+    const char *reduction; /* "mean" or "sum" */
     int64_t ignore_index;
-    int64_t dim;        /* dimension of the classes; INT64_MIN: by the rank */
+    /* dimension of the classes; INT64_MIN: chosen by the rank */
+    int64_t dim;
     bool probabilities; /* the target has a probability for each class */
     double smoothing;   /* label smoothing */
-    double number;      /* pos_weight, beta, delta */
+    double number;      /* pos_weight, beta or delta of the function */
 };
 
 struct pst_loss_adder {
@@ -30,7 +31,8 @@ struct pst_loss_adder {
     struct pst_value *target;
 };
 
-/* Options of a function besides output, target and reduction. */
+/* Bits for the options that a function takes, besides output, target and
+ * reduction. */
 enum {
     PST_LOSS_IGNORE = 1,
     PST_LOSS_SMOOTHING = 2,
@@ -44,14 +46,15 @@ enum {
 struct pst_loss_function {
     const char *name;
     unsigned takes;
-    bool classes; /* over C classes, otherwise elementwise */
+    /* the output has C classes; otherwise the loss is elementwise */
+    bool classes;
     struct pst_value *(*emit)(struct pst_loss_adder *a);
 };
 
-/* Reshapes (..., C) and its target to (N, C) and (N), because the operators
+/* Reshapes (..., C) and the target to (N, C) and (N), since the operators
  * expect classes in dimension 1. */
 void pst_loss_flatten(struct pst_loss_adder *a, unsigned dim);
-/* Selects the function by name. */
+/* Finds the function of that name. */
 enum pst_status pst_loss_choose(struct pst_loss_adder *a,
                                 const char *name) PST_MUST_CHECK;
 

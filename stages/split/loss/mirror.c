@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Loss specifications in the form of torch.distributed.pipelining: "(False,
- * True)", "{'out': False, 'loss': True}". Error messages begin with its words,
- * so that users can search for them.
+ * True)", "{'out': False, 'loss': True}". Error messages begin with PyTorch's
+ * words, so that users can search for them.
  */
 #include <ctype.h>
 #include <string.h>
@@ -15,11 +15,11 @@ enum kind { NO, YES, SEQUENCE, DICT, OTHER };
 
 struct mirror {
     enum kind kind;
-    const char *text; /* as written, for messages */
+    const char *text; /* the specification as written, for messages */
     int len;
-    const char *key; /* within a dict */
+    const char *key; /* key of this child in a dict */
     struct mirror *first, *next;
-    size_t n; /* children */
+    size_t n; /* number of children */
 };
 
 struct reader {
@@ -62,7 +62,7 @@ static bool take_char(struct reader *r, char c)
 
 static enum pst_status read_any(struct reader *r, struct mirror **ret);
 
-/* Parses 'KEY': */
+/* Parses 'KEY': of a dict. */
 static enum pst_status read_key(struct reader *r, const char **ret)
 {
     const char *begin, *end;
@@ -157,8 +157,8 @@ static enum pst_status read_any(struct reader *r, struct mirror **ret)
 
 /* --- against the outputs -------------------------------------------------- */
 
-/* Returns the rest of `path` after `prefix`; "" if equal, NULL if not below
- * it. */
+/* Returns the rest of `path` after `prefix`; "" if they are equal, NULL if path
+ * does not begin with prefix. */
 static const char *below(const char *path, const char *prefix)
 {
     const size_t n = strlen(prefix);
@@ -170,7 +170,8 @@ static const char *below(const char *path, const char *prefix)
     return path[n] == '.' ? path + n + 1 : path + n;
 }
 
-/* Counts the leaves below prefix; *ret: the only one, or -1. */
+/* Counts the leaves below prefix; *ret: index of the last one, unchanged if
+ * there is none. */
 static size_t count_leaves(const struct pst_loss_outputs *l, const char *prefix,
                            int *ret)
 {
@@ -292,8 +293,8 @@ static enum pst_status match_children(struct reader *r, const struct mirror *m,
     return status;
 }
 
-/* Matches the specification with the outputs. *found: index of the leaf; -1
- * until it is found. */
+/* Matches the specification with the outputs. *found: index of the leaf that is
+ * the loss; -1 until it is found. */
 static enum pst_status match(struct reader *r, const struct mirror *m,
                              const char *prefix, int *found)
 {

@@ -11,10 +11,10 @@
 
 #include "stages/base/plural.h"
 
-#define MAX_NAMES 3 /* values named on an arrow; the rest is counted */
+#define MAX_NAMES 3 /* values named on an arrow; others are counted */
 
-/* All values from one stage to another. Edges are sorted by producer: those of
- * `from` are [begin, end). */
+/* All values from one stage to another. Edges are sorted by producer; [begin,
+ * end) are those of stage `from`. */
 struct arrow {
     unsigned from, to, values;
     double bytes;
@@ -36,7 +36,7 @@ static bool gather(const struct pst_plan *plan, struct arrow *arrow)
     return arrow->values > 0;
 }
 
-/* Advances to the next arrow; start with a zeroed one. */
+/* Advances to the next arrow; false at the end. Start with a zeroed one. */
 static bool next_arrow(const struct pst_plan *plan, struct arrow *arrow)
 {
     for (;;) {
@@ -47,7 +47,8 @@ static bool next_arrow(const struct pst_plan *plan, struct arrow *arrow)
             return false;
         arrow->begin = arrow->end;
         arrow->from = plan->edges.at[arrow->begin].from_stage;
-        arrow->to = UINT_MAX; /* then 0: carried buffers go back */
+        /* ++ makes it 0, since carried buffers go to earlier stages */
+        arrow->to = UINT_MAX;
         while (arrow->end < plan->edges.n &&
                plan->edges.at[arrow->end].from_stage == arrow->from)
             arrow->end++;
@@ -72,7 +73,7 @@ static void add_names(struct pst_str *out, const struct pst_plan *plan,
         pst_str_addf(out, " and %u more", n - MAX_NAMES);
 }
 
-/* Prints the inputs of the model that a stage reads. */
+/* Appends the names of the model's inputs that a stage reads. */
 static void add_inputs(struct pst_str *out, const struct pst_plan *plan,
                        const struct pst_stage *stage)
 {
@@ -103,7 +104,7 @@ static void add_outputs(struct pst_str *out, const struct pst_plan *plan,
     }
 }
 
-/* The lines of a stage's box; `line` counts from 0. */
+/* Number of lines in a stage's box; `line` counts from 0. */
 #define N_LINES 5
 
 static void add_line(struct pst_str *out, const struct pst_plan *plan,
@@ -139,7 +140,7 @@ static void add_mode(struct pst_str *out, const struct pst_plan_param *param)
 
 /* --- dot ---------------------------------------------------------------- */
 
-/* Prints text in quotes, with \ and " escaped. */
+/* Appends text in quotes, with \ and " escaped. */
 static void add_quoted(struct pst_str *out, const struct pst_str *text)
 {
     for (const char *c = pst_str_text(text); *c != '\0'; c++) {
@@ -150,7 +151,7 @@ static void add_quoted(struct pst_str *out, const struct pst_str *text)
     out->failed = out->failed || text->failed;
 }
 
-/* Draws a box for each call of a module inside the box of the stage. */
+/* Draws a box for each group of operators inside the box of the stage. */
 static void dot_groups(struct pst_str *out, const struct pst_stage *stage)
 {
     struct pst_show_group groups[PST_SHOW_GROUPS];
@@ -249,7 +250,7 @@ static double box_x(unsigned stage)
     return MARGIN + stage * (BOX + GAP);
 }
 
-/* Prints at most `most` characters, escaped for XML. */
+/* Appends at most `most` characters, escaped for XML. */
 static void add_xml(struct pst_str *out, const struct pst_str *text,
                     size_t most)
 {
@@ -280,9 +281,9 @@ static void svg_text(struct pst_str *out, double x, double y,
     pst_str_add(out, "</text>\n");
 }
 
-#define ROW 15.0 /* height of a call of a module in its stage's box */
+#define ROW 15.0 /* height of a group's line in the stage's box */
 
-/* Returns the height of the stages' boxes, so that all calls fit. */
+/* Returns the height of all boxes, so that the groups of every stage fit. */
 static double box_height(const struct pst_plan *plan)
 {
     struct pst_show_group groups[PST_SHOW_GROUPS];
@@ -298,7 +299,7 @@ static double box_height(const struct pst_plan *plan)
     return rows == 0 ? HEIGHT : HEIGHT + ROW * (rows + 0.5);
 }
 
-/* Draws the calls of modules of a stage, one below the other. */
+/* Draws the groups of operators of a stage, one below the other. */
 static void svg_groups(struct pst_str *out, const struct pst_stage *stage,
                        double x, double y)
 {
@@ -363,9 +364,8 @@ static void svg_arrow(struct pst_str *out, const struct pst_plan *plan,
                       const struct arrow *arrow, double top)
 {
     const int way = (int)arrow->to - (int)arrow->from;
-    const double rise = ARC * (way > 0 ? way - 1 : -way); /* one stage back
-                                                             needs an arc,
-                                                             too */
+    /* an arrow to the previous stage needs an arc, too */
+    const double rise = ARC * (way > 0 ? way - 1 : -way);
     const bool next = arrow->to == arrow->from + 1;
     const double middle = (box_x(arrow->from) + box_x(arrow->to) + BOX) / 2.0;
     const double y = next ? top + HEIGHT / 2 : top - rise;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Groups what a stage computes by calls of modules. */
+/* Groups the operators of a stage by calls of modules. */
 #include "stages/split/show/show.h"
 
 #include "stages/graph/calls.h"
 #include "stages/ops/core/op.h"
 
-/* Returns the call itself or the ancestor of it that is directly inside
+/* Returns the ancestor of the call, or the call itself, that is directly inside
  * `outer`. */
 static const struct pst_module_call *below(const struct pst_module_call *call,
                                            const struct pst_module_call *outer)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Prints a plan as JSON: everything in plan.pb but the graphs. */
+/* Prints a plan as JSON: everything in plan.pb except the graphs. */
 #include "stages/split/show/show.h"
 
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 
-/* All functions below return NULL if out of memory and accept NULL for a part
- * that could not be made; the result is then NULL, too. */
+/* All functions below return NULL if memory is out. They accept NULL for a part
+ * that could not be made, and then return NULL, too. */
 
 static json_t *add(json_t *list, json_t *value)
 {
@@ -17,7 +17,8 @@ static json_t *add(json_t *list, json_t *value)
     return NULL;
 }
 
-/* Makes a string of valid UTF-8: names come from files. */
+/* Makes a JSON string; bytes that are not UTF-8 are replaced, since names come
+ * from files. */
 static json_t *text(const char *s)
 {
     struct pst_str valid = {0};
@@ -128,7 +129,7 @@ static json_t *edges(const struct pst_plan *plan)
     return ret;
 }
 
-/* Converts None, numbers and strings among the outputs. */
+/* Converts an output that is not a tensor: None, a number or a string. */
 static json_t *literal(const struct pst_arg *arg)
 {
     char number[32];

@@ -6,16 +6,17 @@
 #include "stages/base/str.h"
 #include "stages/split/plan.h"
 
-/* Prints "1.3 M", right-aligned; `step` is 1000 for counts and 1024 for
- * bytes. */
+/* Appends an amount, right-aligned, such as "1.3 M"; `step` is 1000 for counts
+ * and 1024 for bytes. */
 void pst_show_amount(struct pst_str *out, int width, double x, double step,
                      const char *unit);
 /* Returns the number of elements of the parameters that a stage reads. */
 int64_t pst_show_params(const struct pst_graph *graph);
-/* Prints a range of modules: "layers.0 .. layers.5". */
+/* Appends the range of the graph's modules: "layers.0 .. layers.5". */
 void pst_show_modules(struct pst_str *out, const struct pst_graph *graph);
 /* Groups a stage's operators by the outermost calls that distinguish them, in
- * order. *ret_more: number of groups beyond the limit. */
+ * order. Returns the number of groups; *ret_more: number of groups beyond
+ * PST_SHOW_GROUPS. */
 #define PST_SHOW_GROUPS 24
 struct pst_show_group {
     const struct pst_module_call *call;
@@ -25,7 +26,7 @@ struct pst_show_group {
 unsigned pst_show_groups(const struct pst_graph *graph,
                          struct pst_show_group ret[PST_SHOW_GROUPS],
                          unsigned *ret_more);
-/* Prints the group's name: "layers.3", "(model)". */
+/* Appends the group's name: "layers.3", "(model)". */
 void pst_show_group_name(struct pst_str *out,
                          const struct pst_show_group *group);
 /* True for a parameter or buffer that several stages read. */

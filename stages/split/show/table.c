@@ -32,7 +32,7 @@ int64_t pst_show_params(const struct pst_graph *graph)
     return n;
 }
 
-/* Prints the first and the last module that has a node. */
+/* The range is from the first to the last module that has a node. */
 void pst_show_modules(struct pst_str *out, const struct pst_graph *graph)
 {
     const char *first = NULL, *last = NULL;
@@ -65,7 +65,7 @@ static void add_stage(struct pst_str *out, const struct pst_stage *stage)
     pst_str_add(out, "\n");
 }
 
-/* Excludes constants, which every reader has a copy of. */
+/* Constants do not count, since every reader has a copy. */
 bool pst_show_is_shared(const struct pst_plan_param *param)
 {
     return param->n_stages > 1 && param->kind != PST_VALUE_CONST;

@@ -13,9 +13,9 @@
 
 struct checker {
     const struct pst_plan *plan;
-    struct pst_map params; /* every name -> parameter */
-    unsigned *readers;     /* number of stages that read a parameter, by its
-                              index */
+    struct pst_map params; /* every name -> struct pst_plan_param */
+    /* by index of a parameter: number of stages that read it */
+    unsigned *readers;
     struct pst_diag *diag;
 };
 
@@ -34,8 +34,8 @@ static enum pst_status bad(const struct checker *c, const char *fmt, ...)
                         text);
 }
 
-/* True if every element has the same offset. Strides of dimensions with one
- * element, and of empty tensors, do not matter. */
+/* True if the offsets of all elements are equal: strides of dimensions of size
+ * 1, and those of empty tensors, do not matter. */
 static bool same_layout(const struct pst_meta *a, const struct pst_meta *b)
 {
     bool same = true;
@@ -71,8 +71,8 @@ static bool is_sorted(const struct pst_edge *a, const struct pst_edge *b)
     return a->to_stage < b->to_stage;
 }
 
-/* Checks that an edge to an earlier stage carries a buffer with the sender's
- * meta. */
+/* Checks that an edge to an earlier stage carries a buffer, and that both have
+ * the same meta. */
 static enum pst_status check_carried(const struct checker *c, unsigned i)
 {
     const struct pst_edge *edge = &c->plan->edges.at[i];
@@ -134,8 +134,8 @@ static enum pst_status check_edge(const struct checker *c, unsigned i)
     return edge->carries != NULL ? check_carried(c, i) : PST_OK;
 }
 
-/* Checks that the plan lists a stage's value of the state and the stage as its
- * reader. */
+/* Checks a value of the state in a stage: the plan must have it among its
+ * parameters, and the stage among the readers. */
 static enum pst_status check_state(const struct checker *c, unsigned stage,
                                    const struct pst_value *value)
 {
@@ -229,7 +229,7 @@ static enum pst_status add_name(struct checker *c, const char *name,
                : pst_diag_nomem(c->diag, strlen(name));
 }
 
-/* Checks that named parts lie inside the tensor; a nameless tensor must have
+/* Checks that named parts are inside of the tensor; a nameless tensor must have
  * some. */
 static enum pst_status check_windows(struct checker *c,
                                      const struct pst_plan_param *param)
@@ -322,7 +322,8 @@ static enum pst_status check_dims(const struct checker *c,
     return status;
 }
 
-/* Checks the values of integers; other numbers only have to be computable. */
+/* Checks the values of expressions of integers; other expressions only have to
+ * be computable. */
 static enum pst_status check_arg(const struct checker *c,
                                  const struct pst_arg *arg)
 {

@@ -145,7 +145,7 @@ static void pack_symbols(struct packer *p, pb_plan *ret)
         Penstock__Plan__Symbol *item = &items[ret->n_symbols];
 
         if (!symbols->at.at[i].known)
-            continue; /* the plan does not depend on it */
+            continue; /* the plan does not depend on its value */
         penstock__plan__symbol__init(item);
         item->name = (char *)symbols->at.at[i].name;
         item->value = symbols->at.at[i].value;
@@ -332,7 +332,7 @@ static void pack_plan(struct packer *p, pb_plan *ret)
     pack_adapters(p, ret);
 }
 
-/* Packs the Plan into the arena; fills the plan's digest. */
+/* Packs the plan's message into the arena; sets the plan's digest. */
 static enum pst_status pack_body(struct packer *p, ProtobufCBinaryData *ret,
                                  struct pst_diag *diag)
 {
@@ -350,7 +350,8 @@ static enum pst_status pack_body(struct packer *p, ProtobufCBinaryData *ret,
     return PST_OK;
 }
 
-/* Folds equal layers in the body; keeps the body if that is not smaller. */
+/* Folds equal layers of the body; keeps the body if folding does not make the
+ * file smaller. */
 static enum pst_status fold_body(struct pst_folded *folded,
                                  struct pst_str *runs,
                                  Penstock__Plan__PlanFile *file,

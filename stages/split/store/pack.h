@@ -7,21 +7,23 @@
 #define PST_PLAN_FILE     "plan.pb"
 #define PST_PLAN_MAX_FILE ((size_t)256 << 20)
 
-/* Returns the bytes of plan.pb, freed with pst_free. Fills plan->digest. The
- * sizes and digests of the stages' weights files must be known. */
+/* Packs a plan. Returns the bytes of plan.pb, to be freed with pst_free. Sets
+ * plan->digest. The sizes and digests of the stages' weights files must be
+ * known. */
 enum pst_status pst_plan_pack(struct pst_plan *plan, void **ret,
                               size_t *ret_size,
                               struct pst_diag *diag) PST_MUST_CHECK;
-/* Returns the message before equal layers are folded; the digest is of these
- * bytes. */
+/* Returns the packed message before equal layers are folded; the digest is that
+ * of these bytes. */
 enum pst_status pst_plan_body(struct pst_plan *plan, void **ret,
                               size_t *ret_size,
                               struct pst_diag *diag) PST_MUST_CHECK;
-/* Computes only the digest, of a plan that is never saved. */
+/* Computes only plan->digest, for a plan that is never saved. */
 enum pst_status pst_plan_digest(struct pst_plan *plan,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Checks version and digest, then every field, but not their consistency
- * (pst_plan_check). The bytes are untrusted. */
+/* Reads a plan from the bytes of plan.pb, which are untrusted. Checks version
+ * and digest, then each field by itself; pst_plan_check checks that they are
+ * consistent. */
 enum pst_status pst_plan_unpack(const void *data, size_t size,
                                 struct pst_plan **ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;

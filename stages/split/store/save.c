@@ -20,7 +20,7 @@
 #define TAG   PST_TAG_PLAN
 #define PIECE ((size_t)4 << 20)
 
-/* True for files of a plan, also those of an interrupted save:
+/* True for names of a plan's files, also those of an interrupted save:
  * "plan.pb.tmp-...". */
 static bool is_ours(const char *name)
 {
@@ -81,7 +81,7 @@ static enum pst_status declare(struct pst_plan *plan, unsigned stage,
     return pst_safetensors_writer_begin(w, diag);
 }
 
-/* Writes a parameter, in pieces if possible to save memory. */
+/* Writes a parameter; in pieces if it can be read in pieces, to save memory. */
 static enum pst_status put(struct pst_plan *plan, unsigned i,
                            struct pst_safetensors_writer *w, size_t index,
                            struct pst_diag *diag)
@@ -155,8 +155,8 @@ static enum pst_status save_weights(struct pst_plan *plan, unsigned stage,
         status = declare(plan, stage, w, diag);
     if (status == PST_OK)
         status = put_all(plan, stage, w, diag);
-    /* A loaded plan has read its old file completely by now and will not
-     * compare its digest again. */
+    /* A loaded plan has read its old file completely by now, and does not
+     * compare that file's digest again. */
     if (status == PST_OK)
         status = note_weights(&plan->stages.at[stage], path.text, diag);
     pst_safetensors_writer_free(w);
@@ -167,7 +167,7 @@ static enum pst_status save_weights(struct pst_plan *plan, unsigned stage,
 /* --- the folder --------------------------------------------------------- */
 
 /* Returns the length of the shortest prefix of the path that does not exist; 0:
- * all exists. */
+ * the whole path exists. */
 static size_t missing_part(char *path)
 {
     struct stat st;
@@ -189,15 +189,15 @@ static size_t missing_part(char *path)
     return 0;
 }
 
-/* Removes directories from the whole path up to its prefix of `shortest`
- * bytes. */
+/* Removes the directories of the path, from the whole path up to its prefix of
+ * `shortest` bytes; those that are not empty stay. */
 static void remove_dirs(char *path, size_t shortest)
 {
     size_t n = strlen(path);
 
     while (shortest > 0 && n >= shortest) {
         path[n] = '\0';
-        (void)rmdir(path); /* fails if others have put files there */
+        (void)rmdir(path); /* fails if other processes have put files there */
         while (n > 0 && path[n - 1] != '/')
             n--;
         while (n > 0 && path[n - 1] == '/')
@@ -222,7 +222,8 @@ static enum pst_status save_files(struct pst_plan *plan, const char *dir,
     return status;
 }
 
-/* Removes a directory; leftovers beside the plan do no harm. */
+/* Removes a directory. Failures are ignored, since leftovers beside the plan do
+ * no harm. */
 static void discard(const char *path)
 {
     if (pst_remove_tree(path, NULL) != PST_OK)
@@ -245,7 +246,8 @@ static enum pst_status swap(const char *fresh, const char *dir,
         discard(fresh);
         return PST_OK;
     }
-    /* The file system cannot exchange: there is no plan for a moment. */
+    /* The file system cannot exchange folders: for a moment there is no plan at
+     * dir. */
     if (asprintf(&old, "%s.old", fresh) < 0)
         return pst_diag_nomem(diag, strlen(fresh));
     if (rename(dir, old) != 0)
@@ -262,7 +264,8 @@ static enum pst_status swap(const char *fresh, const char *dir,
     return status;
 }
 
-/* Saves to dir, which has no links and no slash at its end. */
+/* Saves to dir, which contains no symbolic links and does not end with a
+ * slash. */
 static enum pst_status save_at(struct pst_plan *plan, const char *dir,
                                struct pst_diag *diag)
 {

@@ -9,8 +9,9 @@
 
 #include <string.h>
 
-#define TAG       PST_TAG_PLAN
-#define MAX_COUNT 1000000 /* most stages, edges, inputs ... each */
+#define TAG PST_TAG_PLAN
+/* maximum number of stages, of edges, of inputs, ... */
+#define MAX_COUNT 1000000
 
 typedef Penstock__Plan__Plan pb_plan;
 
@@ -28,9 +29,10 @@ static void pb_free(void *ctx, void *p)
 
 static ProtobufCAllocator allocator = {pb_alloc, pb_free, NULL};
 
-/* Checks the memory that unpacking needs. A plan is mostly graph text: it takes
- * 1.3 to 2.4 times its size, a very small one up to 4 times. The only empty
- * message is a stage's reference to the model's first input. */
+/* Checks the message before it is unpacked, including the memory for that: a
+ * plan is mostly graph text, and takes 1.3 to 2.4 times its size, a very small
+ * one up to 4 times. Only a stage's reference to the model's first input is an
+ * empty message. */
 static enum pst_status scan(const ProtobufCMessageDescriptor *descriptor,
                             const void *data, size_t size,
                             struct pst_diag *diag)
@@ -104,7 +106,7 @@ static enum pst_status take_stage(struct unpacker *u, size_t i,
                                     sizeof(*stage.inputs));
     if (stage.weights == NULL || stage.inputs == NULL)
         return no_memory(u);
-    /* "": a plan without files. */
+    /* "": the plan was saved without weights files. */
     if (pb->weights_digest[0] != '\0' &&
         strlen(pb->weights_digest) != sizeof(stage.weights_digest) - 1)
         return bad(u, "digest of the weights of stage", i);
@@ -143,8 +145,8 @@ static enum pst_status take_edge(struct unpacker *u, size_t i,
     return PST_OK;
 }
 
-/* Parses an expression and prints it again, so that it is canonical; NULL for
- * "". */
+/* Parses an expression and prints it again, which makes the text canonical;
+ * NULL for "". */
 static enum pst_status take_expr(struct unpacker *u, const char *text,
                                  const char **ret)
 {
@@ -427,7 +429,7 @@ static const struct pst_meta *find_meta(const struct unpacker *u,
     return index < 0 ? NULL : &u->plan->params.at[index].meta;
 }
 
-/* Reads an adapter; parameters must be indexed. */
+/* Reads an adapter; the index of parameter names must exist. */
 static enum pst_status take_adapter(struct unpacker *u, size_t i,
                                     const Penstock__Plan__Adapter *pb)
 {
@@ -484,14 +486,15 @@ static enum pst_status unpack_body(const ProtobufCBinaryData *body,
     return PST_OK;
 }
 
-/* Limits the size of the unfolded body: a run repeats lines without taking
- * bytes of the file. */
+/* Returns the maximum size of the unfolded body: a run repeats lines without
+ * taking bytes in the file. */
 static size_t max_lines(size_t size)
 {
     return 64 * size + ((size_t)64 << 20);
 }
 
-/* Restores the body from lines and runs if the file has no body. */
+/* Unfolds the body from lines and runs; for files that do not have the body
+ * itself. */
 static enum pst_status unfold_body(const Penstock__Plan__PlanFile *file,
                                    struct pst_str *ret, struct pst_diag *diag)
 {

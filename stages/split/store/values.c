@@ -25,7 +25,7 @@ static enum pst_status read_model(const struct pst_plan *plan,
                             "the model was exported without the values of "
                             "\"%s\": give them with --weights FILE|FOLDER",
                             param->fqn);
-    /* A trained 16-bit parameter is kept in f32. */
+    /* The dtypes may differ: a trained 16-bit parameter is kept in f32. */
     if (!pst_meta_same_shape(&weight->meta, &param->meta))
         return pst_diag_set(diag, PST_E_PLAN_WEIGHTS,
                             "the model file holds \"%s\" in another shape",
@@ -33,15 +33,15 @@ static enum pst_status read_model(const struct pst_plan *plan,
     return pst_model_read(plan->model, weight, &param->meta, dst, diag);
 }
 
-/* An open weights file; it stays open until the plan is freed, since a plan has
- * many parameters. */
+/* An open weights file. It stays open until the plan is freed, since many
+ * parameters are read from it. */
 struct pst_plan_file {
     struct pst_safetensors *st; /* NULL: not yet open */
     bool whole;                 /* its digest has been compared */
 };
 
-/* Checks the size first: it is cheap, and the header of a truncated file is
- * misleading. */
+/* Checks the size of a weights file before its header is read: that is cheap,
+ * and the header of a truncated file is misleading. */
 static enum pst_status check_size(const struct pst_stage *stage,
                                   const char *path, struct pst_diag *diag)
 {
@@ -87,7 +87,7 @@ static enum pst_status open_weights(struct pst_plan *plan, unsigned stage,
     return status;
 }
 
-/* Compares the digest of the whole file, once. */
+/* Compares the digest of the whole file with the plan's, once per file. */
 static enum pst_status check_whole(const struct pst_plan *plan, unsigned stage,
                                    struct pst_plan_file *file,
                                    struct pst_diag *diag)
@@ -109,7 +109,7 @@ static enum pst_status check_whole(const struct pst_plan *plan, unsigned stage,
     return PST_OK;
 }
 
-/* Finds a parameter's entry in its owner's file; with `whole`, compares the
+/* Finds a parameter's entry in its owner's weights file; whole: compares the
  * file's digest first. */
 static enum pst_status find_entry(struct pst_plan *plan,
                                   const struct pst_plan_param *param,
@@ -206,8 +206,8 @@ static enum pst_status read_as(const struct pst_safetensors_entry *entry,
     return status;
 }
 
-/* Writes the values of a named part into `base`; check: compares them
- * instead. */
+/* Writes the given values of a part to the tensor at `base`; check: compares
+ * them with the tensor's instead. */
 static enum pst_status fill_window(const struct pst_plan_param *param,
                                    const struct pst_named_window *w,
                                    const struct pst_safetensors_entry *entry,
@@ -241,7 +241,9 @@ static enum pst_status fill_window(const struct pst_plan_param *param,
     return status;
 }
 
-/* Overwrites the model's values by those of the given parts. */
+/* Reads a tensor whose parts are given: the whole tensor from the files or the
+ * model, then the parts. Compares the parts afterwards, since they may
+ * overlap. */
 static enum pst_status read_windows(struct pst_plan *plan, unsigned i,
                                     void *dst, struct pst_diag *diag)
 {
@@ -318,7 +320,8 @@ enum pst_status pst_plan_read_part(struct pst_plan *plan, unsigned i,
 
     while (plan->parent != NULL)
         plan = plan->parent;
-    param = &plan->params.at[i]; /* `owner_stage` is the owner in this plan */
+    /* plan is the original one now, whose `owner_stage` counts */
+    param = &plan->params.at[i];
     item = pst_dtype_size(param->meta.dtype);
     if (!pst_plan_reads_parts(plan, i))
         return pst_diag_set(diag, PST_E_INTERNAL_BUG,

@@ -3,8 +3,8 @@
 #define PENSTOCK_STAGES_SPLIT_STORE_VALUES_H
 /*
  * Reads the start values of a plan's parameters (values.c): from its own files
- * if it was loaded; else the values that were given (give.c), else the model's
- * file. Private to the splitter. One thread at a time.
+ * if the plan was loaded; else the values that the user gave (give.c); else
+ * from the model's file. Private to stages/split/. One thread at a time.
  */
 #include "stages/base/str.h"
 #include "stages/files/given.h"
@@ -12,10 +12,10 @@
 
 /* Given values of one parameter. */
 struct pst_given_param {
-    const struct pst_safetensors_entry *whole;    /* or NULL */
-    const struct pst_safetensors_entry **windows; /* by window; NULL entries are
-                                                     not given; NULL: none is */
-    bool nan; /* a note reports a NaN in it */
+    const struct pst_safetensors_entry *whole; /* or NULL */
+    /* by window; NULL entries are not given; NULL: no window is given */
+    const struct pst_safetensors_entry **windows;
+    bool nan; /* a note has reported a NaN in the values */
 };
 
 struct pst_plan_given {
@@ -23,7 +23,7 @@ struct pst_plan_given {
     struct pst_given_param *params; /* by index */
 };
 
-/* The first ten names of a list, for a message. */
+/* A list of names, for a message: their number, and the first ten. */
 struct pst_name_list {
     size_t n;
     struct pst_str text;
@@ -43,8 +43,8 @@ enum pst_status pst_plan_check_values(const struct pst_plan *plan,
 /* True if pst_plan_read_part can read the parameter; otherwise it must be read
  * as a whole. */
 bool pst_plan_reads_parts(const struct pst_plan *plan, unsigned i);
-/* Reads `bytes` bytes from offset `begin`, both multiples of the element
- * size. */
+/* Reads `bytes` bytes of params[i] from byte `begin` on; both are multiples of
+ * the element size. */
 enum pst_status pst_plan_read_part(struct pst_plan *plan, unsigned i,
                                    size_t begin, size_t bytes, void *dst,
                                    struct pst_diag *diag) PST_MUST_CHECK;
