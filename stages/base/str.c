@@ -242,7 +242,7 @@ size_t pst_utf8_length(const char *text)
     code = p[0] & (0x7fu >> n);
     for (size_t i = 1; i < n; i++) {
         if ((p[i] & 0xc0) != 0x80)
-            return 0; /* a NUL ends here too */
+            return 0; /* a NUL is no continuation byte either */
         code = code << 6 | (p[i] & 0x3fu);
     }
     if ((n == 3 && code < 0x800) || (n == 4 && code < 0x10000) ||

@@ -3,8 +3,8 @@
 
 #include "stages/base/checked.h"
 
-/* Heap overhead of a block, and what protobuf-c records per field of a message
- * while it unpacks it. */
+/* Heap overhead of a block in bytes, and bytes of the record that protobuf-c
+ * makes of each field while it unpacks a message. */
 #define BLOCK 16
 #define NOTE  64
 

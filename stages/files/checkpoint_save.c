@@ -104,7 +104,7 @@ enum pst_status pst_checkpoint_shard_commit(struct pst_safetensors_writer *w,
         snprintf(ret->file, sizeof(ret->file), "%s", slash ? slash + 1 : path);
         ret->bytes = file.size;
     } else {
-        (void)unlink(path); /* it may have its final name already */
+        (void)unlink(path); /* the shard may have its final name already */
     }
     pst_file_close(&file);
     pst_safetensors_writer_free(w);
@@ -196,7 +196,7 @@ void pst_checkpoint_shard_discard(const char *dir, uint64_t step,
     size_t len;
 
     if (pst_checkpoint_is_complete(dir, step, &complete, &diag) != PST_OK)
-        return; /* it may be a checkpoint, so everything stays */
+        return; /* the step may be a checkpoint, so everything stays */
     pst_manifest_init(&m);
     pst_checkpoint_step_dir(dir, step, &path);
     len = path.len;

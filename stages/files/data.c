@@ -460,7 +460,7 @@ enum pst_status pst_data_open(const struct pst_data_options *options,
         status = pst_has_suffix(options->path, ".safetensors")
                      ? open_tensors(d, diag)
                      : open_tokens(d, options, diag);
-    /* Tests disable this check in order to reach the one within a step. */
+    /* Tests disable this check, so that the check of each step is reached. */
     if (status == PST_OK && options->compare &&
         getenv("PST_DATA_UNCHECKED") == NULL)
         status = compare(d, diag);

@@ -47,7 +47,7 @@ struct pst_data_options {
 
 struct pst_data_input {
     const char *name;
-    struct pst_meta meta; /* of one microbatch */
+    struct pst_meta meta; /* meta of one microbatch */
     /* dimension of the samples; -1: the input is not divided */
     int chunk;
     int64_t tail; /* size of that dimension in the last n_tail microbatches */

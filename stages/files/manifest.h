@@ -37,7 +37,7 @@ enum pst_status pst_manifest_read_names(struct pst_manifest *m,
                                         struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns the table of names; NULL if memory is out. */
 json_t *pst_manifest_make_names(const struct pst_manifest *m);
-/* The same for the list of adapters. */
+/* Read and write the list of adapters, likewise. */
 enum pst_status pst_manifest_read_adapters(
     struct pst_manifest *m, const json_t *list,
     struct pst_diag *diag) PST_MUST_CHECK;
@@ -59,7 +59,7 @@ enum pst_status pst_manifest_read_updates(struct pst_manifest *m,
                                           struct pst_diag *diag) PST_MUST_CHECK;
 bool pst_manifest_add_updates(const struct pst_manifest *m,
                               json_t *root) PST_MUST_CHECK;
-/* The same for the names of tensors that training has changed. */
+/* Read and write the names of tensors that training has changed, likewise. */
 enum pst_status pst_manifest_read_changed(struct pst_manifest *m,
                                           const json_t *list,
                                           struct pst_diag *diag) PST_MUST_CHECK;

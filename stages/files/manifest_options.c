@@ -7,7 +7,7 @@
 
 #define MAX_NAME 64
 
-/* Ignores options that this program does not know. */
+/* Reads the options; ignores those that this program does not know. */
 bool pst_manifest_read_options(struct pst_checkpoint_info *info, json_t *table)
 {
     const char *name;

@@ -29,7 +29,7 @@ struct pst_checkpoint_owner;
 /* The run recorded in a folder; "": none. */
 struct pst_checkpoint_run {
     char name[33];
-    char *fallback; /* its second folder, or NULL; free with pst_free */
+    char *fallback; /* second folder of the run, or NULL; free with pst_free */
 };
 
 enum pst_status pst_checkpoint_whose(const char *dir,

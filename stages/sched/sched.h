@@ -117,7 +117,8 @@ struct pst_schedule {
     unsigned n_ranks, n_stages, n_microbatches;
     bool train; /* false: forward only */
     bool idle;  /* has idle slots, which are for display only */
-    bool lines; /* from a text file: line r + 1 has the list of rank r */
+    /* made from a text file, whose line r + 1 has the list of rank r */
+    bool lines;
     /* has sends and receives, but perhaps no local copies yet */
     bool messages;
     bool lowered;      /* ready to run */
@@ -127,7 +128,8 @@ struct pst_schedule {
     struct PST_VEC(struct pst_stash_copy) * copies; /* per rank */
     /* For "auto": all candidates, best first. */
     struct PST_VEC(struct pst_candidate) candidates;
-    const struct pst_schedule_options *asked; /* valid during generation */
+    /* options; valid only during generation */
+    const struct pst_schedule_options *asked;
 };
 
 /* Placement of stages on ranks. */
@@ -247,9 +249,9 @@ enum pst_status pst_schedule_carry(struct pst_schedule *sched,
                                    const struct pst_link *links, size_t n_links,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Adds UNSHARD and RESHARD for stages whose parameters are not always resident:
- * the next `window` different stages of the list are. stages: true for the
- * stages concerned. For lowered lists without such actions. */
+/* Adds UNSHARD and RESHARD for stages whose parameters are not always resident,
+ * so that the next `window` different stages of the list are. stages: true for
+ * the stages concerned. For lowered lists without such actions. */
 enum pst_status pst_schedule_unshard(struct pst_schedule *sched,
                                      unsigned window, const bool *stages,
                                      struct pst_diag *diag) PST_MUST_CHECK;

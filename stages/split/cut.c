@@ -20,7 +20,7 @@ struct fate {
     /* stage that computes the value, or first reads an input or state; -1:
      * none */
     int stage;
-    bool leaves; /* used in another stage, or by the model's outputs */
+    bool leaves; /* value is used in another stage, or by the model's outputs */
     /* first use elsewhere: index of the node, or nodes.n + index of the
      * output */
     size_t first;

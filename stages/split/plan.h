@@ -330,7 +330,7 @@ struct pst_joint_grad {
     unsigned edge, part;
 };
 struct pst_joint {
-    struct pst_graph *graph; /* owned */
+    struct pst_graph *graph; /* forward and backward; owned */
     struct PST_VEC(struct pst_joint_seed) seeds;
     /* gradients to be sent */
     struct PST_VEC(struct pst_joint_grad) input_grads;

@@ -43,7 +43,8 @@ static bool keeps_all(const struct pst_node *node)
            pst_meta_numel(&out->meta) >= pst_meta_numel(&in->meta);
 }
 
-/* Adds the bound of one operator; *ret is then what all operators accept. */
+/* Adds the bound of one operator: *ret becomes the integers that all operators
+ * accept. */
 static void add_bound(struct pst_data_bound *ret, int64_t below,
                       const struct pst_arg *ignored,
                       const struct pst_node *node)

@@ -22,7 +22,7 @@ struct verifier {
     struct pst_diag *diag;
 };
 
-/* Parameters, by index, whose gradients finite differences left undecided. */
+/* Indices of parameters whose gradients finite differences left undecided. */
 struct pst_unsure PST_VEC(unsigned);
 
 /* Reports what is computed next. */

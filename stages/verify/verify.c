@@ -246,7 +246,7 @@ static enum pst_status refuse_16bit(const struct verifier *v)
             param = p;
     }
     if (param == NULL || v->report.different > 0)
-        return PST_OK; /* that difference is reported instead */
+        return PST_OK; /* the difference found is reported instead */
     return pst_diag_set(v->diag, PST_E_RUN_VERIFY_DTYPE,
                         "gradients cannot be verified: parameter %s is %s, "
                         "and none is f32 or f64 (cut and uncut model agree)",

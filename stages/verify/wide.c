@@ -47,7 +47,7 @@ struct pst_wide {
     void **data; /* by value id of the forward graph: inputs, parameters ... */
     size_t n_data;
     double seconds;  /* duration of one forward pass */
-    double loss;     /* at the original parameters */
+    double loss;     /* loss at the original parameters */
     double rounding; /* absolute rounding error of the loss */
 };
 

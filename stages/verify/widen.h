@@ -17,9 +17,10 @@ struct pst_frozen_value {
     void *data;
 };
 struct pst_frozen {
-    const struct pst_graph *from; /* graph in f64 whose values are kept */
-    const struct pst_eval *eval;  /* data of `from` after a run */
-    struct pst_arena *arena;      /* for the data */
+    /* graph in f64 that has computed the values */
+    const struct pst_graph *from;
+    const struct pst_eval *eval; /* data of `from` after a run */
+    struct pst_arena *arena;     /* for the data */
     struct PST_VEC(struct pst_frozen_value) values;
 };
 

@@ -18,7 +18,7 @@ static const struct row rows[] = {
 #undef PST_ERROR
 };
 
-/* Rows for errno values; the others are FILE_SYSTEM. */
+/* Rows for errno values; all other values are FILE_SYSTEM. */
 static const struct {
     int err;
     enum pst_error error;

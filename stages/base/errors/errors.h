@@ -23,8 +23,8 @@ enum pst_error {
 /* Returns the id ("file.missing"); "" for PST_E_NONE and for unknown
  * numbers. */
 const char *pst_error_id(enum pst_error error);
-/* Returns the tag that ends a line for people, " [file.missing]"; ""
- * likewise. */
+/* Returns the tag that ends a line for people, " [file.missing]"; "" for
+ * PST_E_NONE and for unknown numbers. */
 const char *pst_error_tag(enum pst_error error);
 /* Returns the row's status; PST_OK for PST_E_NONE, PST_ERR_INTERNAL for unknown
  * numbers. */

@@ -116,16 +116,18 @@ double pst_alive_limit_of(unsigned phase);
 double pst_alive_limit(void);
 
 /*
- * Time in which this process ran. A look that comes much later than the one
- * before shows that the process was stopped (a signal, a suspended machine):
- * that time does not count. Used by the owner's thread only.
+ * Time in which this process ran. If pst_awake_look is called more than
+ * PST_AWAKE_GAP after the previous call, the process was stopped in between (by
+ * a signal, or as the machine was suspended): that time does not count. Used by
+ * the owner's thread only.
  */
-#define PST_AWAKE_GAP 1.0 /* seconds; looks must come more often */
+/* seconds; calls of pst_awake_look must come more often */
+#define PST_AWAKE_GAP 1.0
 
 struct pst_awake {
-    double last;  /* time of the last look; 0: none yet */
+    double last;  /* time of the last call; 0: none yet */
     double now;   /* seconds awake */
-    double slept; /* seconds stopped, as found by the newest look */
+    double slept; /* seconds stopped before the last call */
 };
 
 void pst_awake_look(struct pst_awake *awake, double clock);

@@ -14,7 +14,7 @@
  */
 struct pst_file {
     int fd;        /* -1 when closed */
-    uint64_t size; /* at the time of opening */
+    uint64_t size; /* bytes at the time of opening */
     char *path;
 };
 

@@ -22,8 +22,8 @@
 #define MAX_LINKS 65536 /* links followed in a folder */
 
 /* Constants that the kernel headers may lack. */
-#define RIGHT_REFER    (1ull << 13) /* from ABI 2 on */
-#define RIGHT_TRUNCATE (1ull << 14) /* 3 */
+#define RIGHT_REFER    (1ull << 13) /* exists from ABI 2 on */
+#define RIGHT_TRUNCATE (1ull << 14) /* exists from ABI 3 on */
 #define NET_TCP        3ull         /* 4: bind and connect */
 #define SCOPES         3ull         /* 6: sockets without a path, signals */
 

@@ -21,7 +21,7 @@ enum pst_data_source {
 
 struct pst_data_column {
     const char *name;
-    struct pst_meta meta; /* of one microbatch */
+    struct pst_meta meta; /* meta of one microbatch */
     enum pst_data_source source;
     bool unread; /* the model does not read this input */
     int chunk;   /* dimension of the samples; -1: none */
@@ -56,7 +56,7 @@ struct pst_data {
     /* inputs have different numbers of rows in a microbatch, so the rows of a
      * microbatch are shuffled as one unit */
     bool whole;
-    /* input whose rows positions count; NULL: none */
+    /* input in whose rows positions are counted; NULL: none */
     const struct pst_data_column *first;
     uint64_t samples, step_rows; /* samples and rows per step of that input */
     uint64_t each;               /* rows of a microbatch, of that input */

@@ -99,8 +99,9 @@ void pst_stream_list(const struct pst_stream *s, uint64_t n, uint64_t count,
     }
 }
 
-/* At the end of a pass the position stays in it instead of moving to the next:
- * the rest may be enough for a shorter sample. */
+/* Computes the position. At the end of a pass the position stays in that pass
+ * instead of moving to the next: the rest of the pass may be enough for a
+ * shorter sample. */
 void pst_stream_place(const struct pst_stream *s, uint64_t step,
                       struct pst_data_place *ret)
 {

@@ -11,8 +11,8 @@ typedef enum pst_status (*pst_state_find_fn)(
     void *ctx, const char *tensor, const struct pst_safetensors_entry **ret,
     struct pst_diag *diag);
 
-/* Adds alpha / rank * B A to the weight (contiguous, as in its entry): in f32,
- * or f64 for an f64 weight, rounded once. find must know A and B. */
+/* Adds alpha / rank * B A to the weight, whose data is contiguous: computes in
+ * f32 (in f64 for an f64 weight) and rounds once. find must find A and B. */
 enum pst_status pst_adapter_merge(const struct pst_adapter *adapter,
                                   pst_state_find_fn find, void *ctx,
                                   const struct pst_safetensors_entry *weight,

@@ -66,7 +66,8 @@ struct pst_doc_tensor {
 
 /* A tensor's record, interpreted for a graph. */
 struct pst_doc_meta {
-    /* strides as in the file; complex tensors: see below */
+    /* strides are those in the file, except for complex tensors
+     * (pst_doc_meta) */
     struct pst_meta meta;
     int64_t offset; /* in elements */
     bool symbolic;  /* dims contains an expression */
@@ -130,7 +131,7 @@ struct pst_doc_graph;
 struct pst_doc_arg {
     enum pst_doc_arg_kind kind;
     unsigned n;      /* length of lists */
-    const char *tag; /* as in the file */
+    const char *tag; /* tag in the file */
     union {
         const char *name;
         const char *const *names;
@@ -207,7 +208,7 @@ struct pst_doc_node {
     struct pst_doc_input *inputs;
     unsigned n_inputs, n_outputs;
     struct pst_doc_arg *outputs;
-    /* its own, else that of the previous node */
+    /* place of the node, or of the previous node that has one */
     const struct pst_doc_place *place;
     /* operator; NULL: not resolved by the front end yet */
     const struct pst_target *resolved;

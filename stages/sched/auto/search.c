@@ -24,8 +24,8 @@ static double work_of(const struct pst_search *x, unsigned stage)
                                      : c->seconds.input + c->seconds.weight);
 }
 
-/* Assigns the costliest stage first, each to the rank with the least work so
- * far. */
+/* Assigns the stages to ranks, the costliest stage first, each to the rank with
+ * the least work so far. */
 static void spread(const struct pst_search *x, int *rank_of, double *load)
 {
     const unsigned stages = x->o->stages, ranks = x->o->ranks;

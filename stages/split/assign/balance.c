@@ -37,7 +37,7 @@ struct balance {
     struct pst_splitter *s;
     const struct pst_cost_model *cost;
     struct pst_arena arena;
-    size_t n; /* nodes */
+    size_t n; /* number of nodes */
     unsigned n_stages;
     bool *allowed;    /* by position, n + 1: a cut is possible there */
     double *before;   /* sum of the costs of the first i nodes; n + 1 */

@@ -24,7 +24,7 @@ size_t pst_sums_reach(const struct pst_sums *t, const double *before,
 
 /* Minimum over positions of base + all amounts added to the position. */
 struct pst_minima {
-    double *least, *added; /* of tree nodes 1 to 2 * width - 1 */
+    double *least, *added; /* by tree node, 1 to 2 * width - 1 */
     size_t width;          /* number of leaves, a power of two */
 };
 bool pst_minima_init(struct pst_minima *t, struct pst_arena *arena, size_t n);

@@ -382,7 +382,8 @@ static enum pst_status bind_stage(struct binder *b, unsigned index)
 {
     const struct pst_stage *from = &b->from->stages.at[index];
     struct pst_replay replay = {.symbols = &b->to->symbols};
-    struct pst_stage stage = *from; /* its strings and inputs outlive it */
+    /* the strings and inputs outlive this plan */
+    struct pst_stage stage = *from;
     enum pst_status status = pst_graph_new(&stage.graph, b->diag);
 
     if (status != PST_OK)

@@ -125,7 +125,8 @@ static unsigned guess_dim(const struct pst_meta *meta, unsigned chunk,
     return n == 1 ? found : 0;
 }
 
-/* True in *ret if the size `dim` has one of the symbols in `rows`. */
+/* Sets *ret to true if the size expression `dim` contains a symbol of
+ * `rows`. */
 static enum pst_status depends(const char *dim, const struct pst_symbols *rows,
                                bool *ret, struct pst_diag *diag)
 {
@@ -143,8 +144,8 @@ static enum pst_status depends(const char *dim, const struct pst_symbols *rows,
     return status;
 }
 
-/* Finds the first dimension whose size depends on a symbol in `expr`, the
- * rows. */
+/* Finds the first dimension whose size depends on a symbol of `expr`, the
+ * number of rows. */
 static enum pst_status follow_dim(const char *const *dims, unsigned rank,
                                   const char *expr, unsigned *ret, bool *found,
                                   struct pst_diag *diag)

@@ -27,7 +27,7 @@ struct pst_loss_adder {
     struct pst_loss_options options;
     struct pst_build build;
     const char *path;    /* path of the output that the loss is applied to */
-    struct pst_value *x; /* that output */
+    struct pst_value *x; /* the output that the loss is applied to */
     struct pst_value *target;
 };
 

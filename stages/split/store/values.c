@@ -320,7 +320,7 @@ enum pst_status pst_plan_read_part(struct pst_plan *plan, unsigned i,
 
     while (plan->parent != NULL)
         plan = plan->parent;
-    /* plan is the original one now, whose `owner_stage` counts */
+    /* plan is the original plan here, and owner_stage a stage of it */
     param = &plan->params.at[i];
     item = pst_dtype_size(param->meta.dtype);
     if (!pst_plan_reads_parts(plan, i))

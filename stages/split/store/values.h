@@ -12,7 +12,8 @@
 
 /* Given values of one parameter. */
 struct pst_given_param {
-    const struct pst_safetensors_entry *whole; /* or NULL */
+    /* entry of the whole tensor; NULL: not given */
+    const struct pst_safetensors_entry *whole;
     /* by window; NULL entries are not given; NULL: no window is given */
     const struct pst_safetensors_entry **windows;
     bool nan; /* a note has reported a NaN in the values */
