@@ -21,7 +21,8 @@ _Static_assert(sizeof(struct head) == 16, "blocks must stay 16-byte aligned");
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static atomic_uint_least64_t n_calls;
 static atomic_uint_least64_t live[PST_N_TAGS];
-static atomic_uint_least64_t countdown; /* calls until one fails; 0 = off */
+/* calls until one fails; 0: none fails */
+static atomic_uint_least64_t countdown;
 
 static void read_environment(void)
 {

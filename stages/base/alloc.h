@@ -15,8 +15,8 @@
 #define PST_TAG_LIST(X)                                                        \
     X(BASE)                                                                    \
     X(GRAPH)                                                                   \
-    X(ARCHIVE) X(PLAN) X(EXEC) X(ARENA) X(NET) X(OPTIM) X(DAEMON) X(CLIENT)    \
-        X(TEST)
+    X(ARCHIVE)                                                                 \
+    X(PLAN) X(EXEC) X(ARENA) X(NET) X(OPTIM) X(DAEMON) X(CLIENT) X(TEST)
 
 enum pst_tag {
 #define PST_TAG_ROW(name) PST_TAG_##name,
@@ -25,11 +25,12 @@ enum pst_tag {
         PST_N_TAGS
 };
 
-/* Uninitialised; 16-byte aligned; NULL on failure. Size 0 is legal. */
+/* Allocates uninitialized memory, 16-byte aligned; NULL on failure. Size 0 is
+ * legal. */
 void *pst_alloc(enum pst_tag tag, size_t size) PST_MUST_CHECK;
-/* Zeroed; NULL also if n * size overflows. */
+/* Allocates n * size zeroed bytes; NULL also if n * size overflows. */
 void *pst_calloc(enum pst_tag tag, size_t n, size_t size) PST_MUST_CHECK;
-/* Like realloc: p may be NULL; on failure p stays valid. */
+/* Resizes a block like realloc: p may be NULL; on failure p stays valid. */
 void *pst_realloc(enum pst_tag tag, void *p, size_t size) PST_MUST_CHECK;
 char *pst_strdup(enum pst_tag tag, const char *text) PST_MUST_CHECK;
 void pst_free(void *p);

@@ -17,7 +17,7 @@ struct pst_arena {
 
 void pst_arena_init(struct pst_arena *arena, enum pst_tag tag);
 void pst_arena_fini(struct pst_arena *arena);
-/* Zeroed, 16-byte aligned; NULL on failure. */
+/* Allocates zeroed memory, 16-byte aligned; NULL on failure. */
 void *pst_arena_alloc(struct pst_arena *arena, size_t size) PST_MUST_CHECK;
 void *pst_arena_calloc(struct pst_arena *arena, size_t n,
                        size_t size) PST_MUST_CHECK;

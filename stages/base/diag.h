@@ -12,7 +12,7 @@
 
 struct pst_diag {
     enum pst_status status;
-    enum pst_error error;     /* row of the catalogue */
+    enum pst_error error;     /* row of the error catalogue */
     char text[PST_DIAG_TEXT]; /* control characters are escaped on write */
 };
 

@@ -82,7 +82,7 @@ static void put(struct sink *s, const char *text, size_t len)
  * first one. */
 static size_t decimal(char digits[20], uint64_t x)
 {
-    size_t at = 20; /* digits of 2^64 - 1 */
+    size_t at = 20; /* 2^64 - 1 has 20 digits */
 
     do {
         digits[--at] = (char)('0' + x % 10);
@@ -403,7 +403,7 @@ void pst_format_f64(double x, char out[32])
  * are exchanged count once. */
 static size_t edit_distance(const char *a, size_t na, const char *b, size_t nb)
 {
-    size_t rows[3][MAX_NAME + 1]; /* row i at index i % 3 */
+    size_t rows[3][MAX_NAME + 1]; /* row i of the matrix is rows[i % 3] */
 
     for (size_t j = 0; j <= nb; j++)
         rows[0][j] = j;

@@ -34,7 +34,7 @@ static inline void pst_str_addn(struct pst_str *s, const char *text, size_t len)
         pst_str_grow(s, text, len);
         return;
     }
-    if (len > 0) /* else text may be NULL */
+    if (len > 0) /* if len is 0, text may be NULL */
         memcpy(s->text + s->len, text, len);
     s->len += len;
     s->text[s->len] = '\0';

@@ -18,8 +18,8 @@ static unsigned code_of(const unsigned char *p, size_t n)
     return code;
 }
 
-/* C0, DEL and C1 control terminals; direction marks and line separators change
- * how a text is displayed. */
+/* True for C0, DEL and C1, which control terminals, and for direction marks and
+ * line separators, which change how a text is displayed. */
 static int is_hidden(unsigned code)
 {
     return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x61c ||
@@ -87,7 +87,7 @@ void pst_str_add_lines(struct pst_str *s, const char *text)
 /* One conversion specification, such as "%-12.*s". */
 struct conversion {
     char flags[8], type, length; /* 'l' or 'L' (long long), 'z', 'j', 't' */
-    int width, precision;        /* -1: none */
+    int width, precision;        /* -1: not given */
 };
 
 static const char *read_number(const char *p, va_list *ap, int *ret)

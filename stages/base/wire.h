@@ -15,7 +15,7 @@ struct pst_wire_limits {
     size_t fields;
     size_t unknown; /* fields that the descriptor lacks */
     size_t empty;   /* messages without any field, nested ones included */
-    size_t bytes;   /* peak heap use of unpacking */
+    size_t bytes;   /* peak heap use of unpacking, in bytes */
     unsigned depth; /* depth of nested messages; 0: none are allowed */
 };
 

@@ -29,7 +29,7 @@ const char *pst_error_tag(enum pst_error error);
 /* Returns the row's status; PST_OK for PST_E_NONE, PST_ERR_INTERNAL for unknown
  * numbers. */
 enum pst_status pst_error_status(enum pst_error error);
-/* One sentence each: what the error means, and what to do next. */
+/* Return one sentence each: what the error means, and what to do next. */
 const char *pst_error_cause(enum pst_error error);
 const char *pst_error_remedy(enum pst_error error);
 

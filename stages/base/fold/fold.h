@@ -27,8 +27,10 @@
  * `period` lines (or `count`, if that is less), in the order of the numbers,
  * repeated for each further period. Trailing zeros are left out. */
 struct pst_fold_run {
-    uint32_t line, period, count; /* line counts from 0 */
-    size_t first, n_deltas;       /* in pst_folded.deltas */
+    /* line: number of the run's first line, from 0 */
+    uint32_t line, period, count;
+    /* the run's increments are deltas[first] to deltas[first + n_deltas - 1] */
+    size_t first, n_deltas;
 };
 
 struct pst_folded {

@@ -125,7 +125,7 @@ struct line {
     const char *text;
     size_t len;    /* without the newline */
     uint64_t hash; /* hash of the text without numbers */
-    size_t first;  /* index of its first number */
+    size_t first;  /* index of its first number in `numbers` */
     uint32_t n;
     uint32_t before;        /* previous line with the same hash, + 1; 0: none */
     uint32_t period, count; /* the run that begins here; count 0: none */
@@ -280,9 +280,10 @@ static void find_run(struct folder *f, size_t i, size_t end, size_t repeats)
     }
 }
 
-/* The first pass takes runs that repeat several times, whose deltas cost almost
- * nothing. The second pass takes the remaining lines, which may still resemble
- * anything earlier: the first layer of one stage resembles that of another. */
+/* Finds runs that repeat at least `repeats` times. The first pass takes runs
+ * that repeat several times, whose deltas cost almost nothing. The second pass
+ * takes the remaining lines, which may still resemble anything earlier: the
+ * first layer of one stage resembles that of another. */
 static void find_runs(struct folder *f, size_t repeats)
 {
     const struct line *lines = f->lines.at;

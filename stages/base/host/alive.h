@@ -38,7 +38,7 @@ const char *pst_alive_name(unsigned phase);
 
 /* Position of a rank in a step; all 0 and stage -1 outside of an action. */
 struct pst_alive_place {
-    uint64_t step; /* counts from 0 */
+    uint64_t step; /* number of the step, from 0 */
     int kind;      /* enum pst_action_kind */
     int stage, microbatch;
 };
@@ -91,8 +91,8 @@ void pst_alive_moved(void);
 /* Does the same in loops over files and tensors, where a piece takes long; also
  * calls the hook (pst_alive_hook). */
 void pst_alive_progress(void);
-/* The calling thread works for the watched one: its work is counted in *count,
- * which the watched thread polls while it waits. NULL ends this. */
+/* Makes the calling thread count its work in *count for the watched thread,
+ * which polls *count while it waits. NULL ends this. */
 void pst_alive_help(atomic_uint_fast64_t *count);
 /* Reports that the watched thread has polled while it waits. */
 void pst_alive_looked(void);
@@ -111,7 +111,8 @@ void pst_alive_hook(pst_alive_fn fn, void *ctx);
  * all phases unless steps have a limit of their own. */
 void pst_alive_set_limit(double seconds);
 void pst_alive_set_step_limit(double seconds);
-/* Limit for a phase (enum pst_alive_phase); limit for the current phase. */
+/* Return the limit of a phase (enum pst_alive_phase), and that of the current
+ * phase, in seconds. */
 double pst_alive_limit_of(unsigned phase);
 double pst_alive_limit(void);
 
@@ -126,13 +127,13 @@ double pst_alive_limit(void);
 
 struct pst_awake {
     double last;  /* time of the last call; 0: none yet */
-    double now;   /* seconds awake */
+    double now;   /* seconds in which the process ran */
     double slept; /* seconds stopped before the last call */
 };
 
 void pst_awake_look(struct pst_awake *awake, double clock);
 
-double pst_now(void); /* seconds, monotonic */
+double pst_now(void); /* returns seconds on a monotonic clock */
 
 /* Adds stopped time that a thread has found; pst_alive_sleep returns the sum
  * over all threads, in seconds. */

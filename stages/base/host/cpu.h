@@ -12,13 +12,14 @@
 
 enum pst_isa { PST_ISA_ANY, PST_ISA_AVX2, PST_ISA_AVX512, PST_N_ISAS };
 
-/* Best usable instruction set; detected once, then constant. */
+/* Returns the best usable instruction set, which is detected once. */
 enum pst_isa pst_cpu_isa(void);
 const char *pst_isa_name(enum pst_isa isa);
-/* Names of the known features that the CPU has: "avx2 fma avx512f amx_bf16
- * ...". */
+/* Returns the names of the known features that the CPU has: "avx2 fma avx512f
+ * amx_bf16 ...". */
 const char *pst_cpu_features(void);
-/* Cores this process may use (affinity mask), at least 1. */
+/* Returns the number of cores that this process may use (affinity mask), at
+ * least 1. */
 unsigned pst_cpu_count(void);
 
 #endif

@@ -17,10 +17,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define XXH_STATIC_LINKING_ONLY /* XXH3 state on the stack */
+#define XXH_STATIC_LINKING_ONLY /* for XXH3 state on the stack */
 #include <xxhash.h>
 
-#define MAX_DEPTH 64 /* depth of a tree that is removed */
+#define MAX_DEPTH 64 /* maximum depth of a tree that is removed */
 #define MAX_TRIES 16 /* retries after changes by other processes */
 #define PIECE     ((size_t)16 << 20)
 
@@ -227,8 +227,9 @@ static int create_temp(const char *path, char *temp, size_t size)
     return -1;
 }
 
-/* A rename replaces any file, for root even /dev/full: a character device is
- * therefore written in place, and other kinds are refused. */
+/* Reports that the path is no file. A rename replaces any file, for root even
+ * /dev/full: a character device is therefore written in place, and other kinds
+ * are refused. */
 static enum pst_status refuse_kind(const char *path, const struct stat *st,
                                    struct pst_diag *diag)
 {

@@ -20,7 +20,7 @@ struct pst_file {
 
 enum pst_status pst_file_open(const char *path, struct pst_file *ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
-/* May be called twice, and on a zeroed file that was never opened. */
+/* Closes a file. It may be closed twice, or zeroed and never opened. */
 void pst_file_close(struct pst_file *file);
 /* Reads exactly `bytes` bytes; PST_ERR_IO with the path if the file cannot be
  * read or has been truncated. */
@@ -52,7 +52,7 @@ struct pst_new_file {
     char *path, *temp;
     uint64_t size;
     size_t waiting; /* bytes whose writeback has not been started */
-    bool joined;    /* another process renames it */
+    bool joined;    /* another process commits the file */
 };
 
 enum pst_status pst_new_file_open(const char *path, struct pst_new_file *ret,

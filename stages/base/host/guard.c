@@ -19,13 +19,14 @@
 
 #include "stages/base/host/log.h"
 
-#define MAX_LINKS 65536 /* links followed in a folder */
+#define MAX_LINKS 65536 /* maximum number of links followed in a folder */
 
 /* Constants that the kernel headers may lack. */
 #define RIGHT_REFER    (1ull << 13) /* exists from ABI 2 on */
 #define RIGHT_TRUNCATE (1ull << 14) /* exists from ABI 3 on */
-#define NET_TCP        3ull         /* 4: bind and connect */
-#define SCOPES         3ull         /* 6: sockets without a path, signals */
+#define NET_TCP        3ull         /* exist from ABI 4 on: bind and connect */
+/* exist from ABI 6 on: sockets without a path, signals */
+#define SCOPES 3ull
 
 #define READ_FILE LANDLOCK_ACCESS_FS_READ_FILE
 #define READ      (READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
@@ -165,7 +166,7 @@ void pst_guard_writes(struct pst_guard *guard, const char *path)
 
     if (guard->fd < 0)
         return;
-    if (realpath(path, real) == NULL) { /* it does not exist yet */
+    if (realpath(path, real) == NULL) { /* the path does not exist yet */
         if (strlen(path) >= sizeof(real))
             return;
         (void)strcpy(real, path);

@@ -32,7 +32,7 @@ void pst_guard_process(bool core_files);
  * debug level.
  */
 struct pst_guard {
-    int fd;          /* ruleset; -1: there is no Landlock */
+    int fd;          /* descriptor of the ruleset; -1: there is no Landlock */
     unsigned abi;    /* ABI version of the kernel */
     uint64_t rights; /* rights that need a rule */
     int err;         /* errno if memory or descriptors were lacking; 0 */

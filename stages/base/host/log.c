@@ -13,8 +13,8 @@ static const char *const names[] = {"error", "warn", "info", "debug", "trace"};
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int threshold = PST_LOG_WARN;
-static pst_log_sink_fn sink; /* under lock */
-static void *sink_ctx;       /* under lock */
+static pst_log_sink_fn sink; /* guarded by `lock` */
+static void *sink_ctx;       /* guarded by `lock` */
 
 static void read_environment(void)
 {

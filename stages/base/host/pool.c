@@ -38,7 +38,7 @@ struct pst_pool {
     atomic_uint sleepers; /* helpers that sleep in the kernel */
     char pad_1[64];
     atomic_uint left;  /* unfinished parts of this round */
-    atomic_uint waits; /* the caller sleeps in the kernel */
+    atomic_uint waits; /* 1 while the caller sleeps in the kernel */
     char pad_2[64];
     struct helper helpers[];
 };
@@ -63,9 +63,9 @@ static void futex_wake_all(atomic_uint *word)
 }
 
 /*
- * No wake-up is lost: the helper increments `sleepers` before the kernel
- * compares `round`, and pst_pool_run increments `round` before it reads
- * `sleepers`, all sequentially consistent.
+ * Waits for the next round. No wake-up is lost: the helper increments
+ * `sleepers` before the kernel compares `round`, and pst_pool_run increments
+ * `round` before it reads `sleepers`, all sequentially consistent.
  */
 static void wait_for_round(struct pst_pool *pool, unsigned seen)
 {

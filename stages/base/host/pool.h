@@ -16,11 +16,11 @@ struct pst_pool;
 /* Computes part `part` of `parts`; divide work with pst_pool_share. */
 typedef void (*pst_pool_fn)(void *ctx, unsigned part, unsigned parts);
 
-/* threads >= 1; 1 creates no thread. Returns owned. */
+/* Starts a pool. threads >= 1; 1 creates no thread. Returns owned. */
 enum pst_status pst_pool_new(unsigned threads, struct pst_pool **ret,
                              struct pst_diag *diag) PST_MUST_CHECK;
 void pst_pool_free(struct pst_pool *pool);
-/* pool may be NULL: returns 1. */
+/* Returns the number of threads; 1 if pool is NULL. */
 unsigned pst_pool_threads(const struct pst_pool *pool);
 /* Returns pool, or NULL if the work is too small to wake it: other threads
  * start after some microseconds, and much later on a busy machine. */
