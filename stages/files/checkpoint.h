@@ -34,9 +34,9 @@
 /* A shard as described by the manifest; plain bytes that may be sent to another
  * rank. */
 struct pst_checkpoint_shard {
-    char file[64]; /* name in the step's directory */
+    char file[64]; /* file name in the step's directory */
     uint64_t bytes;
-    char digest[33]; /* XXH3-128 of the file */
+    char digest[33]; /* digest (XXH3-128) of the file */
     /* non-finite values that the shard's rank found; "": none */
     char bad[256];
 };
@@ -48,7 +48,7 @@ struct pst_checkpoint_info {
     uint64_t step; /* finished steps, including skipped ones */
     uint64_t seed;
     char model_digest[33];
-    char optimizer[16]; /* "adamw" */
+    char optimizer[16]; /* such as "adamw" */
     /* Identification of the model; "": unknown. */
     char name[128];    /* file name of the model */
     char identity[33]; /* digest of its computation (frontend/identity.h) */
@@ -145,7 +145,7 @@ struct pst_checkpoint_query {
     const char *dir;
     /* step to open, or PST_CHECKPOINT_LATEST: the newest good one */
     uint64_t step;
-    const char *model_digest; /* NULL: any */
+    const char *model_digest; /* digest that is required; NULL: any */
     bool verify;              /* verify digests of shards, reading every byte */
     /* Called for each checkpoint that is skipped, newest first; may be NULL. */
     pst_checkpoint_report_fn skipped;
@@ -189,9 +189,9 @@ struct pst_checkpoint_row {
     /* time of the save, or of the folder if the former is unknown */
     int64_t time;
     enum pst_checkpoint_state state;
-    enum pst_status status;   /* result of opening it */
+    enum pst_status status;   /* result of opening the checkpoint */
     enum pst_error error;     /* row of the error catalogue if opening failed */
-    char text[PST_DIAG_TEXT]; /* why it is not good, or a remark */
+    char text[PST_DIAG_TEXT]; /* why the checkpoint is not good, or a remark */
     char model_digest[33];    /* "" if unknown */
     char identity[33]; /* digest of the model's computation; "" if unknown */
     bool pinned;

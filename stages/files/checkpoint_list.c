@@ -202,8 +202,9 @@ static void prune_rests(const char *dir, uint64_t step,
     pst_vec_fini(&steps);
 }
 
-/* A checkpoint that cannot be removed only gets a report, since the new one is
- * safe already; the next save tries again. */
+/* Removes old checkpoints and leftovers. A checkpoint that cannot be removed is
+ * only reported, since the new one is safe already; the next save tries
+ * again. */
 void pst_checkpoint_prune(const char *dir, uint64_t step,
                           const struct pst_checkpoint_rule *rule)
 {

@@ -238,7 +238,8 @@ static void remove_strays(const struct pst_manifest *m, const char *step_dir)
         closedir(d);
 }
 
-/* Non-finite values found by a rank take precedence over info->reason. */
+/* Returns why a checkpoint is bad: non-finite values that a rank found take
+ * precedence over info->reason. */
 const char *pst_checkpoint_why_bad(const struct pst_checkpoint_info *info,
                                    const struct pst_checkpoint_shard *shards,
                                    unsigned n)

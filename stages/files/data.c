@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LISTED     20         /* names listed in a message */
+#define LISTED     20         /* maximum number of names listed in a message */
 #define MAX_LOADED (1u << 20) /* bytes of a file that is loaded whole */
 
 static enum pst_status refuse_missing(const struct pst_data *d,

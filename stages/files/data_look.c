@@ -8,8 +8,9 @@
 
 #define PIECE     (64u << 10) /* bytes per read */
 #define MAX_WIDTH 8u
-#define MAX_WORDS 16u            /* pieces examined for the width */
-#define MAX_BYTES (256ull << 20) /* bytes compared with a bound */
+#define MAX_WORDS 16u /* number of pieces examined for the width */
+/* maximum number of bytes compared with a bound */
+#define MAX_BYTES (256ull << 20)
 
 /* --- formats ------------------------------------------------------------- */
 
@@ -127,7 +128,7 @@ static void count_words(struct words *w, const unsigned char *bytes, size_t n,
     for (size_t i = 0; i + width <= n; i += width) {
         uint64_t x = 0, low;
 
-        memcpy(&x, bytes + i, width); /* LE */
+        memcpy(&x, bytes + i, width); /* little-endian */
         low = x & (UINT64_MAX >> (64 - 8 * part));
         w->n++;
         w->high += low != x;

@@ -12,7 +12,7 @@
 /* Integers that the model accepts: 0 to below - 1, and if `ignores` also
  * `ignored`. */
 struct pst_data_bound {
-    int64_t below; /* 0: unknown */
+    int64_t below; /* first integer that is too large; 0: unknown */
     bool ignores;
     int64_t ignored;
     char what[120]; /* the operator that requires this, for messages */

@@ -24,7 +24,7 @@ struct pst_given {
     struct pst_arena arena;
     const char *path;
     struct PST_VEC(struct pst_safetensors *) shards;
-    struct pst_map names; /* -> struct pst_safetensors_entry */
+    struct pst_map names; /* name -> struct pst_safetensors_entry */
 };
 
 /* --- what is meant by a folder ------------------------------------------ */

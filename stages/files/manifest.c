@@ -361,10 +361,10 @@ void pst_checkpoint_step_dir(const char *dir, uint64_t step,
     pst_str_addf(ret, "%s/step-%08" PRIu64, dir, step);
 }
 
-/* *ret is false only if the manifest does not exist: a step that cannot be
- * examined may be a checkpoint. Allocates nothing, since an allocation failure
- * must not report a checkpoint as incomplete. Longer paths cannot be opened
- * anyway. */
+/* Checks whether a step has a manifest: *ret is false only if it does not
+ * exist, since a step that cannot be examined may be a checkpoint. Allocates
+ * nothing: an allocation failure must not report a checkpoint as incomplete.
+ * Longer paths cannot be opened anyway. */
 enum pst_status pst_checkpoint_is_complete(const char *dir, uint64_t step,
                                            bool *ret, struct pst_diag *diag)
 {

@@ -151,8 +151,8 @@ static void this_host(char ret[256])
     (void)gethostname(ret, 255);
 }
 
-/* For folders without locks: true if the process that wrote the record may be
- * alive. A process of another host cannot be checked, so it counts as alive. */
+/* True if the process that wrote the record may be alive, for folders without
+ * locks. A process of another host cannot be checked, so it counts as alive. */
 static bool may_live(const struct record *r)
 {
     char host[256];

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_HEADER 100000000u /* the limit of the reference reader */
+#define MAX_HEADER 100000000u /* limit of the reference reader, in bytes */
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "tensor data is little endian and used as it lies in the file");

@@ -14,7 +14,7 @@ struct pst_safetensors_writer;
 
 struct pst_safetensors_entry {
     const char *name;
-    struct pst_meta meta; /* contiguous */
+    struct pst_meta meta; /* contiguous strides */
     /* data of a tensor to be saved, or of a file that is loaded as a whole */
     const void *data;
     size_t bytes;
@@ -55,10 +55,10 @@ const char *pst_safetensors_metadata(const struct pst_safetensors *st,
 const struct pst_file *pst_safetensors_file(const struct pst_safetensors *st);
 
 /*
- * Writing: new, declare everything, begin, put every tensor once in any order,
- * commit. The file appears under its name on commit (base/host/fs.h). Data is
- * ordered by descending element size, so that every tensor is aligned. Errors
- * of put and commit are final; free without commit removes the file.
+ * Writes a file: new, declare every tensor, begin, put every tensor once in any
+ * order, commit. The file appears under its name on commit (base/host/fs.h).
+ * Data is ordered by descending element size, so that every tensor is aligned.
+ * Errors of put and commit are final; free without commit removes the file.
  */
 enum pst_status pst_safetensors_writer_new(
     const char *path, struct pst_safetensors_writer **ret,

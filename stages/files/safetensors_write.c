@@ -18,8 +18,8 @@ struct declared {
     struct pst_meta meta;
     bool is_complex; /* pairs are written as complex numbers */
     size_t bytes;
-    uint64_t offset; /* offset in the data */
-    size_t done;     /* bytes put so far */
+    uint64_t offset; /* offset of the tensor in the data */
+    size_t done;     /* bytes written so far */
     bool begun;      /* a piece has been written, even of 0 bytes */
     bool parts;      /* written by pst_safetensors_writer_put_part */
 };

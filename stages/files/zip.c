@@ -248,7 +248,7 @@ static enum pst_status read_local(const struct pst_zip *zip,
                                   uint16_t method, struct pst_diag *diag)
 {
     unsigned char p[LOCAL_SIZE + MAX_NAME];
-    const size_t len = strlen(e->name); /* at most MAX_NAME */
+    const size_t len = strlen(e->name); /* at most MAX_NAME bytes */
     enum pst_status status;
 
     if (e->header > dir->at || dir->at - e->header < LOCAL_SIZE + len)

@@ -14,12 +14,12 @@
 #include <stdbool.h>
 
 struct pst_zip_entry {
-    const char *name; /* below the root folder */
+    const char *name; /* path below the root folder */
     uint64_t size;    /* bytes of the content */
     uint64_t packed;  /* bytes in the file */
     uint64_t header;  /* offset of the local header */
     uint64_t begin;   /* offset of the first packed byte */
-    uint64_t index;   /* in the central directory */
+    uint64_t index;   /* index in the central directory */
     uint32_t crc;
     bool deflated;
     bool folder;
@@ -30,7 +30,7 @@ struct pst_zip_entry {
  * many tensors: its whole content if that is small, else the stream and its
  * position. */
 struct pst_zip_last {
-    const struct pst_zip_entry *entry; /* NULL: none */
+    const struct pst_zip_entry *entry; /* NULL: no entry was read in part */
     char *content;
     struct zip_file *stream;
     uint64_t at;

@@ -77,7 +77,7 @@ uint64_t pst_stream_at(const struct pst_stream *s, uint64_t n)
     return (unit * s->unit + drawn % s->unit) * s->window;
 }
 
-/* Adjacent samples are listed as one range. */
+/* Appends the numbers of samples; adjacent samples are one range. */
 void pst_stream_list(const struct pst_stream *s, uint64_t n, uint64_t count,
                      struct pst_str *out)
 {

@@ -24,7 +24,7 @@ struct pst_data_step {
 struct pst_data_place {
     bool known;
     bool tokens;   /* in a file of tokens; else in rows of the first input */
-    uint64_t pass; /* passes before it are finished */
+    uint64_t pass; /* number of finished passes */
     uint64_t at;   /* rows or tokens drawn from this pass */
     uint64_t step; /* rows or tokens drawn by the previous step */
     uint64_t unit; /* rows that are shuffled as one unit */

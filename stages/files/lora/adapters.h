@@ -17,7 +17,7 @@
 struct pst_adapter {
     const char *module;    /* FQN of the layer */
     const char *weight;    /* name of the tensor W in the state */
-    const char *down, *up; /* A, B */
+    const char *down, *up; /* names of the tensors A and B */
     double alpha;
     bool transposed; /* W is (in, out), as in transformers' Conv1D */
     /* W is also read without the adapter, so that W cannot be replaced by a

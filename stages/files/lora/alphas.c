@@ -13,12 +13,12 @@
 #define TAG        PST_TAG_ARCHIVE
 #define CONFIG     "adapter_config.json"
 #define MAX_CONFIG ((size_t)16 << 20)
-#define ALPHA      8.0 /* peft's default */
+#define ALPHA      8.0 /* alpha if the configuration has none, as in peft */
 
 struct pst_alphas {
     const struct pst_given *files;
     struct pst_str path;
-    json_t *config; /* NULL: there is none */
+    json_t *config; /* content of adapter_config.json; NULL: there is none */
 };
 
 void pst_alphas_key(const char *module, struct pst_str *ret)
@@ -195,7 +195,8 @@ static enum pst_status find_in_config(const struct pst_alphas *a,
         return wrong(a, "lora_alpha", diag);
     *ret = alpha != NULL ? json_number_value(alpha) : ALPHA;
     status = find_pattern(a, module, ret, diag);
-    if (status == PST_OK && is_set(a, "use_rslora")) /* alpha / sqrt(rank) */
+    /* its scale is alpha / sqrt(rank) */
+    if (status == PST_OK && is_set(a, "use_rslora"))
         *ret *= sqrt((double)rank);
     return status;
 }

@@ -21,7 +21,7 @@ struct pst_target; /* the operator that the front end resolves a node to */
 
 /* An expression over symbolic sizes; equal texts share one record. */
 struct pst_doc_expr {
-    const char *text; /* as printed by pst_expr_print */
+    const char *text; /* text as printed by pst_expr_print */
     /* the symbol, if the expression is only a symbol; else NULL */
     const char *symbol;
     bool has_hint;
@@ -31,7 +31,7 @@ struct pst_doc_expr {
 /* A number >= 0; the value of an expression is computed from the symbols. */
 struct pst_doc_size {
     int64_t value;
-    const struct pst_doc_expr *expr; /* NULL: a constant */
+    const struct pst_doc_expr *expr; /* NULL: the size is a constant */
 };
 
 enum pst_doc_number_kind {
@@ -39,7 +39,7 @@ enum pst_doc_number_kind {
     PST_DOC_NUMBER_FLOAT,
     PST_DOC_NUMBER_BOOL,
     PST_DOC_NUMBER_NAME, /* name of a number of the graph; arguments only */
-    PST_DOC_NUMBER_EXPR, /* numbers of a graph only */
+    PST_DOC_NUMBER_EXPR, /* expression; only for numbers of a graph */
 };
 
 struct pst_doc_number {
@@ -61,7 +61,7 @@ struct pst_doc_tensor {
     bool requires_grad;
     unsigned rank;
     const struct pst_doc_size *sizes, *strides;
-    struct pst_doc_size offset; /* in elements */
+    struct pst_doc_size offset; /* offset in the storage, in elements */
 };
 
 /* A tensor's record, interpreted for a graph. */
@@ -69,7 +69,7 @@ struct pst_doc_meta {
     /* strides are those in the file, except for complex tensors
      * (pst_doc_meta) */
     struct pst_meta meta;
-    int64_t offset; /* in elements */
+    int64_t offset; /* offset in the storage, in elements */
     bool symbolic;  /* dims contains an expression */
     bool pairs;     /* the tensor is complex */
     /* Expressions of sizes, strides and offset; NULL: a constant. For complex
@@ -107,7 +107,7 @@ const char *pst_doc_dtype_name(int64_t dtype);
     X(SYM_FLOAT, "as_sym_float")               /* number */                    \
     X(SYM_BOOL, "as_sym_bool")                 /* number */                    \
     X(INTS, "as_ints")                         /* numbers: INT and NAME */     \
-    X(SYM_INTS, "as_sym_ints")                 /* the same */                  \
+    X(SYM_INTS, "as_sym_ints")                 /* numbers: INT and NAME */     \
     X(FLOATS, "as_floats")                     /* numbers: FLOAT */            \
     X(BOOLS, "as_bools")                       /* numbers: BOOL */             \
     X(STRING, "as_string")                     /* name: the text */            \
@@ -130,7 +130,7 @@ struct pst_doc_graph;
 
 struct pst_doc_arg {
     enum pst_doc_arg_kind kind;
-    unsigned n;      /* length of lists */
+    unsigned n;      /* number of elements of a list */
     const char *tag; /* tag in the file */
     union {
         const char *name;
@@ -154,9 +154,9 @@ const char *pst_doc_number_name(const struct pst_doc_arg *arg);
 
 /* A call of a module. */
 struct pst_doc_frame {
-    const char *key;  /* "L__self__h.0", "139784@1" */
-    const char *path; /* FQN, "" for the root */
-    const char *type; /* name of its class */
+    const char *key;  /* such as "L__self__h.0", "139784@1" */
+    const char *path; /* FQN; "" for the root */
+    const char *type; /* name of the module's class */
     unsigned call;    /* index among the calls of the module */
 };
 
@@ -184,13 +184,13 @@ enum pst_lost {
 struct pst_doc_place {
     const char *module; /* FQN of the innermost module, "" at the top */
     unsigned call;      /* index among the calls of that module */
-    const char *source; /* "file.py:12" or "" */
+    const char *source; /* such as "file.py:12"; "" if unknown */
     /* library: the module's class is from torch.nn, whose forward checks
      * self.training before dropout; dropout: the class is one of torch.nn's
      * dropouts */
     bool library, dropout;
     enum pst_lost lost;
-    const struct pst_doc_stack *stack; /* NULL: unknown so far */
+    const struct pst_doc_stack *stack; /* NULL: unknown */
 };
 
 extern const struct pst_doc_place pst_doc_nowhere;
@@ -280,7 +280,7 @@ struct pst_doc_spec {
 
 /* Structure (pytree) of arguments or results. */
 struct pst_doc_tree {
-    const char *type; /* NULL: a leaf */
+    const char *type; /* type of the container; NULL: a leaf */
     unsigned n;
     const char *const *keys; /* NULL: children are numbered */
     const struct pst_doc_tree *children;
@@ -297,10 +297,11 @@ struct pst_doc_call_signature {
 /* An entry of module_call_graph: a module, or a further call of a module whose
  * signature was preserved. */
 struct pst_doc_call {
-    const char *fqn; /* without "@1" */
+    const char *fqn; /* FQN of the module, without "@1" */
     /* index among the calls of the module */
     unsigned index;
-    const struct pst_doc_call_signature *signature; /* NULL: not preserved */
+    /* NULL: the signature was not preserved */
+    const struct pst_doc_call_signature *signature;
 };
 
 /* --- documents ---------------------------------------------------------- */

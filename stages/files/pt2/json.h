@@ -30,8 +30,8 @@ enum pst_json_kind {
 
 struct pst_json {
     enum pst_json_kind kind;
-    uint32_t n;      /* elements or members */
-    const char *key; /* key of a member */
+    uint32_t n;      /* number of elements or members */
+    const char *key; /* key, if the value is a member of an object */
     union {
         int64_t integer;
         double real;
@@ -50,7 +50,7 @@ enum pst_status pst_json_parse(const char *what, const char *text, size_t len,
                                const struct pst_json **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
-/* For the parser: builds the hash table of an object. PST_ERR_INPUT: a
+/* Builds the hash table of an object that the parser has read. PST_ERR_INPUT: a
  * duplicate key. */
 enum pst_status pst_json_index(struct pst_json *object,
                                struct pst_arena *arena) PST_MUST_CHECK;

@@ -15,13 +15,14 @@
 #include <string.h>
 
 struct parser {
-    const char *p, *end; /* NUL-terminated */
+    const char *p, *end; /* rest of the text, which ends with NUL */
     struct pst_arena *arena;
     struct pst_texts texts; /* cache of parsed texts */
     struct PST_VEC(struct pst_json) stack;
     unsigned depth;
     enum pst_status status; /* PST_OK, or why parsing has stopped */
-    const char *wrong;      /* error at p, for PST_ERR_INPUT */
+    /* description of the error at p, for PST_ERR_INPUT */
+    const char *wrong;
 };
 
 /* --- failures ----------------------------------------------------------- */

@@ -11,8 +11,8 @@
 
 struct pst_reader {
     struct pst_arena *arena;  /* arena of the records */
-    struct pst_document *doc; /* NULL for a table of payloads */
-    struct pst_arena scratch; /* freed after reading */
+    struct pst_document *doc; /* NULL while a table of payloads is read */
+    struct pst_arena scratch; /* memory that is freed after reading */
     struct pst_map texts;     /* text -> its interned copy */
     struct pst_map exprs;     /* text in the file -> struct pst_doc_expr */
     struct pst_map fqns;      /* FQNs of all modules, "" included */
@@ -81,7 +81,7 @@ enum pst_status pst_read_named(struct pst_reader *r,
 
 /* Facts about a node from its Python traceback. */
 struct pst_doc_trace {
-    const char *source; /* "file.py:12" or "" */
+    const char *source; /* such as "file.py:12"; "" if unknown */
     /* the node was inside the forward of an autograd.Function */
     bool lost;
     /* forwards: number of frames of user-defined forwards, less those that

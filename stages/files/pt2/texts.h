@@ -13,8 +13,8 @@
 #include <stdint.h>
 
 struct pst_texts_slot {
-    const char *raw;  /* in the file; NULL: free */
-    const char *text; /* parsed value */
+    const char *raw;  /* raw text in the file; NULL: the slot is free */
+    const char *text; /* parsed text */
     uint32_t len, hash;
 };
 
