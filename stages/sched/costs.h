@@ -20,7 +20,7 @@ struct pst_seconds {
 struct pst_stage_cost {
     struct pst_seconds seconds;
     double backward; /* B: I and W in one action; 0: the sum of I and W */
-    double optim;    /* per step */
+    double optim;    /* seconds of the optimizer, per step */
     double reduce;   /* one REDUCE of a parameter shared by stages */
     double sum;      /* REDUCE of the whole stage, over replicas */
     /* Bytes. stash: held for each microbatch from F until the end of B or I.
@@ -76,7 +76,7 @@ enum pst_status pst_costs_init(struct pst_costs *costs, unsigned n_stages,
 void pst_costs_fini(struct pst_costs *costs);
 
 /*
- * The file: JSON, times in seconds.
+ * The costs file is JSON, with times in seconds.
  *
  *   {"format": "penstock-costs", "version": 1, "plan": "DIGEST",
  *    "stages": [{"forward": S, "input": S, "weight": S, "backward": S,

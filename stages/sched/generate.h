@@ -108,8 +108,10 @@ enum pst_status pst_sched_check_shared(const struct pst_schedule *sched,
 
 /* Links, indexed in both directions; each pair of stages occurs once. */
 struct pst_link_index {
-    struct pst_link *by_from, *by_to; /* sorted by (from, to), (to, from) */
-    size_t *first_from, *first_to;    /* offsets of each stage, and the end */
+    /* sorted by (from, to) and by (to, from) */
+    struct pst_link *by_from, *by_to;
+    /* by stage: offset of its first link; and the end */
+    size_t *first_from, *first_to;
     size_t n;
     unsigned n_stages;
 };

@@ -85,7 +85,7 @@ static inline int pst_action_own_microbatch(const struct pst_action *a)
 /* A parameter that several stages use. */
 struct pst_shared {
     int param;
-    const unsigned *stages; /* ascending */
+    const unsigned *stages; /* stages that use the parameter, ascending */
     unsigned n_stages;
 };
 
@@ -121,8 +121,8 @@ struct pst_schedule {
     bool lines;
     /* has sends and receives, but perhaps no local copies yet */
     bool messages;
-    bool lowered;      /* ready to run */
-    int *rank_of;      /* per stage */
+    bool lowered;      /* has all messages, local copies and reductions */
+    int *rank_of;      /* per stage: its rank */
     size_t n_deferred; /* number of W that were deferred (pst_schedule_order) */
     struct PST_VEC(struct pst_action) * ranks;
     struct PST_VEC(struct pst_stash_copy) * copies; /* per rank */
@@ -182,7 +182,7 @@ enum pst_exact {
 struct pst_sched_row {
     const char *name;
     const char *torch;   /* name of PyTorch's class; NULL: none */
-    const char *summary; /* for --help */
+    const char *summary; /* one line for --help */
     enum pst_place place;
     unsigned per_rank; /* stages that each rank must have; 0: any number */
     bool fills;        /* needs at least as many microbatches as stages */

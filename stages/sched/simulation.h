@@ -12,7 +12,7 @@ enum pst_sim_direction { PST_SIM_FORWARD, PST_SIM_BACKWARD };
 
 struct pst_sim_message {
     double sent, posted; /* times of send and receive; -1: not yet */
-    double arrives;      /* -1: unknown */
+    double arrives;      /* when the message arrives; -1: unknown */
 };
 
 struct pst_sim_state {
@@ -48,7 +48,7 @@ struct pst_simulation {
     struct PST_VEC(struct pst_sim_meeting) meetings;
     unsigned *heap; /* ranks that are not blocked, ordered by (clock, rank) */
     unsigned n_heap;
-    bool failed; /* out of memory */
+    bool failed; /* memory is out */
 };
 
 /* Returns the index of the link in by_from; -1 if there is none. */

@@ -62,7 +62,7 @@ struct pst_timeline {
      * unknown */
     bool waits;
     struct PST_VEC(struct pst_span) spans;
-    struct PST_VEC(struct pst_level) levels; /* empty: unknown */
+    struct PST_VEC(struct pst_level) levels; /* empty: the memory is unknown */
 };
 
 /* Frees the spans; a zero-initialized timeline is empty. */

@@ -32,7 +32,7 @@ struct fate {
 struct cutter {
     struct pst_splitter *s;
     struct pst_graph *whole;
-    struct fate *fates; /* by value id */
+    struct fate *fates; /* by id of the value */
     /* buffers carried to the next microbatch */
     struct pst_carried_buffer *carried;
     size_t n_carried;
@@ -86,7 +86,8 @@ static void note_use(void *ctx, struct pst_value **slot, unsigned arg)
 
     (void)arg;
     if (fate->stage < 0)
-        fate->stage = use->node->stage; /* first reader of an input or state */
+        /* the node is the first reader of an input or state */
+        fate->stage = use->node->stage;
     else if ((*slot)->kind == PST_VALUE_NODE && fate->stage != use->node->stage)
         leave(fate, use->index);
 }
@@ -320,7 +321,7 @@ static enum pst_status copy_value(struct cutter *c, struct pst_value **value,
                                   const char *suffix)
 {
     const struct pst_node *def = (*value)->def;
-    const char *const *dims = (*value)->dims; /* in the same arena */
+    const char *const *dims = (*value)->dims; /* owned by the stage's graph */
     char *name = pst_arena_printf(&c->build.graph->arena, "%s%s",
                                   (*value)->name, suffix);
 
@@ -329,7 +330,7 @@ static enum pst_status copy_value(struct cutter *c, struct pst_value **value,
     c->build.names = (const char *const *)&name;
     c->build.n_names = 1;
     c->build.node_id = UINT32_MAX;
-    c->build.call = NULL; /* not part of any module */
+    c->build.call = NULL; /* the copy is not part of any module */
     c->build.source = def != NULL ? def->source : "";
     c->build.no_grad = false;
     *value = pst_emit(&c->build, &pst_op_clone, PST_ARGS(pst_v(*value)));

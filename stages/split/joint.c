@@ -98,7 +98,7 @@ static enum pst_status add_seeds(struct jointer *j)
 {
     const struct pst_plan *plan = j->plan;
     const struct pst_graph *graph = j->joint->graph;
-    const size_t n = graph->outputs.n; /* seeds are not outputs */
+    const size_t n = graph->outputs.n; /* adding seeds does not add outputs */
     enum pst_status status = PST_OK;
 
     if (plan->loss >= 0 && plan->outputs.at[plan->loss].stage == (int)j->stage)

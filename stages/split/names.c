@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Constants and buffers that are not persistent are not keys. */
+/* True for keys of the state_dict: all parameters and persistent buffers. */
 bool pst_plan_is_state(const struct pst_plan_param *param)
 {
     return param->kind == PST_VALUE_PARAM ||

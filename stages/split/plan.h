@@ -25,7 +25,7 @@ enum pst_source_kind { PST_SOURCE_MODEL_INPUT, PST_SOURCE_EDGE };
 /* Where stage->graph->inputs[i] comes from. */
 struct pst_stage_input {
     enum pst_source_kind kind;
-    unsigned index; /* into plan->inputs or plan->edges */
+    unsigned index; /* index in plan->inputs or in plan->edges */
 };
 
 /*
@@ -59,11 +59,11 @@ struct pst_stage {
     /* forward only; outputs: values of edges in the order of their first use,
      * then buffer updates */
     struct pst_graph *graph;
-    struct pst_stage_input *inputs; /* graph->inputs.n entries */
+    struct pst_stage_input *inputs; /* one for each of graph->inputs */
     /* floating-point operations of one forward */
     double flops;
     size_t param_bytes, out_bytes;
-    const char *weights; /* file in the plan's directory */
+    const char *weights; /* file name in the plan's directory */
     uint64_t weights_size;
     char weights_digest[33]; /* digest of the weights file; "": never saved */
 };
@@ -104,7 +104,7 @@ struct pst_plan_param {
     struct pst_named_window *windows;
     unsigned n_windows;
     bool nameless;
-    enum pst_value_kind kind; /* PARAM, BUFFER, CONST */
+    enum pst_value_kind kind; /* PST_VALUE_PARAM, _BUFFER or _CONST */
     /* the last dimension has the real and the imaginary part */
     bool is_complex;
     struct pst_meta meta;
@@ -142,7 +142,7 @@ struct pst_plan_param {
 struct pst_plan {
     struct pst_arena arena;
     const char *name;
-    char model_digest[33]; /* digest of the .pt2 */
+    char model_digest[33]; /* digest of the .pt2 file */
     /* digest of plan.pb's content: the same on all ranks */
     char digest[33];
     /* Hash of what the model computes (frontend/identity.h); "": unknown. */
@@ -320,7 +320,7 @@ size_t pst_plan_edges_of(const struct pst_plan *plan, unsigned stage,
  * grad_parts) and on each rank.
  */
 struct pst_joint_seed {
-    struct pst_value *seed; /* kind SEED */
+    struct pst_value *seed; /* value of kind SEED */
     /* edge of the gradient; -1: seed of the loss (one element) */
     int edge;
     unsigned part;

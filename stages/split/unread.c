@@ -159,8 +159,8 @@ static void add_key(const struct pst_weight *w, struct pst_str *ret)
                  (unsigned)w->entry->crc);
 }
 
-/* *ret: the bytes of a and b are equal, and not one repeated element, since
- * many tensors start as all zeros or all ones. */
+/* Sets *ret to true if the bytes of a and b are equal and not one repeated
+ * element: many tensors start as all zeros or all ones. */
 static enum pst_status compare(struct bytes a, struct bytes b, size_t item,
                                bool *ret, struct pst_diag *diag)
 {

@@ -27,7 +27,7 @@
  * enough. */
 #define KINK_CLOSE   0.1
 #define KINK_ENOUGH  3
-#define KINK_HURRIED 2 /* enough when time is short */
+#define KINK_HURRIED 2 /* directions that are enough when time is short */
 /* Most parameter names in a line of unchecked gradients. */
 #define NAMES 20
 

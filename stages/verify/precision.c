@@ -154,7 +154,7 @@ static double grad_rms(const struct pst_plan *plan, const struct pst_wide *wide,
 
 /* An f32 gradient and its error against f64. */
 struct compared {
-    const struct pst_dump_item *item; /* NULL: no gradient */
+    const struct pst_dump_item *item; /* NULL: the parameter has no gradient */
     double off, scale;
     double moves; /* largest change in steps moved by one ulp */
 };

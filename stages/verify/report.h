@@ -10,7 +10,7 @@ struct pst_verify_report {
     unsigned unchecked; /* gradients left undecided by differences */
     /* name of the first tensor that differs, such as "grad.w"; or "" */
     char first[300];
-    struct pst_str text; /* lines for people */
+    struct pst_str text; /* description of the result, in lines */
 };
 
 /* Callback for progress: called with a short description before each long

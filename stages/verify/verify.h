@@ -18,10 +18,11 @@
 void pst_verify_report_fini(struct pst_verify_report *report);
 
 /*
- * watch may be NULL. fill NULL: data is random, from options->seed. The
- * optimizer in the options is ignored. PST_ERR_UNSUPPORTED: all gradients are
- * 16-bit. PST_ERR_DIFFERENT names the first difference; then and on PST_OK *ret
- * is filled, and must be released with fini.
+ * Verifies a plan. watch may be NULL. fill NULL: data is random, from
+ * options->seed. The optimizer in the options is ignored. PST_ERR_UNSUPPORTED:
+ * all gradients are 16-bit. PST_ERR_DIFFERENT names the first difference; then
+ * and on PST_OK *ret is filled in, and must be released with
+ * pst_verify_report_fini.
  */
 enum pst_status pst_verify(struct pst_plan *plan,
                            const struct pst_exec_options *options,

@@ -285,9 +285,8 @@ static enum pst_status run_backward(struct pst_wide *w, struct pst_diag *diag)
 }
 
 /*
- * Numerical derivatives must not include regions through which no gradient
- * passes: makes the forward graph anew, with the results of these regions
- * fixed.
+ * Makes the forward graph anew, with the results of regions without gradient
+ * fixed: numerical derivatives must not include these regions.
  */
 static enum pst_status freeze_all(struct pst_wide *w, struct pst_diag *diag)
 {

@@ -13,14 +13,14 @@
  * parameters.
  */
 struct pst_frozen_value {
-    struct pst_value *value; /* in the new graph */
+    struct pst_value *value; /* input of the new graph */
     void *data;
 };
 struct pst_frozen {
     /* graph in f64 that has computed the values */
     const struct pst_graph *from;
     const struct pst_eval *eval; /* data of `from` after a run */
-    struct pst_arena *arena;     /* for the data */
+    struct pst_arena *arena;     /* arena of the data */
     struct PST_VEC(struct pst_frozen_value) values;
 };
 

@@ -217,7 +217,8 @@ static enum pst_status adopt(struct pst_search *x, struct pst_schedule *s)
     return PST_OK;
 }
 
-/* Without a model, the costs for placement are used. */
+/* Determines the costs: those of the model; without one, those used for
+ * placement. */
 static enum pst_status find_costs(struct pst_search *x, struct pst_costs *own)
 {
     enum pst_status status;

@@ -11,9 +11,9 @@
 struct pst_greedy_options {
     /* maximum number of microbatches begun but not ended on a rank */
     unsigned in_flight;
-    double memory_limit; /* bytes of a rank; 0: none */
+    double memory_limit; /* maximum bytes of a rank; 0: no limit */
     bool forward_first;  /* prefers forward among ready work; else backward */
-    bool split;          /* use I and W; else B */
+    bool split;          /* uses I and W; else B */
     /* a rank prefers W if this many W are ready; 0: never */
     unsigned backlog;
     /* W does not begin if other work is known to become ready within this share

@@ -14,7 +14,7 @@
 
 struct pst_tried {
     struct pst_candidate is;
-    struct pst_schedule *sched; /* NULL: impossible */
+    struct pst_schedule *sched; /* NULL: the schedule cannot run */
 };
 
 struct pst_search {

@@ -17,7 +17,7 @@
 #define ROW       24.0
 #define MEMORY    14.0
 #define GAP       6.0
-#define HEADER    22.0 /* above the rows of a timeline */
+#define HEADER    22.0 /* space above the rows of a timeline */
 #define AXIS      30.0
 #define LEGEND    20.0
 #define MIN_WIDTH 900.0

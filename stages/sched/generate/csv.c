@@ -15,7 +15,7 @@
 struct reader {
     const char *name; /* name of the file */
     struct PST_VEC(struct pst_action) row;
-    struct PST_VEC(int) rank_of; /* per stage, -1: not seen */
+    struct PST_VEC(int) rank_of; /* per stage; -1: not seen yet */
     struct pst_schedule *sched;
     unsigned line;
     size_t cap; /* capacity of sched->ranks */

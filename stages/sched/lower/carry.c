@@ -28,7 +28,7 @@ struct item {
 struct carrier {
     struct pst_schedule *sched;
     struct pst_link_index links;
-    unsigned char *done; /* per (stage, microbatch) */
+    unsigned char *done; /* per (stage, microbatch): FORWARD, BACKWARD */
     /* per stage: sends a buffer to its next microbatch, so its F run in
      * order */
     bool *ordered;

@@ -39,7 +39,7 @@ enum pst_status pst_lower_early(struct pst_action *list, size_t n,
         if (!pst_action_receives(list[i].kind))
             moved[n_moved++] = list[i];
     }
-    if (n > 0) /* at may be NULL in an empty list */
+    if (n > 0) /* the pointer of an empty list may be NULL */
         memcpy(list, moved, n * sizeof(*moved));
     pst_free(computes);
     pst_free(moved);

@@ -15,7 +15,7 @@
 struct orderer {
     struct pst_schedule *sched;
     unsigned *turn; /* per stage: microbatch whose W is next */
-    bool *waits;    /* [stage][microbatch] */
+    bool *waits;    /* [stage][microbatch]: its W waits */
     int resumed;    /* stage whose turn has advanced, or -1 */
     struct PST_VEC(struct pst_action) out;
 };
@@ -51,8 +51,7 @@ static bool is_message(const struct pst_action *a)
     return a->kind >= PST_ACT_SEND_F && a->kind <= PST_ACT_COPY_B;
 }
 
-/* False for stages and microbatches that do not exist, which the check
- * refuses. */
+/* True if the stage and microbatch exist; others are refused by the check. */
 static bool is_known(const struct orderer *o, const struct pst_action *a)
 {
     return a->stage >= 0 && (unsigned)a->stage < o->sched->n_stages &&

@@ -19,8 +19,9 @@ struct windows {
     int *order; /* stages by next use, soonest first */
     unsigned n_order;
     struct change {
-        int16_t leaves, joins; /* before the action; -1: none */
-    } * changes;               /* per action */
+        /* stages that leave and enter the window before the action; -1: none */
+        int16_t leaves, joins;
+    } * changes; /* per action */
     struct PST_VEC(struct pst_action) out;
 };
 

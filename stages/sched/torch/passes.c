@@ -13,7 +13,7 @@ struct rewrite {
     size_t n;
     struct PST_VEC(struct pst_action) out;
     bool failed;
-    unsigned *counts; /* per stage, zeroed for each rank */
+    unsigned *counts; /* per stage, zeroed before each rank */
     unsigned window;
 };
 

@@ -49,7 +49,7 @@ static bool is_ready(const struct ticker *t, const struct pst_action *a)
     case PST_ACT_RECV_B:
         return did(t, s + 1, m, 1u << PST_ACT_SEND_B);
     default:
-        return true; /* W, gaps */
+        return true; /* W and idle slots */
     }
 }
 

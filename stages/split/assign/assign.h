@@ -35,7 +35,7 @@ enum pst_status pst_cuts_by_layer(struct pst_splitter *s,
  * over the values v that it reads and does not compute. sent[v] are the bytes
  * of value v that are sent over the network.
  */
-#define PST_SPLIT_SLACK 0.02 /* relative, for costs in seconds */
+#define PST_SPLIT_SLACK 0.02 /* slack as a share, for costs in seconds */
 struct pst_cost_model {
     double *node;  /* cost of a node, by its index */
     double *carry; /* by value id; integers, so that sums are exact */

@@ -258,7 +258,7 @@ static double find_limit(struct balance *b)
 
     for (size_t i = 0; i < b->s->graph->values.n; i++)
         high += b->cost->unit * b->cost->carry[i];
-    high *= 1.0 + 1e-9; /* for rounding errors of the sums */
+    high *= 1.0 + 1e-9; /* more than rounding errors of the sums */
     low = PST_MAX(low, high * 1e-18);
     if (keeps(b, low))
         return low;

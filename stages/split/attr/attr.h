@@ -14,8 +14,9 @@
 struct pst_attr {
     /* name of the tensor, or of a part of it; owned by the plan */
     const char *name;
-    unsigned param;                        /* index in plan->params */
-    const struct pst_named_window *window; /* NULL: the whole tensor */
+    unsigned param; /* index in plan->params */
+    /* part of the tensor; NULL: all of it */
+    const struct pst_named_window *window;
 };
 
 struct pst_attrs {

@@ -131,7 +131,7 @@ static enum pst_status look_at(struct pst_caster *c, struct pst_value *v,
     else if (one && c->n_sites > 0)
         status = refuse_sites(c, "it is written in place", v->fqn);
     else if (one && param->is_complex)
-        *ret_skip = false; /* check_param reports the reason */
+        *ret_skip = false; /* check_param then reports the reason */
     c->n_sites = 0;
     c->sites.len = 0;
     return status;

@@ -19,7 +19,7 @@ struct given {
 struct pst_setting {
     const struct pst_plan *plan;
     const struct pst_attrs *attrs;
-    struct PST_VEC(struct given) given; /* by parameter */
+    struct PST_VEC(struct given) given; /* sorted by index of the parameter */
     pst_param_fn old;
     void *old_ctx;
 };

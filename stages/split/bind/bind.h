@@ -16,7 +16,7 @@
  * first microbatches have one row more than the others.
  */
 struct pst_batch {
-    struct pst_plan *plan; /* for the first microbatches, or all */
+    struct pst_plan *plan; /* plan of the first microbatches, or of all */
     /* plan of the last n_tail microbatches; NULL: n_tail is 0 */
     struct pst_plan *tail;
     unsigned microbatches, n_tail;

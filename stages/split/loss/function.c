@@ -322,7 +322,7 @@ static enum pst_status add_nodes(struct pst_loss_adder *a, unsigned dim)
     for (size_t i = 0; i < n; i++)
         end[i] = graph->nodes.at[graph->nodes.n + i];
     pst_build_init(&a->build, graph, a->s->diag);
-    /* not part of any module, so that the loss stays when a module is
+    /* the loss is not part of any module, so that it stays when a module is
      * replaced */
     a->build.call = NULL;
     if (a->function->classes)

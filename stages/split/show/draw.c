@@ -47,7 +47,7 @@ static bool next_arrow(const struct pst_plan *plan, struct arrow *arrow)
             return false;
         arrow->begin = arrow->end;
         arrow->from = plan->edges.at[arrow->begin].from_stage;
-        /* ++ makes it 0, since carried buffers go to earlier stages */
+        /* UINT_MAX + 1 is 0: carried buffers go to earlier stages */
         arrow->to = UINT_MAX;
         while (arrow->end < plan->edges.n &&
                plan->edges.at[arrow->end].from_stage == arrow->from)
@@ -243,7 +243,7 @@ void pst_plan_draw_dot(const struct pst_plan *plan, struct pst_str *out)
 #define HEIGHT  90.0
 #define MARGIN  20.0
 #define ARC     34.0 /* height of an arc per stage that it spans */
-#define LETTERS 30   /* characters that fit into a box */
+#define LETTERS 30   /* number of characters that fit into a box */
 
 static double box_x(unsigned stage)
 {

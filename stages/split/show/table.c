@@ -32,7 +32,7 @@ int64_t pst_show_params(const struct pst_graph *graph)
     return n;
 }
 
-/* The range is from the first to the last module that has a node. */
+/* Appends the range from the first to the last module that has a node. */
 void pst_show_modules(struct pst_str *out, const struct pst_graph *graph)
 {
     const char *first = NULL, *last = NULL;
@@ -65,7 +65,8 @@ static void add_stage(struct pst_str *out, const struct pst_stage *stage)
     pst_str_add(out, "\n");
 }
 
-/* Constants do not count, since every reader has a copy. */
+/* True for state with several readers, except constants, of which every reader
+ * has a copy. */
 bool pst_show_is_shared(const struct pst_plan_param *param)
 {
     return param->n_stages > 1 && param->kind != PST_VALUE_CONST;

@@ -36,8 +36,8 @@ static enum pst_status read_model(const struct pst_plan *plan,
 /* An open weights file. It stays open until the plan is freed, since many
  * parameters are read from it. */
 struct pst_plan_file {
-    struct pst_safetensors *st; /* NULL: not yet open */
-    bool whole;                 /* its digest has been compared */
+    struct pst_safetensors *st; /* NULL: the file is not open yet */
+    bool whole;                 /* the file's digest has been compared */
 };
 
 /* Checks the size of a weights file before its header is read: that is cheap,

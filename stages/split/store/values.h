@@ -21,7 +21,7 @@ struct pst_given_param {
 
 struct pst_plan_given {
     struct pst_given *files;
-    struct pst_given_param *params; /* by index */
+    struct pst_given_param *params; /* by index of the parameter */
 };
 
 /* A list of names, for a message: their number, and the first ten. */
@@ -35,8 +35,8 @@ void pst_name_list_add(struct pst_name_list *list, const char *name);
 enum pst_status pst_plan_note(struct pst_plan *plan, struct pst_str *text,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
-/* False if the model was exported without weights and none are given for this
- * parameter. */
+/* True if the parameter has values: false only if the model was exported
+ * without weights and none are given for it. */
 bool pst_plan_has_values(const struct pst_plan *plan, unsigned i);
 /* Returns PST_ERR_INPUT with the names of the parameters without values. */
 enum pst_status pst_plan_check_values(const struct pst_plan *plan,
