@@ -18,8 +18,9 @@
  * are checked at once. A group with an error is divided into halves. */
 #define DIFFERENCE_STEPS   6
 #define DIFFERENCE_SECONDS 1.0
-/* At a kink, a gradient must lie between the one-sided differences in this many
- * directions, except for a few that meet another kink. */
+/* At a kink, a gradient must lie between the one-sided differences in
+ * KINK_ATTEMPTS directions, except for KINK_OUTSIDE, which may meet another
+ * kink. */
 #define KINK_ATTEMPTS 16
 #define KINK_OUTSIDE  1
 /* A direction decides if half the distance of its one-sided differences is at

@@ -21,8 +21,8 @@ static int64_t padding_of(const struct pst_node *node)
     return node->args[2].i;
 }
 
-/* Adds a graph input that holds the values of `from` at the original
- * parameters. */
+/* Adds a graph input that holds a contiguous copy of the values in `data`,
+ * which have the meta `from`. */
 static struct pst_value *add_frozen(struct pst_replay *replay,
                                     struct pst_frozen *frozen, const char *name,
                                     const struct pst_meta *from,

@@ -79,8 +79,8 @@ static enum pst_status find_places(struct pst_search *x, struct places *p)
         for (unsigned s = 0; s < o->stages; s++)
             buf[s] = work_of(x, s);
         for (unsigned i = 0; i < PST_COUNT(names) && status == PST_OK; i++) {
-            /* With one stage per rank all placements are equal; the others need
-             * the same number of stages on each rank. */
+            /* With one stage per rank all placements are equal; the other
+             * placements need the same number of stages on each rank. */
             if (i > PST_PLACE_GROUPS &&
                 (o->stages == o->ranks || o->stages % o->ranks != 0))
                 continue;

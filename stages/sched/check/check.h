@@ -38,7 +38,7 @@ size_t pst_check_cell(const struct pst_check *c, int row, int microbatch);
  * no such link. */
 int pst_check_link_of(const struct pst_check *c, const struct pst_action *a);
 
-/* Reports "schedule: rank 1, action 5 (1B0): WHY" and the lists around it. */
+/* Reports "schedule: rank 1, action 5 (1B0): WHY" and the actions around it. */
 enum pst_status pst_check_refuse(const struct pst_check *c, unsigned rank,
                                  size_t index, const char *fmt, ...)
     PST_PRINTF(4, 5);

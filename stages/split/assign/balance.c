@@ -44,7 +44,7 @@ struct balance {
     size_t *first;    /* by b: shortest prefix that has work after b; n + 1 */
     size_t *end;      /* by b: longest prefix within the limit */
     size_t *uses_of;  /* by node, n + 1: index of its first use in `uses` */
-    struct use *uses; /* uses of all nodes */
+    struct use *uses; /* values that nodes read, in the order of the nodes */
     /* by value: its first use after the current position, + 1; 0: none */
     size_t *next;
     /* two rows of n + 1: prefixes that can be cut into stages */

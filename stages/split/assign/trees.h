@@ -24,8 +24,10 @@ size_t pst_sums_reach(const struct pst_sums *t, const double *before,
 
 /* Minimum over positions of base + all amounts added to the position. */
 struct pst_minima {
-    double *least, *added; /* by tree node, 1 to 2 * width - 1 */
-    size_t width;          /* number of leaves, a power of two */
+    /* by tree node, 1 to 2 * width - 1: minimum below it, amount added to
+     * all */
+    double *least, *added;
+    size_t width; /* number of leaves, a power of two */
 };
 bool pst_minima_init(struct pst_minima *t, struct pst_arena *arena, size_t n);
 /* Sets every base to HUGE_VAL and all amounts to 0. */
