@@ -7,8 +7,8 @@
 /* Returns kind i, or NULL if there are fewer. */
 const struct pst_device *pst_device_at(unsigned i);
 
-/* Finds the kind of device that the list, as below, names for a rank, whether
- * or not it is there. PST_ERR_USAGE: there is no such name. */
+/* Finds the kind of device that the list (see below) names for a rank, whether
+ * or not the host has one. PST_ERR_USAGE: there is no such name. */
 enum pst_status pst_device_named(const char *list, unsigned rank,
                                  const struct pst_device **ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;

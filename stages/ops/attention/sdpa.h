@@ -59,13 +59,14 @@ void pst_sdpa_backward_ref(const struct pst_call *c);
  * PST_SDPA_PAD - 1 floats after element n. */
 #define PST_SDPA_PAD 32
 struct pst_sdpa_loops {
-    /* x = softmax(x) for the first n, followed by zeros up to whole vectors;
+    /* Replaces x[0..n-1] by its softmax, followed by zeros up to whole vectors;
      * all zeros if every x is -inf. */
     void (*softmax)(int64_t n, float *x);
-    /* dp := p * (dp - sum(p * dp)) for n, followed by zeros as above. */
+    /* dp := p * (dp - sum(p * dp)) for n numbers, then zeros up to whole
+     * vectors. */
     void (*backward)(int64_t n, const float *p, float *dp);
     void (*product)(const struct pst_tile *tile);
-    /* The same for few rows, with columns of b (pst_simd_dots). */
+    /* Computes a GEMM with few rows of a and transposed b (pst_simd_dots). */
     void (*dots)(const struct pst_gemm *g, const float *a, const float *b,
                  float *c);
     /* to (cols, ld_to) := from (rows, ld_from) transposed; columns after `rows`
@@ -76,7 +77,7 @@ struct pst_sdpa_loops {
 extern const struct pst_sdpa_loops pst_sdpa_loops_any, pst_sdpa_loops_avx2,
     pst_sdpa_loops_avx512;
 
-/* For f32 and f64. */
+/* Return true if the fast kernels support the call, in f32 or f64. */
 bool pst_sdpa_fits(const struct pst_call *c);
 bool pst_sdpa_backward_fits(const struct pst_call *c);
 size_t pst_sdpa_scratch(const struct pst_call *c, unsigned threads);

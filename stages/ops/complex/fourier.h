@@ -20,17 +20,19 @@
 #define PST_FOURIER_PASSES 40
 
 struct pst_fourier {
-    int64_t n, length; /* length of the line; of the passes */
+    /* n: length of the line; length: of the transforms that the passes make, n
+     * or Bluestein's power of two */
+    int64_t n, length;
     unsigned n_passes;
     int radix[PST_FOURIER_PASSES];
 };
 
 /* Plans a transform; 1 <= n <= PST_FOURIER_MOST. */
 struct pst_fourier pst_fourier_plan(int64_t n);
-/* Return the numbers in the table, and in a transform's scratch. */
+/* Return how many doubles the table and a transform's scratch hold. */
 int64_t pst_fourier_table_size(const struct pst_fourier *f);
 int64_t pst_fourier_scratch(const struct pst_fourier *f);
-/* scratch: as for a transform. */
+/* Fills the table; scratch: as many doubles as for a transform. */
 void pst_fourier_table(const struct pst_fourier *f, double *table,
                        double *scratch);
 

@@ -3,9 +3,10 @@
 #define PENSTOCK_STAGES_OPS_CONV_CONV_H
 /*
  * All convolutions are correlations between three tensors
- *     y[n, o, p] = sum over i, k of x[n, i, p * stride - pad + k * dil] w[o, i,
- * k] x (N, I, in...), y (N, O, out...), w (O, I / groups, k...), with one to
- * three dimensions of space; those that are missing come first and have size 1.
+ *     y[n, o, p] =
+ *         sum over i, k of x[n, i, p * stride - pad + k * dil] w[o, i, k]
+ * with x (N, I, in...), y (N, O, out...), w (O, I / groups, k...) and one to
+ * three spatial dimensions; those that are missing come first and have size 1.
  * Forward passes and gradients fill y, x or w from the other two; a transposed
  * convolution fills x.
  */
@@ -30,19 +31,22 @@ void pst_conv_of_forward(const struct pst_call *call, struct pst_conv *c);
 void pst_conv_of_input(const struct pst_call *call, struct pst_conv *c);
 void pst_conv_of_weight(const struct pst_call *call, struct pst_conv *c);
 
-/* Number of elements of a kernel window, of positions of y and of x. */
+/* Returns the product of the sizes: the elements of a window, or the positions
+ * of x or y. */
 static inline int64_t pst_conv_volume(const int64_t size[PST_CONV_DIMS])
 {
     return size[0] * size[1] * size[2];
 }
 
-/* Compute one of the three tensors. The references accept any strides and
+/* Compute y, x or w from the other two. The references accept any strides and
  * dtypes. */
 void pst_conv_ref_y(const struct pst_conv *c);
 void pst_conv_ref_x(const struct pst_conv *c);
 void pst_conv_ref_w(const struct pst_conv *c);
 
-/* im2col and GEMM; contiguous f32 or f64. scratch: bytes of scratch of each. */
+/* Compute y, x or w by im2col and GEMM from contiguous f32 or f64 operands.
+ * pst_conv_gemm_scratch returns the bytes of scratch that each of the three
+ * needs. */
 struct pst_pool;
 #define PST_CONV_GEMM_DECL(real, suffix)                                       \
     void pst_conv_gemm_y##suffix(const struct pst_conv *c,                     \
@@ -62,7 +66,7 @@ static inline int64_t pst_conv_entry(const struct pst_arg *list, unsigned e)
 {
     return list->ints[list->n == 1 ? 0 : e];
 }
-/* Returns the positions of y along one dimension, for x of size n. */
+/* Returns the size of y along a dimension in which x has size n. */
 int64_t pst_conv_size(int64_t n, int64_t k, int64_t stride, int64_t pad,
                       int64_t dil);
 

@@ -28,12 +28,12 @@ struct pst_direct_copy {
  * is element first + j * step of the result. */
 struct pst_direct_pass {
     int64_t first[PST_CONV_DIMS], step[PST_CONV_DIMS], count[PST_CONV_DIMS];
-    int64_t
-        place[PST_CONV_DIMS]; /* X: position in the copy for j = 0 and k = 0 */
-    int64_t phase[PST_CONV_DIMS]; /* X: phase of k * dil */
+    int64_t place[PST_CONV_DIMS]; /* PST_CONV_X: start in the copy, j = k = 0 */
+    int64_t phase[PST_CONV_DIMS]; /* PST_CONV_X: phase of k * dil */
     int64_t taps;
     const int64_t *offset_of; /* per tap: offset in the copy for position 0 */
-    const int64_t *weight_of; /* and in a group's weights for row 0 */
+    /* per tap: offset in a group's weights for row 0 */
+    const int64_t *weight_of;
 };
 
 struct pst_direct_job {
@@ -41,9 +41,10 @@ struct pst_direct_job {
     enum pst_conv_fill fill;
     const struct pst_conv_loops *loops;
     struct pst_direct_copy copy;
-    int64_t rows, out, blocks; /* in a tile, in a group; tiles of a group */
-    int64_t strip;             /* positions in a tile */
-    bool late; /* W, with more than a few channels: lanes are summed once */
+    /* rows of a tile, rows of a group, tiles of a group */
+    int64_t rows, out, blocks;
+    int64_t strip;    /* positions in a tile */
+    bool late;        /* PST_CONV_W with many channels: lanes are summed once */
     int64_t row_step; /* stride between rows of a group's weights */
     int64_t passes;
     float *scratch;
@@ -61,7 +62,7 @@ struct pst_direct_scratch {
 /* Fills in all members except loops, scratch and each. */
 struct pst_direct_job pst_direct_job(const struct pst_conv *c,
                                      enum pst_conv_fill fill);
-/* Returns the floats of a channel's copy. */
+/* Returns the floats of one channel's copy. */
 int64_t pst_direct_plane(const struct pst_direct_copy *p);
 /* Divides a thread's scratch; returns its size in floats. */
 int64_t pst_direct_scratch(const struct pst_direct_job *j, unsigned part,
@@ -69,8 +70,7 @@ int64_t pst_direct_scratch(const struct pst_direct_job *j, unsigned part,
 /* Copies the channels of a group of an image. */
 void pst_direct_fill(const struct pst_direct_job *j, int64_t image,
                      int64_t group, float *to);
-/* Makes all passes with their taps; returns the number of those with
- * results. */
+/* Makes all passes with their taps; returns how many of them have results. */
 int64_t pst_direct_passes(const struct pst_direct_job *j,
                           const struct pst_direct_scratch *scratch);
 /* Packs the weights (taps, rows) of a block; missing rows are 0. */

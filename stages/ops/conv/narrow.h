@@ -63,7 +63,8 @@ const struct pst_narrow_loops *pst_narrow_loops(void);
 /* True for contiguous f32 operands; depends on shapes only. False if oneDNN was
  * built in. */
 bool pst_conv_narrow_likes(const struct pst_conv *c, enum pst_conv_fill fill);
-/* The same for the method alone. */
+/* True if these kernels can compute the convolution, with a copy and weights
+ * that stay in the L2 cache; ignores whether others are faster. */
 bool pst_conv_narrow_fits(const struct pst_conv *c, enum pst_conv_fill fill);
 size_t pst_conv_narrow_scratch(const struct pst_conv *c,
                                enum pst_conv_fill fill, unsigned threads);

@@ -19,11 +19,12 @@
 /* True for contiguous f32 operands; depends on shapes only. False if oneDNN was
  * built in. */
 bool pst_conv_windows_likes(const struct pst_conv *c, enum pst_conv_fill fill);
-/* The same for the method alone: true if its memory stays within bounds. */
+/* True if these kernels can compute the convolution within their limits of
+ * memory; ignores whether others are faster. */
 bool pst_conv_windows_fits(const struct pst_conv *c, enum pst_conv_fill fill);
 size_t pst_conv_windows_scratch(const struct pst_conv *c,
                                 enum pst_conv_fill fill, unsigned threads);
-/* product: pst_gemm_windows, or the one of an instruction set. */
+/* product: the GEMM, pst_gemm_windows or that of one instruction set. */
 void pst_conv_windows_run(const struct pst_conv *c, enum pst_conv_fill fill,
                           struct pst_pool *pool, void *scratch,
                           pst_windows_fn product);

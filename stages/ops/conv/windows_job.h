@@ -11,7 +11,7 @@ struct pst_windows_job {
     const struct pst_conv *c;
     enum pst_conv_fill fill;
     pst_windows_fn product;
-    int64_t sets, each; /* sets of images, images in each */
+    int64_t sets, each; /* sets of images; images in each */
     int64_t pieces;     /* parts of the work of a set or a group */
     bool by_rows;       /* pieces are rows of the result instead of positions */
     bool bare;          /* the tensor is used in place of a copy */
@@ -22,17 +22,19 @@ struct pst_windows_job {
     int64_t rows, taps; /* of one group, summed over all passes */
     int64_t passes;
     struct pst_direct_scratch shared; /* passes and taps */
-    bool turned;                      /* weights are reordered */
-    bool picked;                      /* ... by GEMM, which reads them once */
-    float *weights;                   /* (groups, passes, taps, rows) */
-    float *parts;                     /* scratch of the threads' parts */
-    int64_t copy, side, part; /* floats of each part, and of its sections */
-    int64_t ld;               /* leading dimension of the side buffer */
+    bool turned;                      /* weights are reordered in advance */
+    bool picked;    /* weights are reordered by GEMM, which reads them once */
+    float *weights; /* (groups, passes, taps, rows) */
+    float *parts;   /* scratch of the threads' parts */
+    /* floats of a part's copy, of its side buffer, of the part */
+    int64_t copy, side, part;
+    int64_t ld; /* leading dimension of the side buffer */
 };
 
-/* Rows and positions of a GEMM: of a set, a group and a pass. */
+/* The rows and positions that one GEMM computes, in one set, group and pass. */
 struct pst_windows_range {
-    int64_t set, group, pass, passes; /* passes: those that share lines */
+    /* passes: number of passes that share lines */
+    int64_t set, group, pass, passes;
     int64_t row[2], at[2];
 };
 
@@ -45,7 +47,7 @@ int64_t pst_windows_images(const struct pst_windows_job *j, int64_t set);
 /* Copies the images of a set, if copies are used. */
 void pst_windows_fill(const struct pst_windows_job *j, int64_t set,
                       int64_t group, float *to);
-/* Returns the second operand of a pass. */
+/* Returns the second operand of GEMM for a pass. */
 struct pst_windows pst_windows_of(const struct pst_windows_job *j,
                                   const struct pst_direct_pass *p, int64_t set,
                                   int64_t group, const float *copy);

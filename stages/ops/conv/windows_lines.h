@@ -4,10 +4,10 @@
 /* Stores the results of a convolution by windows. */
 #include "stages/ops/conv/windows_job.h"
 
-/* Returns the plane of a row in a group's result. */
+/* Returns the plane of an image's result that row `row` of the group fills. */
 float *pst_windows_plane(const struct pst_windows_job *j, int64_t image,
                          int64_t group, int64_t row);
-/* Returns the initial value of a row. */
+/* Returns the bias of a row; 0 without bias. */
 float pst_windows_bias(const struct pst_windows_job *j, int64_t group,
                        int64_t row);
 /* Counts the passes from `pass` on, 1 or 2, whose results alternate along

@@ -138,8 +138,8 @@ struct pst_vjp {
     struct pst_build build;
     const struct pst_node *node;
     struct pst_value *const
-        *grads;             /* per result; NULL: no gradient reaches it */
-    const bool *needs;      /* per flat tensor index (as call->in): wanted */
+        *grads;        /* per result; NULL: no gradient reaches it */
+    const bool *needs; /* per flat tensor index (as call->in): true if wanted */
     struct pst_value **ret; /* per flat tensor index; NULL: no gradient */
 };
 

@@ -14,7 +14,7 @@
 #define PST_REWRITE(id, text, fn)                                              \
     const struct pst_op pst_op_##id = {.schema = (text), .rewrite = (fn)}
 
-/* Value of argument i, NULL if None. */
+/* Returns the value of argument i; NULL if it is None. */
 static inline struct pst_value *pst_rewrite_in(const struct pst_rewrite *w,
                                                unsigned i)
 {
@@ -32,7 +32,7 @@ struct pst_value *pst_rw(struct pst_rewrite *w, const struct pst_op *op,
  * compositions. */
 struct pst_node *pst_rw_node(struct pst_rewrite *w, const struct pst_op *op,
                              const struct pst_arg *args, unsigned n_args);
-/* Result k of such a node; NULL after a failure. */
+/* Returns result k of such a node; NULL after a failure. */
 static inline struct pst_value *pst_rw_nth(const struct pst_node *node,
                                            unsigned k)
 {
@@ -80,7 +80,7 @@ struct pst_value *pst_rw_permute(struct pst_rewrite *w, struct pst_value *a,
  * always a new tensor. */
 struct pst_value *pst_rw_own(struct pst_rewrite *w, struct pst_value *a,
                              unsigned i);
-/* Emits nothing if a has the dtype already. */
+/* Converts a to dtype; emits nothing if it has that dtype already. */
 struct pst_value *pst_rw_cast(struct pst_rewrite *w, struct pst_value *a,
                               enum pst_dtype dtype);
 

@@ -29,7 +29,7 @@ enum pst_status pst_vjp_set(struct pst_vjp *v, unsigned flat,
 struct pst_value *pst_vjp_emit(struct pst_vjp *v, const struct pst_op *op,
                                const struct pst_arg *args, unsigned n_args);
 
-/* Tensor with tensor, broadcasting (aten.add.Tensor ...). */
+/* Emit an operator on two tensors, which broadcast (aten.add.Tensor ...). */
 struct pst_value *pst_vjp_add(struct pst_vjp *v, struct pst_value *a,
                               struct pst_value *b);
 struct pst_value *pst_vjp_sub(struct pst_vjp *v, struct pst_value *a,
@@ -38,7 +38,8 @@ struct pst_value *pst_vjp_mul(struct pst_vjp *v, struct pst_value *a,
                               struct pst_value *b);
 struct pst_value *pst_vjp_div(struct pst_vjp *v, struct pst_value *a,
                               struct pst_value *b);
-/* Tensor with number (aten.mul.Scalar, aten.add.Scalar, aten.pow...). */
+/* Emit an operator on a tensor and a number (aten.mul.Scalar, aten.add.Scalar,
+ * aten.pow...). */
 struct pst_value *pst_vjp_mul_scalar(struct pst_vjp *v, struct pst_value *a,
                                      double b);
 struct pst_value *pst_vjp_add_scalar(struct pst_vjp *v, struct pst_value *a,
@@ -48,10 +49,10 @@ struct pst_value *pst_vjp_div_scalar(struct pst_vjp *v, struct pst_value *a,
 struct pst_value *pst_vjp_pow_scalar(struct pst_vjp *v, struct pst_value *a,
                                      double b);
 struct pst_value *pst_vjp_neg(struct pst_vjp *v, struct pst_value *a);
-/* Emits nothing if a has the dtype already. */
+/* Converts a to dtype; emits nothing if it has that dtype already. */
 struct pst_value *pst_vjp_cast(struct pst_vjp *v, struct pst_value *a,
                                enum pst_dtype dtype);
-/* cond ? a : b; a or b NULL means zero. */
+/* Emits cond ? a : b; a or b NULL means zero. */
 struct pst_value *pst_vjp_where(struct pst_vjp *v, struct pst_value *cond,
                                 struct pst_value *a, struct pst_value *b);
 
@@ -60,7 +61,7 @@ struct pst_value *pst_vjp_full(struct pst_vjp *v, const struct pst_meta *meta,
 struct pst_value *pst_vjp_zeros_like(struct pst_vjp *v,
                                      const struct pst_value *like);
 
-/* aten.reshape: a view if strides allow, else a copy; emits nothing if the
+/* Emits aten.reshape, a view if strides allow, else a copy; nothing if the
  * sizes are equal. */
 struct pst_value *pst_vjp_reshape(struct pst_vjp *v, struct pst_value *a,
                                   unsigned rank, const int64_t *sizes);

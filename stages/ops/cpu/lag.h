@@ -13,8 +13,8 @@
 struct pst_lag;
 
 /* shift: offset from addresses in the work to the memory. fail: number, from 1,
- * of the piece of work that fails together with all later ones; 0: none. NULL:
- * no memory. */
+ * of the piece of work that fails together with all later ones; 0: none.
+ * Returns NULL if memory runs out. */
 struct pst_lag *pst_lag_new(ptrdiff_t shift, uint64_t seed, uint64_t fail);
 ptrdiff_t pst_lag_shift(const struct pst_lag *lag);
 /* Drops unfinished work. NULL is accepted. */
@@ -32,7 +32,8 @@ void pst_lag_record(struct pst_lag *lag, enum pst_queue queue,
                     struct pst_event *event);
 void pst_lag_wait(struct pst_lag *lag, enum pst_queue queue,
                   const struct pst_event *event);
-/* Also does some of the work. */
+/* Returns the state of the event as `poll` does, after doing some of the
+ * work. */
 enum pst_status pst_lag_poll(struct pst_lag *lag,
                              const struct pst_event *event);
 double pst_lag_time(const struct pst_lag *lag, const struct pst_event *event);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_CPU_TASKS_H
 #define PENSTOCK_STAGES_OPS_CPU_TASKS_H
-/* CPU tasks of a step other than operators: rows of stages/device/device.h. Any
- * thread. */
+/* Functions of a step's tasks that are not operators (struct pst_task in
+ * stages/device/device.h). Any thread. */
 #include "stages/device/device.h"
 
 void pst_cpu_seed(const struct pst_task *task);
 void pst_cpu_copy(const struct pst_task *task);
 void pst_cpu_sum(const struct pst_task *task);
 void pst_cpu_sumsq(const struct pst_task *task);
-/* f32 to bf16; and back in place: `to` holds n bf16 values in its upper
- * half. */
+/* Convert f32 to bf16, and bf16 to f32 in place: `to` holds n bf16 values in
+ * its upper half. */
 void pst_cpu_downcast(const struct pst_task *task);
 void pst_cpu_upcast(const struct pst_task *task);
 void pst_cpu_update_sgd(const struct pst_task *task);

@@ -3,7 +3,8 @@
 #define PENSTOCK_STAGES_OPS_CREATE_ARANGE_H
 #include "stages/ops/core/op.h"
 
-/* Element i is start + i step, for integers first + i by. */
+/* The elements of arange: start + i step, or first + i by if they are
+ * integers. */
 struct pst_arange {
     double start, step;
     int64_t first, by;

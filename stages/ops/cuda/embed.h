@@ -4,10 +4,11 @@
 #include "stages/ops/cuda/code/embed.h"
 #include "stages/ops/cuda/launch.h"
 
-/* to = x in n integers. */
+/* Enqueues to[0..n-1] = x. */
 void pst_cuda_fill_n(struct pst_cuda_context *c, int32_t *to, int64_t n,
                      int32_t x);
-/* Enqueues the sums of rows by index, in the order of the positions. */
+/* Enqueues the kernels that sum rows by index, in the order of the
+ * positions. */
 void pst_cuda_embed_sum(struct pst_cuda_context *c,
                         const struct pst_cuda_embed_grad *p);
 

@@ -2,10 +2,11 @@
 #ifndef PENSTOCK_STAGES_OPS_CUDA_FALLBACK_H
 #define PENSTOCK_STAGES_OPS_CUDA_FALLBACK_H
 /*
- * Runs on the host what has no kernel on the device: waits for COMPUTE, copies
- * the operands to the context's image, computes there, and copies the results
- * back. The image is a mirror of the memory of its own: the host's copy of
- * struct pst_device_memory may be in use by messages and checkpoints.
+ * Runs calls without a kernel on the host: waits for COMPUTE, copies the
+ * operands to the context's image, computes there, and copies the results back.
+ * The image is a mirror of device memory in host memory, used for nothing else:
+ * the host copy of struct pst_device_memory may be in use by messages and
+ * checkpoints.
  */
 #include "stages/ops/cuda/launch.h"
 
@@ -15,7 +16,8 @@ void pst_cuda_call_on_host(struct pst_cuda_context *c,
 /* Most operands of a task that runs on the host. */
 #define PST_CUDA_TASK_OPERANDS 4096
 
-/* For tasks whose operands are contiguous: n elements of task->dtype. */
+/* Runs a task on the host whose operands are contiguous: n elements of
+ * task->dtype. */
 void pst_cuda_task_on_host(const struct pst_task *task, pst_task_fn fn);
 
 #endif

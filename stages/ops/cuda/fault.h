@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_CUDA_FAULT_H
 #define PENSTOCK_STAGES_OPS_CUDA_FAULT_H
-/* Faults that kernels report. */
+/* Parameters with which kernels report faults. */
 #include <stddef.h>
 
 #include "stages/ops/core/op.h"
@@ -15,7 +15,7 @@ _Static_assert(sizeof(struct pst_cuda_fault_words) ==
                        offsetof(struct pst_fault, numbers),
                "code/fault.h");
 
-/* Arguments with which a kernel reports this fault. */
+/* Returns the parameters with which a kernel reports this fault. */
 static inline struct pst_cuda_fault pst_cuda_fault_of(const struct pst_call *c,
                                                       enum pst_fault_code code)
 {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_CUDA_FOLD_H
 #define PENSTOCK_STAGES_OPS_CUDA_FOLD_H
-/* How folds (code/fold.h) are run. */
+/* Launches of folds (code/fold.h). */
 #include "stages/ops/cuda/code/fold.h"
 #include "stages/ops/cuda/launch.h"
 
-/* The kernels of what is folded: for rows by warps and blocks, for columns; for
- * the splits. */
+/* Kernels of one fold. fn: for rows by warps, rows by blocks, and columns;
+ * splits: joins the partial results of splits. */
 struct pst_cuda_folding {
     enum pst_cuda_fn fn[3], splits;
 };
@@ -17,9 +17,11 @@ struct pst_cuda_folding {
             PST_FN_##name##_splits_##suffix                                    \
     }
 
-/* Sets how the work is divided; returns the bytes of scratch. */
+/* Divides the work and sets p's members for it; returns the bytes of
+ * scratch. */
 size_t pst_cuda_fold_scratch(struct pst_cuda_fold *p);
-/* Divides the work and enqueues it; c->scratch has these bytes. */
+/* Divides the work and enqueues it; c->scratch has the bytes that
+ * pst_cuda_fold_scratch returns. */
 void pst_cuda_fold_run(const struct pst_call *c,
                        const struct pst_cuda_folding *f,
                        struct pst_cuda_fold *p);

@@ -5,11 +5,11 @@
  * them with PST_CUDA_KERNELS; rows.def lists the operators. */
 #include "stages/ops/cuda/launch.h"
 
-/* Indexed by enum pst_op_order; NULL: runs on the host. */
+/* Indexed by enum pst_op_order; NULL: the operator runs on the host. */
 extern const struct pst_kernels *pst_cuda_kernels[];
 
-/* Kernels for an operator, best first. The last one need not support all
- * calls: the others run on the host. */
+/* Defines the kernels of an operator, best first. Calls that none of them
+ * supports run on the host. */
 #define PST_CUDA_KERNELS(id, array)                                            \
     const struct pst_kernels pst_cuda_kernels_##id = {                         \
         (array), (unsigned)PST_COUNT(array)}

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_CUDA_LAUNCH_H
 #define PENSTOCK_STAGES_OPS_CUDA_LAUNCH_H
-/* How kernels are launched. `stream` of a call or task is the struct
+/* Launches of kernels. `stream` of a call or task is the struct
  * pst_cuda_context of its memory. */
 #include "stages/device/cuda/cuda.h"
 #include "stages/ops/core/op.h"
 #include "stages/ops/cuda/code/params.h"
 
-/* Kernels of stages/ops/cuda/code/. */
+/* Numbers of the kernels of stages/ops/cuda/code/. */
 enum pst_cuda_fn {
 #define X(kernel) PST_FN_##kernel,
 #include "stages/ops/cuda/cuda.def"
@@ -15,16 +15,16 @@ enum pst_cuda_fn {
     PST_N_CUDA_FN
 };
 
-/* Enqueues one thread for each of n elements, fewer if there are very many: the
- * kernel loops with PST_GRID_LOOP. Nothing is done for n = 0. */
+/* Enqueues one thread for each of n elements, fewer if n is very large: the
+ * kernel loops with PST_GRID_LOOP. Does nothing for n = 0. */
 void pst_cuda_launch_n(struct pst_cuda_context *c, enum pst_cuda_fn fn,
                        int64_t n, const void *params);
 /* Enqueues x * y blocks of PST_CUDA_BLOCK threads. y at most 65535. */
 void pst_cuda_launch(struct pst_cuda_context *c, enum pst_cuda_fn fn, int64_t x,
                      int64_t y, const void *params);
 
-/* The same for `rows` rows of n elements each: a block or a warp for each, as
- * code/team.cuh says. */
+/* Enqueues a block for each of `rows` rows of n elements, or a warp if n is
+ * small (code/team.cuh). */
 void pst_cuda_launch_rows(struct pst_cuda_context *c, enum pst_cuda_fn warp,
                           enum pst_cuda_fn block, int64_t rows, int64_t n,
                           const void *params);
@@ -37,11 +37,11 @@ static inline bool pst_cuda_is_wide(const void *at)
     return (uintptr_t)at % 16 == 0;
 }
 
-/* Fills the loop of n operands; false if it has no elements. */
+/* Fills the loop over n operands; false if it has no elements. */
 bool pst_cuda_nd_make(unsigned n, const struct pst_meta *const *metas,
                       struct pst_cuda_nd *ret);
 
-/* Returns the type in device code; false if it has none. */
+/* Sets *ret to the dtype's type in device code; false if it has none. */
 bool pst_cuda_type_of(enum pst_dtype dtype, uint32_t *ret);
 
 #endif

@@ -2,14 +2,14 @@
 #ifndef PENSTOCK_STAGES_OPS_CUDA_LOOPS_H
 #define PENSTOCK_STAGES_OPS_CUDA_LOOPS_H
 /*
- * Elementwise operators. Those of the CPU's kernels that run a loop of
- * loops.def say which loop and which operands (pst_pw_describe), and the loop
- * runs on the GPU: it needs no row of its own here.
+ * Elementwise operators. CPU kernels that run a loop of loops.def report by
+ * pst_pw_describe which loop and which operands, and that loop runs on the GPU:
+ * such operators need no row in this folder.
  */
 #include "stages/ops/cuda/launch.h"
 
 bool pst_cuda_is_loop(const struct pst_kernel *kernel);
-/* Enqueues such a kernel; frame->stream is set. */
+/* Enqueues the loop of such a kernel; frame->stream must be set. */
 void pst_cuda_loop_run(const struct pst_kernel *kernel,
                        const struct pst_call *frame);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_CUDA_TASKS_H
 #define PENSTOCK_STAGES_OPS_CUDA_TASKS_H
-/* Tasks of a step other than operators: rows of stages/device/device.h. They
- * enqueue on task->stream. */
+/* Functions of a step's tasks that are not operators (struct pst_task in
+ * stages/device/device.h). They enqueue on task->stream. */
 #include "stages/device/device.h"
 
 void pst_cuda_seed(const struct pst_task *task);

@@ -40,12 +40,13 @@
 enum pst_status pst_vjp_formula(struct pst_vjp *v);
 enum pst_status pst_rewrite_formula(struct pst_rewrite *w);
 
-/* A row that is the composition `text_`. */
+/* Defines a row that is the composition `text_`. */
 #define PST_REWRITE_FORMULA(id, schema_, text_)                                \
     const struct pst_op pst_op_##id = {.schema = (schema_),                    \
                                        .rewrite = pst_rewrite_formula,         \
                                        .formula = (text_)}
-/* The same of an ATen operator: schema without "aten::". */
+/* Defines the row of an ATen operator in the same way; schema without
+ * "aten::". */
 #define PST_COMPOSE(id, schema_, text_)                                        \
     PST_REWRITE_FORMULA(id, "aten::" schema_, text_)
 

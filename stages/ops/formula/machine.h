@@ -64,14 +64,15 @@ struct pst_arg pst_formula_item(struct pst_formula *f, struct pst_arg list,
 
 /* --- builtins.c --------------------------------------------------------- */
 
-/* If the function is a built-in on facts, returns true and sets *ret. */
+/* If the function is a built-in on facts, sets *ret and returns true. */
 bool pst_formula_builtin(struct pst_formula *f,
                          const struct pst_formula_call *call,
                          struct pst_arg *ret);
 
 /* --- shapes.c ------------------------------------------------------------ */
 
-/* The same for functions that emit views. */
+/* If the function is a built-in that emits views, sets *ret and returns
+ * true. */
 bool pst_formula_shape(struct pst_formula *f,
                        const struct pst_formula_call *call,
                        struct pst_arg *ret);

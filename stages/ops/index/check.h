@@ -4,7 +4,7 @@
 /* Helpers of operators with indices. */
 #include "stages/ops/view/view.h"
 
-/* True if 0 <= at < size; otherwise a fault of the call. */
+/* True if 0 <= at < size; otherwise reports a fault of the call. */
 bool pst_index_check(const struct pst_call *c, int64_t at, int64_t size);
 
 /* Returns the meta of values broadcast to the view `all`. */

@@ -44,8 +44,9 @@ bool pst_places_load(const struct pst_call *c, const struct pst_operand *index,
 struct pst_places {
     const struct pst_call *c;
     const struct pst_operand *index[PST_ND_MAX - 1];
-    unsigned n;                                           /* index tensors */
-    int64_t size[PST_ND_MAX - 1], stride[PST_ND_MAX - 1]; /* of the table */
+    unsigned n; /* index tensors */
+    /* the table's size and stride along each indexed dimension */
+    int64_t size[PST_ND_MAX - 1], stride[PST_ND_MAX - 1];
     bool wrap;
     struct pst_nd places; /* operand 0: list, 1...: index tensors */
     struct pst_nd window; /* operand 0: list, 1: table */
@@ -54,22 +55,23 @@ struct pst_places {
     enum pst_places_mode mode;
 };
 
-/* index and index_put as one loop over elements: list[i] and the element of the
- * table at its offset plus the sum of index * stride. */
+/* index and index_put as one loop over elements i: list[i] and the element of
+ * the table at the offset of i plus the sum of index * stride. */
 #define PST_INDEX_MOST (PST_ND_MAX - 1)
 struct pst_index_loop {
     struct pst_meta list, table; /* have the same shape */
     unsigned n;
     const struct pst_operand *of[PST_INDEX_MOST];
-    struct pst_meta index[PST_INDEX_MOST]; /* have that shape, too */
+    /* index tensors, broadcast to the shape of list and table */
+    struct pst_meta index[PST_INDEX_MOST];
     int64_t size[PST_INDEX_MOST], stride[PST_INDEX_MOST];
 };
-/* False if there is a mask, or more index tensors. */
+/* Describes a call of index or, if `put`, of index_put; false if an index is a
+ * mask, or there are more than PST_INDEX_MOST. */
 bool pst_index_loop_of(const struct pst_call *c, bool put,
                        struct pst_index_loop *ret);
 
-/* Set all members except the offsets before. Results do not depend on the
- * number of threads. */
+/* Moves all slices. Results do not depend on the number of threads. */
 void pst_places_run(struct pst_places *p, struct pst_pool *pool);
 
 #endif

@@ -15,8 +15,8 @@
 void pst_linalg_fault(const struct pst_call *c, const char *api, int64_t matrix,
                       int info);
 
-/* True if these are valid n pivots of matrix number `matrix`, which has `rows`
- * rows; otherwise a fault of the call, since pivots given as an input may be
+/* True if these are n valid pivots of matrix number `matrix`, which has `rows`
+ * rows; otherwise reports a fault of the call. Pivots that are an input may be
  * arbitrary. */
 bool pst_pivots_fit(const struct pst_call *c, const int32_t *pivots, int64_t n,
                     int64_t rows, int64_t matrix);
@@ -43,7 +43,7 @@ int64_t pst_matrix_count(const struct pst_meta *meta);
 int64_t pst_matrix_broadcast(const struct pst_meta *meta, int64_t k,
                              const struct pst_meta *of);
 
-/* Loads matrix k row-major, and column-major. */
+/* Load matrix k row-major, or column-major (_t). */
 void pst_matrix_load(const struct pst_operand *x, int64_t k, double *to);
 void pst_matrix_load_t(const struct pst_operand *x, int64_t k, double *to);
 void pst_matrix_store(const struct pst_operand *x, int64_t k,

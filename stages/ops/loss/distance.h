@@ -21,8 +21,8 @@ enum pst_distance_kind {
 /* Adds one more difference to a sum; converts a sum to the distance. */
 double pst_distance_next(double sum, double d, double p);
 double pst_distance_of(double sum, double p);
-/* Derivative of the distance r with respect to the difference d of a
- * coordinate, rounded to the dtype like the distance; 0 where it is not
+/* Returns the derivative of the distance r with respect to the difference d of
+ * a coordinate, rounded to the dtype like the distance; 0 where it is not
  * smooth. */
 double pst_distance_slope(enum pst_dtype dtype, double d, double r, double p);
 
@@ -68,7 +68,8 @@ bool pst_distance_fits(const struct pst_call *c);
 /* Writes out: (batches, n, k), or n (n - 1) / 2. */
 void pst_distance_forward(const struct pst_distances *d, struct pst_pool *pool,
                           void *out);
-/* Bytes of scratch for pst_distance_backward in a call (grad, rows, ...). */
+/* Returns the bytes of scratch of pst_distance_backward in a call (grad, rows,
+ * ...). */
 size_t pst_distance_scratch(const struct pst_call *c, unsigned threads);
 /* Computes the gradient of x, (batches, n, m), from that of the distances r. */
 void pst_distance_backward(const struct pst_distances *d, struct pst_pool *pool,

@@ -49,7 +49,7 @@ struct pst_pairs_loops {
     const struct pst_fold *sum;
 };
 
-/* For the arguments after the first `shift` ones. */
+/* True if these kernels support the call, whose arguments begin at `shift`. */
 bool pst_pairs_fits(const struct pst_call *c, const struct pst_pairs *f,
                     unsigned shift);
 size_t pst_pairs_scratch(const struct pst_call *c, unsigned threads);

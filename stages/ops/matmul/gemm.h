@@ -21,7 +21,7 @@ void pst_gemm_f32(const struct pst_gemm *g, const float *a, const float *b,
                   float *c);
 void pst_gemm_f64(const struct pst_gemm *g, const double *a, const double *b,
                   double *c);
-/* By oneDNN; equals pst_gemm_f32 if it was not built in. */
+/* Computes the GEMM by oneDNN; by pst_gemm_f32 if oneDNN was not built in. */
 void pst_gemm_f32_dnnl(const struct pst_gemm *g, const float *a, const float *b,
                        float *c);
 /* Limits oneDNN to one thread; call once in every thread that uses it. */

@@ -30,10 +30,10 @@ struct pst_value *pst_matmul_emit(struct pst_vjp *v, struct pst_value *a,
 struct pst_value *pst_matmul_t(struct pst_vjp *v, struct pst_value *a);
 /* Flattens all dimensions except the last. */
 struct pst_value *pst_matmul_2d(struct pst_vjp *v, struct pst_value *a);
-/* da = alpha g b^T, db = alpha a^T g for matrices with equal batches at
+/* Sets da = alpha g b^T and db = alpha a^T g for matrices with equal batches at
  * arguments first, first + 1. */
 enum pst_status pst_matmul_vjp(struct pst_vjp *v, unsigned first, double alpha);
-/* Gradient of the added operand: beta * g summed to its shape. */
+/* Sets the gradient of the added operand: beta * g summed to its shape. */
 enum pst_status pst_matmul_added_vjp(struct pst_vjp *v, unsigned added,
                                      double beta);
 

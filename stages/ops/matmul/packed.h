@@ -46,7 +46,7 @@ struct pst_windows {
     int64_t apart;
 };
 
-/* For one instruction set (simd/gemm.c); scratch: PST_PACKED_SCRATCH
+/* GEMM with one instruction set (simd/gemm.c); scratch: PST_PACKED_SCRATCH
  * floats, 64-byte aligned. */
 typedef void (*pst_packed_fn)(const struct pst_gemm *g, const float *a,
                               const float *b, float *c, float *scratch);
@@ -68,7 +68,8 @@ PST_WINDOWS_DECL(any);
 PST_WINDOWS_DECL(avx2);
 PST_WINDOWS_DECL(avx512);
 
-/* Few rows of A, B transposed: sums along k without packing (simd/dots.c). */
+/* GEMM of few rows of A and transposed B: sums along k without packing
+ * (simd/dots.c). */
 #define PST_DOTS_DECL(suffix)                                                  \
     bool pst_simd_dots_likes_##suffix(const struct pst_gemm *g);               \
     void pst_simd_dots_##suffix(const struct pst_gemm *g, const float *a,      \
@@ -92,7 +93,7 @@ bool pst_packed_likes(enum pst_isa isa, bool ta, bool tb, int64_t m, int64_t n,
 /* The same for this processor. */
 bool pst_gemm_likes_packed(bool ta, bool tb, int64_t m, int64_t n, int64_t k);
 
-/* By the fastest of oneDNN, ours and OpenBLAS. */
+/* GEMM by the fastest of oneDNN, ours and OpenBLAS. */
 void pst_gemm_f32_best(const struct pst_gemm *g, const float *a, const float *b,
                        float *c);
 

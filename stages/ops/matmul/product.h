@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_STAGES_OPS_MATMUL_PRODUCT_H
 #define PENSTOCK_STAGES_OPS_MATMUL_PRODUCT_H
 /*
- * The common form of linear, addmm, bmm, matmul ...: for every index of the
- * batch dimensions
+ * The common description of linear, addmm, bmm, matmul ...: for every index of
+ * the batch dimensions
  *     out (m, n) = alpha * a (m, k) b (k, n) + beta * c (m, n)
  * where a, b, c have any strides and out is contiguous. An operator describes
  * its call as such a matmul; reference and libraries execute the description.
@@ -23,8 +23,8 @@ struct pst_product {
     int64_t m, n, k;
     struct pst_product_operand a, b, c;
     double alpha, beta;
-    /* The same for integers, for which double is too imprecise; 0: use
-     * those. */
+    /* alpha and beta for integers, for which double is too imprecise; 0: use
+     * alpha and beta. */
     int64_t whole_alpha, whole_beta;
     void *out;
     bool accumulate;      /* out += */
@@ -32,12 +32,12 @@ struct pst_product {
     bool b_tiled;         /* b has that layout */
 };
 
-/* Everything except the data pointers, which may be NULL, depends on metas
- * only. */
+/* Describes a call. Everything except the data pointers, which may be NULL,
+ * depends on metas only. */
 typedef void (*pst_product_fn)(const struct pst_call *c,
                                struct pst_product *ret);
 
-/* By operator; matmul also describes mv and dot. */
+/* Descriptions by operator; that of matmul also serves mv and dot. */
 void pst_linear_describe(const struct pst_call *c, struct pst_product *p);
 void pst_mm_describe(const struct pst_call *c, struct pst_product *p);
 void pst_addmm_describe(const struct pst_call *c, struct pst_product *p);
@@ -49,13 +49,13 @@ int64_t pst_product_batches(const struct pst_product *p);
 /* Returns the offset of batch number i in an operand, in elements. */
 int64_t pst_product_offset(const struct pst_product *p,
                            const struct pst_product_operand *f, int64_t i);
-/* True if it is a row-major (*trans false) or column-major matrix of rows x
- * cols with leading dimension *ld. */
+/* True if the operand is a row-major (*trans false) or column-major matrix of
+ * rows x cols with leading dimension *ld. */
 bool pst_product_operand_layout(const struct pst_product_operand *f,
                                 int64_t rows, int64_t cols, bool *trans,
                                 int64_t *ld);
 
-/* True if the operands have the result's dtype. */
+/* True if a and b have the result's dtype. */
 bool pst_product_is_plain(const struct pst_product *p);
 /* Describes b, a matrix k x n or, in a _T layout, n x k, or its tiles. */
 void pst_product_matrix(struct pst_product *p, const struct pst_operand *b,
@@ -65,7 +65,8 @@ void pst_product_matrix(struct pst_product *p, const struct pst_operand *b,
 bool pst_product_fits_blas(const struct pst_product *p);
 /* True if oneDNN is the faster library (a function of shapes only). */
 bool pst_product_likes_dnnl(const struct pst_product *p);
-/* True if ours is faster than OpenBLAS (by shapes and instruction set only). */
+/* True if our GEMM (packed.h) is faster than OpenBLAS (by shapes and
+ * instruction set only). */
 bool pst_product_likes_packed(const struct pst_product *p);
 
 /* True if tiles.h is the fastest for bf16 operands (by shapes only). */

@@ -21,8 +21,8 @@ struct pst_rates {
         bf16;     /* FLOP/s of a large matmul; bf16 0: no instructions for it */
     double bytes; /* memory bytes per second of kernels */
     double launch;  /* seconds to begin a kernel */
-    double wake;    /* ... to wake another thread of the process */
-    double latency; /* ... of a message to another rank on this host */
+    double wake;    /* seconds to wake another thread of the process */
+    double latency; /* seconds of a message to another rank on this host */
     double wire;    /* message bytes per second */
     bool measured;  /* the first five are measured, on an equal machine */
 };
@@ -36,11 +36,11 @@ struct pst_rates pst_rates_by_features(const char *features);
 /* Returns the rates of this process: measured, else assumed by features. The
  * file is read once; the rates are constant from then on. */
 const struct pst_rates *pst_rates_here(void);
-/* Replaces them by rank 0's rates. Call before any other use, while one thread
- * runs. */
+/* Replaces the rates of this process by those of rank 0. Call before any other
+ * use, while one thread runs. */
 void pst_rates_adopt(const struct pst_rates *rates);
 
-/* Takes about a second on the calling thread. */
+/* Measures the rates, in about a second, on the calling thread. */
 enum pst_status pst_rates_measure(struct pst_rates *ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* Replaces this machine's line in the file. Appends the path to *path. */
@@ -54,9 +54,10 @@ void pst_rates_describe(const struct pst_rates *rates, struct pst_str *out);
 /* Appends the effect of --dtype bf16 here and its reason: "operands rounded to
  * bf16, multiplied in f32 (measured: 165 against 82 GFLOP/s)". */
 void pst_rates_describe_bf16(struct pst_str *out);
-/* True if bf16 matmuls are faster. */
+/* True if bf16 matmuls are faster than f32 ones at these rates. */
 bool pst_rates_prefer_bf16(const struct pst_rates *rates);
-/* True if they are by pst_rates_here, on a processor that supports them. */
+/* True if bf16 matmuls are faster by pst_rates_here, and the processor has
+ * instructions for them. */
 bool pst_rates_use_bf16(void);
 
 #endif

@@ -26,7 +26,7 @@ static inline int64_t pst_tiles_numel(int64_t k, int64_t n)
 {
     return (n + PST_TILE_N - 1) / PST_TILE_N * PST_TILE_N * k;
 }
-/* Returns its meta as a tensor. */
+/* Returns the meta of a packed k x n operand. */
 struct pst_meta pst_tiles_meta(int64_t k, int64_t n);
 /* True if meta is that of packed k x n weights. */
 bool pst_tiles_is(const struct pst_meta *meta, int64_t k, int64_t n);

@@ -20,7 +20,7 @@
 
 struct pst_norm_channels {
     int64_t n, c, s;   /* images, channels, positions */
-    int64_t blocks, g; /* of statistics */
+    int64_t blocks, g; /* blocks and groups of the statistics */
     double eps;
     const struct pst_operand *x, *dy, *w, *b; /* NULL or without data: absent */
     const struct pst_operand *mean, *rstd, *sum_a, *sum_b;
@@ -31,14 +31,14 @@ static inline int64_t pst_norm_channels_count(const struct pst_norm_channels *p)
     return p->n / p->blocks * (p->c / p->g) * p->s;
 }
 
-/* Offset of the first position of a channel. */
+/* Returns the offset of the first position of a channel. */
 static inline int64_t pst_norm_channels_at(const struct pst_norm_channels *p,
                                            int64_t n, int64_t c)
 {
     return (n * p->c + c) * p->s;
 }
 
-/* The group that channel c of image n belongs to, among the statistics. */
+/* Returns the index of the statistics of channel c of image n. */
 static inline int64_t pst_norm_channels_group(const struct pst_norm_channels *p,
                                               int64_t n, int64_t c)
 {
@@ -47,7 +47,7 @@ static inline int64_t pst_norm_channels_group(const struct pst_norm_channels *p,
     return n / images * p->g + c / (p->c / p->g);
 }
 
-/* Images and channels of group i of the statistics. */
+/* The images [n0, n1) and channels [c0, c1) of group i of the statistics. */
 struct pst_norm_channels_range {
     int64_t n0, n1, c0, c1;
 };
@@ -69,7 +69,8 @@ struct pst_norm_channels pst_norm_channels_of_apply(const struct pst_call *c);
 struct pst_norm_channels pst_norm_channels_of_sums(const struct pst_call *c);
 struct pst_norm_channels pst_norm_channels_of_input(const struct pst_call *c);
 
-/* Mean over group i of w_c times the sums of its channels; 0 without sums. */
+/* Returns the mean over group i of w_c times the sums of its channels; 0
+ * without sums. */
 double pst_norm_channels_group_mean(const struct pst_norm_channels *p,
                                     int64_t i, const struct pst_operand *sums);
 
@@ -100,7 +101,8 @@ struct pst_channel_loops {
     /* dx = g * scale + (x - mean) * by + shift; dx may be g. */
     void (*input)(int64_t n, const float *g, const float *x, float mean,
                   float scale, float by, float shift, float *dx);
-    /* The same for columns, each with its own numbers; adds to the sums. */
+    /* Do the same for columns, each with its own numbers; sums, squares and
+     * products are added to those given. */
     void (*column_sums)(int64_t n, const float *x, double *sums);
     void (*column_squares)(int64_t n, const float *x, const float *mean,
                            double *sums);

@@ -40,8 +40,8 @@ struct pst_norm pst_norm_of_rms(const struct pst_call *c);
 struct pst_norm pst_norm_of_backward(const struct pst_call *c, bool centre,
                                      bool has_weight);
 
-/* Reference kernels: sums in double, any strides and floating dtypes. mean,
- * rstd may be NULL. accumulate: dw +=. */
+/* Reference kernels: sums in double, any strides and floating dtypes. mean and
+ * rstd may be NULL. With accumulate dw is added to. */
 void pst_norm_ref(const struct pst_norm *p, struct pst_operand *y,
                   struct pst_operand *mean, struct pst_operand *rstd);
 void pst_norm_input_ref(const struct pst_norm *p, struct pst_operand *dx);
@@ -87,7 +87,8 @@ extern const struct pst_norm_loops pst_norm_loops_any, pst_norm_loops_avx2,
     }
 
 /* Fast kernels: contiguous operands, all f32 or all f64, with the loops of that
- * dtype. stats as above, from out[1], out[2] if the operator has them. */
+ * dtype. pst_norm_run also writes mean and rstd to out[1] and out[2] if the
+ * operator has them. */
 void pst_norm_run(const struct pst_call *c, const struct pst_norm *p,
                   const struct pst_norm_loops *const *loops);
 void pst_norm_run_input(const struct pst_call *c, const struct pst_norm *p,

@@ -41,7 +41,7 @@ void pst_nd_run(const struct pst_nd *nd, struct pst_pool *pool, pst_nd_fn fn,
                 void *ctx);
 
 /* Copies elements [begin, begin + n) of operand k, each of 1, 2, 4 or 8 bytes,
- * from x to contiguous `to`, for rows too short to be processed one by one. */
+ * from x to contiguous `to`. Used if rows are too short for a call each. */
 void pst_nd_gather(const struct pst_nd *nd, unsigned k, int64_t begin,
                    int64_t n, const void *x, size_t size, void *to);
 

@@ -16,13 +16,13 @@
 #define PST_PW_MAX   4   /* operands of an operator */
 #define PST_PW_BLOCK 512 /* numbers in a block */
 
-/* Return a number argument (INT, FLOAT, BOOL). */
+/* Return the value of a number argument (INT, FLOAT, BOOL). */
 double pst_pw_number(const struct pst_arg *arg);
 int64_t pst_pw_integer(const struct pst_arg *arg);
 /* Returns x as an operand of a computation in this dtype: integers wrap to it
  * before the computation, as in PyTorch. */
 int64_t pst_pw_wrap(enum pst_dtype compute, int64_t x);
-/* Returns the number of a dtype nearest to x. */
+/* Returns x rounded to the dtype. */
 double pst_pw_round(enum pst_dtype dtype, double x);
 
 /* One execution. Operand k is argument `first + k`: a tensor or a number. */
@@ -37,7 +37,7 @@ struct pst_pw {
      * comparisons), not only to f32 (mul, div). */
     bool round;
     double s[4];  /* further numbers for the function */
-    int64_t k[4]; /* the same as whole numbers, exact */
+    int64_t k[4]; /* the same numbers as exact integers */
 };
 
 /* y[i] = f(x[0][i], x[1][i], ...). y may be x[k] itself. */
@@ -46,7 +46,8 @@ typedef void (*pst_pw_f64_fn)(const struct pst_pw *p, int64_t n,
 typedef void (*pst_pw_i64_fn)(const struct pst_pw *p, int64_t n,
                               const int64_t *const *x, int64_t *y);
 
-/* Operands first..first+n-1, computed in the dtype of out[0]. */
+/* Describes a call with operands first..first+n-1, computed in the dtype of
+ * out[0]. */
 void pst_pw_init(struct pst_pw *p, const struct pst_call *call, unsigned first,
                  unsigned n);
 /* Sets s[] and k[] to the numbers of arguments first..first+n-1 (None is NaN
@@ -62,37 +63,39 @@ const struct pst_operand *pst_pw_operand(const struct pst_call *call,
 
 /* --- the fast way (fast.c): loops of simd/loops.def over f32 -------------- */
 
-/* Calls supported by the loops. f32 result, operands and numbers of any dtype,
- * which are rounded to f32 first; or the same for 16 bits, if the first operand
- * has them: */
+/* True if the loops support the call: f32 result, operands and numbers of any
+ * dtype, which are rounded to f32 first; or the same in 16 bits if the first
+ * operand has them. */
 bool pst_pw_is_f32(const struct pst_call *call);
-/* the same for f32 tensors only, none of which was upcast: */
+/* True if result and tensors are f32 and none was upcast. */
 bool pst_pw_is_plain_f32(const struct pst_call *call);
-/* bool result of f32 or 16-bit tensors; of two operands one may be a number: */
+/* True for a bool result of f32 or 16-bit tensors; one of two operands may be a
+ * number. */
 bool pst_pw_is_question(const struct pst_call *call);
-/* two operands, i64 tensors and integers: */
+/* True for two operands, i64 tensors and integers. */
 bool pst_pw_is_i64(const struct pst_call *call);
-/* bool tensors and numbers, bool result: */
+/* True for bool tensors and numbers with a bool result. */
 bool pst_pw_is_logic(const struct pst_call *call);
-/* bool tensor `mask`, the other operands and the result as for f32: */
+/* True if operand `mask` is a bool tensor, and the other operands and the
+ * result are as for pst_pw_is_f32. */
 bool pst_pw_is_choice(const struct pst_call *call, unsigned mask);
 
 /* Runs f over arguments 0..n-1. s[] are the n_params numbers from argument
  * `param` on (None is NaN). */
 void pst_pw_loop(const struct pst_call *call, unsigned n, unsigned param,
                  unsigned n_params, pst_loop_fn f);
-/* The same for operators that round numbers and tensors of other dtypes to the
- * 16 bits of the result (struct pst_pw, round), or that compare them. */
+/* Does the same for operators that round numbers and tensors of other dtypes to
+ * the 16 bits of the result (struct pst_pw, round), or that compare them. */
 void pst_pw_loop_rounded(const struct pst_call *call, unsigned n,
                          unsigned param, unsigned n_params, pst_loop_fn f);
-/* The same with the caller's numbers. */
+/* Runs f over arguments 0..n-1 with the caller's numbers s. */
 void pst_pw_loop_with(const struct pst_call *call, unsigned n, const float s[3],
                       pst_loop_fn f);
-/* For n bool operands (LOGIC). */
+/* Runs a LOGIC loop over n bool operands. */
 void pst_pw_loop_logic(const struct pst_call *call, unsigned n, pst_loop_fn f);
-/* For i64 operands (INTEGER, COMPARE). */
+/* Runs an INTEGER or COMPARE loop over n i64 operands. */
 void pst_pw_loop_i64(const struct pst_call *call, unsigned n, pst_loop_fn f);
-/* For a CHOICE: its operand k is argument order[k], the bool first. */
+/* Runs a CHOICE loop; its operand k is argument order[k], the bool first. */
 void pst_pw_loop_choice(const struct pst_call *call, const unsigned order[3],
                         pst_loop_fn f);
 
@@ -107,31 +110,35 @@ struct pst_pw_use {
     const struct pst_arg *arg[3];
     enum pst_dtype as[3]; /* dtype that the loop takes: f32, bool or i64 */
     enum pst_dtype
-        rounds; /* dtype that f32 operands of others are rounded to */
+        rounds; /* dtype that f32 operands of other dtypes are rounded to */
     float s[3];
 };
 
-/* Describes a call of such a kernel instead of running it. */
+/* Describes a call of a PST_PW_IS_LOOP kernel instead of running it. */
 void pst_pw_describe(const struct pst_kernel *kernel,
                      const struct pst_call *call, struct pst_pw_use *ret);
 
 /* True if the gradient of argument arg is wanted; false for a number. */
 bool pst_pw_wants(const struct pst_vjp *v, unsigned arg);
-/* Sets it to g, summed to the argument's shape and converted to its dtype. */
+/* Sets the gradient of argument arg to g, summed to the argument's shape and
+ * converted to its dtype. */
 enum pst_status pst_pw_set(struct pst_vjp *v, unsigned arg,
                            struct pst_value *g);
-/* result_type of argument 0 and the following numbers, shape of argument 0. */
+/* Infers a result with the result type of argument 0 and the numbers after it,
+ * and the shape of argument 0. */
 enum pst_status pst_pw_infer_scalar(struct pst_infer *c);
-/* Floating argument 0 only; same dtype and shape. */
+/* Infers a result like argument 0, which must be floating. */
 enum pst_status pst_pw_infer_float(struct pst_infer *c);
-/* Arguments 0 and 1 have one shape and one floating dtype (backward rows). */
+/* Infers a result like argument 0; arguments 0 and 1 must have one shape and
+ * one floating dtype (backward rows). */
 enum pst_status pst_pw_infer_backward(struct pst_infer *c);
 
 /* Flags that every elementwise kernel supports. */
 #define PST_PW_FLAGS                                                           \
     (PST_K_ACCUMULATE | PST_K_STRIDED | PST_K_INPLACE_0 | PST_K_INPLACE_1)
 
-/* static void NAME(p, n, x, y) with `a`, `b`, `c` the operands at i. */
+/* Defines static void NAME(p, n, x, y), where expr has the operands of an
+ * element as a, b, c. */
 #define PST_PW_F64(name, n_args, expr)                                         \
     static void name(const struct pst_pw *p PST_UNUSED, int64_t n,             \
                      const double *const *x, double *y)                        \
@@ -166,7 +173,8 @@ enum pst_status pst_pw_infer_backward(struct pst_infer *c);
         pst_pw_init(&p, call, first, n);                                       \
         pst_pw_run(&p, f, i);                                                  \
     }
-/* The same; s[] are the n_params numbers after n operands. */
+/* Defines reference kernel NAME_ref over operands 0..n-1; s[] are the n_params
+ * numbers after them. */
 #define PST_PW_REF_PARAMS(name, n, n_params, f, i)                             \
     static void name##_ref(const struct pst_call *call)                        \
     {                                                                          \
@@ -216,13 +224,14 @@ enum pst_status pst_pw_infer_backward(struct pst_infer *c);
     PST_PW_THUNK(name, loop, any, run, __VA_ARGS__)                            \
     PST_SIMD_IF_AVX2(PST_PW_THUNK(name, loop, avx2, run, __VA_ARGS__))         \
     PST_SIMD_IF_AVX512(PST_PW_THUNK(name, loop, avx512, run, __VA_ARGS__))
-/* Loop NAME over n operands and the n_params numbers after them. */
+/* Define the kernels of loop NAME over n operands and the n_params numbers
+ * after them. */
 #define PST_PW_LOOP(name, n, n_params)                                         \
     PST_PW_THUNKS(name, name, pst_pw_loop, n, n, n_params)
 #define PST_PW_LOOP_ROUNDED(name, n, n_params)                                 \
     PST_PW_THUNKS(name, name, pst_pw_loop_rounded, n, n, n_params)
-/* Rows of these kernels; `can` begins with pst_pw_is_f32 or a similar
- * function. */
+/* Rows of a kernel table for these kernels; `can` begins with pst_pw_is_f32 or
+ * a similar function. */
 #define PST_PW_ROWS(name, can, tol)                                            \
     PST_SIMD_ROWS(#name "_f32", name##_f32, PST_D_ANY,                         \
                   PST_PW_FLAGS | PST_PW_IS_LOOP, can, NULL, tol)

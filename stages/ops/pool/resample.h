@@ -31,7 +31,7 @@ struct pst_axis {
     int64_t in, out;
     int64_t k, stride, pad; /* AVERAGE */
     bool include_pad, unweighted;
-    double divisor; /* divides all weights; mostly 1 */
+    double divisor; /* divides all weights: divisor_override, or 1 */
     double scale;   /* input steps for one output; resizing */
     bool align;
 };
@@ -42,7 +42,8 @@ struct pst_taps {
     int64_t first, count;
     double even;      /* common weight, if not 0 */
     double weight[4]; /* otherwise individual weights, up to four */
-    /* or a filter: support, position of the first tap, 1 / sum */
+    /* otherwise weight i is norm * filter((first + i + 0.5 - center) *
+     * invscale) */
     double invscale, center, norm;
     bool cubic;
 };
@@ -66,7 +67,7 @@ struct pst_resample {
 /* Bytes of scratch for either direction. */
 size_t pst_resample_scratch(const struct pst_resample *r, unsigned threads);
 /* Computes y, or x (transposed). The references accept any strides and floating
- * dtypes; the fast ones contiguous f32. */
+ * dtypes; the fast kernels contiguous f32. */
 void pst_resample_ref(const struct pst_resample *r, bool transposed,
                       double *scratch);
 

@@ -18,8 +18,8 @@ static PST_ALWAYS_INLINE double pst_end_mean(double sum, int64_t n)
     return sum / (double)n;
 }
 
-/* The squares are distances from the mean m; `off` corrects for its
- * rounding. */
+/* Returns the variance; squares: the sum of (x - m)^2. `off` corrects for the
+ * rounding of the mean m. */
 static PST_ALWAYS_INLINE double pst_end_var(double sum, double m,
                                             double squares, int64_t n,
                                             double correction)

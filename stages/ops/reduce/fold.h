@@ -15,10 +15,11 @@
 /* The loops of one line of simd/fold.def. */
 struct pst_fold {
     double empty;
-    /* Folds n contiguous elements; m: the result's number, in their dtype. */
+    /* Folds n contiguous elements; m: the number between the passes (struct
+     * pst_folding), in their dtype. */
     double (*along)(int64_t n, const void *x, double m);
     /* Folds rows, `stride` apart, of cols <= PST_FOLD_COLS elements into
-     * total[cols]; m[cols] are the results' numbers. */
+     * total[cols]; m[cols]: the numbers of these results. */
     void (*across)(int64_t rows, int64_t cols, int64_t stride, const void *x,
                    const double *m, double *total);
     double (*join)(double a, double b);
@@ -43,14 +44,16 @@ struct pst_folding {
                   double second, int64_t n);
 };
 
-/* True for f32 or f64 (in and out) with dimensions that can be reduced so. */
+/* True for f32 or f64 (in and out) and dimensions that these loops can
+ * reduce. */
 bool pst_fold_fits(const struct pst_call *call, int arg);
 bool pst_fold_fits_best(const struct pst_call *call, int arg);
-/* Argument `arg` gives the dimensions, as in pst_reduce_dims. */
+/* Reduces in[0] to out[0]; argument `arg` gives the dimensions, as in
+ * pst_reduce_dims. */
 void pst_fold_run(const struct pst_call *call, int arg,
                   const struct pst_folding *how);
-/* The same for max and min of one dimension (or all): writes the values to
- * out[0] unless `values` is false, and their first positions to the last
+/* Does the same for max and min of one dimension (or all): writes the values to
+ * out[0] unless `values` is false, and their first indices to the last
  * output. */
 void pst_fold_run_best(const struct pst_call *call, int arg, bool values,
                        const struct pst_fold *const fold[2]);

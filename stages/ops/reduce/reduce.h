@@ -31,8 +31,8 @@ void pst_reduce_init(struct pst_reduce *r, const struct pst_call *call,
 /* True for an empty list, which means no dimension in any.dims and all.dims,
  * unlike in other reductions. */
 bool pst_reduce_none(const struct pst_arg *dim);
-/* The argument of var.correction, a number, or of var.dim, a bool; None means
- * 1. */
+/* Returns the correction of a variance: argument correction of var.correction,
+ * a number, or unbiased of var.dim, a bool; 1 if it is None. */
 double pst_reduce_correction(const struct pst_arg *arg);
 
 /* A contiguous tensor as (outer, rows, cols) with reduced rows; cols = 1
@@ -79,7 +79,8 @@ enum pst_status pst_reduce_infer(struct pst_infer *c, unsigned k,
 /* Fails if a reduced dimension (or the tensor) is empty: max, argmax. */
 enum pst_status pst_reduce_not_empty(struct pst_infer *c, int arg);
 
-/* Expands the gradient g of a result over the input: (…, 1, …). */
+/* Expands the gradient g of a result over the input, whose reduced dimensions
+ * it has with size 1, or not at all. */
 struct pst_value *pst_reduce_spread(struct pst_vjp *v, struct pst_value *g,
                                     int arg, int keepdim);
 /* Returns the input elements per result. */

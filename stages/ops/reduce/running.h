@@ -29,7 +29,7 @@ void pst_running(const struct pst_call *c, int64_t dim, pst_running_fn fn,
  * i64. */
 enum pst_status pst_infer_running(struct pst_infer *c);
 
-/* Depends on the dtypes of in[0] and out[0]. */
+/* Return true if the kernels support the dtypes of in[0] and out[0]. */
 bool pst_running_sum_supports(const struct pst_call *c);
 void pst_running_sum(const struct pst_call *c);
 bool pst_running_product_supports(const struct pst_call *c);

@@ -2,18 +2,17 @@
 #ifndef PENSTOCK_STAGES_OPS_RNN_RNN_H
 #define PENSTOCK_STAGES_OPS_RNN_RNN_H
 /*
- * One direction of one recurrent layer over T steps. What the input gives to
- * the gates, x_t w_ih^T + b_ih, is computed for all steps at once beforehand;
- * u_t = h_{t-1} w_hh^T + b_hh step by step. Gates are joined in the last
- * dimension:
+ * One direction of one recurrent layer over T steps. The input's share of the
+ * gates, x_t w_ih^T + b_ih, is computed for all steps at once beforehand; u_t =
+ * h_{t-1} w_hh^T + b_hh step by step. Gates are joined in the last dimension:
  *     lstm  i f g o   c = sigm(f) c + sigm(i) tanh(g),  h = sigm(o) tanh(c)
  *     gru   r z n     n = tanh(x_n + r u_n),  h = (1 - z) n + z h
  *     tanh, relu      h = act(x + u)
  * lstm may project: h = (sigm(o) tanh(c)) w_hr^T.
  * saved keeps what the backward pass needs: lstm i f g o c, gru r z n u_n.
  *
- * Shapes: gates (T, B, G H), h (B, R), c (B, H), w_hh (G H, R), w_hr (R, H),
- * y (T, B, R), saved (T, B, K H). R is H unless it projects.
+ * Shapes: gates (T, B, G H), h (B, R), c (B, H), w_hh (G H, R), w_hr (R, H), y
+ * (T, B, R), saved (T, B, K H). R is H unless it projects.
  */
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/op.h"
@@ -42,8 +41,8 @@ static inline int64_t pst_rnn_saved(enum pst_rnn_mode mode)
 #define PST_RNN_ROWS 16
 #define PST_RNN_PART 500e3
 
-/* In double, and in float; loops.inc is compiled for both. Rows of the batch
- * are divided among the pool. */
+/* Layers in double and in float; loops.inc is compiled for both. Rows of the
+ * batch are divided among the pool. */
 struct pst_pool;
 #define PST_RNN_TYPES(real, suffix)                                            \
     struct pst_rnn_math_##suffix {                                             \
@@ -52,7 +51,7 @@ struct pst_pool;
     };                                                                         \
     struct pst_rnn_##suffix {                                                  \
         struct pst_rnn_shape s;                                                \
-        int64_t all; /* rows of all parts: of a step */                        \
+        int64_t all; /* rows of a step in all parts; s.b: of one */            \
         const struct pst_rnn_math_##suffix *math;                              \
         const real *gates, *h0, *c0, *w_hh, *b_hh, *w_hr; /* NULL: absent */   \
         real *y, *h_n, *c_n, *saved;                                           \
@@ -68,7 +67,7 @@ struct pst_pool;
 PST_RNN_TYPES(double, f64);
 PST_RNN_TYPES(float, f32);
 
-/* Numbers of scratch for either direction. */
+/* Returns the numbers of scratch for either direction. */
 static inline int64_t pst_rnn_scratch(const struct pst_rnn_shape *s)
 {
     return s->b * (6 * s->h + 2 * s->r);

@@ -33,7 +33,7 @@ bool pst_site_reduces(const struct pst_value *x, const struct pst_arg *dim,
                       unsigned d);
 struct pst_extent pst_site_size(const struct pst_site *s,
                                 const struct pst_value *v, unsigned d);
-/* Sets dimension d of result k, if it has that many. */
+/* Sets dimension d of result k, if it exists. */
 void pst_site_set(const struct pst_site *s, unsigned k, unsigned d,
                   struct pst_extent size);
 void pst_site_unknown(const struct pst_site *s, unsigned k, unsigned d);
@@ -41,8 +41,7 @@ void pst_site_unknown(const struct pst_site *s, unsigned k, unsigned d);
 void pst_site_like(const struct pst_site *s, unsigned first,
                    const struct pst_value *v);
 
-/* --- rules, by what the results' sizes are: elements.c, views.c
- * ----------------------------------------- */
+/* --- rules, named by the results' sizes: elements.c, views.c ------------- */
 
 void pst_sizes_same(const struct pst_site *s);
 void pst_sizes_like_1(const struct pst_site *s);

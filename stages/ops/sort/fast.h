@@ -25,8 +25,8 @@ static inline size_t pst_sort_pairs(int64_t n, unsigned threads)
 void pst_sort_all(const struct pst_call *c, int64_t dim, bool descending,
                   bool stable);
 
-/* Finds the first k of each lane, as pst_sort_select; scratch in bytes for
- * that. */
+/* Finds the first k of each lane as pst_sort_select does. pst_sort_topk_scratch
+ * returns its bytes of scratch. */
 void pst_sort_topk(const struct pst_call *c, int64_t dim, int64_t k,
                    bool descending, bool sorted);
 size_t pst_sort_topk_scratch(int64_t n, int64_t k, unsigned threads);

@@ -30,8 +30,8 @@ void pst_sort_kth(struct pst_sort_pair *a, int64_t n, int64_t k);
 /* Loads the lane of elements first, first + inner, ... */
 void pst_sort_load(const struct pst_operand *x, int64_t first, int64_t inner,
                    int64_t n, struct pst_sort_item *ret);
-/* The same as pairs, the largest first if descending; capacity for 2 n
- * items. */
+/* Loads the lane as pairs, the largest first if descending; scratch: capacity
+ * for 2 n items. */
 struct pst_sort_pair *pst_sort_load_pairs(const struct pst_operand *x,
                                           int64_t first, int64_t inner,
                                           int64_t n, bool descending,
@@ -41,15 +41,15 @@ void pst_sort_items(struct pst_sort_item *items, struct pst_sort_item *spare,
                     int64_t n, bool descending);
 #define PST_SORT_NAN INT64_MAX
 
-/* Bytes of scratch for one lane along argument `dim` (-1: all elements): items
- * and spare. */
+/* Returns the bytes of scratch for one lane along argument `dim` (-1: all
+ * elements): items and spare. */
 size_t pst_sort_scratch(const struct pst_call *c, int dim);
 /* Copies element `from` of in[0] and its index in the lane to position `to` of
  * both results. */
 void pst_sort_store(const struct pst_call *c, int64_t to, int64_t from,
                     int64_t index);
-/* Result 0 is like x with n elements along dimension `dim`, or without it if n
- * < 0 (with 1 if keep); result 1 is the same in i64. */
+/* Infers result 0 like x with n elements along dimension `dim`, or without it
+ * if n < 0 (with size 1 if keep), and result 1 with these sizes in i64. */
 enum pst_status pst_sort_infer(struct pst_infer *c, unsigned dim_arg, int64_t n,
                                bool keep);
 /* Inference of OPERATOR(self, dim, keepdim) with one element per lane, and its

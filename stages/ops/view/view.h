@@ -11,7 +11,7 @@
  * there. */
 struct pst_meta pst_view_drop(const struct pst_meta *meta, unsigned d);
 
-/* Returns n steps of a stride, 0 on overflow. */
+/* Returns n * stride, 0 on overflow. */
 int64_t pst_view_step(int64_t n, int64_t stride);
 
 /* Python's rules for x[start:end:step] with step > 0: bounds are clamped,
@@ -63,8 +63,8 @@ void pst_view_fill_window(const struct pst_call *c, bool reference,
 typedef void (*pst_view_copy_fn)(void *ctx, const struct pst_meta *from,
                                  const void *src, const struct pst_meta *to,
                                  void *dst, bool accumulate);
-/* Runs such a kernel, with fn instead of each copy. Addresses are not
- * accessed. */
+/* Runs such a kernel, with fn in place of each copy; fn gets the kernel's
+ * addresses, which are not accessed here. */
 void pst_view_run_with(const struct pst_kernel *kernel,
                        const struct pst_call *call, pst_view_copy_fn fn,
                        void *ctx);

@@ -19,7 +19,7 @@
 #define KC   PST_PACKED_KC
 #define LINE PST_PACKED_LINE
 #define NV   2 /* vectors of a panel */
-#define NW   4 /* ... for few rows */
+#define NW   4 /* vectors of a panel for at most FEW rows */
 /* FEW: maximum rows for which NW vectors of accumulators fit the registers. */
 #if defined(__AVX512F__)
 #define MR  12
@@ -32,7 +32,8 @@
 struct tile {
     int64_t k;
     const float *a;
-    int64_t a_row, a_col; /* in place; a_col: also for neighbours */
+    /* strides of A if read in place; a_col: also if packed by columns */
+    int64_t a_row, a_col;
     const float *b;
     int64_t ldb;
     const int64_t *taps; /* for a tile that packs: offsets of B's rows */
@@ -100,7 +101,8 @@ static PST_ALWAYS_INLINE void store(const struct tile *t, int mr, int nv,
         }
 }
 
-/* Layout of A; constants if it is packed. */
+/* Layout of A: packed by rows (strides LINE, 1) or by columns (1, rows of a
+ * tile), or read in place with its own strides. */
 enum form { ROWS, COLS, IN_PLACE, N_FORMS };
 
 /* sums += a column of A times a row of B. */
@@ -155,8 +157,8 @@ static PST_ALWAYS_INLINE void multiply(const struct tile *t, int mr, int nv,
     store(t, mr, nv, acc);
 }
 
-/* The same for a panel of B that is read by its taps and packed at the same
- * time; the panel of the next columns is prefetched. */
+/* Does the same as multiply() with a panel of B that is read by its taps and
+ * packed at the same time; the panel of the next columns is prefetched. */
 static PST_ALWAYS_INLINE void multiply_packing(const struct tile *t, int mr,
                                                enum form form)
 {
@@ -232,7 +234,8 @@ PACKINGS(PACKING)
 #define PACKING_ROWS(mr, nv)  [mr - 1] = rows_packing_##mr,
 #define PACKING_COLS(mr, nv)  [mr - 1] = cols_packing_##mr,
 #define PACKING_PLACE(mr, nv) [mr - 1] = place_packing_##mr,
-/* Packing tiles of NV vectors. */
+/* Functions for tiles of NV vectors that also pack B: by layout of A and
+ * rows. */
 static const tile_fn packing_tiles[N_FORMS][MR] = {
     [ROWS] = {PACKINGS(PACKING_ROWS)},
     [COLS] = {PACKINGS(PACKING_COLS)},

@@ -20,7 +20,7 @@ static inline pst_real pst_lanes_sum(pst_real lane[PST_LANES])
     return lane[0];
 }
 
-/* NaN is not propagated. */
+/* Returns the maximum of the lanes; NaN is not propagated. */
 static inline pst_real pst_lanes_max(pst_real lane[PST_LANES])
 {
     for (int w = PST_LANES / 2; w > 0; w /= 2)
@@ -46,7 +46,7 @@ static inline pst_real pst_lanes_max(pst_real lane[PST_LANES])
         (sum) += pst_lanes_sum(lane_);                                         \
     } while (0)
 
-/* Sets max to the largest `term`, or leaves it if that is larger. */
+/* Raises max to the largest `term` in i, for 0 <= i < n; NaN is ignored. */
 #define PST_LANES_MAX(max, n, term)                                            \
     do {                                                                       \
         pst_real lane_[PST_LANES];                                             \

@@ -17,7 +17,7 @@ static PST_ALWAYS_INLINE float gelu(float x)
     return 0.5f * x * (1.0f + pst_vm_erf(x * 0.707106781f));
 }
 
-/* Phi(x) + x phi(x) */
+/* Returns the derivative of gelu: Phi(x) + x phi(x). */
 static PST_ALWAYS_INLINE float gelu_slope(float x)
 {
     /* Below e^-80 the product would be subnormal, which is slow. */
@@ -31,7 +31,7 @@ static PST_ALWAYS_INLINE float gelu_slope(float x)
 #define GELU_A 0.797884561f /* sqrt(2 / pi) */
 #define GELU_B 0.044715f
 
-/* 2u, with (1 + tanh(u)) / 2 = sigmoid(2u) */
+/* Returns 2u, where (1 + tanh(u)) / 2 = sigmoid(2u). */
 static PST_ALWAYS_INLINE float gelu_tanh_arg(float x)
 {
     return 2.0f * GELU_A * (x + GELU_B * x * x * x);
@@ -72,7 +72,7 @@ static PST_ALWAYS_INLINE float mish(float x)
     return pst_vm_select(x > 20.0f, x, x * (n / (n + 2.0f)));
 }
 
-/* NaN passes, a NaN bound wins, and so does max where min > max. */
+/* Clamps x to lo..hi: hi if lo > hi, NaN if x or a bound is NaN. */
 static PST_ALWAYS_INLINE float vm_clamp(float x, float lo, float hi)
 {
     const float y = x < lo || lo != lo ? lo : x;
@@ -99,7 +99,8 @@ static PST_ALWAYS_INLINE float smooth_l1_slope(float d, float beta)
     return pst_vm_select(fabsf(d) >= beta, sign, d / beta) + 0.0f * d;
 }
 
-/* c is the weight of what is true. */
+/* Binary cross entropy of the logit a and target b; c weighs the positive
+ * class. */
 static PST_ALWAYS_INLINE float bce_logits(float a, float b, float c)
 {
     const float minus =
@@ -126,8 +127,9 @@ static PST_ALWAYS_INLINE float bce_slope(float a, float b)
 
 /* --- remainders ----------------------------------------------------------- */
 
-/* Quotients below 2^24 are exact enough in double: a whole number that does
- * not divide a is farther from a / b than the rounding. */
+/* True if a / b in double gives the exact remainder: for quotients below 2^24,
+ * a whole number that does not divide a is farther from a / b than the
+ * rounding. */
 static PST_ALWAYS_INLINE int vm_divides(float a, float b)
 {
     return (fabsf(a) < 16777216.0f * fabsf(b)) & (fabsf(b) < INFINITY) &
@@ -141,7 +143,7 @@ static PST_ALWAYS_INLINE float vm_fmod(float a, float b)
     return pst_vm_copysign((float)((double)a - q * (double)b), a);
 }
 
-/* From the remainder of C: the sign is b's. */
+/* Returns the remainder with the sign of b; rest: fmod(a, b). */
 static PST_ALWAYS_INLINE float vm_remainder(float a, float b, float rest)
 {
     (void)a;
@@ -149,7 +151,8 @@ static PST_ALWAYS_INLINE float vm_remainder(float a, float b, float rest)
                          rest + b, rest);
 }
 
-/* As PyTorch's, each step rounded. */
+/* Returns floor(a / b), with each step rounded as in PyTorch; rest: fmod(a,
+ * b). */
 static PST_ALWAYS_INLINE float vm_floor_divide(float a, float b, float rest)
 {
     const int under = (rest != 0.0f) & ((b < 0.0f) != (rest < 0.0f));
@@ -171,7 +174,7 @@ static PST_ALWAYS_INLINE float vm_power(float a, float b)
     return (float)pow((double)a, (double)b);
 }
 
-/* g c x^(c-1), 0 for c = 0. */
+/* Returns g c x^(c-1); 0 for c = 0. */
 static PST_ALWAYS_INLINE float vm_pow_slope(float g, float x, float c)
 {
     const double b = (double)c - 1.0, a = (double)x;
@@ -185,7 +188,7 @@ static PST_ALWAYS_INLINE float vm_sinc(float t)
     return t == 0.0f ? 1.0f : (float)(sin((double)t) / (double)t);
 }
 
-/* No bounds are NaN. */
+/* Clamps x to lo..hi, neither of which is NaN. */
 static PST_ALWAYS_INLINE float vm_clamp_inside(float x, float lo, float hi)
 {
     const float y = x < lo ? lo : x;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_CPU_SIMD_OPTIM_H
 #define PENSTOCK_STAGES_OPS_CPU_SIMD_OPTIM_H
-/* Optimizer loops, and the tables behind pst_simd_best, one per instruction
- * set. */
+/* Optimizer loops, and the tables that pst_simd_best chooses from, one per
+ * instruction set. */
 #include "stages/ops/cpu/simd/simd.h"
 
 /*

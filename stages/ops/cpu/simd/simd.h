@@ -6,17 +6,17 @@
  * per set with PST_SIMD_SUFFIX = any, avx2, avx512 and defines its functions as
  * PST_SIMD(name), so that they become name_any, name_avx2, name_avx512.
  * They are plain loops over restrict pointers that the compiler vectorises
- * without -ffast-math; sums have explicit lanes in a fixed order. The bits of
- * a result depend on the instruction set, never on timing.
+ * without -ffast-math; sums have explicit lanes in a fixed order. The bits of a
+ * result depend on the instruction set, never on timing.
  *
- * Nothing here may run before the CPU was asked: kernels go through their
- * rows' isa, others through pst_simd_best.
+ * Nothing here may run before the CPU's features are known: kernels are chosen
+ * by their rows' isa, other functions by pst_simd_best.
  *
  * The arrays n, x, y ... never overlap unless a comment says so.
  */
 #include "stages/ops/core/op.h"
 
-/* 0/1 from the build: whether the compiler supports it. */
+/* 0 or 1, set by the build: 1 if the compiler supports the instruction set. */
 #ifndef PST_HAVE_AVX2
 #define PST_HAVE_AVX2 0
 #endif
@@ -78,7 +78,7 @@
     PST_SIMD_ROW_AVX2(text, fn, __VA_ARGS__)                                   \
     PST_SIMD_ROW(text "_simd", PST_ISA_ANY, fn##_any, __VA_ARGS__)
 
-/* Code for one of the sets, if it was compiled. */
+/* Expand to their arguments if the set is compiled, else to nothing. */
 #if PST_HAVE_AVX2
 #define PST_SIMD_IF_AVX2(...) __VA_ARGS__
 #else
@@ -90,7 +90,7 @@
 #define PST_SIMD_IF_AVX512(...)
 #endif
 
-/* --- loops around the optimizers (simd/optim.c, and theirs in optim.h) --- */
+/* --- loops on gradients (simd/optim.c; optimizers: optim.h) -------------- */
 
 struct pst_simd_ops {
     /* Returns the sum of x^2 in double. */

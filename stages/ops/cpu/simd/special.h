@@ -18,8 +18,8 @@ static PST_ALWAYS_INLINE double pst_vm_horner(double x, int n, const double *c)
     return y;
 }
 
-/* x normal, positive and below 2^126: k ln 2 + 2 artanh s, whose terms are
- * below 2^-53 from s^21 on. */
+/* Returns log(x) = k ln 2 + 2 artanh(s) of a normal, positive x below 2^126;
+ * terms of the series are below 2^-53 from s^21 on. */
 static PST_ALWAYS_INLINE double pst_vm_log_wide(double x)
 {
     static const double odd[] = {1.0,        1.0 / 3.0,  1.0 / 5.0,  1.0 / 7.0,
@@ -40,7 +40,7 @@ static PST_ALWAYS_INLINE double pst_vm_log_wide(double x)
 #define PST_VM_LOG2_E 1.44269504088896340736
 #define PST_VM_LN_2   0.69314718055994530942
 
-/* 2^x for |x| <= 1000, within 2^-37 of its size; NaN stays. */
+/* Returns 2^x for |x| <= 1000, with a relative error of 2^-37; NaN stays. */
 static PST_ALWAYS_INLINE double pst_vm_exp2_wide(double x)
 {
     static const double series[] = {1.0,
@@ -65,7 +65,7 @@ static PST_ALWAYS_INLINE double pst_vm_exp2_wide(double x)
     return p;
 }
 
-/* e^|x|, at most e^100; NaN is propagated. */
+/* Returns e^|x|, at most e^100; NaN is propagated. */
 static PST_ALWAYS_INLINE double pst_vm_exp_size(float x)
 {
     const float size = pst_vm_abs(x);
@@ -94,9 +94,9 @@ static PST_ALWAYS_INLINE float pst_vm_cosh(float x)
     return (float)(0.5 * (e + 1.0 / e));
 }
 
-/* log(e^a + e^b): the larger one and log(1 + e) = 2 artanh(e / (2 + e)), e the
- * power of minus their distance; equal infinities have none. For other bases
- * `log2_base` and its inverse. */
+/* Returns log(e^a + e^b): the larger operand plus log(1 + e) = 2 artanh(e / (2
+ * + e)) with e = e^-|a - b|; the distance of equal infinities counts as 0. In
+ * base b: log2_base is log2(b), over is 1 / ln(b). */
 static PST_ALWAYS_INLINE float pst_vm_log_add(float a, float b,
                                               double log2_base, double over)
 {
@@ -243,7 +243,8 @@ static PST_ALWAYS_INLINE float pst_vm_atan2(float y, float x)
     return pst_vm_select((x == x) & (y == y), pst_vm_copysign(right, y), NAN);
 }
 
-/* Infinite if a side is infinite, even if the other one is NaN. */
+/* Returns sqrt(a^2 + b^2); infinite if a side is infinite, even if the other
+ * one is NaN. */
 static PST_ALWAYS_INLINE float pst_vm_hypot(float a, float b)
 {
     const double x = (double)a, y = (double)b;
@@ -252,7 +253,7 @@ static PST_ALWAYS_INLINE float pst_vm_hypot(float a, float b)
     return pst_vm_select(far, INFINITY, (float)sqrt(x * x + y * y));
 }
 
-/* sin(t) / t of t = pi x as f32 has it. */
+/* Returns sin(t) / t, where t is pi x rounded to f32. */
 static PST_ALWAYS_INLINE float pst_vm_sinc(float x)
 {
     static const double odd[] = {1.0,           -1.0 / 6.0,
@@ -279,9 +280,9 @@ static PST_ALWAYS_INLINE float pst_vm_sinc(float x)
 
 /* --- gamma functions ------------------------------------------------------ */
 
-/* lgamma for x in (0, 1e15): v (v - 1) times a polynomial for 1 + v in [1, 2],
- * to which the recurrence leads from below 3, a polynomial below 8, Stirling's
- * series above. */
+/* Returns lgamma for x in (0, 1e15). For 1 + v in [1, 2] it is v (v - 1) times
+ * a polynomial; the recurrence leads there from arguments below 3. Between 3
+ * and 8 it is another polynomial, above 8 Stirling's series. */
 static PST_ALWAYS_INLINE float pst_vm_lgamma(float x)
 {
     static const double unit[] = {
@@ -321,14 +322,15 @@ static PST_ALWAYS_INLINE float pst_vm_lgamma(float x)
     return pst_vm_select(below_3, near, pst_vm_select(x < 8.0f, inside, far));
 }
 
-/* True where the sums below do not overflow. */
+/* True where the sums of the next two functions do not overflow. */
 static PST_ALWAYS_INLINE int pst_vm_is_positive(float x)
 {
     return (x > 0.0f) & (x < 1e15f);
 }
 
-/* 1/x + ... + 1/(x + 7) is n' / n, n = x (x + 1) ... (x + 7), in pairs. From
- * z = x + 8 on: log z - 1/2z - sum B_2k / (2k z^2k). */
+/* Returns digamma: log z - 1/2z - sum B_2k / (2k z^2k) at z = x + 8, less 1/x +
+ * ... + 1/(x + 7). The latter is n' / n with n = x (x + 1) ... (x + 7), in
+ * pairs. */
 static PST_ALWAYS_INLINE float pst_vm_digamma(float x)
 {
     static const double series[] = {
@@ -352,8 +354,8 @@ static PST_ALWAYS_INLINE float pst_vm_digamma(float x)
                    w * PST_VM_HORNER(w, series) - up[0]);
 }
 
-/* The derivative: 1/x^2 + ... + 1/(x + 7)^2, then 1/z + 1/2z^2 +
- * sum B_2k / z^(2k+1). */
+/* Returns the derivative of digamma: 1/x^2 + ... + 1/(x + 7)^2, then 1/z +
+ * 1/2z^2 + sum B_2k / z^(2k+1). */
 static PST_ALWAYS_INLINE float pst_vm_trigamma(float x)
 {
     static const double series[] = {
@@ -379,9 +381,10 @@ static PST_ALWAYS_INLINE float pst_vm_trigamma(float x)
                    over * w * PST_VM_HORNER(w, series));
 }
 
-/* Quantiles of the normal distribution by Wichura's rational functions
- * (AS 241), in the middle of (1 + x) / 2 and, by the logarithm of what is left,
- * outside: f32 has nothing so near to 1 that his third one would be needed. */
+/* Returns the inverse of erf by Wichura's rational functions for quantiles of
+ * the normal distribution (AS 241): one in the middle, |x| <= 0.85, one
+ * outside, in terms of the tail's logarithm. No f32 is so near to 1 that his
+ * third one would be needed. */
 static PST_ALWAYS_INLINE float pst_vm_erfinv(float x)
 {
     static const double middle[2][8] = {

@@ -2,10 +2,10 @@
 #ifndef PENSTOCK_STAGES_OPS_CPU_SIMD_TILE_H
 #define PENSTOCK_STAGES_OPS_CPU_SIMD_TILE_H
 /*
- * Products of small matrices without packing: C (m, n) (+)= alpha A B, where A
+ * Matmuls of small matrices without packing: C (m, n) (+)= alpha A B, where A
  * has any strides (it is broadcast number by number), rows of B and C are
- * contiguous. For operands that fit the second-level cache; the libraries'
- * packing costs as much as the product itself there.
+ * contiguous. For operands that fit the second-level cache, where the packing
+ * of the libraries costs as much as the matmul itself.
  */
 #include "stages/base/macros.h"
 
@@ -151,7 +151,7 @@ static inline void pst_tile_product(const struct pst_tile *t)
 
 typedef float pst_vec4 PST_VECTOR(16);
 
-/* 4 x 4 numbers transposed. */
+/* Transposes 4 x 4 numbers. */
 static inline void transpose_4(const float *from, int64_t ld_from, float *to,
                                int64_t ld_to)
 {
@@ -177,7 +177,7 @@ static inline void transpose_4(const float *from, int64_t ld_from, float *to,
 
 typedef float pst_vec8 PST_VECTOR(32);
 
-/* 4 numbers of row 0 and of row 4 of a block. */
+/* Loads 4 numbers of row 0 and of row 4. */
 static inline pst_vec8 two_rows(const float *from, int64_t ld)
 {
     return __builtin_shufflevector(*(const pst_vec4 *)from,
@@ -185,7 +185,7 @@ static inline pst_vec8 two_rows(const float *from, int64_t ld)
                                    3, 4, 5, 6, 7);
 }
 
-/* 8 x 4 numbers transposed: both halves of a register at once. */
+/* Transposes 8 x 4 numbers: both halves of a register at once. */
 static inline void transpose_8x4(const float *from, int64_t ld_from, float *to,
                                  int64_t ld_to)
 {
@@ -209,7 +209,7 @@ static inline void transpose_8x4(const float *from, int64_t ld_from, float *to,
 #define PST_TILE_TURN 4
 #endif
 
-/* 4 columns of PST_TILE_TURN rows. */
+/* Transposes 4 columns of PST_TILE_TURN rows. */
 static inline void transpose_block(const float *from, int64_t ld_from,
                                    float *to, int64_t ld_to)
 {

@@ -66,7 +66,7 @@ static PST_ALWAYS_INLINE float pst_vm_exp(float x)
            pst_vm_float((int32_t)((uint32_t)(n - half + 127) << 23));
 }
 
-/* The same bits for |x| <= 87 and nothing else. */
+/* True for x where pst_vm_exp_near is valid. */
 static PST_ALWAYS_INLINE int pst_vm_is_exponent(float x)
 {
     return fabsf(x) <= 87.0f;
@@ -90,7 +90,7 @@ static PST_ALWAYS_INLINE float pst_vm_exp_near(float x)
         (int32_t)((uint32_t)pst_vm_bits(p) + ((uint32_t)pst_vm_bits(t) << 23)));
 }
 
-/* The same for x in [-87, 88] and NaN. */
+/* Returns e^x for x in [-87, 88] and NaN. */
 static PST_ALWAYS_INLINE float pst_vm_exp_inside(float x)
 {
     const float magic = 12582912.0f;
@@ -112,14 +112,14 @@ static PST_ALWAYS_INLINE float pst_vm_exp_inside(float x)
     return p * pst_vm_float((int32_t)((uint32_t)(n + 127) << 23));
 }
 
-/* Smaller x give 0 or almost 0. */
+/* Returns e^x for x <= 88 and NaN; e^-87, almost 0, for all x below -87. */
 static PST_ALWAYS_INLINE float pst_vm_exp_small(float x)
 {
     return pst_vm_exp_inside(x < -87.0f ? -87.0f : x);
 }
 
-/* For x <= 0, as in a softmax: 0 below -87, so that nothing is subnormal (each
- * such result costs some hundred cycles). NaN stays. */
+/* Returns e^x for x <= 0, as in a softmax: 0 below -87, so that nothing is
+ * subnormal (each such result costs some hundred cycles). NaN stays. */
 static PST_ALWAYS_INLINE float pst_vm_exp_neg(float x)
 {
     const float y = pst_vm_exp_small(x);
@@ -179,7 +179,7 @@ static PST_ALWAYS_INLINE float pst_vm_exp2(float x)
            pst_vm_float((int32_t)((uint32_t)(n - half + 127) << 23));
 }
 
-/* x = 2^k (1 + m) with 1 + m in [sqrt(1/2), sqrt(2)); x > 0. */
+/* Splits x > 0 into 2^k (1 + m) with 1 + m in [sqrt(1/2), sqrt(2)). */
 static PST_ALWAYS_INLINE void pst_vm_split(float x, float *ret_k, float *ret_m)
 {
     const float tiny = 1.17549435e-38f; /* smallest normal number */
@@ -209,7 +209,8 @@ static PST_ALWAYS_INLINE float pst_vm_log_rest(float m)
     return p * m * z - 0.5f * z;
 }
 
-/* Returns the logarithm y, except for x without one. */
+/* Returns the logarithm of x: y for normal results; -inf, NaN or inf if x is 0,
+ * negative, NaN or infinite. */
 static PST_ALWAYS_INLINE float pst_vm_log_ends(float x, float y)
 {
     float p = pst_vm_select(x == 0.0f, -INFINITY, NAN);
@@ -250,7 +251,8 @@ static PST_ALWAYS_INLINE float pst_vm_log10(float x)
     return pst_vm_log_ends(x, p + m * 0.43359375f + k * 0.30078125f);
 }
 
-/* Logarithms of normal numbers, with the same bits; k is in units of 2^-23. */
+/* True for normal x > 0, where log_near, log2_near and log10_near give the bits
+ * of log, log2 and log10; their k is in units of 2^-23. */
 static PST_ALWAYS_INLINE int pst_vm_is_normal(float x)
 {
     return (uint32_t)pst_vm_bits(x) - 0x00800000u < 0x7f000000u;
@@ -337,7 +339,7 @@ static PST_ALWAYS_INLINE float pst_vm_quadrant(float x, int32_t *ret_q)
     return (float)r;
 }
 
-/* The sine of r + q pi/2. */
+/* Returns the sine of r + q pi/2. */
 static PST_ALWAYS_INLINE float pst_vm_sin_part(float r, int32_t q)
 {
     const float z = r * r;

@@ -10,11 +10,12 @@
 
 /* Runs of positions that are consecutive in a copy. */
 struct pst_runs {
-    int64_t n, reach; /* floats from the first to the end of the read range */
+    /* reach: floats from the copy's first element to the end of what is read */
+    int64_t n, reach;
     int64_t at[PST_PACKED_KC], len[PST_PACKED_KC];
 };
 
-/* Positions [first, first + n), n at most PST_PACKED_KC. */
+/* Finds the runs of positions [first, first + n), n at most PST_PACKED_KC. */
 static inline void find_runs(const struct pst_windows *w, int64_t first,
                              int64_t n, struct pst_runs *ret)
 {
@@ -51,9 +52,9 @@ static inline void find_runs(const struct pst_windows *w, int64_t first,
     }
 }
 
-/* The same runs as copies of whole vectors, one after another: elements written
- * after a run's end are overwritten by the next run. After every `width`
- * numbers, `step` more are skipped. */
+/* Runs as copies of whole vectors, one after another: elements written after a
+ * run's end are overwritten by the next run. After every `width` numbers,
+ * `step` more are skipped. */
 struct pst_window_copies {
     int64_t n;
     int32_t from[2 * PST_PACKED_KC], to[2 * PST_PACKED_KC];
@@ -115,7 +116,8 @@ static inline void pst_windows_pack(const struct pst_windows *w, int64_t p,
                   to + q * width);
 }
 
-/* True if n taps from j on have equal distances, each in one run. */
+/* True if the taps [j, j + n) are equally far apart and the positions are one
+ * run, so that the panel is a transposed piece of the copy. */
 static inline bool lies_turned(const struct pst_windows *w,
                                const struct pst_runs *r, int64_t j, int64_t n)
 {

@@ -4,7 +4,7 @@
 /*
  * Tiles in shared memory for attention. A block is 16 x 16 threads (y, x). A
  * tile has rows of D floats, padded by four so that neighbouring rows begin in
- * other banks; what an operand lacks is 0.
+ * other banks; elements outside of the operand are 0.
  */
 #include "stages/ops/cuda/code/attention.h"
 #include "stages/ops/cuda/code/random.cuh"
@@ -29,7 +29,8 @@ PST_DEVICE float4 sdpa_load4(const float *at)
     return *(const float4 *)at;
 }
 
-/* Offset of batch i in an operand; grouped: of keys and values. */
+/* Returns the offset of batch i in an operand; grouped: it is keys or
+ * values. */
 PST_DEVICE int64_t sdpa_offset(const struct pst_cuda_sdpa &p,
                                const struct pst_cuda_sdpa_operand &f, int64_t i,
                                bool grouped)
@@ -47,7 +48,8 @@ PST_DEVICE int64_t sdpa_offset(const struct pst_cuda_sdpa &p,
     return offset;
 }
 
-/* Rows `first`... of an operand that has `rows` of `cols` columns. */
+/* Loads ROWS rows from `first` on, of an operand of `rows` rows and `cols`
+ * columns, to the tile. */
 template <int D, int ROWS>
 PST_DEVICE void sdpa_load(float *tile, const struct pst_cuda_sdpa_operand &f,
                           int64_t offset, int first, int rows, int cols)
@@ -103,7 +105,8 @@ PST_DEVICE int sdpa_col(int j)
     return j / 4 * SDPA_SIDE * 4 + sdpa_x() * 4 + j % 4;
 }
 
-/* Adds a (rows of N) times b (N rows of D): row y R + r, columns sdpa_col. */
+/* to[r][j] += row y R + r of a (rows of N) times column sdpa_col(j) of b (N
+ * rows of D). */
 template <int D, int R, int N>
 PST_DEVICE void sdpa_add(const float *a, const float *b,
                          float (&to)[R][D / SDPA_SIDE])
@@ -131,7 +134,8 @@ PST_DEVICE void sdpa_add(const float *a, const float *b,
     }
 }
 
-/* Stores rows first + y R + r < rows of `cols` columns, times `by`. */
+/* Stores row y R + r as row first + y R + r of `to` (rows, cols), times
+ * `by`. */
 template <int D, int R>
 PST_DEVICE void sdpa_store(float *to, int first, int rows, int cols, float by,
                            const float (&x)[R][D / SDPA_SIDE])
@@ -147,7 +151,7 @@ PST_DEVICE void sdpa_store(float *to, int first, int rows, int cols, float by,
     }
 }
 
-/* The maximum or sum over the 16 threads of a row; each of them gets it. */
+/* Return the maximum or sum over the 16 threads of a row to each of them. */
 PST_DEVICE float sdpa_row_max(float x)
 {
     for (int d = SDPA_SIDE / 2; d > 0; d /= 2)
@@ -162,7 +166,7 @@ PST_DEVICE float sdpa_row_sum(float x)
     return x;
 }
 
-/* The score of query `row` and key `col`; mask: offset of the batch. */
+/* Returns the score of query `row` and key `col`; mask: offset of the batch. */
 PST_DEVICE float sdpa_score(const struct pst_cuda_sdpa &p, int64_t mask,
                             int row, int col, float dot)
 {
@@ -184,7 +188,7 @@ PST_DEVICE float sdpa_keep(const struct pst_cuda_sdpa &p, int64_t i, int row,
     return pst_random_keep(p.drop, (uint64_t)((i * p.l + row) * p.s + col));
 }
 
-/* Keys that the query rows before `end` see. */
+/* Returns how many keys the query rows before `end` attend to. */
 PST_DEVICE int sdpa_keys(const struct pst_cuda_sdpa &p, int end)
 {
     return p.causal && end < p.s ? end : p.s;

@@ -8,8 +8,9 @@
 #define PST_CUDA_SDPA_WIDE   128
 #define PST_CUDA_SDPA_NARROW 64
 
-/* Numbers kept of each query row from its gradient for those of keys and
- * values: the base of the exponents, 1 / sum, and sum(p dp). */
+/* Numbers that the kernel of the query gradient stores for each query row, for
+ * the kernel of key and value gradients: the base of the exponents, 1 / sum,
+ * and sum(p dp). */
 #define PST_CUDA_SDPA_STATS 3
 
 struct pst_cuda_sdpa_operand {
@@ -29,7 +30,7 @@ struct pst_cuda_sdpa {
     int64_t batch[PST_CUDA_RANK];
     int64_t group;
     int32_t l, s, e, ev;
-    int32_t tiles; /* of query rows, or of keys, of a batch */
+    int32_t tiles; /* tiles of query rows, or of keys, in a batch */
     uint32_t n_batch;
     uint32_t causal, mask_kind; /* enum pst_cuda_sdpa_mask */
     float scale;

@@ -11,26 +11,27 @@
 
 enum pst_cuda_conv_form { PST_CUDA_CONV_Y, PST_CUDA_CONV_X, PST_CUDA_CONV_W };
 
-/* A channel and an element of the window, together. a: offset in a row of w (of
- * form x: in w without its row); b: offset in x (of form x: in y, without the
- * window); d: the window's offset in x. */
+/* A channel and an element of the window, together. d: the element's position
+ * in the window, dilated. a: offset in a row of w; b: offset in x. In form x, a
+ * is the offset in w apart from the row's, and b the offset of the channel in
+ * y. */
 struct pst_cuda_conv_entry {
     int32_t a, b;
     int16_t d[4];
 };
 
 /*
- * Each form is a product for each group:
+ * Each form is a matmul for each group:
  *     form  rows               columns     depth
- *     y     channels of y      places of y (channel of x, window)
- *     x     channels of x      places of x (channel of y, window)
- *     w     channels of y      (channel of x, window)  places of y
- * where the places of all images are counted together. If there are several
+ *     y     channels of y      positions of y (channel of x, window)
+ *     x     channels of x      positions of x (channel of y, window)
+ *     w     channels of y      (channel of x, window)  positions of y
+ * where the positions of all images are counted together. If there are several
  * splits, split s has the depth from s * per_split on, and writes
  * partial[s][group][row][column].
  */
 struct pst_cuda_conv {
-    const float *x, *y, *w, *bias; /* bias of rows; NULL: none */
+    const float *x, *y, *w, *bias; /* bias: one number per row; NULL: none */
     float *to, *partial;
     struct pst_cuda_conv_entry *table;
     int32_t n, groups, ci, co; /* channels of a group */
@@ -38,7 +39,7 @@ struct pst_cuda_conv {
     int32_t in_volume, out_volume, k_volume;
     int32_t rows, cols, depth, per_split, entries;
     uint32_t form, splits, col_tiles, row_tiles;
-    uint32_t accumulate; /* += */
+    uint32_t accumulate; /* to += */
 };
 
 #endif

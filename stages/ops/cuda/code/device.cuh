@@ -76,7 +76,8 @@ template <typename T> PST_DEVICE T pst_warp_max(T x)
     return x;
 }
 
-/* The same for a block of PST_CUDA_BLOCK threads. All of them call it. */
+/* Adds the numbers of a block's PST_CUDA_BLOCK threads, all of which call it;
+ * each thread gets the sum. */
 template <typename T> PST_DEVICE T pst_block_sum(T x)
 {
     PST_SHARED T sums[PST_CUDA_BLOCK / PST_WARP];
@@ -109,7 +110,7 @@ template <typename T> PST_DEVICE T pst_block_max(T x)
     return x;
 }
 
-/* Offset of element i, counted in row-major order, in operand k. */
+/* Returns the offset in operand k of element i, counted in row-major order. */
 PST_DEVICE int64_t pst_nd_at(const struct pst_cuda_nd &nd, unsigned k,
                              int64_t i)
 {
@@ -143,7 +144,7 @@ PST_DEVICE float pst_from_f16(uint16_t x)
     return __uint_as_float(sign | __float_as_uint((float)low * 0x1p-24f));
 }
 
-/* To nearest, ties to even. */
+/* Rounds to nearest, ties to even. */
 PST_DEVICE uint16_t pst_to_f16(float x)
 {
     const uint32_t bits = __float_as_uint(x), size = bits & 0x7fffffff;
@@ -161,7 +162,7 @@ PST_DEVICE uint16_t pst_to_f16(float x)
     return (uint16_t)(sign | (wide + 0xfff + (wide >> 13 & 1)) >> 13);
 }
 
-/* To nearest, ties to even; a NaN stays a NaN. */
+/* Rounds to nearest, ties to even; a NaN stays a NaN. */
 PST_DEVICE uint16_t pst_to_bf16(float x)
 {
     const uint32_t bits = __float_as_uint(x);

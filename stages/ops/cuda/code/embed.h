@@ -4,8 +4,8 @@
 /* Parameters of code/embed.cu. */
 #include "stages/ops/cuda/code/params.h"
 
-/* to (n, width) = rows of from (rows, width) that the indices name, in units of
- * `unit` bytes; 0 for those out of range. */
+/* to (n, width) = the rows of `from` (rows, width) that the indices select, in
+ * units of `unit` bytes; 0 for indices out of range. */
 struct pst_cuda_embed {
     void *to;
     const void *from, *index;
@@ -15,18 +15,20 @@ struct pst_cuda_embed {
     struct pst_cuda_fault fault;
 };
 
-/* to (rows, width) = sums of the rows of g (n, width) by index. start: rows + 1
- * integers, where each row's positions begin in `order`; they are counted
- * there first. next: rows integers. found, order: n positions each. */
+/* Row r of `to` (rows, width) = the sum of the rows of g (n, width) whose index
+ * is r. Scratch: start[r] is where the positions of row r begin in found and
+ * order, counted first; next[r] the next free entry of row r in found; found
+ * has the positions (n) by row, order has them in ascending order, too. */
 struct pst_cuda_embed_grad {
     float *to;
     const float *g;
     const void *index;
     int32_t *start, *next, *found, *order;
-    int64_t n, rows, width, padding; /* padding: a row that is left out */
+    /* padding: an index that gets no gradient */
+    int64_t n, rows, width, padding;
     uint32_t wide;
     uint32_t accumulate; /* to += */
-    uint32_t by_count;   /* divided by the number of positions */
+    uint32_t by_count;   /* rows are divided by their number of positions */
     struct pst_cuda_fault fault;
 };
 

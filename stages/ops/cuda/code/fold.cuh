@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_STAGES_OPS_CUDA_CODE_FOLD_CUH
 #define PENSTOCK_STAGES_OPS_CUDA_CODE_FOLD_CUH
 /*
- * How the elements of a result are shared among threads. A class P says what is
+ * Folds (reductions), shared among threads. A class P says how elements are
  * folded: P::value; P::empty(fold); P::range(p, fold, o, at, m, begin, end,
  * step) folds elements of result o, which begins at x[at]; P::join(fold, a, b),
  * where those of a come first; P::end(p, o, first, m, second) writes result o.
@@ -12,13 +12,13 @@
 
 enum fold_shape { FOLD_WARP, FOLD_BLOCK, FOLD_COLUMNS };
 
-/* The value of another lane. */
+/* Returns the x of the lane whose number differs in the bits d. */
 template <typename T> PST_DEVICE T fold_other(T x, int d)
 {
     return __shfl_xor_sync(PST_ALL_LANES, x, d);
 }
 
-/* An extremum and its place; -1: none yet. */
+/* An extremum and its index; -1: none yet. */
 template <typename T> struct fold_best {
     T x;
     int64_t at;
@@ -61,7 +61,7 @@ PST_DEVICE typename P::value fold_join(uint32_t fold, typename P::value a)
     return a;
 }
 
-/* The share of a thread. */
+/* The elements that a thread folds. */
 struct fold_share {
     int64_t o;          /* its result; may be beyond the last one */
     int64_t lane, step; /* its elements of the split: lane, lane + step... */

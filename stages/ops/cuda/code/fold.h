@@ -11,7 +11,7 @@ enum pst_cuda_folds {
     PST_CUDA_FOLD_NONE,
 };
 
-/* Results that are computed from those of the passes. */
+/* How a result is computed from those of the passes. */
 enum pst_cuda_fold_end {
     PST_CUDA_END_FIRST, /* one pass */
     PST_CUDA_END_MEAN,
@@ -32,14 +32,13 @@ enum pst_cuda_fold_step {
 #define PST_CUDA_FOLD_ROWS    8
 #define PST_CUDA_FOLD_COLUMNS (PST_CUDA_BLOCK / PST_CUDA_FOLD_ROWS)
 
-/* Partial results of any kernel have so many bytes. */
+/* Bytes of each partial result, in all kernels. */
 #define PST_CUDA_FOLD_PARTIAL 16
 
 /*
- * y[o] = what the elements of result o are folded to. Element i of result o is
- * at offset(kept, o) + offset(gone, i) of x. If there are several splits, split
- * s folds elements from s * per_split on to partial[s][o], which are joined
- * then.
+ * Folds the elements of each result o to y[o]. Element i of result o is at
+ * offset(kept, o) + offset(gone, i) of x. If there are several splits, split s
+ * folds elements from s * per_split on to partial[s][o], which are joined then.
  */
 struct pst_cuda_fold {
     struct pst_cuda_nd kept, gone;
@@ -47,7 +46,8 @@ struct pst_cuda_fold {
     void *y;         /* NULL: only `places` */
     int64_t *places; /* index of the first extremum */
     void *partial;
-    double *first, *m; /* results of the first pass, with several splits */
+    /* results of the first pass, and m (reduce/ends.h); several splits only */
+    double *first, *m;
     int64_t per_split;
     uint32_t splits;
     uint32_t step;           /* enum pst_cuda_fold_step */

@@ -11,7 +11,7 @@ struct pst_cuda_accumulate {
     const void *from;
 };
 
-/* The same for n elements that follow each other, both 16-byte aligned. */
+/* to += from for n contiguous elements, both 16-byte aligned. */
 struct pst_cuda_accumulate_dense {
     void *to;
     const void *from;

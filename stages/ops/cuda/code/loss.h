@@ -11,13 +11,13 @@
 /* Class k of position i is x[(i / d * classes + k) * d + i % d]. */
 struct pst_cuda_loss {
     const float *x;
-    const void *target; /* n of them */
-    const float *w;     /* of classes; NULL: ones */
-    const float *g;     /* backward: one, or n if `each` */
-    float *losses;      /* n; dx for backward */
-    float *weights;     /* of the n targets, 0 for ignored ones; NULL: unused */
-    float *sum;         /* the sum or mean of the losses */
-    double *divisor;    /* of the mean, for backward; NULL: 1 */
+    const void *target; /* n class indices */
+    const float *w;     /* weight of each class; NULL: ones */
+    const float *g;     /* backward: one gradient, or n if `each` */
+    float *losses;      /* n losses; backward: dx */
+    float *weights;  /* weights of the n targets, 0 if ignored; NULL: unused */
+    float *sum;      /* the sum or mean of the losses */
+    double *divisor; /* backward: divisor of the mean; NULL: 1 */
     int64_t n, classes, d, ignore;
     float smoothing;
     uint32_t wide; /* targets are i64, else i32 */

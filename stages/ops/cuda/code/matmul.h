@@ -4,8 +4,8 @@
 /* Parameters of the kernels of matmul.cu (see params.h). */
 #include "stages/ops/cuda/code/params.h"
 
-/* Rows and columns of the tile that a block computes, and how many of the k
- * dimension are in shared memory at a time. */
+/* Rows and columns of the tile that a block computes, and how many elements of
+ * the k dimension are in shared memory at a time. */
 #define PST_CUDA_TILE_LARGE   128
 #define PST_CUDA_TILE_LARGE_K 8
 #define PST_CUDA_TILE_SMALL   64
@@ -51,7 +51,8 @@ struct pst_cuda_product {
 
 /*
  * out[c] = sum of x[r][c] over rows. Block (i, s) adds the rows from s *
- * per_split on of PST_CUDA_SUM_COLUMNS columns; partial[s][c] as above.
+ * per_split on of PST_CUDA_SUM_COLUMNS columns; if there are several splits, to
+ * partial[s][c].
  */
 struct pst_cuda_column_sum {
     const void *x;

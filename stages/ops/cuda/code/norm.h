@@ -9,23 +9,23 @@
 #define PST_CUDA_NORM_COLS 32
 #define PST_CUDA_NORM_ROWS (PST_CUDA_BLOCK / PST_CUDA_NORM_COLS)
 
-/* y or, with g, the gradient of x. w, b: NULL if absent. stats: mean and rstd
- * of each row, alternating. */
+/* Computes y or, if g is not NULL, the gradient of x, which goes to y. w, b:
+ * NULL if absent. */
 struct pst_cuda_norm {
     const float *x, *w, *b, *g;
     float *y;           /* NULL: only statistics */
-    float *mean, *rstd; /* of row r at r * step; NULL: not kept */
+    float *mean, *rstd; /* those of row r are at r * step; NULL: not kept */
     int64_t rows, n, step;
     float eps;
     uint32_t centre;
 };
 
-/* Sums over rows of g (x - mean) rstd and of g. First each chunk of rows:
- * partial (chunks, 2, n); then all chunks: dw, db. */
+/* Sums over rows: dw of g (x - mean) rstd, db of g. A first kernel sums each
+ * chunk of rows to partial (chunks, 2, n); a second one adds the chunks. */
 struct pst_cuda_norm_affine {
     const float *g, *x, *stats; /* stats: mean and rstd, alternating */
     float *partial, *dw, *db;   /* db: NULL if absent */
-    int64_t rows, n, chunk;     /* chunk: rows of each, but the last */
+    int64_t rows, n, chunk;     /* chunk: rows of each chunk but the last */
     uint32_t chunks;
     uint32_t accumulate; /* dw += */
 };

@@ -42,9 +42,10 @@ struct pst_cuda_loop {
     void *y;
     const void *x[3]; /* NULL: a number */
     float number[3];
-    int64_t whole[3];         /* the same for loops of integers */
+    int64_t whole[3];         /* number[] for loops over integers */
     uint32_t type[3], y_type; /* enum pst_cuda_type */
-    uint32_t rounds; /* f32 operands of other types are rounded to this one */
+    /* type that operands of other types are rounded to before an f32 loop */
+    uint32_t rounds;
     uint32_t accumulate;
     /* All operands are f32 and contiguous, or numbers, and y is f32 and not
      * added to. */
@@ -67,15 +68,16 @@ struct pst_cuda_fault {
     uint32_t code, site, microbatch;
 };
 
-/* Number i of the stream (pst_rng_stream) is below a probability, as
- * pst_rng_f32 says, if its 24 bits are below `limit` (random.cuh). */
+/* Random choices (random.cuh): element i is dropped if 24 bits of number i of
+ * the stream (pst_rng_stream) are below `limit`, just as if pst_rng_f32 were
+ * below the probability. */
 struct pst_cuda_chance {
     uint32_t stream[4];
     uint32_t limit; /* 0: never */
-    float kept;     /* factor of what is kept */
+    float kept;     /* factor of elements that are kept */
 };
 
-/* to = one value in all elements; wide: the bits of the value */
+/* Sets all elements of `to` to one value; wide: its bits. */
 struct pst_cuda_fill {
     struct pst_cuda_nd nd; /* operand 0: to */
     void *to;
@@ -115,7 +117,7 @@ struct pst_cuda_sum {
 #define PST_CUDA_SUMSQ 256
 
 /* partial[block] = sum of squares of the block's elements; then *to = the sum
- * of all partial ones. */
+ * of all partial[]. */
 struct pst_cuda_sumsq {
     double *to, *partial;
     const float *from;
@@ -123,8 +125,8 @@ struct pst_cuda_sumsq {
     uint32_t blocks;
 };
 
-/* f32 from or to bf16. `from` and `to` do not overlap, but in upcast_last,
- * which has one block. */
+/* Converts f32 to bf16 or back. `from` and `to` do not overlap, except in
+ * upcast_last, which has one block. */
 struct pst_cuda_convert {
     void *to;
     const void *from;
@@ -132,9 +134,9 @@ struct pst_cuda_convert {
 };
 
 /* An optimizer's update of n f32 elements: parameter, gradient and states
- * (NULL: absent); numbers as update.c of the CPU names them. An element that
- * would become non-finite stays; their number is added to stayed[1], and
- * stayed[0] is `number`, if it was 0. */
+ * (NULL: absent); numbers are named as in update.c of the CPU. An element that
+ * would become non-finite keeps its value; stayed[1] counts these, and
+ * stayed[0], if it is 0, becomes `number`, the parameter's. */
 struct pst_cuda_update {
     float *p, *m, *v;
     const float *g;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_CUDA_CODE_PLACES_H
 #define PENSTOCK_STAGES_OPS_CUDA_CODE_PLACES_H
-/* Parameters of code/places.cu: elements of a table at places that index
- * tensors name. */
+/* Parameters of code/places.cu: elements of a table, selected by index
+ * tensors. */
 #include "stages/ops/cuda/code/params.h"
 
 #define PST_CUDA_PLACES 3 /* index tensors, at most */
@@ -10,7 +10,7 @@
 /*
  * Element i of the list (operand 0 of nd) belongs to the element of the table
  * at its offset in operand 1 plus the sum of index k (operand k + 2) * stride.
- * An index out of range is a fault, and has no element; with `wrap` indices
+ * An index out of range is a fault, and selects no element; with `wrap` indices
  * from -size on count from the end.
  */
 struct pst_cuda_places {
@@ -21,9 +21,9 @@ struct pst_cuda_places {
     uint32_t n, wrap;
     uint32_t bytes; /* size of an element: 1, 2, 4, 8 */
     void *list, *table;
-    uint64_t number; /* list NULL: one number for all, its bits */
-    int32_t *last;   /* by element of the table: who writes it */
-    /* By element of the list: its offset in the table, or -1; its value. */
+    uint64_t number; /* bits of the number to write if list is NULL */
+    int32_t *last; /* per element of the table: the last list element for it */
+    /* Per element of the list: its offset in the table, or -1; its value. */
     int64_t *keys;
     float *values;
     struct pst_cuda_fault fault;

@@ -4,8 +4,8 @@
 /* Parameters of code/pool.cu. */
 #include "stages/ops/cuda/code/params.h"
 
-/* y, at (planes, out) = maxima of windows of x (planes, in), and their places
- * in the plane. adaptive: the windows divide the plane. */
+/* y and at (planes, out) = the maxima of windows of x (planes, in), and their
+ * indices in the plane. adaptive: the windows divide the plane. */
 struct pst_cuda_max_pool {
     const float *x;
     float *y;

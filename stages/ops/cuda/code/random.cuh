@@ -4,7 +4,7 @@
 /* The counted random numbers of stages/base/rng.h. */
 #include "stages/ops/cuda/code/device.cuh"
 
-/* Word i % 4 of block i / 4: Philox4x32-10. */
+/* Returns word i % 4 of block i / 4 of Philox4x32-10. */
 PST_DEVICE uint32_t pst_random_word(const uint32_t *stream, uint64_t i)
 {
     uint32_t c0 = (uint32_t)(i / 4), c1 = (uint32_t)(i / 4 >> 32);
@@ -25,7 +25,7 @@ PST_DEVICE uint32_t pst_random_word(const uint32_t *stream, uint64_t i)
     return i % 4 == 0 ? c0 : i % 4 == 1 ? c1 : i % 4 == 2 ? c2 : c3;
 }
 
-/* The factor of element i: 0 if it is dropped. */
+/* Returns the factor of element i: 0 if it is dropped. */
 PST_DEVICE float pst_random_keep(const struct pst_cuda_chance &c, uint64_t i)
 {
     if (c.limit == 0)

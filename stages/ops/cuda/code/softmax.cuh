@@ -19,8 +19,8 @@ PST_DEVICE void pst_exp_sum_add(struct pst_exp_sum &s, float x)
     }
 }
 
-/* The sum for another maximum. NaN if +inf is among the numbers, as inf - inf
- * is. */
+/* Returns the sum of e^(x - max) for another max. It is NaN if +inf is among
+ * the numbers, because inf - inf is. */
 PST_DEVICE float pst_exp_sum_for(const struct pst_exp_sum &s, float max)
 {
     return s.max == -INFINITY ? s.sum : s.sum * expf(s.max - max);

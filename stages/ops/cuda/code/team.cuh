@@ -34,7 +34,7 @@ template <> struct pst_team<false> {
     }
 };
 
-/* The row of this thread's team; may be beyond the last one. */
+/* Returns the row of this thread's team; it may be beyond the last one. */
 template <bool WARP> PST_DEVICE int64_t pst_team_row(void)
 {
     const unsigned teams = PST_CUDA_BLOCK / pst_team<WARP>::size;

@@ -4,7 +4,8 @@
 /* Helpers of all softmax variants for a row, or for columns. */
 #include "stages/ops/cpu/simd/lanes.h"
 
-/* A NaN is not visible in the maximum, but in the sum of exponentials. */
+/* Returns the maximum, which ignores NaN: the sum of exponentials propagates
+ * it. */
 static inline pst_real pst_row_max(int64_t n, const pst_real *x)
 {
     pst_real max = -INFINITY;
@@ -23,7 +24,7 @@ static inline pst_real pst_row_sum_exp(int64_t n, const pst_real *x,
     return sum;
 }
 
-/* y = e^(x - max), which may be x; returns their sum. */
+/* Writes e^(x - max) to y, which may be x; returns the sum. */
 static inline pst_real pst_row_exp(int64_t n, const pst_real *x, pst_real max,
                                    pst_real *y)
 {
@@ -62,7 +63,8 @@ static inline void pst_columns_max(int64_t n, int64_t cols, int64_t stride,
             max[j] = x[j] > max[j] ? x[j] : max[j];
 }
 
-/* Sums of e^(x - max), also stored in y unless that is NULL; y may be x. */
+/* Sets sum[j] to the sum of e^(x - max[j]) down column j; stores the terms in y
+ * unless that is NULL. y may be x. */
 static inline void pst_columns_exp(int64_t n, int64_t cols, int64_t stride,
                                    const pst_real *x, const pst_real *max,
                                    pst_real *y, pst_real *sum)
