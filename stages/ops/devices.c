@@ -30,7 +30,8 @@ static const struct pst_device *find_device(const char *name, size_t len)
     return NULL;
 }
 
-/* Entry `rank` of the list; the last one also stands for all later ranks. */
+/* Returns entry `rank` of the list; the last one also serves all later
+ * ranks. */
 static const char *entry_of(const char *list, unsigned rank, size_t *ret_len)
 {
     for (;; list += *ret_len + 1) {
@@ -40,7 +41,8 @@ static const char *entry_of(const char *list, unsigned rank, size_t *ret_len)
     }
 }
 
-/* With one entry all ranks of a host share what it names. */
+/* Sets *ret to the device's number: that of the entry ("cuda:1"), else `local`
+ * modulo the number of devices. */
 static enum pst_status number_of(const struct pst_device *device,
                                  const char *entry, size_t len, unsigned local,
                                  unsigned *ret, struct pst_diag *diag)

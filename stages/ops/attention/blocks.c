@@ -266,7 +266,7 @@ static void by_col(const struct pst_sdpa *p, const struct pst_sdpa_loops *loops,
     loops->product(&tile);
 }
 
-/* prob (rows, cols) = softmax of the scores in prob, plus the mask */
+/* prob (rows, cols) := softmax(prob + mask) */
 static void softmax(const struct pst_sdpa *p,
                     const struct pst_sdpa_loops *loops, const struct block *b,
                     const struct sdpa_scratch *r)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* f64 attention, which the checks of gradients compute: matmuls of blocks of
- * query rows by the BLAS, softmax in between. The scores of a block stay in
- * scratch. Shapes are those of blocks.c. */
+/* f64 attention, which checks of gradients use: matmuls of blocks of query rows
+ * by the BLAS, softmax in between. The scores of a block stay in scratch.
+ * Supports the shapes that blocks.c supports. */
 #include "stages/ops/attention/sdpa.h"
 
 #include <math.h>

@@ -25,7 +25,8 @@ static struct pst_value *product(struct pst_rewrite *w,
         PST_ARGS(w->args[EQUATION], pst_values(chosen, n), w->args[PATH]));
 }
 
-/* An einsum of j imaginary parts is multiplied by i^j. */
+/* Sums the real einsums of all choices of parts; one of j imaginary parts is
+ * multiplied by i^j. */
 static enum pst_status einsum(struct pst_rewrite *w)
 {
     const struct pst_arg *in = &w->args[TENSORS];

@@ -335,8 +335,8 @@ PST_REWRITE(complex_fft_fftn, "complex::fft_fftn" MANY, several);
 PST_REWRITE(complex_fft_ifftn, "complex::fft_ifftn" MANY, several);
 PST_REWRITE(from_real_fft_rfftn, "from_real::fft_rfftn" MANY, several);
 PST_REWRITE(complex_fft_irfftn, "complex::fft_irfftn" MANY, several);
-/* The transforms of Hermitian signals, whose spectrum is real, and of real
- * operands. */
+/* Transforms of Hermitian signals, whose spectrum is real, and of real
+ * signals. */
 PST_REWRITE(complex_fft_hfft, "complex::fft_hfft" ONE, one);
 PST_REWRITE(complex_fft_hfft2, "complex::fft_hfft2" TWO, several);
 PST_REWRITE(complex_fft_hfftn, "complex::fft_hfftn" MANY, several);

@@ -23,8 +23,8 @@ struct lines {
     const struct pst_direct_pass *p;
     const int64_t *dst; /* sizes of the plane */
     int64_t at, n, to;
-    int64_t next, end; /* positions in the strip: of the next line, and of the
-                        * strip's end */
+    /* positions in the strip where the next line begins, and the strip's end */
+    int64_t next, end;
     int64_t col, l1, l0;
 };
 

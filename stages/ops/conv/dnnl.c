@@ -19,8 +19,9 @@ enum { X, Y, W, N_OPERANDS };
 struct form {
     struct form *next;
     struct pst_conv c;
-    int64_t ci, co, per; /* channels of x and of y, inputs per weight; of the
-                          * whole convolution */
+    /* channels of x, channels of y, inputs per weight, all of the whole
+     * convolution */
+    int64_t ci, co, per;
     enum pst_conv_fill fill;
     bool biased;
     dnnl_primitive_t run;

@@ -10,7 +10,7 @@
 #define MANY                                                                   \
     128           /* most channels of a group: its weights stay in the L2      \
                    * cache */
-#define FEWER 64  /* the same with steps, where lines are shorter */
+#define FEWER 64  /* the same for y if steps are not 1: lines are shorter */
 #define SLACK 256 /* same as in direct_plan.c */
 #define LARGE (1 << 20) /* most floats of a copy: it stays in the L2 cache */
 
@@ -19,8 +19,8 @@ struct job {
     const struct pst_conv *c;
     enum pst_conv_fill fill;
     const struct pst_narrow_loops *loops;
-    int64_t rows;   /* channels of a group of the result; for W of y */
-    int64_t width;  /* rows, for W channels of x, rounded up to whole LINEs */
+    int64_t rows;   /* channels of a group of the result; PST_CONV_W: of y */
+    int64_t width;  /* rows (PST_CONV_W: channels of x) rounded up to LINEs */
     int64_t taps;   /* in all passes */
     int64_t window; /* elements of a window */
     int64_t plane;  /* floats of a channel's copy */
@@ -181,8 +181,8 @@ static void part_sums(void *ctx, unsigned part, unsigned parts)
 
 /* --- w -------------------------------------------------------------------- */
 
-/* Adds the products of an image for window elements [a, b) to sums (elements,
- * rows, width). */
+/* Multiplies an image's y with its copy for window elements [a, b), and adds to
+ * sums (elements, rows, width). */
 static void add_image(const struct job *j, int64_t image, int64_t group,
                       int64_t a, int64_t b, const float *turned, float *sums)
 {

@@ -13,8 +13,8 @@
 #define MAX_COPY   (1 << 22) /* floats of an image's copy */
 #define MAX_PART   (1 << 23) /* floats of a thread's scratch */
 #define ENOUGH     512       /* positions that give a fast matmul */
-#define NEAR       128       /* the same where nothing has to be copied */
-#define STRIP      512       /* positions whose results move at a time */
+#define NEAR       128 /* positions that suffice if nothing has to be copied */
+#define STRIP      512 /* positions whose results move at a time */
 #define MAX_PAIR   (3 << 15) /* floats of a strip: two stay in the cache */
 #define SLACK      256       /* same as in direct_plan.c */
 #define ALIGNMENT  16        /* floats; scratch areas start at multiples */

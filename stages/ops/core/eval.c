@@ -88,7 +88,7 @@ const void *pst_eval_get(const struct pst_eval *eval,
 
 /* --- one node ----------------------------------------------------------- */
 
-/* Sets in[k].data from the arguments, in the order of bind_metas. */
+/* Sets in[k].data to the value, in the order of pst_call_bind_metas. */
 static enum pst_status bind_value(struct frame *f, unsigned k,
                                   const struct pst_value *value)
 {

@@ -39,7 +39,7 @@ enum pst_status pst_infer_refuse(const struct pst_infer *c, const char *fmt,
 
 /* --- promotion ---------------------------------------------------------- */
 
-/* Dtype per class; PST_N_DTYPES: none yet. */
+/* Result type of each class of operands; PST_N_DTYPES: none yet. */
 struct promotion {
     enum pst_dtype dim, zero, number;
 };

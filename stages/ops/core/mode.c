@@ -21,7 +21,8 @@ static bool is_train_value(const struct pst_param *param)
     return param->type == PST_TYPE_TENSOR && strcmp(param->name, "train") == 0;
 }
 
-/* None counts as true for an optional flag, so it is set to false as well. */
+/* Sets all flags to false. None, which counts as true for an optional flag,
+ * becomes false as well. */
 void pst_mode_leave(const struct pst_schema *schema, struct pst_arg *args)
 {
     for (unsigned i = 0; i < schema->n_args; i++) {

@@ -381,7 +381,7 @@ static bool is_16_bit(const struct pst_call *call)
     return dtype == PST_BF16 || dtype == PST_F16;
 }
 
-/* Without the device's fallback. */
+/* Selects a kernel as pst_kernel_find does, without the device's fallback. */
 static const struct pst_kernel *find_kernel(const struct pst_device *device,
                                             const struct pst_kernels kernels,
                                             struct pst_call *call,

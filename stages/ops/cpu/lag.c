@@ -51,7 +51,7 @@ struct pst_lag {
     double times[PST_N_QUEUES][N_TIMES];
 };
 
-/* Packs the queue into a ticket's lowest digit. */
+/* Returns the ticket of a queue's event: the queue is the lowest digit. */
 static uint64_t ticket_of(enum pst_queue queue, uint64_t number)
 {
     return number * PST_N_QUEUES + queue;

@@ -83,8 +83,8 @@ static enum pst_status shadow_open(unsigned ordinal, size_t size,
     return pst_diag_nomem(diag, size);
 }
 
-/* Appends a line with the counts to the file $PENSTOCK_SHADOW. The host touched
- * no device memory, or the process would have crashed. */
+/* Appends a line with the counts to the file $PENSTOCK_SHADOW. A process that
+ * gets here has touched no device memory, or it would have crashed. */
 static void report_shadow(void)
 {
     const struct pst_shadow_counts n = pst_shadow_counts();

@@ -4,7 +4,7 @@
 #include "stages/ops/cpu/simd/convert.h"
 #include "stages/ops/pointwise/nd.h"
 
-/* Operators with more operands run their reference kernel. */
+/* Maximum operands; operators with more run their reference kernel. */
 #define MAX_OPERANDS 16
 
 /* The call of the inner kernel, with its operands as f32. */

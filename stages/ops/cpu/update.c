@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Optimizer steps. */
+/* Optimizer steps (tasks of stages/ops/cpu/tasks.h). */
 #include "stages/ops/cpu/simd/optim.h"
 #include "stages/ops/cpu/tasks.h"
 

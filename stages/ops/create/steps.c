@@ -186,7 +186,7 @@ PST_REWRITE(
     FACTORY(name##_window_periodic,                                            \
             #name "_window.periodic(int window_length, bool periodic, ",       \
             formula)
-/* A window of length 1 is 1, as in NumPy; one of length 0 is empty. */
+/* Windows of length 1 are 1, as in NumPy; those of length 0 are empty. */
 #define ANGLES                                                                 \
     "to = is(dtype) ? dtype : f32;"                                            \
     "n = periodic ? window_length : window_length - 1;"                        \

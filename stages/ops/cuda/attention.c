@@ -7,7 +7,8 @@
 #include "stages/ops/cuda/code/attention.h"
 #include "stages/ops/cuda/kernels.h"
 
-/* Query rows and keys of a block's tile, for narrow and wide operands. */
+/* Kernels, and rows (query rows or keys) of their tiles, for operands of up to
+ * PST_CUDA_SDPA_NARROW columns and of more. */
 enum { ROWS, QUERY_GRAD, KEY_GRAD };
 static const struct {
     enum pst_cuda_fn fn;
@@ -30,8 +31,8 @@ static struct pst_cuda_sdpa_operand operand_of(const struct pst_sdpa_operand *f)
     return ret;
 }
 
-/* A number of 24 bits is below `limit` if pst_rng_f32 is below the
- * probability. */
+/* Returns the parameters of dropout: pst_rng_f32 is below the probability if
+ * its 24 bits are below `limit`. */
 static struct pst_cuda_chance chance_of(const struct pst_sdpa *p)
 {
     struct pst_cuda_chance ret = {.kept = 1.0f};
@@ -120,7 +121,7 @@ static void backward_run(const struct pst_call *c)
 /* --- kernels ----------------------------------------------------------------
  */
 
-/* f32 with at most 128 columns, and a mask of bool or f32. */
+/* True for f32 with at most 128 columns, and a mask of bool or f32. */
 static bool fits(const struct pst_call *c, const struct pst_sdpa *p)
 {
     for (unsigned i = 0; i < c->n_in; i++)
@@ -141,8 +142,8 @@ static bool forward_supports(const struct pst_call *c)
     return fits(c, &p);
 }
 
-/* Keys are not broadcast: their gradients would have to be summed over batches.
- * Heads may be grouped. */
+/* False if keys are broadcast: their gradients would have to be summed over
+ * batches. Heads may be grouped. */
 static bool backward_supports(const struct pst_call *c)
 {
     struct pst_sdpa p;

@@ -32,8 +32,8 @@ static bool is_wide(const struct pst_call *c)
 
 /* --- statistics and sums -------------------------------------------------- */
 
-/* Results (blocks, groups), each of the images of a block and of the channels
- * of a group. */
+/* Returns a fold with results (blocks, groups), each over the images of a block
+ * and the channels of a group. */
 static struct pst_cuda_fold fold_of(const struct pst_norm_channels *p,
                                     int64_t groups)
 {
@@ -104,7 +104,7 @@ static struct pst_cuda_fold sums_of(const struct pst_call *c)
 FOLD(stats, pst_fold)
 FOLD(sums, pst_pair)
 
-/* --- what follows --------------------------------------------------------- */
+/* --- norms and gradients -------------------------------------------------- */
 
 static struct pst_cuda_channels params_of(const struct pst_norm_channels *p)
 {

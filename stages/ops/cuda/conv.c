@@ -7,7 +7,7 @@
 #include "stages/ops/cuda/code/conv.h"
 #include "stages/ops/cuda/kernels.h"
 
-#define BLOCKS      512 /* that keep a large GPU busy */
+#define BLOCKS      512 /* blocks that keep a large GPU busy */
 #define LEAST_DEPTH 256 /* least depth of each split */
 
 static int32_t tiles_of(int64_t n, int64_t size)
@@ -87,7 +87,7 @@ static struct pst_cuda_conv params_of(const struct pst_call *call,
     return p;
 }
 
-/* The table, then the splits' results. */
+/* Returns the bytes of the table, which is followed by the splits' results. */
 static size_t table_of(const struct pst_cuda_conv *p)
 {
     return ((size_t)p->entries * sizeof(*p->table) + 255) / 256 * 256;
@@ -121,7 +121,8 @@ static void run(const struct pst_call *call, const struct pst_conv *c)
         pst_cuda_launch_n(call->stream, PST_FN_pst_conv_end_f32, all, &p);
 }
 
-/* Numbers of elements and window offsets fit in the parameters. */
+/* True for f32 whose numbers of elements and window offsets fit in the
+ * parameters. */
 static bool fits(const struct pst_call *call, const struct pst_conv *c)
 {
     int64_t pad = 1;

@@ -38,7 +38,7 @@ static enum pst_status cuda_open(unsigned ordinal, size_t size,
     const struct pst_cuda_code code = {images, PST_COUNT(images), names,
                                        PST_COUNT(names)};
 
-    /* The driver of the tests has the kernels itself. */
+    /* The driver that tests use (PENSTOCK_LIBCUDA) has its own kernels. */
     // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody changes the environment
     if (!PST_HAVE_CUDA && getenv("PENSTOCK_LIBCUDA") == NULL)
         return pst_diag_set(diag, PST_E_DEVICE_NONE,

@@ -12,7 +12,8 @@ static bool is_index(const struct pst_operand *x)
     return x->meta->dtype == PST_I64 || x->meta->dtype == PST_I32;
 }
 
-/* The widest unit that divides a row of so many bytes and both addresses. */
+/* Returns the widest unit that divides a row of `size` bytes and both
+ * addresses. */
 static uint32_t unit_of(size_t size, const void *a, const void *b)
 {
     uint32_t unit = 16;
@@ -51,8 +52,7 @@ static const struct pst_kernel embedding_kernels[] = {
 };
 PST_CUDA_KERNELS(embedding, embedding_kernels);
 
-/* --- embedding_dense_backward
- * ------------------------------------------------- */
+/* --- embedding_dense_backward -------------------------------------------- */
 
 static size_t backward_scratch(const struct pst_call *c,
                                unsigned threads PST_UNUSED)
@@ -109,7 +109,7 @@ static void backward_run(const struct pst_call *c)
     pst_cuda_embed_sum(c->stream, &p);
 }
 
-/* Positions are numbered with 32 bits. */
+/* Only f32; positions are numbered with 32 bits. */
 static bool backward_supports(const struct pst_call *c)
 {
     return is_index(&c->in[1]) && c->out[0].meta->dtype == PST_F32 &&

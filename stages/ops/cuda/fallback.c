@@ -32,8 +32,8 @@ static size_t span_of(const struct pst_operand *x)
     return x->data != NULL && x->meta != NULL ? pst_meta_span(x->meta) : 0;
 }
 
-/* The results are pulled, too: a kernel may add to them, or leave the gaps of a
- * strided one as they are. */
+/* Copies all operands to the image. Results are copied, too: a kernel may add
+ * to them, or leave the gaps of a strided one as they are. */
 static void pull_all(struct pst_cuda_context *c, const struct pst_call *frame)
 {
     for (unsigned i = 0; i < frame->n_in; i++)
@@ -44,7 +44,7 @@ static void pull_all(struct pst_cuda_context *c, const struct pst_call *frame)
         pull(c, frame->fault, sizeof(*frame->fault));
 }
 
-/* x: in the image. */
+/* Copies an operand in the image back to the device. */
 static void push_operand(struct pst_cuda_context *c,
                          const struct pst_operand *x)
 {

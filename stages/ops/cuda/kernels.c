@@ -18,7 +18,7 @@ const struct pst_kernels *pst_cuda_kernels[PST_N_KERNEL_OPS] = {
 #undef X
 };
 
-#define MOST_TAKEN 8 /* of one operator */
+#define MOST_TAKEN 8 /* kernels of one operator */
 
 /* Copies the kernels among `from` that run loops or copies, for any instruction
  * set, to `to`, at most `most`; returns how many. */
@@ -37,8 +37,8 @@ static unsigned take_kernels(const struct pst_kernels *from,
                 n++;
                 continue;
             }
-            /* CUDA's library has other last bits than the CPU's functions; what
-             * is exact there is exact here. */
+            /* CUDA's functions differ from the CPU's in the last bits; kernels
+             * that are exact on the CPU are exact on the GPU. */
             if (to[n].tolerance > 0.0)
                 to[n].tolerance = fmax(to[n].tolerance, 1e-6);
             n++;
@@ -46,8 +46,8 @@ static unsigned take_kernels(const struct pst_kernels *from,
     return n;
 }
 
-/* Fills the entries of such operators from the table of cpu. Runs before
- * anything can look up a kernel. */
+/* Adds these kernels to operators that have none of their own, from the table
+ * of cpu. Runs before anything can look up a kernel. */
 PST_CONSTRUCTOR static void fill_table(void)
 {
     static struct pst_kernel taken[PST_N_KERNEL_OPS][MOST_TAKEN];

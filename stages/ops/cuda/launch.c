@@ -8,7 +8,7 @@
 _Static_assert(PST_CUDA_RANK == PST_MAX_RANK && PST_CUDA_OPERANDS == PST_ND_MAX,
                "code/params.h");
 
-/* Blocks of each multiprocessor: enough that all of its threads have work. */
+/* Blocks per multiprocessor: enough that all of its threads have work. */
 #define BLOCKS_PER_SM 16
 #define MOST_Y        65535 /* blocks of a grid in y, by CUDA's limits */
 

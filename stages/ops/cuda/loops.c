@@ -58,7 +58,8 @@ static float number_of(const struct pst_pw_use *use, unsigned k)
     return (float)pst_load_f64(use->rounds, &bits, 0);
 }
 
-/* An operand of a bool loop is not converted: any byte but 0 is true. */
+/* Sets operand k of the loop; false if its dtype has no device type. Bool loops
+ * need no conversion: any byte but 0 is true. */
 static bool take_operand(const struct pst_pw_use *use, unsigned k,
                          struct pst_cuda_loop *p)
 {
@@ -74,7 +75,7 @@ static bool take_operand(const struct pst_pw_use *use, unsigned k,
     return pst_cuda_type_of(x->meta->dtype, &p->type[k]);
 }
 
-/* True if a thread can read operand k + 1 at its own number. */
+/* True if element i of each operand is at its address + i, all in f32. */
 static bool is_plain(const struct pst_cuda_loop *p, unsigned n)
 {
     if (p->nd.rank != 1 || p->y_type != PST_CUDA_F32 || p->accumulate ||

@@ -26,7 +26,7 @@ static struct pst_cuda_loss params_of(const struct pst_call *c,
 /* --- forward ----------------------------------------------------------------
  */
 
-/* Scratch for the losses and the weights of the targets. */
+/* Returns the scratch for the losses and the weights of the targets. */
 static size_t forward_scratch(const struct pst_call *c,
                               unsigned threads PST_UNUSED)
 {
@@ -54,7 +54,7 @@ static void forward_run(const struct pst_call *c)
 /* --- backward ---------------------------------------------------------------
  */
 
-/* Scratch for the mean's divisor. */
+/* Returns the scratch for the mean's divisor. */
 static size_t backward_scratch(const struct pst_call *c,
                                unsigned threads PST_UNUSED)
 {
@@ -78,7 +78,7 @@ static void backward_run(const struct pst_call *c)
 /* --- kernels ----------------------------------------------------------------
  */
 
-/* f32 with class indices; smoothing only without weights. */
+/* True for f32 with class indices; with smoothing only without weights. */
 static bool fits(const struct pst_call *c, unsigned first)
 {
     const struct pst_classes p = pst_entropy_classes(c, first);

@@ -11,7 +11,7 @@
 /* Blocks that fill a GPU: about two for each multiprocessor. A constant, since
  * bits must not depend on the GPU. */
 #define BLOCKS 256
-/* Least of the k dimension for each split, and most splits. */
+/* Smallest k dimension of a split, and most splits. */
 #define SPLIT_K     256
 #define MOST_SPLITS 32
 
@@ -92,14 +92,16 @@ static size_t scratch_of(const struct pst_product *p)
                      pst_dtype_size(p->dtype);
 }
 
-/* True if neighbours along k are nearer than along the lines. */
+/* True if elements that follow each other along k are nearer in memory than
+ * those along the lines. */
 static bool reads_along_k(const struct pst_cuda_factor *f, int64_t lines,
                           int64_t k)
 {
     return lines == 1 || (k != 1 && f->k <= f->line);
 }
 
-/* elements: of 16 bytes. */
+/* True if data and batches begin at multiples of 16 bytes, which are `elements`
+ * elements. */
 static bool is_vector(const struct pst_product *p, const void *data,
                       const int64_t *batch, int64_t elements)
 {
@@ -230,7 +232,7 @@ PRODUCT(dot, pst_matmul_describe);
 
 /* --- column sums ---------------------------------------------------------- */
 
-/* Least rows that a block adds. */
+/* Fewest rows that a block adds. */
 #define SPLIT_ROWS 64
 
 static struct pst_cuda_column_sum column_sum_of(const struct pst_call *c)

@@ -77,7 +77,7 @@ static void rms_input_run(const struct pst_call *c)
 
 /* --- gradients of weight and bias ----------------------------------------- */
 
-/* Rows of a chunk: at least 64, and more of them rather than more than 128
+/* Returns the rows of a chunk: at least 64, more if there were over 128
  * chunks. */
 static int64_t chunk_of(const struct pst_norm *n)
 {
@@ -89,7 +89,8 @@ static int64_t chunks_of(const struct pst_norm *n)
     return PST_MAX(1, (n->rows + chunk_of(n) - 1) / chunk_of(n));
 }
 
-/* Scratch for mean and rstd of each row, then for the sums of the chunks. */
+/* Returns the scratch for mean and rstd of each row and for the sums of
+ * chunks. */
 static size_t affine_scratch(const struct pst_call *c,
                              unsigned threads PST_UNUSED)
 {
@@ -140,7 +141,8 @@ static void rms_affine_run(const struct pst_call *c)
 /* --- kernels ---------------------------------------------------------------
  */
 
-/* All operands are f32, and rows are not empty: a mean of nothing is NaN. */
+/* True for f32 operands; rows must not be empty, since a mean of nothing is
+ * NaN. */
 static bool forward_supports(const struct pst_call *c)
 {
     return pst_cuda_all(c, PST_F32) &&

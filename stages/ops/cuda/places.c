@@ -10,10 +10,10 @@
 #include "stages/ops/cuda/kernels.h"
 #include "stages/ops/pointwise/pointwise.h"
 
-/* --- what a call does ----------------------------------------------------- */
+/* --- descriptions of calls ------------------------------------------------ */
 
-/* One index for each element, along argument 1. table: out or in[0]; list: its
- * strides are those of the index's sizes. */
+/* Describes one index for each element, along argument 1. table: out or in[0];
+ * list: has at least the sizes of the index; NULL: one number. */
 static void along(const struct pst_call *c, const struct pst_operand *table,
                   const struct pst_operand *list, struct pst_index_loop *ret)
 {
@@ -32,7 +32,7 @@ static void along(const struct pst_call *c, const struct pst_operand *table,
     ret->stride[0] = x->rank > 0 ? x->stride[dim] : 0;
 }
 
-/* Slices of in[0] along argument 1. */
+/* Describes the slices of in[0] along argument 1. */
 static void select_slices(const struct pst_call *c, struct pst_index_loop *ret)
 {
     const struct pst_meta *x = c->in[0].meta, *index = c->in[1].meta;
@@ -49,7 +49,7 @@ static void select_slices(const struct pst_call *c, struct pst_index_loop *ret)
     ret->stride[0] = x->stride[dim];
 }
 
-/* Fills the parameters but list and table. */
+/* Fills the parameters, except list and table. */
 static bool params_of(const struct pst_call *c, const struct pst_index_loop *l,
                       struct pst_cuda_places *p)
 {
@@ -96,7 +96,7 @@ static void copy_input(const struct pst_call *c)
         pst_cuda_launch_n(c->stream, PST_FN_pst_task_copy, p.nd.numel, &p);
 }
 
-/* list NULL: `number` is written. */
+/* Writes list, or `number` if list is NULL, to the table. */
 static void run_write(const struct pst_call *c, const struct pst_index_loop *l,
                       bool wrap, void *list, uint64_t number)
 {
@@ -115,7 +115,8 @@ static void run_write(const struct pst_call *c, const struct pst_index_loop *l,
     pst_cuda_launch_n(c->stream, PST_FN_pst_places_write, p.nd.numel, &p);
 }
 
-/* Each element of the table adds its elements of the list in their order. */
+/* Adds to each element of the table its elements of the list, in their
+ * order. */
 static void run_add(const struct pst_call *c, const struct pst_index_loop *l,
                     bool wrap, void *list)
 {
@@ -162,9 +163,9 @@ static size_t add_bytes(const struct pst_call *c,
            (size_t)(2 * rows + 1) * sizeof(int32_t);
 }
 
-/* --- what is supported ---------------------------------------------------- */
+/* --- supported calls ------------------------------------------------------ */
 
-/* Indices are i64 or i32; elements are numbered with 32 bits. */
+/* True if indices are i64 or i32, and 32 bits suffice to number elements. */
 static bool fits(const struct pst_call *c, const struct pst_index_loop *l)
 {
     if (l->n > PST_CUDA_PLACES ||

@@ -41,7 +41,8 @@ static void adaptive_run(const struct pst_call *c)
     run(c, true);
 }
 
-/* Places in a plane are counted with 32 bits, with padding. */
+/* True if 32 bits suffice to number the positions of a plane with its
+ * padding. */
 static bool supports(const struct pst_call *c)
 {
     const struct pst_max_pool m = pst_max_pool_of(c);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reductions over any dimensions: the folds that the CPU's kernels run
- * (reduce/fold.h), of any strides; of integers and bool, too. */
+/* Reductions over any dimensions: the folds of the CPU's kernels
+ * (reduce/fold.h), for any strides, integers and bool. */
 #include "stages/ops/reduce/reduce.h"
 
 #include <float.h>
@@ -10,16 +10,16 @@
 #include "stages/ops/cuda/kernels.h"
 #include "stages/ops/pointwise/pointwise.h"
 
-/* Description of an operator. */
+/* An operator that is a reduction. */
 struct reduction {
     int arg; /* its dimensions, as in pst_reduce_dims */
     enum pst_cuda_folds fold, second;
     enum pst_cuda_fold_end end;
     bool truth; /* any, all */
-    bool best;  /* the last output gets places */
+    bool best;  /* the last output gets the indices of extrema */
 };
 
-/* By places or not; f32, f64, integers. */
+/* Kernels without and with indices of extrema; for f32, f64, integers. */
 static const struct pst_cuda_folding foldings[2][3] = {
     {PST_CUDA_FOLDING(pst_fold, f32), PST_CUDA_FOLDING(pst_fold, f64),
      PST_CUDA_FOLDING(pst_fold, whole)},
@@ -40,13 +40,13 @@ static const struct pst_cuda_folding *folding_of(const struct pst_call *c,
 
 /* --- how the work is divided ---------------------------------------------- */
 
-/* Rows are folded by a warp or a block each, results whose elements lie across
- * memory by blocks of COLUMNS. */
+/* How results are computed: one by a warp, one by a block, or, if its elements
+ * are not adjacent in memory, PST_CUDA_FOLD_COLUMNS by a block. */
 enum shape { WARP, BLOCK, COLUMNS };
 #define SHORT_ROW   32
-#define LEAST_SPLIT 4096 /* elements of a row that a block folds */
-#define LEAST_ROWS  64   /* the same of columns */
-#define BLOCKS      1024 /* that keep a large GPU busy */
+#define LEAST_SPLIT 4096 /* fewest elements of a row per split */
+#define LEAST_ROWS  64   /* fewest elements of a column per split */
+#define BLOCKS      1024 /* blocks that keep a large GPU busy */
 
 static int64_t tiles_of(int64_t n, int64_t size)
 {
@@ -76,7 +76,7 @@ static enum shape divide(struct pst_cuda_fold *p)
     return shape;
 }
 
-/* Partial results, then the first pass's results and what follows of them. */
+/* Returns the bytes of scratch: partial results, then first[] and m[]. */
 size_t pst_cuda_fold_scratch(struct pst_cuda_fold *p)
 {
     (void)divide(p);
@@ -167,7 +167,7 @@ static void run(const struct pst_call *c, const struct reduction *how)
     pst_cuda_fold_run(c, folding_of(c, how), &p);
 }
 
-/* --- what is supported ---------------------------------------------------- */
+/* --- supported calls ------------------------------------------------------ */
 
 static bool is_whole(enum pst_dtype dtype)
 {
@@ -188,7 +188,8 @@ static bool fits(const struct pst_call *c, const struct reduction *how)
         return !pst_reduce_none(&c->args[1]);
     if (from == PST_F32 || from == PST_F64)
         return !values || to == from;
-    /* A bool result: of sums, the elements would be converted first. */
+    /* Sums with a bool result would convert the elements first: not
+     * supported. */
     return is_whole(from) && is_whole(to) &&
            (!values || to != PST_BOOL || how->fold == PST_CUDA_FOLD_max ||
             how->fold == PST_CUDA_FOLD_min);
@@ -220,7 +221,7 @@ static bool fits(const struct pst_call *c, const struct reduction *how)
     {                                                                          \
         run(c, &id##_how);                                                     \
     }
-/* Rows for floats alone, for floats and integers, for all dtypes. */
+/* Define kernels for floats alone, for floats and integers, for all dtypes. */
 #define REALS(id, tol, ...)                                                    \
     FUNCTIONS(id, __VA_ARGS__)                                                 \
     static const struct pst_kernel id##_kernels[] = {                          \

@@ -8,7 +8,7 @@
 #include "stages/ops/cuda/code/scan.h"
 #include "stages/ops/cuda/kernels.h"
 
-#define LEAST_COLUMNS 32 /* adjacent lanes that a thread each reads fast */
+#define LEAST_COLUMNS 32 /* adjacent lanes for a thread per lane */
 
 #define D_WHOLE                                                                \
     (PST_D(BOOL) | PST_D(U8) | PST_D(I8) | PST_D(I16) | PST_D(I32) | PST_D(I64))
@@ -39,7 +39,8 @@ static void cumsum_run(const struct pst_call *c)
         pst_cuda_launch(c->stream, fns[0][kind], l.outer * l.inner, 1, &p);
 }
 
-/* The result of integers is i64, which holds each element. */
+/* True if the result has the dtype of floats, or i64 for integers, which holds
+ * every element. */
 static bool cumsum_fits(const struct pst_call *c)
 {
     const enum pst_dtype from = c->in[0].meta->dtype;

@@ -8,7 +8,7 @@
 /* --- gather, scatter ------------------------------------------------------ */
 
 /* Checks that index has the rank of x and is nowhere larger than x, except in
- * dimension dim if `free_dim` is set. */
+ * dimension dim. */
 static enum pst_status check_index(struct pst_infer *c, unsigned dim,
                                    const struct pst_meta *x,
                                    const struct pst_meta *index)
@@ -76,8 +76,8 @@ static int64_t offset_at(const struct pst_meta *m, const int64_t *at, int dim,
     return offset;
 }
 
-/* Calls fn for every element of the index tensor that is in range, in order,
- * with its coordinates and its index. */
+/* A function that is called for every element of the index tensor that is in
+ * range, in order, with its coordinates, its index and its number. */
 typedef void (*element_fn)(const struct pst_call *c, const int64_t *at, int dim,
                            int64_t index, int64_t number);
 
@@ -252,7 +252,7 @@ static void scatter_value_run(const struct pst_call *c)
     scatter_blocks(c, PST_PLACES_WRITE, &c->out[0], &list);
 }
 
-/* Scratch of 16-bit floats: sums and source in f32. */
+/* Returns the scratch of 16-bit floats: sums and source in f32. */
 static size_t scatter_add_bytes(const struct pst_call *c,
                                 unsigned threads PST_UNUSED)
 {

@@ -180,7 +180,8 @@ static struct pst_meta rest_in(const struct plan *p, const struct pst_meta *all)
     return m;
 }
 
-/* Returns the offset of place i in such a tensor. */
+/* Returns the offset of place i in a tensor `all` whose dimensions are ordered
+ * as in p->all. */
 static int64_t place_in(const struct plan *p, const struct pst_meta *all,
                         int64_t i)
 {
@@ -308,7 +309,8 @@ static bool blocks_support(const struct pst_call *c)
     return n > 0 && n < PST_ND_MAX;
 }
 
-/* Strides of self in the dimensions of p->all; 0 where places are. */
+/* Returns the strides of self in the dimensions of p->all; 0 where the index
+ * tensors' dimensions are. */
 static struct pst_meta rest_of(const struct plan *p)
 {
     struct pst_meta m = p->all;

@@ -77,7 +77,7 @@ static void masked_gather_ref(const struct pst_call *c)
 
 /* --- row by row ----------------------------------------------------------- */
 
-/* Operands of nd: 0 result, 1 mask, 2 self. */
+/* Operands of nd: 0 result of TAKE or gradient of GIVE, 1 mask, 2 self. */
 struct take {
     const struct pst_call *c;
     const char *source;

@@ -176,7 +176,8 @@ static void collect(const struct fast *f, double *y, double *n, int64_t step,
 #undef EACH
 }
 
-/* Operands: source, index, and the result at index 0. */
+/* Accumulates a row; operands of nd: source, index, and the result at index
+ * 0. */
 static void collect_row(void *ctx, const struct pst_nd *nd,
                         const int64_t *offset, int64_t n)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Matrix products whose number of operands or dimension depends on the
+/* Products of matrices whose number of operands or dimension depends on the
  * arguments. */
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/core/rows.h"

@@ -173,9 +173,10 @@ static void plane_grads(const struct job *j, int64_t i, int64_t cols)
     }
 }
 
-/* Returns the coefficients that all classes have in the columns from position i
- * on. Sets classes[] to each column's class (-1: ignored) and more[] to what
- * this class has in addition; both are 0 for probabilities. */
+/* Returns the coefficients t_k that all classes have in the columns from
+ * position i on. Sets classes[] to each column's class (-1: ignored) and more[]
+ * to what is added to that class's coefficient; both are 0 for
+ * probabilities. */
 static struct pst_soft_columns soft_columns(const struct job *j, int64_t i,
                                             int64_t cols, int64_t *classes,
                                             float *more)

@@ -44,7 +44,7 @@ bool pst_pairs_fits(const struct pst_call *c, const struct pst_pairs *f,
            pst_meta_same_shape(x, c->in[shift + 1].meta);
 }
 
-/* Scratch of the forward pass for the sums of blocks. */
+/* Returns the scratch of the forward pass for the sums of blocks. */
 size_t pst_pairs_scratch(const struct pst_call *c, unsigned threads PST_UNUSED)
 {
     return (size_t)(pst_meta_numel(c->in[0].meta) / BLOCK + 1) * sizeof(double);
@@ -52,7 +52,7 @@ size_t pst_pairs_scratch(const struct pst_call *c, unsigned threads PST_UNUSED)
 
 /* --- weights -------------------------------------------------------------- */
 
-/* Weights of the elements: in place, one number, or gathered. */
+/* Weights of the elements: read in place (direct), one number, or gathered. */
 struct weight {
     const float *data; /* NULL: none */
     struct pst_nd nd;

@@ -10,7 +10,8 @@ static double sign(double d)
     return d > 0.0 ? 1.0 : d < 0.0 ? -1.0 : d;
 }
 
-/* d = x - y: d^2 / 2 if |d| < delta, else delta (|d| - delta / 2) */
+/* Returns d^2 / 2 if |d| < delta, else delta (|d| - delta / 2), with d = x -
+ * y. */
 static double huber(const double *x, double delta)
 {
     const double d = fabs(x[0] - x[1]);
@@ -25,7 +26,7 @@ static double huber_slope(const double *x, double delta, unsigned k)
     return (k == 0 ? 1.0 : -1.0) * (fabs(d) <= delta ? d : delta * sign(d));
 }
 
-/* The Huber loss divided by beta; |d| if beta is 0. */
+/* Returns the Huber loss divided by beta; |d| if beta is 0. */
 static double smooth_l1(const double *x, double beta)
 {
     const double d = fabs(x[0] - x[1]);

@@ -118,8 +118,8 @@ void pst_tiles_pack(int64_t k, int64_t n, const uint16_t *b, bool trans,
  * k of 768, 2304 and 3072. */
 enum { ROWS = 512, PASS = 256, DEPTH = 768, STEP = 384 };
 
-/* The rows and bytes per row of each tile register: 0 to 3 hold c, 4 and 5 hold
- * a, 6 and 7 hold b. */
+/* Operand of ldtilecfg: bytes per row, and rows, of each tile register. 0 to 3
+ * hold c, 4 and 5 hold a, 6 and 7 hold b. */
 struct shape {
     uint8_t palette, start, reserved[14];
     uint16_t bytes[16];

@@ -71,7 +71,7 @@ static bool tiles_fits(const struct pst_call *c)
            pst_product_operand_layout(&f, m.k, m.n, &trans, &ld);
 }
 
-/* Each thread holds 16 rounded columns of the operand. */
+/* Returns the scratch: each thread holds 16 rounded columns of the operand. */
 static size_t tiles_scratch(const struct pst_call *c, unsigned threads)
 {
     return (size_t)(threads * matrix_of(c).k * PST_TILE_N) * sizeof(uint16_t);

@@ -150,7 +150,8 @@ static void layer_norm_ref(const struct pst_call *c)
                  c->n_out == 3 ? &c->out[2] : NULL);
 }
 
-/* Scratch for the statistics of rows, before they are copied to two outputs. */
+/* Returns the scratch for statistics of rows, before they are copied to two
+ * outputs. */
 static size_t native_layer_norm_scratch(const struct pst_call *c,
                                         unsigned threads)
 {

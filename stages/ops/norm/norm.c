@@ -265,7 +265,7 @@ void pst_norm_run_input(const struct pst_call *c, const struct pst_norm *p,
  * on the number of threads. */
 #define BLOCK 32
 
-/* Scratch for the totals of dw and db, then for the statistics. */
+/* Returns the scratch for the totals of dw and db, then for the statistics. */
 size_t pst_norm_weight_scratch(const struct pst_norm *p)
 {
     return (size_t)(p->rows + p->n) * 2 * pst_dtype_size(p->x->meta->dtype);

@@ -27,8 +27,8 @@ static void rounded(const struct pst_call *call, pst_pw_f64_fn f,
     PST_PW_ROW(name, #name "(Tensor self, Tensor other) -> Tensor", how, name, \
                gradient)
 
-/* The same with a fast loop of that name; tol is its error against the
- * reference. */
+/* Defines NAME(self, other) with a fast loop of that name; tol is its error
+ * against the reference. */
 #define FAST(name, expr, how, tol, gradient)                                   \
     PST_PW_F64(name##_f64, 2, expr)                                            \
     static void name##_ref(const struct pst_call *call)                        \

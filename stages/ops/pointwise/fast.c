@@ -207,7 +207,7 @@ static void pack(const struct fast *r, unsigned k, int64_t at, int64_t stride,
     pack_of(r, k, r->x[k], at, stride, n, to);
 }
 
-/* The same for short rows, from element `at` of the result on. */
+/* Copies n elements across short rows, from element `at` of the result on. */
 static void pack_rows(const struct fast *r, unsigned k, int64_t at, int64_t n,
                       void *to)
 {
@@ -358,7 +358,7 @@ static void run_short(struct fast *r)
     pst_nd_run(&flat, r->call->pool, row_blocks, r);
 }
 
-/* Where run() stores what it was called with; NULL: it runs it. */
+/* Where run() stores its description of the call; NULL: run() executes it. */
 static _Thread_local struct pst_pw_use *describing;
 
 static void describe(const struct fast *r)

@@ -14,7 +14,7 @@
     PST_PW_ROW(name, text "(Tensor self) -> Tensor", pst_infer_unary_float,    \
                name, gradient)
 
-/* The same with a loop of simd/loops.def. */
+/* Defines a function that also has a loop of simd/loops.def. */
 #define FAST(name, text, expr, gradient)                                       \
     PST_PW_F64(name##_f64, 1, expr)                                            \
     PST_PW_REF(name, 0, 1, name##_f64, NULL)                                   \

@@ -116,8 +116,8 @@ double pst_math_erfcx(double x)
     return 1.0 / (SQRT_PI * (x + f));
 }
 
-/* Near 1/2 uses erfinv; else Newton's method for log erfc(y) = log 2q, where
- * q is the tail. The function is concave, so a start below the root stays
+/* Uses erfinv near 1/2; else solves log erfc(y) = log 2q by Newton's method,
+ * where q is the tail. The function is concave, so a start below the root stays
  * below it. */
 double pst_math_ndtri(double p)
 {

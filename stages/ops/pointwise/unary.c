@@ -14,8 +14,8 @@
     REFERENCE(name, expr)                                                      \
     PST_PW_ROW(name, #name "(Tensor self) -> Tensor", pst_infer_unary_float,   \
                name, gradient)
-/* The same with a fast loop of that name; tol is its error against the
- * reference. */
+/* Defines NAME(self) with a fast loop of that name; tol is its error against
+ * the reference. */
 #define FUNCTION(name, expr, tol, gradient)                                    \
     REFERENCE(name, expr)                                                      \
     PST_PW_LOOP(name, 1, 0)                                                    \
@@ -236,8 +236,8 @@ static void nan_to_num_loop(const struct pst_call *call, unsigned n,
     pst_pw_loop_with(call, n, s, f);
 }
 
-/* True for f32 in the graph too: the largest number is that of the graph's
- * dtype. */
+/* True if the call is f32 and was so in the graph: the largest number is that
+ * of the graph's dtype. */
 static bool is_nan_to_num_f32(const struct pst_call *call)
 {
     return pst_pw_is_f32(call) && call->args[0].value->meta.dtype == PST_F32;

@@ -2,7 +2,7 @@
 /*
  * Selects the operand for training or for evaluation, without copying. A
  * composition has both where an operator differs between the two. Import writes
- * it for training; it is set by model.eval() (replay.h).
+ * it for training; model.eval() switches it (stages/passes/replay.h).
  */
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/vjp.h"

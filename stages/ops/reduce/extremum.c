@@ -6,7 +6,8 @@
 
 #include <math.h>
 
-/* Updates acc with better elements; NaN beats everything but an earlier NaN. */
+/* Updates acc with better elements; a NaN is better than all but an earlier
+ * NaN. */
 static void pick(struct pst_acc *acc, int64_t n, const double *x, double sign)
 {
     for (int64_t i = 0; i < n; i++) {

@@ -15,7 +15,7 @@ struct job {
     /* Operands of `kept`: the result and the tensor; of `gone`: the tensor, or
      * the transposed lines. */
     struct pst_nd kept, gone;
-    bool along, turns, wide; /* f64 */
+    bool along, turns, wide; /* wide: the elements are f64 */
     int64_t size;            /* bytes of an element */
     bool best, values;       /* for pst_fold_run_best() */
 };
@@ -106,9 +106,9 @@ static double rounded(const struct job *k, double m)
     return k->wide ? m : (double)(float)m;
 }
 
-/* Find the first index of the best element of a line or of each column. Rows of
- * columns are searched from the last to the first, so that the first of equal
- * elements wins. */
+/* Define a search for the first index of the best element of a line or of each
+ * column. Rows of columns are searched from the last to the first, so that the
+ * first of equal elements wins. */
 #define FIND(type)                                                             \
     static bool is_##type(type x, type best)                                   \
     {                                                                          \

@@ -9,8 +9,8 @@
 
 /* --- linalg_vector_norm: (sum |x|^p)^(1/p) -------------------------------- */
 
-/* Squares are summed in double: those of f32 cannot overflow, those of f64
- * can. */
+/* Accumulators for the orders 0, 1, 2, inf and -inf. Squares are summed in
+ * double: those of f32 cannot overflow, those of f64 can. */
 static void sum_zero(struct pst_acc *acc, int64_t n, const double *x)
 {
     for (int64_t i = 0; i < n; i++)

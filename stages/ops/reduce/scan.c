@@ -87,8 +87,7 @@ PST_CPU_KERNELS(cumsum, cumsum_kernels);
 
 /* --- diff ----------------------------------------------------------------- */
 
-/* The concatenation of prepend, self and append. Its n-th difference is a
- * binomial sum. */
+/* prepend, self and append as one tensor. */
 struct joined {
     const struct pst_operand *part[3];
     struct pst_lane lane[3];

@@ -155,8 +155,8 @@ LOGIC(all_dims, "all.dims(Tensor self, int[]? dim=None, bool keepdim=False)",
 
 /* --- var ------------------------------------------------------------------ */
 
-/* Welford's method: a is the mean so far, b the sum of squared distances from
- * it. */
+/* Updates acc by Welford's method: a is the mean so far, b the sum of squared
+ * distances from it. */
 static void var_add(struct pst_acc *acc, int64_t n, const double *x)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -250,7 +250,8 @@ PST_CPU_KERNELS(var_dim, var_kernels);
 
 /* --- logsumexp ------------------------------------------------------------ */
 
-/* a is the maximum so far, b the sum of exp(x - a); -inf adds nothing. */
+/* Updates acc: a is the maximum so far, b the sum of exp(x - a); -inf adds
+ * nothing. */
 static void logsumexp_add(struct pst_acc *acc, int64_t n, const double *x)
 {
     if (acc->n == 0)

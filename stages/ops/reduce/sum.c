@@ -295,7 +295,7 @@ static enum pst_status sum_dim_vjp(struct pst_vjp *v)
     return spread(v, pst_vjp_grad(v, 0), 1, 2);
 }
 
-/* Divides before it expands: fewer divisions. */
+/* Divides the gradient before it is expanded: fewer divisions. */
 static struct pst_value *share(struct pst_vjp *v, int arg)
 {
     return pst_vjp_div_scalar(v, pst_vjp_grad(v, 0),

@@ -174,8 +174,9 @@ struct job {
     struct pst_softmax_runs r;
     const struct pst_softmax_loops *loops;
     bool log;
-    int64_t size;      /* bytes of an element */
-    const char *x, *g; /* g: gradient, and x the softmax; or NULL */
+    int64_t size; /* bytes of an element */
+    /* g: gradient, and x the result of the forward operator; NULL: forward */
+    const char *x, *g;
     char *y;
 };
 
@@ -236,7 +237,7 @@ static void run(const struct pst_call *c, struct job *k, int64_t dim)
         part_of_it, k);
 }
 
-/* loops[] are those for f32 and for f64. */
+/* loops[]: those for f32, those for f64. */
 static void forward(const struct pst_call *c,
                     const struct pst_softmax_loops *const *loops, bool log)
 {

@@ -77,7 +77,7 @@ static void topk_ref(const struct pst_call *c)
     }
 }
 
-/* Fast kernels. */
+/* Runs the fast kernels (sort/fast.h). */
 static void sort_run(const struct pst_call *c)
 {
     const bool descending = c->args[2].b;

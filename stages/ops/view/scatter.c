@@ -26,8 +26,8 @@ static int64_t divisor(int64_t a, int64_t b)
 }
 
 /* True if all overlapping elements have the same index in dimension d: shorter
- * strides do not reach its next element, and longer strides step over all of
- * it. */
+ * strides do not reach the next index, and longer strides step over the whole
+ * dimension. */
 static bool stands_alone(const struct pst_nd *nd, unsigned d)
 {
     const int64_t *stride = nd->stride[0];
@@ -52,9 +52,9 @@ static void take_dim(struct pst_nd *to, const struct pst_nd *nd, unsigned d)
     to->rank++;
 }
 
-/* Exchanges the last two dimensions and reverses the old last one. The order of
- * sums stays: of overlapping elements, the one further along one dimension is
- * less far along the other. */
+/* Exchanges the last two dimensions and reverses the old last one. Sums keep
+ * their order: of two overlapping elements, the one with the larger index in
+ * one dimension has the smaller index in the other. */
 static void swap_last(struct job *j, int64_t size)
 {
     struct pst_nd *nd = &j->nd;
@@ -73,9 +73,10 @@ static void swap_last(struct job *j, int64_t size)
     j->src -= (n - 1) * nd->stride[1][last - 1] * size;
 }
 
-/* Dimensions in which nothing overlaps may come in any order: a contiguous one
- * becomes the last, the others come first. The overlapping ones keep their
- * order, except two of which the last is the shorter. */
+/* Arranges the dimensions. Those in which nothing overlaps may come in any
+ * order: a contiguous one becomes the last, the others come first. The
+ * overlapping ones keep their order, but of two the shorter may not be the
+ * last. */
 static void arrange(struct job *j, const struct pst_nd *nd, int64_t size)
 {
     bool alone[PST_MAX_RANK];

@@ -33,8 +33,8 @@ static void turn_ref(const struct pst_call *c, const struct pst_meta *x,
     }
 }
 
-/* Copies windows of the input to windows of the result: per dimension one, in
- * either direction, or two that change places. */
+/* Copies windows of the input to windows of the result: in each dimension one
+ * window, in either direction, or two that change places. */
 static void turn_windows(const struct pst_call *c, const struct pst_meta *x,
                          const struct turn *t)
 {

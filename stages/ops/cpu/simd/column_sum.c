@@ -3,8 +3,8 @@
 
 #include "stages/ops/cpu/simd/real.h"
 
-/* Columns at a time, and rows whose partial sum is added up first: two levels
- * keep the rounding error at that of some 2 * sqrt(rows) additions. */
+/* Columns at a time, and rows per partial sum: sums on two levels have the
+ * rounding error of some 2 * sqrt(rows) additions. */
 #define COLS 256
 #define ROWS 32
 

@@ -8,8 +8,8 @@
 #endif
 #include <string.h>
 
-/* The carry of the rounding may run into the exponent: that is how the largest
- * finite numbers become infinite. */
+/* The carry of the rounding may run into the exponent, so the largest finite
+ * numbers become infinite. */
 void PST_SIMD(pst_simd_to_bf16)(int64_t n, const float *restrict x,
                                 uint16_t *restrict y)
 {
@@ -23,7 +23,7 @@ void PST_SIMD(pst_simd_to_bf16)(int64_t n, const float *restrict x,
     }
 }
 
-/* Bits are set and cleared where they lie, so that a row stays f32. */
+/* Rounds within the 32 bits, so that elements stay f32. */
 void PST_SIMD(pst_simd_round_bf16)(int64_t n, const float *restrict x,
                                    float *restrict y)
 {
@@ -49,7 +49,8 @@ void PST_SIMD(pst_simd_from_bf16)(int64_t n, const uint16_t *restrict x,
 
 /* --- f16 ------------------------------------------------------------------ */
 
-/* Without branches, and compared as signed numbers, so that SSE2 will do. */
+/* Returns yes ? a : b without branches; a compare of signed numbers suffices
+ * for SSE2. */
 static PST_ALWAYS_INLINE int32_t choose(int yes, int32_t a, int32_t b)
 {
     return (a & -yes) | (b & (yes - 1));
@@ -68,7 +69,8 @@ static PST_ALWAYS_INLINE float from_f16(uint16_t h)
                         (int32_t)((uint32_t)(h & 0x8000) << 16));
 }
 
-/* In [1/2, 1/2 + 2^-14] floats are 2^-24 apart, as subnormals of f16 are. */
+/* Converts to f16; in [1/2, 1/2 + 2^-14] floats are 2^-24 apart, as subnormals
+ * of f16 are. */
 static PST_ALWAYS_INLINE uint16_t to_f16(float x)
 {
     const int32_t u = pst_vm_bits(x) & 0x7fffffff, infinite = 0x7f800000;

@@ -5,8 +5,8 @@
 #include "stages/ops/cpu/simd/tile.h"
 
 /*
- * C of few rows times a transposed B: both are read along k where they lie,
- * sums in registers, and a tile's sums of lanes are made together.
+ * GEMM of a few rows of A and a transposed B: both are read in place along k,
+ * with sums in registers; the lanes of all sums of a tile are added together.
  */
 #define VEC  PST_TILE_VEC
 #define COLS 4
@@ -17,7 +17,7 @@
 #define ROWS 2
 #endif
 
-/* Shuffles within parts of four numbers, and of parts. */
+/* Shuffles within parts of four numbers, and of whole parts. */
 #if VEC == 16
 #define LOW(x, y)                                                              \
     __builtin_shufflevector(x, y, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25,    \
@@ -49,7 +49,8 @@
 #define LAST(x, y)  __builtin_shufflevector(x, y, 2, 3, 6, 7)
 #endif
 
-/* In each part one number of each of the four: their sum is the row's. */
+/* Returns a vector whose parts each have one number of every x[j]: adding the
+ * parts gives the four sums. */
 static PST_ALWAYS_INLINE pst_vec fold(const pst_vec x[COLS])
 {
     const pst_vec a = LOW(x[0], x[1]) + HIGH(x[0], x[1]);
@@ -58,7 +59,7 @@ static PST_ALWAYS_INLINE pst_vec fold(const pst_vec x[COLS])
     return FIRST(a, b) + LAST(a, b);
 }
 
-/* Sums of the parts of mr rows, 4 numbers each. */
+/* Adds the parts of each of mr rows: 4 sums a row. */
 static PST_ALWAYS_INLINE void join(int mr, const pst_vec r[ROWS],
                                    pst_vec4 ret[ROWS])
 {
@@ -83,7 +84,8 @@ static PST_ALWAYS_INLINE void join(int mr, const pst_vec r[ROWS],
 #endif
 }
 
-/* C (mr, n), n up to 4: rows of a, lda apart, and of b have k numbers. */
+/* C (mr, n), n up to 4; rows of a are lda apart and have k numbers, like those
+ * of b. */
 static PST_ALWAYS_INLINE void dots(int mr, const struct pst_gemm *g, int64_t n,
                                    const float *a, const float *const b[COLS],
                                    float *c)

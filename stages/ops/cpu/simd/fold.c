@@ -4,8 +4,8 @@
 #include "stages/ops/cpu/simd/lanes.h"
 #include "stages/ops/cpu/simd/vecmath.h"
 
-/* Elements, and rows, whose result is made in their dtype: short enough that
- * the error of a sum stays below that of the total. */
+/* Elements of a line, and rows, that are folded in their own dtype: few enough
+ * that the error of their sum stays below that of the total. */
 #define BLOCK 512
 #define ROWS  32
 #define COLS  PST_FOLD_COLS

@@ -6,11 +6,11 @@
 #include <string.h>
 
 /*
- * A pass of radix r divides transforms of length r m, of which there are s
- * side by side, into r times as many of length m:
+ * A pass of radix r divides transforms of length r m, of which there are s side
+ * by side, into r times as many of length m:
  *     y[q, j, p] = w^(p j) sum over k of x[q, p + m k] u^(j k)
- * with w = exp(-2 pi i / (r m)), u = exp(-2 pi i / r); q < s is innermost, in
- * x [p] and in y [r p + j] stand outside of it.
+ * with w = exp(-2 pi i / (r m)), u = exp(-2 pi i / r). q < s is the innermost
+ * index; the outer one is p + m k in x and r p + j in y.
  */
 struct pass {
     int64_t m, s;
@@ -114,7 +114,8 @@ static void pass_any(const struct pass *p, int radix)
         }
 }
 
-/* From (xr, xi) and back and forth; true: the result is in (yr, yi). */
+/* Runs all passes, from (xr, xi) to (yr, yi) and back in turn; true if the
+ * result is in (yr, yi). */
 static bool passes(const struct pst_fourier *f, const double *roots, double *xr,
                    double *xi, double *yr, double *yi)
 {
@@ -158,7 +159,7 @@ const double *PST_SIMD(pst_fourier_run)(const struct pst_fourier *f,
         y = was;
     }
     times_table(m, kernel, kernel + m, x, x + m);
-    /* Back: parts swapped. */
+    /* Transforms back: real and imaginary parts are swapped. */
     if (passes(f, table, x + m, x, y + m, y)) {
         double *was = x;
 

@@ -10,18 +10,17 @@
 #define MC       PST_PACKED_MC
 #define PANEL    (NV * VEC)
 #define OFTEN    3  /* panels for which A is worth packing */
-#define SHALLOW  64 /* depths at which C costs more than the operands */
-#define STRAIGHT 32 /* ... and has to be written line by line */
-/* Tiles of rows up to which B is read where it lies, if it is not
- * transposed. */
+#define SHALLOW  64 /* depths up to which C costs more than the operands */
+#define STRAIGHT 32 /* depths up to which C is always written line by line */
+/* Tiles of rows up to which B is read in place, if it is not transposed. */
 #if defined(__AVX512F__)
 #define AGAIN 3
 #else
 #define AGAIN 1
 #endif
 
-/* Rows of the tiles of m rows: all but the last are alike, and that is not
- * much smaller. */
+/* Returns the rows of a tile if m rows are divided evenly: only the last tile
+ * has fewer, and not many fewer. */
 static int64_t tile_rows_of(int64_t m)
 {
     const int64_t tiles = PST_MAX((m + MR - 1) / MR, 1);
@@ -29,8 +28,9 @@ static int64_t tile_rows_of(int64_t m)
     return (m + tiles - 1) / tiles;
 }
 
-/* Rows [0, m) of A, k deep, for tiles of mr rows. By columns, whole vectors are
- * copied where mr numbers count: the next column overwrites the rest. */
+/* Packs rows [0, m) of A, k deep, for tiles of mr rows. By columns, whole
+ * vectors are copied where mr numbers count: the next column overwrites the
+ * rest. */
 static void pack_a(bool trans, int64_t m, int64_t mr, int64_t k, const float *a,
                    int64_t lda, float *to)
 {
@@ -47,7 +47,7 @@ static void pack_a(bool trans, int64_t m, int64_t mr, int64_t k, const float *a,
     }
 }
 
-/* The same by columns of a matrix that is picked from weights. */
+/* Packs a matrix by columns whose elements are picked from weights. */
 static void pick_a(const struct pst_windows *w, int64_t first, int64_t m,
                    int64_t mr, int64_t k, const float *a, float *to)
 {
@@ -73,7 +73,8 @@ static PST_ALWAYS_INLINE void copy_rows(int nv, int64_t k, const float *b,
             *(pst_vec *)(to + v * VEC) = *(const pst_vec *)(b + v * VEC);
 }
 
-/* Columns [0, n) of B, k deep, into rows of nv vectors, zeros behind. */
+/* Packs columns [0, n) of B, k deep, into rows of nv vectors, with zeros after
+ * them. */
 static void pack_b(bool trans, int64_t n, int64_t k, const float *b,
                    int64_t ldb, int64_t nv, float *to)
 {
@@ -99,23 +100,24 @@ static void pack_b(bool trans, int64_t n, int64_t k, const float *b,
 
 /* --- blocks -------------------------------------------------------------- */
 
-/* C (m, n) += A B for rows of A and columns of B from j on, both from p on. */
+/* C (m, n) += A B for rows of A and columns of B from j on, both from depth p
+ * on. */
 struct block {
     const struct pst_gemm *g;
-    const struct pst_windows *windows; /* or b */
-    const float *flat;  /* B's columns, if they follow one another, or NULL */
-    const int64_t *own; /* places of its rows, if it has no taps */
+    const struct pst_windows *windows; /* NULL: b is used */
+    const float *flat;  /* B's columns, if they are contiguous, or NULL */
+    const int64_t *own; /* offsets of B's rows, if it has no taps */
     int64_t m, mr, n, k, j, p; /* mr: rows of a tile */
     const float *a, *b;
     enum form form;
     float *c;
     bool turned;
     float beta;
-    float *scratch; /* of panels of B */
-    float *side;    /* of what is turned */
+    float *scratch; /* packed panels of B */
+    float *side;    /* for panels while they are transposed */
 };
 
-/* Columns [j, j + n) of the block, in rows of nv vectors. */
+/* Packs columns [j, j + n) of the block into rows of nv vectors. */
 static void pack(const struct block *w, int64_t j, int64_t n, int64_t nv,
                  float *to)
 {
@@ -147,7 +149,7 @@ static struct tile tile_of(const struct block *w, int64_t n, int64_t nv)
                          .beta = w->beta};
 }
 
-/* Rows [i, i + mr) of the block with columns from j on. */
+/* Computes rows [i, i + mr) of the block, columns from j on. */
 static void run_tile(const struct block *w, int64_t i, int64_t j, int64_t nv,
                      struct tile *t)
 {
@@ -161,7 +163,7 @@ static void run_tile(const struct block *w, int64_t i, int64_t j, int64_t nv,
         tiles[w->form][mr - 1][nv - 1](t);
 }
 
-/* The first tile packs the panel for the others. */
+/* Multiplies a panel that the first tile packs for the others. */
 static void panel_by_taps(const struct block *w, int64_t j)
 {
     struct tile t = tile_of(w, PANEL, NV);
@@ -176,7 +178,7 @@ static void panel_by_taps(const struct block *w, int64_t j)
     }
 }
 
-/* Each panel of B is packed when its turn comes, or read where it lies. */
+/* Multiplies panel by panel; each is packed just before, or read in place. */
 static void panels(const struct block *w)
 {
     const struct pst_gemm *g = w->g;
@@ -209,8 +211,8 @@ static void panels(const struct block *w)
     }
 }
 
-/* All columns, packed before: a panel stays while the rows go by, or, if it is
- * not deep, rows stay, so that C is written line by line. */
+/* Multiplies all columns, packed before: a panel stays in the cache for all
+ * rows, or, if it is not deep, rows stay, so that C is written line by line. */
 static void packed_panels(const struct block *w)
 {
     const bool by_rows = w->k <= SHALLOW || w->form == IN_PLACE;
@@ -235,8 +237,8 @@ static void packed_panels(const struct block *w)
         }
 }
 
-/* The panels that packed_panels reads. Of windows several together: then what
- * is read of a line is longer. */
+/* Packs the panels that packed_panels() reads. Panels of windows are packed
+ * four at a time, so that longer pieces of a line are read. */
 static void pack_all(const struct block *w)
 {
     const bool several = w->windows != NULL && !w->g->tb;
@@ -254,7 +256,7 @@ static void pack_all(const struct block *w)
     }
 }
 
-/* Rows of A from i on. */
+/* Packs the rows of A from i on. */
 static void pack_weights(const struct block *w, int64_t i, const float *a,
                          float *to)
 {
@@ -267,7 +269,8 @@ static void pack_weights(const struct block *w, int64_t i, const float *a,
         pack_a(g->ta, w->m, w->mr, w->k, w->a, g->lda, to);
 }
 
-/* Parts of n of at most `most`, all alike but the last; whole grains. */
+/* Returns the size of the parts of n, at most `most` if that is whole grains:
+ * all are equal but the last. */
 static int64_t part_of(int64_t n, int64_t most, int64_t grain)
 {
     const int64_t parts = PST_MAX((n + most - 1) / most, 1);
@@ -275,7 +278,7 @@ static int64_t part_of(int64_t n, int64_t most, int64_t grain)
     return ((n + parts - 1) / parts + grain - 1) / grain * grain;
 }
 
-/* Columns w->j ..., w->n of them. */
+/* Computes the w->n columns from w->j on. */
 static void columns(struct block *w, const float *a, const float *b, float *c,
                     float *scratch, bool whole)
 {
@@ -298,7 +301,7 @@ static void columns(struct block *w, const float *a, const float *b, float *c,
             w->a = a + (g->ta ? p * g->lda + i : i * g->lda + p);
             w->c = w->turned ? c + i + w->j * g->ldc : c + i * g->ldc + w->j;
             if (w->form != IN_PLACE) {
-                if (w->j == 0 || g->m > mc || g->k > kc) /* not there yet */
+                if (w->j == 0 || g->m > mc || g->k > kc) /* not packed yet */
                     pack_weights(w, i, a, scratch);
                 w->a = scratch;
             }
@@ -310,7 +313,7 @@ static void columns(struct block *w, const float *a, const float *b, float *c,
     }
 }
 
-/* Do all n positions follow one another in the copy? */
+/* True if all n positions are contiguous in the copy. */
 static bool is_flat(const struct pst_windows *w, int64_t n)
 {
     const int64_t slab = w->count[2] * w->count[1], image = slab * w->count[0];
@@ -320,7 +323,7 @@ static bool is_flat(const struct pst_windows *w, int64_t n)
            (w->step[0] == image || w->first % image + n <= image);
 }
 
-/* Finds rows of B whose columns follow one another. own: a buffer for the
+/* Sets w->flat if the columns of B are contiguous. own: a buffer for the
  * offsets of a block's rows. */
 static void find_taps(struct block *w, const float *b, int64_t own[KC])
 {
@@ -345,9 +348,10 @@ static void find_taps(struct block *w, const float *b, int64_t own[KC])
 }
 
 /*
- * B is packed once for all blocks of A if there are several, as many columns
- * at a time as stay in the second cache; windows are always, since more of a
- * line is read then. One panel reads A once.
+ * Computes C. If A has several blocks, B is packed once for all of them, as
+ * many columns at a time as stay in the L2 cache. Windows always are, since
+ * more of a line is read then. If there is one panel, A is read only once, so
+ * it is not packed.
  */
 static void run(const struct pst_gemm *g, const float *a, const float *b,
                 const struct pst_windows *windows, float *c, bool turned,
@@ -378,8 +382,8 @@ static void run(const struct pst_gemm *g, const float *a, const float *b,
     }
 }
 
-/* A narrow C of a transposed A is computed as its transposed: then A is what
- * stays where it lies, and its rows are read in order. */
+/* If A is transposed and C has few columns, C is computed transposed: A is then
+ * the second operand, which is read in place and row by row. */
 void PST_SIMD(pst_simd_gemm)(const struct pst_gemm *g, const float *a,
                              const float *b, float *c, float *scratch)
 {

@@ -5,7 +5,7 @@
 
 /* --- loops ---------------------------------------------------------------- */
 
-/* The operands that `fix` names do not move. */
+/* Loops over elements; the operands in the mask `fix` are one number each. */
 #define FORM(n_args, fix, T0, T, R, from, to, expr)                            \
     do {                                                                       \
         PST_INDEPENDENT for (int64_t i = (from); i < (to); i++)                \
@@ -50,7 +50,7 @@
         body;                                                                  \
     }
 
-/* Elements that are looked at before they are computed. */
+/* Elements that are tested for `ok` together, before they are computed. */
 #define CHUNK 1024
 
 #define COUNT_BAD(n_args, to, ok)                                              \

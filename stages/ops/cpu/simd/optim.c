@@ -3,15 +3,14 @@
 
 #include <math.h>
 
-/* Elements that are done at a time, and how far ahead their successors are
- * called from memory: a page, which the processor does not look beyond by
- * itself. */
+/* Elements that are updated at a time, and how many elements ahead data is
+ * prefetched: a page, since the hardware does not prefetch beyond the page. */
 #define BLOCK 64
 #define AHEAD 1024
 #define LINE  16 /* floats in a cache line */
 
-/* The block's successors; NULL: no such tensor. Addresses past the end are
- * never loaded. */
+/* Prefetches the elements AHEAD of a block; x NULL: no such tensor. Addresses
+ * past the end are never loaded. */
 static PST_ALWAYS_INLINE void call_up(const float *x, int64_t at)
 {
     const uintptr_t from = (uintptr_t)x + sizeof(*x) * (size_t)(at + AHEAD);
@@ -20,7 +19,7 @@ static PST_ALWAYS_INLINE void call_up(const float *x, int64_t at)
         __builtin_prefetch((const void *)(from + j * sizeof(*x)));
 }
 
-/* 0 if all are finite, else NaN. */
+/* Returns 0 if all are finite, else NaN. */
 static PST_ALWAYS_INLINE float probe(float a, float b, float c)
 {
     return 0.0f * a + 0.0f * b + 0.0f * c;
@@ -33,7 +32,8 @@ struct block {
     float was[3][BLOCK];
 };
 
-/* Elements that were finite and are not any more are again as they were. */
+/* Restores elements that were finite and no longer are; returns their
+ * number. */
 static int64_t put_back(struct block *b, int64_t n)
 {
     int64_t count = 0;
@@ -146,7 +146,8 @@ static int64_t sgd(int64_t n, float *restrict p, const float *restrict g,
     return stayed;
 }
 
-/* 16 lanes, then a fixed tree: the same bits whatever the vector width. */
+/* Sums in 16 lanes, then by a fixed tree: the bits do not depend on the vector
+ * width. */
 static double sumsq(int64_t n, const float *x)
 {
     double lane[16] = {0};

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#define LANES 64  /* bytes that are counted side by side */
-#define MOST  255 /* what one of them can hold */
+#define LANES 64  /* bytes that are counted in parallel */
+#define MOST  255 /* the largest count of a byte */
 
 static int64_t sum_bool(int64_t n, const uint8_t *x)
 {

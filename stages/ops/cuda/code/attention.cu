@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Attention in tiles, with scores that exist only in a block. Gradients are
- * made in two kernels, without atomics: one goes through the keys of a tile of
- * query rows, first for their statistics, then for dq; the other through the
+ * computed by two kernels, without atomics: one goes through the keys of a tile
+ * of query rows, first for their statistics, then for dq; the other through the
  * query rows of a tile of keys, for dk and dv.
  */
 #include "stages/ops/cuda/code/attention.cuh"
@@ -11,8 +11,8 @@
 #define SDPA_KEYS 32
 #define SDPA_COLS (SDPA_KEYS / SDPA_SIDE)
 
-/* The softmax of rows so far: of e^(s - base), base = max but 0 if it is
- * -inf. */
+/* Maximum and sum of e^(s - base) of each of R rows over the tiles so far; base
+ * = max, or 0 if that is -inf. */
 template <int R> struct sdpa_rows {
     float max[R], sum[R];
 };
@@ -32,7 +32,7 @@ PST_DEVICE float sdpa_base(float max)
 }
 
 /* Turns the dot products of row r with a tile of keys into e^(s - base), and
- * returns the factor of what was summed with the base before. */
+ * returns the factor by which sums with the previous base must be scaled. */
 template <int R>
 PST_DEVICE float sdpa_next(const struct pst_cuda_sdpa &p,
                            struct sdpa_rows<R> &rows, int r, int64_t mask,
@@ -138,7 +138,7 @@ template <int D, int R> struct sdpa_queries {
     int row, end;
 };
 
-/* t = g v^T and s = q k^T; the keys are left in the tile. */
+/* s = q k^T and t = g v^T; the keys are left in the tile. */
 template <int D, int R>
 PST_DEVICE void sdpa_both(const struct pst_cuda_sdpa &p,
                           const struct sdpa_queries<D, R> &a, int first,

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Norms over channels: what follows the statistics and sums (fold.cu). */
+/* Norms over channels: the steps after statistics and sums (fold.cu). */
 #include "stages/ops/cuda/code/channel.h"
 #include "stages/ops/cuda/code/device.cuh"
 
-/* The weight of a channel, or a bias. */
+/* Returns the weight or bias of a channel. */
 template <typename T>
 PST_DEVICE T channel_number(const void *of, uint32_t c, T otherwise)
 {
     return of != nullptr ? ((const T *)of)[c] : otherwise;
 }
 
-/* The means of a w and b w over the channels of each group. */
+/* Computes the means of a w and b w over the channels of each group. */
 template <typename T>
 PST_DEVICE void channel_means(const struct pst_cuda_channels &p)
 {

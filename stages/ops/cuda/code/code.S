@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A fatbin, FATBIN, as constant data under the name NAME. */
+/* Defines constant data NAME with the contents of the file FATBIN. */
     .section .rodata
     .balign 64
     .globl NAME

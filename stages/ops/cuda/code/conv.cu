@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Convolutions and their gradients as products whose second factor is read from
- * the image, place by place. */
+/* Convolutions and their gradients as matmuls whose second operand is read from
+ * the image, position by position. */
 #include "stages/ops/cuda/code/conv.h"
 #include "stages/ops/cuda/code/device.cuh"
 
@@ -9,7 +9,7 @@
 #define EACH (TILE * DEEP / PST_CUDA_BLOCK) /* loads of a thread */
 #define SIDE (TILE / 16)                    /* results: SIDE * SIDE */
 
-/* 1. The table of (channel, element of the window). */
+/* 1. Fills the table with each (channel, element of the window). */
 PST_CUDA_KERNEL(pst_conv_table, struct pst_cuda_conv)
 {
     PST_GRID_LOOP(i, p.entries)
@@ -32,13 +32,15 @@ PST_CUDA_KERNEL(pst_conv_table, struct pst_cuda_conv)
     }
 }
 
-/* A place of an image: of y, in coordinates of x; of form x: of x, without its
- * padding. */
+/* A position of an image: of y, as the coordinates in x where its window
+ * begins; in form x: of x, with coordinates that count the padding. */
 struct conv_place {
-    int32_t image, at; /* at: its number in the image */
+    int32_t image, at; /* at: its index in the image */
     int32_t c[3];
-    int32_t base; /* offset in x (of form x: in y), of the group's channels */
-    bool none;    /* there is no such place */
+    /* base: offset in x of the window's first element in the group's first
+     * channel; in form x: offset in y of the group's channels */
+    int32_t base;
+    bool none; /* there is no such position */
 };
 
 template <int FORM>
@@ -68,8 +70,8 @@ PST_DEVICE struct conv_place conv_place_of(const struct pst_cuda_conv &p,
     return c;
 }
 
-/* The element of x (of form x: of y) that a place and an entry name; 0 outside
- * of the image. */
+/* Returns the element of x (in form x: of y) for a position and an entry; 0
+ * outside of the image. */
 template <int FORM>
 PST_DEVICE float conv_element(const struct pst_cuda_conv &p,
                               const struct conv_place &c,
@@ -115,7 +117,7 @@ PST_DEVICE void conv_put(const struct pst_cuda_conv &p, int32_t group,
     p.to[at] = p.accumulate ? p.to[at] + x : x;
 }
 
-/* The first factor. */
+/* Returns an element of the first operand. */
 template <int FORM>
 PST_DEVICE float conv_first(const struct pst_cuda_conv &p, int32_t group,
                             int32_t row, int32_t k, const struct conv_place &c)

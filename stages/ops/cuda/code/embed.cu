@@ -42,7 +42,7 @@ PST_CUDA_KERNEL(pst_embed, struct pst_cuda_embed)
 /* --- gradient ---------------------------------------------------------------
  */
 
-/* The row to which position i adds; -1: none. */
+/* Returns the row to which position i adds; -1: none. */
 PST_DEVICE int64_t embed_row(const struct pst_cuda_embed_grad &p, int64_t i)
 {
     const int64_t row = pst_index_at(p.index, p.wide, i);
@@ -50,7 +50,7 @@ PST_DEVICE int64_t embed_row(const struct pst_cuda_embed_grad &p, int64_t i)
     return row < 0 || row >= p.rows || row == p.padding ? -1 : row;
 }
 
-/* 1. start[row + 1] = number of its positions, from 0. */
+/* 1. Counts the positions of each row in start[row + 1], from 0. */
 PST_CUDA_KERNEL(pst_embed_count, struct pst_cuda_embed_grad)
 {
     PST_GRID_LOOP(i, p.n)
@@ -100,8 +100,8 @@ PST_CUDA_KERNEL(pst_embed_find, struct pst_cuda_embed_grad)
     }
 }
 
-/* 4. The positions of each row, in their order: one is preceded by those of the
- * row that are less. */
+/* 4. Puts the positions of each row in order: the place of a position is the
+ * number of smaller ones of the row. */
 PST_CUDA_KERNEL(pst_embed_order, struct pst_cuda_embed_grad)
 {
     PST_GRID_LOOP(k, p.start[p.rows])

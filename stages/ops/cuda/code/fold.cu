@@ -25,7 +25,7 @@ PST_OUTLINE int64_t fold_at_any(const struct pst_cuda_fold &p, int64_t i)
     return pst_nd_at(p.gone, 0, i);
 }
 
-/* Offset of element i of a result. */
+/* Returns the offset of element i of a result. */
 PST_DEVICE int64_t fold_at(const struct pst_cuda_fold &p, int64_t i)
 {
     return p.gone.rank == 1 ? i * p.gone.stride[0][0] : fold_at_any(p, i);
@@ -94,7 +94,7 @@ template <typename T> struct fold_reals {
         return a;
     }
 
-    /* Rounded to the elements' dtype. */
+    /* Returns m for the second pass, rounded to the elements' dtype. */
     PST_DEVICE double between(const struct pst_cuda_fold &p, T first)
     {
         const double m = p.end == PST_CUDA_END_VAR || p.end == PST_CUDA_END_NORM

@@ -19,7 +19,7 @@ PST_OUTLINE float pst_loop_load(uint32_t type, const void *x, int64_t i)
                                  : (float)pst_load_double(type, x, i);
 }
 
-/* Rounds, adds to the old value, or both. */
+/* Stores x as element i: rounds it, adds it to the old value, or both. */
 PST_OUTLINE void pst_loop_store(const struct pst_cuda_loop &p, int64_t i,
                                 float x)
 {
@@ -35,7 +35,7 @@ PST_OUTLINE void pst_loop_store(const struct pst_cuda_loop &p, int64_t i,
     y[at] = p.y_type == PST_CUDA_BF16 ? pst_to_bf16(x) : pst_to_f16(x);
 }
 
-/* Operand k of element i. */
+/* Returns operand k of element i. */
 PST_OUTLINE float pst_loop_operand(const struct pst_cuda_loop &p, int k,
                                    int64_t i)
 {

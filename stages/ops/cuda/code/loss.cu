@@ -4,7 +4,7 @@
 #include "stages/ops/cuda/code/loss.h"
 #include "stages/ops/cuda/code/softmax.cuh"
 
-/* The class of position i, -1 if it is ignored or out of range. */
+/* Returns the class of position i; -1 if it is ignored or out of range. */
 PST_DEVICE int64_t loss_target(const struct pst_cuda_loss &p, int64_t i,
                                bool report)
 {
@@ -29,8 +29,8 @@ PST_DEVICE int64_t loss_first(const struct pst_cuda_loss &p, int64_t i)
     return i / p.d * p.classes * p.d + i % p.d;
 }
 
-/* Reads the logits once. A smoothed loss is
- * (1 - e) (lse - x_y) + e / C sum_k (lse - x_k). */
+/* Computes the loss, reading the logits once. With smoothing e it is (1 - e)
+ * (lse - x_y) + e / C sum_k (lse - x_k). */
 template <bool WARP> PST_DEVICE void loss_forward(const struct pst_cuda_loss &p)
 {
     const unsigned lane = pst_team_lane<WARP>();
@@ -104,7 +104,7 @@ PST_CUDA_KERNEL(pst_loss_divisor_f32, struct pst_cuda_loss)
         *p.divisor = sum;
 }
 
-/* Gradient of the loss of position i. */
+/* Returns the gradient of the loss of position i. */
 PST_DEVICE float loss_arriving(const struct pst_cuda_loss &p, int64_t i)
 {
     const double g = (double)p.g[p.each ? i : 0];

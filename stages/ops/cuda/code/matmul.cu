@@ -36,7 +36,7 @@ template <typename T> struct product_reader {
     int lines;   /* valid ones from this element on */
 };
 
-/* Where the thread's first element is in a tile. */
+/* Returns where the thread's first element is in a tile. */
 template <typename T, int LINES, int K, bool ALONG_K>
 PST_DEVICE void product_place(bool vector, int &line, int &k)
 {
@@ -47,7 +47,7 @@ PST_DEVICE void product_place(bool vector, int &line, int &k)
     k = ALONG_K ? t % K : vector ? t / (LINES / V) : t / LINES;
 }
 
-/* first: line of the tile, of `lines`; from: its first k. */
+/* first: line of the tile, of `lines`; from: its first index along k. */
 template <typename T, int LINES, int K, bool ALONG_K>
 PST_DEVICE struct product_reader<T> product_start(
     const struct pst_cuda_factor &f, int64_t offset, int first, int lines,
@@ -60,8 +60,8 @@ PST_DEVICE struct product_reader<T> product_start(
             lines - first - line};
 }
 
-/* Begins to copy the tile, zeros outside, and moves on to the next; left: of
- * the k dimension, from the tile's begin on. */
+/* Begins to copy the tile, with zeros outside of the operand, and moves on to
+ * the next; left: elements of the k dimension from the tile on. */
 template <typename T, int LINES, int K, bool ALONG_K>
 PST_DEVICE void product_fetch(struct product_reader<T> &r,
                               const struct pst_cuda_factor &f, int left,
@@ -95,7 +95,8 @@ PST_DEVICE void product_fetch(struct product_reader<T> &r,
 
 /* --- results -------------------------------------------------------------- */
 
-/* The result's value for a sum; c: offset in c; was: the old value of out. */
+/* Returns the element of the result for a sum; c: offset in c; was: the old
+ * value of out. */
 template <typename T>
 PST_DEVICE T product_finish(const struct pst_cuda_product &p, T sum, int64_t c,
                             T was)
@@ -107,8 +108,8 @@ PST_DEVICE T product_finish(const struct pst_cuda_product &p, T sum, int64_t c,
     return p.accumulate != 0 ? y + was : y;
 }
 
-/* Writes a vector of sums; those of columns from p.n on are left out. to, c: of
- * column 0 of the row. */
+/* Writes a vector of sums, except those of columns from p.n on. to: address,
+ * and c: offset, of column 0 of the row. */
 template <typename T>
 PST_DEVICE void product_write(const struct pst_cuda_product &p, T *to,
                               int64_t c, int col, struct product_vector<T> v)
@@ -142,7 +143,7 @@ PST_DEVICE void product_write(const struct pst_cuda_product &p, T *to,
             to[col + i] = v.at[i];
 }
 
-/* --- product -------------------------------------------------------------- */
+/* --- matmul --------------------------------------------------------------- */
 
 /* Adds one k of the tiles: R x R sums of a thread, in groups of a vector. */
 template <typename T, int R, int WIDTH>
@@ -256,7 +257,8 @@ PST_DEVICE void product_end(const struct pst_cuda_product &p)
     {                                                                          \
         product_tile<T, (size) / 16, k, a_k, b_k>(p);                          \
     }
-/* By the directions in which a and b are read: k ("k") or the other ("l"). */
+/* Variants by the direction in which threads read a and b: along k ("k") or
+ * along the lines ("l"). */
 #define PRODUCTS(name, T, size, k)                                             \
     PRODUCT(name##_kk, T, size, k, true, true)                                 \
     PRODUCT(name##_kl, T, size, k, true, false)                                \

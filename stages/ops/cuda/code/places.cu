@@ -4,7 +4,7 @@
 #include "stages/ops/cuda/code/fault.cuh"
 #include "stages/ops/cuda/code/places.h"
 
-/* The offset in the table of element i of the list; -1: none. */
+/* Returns the offset in the table of element i of the list; -1: none. */
 PST_DEVICE int64_t places_at(const struct pst_cuda_places &p, int64_t i,
                              bool reports)
 {
@@ -69,7 +69,8 @@ PST_CUDA_KERNEL(pst_places_read, struct pst_cuda_places)
     }
 }
 
-/* 1. last, -1 before: the last element of the list for each of the table. */
+/* 1. Sets last, -1 before, to the last element of the list that writes each
+ * element of the table. */
 PST_CUDA_KERNEL(pst_places_last, struct pst_cuda_places)
 {
     PST_GRID_LOOP(i, p.nd.numel)
@@ -81,7 +82,7 @@ PST_CUDA_KERNEL(pst_places_last, struct pst_cuda_places)
     }
 }
 
-/* 2. */
+/* 2. Writes those elements of the list. */
 PST_CUDA_KERNEL(pst_places_write, struct pst_cuda_places)
 {
     switch (p.bytes) {

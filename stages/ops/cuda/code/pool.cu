@@ -4,7 +4,7 @@
 #include "stages/ops/cuda/code/device.cuh"
 #include "stages/ops/cuda/code/pool.h"
 
-/* Inputs first, first + step, ... before end. */
+/* The inputs first, first + step, ... before end. */
 struct pool_window {
     int32_t first, end, step;
 };

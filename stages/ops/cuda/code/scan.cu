@@ -31,7 +31,7 @@ struct scan_wholes {
     }
 };
 
-/* A block for each lane, PST_CUDA_BLOCK elements at a time. */
+/* Scans a lane by one block, PST_CUDA_BLOCK elements at a time. */
 template <class P> PST_DEVICE void scan_lane(const struct pst_cuda_scan &p)
 {
     PST_SHARED typename P::sum sums[PST_CUDA_BLOCK];
@@ -59,7 +59,7 @@ template <class P> PST_DEVICE void scan_lane(const struct pst_cuda_scan &p)
     }
 }
 
-/* A thread for each lane. */
+/* Scans each lane by one thread. */
 template <class P> PST_DEVICE void scan_columns(const struct pst_cuda_scan &p)
 {
     PST_GRID_LOOP(lane, p.outer * p.inner)

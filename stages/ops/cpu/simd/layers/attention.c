@@ -4,8 +4,8 @@
 
 #include "stages/ops/cpu/simd/layers/exprow.h"
 
-/* A causal row has any length: filled up with -inf to whole lanes it needs no
- * scalar rest. */
+/* Fills a row up to whole lanes: a causal row has any length, and needs no
+ * scalar loop if it is followed by -inf. */
 static int64_t fill(int64_t n, float *x, float value)
 {
     const int64_t whole = (n + PST_LANES - 1) / PST_LANES * PST_LANES;
@@ -21,7 +21,7 @@ static void softmax(int64_t n, float *x)
     const float max = pst_row_max(m, x);
 
     if (max == -INFINITY) {
-        /* Nothing allowed; but a NaN compares like that too, and stays. */
+        /* No key is allowed; a NaN also compares like that, and stays. */
         for (int64_t i = 0; i < m; i++)
             x[i] = x[i] == -INFINITY ? 0.0f : x[i];
     } else {

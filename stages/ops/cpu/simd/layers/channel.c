@@ -3,7 +3,7 @@
 
 #include "stages/ops/cpu/simd/lanes.h"
 
-/* Partial sums of blocks are added up in double. */
+/* Elements per partial sum; partial sums are added in double. */
 #define BLOCK 4096
 
 static double sum(int64_t n, const float *x)

@@ -3,8 +3,8 @@
 
 #include "stages/ops/cpu/simd/tile.h"
 
-/* Vectors of a tile with one row and with PST_CONV_ROWS, taps of a tile of dot
- * products: the accumulators fit the registers. */
+/* Vectors of a tile of one row (ONE) and of PST_CONV_ROWS rows (ALL), and taps
+ * of a tile of dot products (FAN): the accumulators fit the registers. */
 #define VEC PST_TILE_VEC
 #define ONE 8
 #if defined(__AVX512F__)

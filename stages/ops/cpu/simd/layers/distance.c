@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Partial results, joined by a fixed tree; short rows have one. */
+/* Partial results, joined by a fixed tree; rows up to SHORT have one. */
 #define LANES 32 /* JOIN begins with half of them */
 #define SHORT 8
 #define MANY  64
@@ -14,7 +14,8 @@
 #define ABS_float(d)  fabsf(d)
 #define ABS_double(d) fabs(d)
 
-/* `next` is the new s from s and d; d = 0 leaves it. */
+/* Updates each partial result s to `next`, an expression in s and the
+ * difference d that leaves s unchanged for d = 0. */
 #define STEP(type, x, y, next)                                                 \
     for (int j = 0; j < LANES; j++) {                                          \
         const type d = (x)[j] - (y)[j], s = lane[j];                           \
@@ -67,7 +68,8 @@
 
 #define LARGER(d) ((d) > s ? (d) : s)
 
-/* The largest, which passes over NaN, and how many there were. */
+/* Measures the largest |d|; NaN if any d is NaN, which is counted
+ * separately. */
 #define MAX(type)                                                              \
     MEASURE(max_##type, type, LARGER(ABS_##type(d)), LARGER(d))                \
     MEASURE(nans_##type, type, s + (type)(d != d), s + d)                      \
@@ -87,13 +89,14 @@
         }                                                                      \
     }
 
-/* The sign of d; NaN passes. */
+/* Returns the sign of d; NaN if d is NaN. */
 #define SIGN(type, d) ((d) != (d) ? (d) : (type)(((d) > 0) - ((d) < 0)))
 
-/* 1 if d is not 0; NaN passes. */
+/* Returns 1 if d is not 0; NaN if d is NaN. */
 #define DIFFERS(type, d) ((d) != (d) ? (d) : (type)((d) != 0))
 
-/* The sign of d if e, how far it is from the largest, is 0; NaN passes. */
+/* Returns the sign of d if e, its distance from the largest, is 0, else 0; NaN
+ * if e is NaN. */
 #define LARGEST(type, d, e) ((e) != (e) ? (e) : (e) == 0 ? SIGN(type, d) : 0)
 
 #define ADD(name, type, term)                                                  \

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/cpu/simd/layers/dropout.h"
 
-/* Blocks of four numbers that are made at a time. */
+/* Blocks of four random numbers that are computed at a time. */
 #define LANES 32
 
 /* pst_rng_block for LANES blocks from `block` on, word by word: out[k][j] is

@@ -3,7 +3,8 @@
 
 #include "stages/ops/cpu/simd/layers/exprow.h"
 
-/* The difference to the maximum first: it is exact where the loss is small. */
+/* Returns -log softmax(x)[y]. x[y] - max comes first: it is exact where the
+ * loss is small. */
 static float nll(int64_t n, const float *x, int64_t y)
 {
     const float max = pst_row_max(n, x);
@@ -109,10 +110,10 @@ static void columns_scaled(int64_t n, int64_t cols, int64_t stride,
             dx[j] *= scale[j];
 }
 
-/* t of a class, in column j. */
+/* t_k in column j of a class. */
 #define SOFT(j) (w * (q != NULL ? t->a * q[j] + t->b : t->b))
 
-/* Class r of columns that are stride apart. */
+/* Returns class r of columns that are stride apart; NULL if q is NULL. */
 static const float *class_row(const float *q, int64_t r, int64_t stride)
 {
     return q != NULL ? q + r * stride : NULL;

@@ -8,8 +8,8 @@
 
 #define VEC PST_TILE_VEC
 #define NV  2 /* vectors of a tile */
-/* Numbers on the other side: their sums, a row of two vectors and a broadcast
- * fit the registers. */
+/* Numbers on the other side of a tile of one vector (M1) and of two (M2): their
+ * sums, a row and a broadcast fit the registers. */
 #if defined(__AVX512F__)
 #define M1 16
 #define M2 12
@@ -19,7 +19,8 @@
 #endif
 #define LD 16 /* leading dimension of a transposed tile; at least M1 */
 
-/* n in parts of at most `most`, all alike but the last. */
+/* Returns the size of the parts of n, at most `most`: all are equal but the
+ * last. */
 static int64_t part_of(int64_t n, int64_t most)
 {
     const int64_t parts = (n + most - 1) / most;
@@ -43,7 +44,7 @@ static PST_ALWAYS_INLINE void copy_few(int64_t n, const float *from, float *to)
     }
 }
 
-/* Rows [0, rows) of a tile, m positions of each, at y. */
+/* Stores rows [0, rows) of a tile, m positions of each, at y. */
 static void store(const struct pst_narrow_sums *s, int64_t m, int64_t rows,
                   const float *tile, int64_t width, float *y)
 {
@@ -167,7 +168,7 @@ static void (*const sums_of[NV][M1])(const struct pst_narrow_sums *s, int64_t i,
 static void (*const dots_of[NV][M1])(const struct pst_narrow_dots *s,
                                      int64_t row, int64_t col) = {TILES(DOTS)};
 
-/* Vectors of the panel at a column. */
+/* Returns how many vectors the panel at a column has. */
 static int vectors(int64_t width, int64_t col)
 {
     return width - col > VEC ? 2 : 1;

@@ -25,10 +25,10 @@ static void row_stats(const struct pst_norm_rows *p, const pst_real *restrict x,
 
 /* --- short rows ----------------------------------------------------------- */
 
-/* Rows that do not fill the lanes go side by side, element i of all of them in
- * one line, which lacks some for the last rows only: a row has the same bits
- * wherever it is. The sums are in the order of row_stats and row_dots: what is
- * left out of their trees is zeros. */
+/* Rows shorter than the lanes are computed BLOCK at a time: a line has element
+ * i of all of them, with zeros where the last block lacks rows, so that a row
+ * has the same bits wherever it is. Sums have the order of row_stats and
+ * row_dots, whose trees add zeros in the other lanes. */
 #define BLOCK 16
 
 typedef pst_real line[BLOCK];
@@ -57,7 +57,7 @@ static void turn_back(int m, int64_t n, const line *restrict from,
             y[k * n + i] = from[i][k];
 }
 
-/* As pst_lanes_sum, of what t holds, which it destroys. */
+/* Sums the n lines of t in the order of pst_lanes_sum; overwrites t. */
 static void tree(int64_t n, line *restrict t, pst_real *restrict ret)
 {
     for (int w = PST_LANES / 2; w > 0; w /= 2)
@@ -209,7 +209,7 @@ static void forward(const struct pst_norm_rows *p, int64_t rows, const void *px,
     }
 }
 
-/* Sums of g w and of g w (x - mean), w = 1 if there is none. */
+/* Computes the sums of g w and of g w (x - mean); w = 1 if there is none. */
 static void row_dots(const struct pst_norm_rows *p, const pst_real *restrict g,
                      const pst_real *restrict x, pst_real mean,
                      pst_real *ret_sum, pst_real *ret_dot)
@@ -283,8 +283,8 @@ static void stats(const struct pst_norm_rows *p, int64_t rows, const void *px,
         row_stats(p, x + r * p->n, &ret[2 * r], &ret[2 * r + 1]);
 }
 
-/* As in column_sum.c: partial sums of 32 rows are added up. Columns are taken
- * in strips whose sums stay in registers. */
+/* Rows per partial sum, as in column_sum.c; columns are processed in strips
+ * whose sums stay in registers. */
 #define ROWS  32
 #define VECS  4
 #define WIDTH (PST_TILE_VEC * 4 / (int)sizeof(pst_real))
@@ -316,7 +316,7 @@ static void strip(int64_t rows, int64_t n, const pst_real *g, const pst_real *x,
     }
 }
 
-/* The same of fewer columns. */
+/* Sums the last columns, fewer than a strip. */
 static void rest(int64_t rows, int64_t n, int64_t columns, const pst_real *g,
                  const pst_real *x, const pst_real *moments, pst_real *dw,
                  pst_real *db)
