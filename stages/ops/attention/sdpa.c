@@ -172,7 +172,7 @@ static double sdpa_flops(const struct pst_node *node)
     return product_flops(node, 0);
 }
 
-/* Recomputes q k^T and adds four matmuls for dv, dp, dq, dk. */
+/* Counts the recomputed q k^T and four matmuls, for dv, dp, dq, dk. */
 static double sdpa_backward_flops(const struct pst_node *node)
 {
     return 2.5 * product_flops(node, 1);

@@ -297,10 +297,10 @@ static void part_dots(void *ctx, unsigned part, unsigned parts)
 
 /* --- entry points ------------------------------------------------------- */
 
-/* With few channels on one side the matmul has a bad shape; for the gradient of
- * x only y's channels count, since its matrix has a row for each window
- * element. Weights are packed once per image, so there must be more results
- * than taps. */
+/* True if one side has few channels, so that a matmul has a bad shape; for the
+ * gradient of x only y's channels count, since its matrix has a row for each
+ * window element. Weights are packed once per image, so there must be more
+ * results than taps. */
 bool pst_conv_direct_likes(const struct pst_conv *c, enum pst_conv_fill fill)
 {
     const int64_t ci = c->ci / c->groups, co = c->co / c->groups;

@@ -274,8 +274,8 @@ bool pst_conv_narrow_likes(const struct pst_conv *c, enum pst_conv_fill fill)
     return false;
 }
 #else
-/* With fewer channels half of a vector is unused; a window of one element is a
- * matmul. */
+/* True unless half of a vector would be unused, which fewer channels leave, or
+ * the window has one element: then the convolution is a matmul. */
 bool pst_conv_narrow_likes(const struct pst_conv *c, enum pst_conv_fill fill)
 {
     const int64_t ci = c->ci / c->groups, co = c->co / c->groups;

@@ -137,8 +137,8 @@ static struct unfold describe(const struct pst_call *c, bool to_image)
     return u;
 }
 
-/* fn is called for each element of the columns with the index of its image
- * element, -1 in the padding. */
+/* A function that is called for each element of the columns, with the index of
+ * its image element; -1 in the padding. */
 typedef void (*pair_fn)(const struct pst_call *c, int64_t column,
                         int64_t image);
 
@@ -181,7 +181,8 @@ static void im2col_ref(const struct pst_call *c)
     each_pair(c, &u, to_column);
 }
 
-/* Adds up in double, in the scratch. */
+/* Adds an element of the columns to its image element in the scratch, in
+ * double. */
 static void to_image(const struct pst_call *c, int64_t column, int64_t image)
 {
     const struct pst_operand *x = &c->in[0];

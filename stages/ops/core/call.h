@@ -10,7 +10,7 @@
 /* Returns the number of tensor entries in call->in for these arguments. */
 unsigned pst_call_count_in(const struct pst_schema *schema,
                            const struct pst_arg *args);
-/* The same for argument i only. */
+/* Returns the number of these entries that belong to argument i. */
 unsigned pst_call_count_arg(const struct pst_schema *schema, unsigned i,
                             const struct pst_arg *arg);
 /* Fills in[k].meta (data NULL) from the arguments; in has n_in elements. */

@@ -11,7 +11,8 @@
 /* Reports "OPERATOR: text" as PST_ERR_SHAPE. */
 enum pst_status pst_infer_fail(const struct pst_infer *c, const char *fmt, ...)
     PST_PRINTF(2, 3);
-/* The same as PST_ERR_UNSUPPORTED, for what PyTorch supports and we do not. */
+/* Reports "OPERATOR: text" as PST_ERR_UNSUPPORTED, for calls that PyTorch
+ * supports and we do not. */
 enum pst_status pst_infer_refuse(const struct pst_infer *c, const char *fmt,
                                  ...) PST_PRINTF(2, 3);
 
@@ -34,7 +35,7 @@ enum pst_status pst_infer_tensor(const struct pst_infer *c, unsigned i,
 enum pst_status pst_infer_dim(const struct pst_infer *c, unsigned i,
                               const struct pst_meta *meta,
                               unsigned *ret) PST_MUST_CHECK;
-/* The same for a dimension that is given as a number. */
+/* Resolves `dim`, a dimension of meta (-rank..rank-1), to 0..rank-1. */
 enum pst_status pst_infer_dim_at(const struct pst_infer *c, int64_t dim,
                                  const struct pst_meta *meta,
                                  unsigned *ret) PST_MUST_CHECK;
@@ -72,14 +73,15 @@ enum pst_status pst_infer_broadcast(struct pst_infer *c, unsigned k,
 
 /* Complete inference functions (pst_infer_same_as_0 is in op.h). */
 
-/* Arguments 0 and 1 (tensors or numbers) broadcast. Result dtype: promoted;
- * promoted with integers as f32 (div); bool (comparisons). */
+/* Infer the shape to which arguments 0 and 1 (tensors or numbers) broadcast.
+ * Dtype: promoted; promoted, with f32 in place of integers (div); bool
+ * (comparisons). */
 enum pst_status pst_infer_binary(struct pst_infer *c);
 enum pst_status pst_infer_binary_float(struct pst_infer *c);
 enum pst_status pst_infer_compare(struct pst_infer *c);
-/* Shape of argument 0; integers become f32 (exp, sqrt). */
+/* Infers the shape of argument 0; integers become f32 (exp, sqrt). */
 enum pst_status pst_infer_unary_float(struct pst_infer *c);
-/* Shape of argument 0; bool (isnan, logical_not). */
+/* Infers the shape of argument 0 and bool (isnan, logical_not). */
 enum pst_status pst_infer_unary_bool(struct pst_infer *c);
 
 #endif

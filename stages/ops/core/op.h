@@ -144,7 +144,7 @@ struct pst_vjp {
 };
 
 typedef enum pst_status (*pst_vjp_fn)(struct pst_vjp *v);
-/* For operators that are not differentiable: integers, comparisons,
+/* The vjp of operators that are not differentiable: integers, comparisons,
  * factories. */
 enum pst_status pst_vjp_none(struct pst_vjp *v);
 
@@ -260,7 +260,7 @@ const struct pst_kernel *pst_kernel_find(const struct pst_device *device,
                                          const struct pst_op *op,
                                          struct pst_call *call,
                                          enum pst_isa isa, const char *forced);
-/* The same for pst_device_cpu. */
+/* Returns the best kernel of pst_device_cpu, by the same rules. */
 const struct pst_kernel *pst_kernel_choose(const struct pst_op *op,
                                            struct pst_call *call,
                                            enum pst_isa isa,

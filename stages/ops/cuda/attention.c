@@ -93,7 +93,7 @@ static void forward_run(const struct pst_call *c)
     launch(c, ROWS, p.l, of.batches, &p);
 }
 
-/* Scratch for the statistics of query rows. */
+/* Returns the scratch for the statistics of query rows. */
 static size_t backward_scratch(const struct pst_call *c,
                                unsigned threads PST_UNUSED)
 {

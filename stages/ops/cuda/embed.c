@@ -109,7 +109,7 @@ static void backward_run(const struct pst_call *c)
     pst_cuda_embed_sum(c->stream, &p);
 }
 
-/* Only f32; positions are numbered with 32 bits. */
+/* True for f32 and so few positions that 32 bits can number them. */
 static bool backward_supports(const struct pst_call *c)
 {
     return is_index(&c->in[1]) && c->out[0].meta->dtype == PST_F32 &&

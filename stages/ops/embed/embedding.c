@@ -211,7 +211,8 @@ static bool backward_supports(const struct pst_call *c)
     return !c->args[4].b;
 }
 
-/* Scratch for the number of times each row was read (scale_grad_by_freq). */
+/* Returns the scratch for the number of times each row was read
+ * (scale_grad_by_freq). */
 static size_t backward_scratch(const struct pst_call *c,
                                unsigned threads PST_UNUSED)
 {

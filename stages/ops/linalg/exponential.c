@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Scratch: four n x n matrices. */
+/* Returns the scratch: four n x n matrices. */
 static size_t exp_doubles(const struct pst_call *c)
 {
     const int64_t n = pst_matrix_size(c->in[0].meta, 1);

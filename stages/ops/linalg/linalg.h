@@ -31,7 +31,7 @@ typedef void (*pst_matrix_fn)(const struct pst_call *c, int64_t k,
  * per thread. */
 void pst_each_matrix(const struct pst_call *c, int64_t n, size_t doubles,
                      pst_matrix_fn fn);
-/* Bytes of scratch for pst_each_matrix. */
+/* Returns the bytes of scratch for pst_each_matrix. */
 size_t pst_matrix_scratch(size_t doubles, unsigned threads);
 
 /* Returns the size of a dimension counted from the end: 1 columns, 2 rows. */

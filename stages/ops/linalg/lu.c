@@ -10,7 +10,7 @@
 
 /* --- decomposition -------------------------------------------------------- */
 
-#define MOST 32768 /* side of a matrix */
+#define MOST 32768 /* maximum side of a matrix */
 
 struct sides {
     int64_t m, n, k;

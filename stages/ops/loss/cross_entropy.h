@@ -4,8 +4,8 @@
 /* Helpers of the cross-entropy kernels. */
 #include "stages/ops/loss/loss.h"
 
-/* Arguments from `first` on are self, target, weight, reduction, ignore,
- * smoothing. */
+/* Describes a call whose arguments from `first` on are self, target, weight,
+ * reduction, ignore, smoothing. */
 struct pst_classes pst_entropy_classes(const struct pst_call *c,
                                        unsigned first);
 /* Returns the incoming gradient at position i, divided by the mean's

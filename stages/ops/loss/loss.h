@@ -63,7 +63,7 @@ struct pst_soft_target {
 
 #define PST_LOSS_COLS 64
 
-/* The same for columns: t_k = w_k (a q_k + b); columns of q have the layout of
+/* Targets of columns: t_k = w_k (a q_k + b); columns of q have the layout of
  * those of x; w NULL: ones. */
 struct pst_soft_columns {
     const float *q, *w;
@@ -80,8 +80,9 @@ struct pst_loss_loops {
     /* dx = g (softmax(x) sum(t) - t) */
     void (*soft_grad)(int64_t n, const float *x,
                       const struct pst_soft_target *t, float g, float *dx);
-    /* For columns of n numbers, stride apart, cols <= PST_LOSS_COLS of them:
-     * maximum and log of the sum of e^(x - max); dx = g_j softmax(x)_j. */
+    /* For cols <= PST_LOSS_COLS columns j, each of n numbers that are stride
+     * apart: maximum and log of the sum of e^(x - max); dx = g_j
+     * softmax(x)_j. */
     void (*columns_log_sum)(int64_t n, int64_t cols, int64_t stride,
                             const float *x, float *max, float *log_sum);
     void (*columns_scaled)(int64_t n, int64_t cols, int64_t stride,

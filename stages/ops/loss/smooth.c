@@ -10,8 +10,8 @@ static double sign(double d)
     return d > 0.0 ? 1.0 : d < 0.0 ? -1.0 : d;
 }
 
-/* Returns d^2 / 2 if |d| < delta, else delta (|d| - delta / 2), with d = x -
- * y. */
+/* Returns, for d = x - y, d^2 / 2 if |d| < delta, else delta (|d| - delta /
+ * 2). */
 static double huber(const double *x, double delta)
 {
     const double d = fabs(x[0] - x[1]);

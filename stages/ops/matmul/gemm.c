@@ -20,7 +20,8 @@ bool pst_gemm_is_small(bool ta, bool tb, int64_t m, int64_t n, int64_t k)
 
 #if PST_HAVE_DNNL
 
-/* Same as in blas.c. */
+/* CBLAS rejects a leading dimension below the matrix's width, even for one
+ * row. */
 static int leading(int64_t ld, int64_t width)
 {
     return (int)PST_MAX(PST_MAX(ld, width), 1);

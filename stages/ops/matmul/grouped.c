@@ -221,7 +221,7 @@ static void outer(const struct pst_call *c, multiply_fn multiply)
     }
 }
 
-/* Each element of the result takes 2 K operations, each row 2 M N. */
+/* Returns 2 M N operations for each of the R rows. */
 static double outer_flops(const struct pst_node *node)
 {
     return 2.0 * (double)pst_meta_numel(&node->args[0].value->meta) *

@@ -39,7 +39,7 @@ static bool run_bf16(const struct trial *t)
     return pst_gemm_bf16(&t->g, t->ha, t->hb, t->c, t->scratch);
 }
 
-/* Each element has 4 bytes read and 4 written. */
+/* Reads and writes MANY elements of 4 bytes. */
 static bool run_memory(const struct trial *t)
 {
     pst_simd_round_bf16_best(pst_cpu_isa())(MANY, t->a, t->a + MANY);

@@ -90,7 +90,8 @@ void pst_gemm_windows(const struct pst_gemm *g, const float *a,
  * instruction set. */
 bool pst_packed_likes(enum pst_isa isa, bool ta, bool tb, int64_t m, int64_t n,
                       int64_t k);
-/* The same for this processor. */
+/* True if it is faster than OpenBLAS for one matmul of this shape on this
+ * processor. */
 bool pst_gemm_likes_packed(bool ta, bool tb, int64_t m, int64_t n, int64_t k);
 
 /* GEMM by the fastest of oneDNN, ours and OpenBLAS. */

@@ -44,7 +44,7 @@ struct pst_tiles_product {
     float *c;
     bool add;
 };
-/* Every element is summed in the order of k, for all sizes. */
+/* Computes c; every element is summed in the order of k, for all sizes. */
 void pst_tiles_run(const struct pst_tiles_product *p);
 
 #endif

@@ -131,7 +131,7 @@ void pst_norm_channels_run_input(const struct pst_call *c,
                                  const struct pst_norm_channels *p,
                                  const struct pst_channel_loops *loops);
 
-/* The same for contiguous f64 (channel_f64.c). */
+/* Fast kernels for contiguous f64 (channel_f64.c). */
 void pst_norm_channels_f64_stats(const struct pst_call *c,
                                  const struct pst_norm_channels *p);
 void pst_norm_channels_f64_apply(const struct pst_call *c,

@@ -235,13 +235,13 @@ enum pst_status pst_pw_infer_backward(struct pst_infer *c);
 #define PST_PW_ROWS(name, can, tol)                                            \
     PST_SIMD_ROWS(#name "_f32", name##_f32, PST_D_ANY,                         \
                   PST_PW_FLAGS | PST_PW_IS_LOOP, can, NULL, tol)
-/* The same for bool results. */
+/* Rows for kernels with bool results. */
 #define PST_PW_ROWS_BOOL(name, can)                                            \
     PST_SIMD_ROWS(#name "_f32", name##_f32, PST_D_ANY,                         \
                   (PST_PW_FLAGS & ~PST_K_ACCUMULATE) | PST_PW_IS_LOOP, can,    \
                   NULL, 0.0)
 
-/* The same for i64 kernels NAME_i64. */
+/* Rows for i64 kernels NAME_i64. */
 #define PST_PW_ROWS_I64(name, can)                                             \
     PST_SIMD_ROWS(#name "_i64", name##_i64_f32, PST_D(I64),                    \
                   (PST_PW_FLAGS & ~PST_K_ACCUMULATE) | PST_PW_IS_LOOP, can,    \

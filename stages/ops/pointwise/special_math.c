@@ -17,7 +17,8 @@ static const double bernoulli[] = {
     43867.0 / 798.0, -174611.0 / 330.0,
 };
 
-/* For x >= 10: log x - 1/2x - sum B_2k / (2k x^2k). */
+/* Uses the recurrence up to x >= 10, then log x - 1/2x - sum B_2k / (2k
+ * x^2k). */
 double pst_math_digamma(double x)
 {
     double y = 0.0, power;

@@ -18,7 +18,7 @@ double pst_math_log_ndtr(double x);
 /* Modified Bessel functions of the first kind. */
 double pst_math_i0(double x);
 double pst_math_i1(double x);
-/* The same times e^-|x|. */
+/* Modified Bessel functions of the first kind, times e^-|x|. */
 double pst_math_i0e(double x);
 double pst_math_i1e(double x);
 /* Regularized incomplete gamma functions: lower, and upper. */

@@ -20,7 +20,8 @@ static int64_t cut(int64_t i, int64_t n)
 
 /* --- reference ---------------------------------------------------------- */
 
-/* fn is called for every input of result o, with its index in the plane. */
+/* A function that is called for every input of result o, with its index in the
+ * plane. */
 typedef void (*tap_fn)(void *ctx, int64_t place, double weight);
 
 static void each_tap(const struct pst_resample *r, const int64_t o[PST_SPACE],

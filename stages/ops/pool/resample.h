@@ -64,7 +64,7 @@ struct pst_resample {
     const struct pst_operand *x, *y; /* source and result of the forward sum */
     bool accumulate;
 };
-/* Bytes of scratch for either direction. */
+/* Returns the bytes of scratch for either direction. */
 size_t pst_resample_scratch(const struct pst_resample *r, unsigned threads);
 /* Computes y, or x (transposed). The references accept any strides and floating
  * dtypes; the fast kernels contiguous f32. */

@@ -104,7 +104,7 @@ void pst_fold_run_best(const struct pst_call *call, int arg, bool values,
     PST_FOLD_EACH(PST_FOLD_RUN_TWO, name, arg, pst_fold_fits, __VA_ARGS__)
 #define PST_FOLD_BEST(name, arg, values, one)                                  \
     PST_FOLD_EACH(PST_FOLD_RUN_BEST, name, arg, pst_fold_fits_best, values, one)
-/* Rows of these kernels. */
+/* Rows of a kernel table for NAME_fold. */
 #define PST_FOLD_ROWS(name, can, bits, tol)                                    \
     PST_SIMD_ROWS(#name "_fold", name##_fold, PST_D(F32),                      \
                   PST_K_STRIDED | (bits), can, NULL, tol),                     \

@@ -55,7 +55,8 @@ struct pst_pool;
         const struct pst_rnn_math_##suffix *math;                              \
         const real *gates, *h0, *c0, *w_hh, *b_hh, *w_hr; /* NULL: absent */   \
         real *y, *h_n, *c_n, *saved;                                           \
-        /* Backward: what arrives (NULL: nothing), what comes out. */          \
+        /* Backward: gradients of the results (NULL: none); its own results.   \
+         */                                                                    \
         const real *dy, *dh_n, *dc_n;                                          \
         real *dgates, *dgates_h, *dh0, *dc0, *dproj;                           \
         real *scratch; /* pst_rnn_scratch numbers */                           \

@@ -217,7 +217,7 @@ void pst_sizes_convolved(const struct pst_site *s)
 
 /* --- indices ------------------------------------------------------------ */
 
-/* embedding(weight, indices) */
+/* embedding(weight, indices): the sizes of indices, then a row's size. */
 void pst_sizes_looked_up(const struct pst_site *s)
 {
     const struct pst_value *at = pst_site_in(s, 1);
@@ -227,7 +227,7 @@ void pst_sizes_looked_up(const struct pst_site *s)
     pst_site_set(s, 0, at->meta.rank, pst_site_size(s, pst_site_in(s, 0), 1));
 }
 
-/* index_select(self, dim, index) */
+/* index_select(self, dim, index): dim gets the size of index. */
 void pst_sizes_selected(const struct pst_site *s)
 {
     const struct pst_value *x = pst_site_in(s, 0);

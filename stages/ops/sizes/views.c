@@ -204,7 +204,7 @@ void pst_sizes_sliced(const struct pst_site *s)
         pst_extent_ceildiv(s->b, size, pst_extent_in(s->b, &args[4], 0)));
 }
 
-/* narrow(self, dim, start, length) */
+/* narrow(self, dim, start, length): dim gets the size `length`. */
 void pst_sizes_narrowed(const struct pst_site *s)
 {
     const int dim = pst_site_dim(pst_site_in(s, 0), &s->node->args[1], 0);

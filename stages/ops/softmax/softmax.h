@@ -27,8 +27,8 @@ struct pst_softmax_loops {
     /* dx = g - e^y sum(g), y = log_softmax(x) */
     void (*log_softmax_grad)(int64_t rows, int64_t n, const void *g,
                              const void *y, void *dx);
-    /* The same for columns: n rows with stride, of cols <= PST_SOFTMAX_COLS
-     * numbers each. */
+    /* Do the same for columns: n rows, stride apart, of cols <=
+     * PST_SOFTMAX_COLS numbers each. */
     void (*columns)(int64_t n, int64_t cols, int64_t stride, bool log,
                     const void *x, void *y);
     void (*columns_grad)(int64_t n, int64_t cols, int64_t stride, bool log,

@@ -99,7 +99,7 @@ PST_DEVICE void sdpa_dots(const float *a, const float *b, float (&to)[R][C])
     }
 }
 
-/* Column of element j of a thread's share of a row. */
+/* Returns the column of element j of a thread's share of a row. */
 PST_DEVICE int sdpa_col(int j)
 {
     return j / 4 * SDPA_SIDE * 4 + sdpa_x() * 4 + j % 4;

@@ -24,7 +24,8 @@
 #define PST_CUDA_KERNEL(name, type)                                            \
     extern "C" __global__ void __launch_bounds__(PST_CUDA_BLOCK)               \
         name(const __grid_constant__ type p)
-/* The same with so few registers that a multiprocessor runs two blocks. */
+/* Defines a kernel with so few registers that a multiprocessor runs two
+ * blocks. */
 #define PST_CUDA_KERNEL_TWO(name, type)                                        \
     extern "C" __global__ void __launch_bounds__(PST_CUDA_BLOCK, 2)            \
         name(const __grid_constant__ type p)

@@ -88,7 +88,7 @@ PST_CUDA_KERNEL(pst_embed_starts, struct pst_cuda_embed_grad)
     }
 }
 
-/* 3. The positions of each row, in any order. */
+/* 3. Lists the positions of each row in found, in any order. */
 PST_CUDA_KERNEL(pst_embed_find, struct pst_cuda_embed_grad)
 {
     PST_GRID_LOOP(i, p.n)

@@ -148,7 +148,7 @@ PST_DEVICE int64_t fold_load(const struct pst_cuda_fold &p, int64_t at)
                    : pst_load_whole(p.x_type, p.x, at);
 }
 
-/* Sums and products wrap around. */
+/* Folds of integers; sums and products wrap around. */
 struct fold_wholes {
     typedef int64_t value;
 

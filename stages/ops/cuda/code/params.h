@@ -53,7 +53,7 @@ struct pst_cuda_loop {
     float s[3];
 };
 
-/* Rows of at most so many elements have a warp each, longer ones a block
+/* Rows of at most this many elements have a warp each, longer ones a block
  * (team.cuh). */
 #define PST_CUDA_TEAM_WARP 1024
 
