@@ -21,7 +21,7 @@ struct job {
     const struct pst_narrow_loops *loops;
     int64_t rows;   /* channels of a group of the result; PST_CONV_W: of y */
     int64_t width;  /* rows (PST_CONV_W: channels of x) rounded up to LINEs */
-    int64_t taps;   /* in all passes */
+    int64_t taps;   /* taps of all passes together */
     int64_t window; /* elements of a window */
     int64_t plane;  /* floats of a channel's copy */
     int64_t pieces; /* parts of a unit's work */

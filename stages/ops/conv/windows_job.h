@@ -19,7 +19,7 @@ struct pst_windows_job {
     bool pairs;         /* passes that share lines are stored together */
     bool flat;          /* positions follow the copy, including line ends */
     int64_t image;      /* floats from one image's copy to the next */
-    int64_t rows, taps; /* of one group, summed over all passes */
+    int64_t rows, taps; /* rows of a group; its taps in all passes */
     int64_t passes;
     struct pst_direct_scratch shared; /* passes and taps */
     bool turned;                      /* weights are reordered in advance */

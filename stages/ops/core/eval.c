@@ -11,7 +11,7 @@ struct pst_eval {
     const struct pst_graph *graph;
     const void **data;     /* by value id; views point into their base */
     void **owned;          /* by value id */
-    struct pst_pool *pool; /* or NULL */
+    struct pst_pool *pool; /* pool of the kernels; NULL: one thread */
     size_t n;
 };
 
@@ -159,7 +159,8 @@ static enum pst_status make_outputs(struct frame *f)
     return PST_OK;
 }
 
-/* Selects the last portable kernel that supports the call, or the best one. */
+/* Selects the best kernel or, if `reference`, the last portable one that
+ * supports the call. */
 static const struct pst_kernel *choose(struct frame *f, bool reference)
 {
     const struct pst_op *op = f->node->op;

@@ -63,7 +63,8 @@ struct pst_call {
     struct pst_rng_key rng;
     bool accumulate; /* out[0] += result (kernels with PST_K_ACCUMULATE) */
     bool bf16;       /* matmuls may round f32 operands to bf16 */
-    const struct pst_kernel *inner; /* for a device's adapter, else NULL */
+    const struct pst_kernel
+        *inner;   /* kernel that a device's adapter runs, else NULL */
     void *stream; /* the device's, set by launch; NULL on the host */
 };
 

@@ -17,7 +17,7 @@
 
 /* How a matmul is divided; a function of its sizes. */
 struct division {
-    int64_t size, k; /* of a tile */
+    int64_t size, k; /* size and depth (k) of a tile */
     int64_t row_tiles, col_tiles, splits, per_split;
 };
 

@@ -78,20 +78,20 @@ PST_DOTS_DECL(any);
 PST_DOTS_DECL(avx2);
 PST_DOTS_DECL(avx512);
 
-/* Like pst_gemm_f32 except for the order of sums. Matrix-vector products use
- * OpenBLAS, which has functions for them. */
+/* Computes what pst_gemm_f32 computes, except for the order of sums.
+ * Matrix-vector products use OpenBLAS, which has functions for them. */
 void pst_gemm_packed(const struct pst_gemm *g, const float *a, const float *b,
                      float *c);
-/* B (k, n) is windows: k taps at n positions, or, transposed, k positions at n
- * taps. scratch: PST_PACKED_SCRATCH floats, 64-byte aligned. */
+/* GEMM whose B (k, n) is windows: k taps at n positions, or, transposed, k
+ * positions at n taps. scratch: PST_PACKED_SCRATCH floats, 64-byte aligned. */
 void pst_gemm_windows(const struct pst_gemm *g, const float *a,
                       const struct pst_windows *b, float *c, float *scratch);
-/* True if it is faster than OpenBLAS for one matmul of this shape with that
- * instruction set. */
+/* True if pst_gemm_packed is faster than OpenBLAS for one matmul of this shape
+ * with that instruction set. */
 bool pst_packed_likes(enum pst_isa isa, bool ta, bool tb, int64_t m, int64_t n,
                       int64_t k);
-/* True if it is faster than OpenBLAS for one matmul of this shape on this
- * processor. */
+/* True if pst_gemm_packed is faster than OpenBLAS for one matmul of this shape
+ * on this processor. */
 bool pst_gemm_likes_packed(bool ta, bool tb, int64_t m, int64_t n, int64_t k);
 
 /* GEMM by the fastest of oneDNN, ours and OpenBLAS. */

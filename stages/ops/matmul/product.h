@@ -16,9 +16,10 @@ struct pst_product_operand {
 };
 
 struct pst_product {
-    enum pst_dtype dtype;         /* of c and out */
-    enum pst_dtype operand_dtype; /* of a and b: their dtype, or bf16 for f32 */
-    unsigned n_batch;             /* batch dimensions */
+    enum pst_dtype dtype; /* dtype of c and out */
+    enum pst_dtype
+        operand_dtype; /* dtype of a and b: theirs, or bf16 for f32 */
+    unsigned n_batch;  /* batch dimensions */
     int64_t batch[PST_MAX_RANK];
     int64_t m, n, k;
     struct pst_product_operand a, b, c;

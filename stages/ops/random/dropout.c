@@ -67,7 +67,7 @@ struct drop {
     const struct pst_call *c;
     pst_dropout_fn loop;
     uint32_t stream[4];
-    uint32_t threshold; /* for the 24 bits that make a number in [0, 1) */
+    uint32_t threshold; /* compared with the 24 bits of a number in [0, 1) */
     float scale;
 };
 

@@ -7,7 +7,7 @@
 #define TILE PST_CUDA_CONV_TILE
 #define DEEP PST_CUDA_CONV_K
 #define EACH (TILE * DEEP / PST_CUDA_BLOCK) /* loads of a thread */
-#define SIDE (TILE / 16)                    /* results: SIDE * SIDE */
+#define SIDE (TILE / 16) /* a thread has SIDE * SIDE results */
 
 /* 1. Fills the table with each (channel, element of the window). */
 PST_CUDA_KERNEL(pst_conv_table, struct pst_cuda_conv)

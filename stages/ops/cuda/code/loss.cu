@@ -77,7 +77,7 @@ PST_CUDA_KERNEL(pst_loss_block_f32, struct pst_cuda_loss)
     loss_forward<false>(p);
 }
 
-/* One block: the sum or mean of the losses. */
+/* Writes the sum or mean of the losses; one block. */
 PST_CUDA_KERNEL(pst_loss_sum_f32, struct pst_cuda_loss)
 {
     double sum = 0.0, weights = 0.0;
@@ -92,7 +92,7 @@ PST_CUDA_KERNEL(pst_loss_sum_f32, struct pst_cuda_loss)
         *p.sum = (float)(p.mean ? sum / weights : sum);
 }
 
-/* One block: the mean's divisor. */
+/* Writes the mean's divisor; one block. */
 PST_CUDA_KERNEL(pst_loss_divisor_f32, struct pst_cuda_loss)
 {
     double sum = 0.0;

@@ -82,7 +82,7 @@ struct pst_cuda_fill {
     struct pst_cuda_nd nd; /* operand 0: to */
     void *to;
     uint64_t wide;
-    uint32_t bytes; /* of an element: 1, 2, 4, 8 */
+    uint32_t bytes; /* bytes of an element: 1, 2, 4, 8 */
 };
 
 /* to = from, for any strides; operand 0 of nd is `to`. */
@@ -90,7 +90,7 @@ struct pst_cuda_copy {
     struct pst_cuda_nd nd;
     void *to;
     const void *from;
-    uint32_t bytes; /* of an element: 1, 2, 4, 8, 16 */
+    uint32_t bytes; /* bytes of an element: 1, 2, 4, 8, 16 */
 };
 
 /* to = from, or to += from, converted as pst_store_f64 and pst_store_i64 do;

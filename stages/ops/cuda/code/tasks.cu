@@ -81,7 +81,7 @@ PST_CUDA_KERNEL(pst_task_sum_f64, struct pst_cuda_sum)
     sum<double>(p);
 }
 
-/* One block for each partial sum. */
+/* Writes partial sums, one per block. */
 PST_CUDA_KERNEL(pst_task_sumsq, struct pst_cuda_sumsq)
 {
     double acc = 0.0;
@@ -94,7 +94,7 @@ PST_CUDA_KERNEL(pst_task_sumsq, struct pst_cuda_sumsq)
         p.partial[blockIdx.x] = acc;
 }
 
-/* One block. */
+/* Adds the partial sums; one block. */
 PST_CUDA_KERNEL(pst_task_sumsq_end, struct pst_cuda_sumsq)
 {
     double acc = 0.0;
@@ -122,7 +122,8 @@ PST_CUDA_KERNEL(pst_task_upcast, struct pst_cuda_convert)
     }
 }
 
-/* One block, which reads all elements before it writes. */
+/* Converts the last elements; one block, which reads all of them before it
+ * writes. */
 PST_CUDA_KERNEL(pst_task_upcast_last, struct pst_cuda_convert)
 {
     const unsigned i = threadIdx.x;
