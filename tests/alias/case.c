@@ -22,7 +22,7 @@ static void fault(struct alias_case *c, const char *fmt, ...)
     va_end(args);
 }
 
-/* Never NULL. */
+/* Returns "", and reports a malformed case, if the object has no such text. */
 static const char *text_of(struct alias_case *c, const json_t *object,
                            const char *key)
 {
@@ -321,8 +321,9 @@ static void read_arg(struct alias_case *c, const json_t *x,
         ret->literal = pst_none();
 }
 
-/* "aten.clone" means "aten.clone.default"; with a number as `other` it means
- * the overload for numbers. */
+/* Returns the full name of an operator. "aten.clone" means
+ * "aten.clone.default"; "aten.add.Tensor" means "aten.add.Scalar" if its
+ * argument `other` is a number. */
 static const char *full_name(struct alias_case *c, const json_t *op)
 {
     const char *name = text_of(c, op, "op"), *last = strrchr(name, '.');

@@ -18,7 +18,9 @@ struct alias_case {
     struct pst_arena arena;
     struct pst_alias_program program;
     struct pst_alias_program_operand operands[CASE_MAX];
-    unsigned n_operands, n_args; /* leaves that only `before` reads come last */
+    /* The first n_args operands are the arguments of the call; only the
+     * operators in `before` use the others. */
+    unsigned n_operands, n_args;
     const char *storage_names[CASE_MAX];
     enum pst_dtype storage_dtypes[CASE_MAX];
     struct pst_call_storage storages[CASE_MAX];
@@ -29,7 +31,7 @@ struct alias_case {
 /* Release with alias_case_fini(), even if `fault` is set. */
 void alias_case_init(struct alias_case *c, const json_t *json);
 void alias_case_fini(struct alias_case *c);
-/* Stores the initial contents of the storages; the run then overwrites them. */
+/* Overwrites storages. values: an object {storage: [number, ...]}. */
 void alias_case_overwrite(struct alias_case *c, const json_t *values);
 int alias_case_storage(const struct alias_case *c, const char *name);
 /* Returns PST_N_DTYPES if there is no such name. */
@@ -46,7 +48,7 @@ struct alias_verdict {
     unsigned bases;   /* bases in the plan, if not refused */
 };
 
-/* Runs the case. */
+/* Runs the case and compares the results with those that it expects. */
 void alias_case_check(struct alias_case *c, struct alias_verdict *ret);
 /* Returns the key of the operands of the named case; false: no such case. */
 bool alias_key_of(const json_t *cases, const char *name, uint64_t *ret);

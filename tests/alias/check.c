@@ -249,7 +249,8 @@ static bool is_as_first(const struct checker *k, unsigned i)
     return true;
 }
 
-/* Sets the geometry of operands; what the case does not mention stays. */
+/* Checks the geometry of the operands after the run: it must be as in the case,
+ * or unchanged if the case does not mention it. */
 static void check_operands(struct checker *k)
 {
     const json_t *want = json_object_get(k->want, "geometry");
@@ -266,7 +267,8 @@ static void check_operands(struct checker *k)
     }
 }
 
-/* Gives the next run the same tensors, as this run has left them. */
+/* Sets the operands of the next run: the same tensors, with the geometry that
+ * this run has given them. */
 static void keep_geometry(struct checker *k)
 {
     struct pst_alias_program_operand *at = k->c->operands;

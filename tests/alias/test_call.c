@@ -41,7 +41,8 @@ struct call {
     struct pst_call_result result;
 };
 
-/* Two operands of three elements, at offsets a and b of the storage. */
+/* Calls the program with two operands of three elements, at offsets a and b of
+ * the storage. */
 static void run(struct pst_caller *caller, struct call *c, unsigned storage,
                 int64_t a, int64_t b)
 {

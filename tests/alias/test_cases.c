@@ -22,7 +22,7 @@ static bool wanted(const char *name, int argc, char **argv)
     return argc < 3;
 }
 
-/* Calls with another sharing pattern get another plan. */
+/* Checks that calls with another sharing pattern get another plan. */
 static void check_key(const json_t *cases, const json_t *json,
                       struct alias_verdict *verdict)
 {

@@ -99,8 +99,9 @@ static void commit_over_a_directory_fails(void **state)
     assert_int_equal(pst_mkdirs("a/b", 0700, &diag), PST_ERR_IO);
 }
 
-/* Makes a device node for users who could replace the system's; NULL: neither
- * exists. */
+/* Returns the path of a device to write to: root, who could replace the
+ * system's device, gets a new one. NULL: the test may not create or open
+ * devices. */
 static const char *device(const char *name, const char *of_system,
                           unsigned minor)
 {
@@ -110,7 +111,8 @@ static const char *device(const char *name, const char *of_system,
         return of_system;
     if (mknod(name, S_IFCHR | 0666, makedev(1, minor)) != 0)
         return NULL;
-    fd = open(name, O_WRONLY | O_CLOEXEC); /* not where devices are forbidden */
+    /* Devices may be forbidden here. */
+    fd = open(name, O_WRONLY | O_CLOEXEC);
     if (fd < 0)
         return NULL;
     (void)close(fd);

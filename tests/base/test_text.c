@@ -104,8 +104,8 @@ static void expect_format(size_t room, const char *fmt, ...)
     va_end(ap);
 }
 
-/* Own formats, formats left to printf, both in one string, and truncated texts.
- */
+/* Texts are those of printf: of our own formats, of formats left to printf, of
+ * both in one string, and truncated ones. */
 static void formats_as_the_library(void **state)
 {
     (void)state;
@@ -196,8 +196,8 @@ static void quotes_what_needs_it(void **state)
     pst_str_fini(&s);
 }
 
-/* Invalid JSON that libraries accept, and characters that they do not escape.
- */
+/* Bytes that are no UTF-8 become U+FFFD; control characters that JSON libraries
+ * leave as they are get escaped. */
 static void mends_json_of_libraries(void **state)
 {
     struct pst_str s = {0};
@@ -284,7 +284,7 @@ static void assert_clean(const char *text)
     }
 }
 
-/* Every byte, alone and after the first byte of a C1 character. */
+/* No byte is shown raw, alone or after the first byte of a C1 character. */
 static void shows_no_byte_raw(void **state)
 {
     (void)state;

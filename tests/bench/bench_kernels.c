@@ -92,11 +92,12 @@ static void make_tiles(struct pst_operand *x, struct pst_meta *meta,
     pst_op_reference(op)->run(&call);
 }
 
-/* Conversions that a program makes once for all readers (bf16) are not timed.
- */
+/* Converts the operands to the layouts that the kernel prefers. A program does
+ * this once for all readers, so it is not timed. Returns true if any was
+ * converted. */
 static bool prepare(struct pst_call *call, const struct pst_kernel *kernel)
 {
-    static struct pst_meta metas[32]; /* of converted operands, for a line */
+    static struct pst_meta metas[32]; /* converted operands of one line */
     struct pst_operand made[32];
     bool any = false;
 

@@ -66,8 +66,8 @@ static bool set_state(struct bench *b, struct pst_value *const *values,
     return true;
 }
 
-/* Creation operators have only the seeds' names to distinguish their programs.
- */
+/* Runs the program with the inputs and state of the case; seeds[i] gets the
+ * tensor that is named cots[i]. */
 static bool run(struct bench *b, bool reference, size_t n_seeds,
                 const struct pst_seed *seeds, const char (*cots)[32])
 {
@@ -104,7 +104,7 @@ static struct got get(const struct bench *b, const struct pst_value *value)
     return g;
 }
 
-/* The file stores output numbers as 0-dim tensors. */
+/* Returns a number as a 0-dim tensor, as the file stores numbers. */
 static struct got literal(const struct pst_arg *arg)
 {
     struct got g = {.data = NULL};
@@ -147,7 +147,7 @@ static bool judge_forward(struct bench *b, struct got *outs, size_t *n_outs)
     return true;
 }
 
-/* The program must write exactly the tensors that the case names. */
+/* Checks that the program writes exactly the tensors that the case names. */
 static bool judge_written(const struct bench *b)
 {
     const json_t *written = json_object_get(b->trial.spec, "written");
@@ -235,7 +235,8 @@ static bool judge(struct bench *b, bool reference)
         !judge_forward(b, outs, &n_outs) ||
         !judge_backward(b, reference, &grad_x))
         return false;
-    /* A second run may place the outputs elsewhere. */
+    /* The backward run may have placed the outputs elsewhere: gets them again.
+     */
     return judge_forward(b, outs, &n_outs) &&
            judge_checks(&b->trial, outs, n_outs, &grad_x);
 }

@@ -28,8 +28,8 @@ struct trial {
     size_t size;
 };
 
-/* Runs the case in DIR with reference kernels or the best ones. Unless it
- * passes, `text` (of size bytes) says why. Wrong tensors that are excused do
+/* Runs the case of folder `dir` with reference kernels or the best ones. Unless
+ * it passes, `text` (of size bytes) says why. Wrong tensors that are excused do
  * not count; excuses may be NULL. */
 enum verdict case_run(const json_t *spec, const char *dir, bool reference,
                       struct excuses *excuses, char *text, size_t size);
@@ -46,7 +46,7 @@ struct got {
  * that is not excused. */
 bool judge_tensor(const struct trial *t, const char *name,
                   const struct got *got, bool gradient);
-/* The same for the properties that a random operator guarantees. */
+/* Does the same for the properties that a random operator guarantees. */
 bool judge_checks(const struct trial *t, const struct got *out, size_t n,
                   const struct got *grad_x);
 /* Sets trial->text and returns false. */

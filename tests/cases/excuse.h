@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_TESTS_CASES_EXCUSE_H
 #define PENSTOCK_TESTS_CASES_EXCUSE_H
 /*
- * Tensors of cases that PyTorch computes otherwise: a line of a text file each,
+ * Tensors of cases that may differ from PyTorch's: one per line of a text file,
  *
  *     CASE TENSOR reason for the difference
  *

@@ -40,7 +40,8 @@ static bool is_close(double have, double want, double rtol, double atol)
     return fabs(have - want) <= atol + rtol * fabs(want);
 }
 
-/* Entries in files of other programs may be unaligned. */
+/* Returns an aligned copy of the data; free with free(). Entries in files of
+ * other programs may be unaligned. */
 static void *aligned(const struct pst_safetensors_entry *e)
 {
     void *copy = malloc(e->bytes + 1);
@@ -77,8 +78,8 @@ static bool compare_values(const struct trial *t, const char *name,
     return true;
 }
 
-/* For a tensor with a limit of its own: compares the norm of its error against
- * the float64 result. */
+/* Compares the norm of the error against the float64 result, for a tensor with
+ * a limit of its own. */
 static bool compare_norm(const struct trial *t, const char *name,
                          const struct got *got, double limit)
 {
@@ -106,7 +107,7 @@ static bool compare_norm(const struct trial *t, const char *name,
                       sqrt(sum), limit);
 }
 
-/* For tensors whose shape and dtype only are in cases.json. */
+/* Compares only the dtype and shape of an output, which are in cases.json. */
 static bool judge_meta(const struct trial *t, const char *name,
                        const struct got *got)
 {
@@ -139,7 +140,8 @@ static bool is_zero(const struct got *g)
     return true;
 }
 
-/* An input that the program writes was not a leaf in PyTorch. */
+/* True if the program writes the input whose gradient this is. PyTorch has no
+ * gradient for it: the input was not a leaf. */
 static bool is_written(const struct trial *t, const char *grad)
 {
     const json_t *written = json_object_get(t->spec, "written");
@@ -257,7 +259,8 @@ static bool check_range(const struct trial *t, const json_t *check,
     return true;
 }
 
-/* Checks sorted rows of length m: a permutation of 0..m-1, or no duplicates. */
+/* Sorts rows of length m and checks what the case requires: a permutation of
+ * 0..m-1, no duplicates in a row, or the median. */
 static bool check_order(const struct trial *t, const json_t *check, double *x,
                         size_t n, size_t m)
 {
@@ -280,7 +283,8 @@ static bool check_order(const struct trial *t, const json_t *check, double *x,
     return true;
 }
 
-/* Non-zero elements are in.x times `kept`, and so is the gradient. */
+/* Checks that each non-zero element of the output is that of in.x times `kept`,
+ * and that the gradient is `kept` there and 0 elsewhere. */
 static bool check_kept(const struct trial *t, double kept,
                        const struct got *out, const struct got *grad)
 {

@@ -128,7 +128,7 @@ static void finds_descriptors_in_graphs(void **state)
     end(&m);
 }
 
-/* as_strided sets its own window. */
+/* A window of as_strided must be inside its storage. */
 static void finds_windows_beyond_storages(void **state)
 {
     static const char far[] =
@@ -196,7 +196,7 @@ static void finds_what_is_written_over(void **state)
     expect(pst_program_check(m.program, &diag), "%e has been written over");
     end(&m);
     make(&m, false, true);
-    places = m.program->places; /* half of its first operand, which y reads */
+    places = m.program->places; /* s overwrites a part of v, its own operand */
     places[value_of(&m, "s")->id] = places[value_of(&m, "m")->id];
     places[value_of(&m, "s")->id].offset += 128;
     node_of(&m, "s")->out[0] = places[value_of(&m, "s")->id];

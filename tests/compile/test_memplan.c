@@ -122,8 +122,8 @@ static void place_slowly(struct pst_interval *list, size_t i)
     list[i].offset = best;
 }
 
-/* The result does not depend on how time is divided. Sizes decrease, so that
- * buffers are placed in the order of the list. */
+/* Offsets equal those of the slow search, however long the lifetimes are. Sizes
+ * decrease, so that buffers are placed in the order of the list. */
 static void places_as_all_others_say(void **state)
 {
     static const unsigned lengths[] = {1, 30, 64, 65, 1000, 1u << 30};

@@ -216,12 +216,13 @@ static void layouts(void **state)
     (void)state;
     expect(product, false, "layouts", "");
     change_of(product, true, "layouts", &change);
-    /* Values as large as the input are recomputed where they are read again. */
+    /* The backward pass converts %x again if the converted value is as large as
+     * %x (rounded f32). */
     assert_int_equal(count(pst_str_text(&change), "default(%x"),
                      pst_rates_use_bf16() ? 1 : 2);
     assert_int_equal(count(pst_str_text(&change), "default(%w"), 1);
     pst_str_fini(&change);
-    if (!pst_rates_use_bf16()) /* else rounded f32: other names */
+    if (!pst_rates_use_bf16()) /* nodes have other names */
         return;
     expect(product, true, "layouts",
            "-  %y: f32[2, 3] = aten.linear.default(%t, %w, bias=%b)  # - "
@@ -380,7 +381,8 @@ static void others_leave_the_graph(void **state)
     model_fini(&model);
 }
 
-/* Runs last. The first row makes the text that the other rows change. */
+/* Runs last. Row 0 makes the text that the other rows change, so it is skipped.
+ */
 static void every_row_is_tested(void **state)
 {
     const struct pst_pass *rows = pst_compile_passes.passes;

@@ -21,7 +21,8 @@ static struct pst_exec_options bf16_options(const char *schedule,
     return ret;
 }
 
-/* For every cut, schedule and way to store shared parameters. */
+/* The bits are the same for every cut, schedule and way to store shared
+ * parameters. */
 static void keeps_the_bits(void **state)
 {
     static const struct {

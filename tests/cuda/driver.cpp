@@ -2,12 +2,13 @@
 /*
  * A CUDA driver for tests: the functions of stages/device/cuda/driver.def over
  * the emulated kernels. Work is done late, and streams overtake each other as
- * far as events allow. Host and device accesses are told apart: device memory
- * is accessible only while a kernel or copy runs.
+ * far as events allow. Device memory is accessible only while a kernel or copy
+ * runs, so that an access by the host crashes.
  *
- * PENSTOCK_TEST_CUDA=SEED[:CALL]: another order; that call, and each later one
- * that can fail, fails. PENSTOCK_TEST_CUDA_MIB: memory of the device, 4096.
- * PENSTOCK_TEST_CUDA_OPEN: the memory is always accessible, which is faster.
+ * PENSTOCK_TEST_CUDA=SEED[:CALL]: the seed determines the order of work; call
+ * number CALL and all later ones that can fail do fail.
+ * PENSTOCK_TEST_CUDA_MIB: size of the device memory in MiB; default 4096.
+ * PENSTOCK_TEST_CUDA_OPEN: device memory is always accessible, which is faster.
  */
 #include "tests/cuda/emulate.h"
 
@@ -64,7 +65,7 @@ unsigned draw(unsigned n)
     return (unsigned)(random_state >> 33) % n;
 }
 
-/* True if this call fails. */
+/* Counts a call that can fail; true if it fails, as all later ones do. */
 bool fails()
 {
     calls++;
@@ -88,7 +89,7 @@ bool runnable(const stream *s)
             s->queue.front().event->passed >= s->queue.front().number);
 }
 
-/* Runs the first piece of work of a stream that is ready. */
+/* Runs the first piece of work of the stream, which must be runnable. */
 void run_first(stream *s)
 {
     work w = std::move(s->queue.front());

@@ -30,14 +30,14 @@ enum state { READY, IN_WARP, IN_BLOCK, DONE };
 struct copy {
     void *to;
     const void *from;
-    unsigned size, bytes; /* from `bytes` on: zeros */
+    unsigned size, bytes; /* bytes beyond `bytes` become 0 */
 };
 
 struct fiber {
-    void *sp; /* its saved registers are below */
+    void *sp; /* stack pointer; it points to the saved registers */
     enum state state;
     struct emu_dim index;
-    void *fake; /* of ASan */
+    void *fake; /* ASan's fake stack */
     unsigned n_copies;
     struct copy copies[MOST_COPIES];
 };
@@ -47,11 +47,12 @@ static thread_local struct {
     const void *params;
     struct fiber fibers[MOST_THREADS];
     unsigned n, now; /* threads of the block; the one that runs */
-    void *sp;        /* of the scheduler */
+    void *sp;        /* stack pointer of the scheduler */
     unsigned char *stacks;
     uint64_t lanes[MOST_THREADS];
+    /* The scheduler's stack: ASan's fake stack; its lowest address and size. */
     void *fake;
-    const void *bottom; /* of the scheduler's stack */
+    const void *bottom;
     size_t size;
 } emu;
 
@@ -147,8 +148,8 @@ static void resume(unsigned t)
     END_SWITCH(emu.fake, NULL, NULL);
 }
 
-/* Makes fibers from begin to end ready if all that are not done are in that
- * barrier. */
+/* If all fibers from begin to end that are not done wait at this barrier, makes
+ * them ready and returns true. */
 static bool release(unsigned begin, unsigned end, enum state barrier)
 {
     unsigned n = 0;

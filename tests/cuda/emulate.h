@@ -20,7 +20,7 @@ extern thread_local struct emu_dim threadIdx, blockIdx, blockDim, gridDim;
 /* A kernel of the sources, by name. */
 struct emu_kernel {
     const char *name;
-    size_t size; /* of its parameters */
+    size_t size; /* bytes of its parameters */
     void (*run)(const void *params);
     struct emu_kernel *next;
 
@@ -34,7 +34,7 @@ void emu_launch(const struct emu_kernel *kernel, const void *params,
 
 void emu_sync_block(void);
 void emu_sync_warp(void);
-/* 8 bytes for each lane of the current thread's warp. */
+/* Returns 8 bytes for each lane of the current thread's warp. */
 uint64_t *emu_lanes(void);
 
 #define __device__
@@ -63,7 +63,7 @@ static inline void __syncwarp(unsigned = 0xffffffffu)
     emu_sync_warp();
 }
 
-/* The value of another lane; all lanes of the warp take part. */
+/* Returns the x of another lane; all lanes of the warp take part. */
 template <typename T> static inline T emu_from_lane(T x, unsigned lane)
 {
     uint64_t *lanes = emu_lanes(), bits = 0;
@@ -88,7 +88,8 @@ template <typename T> static inline T __shfl_sync(unsigned, T x, int lane)
     return emu_from_lane(x, (unsigned)lane);
 }
 
-/* The copy is made when this thread waits for it. */
+/* Begins a copy of `bytes` bytes, filled up with zeros to `size`; it is made
+ * when this thread waits for it. */
 void emu_copy(void *to, const void *from, unsigned size, unsigned bytes);
 void emu_copies_wait(void);
 
@@ -103,7 +104,7 @@ static inline void pst_copies_wait(void)
     emu_copies_wait();
 }
 
-/* Fibers do not run at the same time. */
+/* Needs no atomic instruction: fibers do not run at the same time. */
 template <typename T> static inline T atomicAdd(T *at, T x)
 {
     const T was = *at;
@@ -160,7 +161,7 @@ struct alignas(16) float4 {
     float x, y, z, w;
 };
 
-/* By Newton's method from a rough value. */
+/* Computes it by Newton's method from an approximation. */
 static inline float erfinvf(float y)
 {
     const double w = -log((1.0 - (double)y) * (1.0 + (double)y));

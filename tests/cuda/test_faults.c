@@ -121,7 +121,7 @@ static void reports_indices(void **state)
     }
 }
 
-/* The first fault stays. */
+/* A fault that is already set is not replaced. */
 static void keeps_the_first(void **state)
 {
     struct pst_fault fault = {.set = 1, .code = PST_FAULT_SINGULAR, .site = 2};

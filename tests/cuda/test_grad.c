@@ -14,8 +14,8 @@
 
 static struct pst_device_memory device;
 
-/* Adds element (i, j) = 1000 i + j, whose strides are those of `from`, to
- * contiguous elements 0.5. */
+/* Accumulates a tensor with these strides, whose element (i, j) is 1000 i + j,
+ * to a contiguous tensor of 0.5, and checks the sums. */
 static void check_sum(enum pst_dtype dtype, int64_t row, int64_t col)
 {
     const int64_t sizes[] = {ROWS, COLS};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Matmuls and column sums of the device "cuda": all tiles, edges, layouts and
- * splits, against sums in double. What no operand owns is NaN. */
+ * splits, against sums in double. Elements that belong to no operand are NaN.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@ enum layout {
     GAPS,    /* row-major, with a row stride that is no multiple of 4 */
     STEPS,   /* every third element of every second row */
     SHARED,  /* one matrix for the whole batch */
-    SHIFTED  /* row-major, 4 bytes behind an aligned address */
+    SHIFTED  /* row-major, one element after an aligned address */
 };
 
 struct example {
@@ -40,7 +41,7 @@ struct example {
 struct tensor {
     struct pst_meta meta;
     unsigned char *memory;
-    size_t size, begin; /* bytes; of the first element */
+    size_t size, begin; /* bytes; offset of the first element */
 };
 
 static double number(uint64_t i)
@@ -218,7 +219,7 @@ static void products(void **state)
         {1, 1000, 1036, 20, ROWS, COLUMNS, ROWS, 0.5, 2, false},
         {16, 130, 135, 12, COLUMNS, COLUMNS, COLUMNS, 1, 1, false},
         {16, 130, 136, 12, SHIFTED, STEPS, ROWS, 1, 0, true},
-        /* and with four */
+        /* large tiles with four splits */
         {16, 66, 68, 1030, COLUMNS, ROWS, ROWS, 1, 0, true},
     };
 

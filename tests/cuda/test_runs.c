@@ -15,7 +15,8 @@ static struct run run_on(const struct pst_device *device, unsigned stages,
     return run_as(stages, flags, &options);
 }
 
-/* The CPU's loss, norm and every f32 tensor of the dump within rounding. */
+/* Asserts that loss, norm and every f32 tensor of the dump agree within
+ * rounding. */
 static void assert_close(const struct run *a, const struct run *b)
 {
     size_t n;

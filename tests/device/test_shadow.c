@@ -18,7 +18,8 @@ static struct run run_on(const struct pst_device *device, unsigned stages,
     return run_as(stages, flags, &options);
 }
 
-/* Kernels of every kind ran there, and bytes were copied both ways. */
+/* Asserts the same bits as on the CPU, and that kernels and tasks ran on the
+ * device and bytes were copied both ways. */
 static void same_bits(unsigned stages, unsigned flags,
                       const struct pst_exec_options *options)
 {
@@ -37,8 +38,9 @@ static void same_bits(unsigned stages, unsigned flags,
     pst_dump_free(shadow.dump);
 }
 
-/* Cuts, schedules and optimizers; values that are sent, copied locally, shared
- * by stages, transmitted, and summed over replicas. */
+/* The bits are the same for all cuts, schedules and optimizers, and for values
+ * that are sent, copied locally, shared by stages, transmitted, or summed over
+ * replicas. */
 static void keeps_the_bits(void **state)
 {
     static const char *const schedules[] = {"gpipe", "1f1b", "zb-h1",
@@ -62,7 +64,7 @@ static void keeps_the_bits(void **state)
         }
 }
 
-/* The same with other orders of the device's delayed work. */
+/* The bits are the same for other orders of the delayed work of the device. */
 static void keeps_the_bits_in_any_order(void **state)
 {
     static const char *const orders[] = {"2", "3", "4", "5"};
@@ -76,7 +78,7 @@ static void keeps_the_bits_in_any_order(void **state)
     assert_int_equal(unsetenv("PENSTOCK_SHADOW_LAG"), 0);
 }
 
-/* The device fails at any piece of work: the step ends and reports it. */
+/* The device fails at some piece of work: the step ends and reports it. */
 static void names_a_device_that_fails(void **state)
 {
     static const char *const orders[] = {"1:1", "2:40", "3:200", "4:700"};
@@ -125,7 +127,8 @@ static void caught(int signal)
 
 typedef void (*touch_fn)(struct job *job);
 
-/* Returns true if it ends with a fault. The job's memory is then not freed. */
+/* Returns true if `touch` ends with a fault. The job's memory is then not
+ * freed. */
 static bool faults(touch_fn touch, struct job *job)
 {
     const struct sigaction action = {.sa_handler = caught};
@@ -213,7 +216,7 @@ static struct pst_dump *load_on(const struct pst_device *device,
     return ret;
 }
 
-/* Saved by one device, loaded by the other, and back. */
+/* Checkpoints saved on one device are loaded on the other, and back. */
 static void checkpoints_go_between_devices(void **state)
 {
     const struct pst_device *const devices[] = {&pst_device_cpu,

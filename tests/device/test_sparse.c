@@ -8,7 +8,7 @@
 
 static unsigned own_runs;
 
-/* The device's own kernel; same bits as cpu's. */
+/* Runs as the device's own kernel; it gives the same bits as the CPU's. */
 static void own_tanh(const struct pst_call *c)
 {
     struct pst_call call = *c;

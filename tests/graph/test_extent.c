@@ -53,8 +53,8 @@ static const struct {
     {pst_extent_ceildiv, true}, {pst_extent_mod, true},
 };
 
-/* f(s, n), f(n, s), f(s, s) and f(f(s, n), s), built with s = 7, evaluate for
- * each other s to the value that they have when built with that s. */
+/* Builds f(s, n), f(n, s), f(s, s) or f(f(s, n), s). Built with s = 7, it must
+ * evaluate for each other s to the value that it has when built with that s. */
 static struct pst_extent combine(struct fixture *x, size_t op, unsigned form,
                                  int64_t s, int64_t n)
 {

@@ -9,7 +9,7 @@
 
 static struct pst_diag diag;
 
-/* s is 7, t is -3; u is unknown. */
+/* Defines s = 7 and t = -3; u is unknown. */
 static void init(struct pst_symbols *symbols)
 {
     pst_symbols_init(symbols);

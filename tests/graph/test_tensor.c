@@ -227,7 +227,7 @@ static void casts_like_pytorch(void **state)
     assert_true(pst_load_f64(PST_F32, raw, 0) == 0x1p60 + 0x1p37);
 }
 
-/* (2, 3) transposed into (3, 2) with a gap, converted. */
+/* Copies (2, 3), transposed, into (3, 2) with a gap, and converts it. */
 static void copies_strided(void **state)
 {
     static const float src[] = {0.5f, 1.5f, 2.5f, -3.5f, 4.5f, 5.5f};

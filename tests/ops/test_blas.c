@@ -57,7 +57,8 @@ static void test_before_main(void **state)
     assert_null(pst_blas_better(pst_blas_core(), pst_cpu_isa()));
 }
 
-/* A matmul of small integers, which every kernel computes exactly. */
+/* Asserts the result of a matmul of small integers, which every kernel computes
+ * exactly. */
 static void assert_multiplies(void)
 {
     enum { N = 96 };

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEP  1999u /* of bit patterns: tests 2 million floats */
+#define STEP  1999u /* step of bit patterns: tests 2 million floats */
 #define BLOCK 1001  /* not a multiple of a vector */
 #define SHORT 40    /* longer than any vector and its remainder */
 #define ALL   65536
@@ -30,7 +30,8 @@ static float float_of(uint32_t bits)
     return x;
 }
 
-/* A signalling NaN may have become a quiet one. */
+/* Returns the bits of x; a signalling NaN counts as the quiet one that it may
+ * have become. */
 static uint32_t bits_of(float x)
 {
     uint32_t bits;
@@ -97,7 +98,7 @@ static void rounds_floats(void **state)
     }
 }
 
-/* Each finite number, the midpoint to the next, and their neighbours. */
+/* Tests each finite number, the midpoint to the next, and their neighbours. */
 static void rounds_ties(void **state)
 {
     static float x[6 * ALL];
@@ -141,7 +142,7 @@ static void overflows(void **state)
     }
 }
 
-/* Every length at every offset; nothing is written beyond the end. */
+/* Checks every length at every offset; nothing is written beyond the end. */
 static void check_ends(enum pst_dtype dtype, enum pst_isa isa)
 {
     for (int64_t n = 0; n <= SHORT; n++)

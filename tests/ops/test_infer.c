@@ -163,7 +163,7 @@ static void refuses_in_words(void **state)
     }
 }
 
-/* Invalid distributions that only the data shows. */
+/* Distributions that only the data shows to be invalid are faults. */
 static void chances_are_checked(void **state)
 {
     static const char *const wrong_data[][2] = {
@@ -254,7 +254,7 @@ static void random_integers_fit_their_dtype(void **state)
     }
 }
 
-/* Error of a composition for these numbers; NULL: accepted. */
+/* Messages of compositions for these numbers; NULL: accepted. */
 static const struct {
     const char *op;
     double numbers[2];
@@ -339,7 +339,7 @@ static void one_is_never_drawn(void **state)
     }
 }
 
-/* Invalid indices that only the data shows. */
+/* Indices that only the data shows to be invalid are faults. */
 static void indices_are_checked(void **state)
 {
     static const char *const texts[] = {

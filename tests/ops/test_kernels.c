@@ -90,7 +90,7 @@ static bool has_kernels(const struct pst_op *op)
            (all.n > 0 && (all.at[0].flags & PST_K_QUEUED) != 0);
 }
 
-/* false if the operator does not take the dtype, or the device has no
+/* Returns false if the operator does not take the dtype, or the device has no
  * kernels. */
 static bool bench_init(struct bench *b, const struct sample *sample,
                        enum pst_dtype dtype)
@@ -139,12 +139,12 @@ struct run {
     struct pst_fault fault;
     struct pst_operand in[MAX_IN], out[PST_MAX_OUTS];
     struct pst_meta metas[MAX_IN];
-    void *copies[MAX_IN];                /* contiguous inputs, before guards */
+    void *copies[MAX_IN];                /* copies of the inputs */
     unsigned char *memory[PST_MAX_OUTS]; /* outputs with their guards */
     void *scratch;
 };
 
-/* Value of an output before a kernel accumulates to it. */
+/* Returns the value of an output before a kernel accumulates to it. */
 static double before(int64_t i)
 {
     return 0.25 * (double)(i % 9) - 1.0;
@@ -205,7 +205,8 @@ static void check_guards(const struct run *r, const struct bench *b,
     }
 }
 
-/* No kernel may write an input, except the one that it overwrites in place. */
+/* Checks that no kernel writes an input, except the one that it overwrites in
+ * place. */
 static void check_inputs(const struct run *r, const struct bench *b,
                          const struct pst_kernel *kernel, enum mode mode)
 {
@@ -306,7 +307,8 @@ static double element(const struct pst_operand *x, int64_t i)
     return pst_load_f64(x->meta->dtype, x->data, i);
 }
 
-/* Half a unit in the last place of the dtype: the cost of one rounding. */
+/* Returns half a unit in the last place of the dtype: the cost of one rounding.
+ */
 static double unit(enum pst_dtype dtype)
 {
     switch (dtype) {
@@ -355,8 +357,8 @@ static void compare(const struct bench *b, const struct pst_kernel *kernel,
     }
 }
 
-/* In place only where the planner would do it: contiguous, same size and dtype.
- */
+/* True if the mode can be run: in place only where the planner would do it
+ * (contiguous, same size and dtype). */
 static bool mode_fits(const struct bench *b, const struct pst_kernel *kernel,
                       enum mode mode)
 {
@@ -388,7 +390,8 @@ static bool mode_fits(const struct bench *b, const struct pst_kernel *kernel,
     }
 }
 
-/* `want` is the plain run of the reference, which is not made a second time. */
+/* Checks a kernel in all modes. want: the plain run of the reference, which is
+ * not made a second time. */
 static void check_kernel(const struct bench *b, const struct pst_kernel *kernel,
                          const struct run *want)
 {
@@ -411,7 +414,8 @@ static void check_kernel(const struct bench *b, const struct pst_kernel *kernel,
 static const struct pst_kernel *tried[4096];
 static unsigned n_tried;
 
-/* By name: rows share kernels, and not every row can reach all of them. */
+/* Compares names: rows share kernels, and not every row can reach all of them.
+ */
 static bool was_tried(const struct pst_kernel *kernel)
 {
     for (unsigned i = 0; i < n_tried; i++)

@@ -101,7 +101,7 @@ static void checked_forms_are_faults(void **state)
     }
 }
 
-/* Pivots that are an input may be any numbers. */
+/* Pivots that are an input are checked, since they may be any numbers. */
 static void pivots_are_checked(void **state)
 {
     static const char *const texts[] = {

@@ -98,7 +98,8 @@ static void compare(const struct shape *s, const struct pst_call *c,
             }
 }
 
-/* Scratch memory begins with arbitrary contents. */
+/* Runs the kernel with `before` as the contents of its output, and scratch
+ * memory that is filled with `poison`. */
 static void run_once(const struct pst_kernel *kernel, struct pst_call *c,
                      const struct pst_operand *before, int poison)
 {
@@ -109,7 +110,7 @@ static void run_once(const struct pst_kernel *kernel, struct pst_call *c,
     kernel->run(c);
 }
 
-/* A matmul with operands rounded in advance has the same bits. */
+/* Asserts that operands rounded in advance give the same bits. */
 static void compare_prepared(const struct pst_op *op, const struct pst_call *c,
                              const struct pst_kernel *kernel,
                              const struct pst_operand *before, const void *want,
@@ -144,8 +145,9 @@ static void compare_prepared(const struct pst_op *op, const struct pst_call *c,
     free(in[1].data);
 }
 
-/* So has an f32 matmul with operands that were rounded in advance and stored as
- * f32, wherever the library's result does not depend on their alignment. */
+/* Asserts the same bits of an f32 matmul for operands that were rounded in
+ * advance and stored as f32, if the library's result does not depend on their
+ * alignment. */
 static void compare_rounded(const struct pst_op *op, const struct pst_call *c,
                             const struct pst_kernel *kernel,
                             const struct pst_operand *before, const void *want,
@@ -255,8 +257,8 @@ static void products_of_rounded_factors(void **state)
         }
 }
 
-/* A hidden CPU feature counts as absent, and without a measurement its absence
- * decides. */
+/* A CPU feature that PST_HIDE names counts as absent, and no kernel that needs
+ * it is chosen. */
 static void hides_features(void **state)
 {
     const char *hidden = getenv("PST_HIDE");

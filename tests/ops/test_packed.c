@@ -85,7 +85,7 @@ static void one(pst_packed_fn fn, bool ta, bool tb, int64_t m, int64_t n,
     free(old);
 }
 
-/* Sizes around those of tiles, panels and blocks. */
+/* Tests sizes around those of tiles, panels and blocks. */
 static void all_shapes(pst_packed_fn fn)
 {
     static const int64_t sides[] = {1,  2,  3,  4,  5,  8,  11, 12, 13,
@@ -130,8 +130,8 @@ typedef void (*windows_fn)(const struct pst_gemm *g, const float *a,
 
 #define MAX_TAPS 700
 
-/* A copy of `images` images with slabs of lines that are longer than their used
- * part, and taps anywhere in it; reads end where the memory ends. */
+/* A buffer of `images` images, with unused elements at the end of each line,
+ * and taps at any offset; nothing beyond its end may be read. */
 struct image {
     int64_t taps[MAX_TAPS], positions, n_taps;
     struct pst_windows w;
@@ -206,8 +206,8 @@ static void one_windows(windows_fn fn, bool tb, int64_t m, struct image *x)
     free(x->copy);
 }
 
-/* Lines shorter than a vector, longer than a panel, and a single one; rows
- * within one block and across blocks. */
+/* Tests lines shorter than a vector, longer than a panel, and a single one;
+ * rows within one block and across blocks. */
 static void all_windows(windows_fn fn)
 {
     static const int64_t widths[] = {1, 7, 16, 33, 120};
@@ -239,7 +239,7 @@ static void every_set_windows(void **state)
                            all_windows(pst_simd_gemm_windows_avx512);)
 }
 
-/* Products with vectors use other kernels. */
+/* The kernels that are chosen for a call: products with vectors use others. */
 static void chosen(void **state)
 {
     (void)state;

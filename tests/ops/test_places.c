@@ -8,7 +8,8 @@
 
 static struct pst_diag diag;
 
-/* Values of %i... are 0 to 6 (sample.h); the table has 3 rows or columns. */
+/* Indices %i7 are 0 to 6 (sample.h); a dimension that they select from has 3
+ * elements. */
 static const char *const wrong[] = {
     "input %x: F[3, 70]; input %i7: i64[5, 70]; "
     "%r = aten.gather.default(%x, 0, %i7)",

@@ -198,7 +198,7 @@ static void one(enum pst_rnn_mode mode, int64_t b, int64_t h, bool reverse,
     free(bias);
 }
 
-/* Enough rows to divide, and too few. */
+/* Tests enough rows to divide, and too few. */
 static void divides_rows(void **state)
 {
     static const int64_t rows[] = {3, 9, 17, 32, 37, 70};

@@ -33,7 +33,7 @@ static void *room(size_t bytes)
     return ret;
 }
 
-/* An f32 matrix of rows x cols, stored by columns if trans. */
+/* Makes an f32 matrix of rows x cols, stored by columns if trans. */
 static struct pst_operand matrix(int64_t rows, int64_t cols, bool trans,
                                  unsigned seed)
 {

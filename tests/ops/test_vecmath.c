@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEP  1999u /* of bit patterns: tests 2 million floats */
+#define STEP  1999u /* step of bit patterns: tests 2 million floats */
 #define BLOCK 1000  /* no multiple of a vector */
 
 struct function {
@@ -47,8 +47,8 @@ static long double sigmoid(long double x)
     return 1.0L / (1.0L + expl(-x));
 }
 
-/* Ends of the range as in the reference; otherwise the recurrence up to 40,
- * then the asymptotic series. */
+/* Computes the ends of the range as the reference does, other numbers by the
+ * recurrence up to 40 and then the asymptotic series. */
 static long double digamma(long double x)
 {
     long double y = 0.0L, w;
@@ -85,7 +85,7 @@ static long double trigamma(long double x)
                                w * (5.0L / 66.0L - w * 691.0L / 2730.0L)))));
 }
 
-/* One Newton step from the reference. */
+/* Improves the result of the reference by one Newton step. */
 static long double erfinv(long double x)
 {
     const long double size = fabsl(x);
@@ -132,7 +132,8 @@ static float of_bits(uint32_t bits)
     return x;
 }
 
-/* Distance of y from the exact value, in units of the last place of y. */
+/* Returns the distance of y from the exact value, in units of the last place of
+ * y. */
 static double ulps(float y, long double exact)
 {
     int e;
@@ -189,7 +190,7 @@ static bool alike(float a, float b)
     return (isnan(a) && isnan(b)) || (a == b && signbit(a) == signbit(b));
 }
 
-/* Where the exact result is not a rounded number: zeros, infinities, NaN. */
+/* Checks results that are exact: zeros, infinities, NaN. */
 static void ends(const struct function *f, enum pst_isa isa)
 {
     static const float x[] = {0.0f,  -0.0f, INFINITY, -INFINITY, NAN,
@@ -218,7 +219,8 @@ static void one(void **state)
     }
 }
 
-/* Powers over a grid of bases and exponents, with the special values of C. */
+/* Tests powers over a grid of bases and exponents, with the special values of
+ * C. */
 static void powers(void **state)
 {
     static const float ends_of[] = {0.0f,      -0.0f, 1.0f,  -1.0f,
@@ -269,7 +271,7 @@ struct binary {
     long double (*exact)(long double x, long double y);
 };
 
-/* Not accurate where the sum cancels. */
+/* Returns log(exp(x) + exp(y)); not accurate where the sum cancels. */
 static long double log_add(long double x, long double y)
 {
     const long double z = fmaxl(x, y) + log1pl(expl(-fabsl(x - y)));
@@ -285,8 +287,8 @@ static const struct binary binaries[] = {
     {"logaddexp", LOOPS(logaddexp), log_add},
 };
 
-/* Functions of two numbers, on pairs of random bits, of numbers of similar
- * size, and of special values. */
+/* Tests functions of two numbers, on pairs of random bits, of numbers of
+ * similar size, and of special values. */
 static void pairs(void **state)
 {
     static const float ends_of[] = {0.0f,      -0.0f, 1.0f,    -1.0f,

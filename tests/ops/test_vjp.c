@@ -22,7 +22,7 @@
 struct check {
     const struct sample *sample;
     struct pst_graph *forward, *both;
-    double *data[MAX_GIVEN]; /* by input of the forward graph */
+    double *data[MAX_GIVEN]; /* indexed by input of the forward graph */
     double *seeds[PST_MAX_OUTS];
     struct pst_diag diag;
 };

@@ -47,7 +47,8 @@ static const struct shape shapes[] = {
     {0, 1, 4, 6, {1, 7, 7}, {1, 3, 3}, ONES, {0, 1, 1}, ONES},
 };
 
-/* Method under test: the reference (neither), windows or narrow tiles. */
+/* Method under test: windows (product) or tiles (narrow); neither: the
+ * reference. */
 struct method {
     pst_windows_fn product;
     const struct pst_narrow_loops *narrow;
@@ -232,7 +233,7 @@ static void all_shapes(const struct method *methods, size_t n)
     pst_pool_free(pool);
 }
 
-/* Each instruction set, and the one that is chosen. */
+/* Tests each instruction set, and the one that is chosen. */
 static void every_set(void **state)
 {
     struct method methods[8] = {{.product = pst_gemm_windows}};
@@ -250,7 +251,7 @@ static void every_set(void **state)
     assert_true(narrow_ones > 100);
 }
 
-/* Paddings and strides whose copies would have any size. */
+/* Shapes whose copies would be too large do not use windows. */
 static void bounds(void **state)
 {
     static const struct shape wide = {1,

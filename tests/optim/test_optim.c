@@ -23,7 +23,7 @@ static const float grads[STEPS][N] = {
 /* Parameter after five steps, then the states. */
 struct golden {
     struct pst_optim_options options;
-    bool set; /* else the defaults of options.row */
+    bool set; /* false: the defaults of options.row */
     unsigned n_states;
     float want[3][N];
 };
@@ -91,7 +91,7 @@ static void run(const struct golden *g, int64_t n, enum pst_isa isa,
 {
     const struct pst_optim *optim = g->options.row;
     struct pst_optim_options options = g->options;
-    /* Or a parameter that was added to a run in progress. */
+    /* The step at which the parameter was added to the run: 0 or 1000. */
     const uint64_t since = pool == NULL ? 1000 : 0;
     pst_task_fn update = NULL;
     float *grad = malloc((size_t)n * sizeof(float));
@@ -256,8 +256,8 @@ static void clipping_is_torchs(void **state)
     free(x);
 }
 
-/* Element i of the gradient is `odd`: its parameter and states stay, all others
- * change. */
+/* Runs a step in which element i of the gradient is `odd`: its parameter and
+ * states stay, all others change. */
 static void steps_past(const struct pst_optim_options *o, enum pst_isa isa,
                        float odd, int i, struct pst_pool *pool)
 {

@@ -19,11 +19,12 @@ struct fixture {
     size_t n_wanted;
     struct pst_autodiff_result grads;
     struct pst_eval *eval;
-    float memory[16][64]; /* of GRAD values, by extra */
+    float memory[16][64]; /* data of GRAD values, by `extra` */
 };
 
-/* wanted: names separated by spaces. seeds: the values that have a seed, in
- * order; the text names their SEED values "s_<value>", then "_1". */
+/* Parses and differentiates the text. wanted: names separated by spaces. seeds:
+ * the values that have a seed, in order; the text names their SEED values
+ * "s_<value>", then "_1". */
 static void differentiate(struct fixture *f, const char *text,
                           const char *wanted, const char *seeds)
 {

@@ -146,7 +146,7 @@ static void finds_a_wrong_order(void **state)
     pst_graph_free(s.graph);
 }
 
-/* As tear, and adds a value. */
+/* Does what tear does, and adds a value. */
 static enum pst_status tear_and_add(void *subject, struct pst_diag *d)
 {
     struct pst_graph *graph = ((struct subject *)subject)->graph;
@@ -158,7 +158,7 @@ static enum pst_status tear_and_add(void *subject, struct pst_diag *d)
     return status;
 }
 
-/* As tear, and removes a node. */
+/* Does what tear does, and removes a node. */
 static enum pst_status tear_and_take(void *subject, struct pst_diag *d)
 {
     enum pst_status status = tear(subject, d);
@@ -217,8 +217,8 @@ static void finds_a_broken_graph(void **state)
     }
 }
 
-/* Every row of a table comes after the rows that give what it needs, and all
- * facts hold at the end. */
+/* Checks that every row of a table comes after the rows that give what it
+ * needs, and that all facts hold at the end. */
 static void check_order(const struct pst_pass_table *t)
 {
     unsigned given = 0;
@@ -239,7 +239,7 @@ static void orders_the_tables(void **state)
     (void)state;
     check_order(front);
     check_order(&pst_compile_passes);
-    for (size_t i = 0; i < front->n; i++) /* --after takes both */
+    for (size_t i = 0; i < front->n; i++) /* --after takes names of both */
         assert_false(
             pst_passes_have(&pst_compile_passes, front->passes[i].name));
 }

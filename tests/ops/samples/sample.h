@@ -14,9 +14,9 @@
  * too for kernels. The name of an input determines its values:
  *     %p...  positive, 0.2..2         %u...  between -0.9 and 0.9
  *     %d...  all different, shuffled  %s...  NaN, infinities, -0 among others
- *     %i7... integers 0..6            %n...  normal numbers, also all others
+ *     %i7... integers 0..6            %n...  normally distributed, the default
  *     %c...  as %p, without a gradient
- * Integers of other names are -5..5, without 0 for %p.
+ * Integers of other names are -5..5, those of %p... 1..5.
  *
  *     SAMPLE        kernels and gradients
  *     KERNELS_ONLY  no finite differences: the function is not smooth there
