@@ -27,7 +27,8 @@ static double draw(struct rig *r)
     return (double)(r->seed >> 40) / (double)(1 << 24);
 }
 
-/* Mostly small; one in twenty is large, as when other work runs. */
+/* Returns a random factor for a duration; one in twenty is doubled, as by other
+ * work on the machine. */
 static double noise(struct rig *r)
 {
     const double x = 1 + r->noise * draw(r);
@@ -110,7 +111,8 @@ static void names_the_slow_rank(void **state)
     }
 }
 
-/* 10 000 clean steps, some of them while all ranks are slow alike. */
+/* No rank is named in 10 000 clean steps, also while all ranks are slow alike.
+ */
 static void names_nobody(void **state)
 {
     unsigned alarms = 0;

@@ -116,7 +116,8 @@ static inline enum pst_status open_ck(uint64_t step, const char *digest,
     return pst_checkpoint_open(&query, ret, &diag);
 }
 
-/* Returns the step found, or -status. Its values must equal those saved. */
+/* Returns the step of the newest checkpoint, or the negative status. Its values
+ * must be those saved with `value`. */
 static inline int64_t latest(float value, struct pst_str *notes)
 {
     struct pst_checkpoint *ckpt = NULL;

@@ -137,7 +137,8 @@ static void free_node(struct node *n)
     free(n);
 }
 
-/* A descriptor that reads what fd is; it may be fd. -1 with errno. */
+/* Returns a descriptor that can read the file of fd, perhaps fd itself; -1 with
+ * errno. */
 static int readable(int fd)
 {
     REAL(int, "open64", const char *, int, ...);
@@ -149,7 +150,8 @@ static int readable(int fd)
     return fn(path, O_RDONLY | O_CLOEXEC);
 }
 
-/* A page as the server has it by now. NULL with errno: it cannot be read. */
+/* Returns a page with the server's present contents; NULL, with errno, if it
+ * cannot be read. */
 static struct page *fetch(int fd, off_t begin)
 {
     struct page *page = calloc(1, sizeof(*page));
@@ -169,8 +171,8 @@ static struct page *fetch(int fd, off_t begin)
     return NULL;
 }
 
-/* As the server has it by now, unless this process has touched it before. NULL
- * with errno: it cannot be read. */
+/* Returns a page of the cache; the first call reads it from the server. NULL,
+ * with errno, if it cannot be read. */
 static struct page *touch(struct node *n, int fd, size_t index)
 {
     if (index >= n->n_pages) {
@@ -235,8 +237,8 @@ static bool is_below(const char *path)
     return false;
 }
 
-/* Notes a file that was opened. -1 with errno: it cannot be looked at, and is
- * closed again. */
+/* Records that fd was opened, and returns it. A file that cannot be examined is
+ * closed again; -1 with errno. */
 static int opened(int fd, int flags)
 {
     char link[64], path[PATH_MAX];
@@ -308,7 +310,7 @@ OPEN(open64)
 OPENAT(openat)
 OPENAT(openat64)
 
-/* For builds with fortified sources. */
+/* Builds with fortified sources call these. */
 int __open_2(const char *path, int flags);
 int __open64_2(const char *path, int flags);
 int __openat_2(int dir, const char *path, int flags);

@@ -58,8 +58,9 @@ static int n_nodes;
 static struct op ops[MAX_OPS];
 static char op_names[MAX_OPS][160]; /* for messages */
 static size_t n_ops;
-static struct names first, now; /* at the beginning; as the program sees it */
-static int open_nodes[MAX_FDS]; /* node + 1 of a descriptor */
+/* Folder entries at the beginning, and as the program sees them now. */
+static struct names first, now;
+static int open_nodes[MAX_FDS]; /* node + 1 of each descriptor; 0: none */
 static char root[PATH_MAX];
 static bool noting;
 
@@ -214,7 +215,7 @@ void disk_fail(size_t at, int err)
     fail_err = err;
 }
 
-/* Makes the next operation fail if that is requested. */
+/* Returns true, with errno, if this operation is to fail. */
 static bool fails(void)
 {
     if (!noting || n_ops != fail_at)
@@ -315,7 +316,7 @@ int __wrap_posix_fallocate64(int fd, off_t offset, off_t size)
     return ret;
 }
 
-/* The real disk does not lose power, so nothing waits for it. */
+/* Records the sync, and syncs nothing: the real disk does not lose power. */
 int __wrap_fsync(int fd)
 {
     const int node = node_of(fd);

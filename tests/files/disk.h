@@ -28,13 +28,13 @@ const char *disk_name(size_t i);
 /* Makes the new folder `to` a random state that the disk may have if power is
  * lost before operation number `at`. */
 void disk_crash(size_t at, uint64_t seed, const char *to);
-/* The same if only the process is killed there: no finished operation is lost.
- */
+/* Makes `to` the state after only the process is killed there: no finished
+ * operation is lost. */
 void disk_kill(size_t at, const char *to);
 /* Returns the number of operations so far. */
 size_t disk_count(void);
-/* While recording: operation number `at`, if it is a write, a sync or a rename,
- * fails with that errno. Once; -1: none does. */
+/* While recording, makes operation number `at` fail once with that errno, if it
+ * is a write, a sync or a rename. SIZE_MAX: none fails. */
 void disk_fail(size_t at, int err);
 void disk_free(void);
 

@@ -38,7 +38,8 @@ static void skipped(void *ctx, const char *folder, uint64_t step,
     (void)fprintf(stderr, "passed over: %s\n", text);
 }
 
-/* Loads the newest good checkpoint; all of its values must be its step. */
+/* Loads the newest good checkpoint, checks that each of its values is its step,
+ * and returns that step in *ret. */
 static enum pst_status check(const char *dir, uint64_t *ret,
                              struct pst_diag *diag)
 {
@@ -70,8 +71,8 @@ static enum pst_status check(const char *dir, uint64_t *ret,
     return status;
 }
 
-/* Writes the other writer's part of the file: whole pages, and edges for the
- * first writer. */
+/* Writes the pages that belong to the other writer alone, and adds the rest of
+ * its part to `edges`, for the first writer. */
 static enum pst_status write_other(struct pst_new_file *file,
                                    struct pst_shard_span *span,
                                    struct pst_edges *edges,

@@ -23,7 +23,7 @@ static void keeps_the_newest(void **state)
     assert_int_equal(access("ck/step-00000150", F_OK), -1);
 }
 
-/* A damaged step-00000002 must be named and skipped. */
+/* Asserts that the damaged step-00000002 is named and skipped. */
 static void assert_falls_back(const char *path, size_t place)
 {
     struct pst_str notes = {0};

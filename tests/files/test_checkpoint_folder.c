@@ -36,7 +36,8 @@ static void keeps_the_newest_good(void **state)
     assert_non_null(strstr(diag.text, "--resume=5 takes it all the same"));
 }
 
-/* Saves a shard whose rank found a value that is not finite. */
+/* A save whose rank found a value that is not finite removes no good
+ * checkpoint. */
 static void bad_saves_prune_nothing_good(void **state)
 {
     const struct pst_checkpoint_info info = {2, 0, DIGEST, "adamw"};
@@ -95,14 +96,15 @@ static void keeps_what_was_good_of_a_step(void **state)
     pst_checkpoint_close(ckpt);
     mark_bad(1);
     assert_ok(change_behind(4, true), &diag);
-    /* A damaged checkpoint does not stop it. */
+    /* A damaged checkpoint does not stop the save. */
     assert_ok(save(1, 8, 1, 1), &diag);
     assert_ok(pst_checkpoint_pin("ck", 1, true, &diag), &diag);
     write_bytes("ck/step-00000001/rank-001.safetensors", "x", 1);
     assert_ok(change_behind(5, false), &diag);
 }
 
-/* Kept as far as it fits: whole lines of UTF-8. */
+/* A run's options are stored as far as they are UTF-8 and fit, in whole lines.
+ */
 static void keeps_what_the_run_was_told(void **state)
 {
     struct pst_checkpoint_info info = {
@@ -359,7 +361,7 @@ static void belongs_to_one_run(void **state)
     }
     assert_int_equal(pst_checkpoint_lock("ck", &lock, &diag), PST_ERR_BUSY);
     pst_checkpoint_disown(a);
-    /* It never saved: the folder is free for any run. */
+    /* The owner never saved, so the folder is free for any run. */
     assert_ok(own("other", false, false, &a, &former), &diag);
     pst_checkpoint_disown(a);
     assert_ok(own(DIGEST, false, false, &a, &former), &diag);
@@ -393,15 +395,16 @@ static void sees_that_it_was_moved(void **state)
     assert_ok(pst_checkpoint_still_own(a, &diag), &diag);
     assert_ok(save(1, 8, 1, 0), &diag);
     assert_int_equal(rename("ck", "ck.old"), 0);
-    assert_ok(pst_checkpoint_still_own(a, &diag), &diag); /* removed */
+    assert_ok(pst_checkpoint_still_own(a, &diag), &diag); /* no folder */
     assert_ok(own(DIGEST, false, false, &b, &former), &diag);
     assert_int_equal(pst_checkpoint_still_own(a, &diag), PST_ERR_CONFIG);
     assert_non_null(strstr(diag.text, "moved away"));
     assert_ok(pst_checkpoint_still_own(b, &diag), &diag);
     pst_checkpoint_disown(b);
-    /* Its name stays there after the end of that run. */
+    /* The name of b stays in the folder after its end. */
     assert_int_equal(pst_checkpoint_still_own(a, &diag), PST_ERR_CONFIG);
-    /* Nor is it taken over from a run that has not written its name yet. */
+    /* Nor is the folder taken over from a run that has not written its name
+     * yet. */
     assert_ok(own(DIGEST, false, false, &b, &former), &diag);
     assert_int_equal(unlink("ck/owner.json"), 0);
     assert_int_equal(pst_checkpoint_own_again(a, &diag), PST_ERR_CONFIG);

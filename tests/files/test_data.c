@@ -37,8 +37,8 @@ static struct pst_meta meta(enum pst_dtype dtype, unsigned rank, int64_t a,
     return pst_meta_make(dtype, rank, sizes);
 }
 
-/* b.safetensors: x f32[6, 2] = 0..11, k i64[3] = 10, 20, 30, s f32[] = 0.5,
- * pos i64[9] = 0..8. */
+/* Writes b.safetensors: x f32[6, 2] = 0..11, k i64[3] = 10, 20, 30, s f32[] =
+ * 0.5, pos i64[9] = 0..8. */
 static void write_batch(void)
 {
     static float x[12], s = 0.5f;
@@ -137,7 +137,8 @@ static void rows_as_the_caller_chooses(void **state)
     for (int i = 0; i < 8; i++)
         assert_true(x[i] == (float)(10 + i % 2));
     pst_data_close(d);
-    /* 6 rows and 9: one microbatch of 4 and 6 rows, and a tail. */
+    /* Inputs with 6 and 9 rows give one microbatch, of 4 and 6 rows, and a
+     * tail. */
     assert_ok(pst_data_open(&options, inputs, 2, step, &d, &diag), &diag);
     extent = pst_data_extent(d);
     assert_true(extent.whole && extent.rows == 6 && extent.each == 4);
@@ -182,10 +183,8 @@ static void halves_of_wider_tokens(void **state)
     }
 }
 
-/* Conformance 20: 128, 256 and 512 rows are divided into 2 microbatches of 64,
- * 128 and 256 each, which together give the whole again. */
-/* Inputs that nothing reads may be missing, or anything; rows are counted by
- * the others, or if there is none are those of a step. */
+/* Inputs that nothing reads may be missing or have any shape; only the other
+ * inputs determine the number of rows. */
 static void what_nobody_reads(void **state)
 {
     struct pst_data_input inputs[] = {
@@ -213,6 +212,8 @@ static void what_nobody_reads(void **state)
     assert_int_equal(open_batch(inputs, 3, false, &d), PST_ERR_NOT_FOUND);
 }
 
+/* Conformance 20: 128, 256 and 512 rows are divided into 2 microbatches of 64,
+ * 128 and 256 each, which together give the whole again. */
 static void conformance_20_inputs_of_other_rows(void **state)
 {
     static float data[3][512 * 8], got[512 * 8];
@@ -727,7 +728,8 @@ static void looks_at_what_tokens_are(void **state)
     }
 }
 
-/* If requested, this is found before a step reads the tokens. */
+/* If requested, numbers outside the vocabulary are found when the file is
+ * opened, before a step reads them. */
 static void compares_with_the_vocabulary(void **state)
 {
     static const uint8_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 99};

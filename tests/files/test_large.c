@@ -76,7 +76,7 @@ static size_t status_bytes(const char *key)
     return kib << 10;
 }
 
-/* Resets VmHWM. */
+/* Resets VmHWM, the peak of resident memory. */
 static void forget_peak(void)
 {
     FILE *f = fopen("/proc/self/clear_refs", "we");

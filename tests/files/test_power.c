@@ -31,7 +31,8 @@ static const struct save_case cases[] = {
 
 static unsigned long long seeds;
 
-/* If a step was saved before, the new values differ. */
+/* Returns the value that is saved for a step; is_new: the step was saved
+ * before, with another value. */
 static float value_of(uint64_t step, bool is_new)
 {
     return (float)step * 10 + (float)(is_new ? 5 : 0);

@@ -160,8 +160,8 @@ static void full_disk_keeps_the_old_file(void **state)
     pst_safetensors_close(st);
 }
 
-/* Writes header text and `data` bytes after it; length < 0: the header's own.
- */
+/* Opens a file of this header text and `data` bytes after it. length: as stated
+ * in the file; < 0: that of the header. */
 static enum pst_status open_made(const char *header, int64_t length,
                                  size_t data)
 {

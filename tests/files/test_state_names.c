@@ -240,7 +240,7 @@ static void checkpoints_keep_them(void **state)
         assert_int_equal(name->meta.rank, 2);
         assert_int_equal(name->meta.stride[0], 3);
         pst_checkpoint_close(ckpt);
-        /* Marking the checkpoint does not lose them. */
+        /* Marking the checkpoint does not lose the names. */
         assert_ok(pst_checkpoint_mark("ck", 3, false, "a remark", &diag),
                   &diag);
     }

@@ -154,8 +154,8 @@ static void parts_are_inflated_once(void **state)
     }
 }
 
-/* Other writers: no alignment, no descriptors, no zip64 records, deflated
- * entries. */
+/* Archives of other writers are read: no alignment, no descriptors, no zip64
+ * records, deflated entries. */
 static void other_writers_are_read(void **state)
 {
     static const char *const roots[] = {NULL, "größe", ""};

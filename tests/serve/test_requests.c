@@ -41,7 +41,8 @@ static void draw_input(struct pst_plan_input *in, const char *name,
     pst_meta_set_contiguous(&in->meta);
 }
 
-/* Outputs are some of the inputs, always including the first one. */
+/* Draws a plan whose outputs are some of its inputs, always including the first
+ * one. */
 static void draw_plan(struct pst_plan *plan)
 {
     static const char *const names[MAX_INPUTS] = {"a", "b", "c", "d"};
@@ -104,15 +105,15 @@ static struct pstd_ask *draw_ask(const struct pstd_signature *s,
     return ask;
 }
 
-/* Which request has each position of the step, and which of its samples that
+/* The request that has a position of the step, and which of its samples that
  * is. */
 struct place {
     const struct pstd_ask *ask;
     int64_t sample;
 };
 
-/* The definition, taken literally: requests in order; gaps and the end repeat
- * the last one. */
+/* Assigns positions by their definition: requests in order; gaps and the end
+ * repeat the last sample. */
 static void find_places(const struct pstd_signature *s,
                         const struct pstd_ask *list, struct place *ret)
 {
@@ -136,8 +137,7 @@ static void find_places(const struct pstd_signature *s,
 /* --- number by number -------------------------------------------------------
  */
 
-/* Offset of element `flat` of a tensor of these sizes, if its index along dim
- * is replaced by `at` in a tensor with `size` along dim. */
+/* Returns the index along dim of element `flat`, in row-major order. */
 static int64_t along(const struct pst_meta *meta, int dim, int64_t flat)
 {
     for (int d = (int)meta->rank - 1; d > dim; d--)
@@ -145,6 +145,8 @@ static int64_t along(const struct pst_meta *meta, int dim, int64_t flat)
     return flat % meta->size[dim];
 }
 
+/* Returns the offset of element `flat` in a tensor with `size` along dim, with
+ * its index along dim replaced by `at`. */
 static int64_t moved(const struct pst_meta *meta, int dim, int64_t flat,
                      int64_t at, int64_t size)
 {
@@ -259,7 +261,7 @@ static void run_step(struct pstd_requests *r, const struct place *places)
     }
 }
 
-/* Every request gets its own numbers back. */
+/* Checks that every request gets its own numbers back. */
 static void check_results(const struct pstd_signature *s,
                           const struct pstd_ask *list)
 {

@@ -42,7 +42,7 @@ static struct flood {
     double cpu_s;      /* CPU time spent posting */
     size_t live, most; /* heap bytes of the daemon, before and at the peak */
     bool hold;         /* the reader stops once */
-    bool late;         /* it has stopped */
+    bool late;         /* the reader has stopped */
 } f;
 
 static double clock_s(clockid_t id)
@@ -62,7 +62,7 @@ static void note_step(struct pstd_note *note, uint64_t step)
     pstd_note_real(note, "tok_s", 123456);
 }
 
-/* Exec thread. */
+/* Runs on the exec thread. */
 static void flood_body(struct pstd_mailbox *mailbox)
 {
     const double begin = clock_s(CLOCK_MONOTONIC);
@@ -85,7 +85,7 @@ static void flood_body(struct pstd_mailbox *mailbox)
     }
 }
 
-/* Loop thread. */
+/* Runs on the loop thread. */
 static void flood_note(void *ctx, struct pstd_note *note)
 {
     const struct pstd_log_head head = {.time_us = pstd_now_us(),

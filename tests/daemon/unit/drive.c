@@ -33,7 +33,7 @@ static void in_dir(const char *name, char path[256])
     (void)snprintf(path, 256, "%s/%s", drive.dir, name);
 }
 
-/* Redirects output to a file of its own for each program. */
+/* Sets path to the file with the output of that program. */
 static void output_of(pid_t pid, char path[256])
 {
     char name[32];
@@ -163,7 +163,7 @@ bool drive_exists(const char *file)
     return access(path, F_OK) == 0;
 }
 
-/* Two microbatches of the inputs of tiny.pt2. */
+/* Writes a data file with two microbatches of the inputs of tiny.pt2. */
 static void write_data(const char *name, int64_t last_label)
 {
     static int64_t tokens[12], labels[12];

@@ -56,7 +56,7 @@ int flock(int fd, int how)
     return -1;
 }
 
-/* Behaves as for a process that waits for a disk. */
+/* Ignores SIGKILL, as for a process that waits for a disk. */
 int kill(pid_t pid, int number)
 {
     if (number == SIGKILL && planted("kill"))

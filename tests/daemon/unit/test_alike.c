@@ -7,7 +7,8 @@
 #include "daemon/exec/alike.h"
 #include "tests/test.h"
 
-/* Digest of a file of zeros with a one at `place`, if that is inside it. */
+/* Returns the digest of a file of zeros with a one at offset `place`, if that
+ * is inside it. */
 static uint64_t digest(off_t size, off_t place)
 {
     char path[] = "/tmp/pst-alike-XXXXXX";

@@ -138,8 +138,9 @@ static const unsigned char asked[] = {
     4, 0, 0, 0, 0x12, 2, 8, 5,
 };
 
-/* Sends all requests while the fail-th allocation fails (0: none). Returns the
- * number of allocations. */
+/* Sends all requests while the fail-th allocation fails (0: none), then
+ * publishes an event and sets the flag if it arrives. Returns the number of
+ * allocations. */
 static uint64_t ask_all(uint64_t fail, bool *ret_told)
 {
     const int fd = connect_one(true);
@@ -162,7 +163,7 @@ static uint64_t ask_all(uint64_t fail, bool *ret_told)
     return pst_alloc_calls() - before;
 }
 
-/* Bytes allocated for clients, without the stored events. */
+/* Returns the bytes allocated for clients, without the stored events. */
 static uint64_t held(void)
 {
     uint64_t ret = pst_alloc_live(PST_TAG_CLIENT);

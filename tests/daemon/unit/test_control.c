@@ -60,7 +60,7 @@ static void closes_on_garbage(void **state)
         unsigned char bytes[12];
         size_t n;
     } cases[] = {
-        {{0, 0, 0, 0}, 4},                      /* no length */
+        {{0, 0, 0, 0}, 4},                      /* length 0 */
         {{1, 0, 16, 0}, 4},                     /* 1 MiB and a byte */
         {{0xff, 0xff, 0xff, 0xff, 1, 1}, 6},    /* 4 GiB */
         {{3, 0, 0, 0, 0xff, 0xff, 0xff}, 7},    /* no message */
@@ -277,8 +277,8 @@ static int setup(void **state)
     return drive_setup(state) != 0 || start(state) != 0;
 }
 
-/* SIGTERM during a run gives a checkpoint and exit code 0, and removes the
- * socket. */
+/* Sends SIGTERM during a run: it gives a checkpoint and exit code 0, and
+ * removes the socket. */
 static int teardown(void **state)
 {
     const int stopped = stop(state);

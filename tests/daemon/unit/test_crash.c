@@ -37,8 +37,8 @@ static void *compute(void *how)
     return NULL;
 }
 
-/* Crashes in a child; how NULL: by a processor fault. Returns the exit status.
- */
+/* Crashes in a child, on a second thread if `beside`; how NULL: by a processor
+ * fault. Returns the status of waitpid(), and the output in `said`. */
 static int crash(char *how, bool beside, char *said, size_t size)
 {
     int fds[2], ended = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* When a run saves on its own: simulated runs of steps and saves with a clock
- * of their own. */
+/* When a run saves by itself: runs of steps and saves are simulated, with a
+ * virtual clock. */
 #include "daemon/exec/interval.h"
 
 #include "tests/test.h"
@@ -16,11 +16,13 @@ struct course {
 
 struct outcome {
     unsigned saves;
+    /* Seconds: lost by saves, and of the whole run; until the first save (-1:
+     * none), and the shortest pause between two. */
     double lost, seconds;
-    double first, closest; /* first save; shortest pause between saves */
+    double first, closest;
 };
 
-/* Simulates a run of so many seconds. */
+/* Simulates `seconds` of a run whose saves may take `share` of the time. */
 static struct outcome play(const struct course *c, double share, double seconds)
 {
     struct pstd_interval v;
@@ -78,11 +80,12 @@ static void stays_below_its_share(void **state)
                 play(c, share, PST_MAX(seconds, 400 * c->step_s));
 
             assert_true(o.saves > 3);
-            /* The newest save may not have been paid for yet. */
+            /* The cost of the newest save (`one`) and a step may exceed the
+             * share. */
             assert_true(o.lost - one - c->step_s <= share * o.seconds);
             assert_true(o.closest >= rest - c->step_s - 1e-6);
-            /* Saves as often as allowed: the share is used unless a save must
-             * pause. */
+            /* Saves are as frequent as allowed: they use most of the share, or
+             * follow each other after the shortest pause. */
             assert_true(o.lost >= .75 * share * o.seconds ||
                         o.closest <= rest + c->step_s + c->write_s * .2);
         }
@@ -94,7 +97,8 @@ static void the_first_comes_soon(void **state)
 
     (void)state;
     assert_true(play(&quick, .01, 10).first < 1.1);
-    assert_true(play(&slow, .01, 1000).first <= 8 * 60); /* two warm steps */
+    /* after 2 slow steps and 2 others */
+    assert_true(play(&slow, .01, 1000).first <= 8 * 60);
 }
 
 static void none_unless_asked_for(void **state)
@@ -105,7 +109,8 @@ static void none_unless_asked_for(void **state)
     assert_int_equal(play(&c, 0, 1000).saves, 0);
 }
 
-/* A requested save is due once, after the pause of the one before. */
+/* A requested save is due once, as soon as the pause after the last save is
+ * over. */
 static void what_is_wanted_is_due(void **state)
 {
     struct pstd_interval v;

@@ -73,7 +73,8 @@ static void assert_events(struct log *log, uint64_t from, uint64_t to)
     assert_null(pstd_history_get(log->history, to + 1));
 }
 
-/* More events than memory holds, from three processes, read in any order. */
+/* Event numbers go on over three processes; all events can be read in any
+ * order, also more than memory holds. */
 static void numbers_go_on(void **state)
 {
     struct log log;
@@ -178,7 +179,8 @@ static void turns_over_when_full(void **state)
     assert_int_equal(unlink(PATH ".before"), 0);
 }
 
-/* A process that ended between two renames; and a file of another history. */
+/* All events survive a process that ended between two renames; if the older
+ * file is then truncated, those of the newer file do. */
 static void turns_over_whole(void **state)
 {
     struct log log;

@@ -41,7 +41,7 @@ static void prints_a_line(void **state)
     pst_str_fini(&line);
 }
 
-/* Any name gives one line, and stays within its field. */
+/* A text with any byte gives one line without control characters. */
 static void escapes_every_byte(void **state)
 {
     (void)state;

@@ -105,7 +105,8 @@ static bool live_once(const char *job)
     return status == PST_OK;
 }
 
-/* The same for a `penstockd` started by hand: it has only a lock of its own. */
+/* Acts as a `penstockd` that was started by hand: it has only a lock of its
+ * own. */
 static bool listen_once(const char *job)
 {
     struct pstd_listener l;

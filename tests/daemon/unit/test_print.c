@@ -14,7 +14,7 @@
 
 #define MAX_FIELDS 8
 
-/* A terminal with so many columns, and the text written to it. */
+/* A terminal, and the text that was written to it. */
 struct screen {
     int fd;
     FILE *out;
@@ -56,8 +56,8 @@ static void close_screen(struct screen *s)
     (void)close(s->fd);
 }
 
-/* Fields are pairs of a name and a number, terminated by NULL; "step" and
- * "steps" are integers. */
+/* Gives p an event. Fields are pairs of a name and a number, terminated by
+ * NULL; all that begin with "step" except "step_s" are integers. */
 static void tell(struct pstctl_progress *p, const char *name, ...)
 {
     Pst__Control__Field fields[MAX_FIELDS], *at[MAX_FIELDS];

@@ -76,7 +76,7 @@ static void goes_on_with_fewer_ranks(void **state)
     assert_ok(pstctl_ranks_config(&r, &config, &diag), &diag);
     assert_null(config.place);
     assert_false(PSTD_GIVEN(&config, place));
-    /* The number is per rank when there were four ranks. */
+    /* Each rank keeps the number of threads that it had with four ranks. */
     assert_int_equal(config.threads, PST_MAX(1u, pst_cpu_count() / 4));
     assert_false(pstctl_fewer_ranks(&r, true, 10, 0));
     assert_true(pstctl_fewer_ranks(&r, true, 10, 0));
@@ -87,7 +87,7 @@ static void goes_on_with_fewer_ranks(void **state)
     pstd_config_fini(&config);
 }
 
-/* Ranks of both replicas have no place any more. */
+/* Three ranks have no place any more: each of the two replicas loses two. */
 static void goes_on_where_there_is_place(void **state)
 {
     struct pstctl_ranks r;
@@ -248,13 +248,15 @@ static void leaves_a_folder_of_another(void **state)
     pst_str_fini(&made);
     assert_ok(pstctl_scratch_folder(&s, "plan", &made, &diag), &diag);
     assert_true(is_there(made.text));
-    /* A folder that is removed in the same way: only our own files go. */
+    /* The path of s now names the folder of another owner: it is not removed.
+     */
     assert_ok(pst_remove_tree(s.path.text, &diag), &diag);
     assert_int_equal(rename(was, s.path.text), 0);
     (void)snprintf(was, sizeof(was), "%s", s.path.text);
     assert_ok(pstctl_scratch_remove(&s, &diag), &diag);
     assert_true(is_there(was));
-    /* Only its lock is gone: nobody would remove the folder. */
+    /* A folder whose lock was removed would never be cleaned up: it is
+     * replaced. */
     s = new_scratch(base);
     (void)snprintf(was, sizeof(was), "%s", s.path.text);
     assert_int_equal(unlinkat(s.dir, "owner", 0), 0);

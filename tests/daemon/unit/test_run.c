@@ -402,7 +402,7 @@ static void names_a_rank_that_stands_still(void **state)
     drive_says(": rank 1 "); /* it owes a message, or does not receive */
 }
 
-/* The parts of a step, and their costs for a forecast. */
+/* A run reports the parts of a step and writes costs that a plan can use. */
 static void measures_a_step(void **state)
 {
     char work[64];

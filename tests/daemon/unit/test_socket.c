@@ -103,7 +103,7 @@ static void keeps_foreign_files(void **state)
     assert_int_equal(access(path, F_OK), 0);
 }
 
-/* A program that takes no lock of ours has this socket. */
+/* A socket of a program that does not take our lock counts as in use, too. */
 static void keeps_sockets_in_use(void **state)
 {
     static const int kinds[] = {SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET};

@@ -27,7 +27,7 @@ static void write_step(struct pstd_tensorboard *t, int64_t step)
     pstd_tensorboard_note(t, &note, 1000000);
 }
 
-/* As with a quota or a full disk: the beginning of a record fits, and is
+/* If only the beginning of a record fits, as with a quota or a full disk, it is
  * removed again. */
 static void leaves_no_half_record(void **state)
 {

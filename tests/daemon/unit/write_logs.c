@@ -39,7 +39,7 @@ static uint32_t crc(uint32_t sum, const char *text)
     return ~sum;
 }
 
-/* Appends a UTF-8 character that is no part of a combination. */
+/* Appends any Unicode character except NUL and surrogates, as UTF-8. */
 static void add_any(struct pst_str *out, uint64_t number)
 {
     uint32_t c = number % 4 == 0 ? (uint32_t)(number >> 8) % 0x10ffff
