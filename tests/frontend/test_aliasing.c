@@ -219,8 +219,8 @@ static struct pst_arg read_arg(struct machine *m, const json_t *x, bool raw)
     return ret;
 }
 
-/* "aten.clone" means "aten.clone.default"; with a number it means the Scalar
- * overload. */
+/* Writes the full name of an operator. "aten.clone" means "aten.clone.default";
+ * with a number it means the Scalar overload. */
 static void full_name(const json_t *op, char out[128])
 {
     const char *name = text(op, "op");
@@ -288,7 +288,8 @@ static bool run_op(struct machine *m, const json_t *op)
     }
 }
 
-/* Returns false if the program is refused (diag) or a row is missing. */
+/* Builds the graph. Returns false if the program is refused (diag) or an
+ * operator has no row. */
 static bool build_program(struct machine *m)
 {
     static const char *const lists[] = {"before", "ops"};
@@ -482,7 +483,8 @@ static bool is_refused(const char *name)
     return false;
 }
 
-/* Returns false if rows are missing. */
+/* Runs a case and checks its results. Returns false if an operator has no row.
+ */
 static bool run_case(const json_t *json)
 {
     const json_t *plan = json_object_get(json, "plan");

@@ -95,7 +95,7 @@ static void windows_become_strided_writes(void **state)
     row = get(&x, "row");
     assert_ptr_equal(pst_functionalise_read(x.f, row), row);
     assert_non_null(write_number(&x, "aten.add_.Scalar", row, 2));
-    /* Rebuilt once, however often it is read. */
+    /* A value is rebuilt once, however often it is read. */
     assert_ptr_equal(pst_functionalise_read(x.f, row), get(&x, "row_1"));
     assert_ptr_equal(pst_functionalise_read(x.f, row), get(&x, "row_1"));
     assert_ptr_equal(pst_functionalise_read(x.f, b), get(&x, "b_1"));
@@ -135,7 +135,7 @@ static void copied_sources_stay_apart(void **state)
     end(&x);
 }
 
-/* write() broadcasts and converts. */
+/* A written value is broadcast and converted to what it is written to. */
 static void updates_are_fitted(void **state)
 {
     static const char text[] = "graph next_id=0 {\n"

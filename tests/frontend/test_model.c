@@ -390,8 +390,8 @@ static void bad_programs_are_named(void **state)
     refuse_all(bad, PST_COUNT(bad));
 }
 
-/* A list with None where the schema allows no None, and a complex result: the
- * pass for complex pairs looks at its first tensor. */
+/* A None in a list of tensors is refused also if the result is complex, where
+ * the pass for complex pairs looks at the first tensor of the list. */
 static void holes_among_complex_operands_are_refused(void **state)
 {
     const struct repack_edit edits[] = {
@@ -477,7 +477,7 @@ static void windows_follow_their_views(void **state)
 #undef SYMBOL
 }
 
-/* All of them in one message, with module, source and reason. */
+/* One message names all of them, with module, source and reason. */
 static void unsupported_operators_are_named(void **state)
 {
     const struct repack_edit edits[] = {
@@ -502,8 +502,8 @@ static void unsupported_operators_are_named(void **state)
                    "aten.item.default (in emb at make_tiny.py:35)"));
 }
 
-/* A changed byte of a stored record; a file that is truncated while the model
- * is open. */
+/* A changed byte of a stored record, or a file that is truncated while the
+ * model is open, gives an error. */
 static void damaged_weights_are_refused(void **state)
 {
     const struct pst_weight *w;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Views of one storage that may have elements in common: by chance against a
- * comparison of all pairs of indices, and with more indices than could be
- * counted one by one. */
+/* Views of one storage that may share elements: random ones, compared with the
+ * sets of their elements, and ones with too many elements to count. */
 #include "stages/frontend/functional/overlap.h"
 #include "tests/test.h"
 
@@ -22,7 +21,8 @@ static struct pst_meta view_of(unsigned rank, const int64_t *sizes,
     return meta;
 }
 
-/* Up to three dimensions, some of which are empty or do not move. */
+/* Draws a view of up to three dimensions, some of which have size or stride 0.
+ */
 static struct pst_meta draw(unsigned *seed)
 {
     int64_t sizes[3], strides[3];
@@ -74,7 +74,7 @@ static void views_meet_as_their_elements(void **state)
 
 #define MANY ((int64_t)1 << 40)
 
-/* Each would take hours if its indices were counted. */
+/* Views whose elements would take hours to count. */
 static void indices_are_not_counted(void **state)
 {
     const int64_t still[] = {0, 2}, two[] = {MANY, 2}, flat[] = {1, 1};
@@ -106,7 +106,7 @@ static void indices_are_not_counted(void **state)
     }
 }
 
-/* A bitmap of their elements would take terabytes. */
+/* Views are refused if a bitmap of their elements would take terabytes. */
 static void large_storages_are_refused(void **state)
 {
     const int64_t sizes[] = {2, 1 << 20}, strides[] = {MANY, 2};

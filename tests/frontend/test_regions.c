@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Loops, and regions of vmap and jvp (tests/golden/make/make_refused.py): the
- * graph that they become, and what is refused, by name and place. */
+ * graph of unrolled loops, and refusals, which name operator and source line.
+ */
 #include "tests/test.h"
 
 #include "stages/base/alloc.h"
@@ -29,8 +30,9 @@ static unsigned count(const struct pst_graph *g, const char *name)
     return n;
 }
 
-/* Three slices, two trips from 1 to 3, and one comparison of all lanes; the
- * trip counter is gone. No place names code that was never in a file. */
+/* Each trip of a loop has nodes of its own: three trips with a slice, two with
+ * a sine. The loop condition is gone. The source of every node is a line of a
+ * file. */
 static void trips_have_nodes_of_their_own(void **state)
 {
     struct pst_model *m;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Storages that are freed and filled again inside a program: what the graph
- * keeps of that, and what is refused by which name. */
+/* Storages that are freed and filled again inside a program: how the graph
+ * records that, and the names of refusals. */
 #include "stages/frontend/functional/functionalise.h"
 #include "stages/frontend/model.h"
 #include "stages/ops/core/rows.h"
@@ -74,7 +74,8 @@ static struct pst_value *part(struct program *x, struct pst_value *v)
                           PST_ARGS(pst_v(v), pst_i(0), pst_i(2), pst_i(4)));
 }
 
-/* The program ends as the text says: the line of p, then all nodes. */
+/* Expects a finished program with the line `given`, and with so many nodes and
+ * updates. */
 static void leaves(struct program *x, const char *given, unsigned n_nodes,
                    unsigned n_updates)
 {
@@ -100,7 +101,8 @@ static void refuses(struct program *x, bool done, const char *name,
     end(x);
 }
 
-/* Freed; filled; filled and freed twice. */
+/* A storage that is freed; one that is filled; one that is filled and freed
+ * twice. */
 static void what_is_left(void **state)
 {
     struct program x;
@@ -229,7 +231,7 @@ static enum pst_status open_golden(const char *name, struct pst_model **ret)
     return pst_model_open(path, ret, &diag);
 }
 
-/* tests/golden/make/make_resize.py */
+/* The program of tests/golden/make/make_resize.py. */
 static void a_file(void **state)
 {
     static const char *const lines[] = {

@@ -37,7 +37,7 @@ static void twin_begin(struct twin *t, const char *path)
               &diag);
 }
 
-/* Frees everything but the model. */
+/* Completes the import and frees everything but the model. */
 static enum pst_status twin_import(struct twin *t)
 {
     const enum pst_status status =
@@ -99,7 +99,8 @@ static void check_arg(const struct pst_node *node, const struct pst_arg *a,
                      number(a, k), number(b, k));
 }
 
-/* The values of a, evaluated with the symbols of b, equal the values of b. */
+/* Asserts that the values of a, evaluated with the symbols of b, equal the
+ * values of b. */
 static void check_values(const struct pst_graph *a, const struct pst_graph *b,
                          const struct pst_symbols *symbols)
 {
@@ -128,7 +129,7 @@ static void check_graph(const struct pst_graph *a, const struct pst_graph *b,
     check_values(a, b, symbols);
 }
 
-/* Gives all free sizes other values: `times` as large plus `more`. Returns
+/* Gives all symbolic sizes other values: `times` as large plus `more`. Returns
  * false if nothing can be compared: `why` has the reason. */
 static bool compare_path(const char *path, int64_t more, int64_t times,
                          char why[300])
@@ -191,7 +192,8 @@ static void expressions_are_what_an_import_gives(void **state)
     compare("parts.pt2", -3, 3);
 }
 
-/* A number in a node that has no size rule. */
+/* If a number in a node depends on sizes in an unknown way, the sizes of the
+ * model are fixed. */
 static void unknown_numbers_fix_the_sizes(void **state)
 {
     static const char text[] =

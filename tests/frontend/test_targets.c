@@ -134,8 +134,8 @@ static void tiers_1_and_2_are_whole(void **state)
     assert_int_equal(wrong, 0);
 }
 
-/* Except for those that have rows: dynamic sizes, gradients or models need
- * them. */
+/* Overloads of tier 3 are refused, except those that have rows because dynamic
+ * sizes, gradients or models need them. */
 static void tier_3_is_refused(void **state)
 {
     unsigned n = 0, wrong = 0;

@@ -44,7 +44,7 @@ static size_t status_bytes(const char *key)
     return kb << 10;
 }
 
-/* Resets VmHWM. */
+/* Resets VmHWM, the peak of resident memory. */
 static bool forget_peak(void)
 {
     FILE *f = fopen("/proc/self/clear_refs", "we");
@@ -69,7 +69,7 @@ static void measure_here(reader_fn read, const struct bytes *b,
     /* Without this, malloc behaves differently after a large block was freed.
      */
     (void)mallopt(M_MMAP_THRESHOLD, 128 << 10);
-    /* Runs its code once before measuring. */
+    /* Loads the reader's code into memory before measuring. */
     (void)read(b->n < SMALL ? b : &cut, NULL);
     ret->ms = 1e9;
     ret->grown = SIZE_MAX;

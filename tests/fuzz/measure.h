@@ -15,7 +15,7 @@
 #endif
 
 #define ROOM ((size_t)64 << 20) /* most bytes of an input */
-/* The least that the heap takes. */
+/* Bytes of heap that even the smallest input may take. */
 #define SLACK ((size_t)512 << 10)
 
 struct bytes {
@@ -36,8 +36,8 @@ struct measured {
 /* Returns an empty buffer with a capacity of ROOM. */
 struct bytes map_bytes(void);
 void put(struct bytes *b, const void *data, size_t n);
-/* Number of tries if none before stays within both limits; otherwise another
- * one would show nothing new. */
+/* Inputs are read up to `most` times, until the best time and the best growth
+ * of memory (bytes) are within these limits. */
 struct tries {
     unsigned most;
     double ms;

@@ -123,7 +123,8 @@ static void put(const struct place *p, json_t *value)
         json_array_set_new(p->parent, p->index, value);
 }
 
-/* Finds the n-th value below `at`, in order; counts n down. */
+/* Finds the n-th value below `at`, in order; counts n down. Returns 0 if there
+ * are fewer. */
 static int find(json_t *at, size_t *n, struct place *ret)
 {
     const char *key;
@@ -220,7 +221,8 @@ static void disturb(struct mutator *m, json_t *root, const struct place *p)
     }
 }
 
-/* {"as_int": 3} → {"as_tensor": 3}, or with a value of that kind. */
+/* Changes {"as_int": 3} to {"as_tensor": 3}, or to another value of that kind
+ * in the document. */
 static void rename_kind(struct mutator *m, json_t *root, const struct place *p)
 {
     json_t *v = value_at(p), *got;

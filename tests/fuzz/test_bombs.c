@@ -22,10 +22,12 @@
  * memory are not compared. */
 #define BIG   ((size_t)(SANITIZED ? 1 : 4) << 20)
 #define DEPTH 100000
-/* CPU time: ten times the goal on an idle machine, 1 ms for each MiB. */
+/* Milliseconds of CPU time: ten times the goal on an idle machine, which is 1
+ * ms for each MiB. */
 #define MAX_MS  40.0
 #define MAX_FOR 4 /* times the input's size */
-/* For a plan in folded form, whose lines are each allocated. */
+/* Takes the place of MAX_FOR for a plan in folded form, whose lines are each
+ * allocated. */
 #define MAX_LINES 8
 #define TRIES     (SANITIZED ? 1 : 5)
 
@@ -79,8 +81,8 @@ static void repeat(struct bytes *b, const char *bytes, size_t n)
         put(b, bytes, n);
 }
 
-/* Appends empty messages; some bytes of BIG are text, which costs only its
- * size. */
+/* Appends n bytes of text, which cost only their size, then empty messages up
+ * to BIG bytes. */
 static void pad(struct bytes *b, unsigned field, unsigned text, size_t n)
 {
     static const char zeros[1 << 16];
@@ -174,8 +176,6 @@ struct worst {
 
 static struct worst worst;
 
-/* `harmless`: the input may be accepted too, as fields that another version has
- * added. */
 static unsigned n_failed;
 
 static void PST_PRINTF(1, 2) failed(const char *fmt, ...)
@@ -188,6 +188,8 @@ static void PST_PRINTF(1, 2) failed(const char *fmt, ...)
     n_failed++;
 }
 
+/* Expects a refusal within the limits. harmless: the input may be accepted too,
+ * as fields that another version has added. */
 static void refuse(reader_fn read, const struct bytes *b, const char *what,
                    bool harmless)
 {
@@ -236,7 +238,7 @@ static void wrap_none(const struct bytes *in, struct bytes *out)
     put(out, in->at, in->n);
 }
 
-/* As the body of a file with a matching digest. */
+/* Makes the input the body of a plan file with a matching digest. */
 static void wrap_body(const struct bytes *in, struct bytes *out)
 {
     char digest[33];
@@ -250,7 +252,7 @@ static void wrap_body(const struct bytes *in, struct bytes *out)
     put(out, in->at, in->n);
 }
 
-/* In a request, a reply or a message of the plan. */
+/* Makes the input a field of a request, a reply or a message of the plan. */
 static void wrap_in(unsigned field, const struct bytes *in, struct bytes *out)
 {
     put_head(out, field, in->n);
@@ -290,7 +292,8 @@ static void wrap_event(const struct bytes *in, struct bytes *out)
     wrap_in(4, in, out);
 }
 
-/* As lines without a digest: it is not checked before they are read. */
+/* Makes the input the lines of a plan file, without a digest, which is not
+ * checked before they are read. */
 static void wrap_lines(const struct bytes *in, struct bytes *out)
 {
     put_varint(out, 1 << 3);
@@ -357,8 +360,8 @@ static void nests(void **state)
     assert_int_equal(n_failed, 0);
 }
 
-/* Empty messages in the whole file, and with so much text that a limit relative
- * to the whole would accept the rest. */
+/* Tries empty messages in the whole file, and with so much text that a limit
+ * relative to the whole would accept the rest. */
 static void empties(void **state)
 {
     static const unsigned of_1000[] = {200, 500, 800, 900, 930, 950, 960,
@@ -455,7 +458,7 @@ static void truncated(void **state)
     assert_int_equal(n_failed, 0);
 }
 
-/* The folded form of a plan, in which equal layers are stored once. */
+/* Tries the folded form of a plan, in which equal layers are stored once. */
 static void lines(void **state)
 {
     static const char *const all[] = {"c{\n}\n", "c{\n", "g{\nk{\n}\n}\n",

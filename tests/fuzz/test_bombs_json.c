@@ -30,7 +30,7 @@ static char path[128];
 
 /* --- the texts ----------------------------------------------------------- */
 
-/* Random numbers, so that deflate does not compress them much. */
+/* Returns random numbers, which deflate hardly compresses. */
 static unsigned next(void)
 {
     static unsigned seed = 1;

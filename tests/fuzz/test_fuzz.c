@@ -103,7 +103,8 @@ static void add_folder(const char *path)
     free(names);
 }
 
-/* Small numbers of either sign; indices that are often in range. */
+/* Fills with small numbers of either sign, and indices that are often in range.
+ */
 static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
                             unsigned input, void *dst, struct pst_diag *diag)
 {
@@ -123,7 +124,8 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
     return PST_OK;
 }
 
-/* A refusal gives one reason in one line, and is never an internal error. */
+/* Checks that a refusal gives one reason in one line, and is no internal error.
+ */
 static void check_refusal(enum pst_status status, const struct pst_diag *diag)
 {
     const size_t length = strlen(diag->text);

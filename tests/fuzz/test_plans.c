@@ -389,7 +389,7 @@ static void write_folded(const struct base *base, uint8_t *body, size_t size)
     pst_folded_fini(&folded);
 }
 
-/* Integers that are often in range as indices. */
+/* Fills with integers that are often in range as indices. */
 static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
                             unsigned input, void *dst, struct pst_diag *diag)
 {
@@ -408,7 +408,7 @@ static enum pst_status step(struct pst_plan *plan, struct pst_diag *diag)
 {
     struct pst_exec_options options = {
         .schedule = "1f1b",
-        /* Local copies, and messages between two ranks. */
+        /* Any number of ranks: local copies, messages between ranks. */
         .ranks = 1 + mutator_pick(&chance, (unsigned)plan->stages.n),
         .microbatches = 2,
         .keep_outputs = true,

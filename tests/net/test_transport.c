@@ -120,8 +120,8 @@ static void keeps_order(void **state)
     barrier();
 }
 
-/* Tags of edges and other tags, received in reverse order, half of them posted
- * before the sends. */
+/* Messages with tags of edges and other tags are kept apart when they are
+ * received in reverse order, half of them posted before the sends. */
 static void tells_tags_apart(void **state)
 {
     static struct pst_request out[8][MANY], in[8][MANY];
@@ -229,7 +229,8 @@ static void notices_wrong_lengths(void **state)
     barrier();
 }
 
-/* One bit of a message changes on the way. */
+/* One bit of a message changes on the way: the receive fails if the transport
+ * checks messages. */
 static void sees_changed_bits(void **state)
 {
     static const size_t sizes[] = {1, 7, 64, 3u << 20};

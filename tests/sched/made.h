@@ -4,7 +4,8 @@
 #include "stages/sched/sched.h"
 #include "tests/test.h"
 
-/* Returns a training schedule that accepts these numbers. */
+/* Makes a training schedule for n microbatches; fails the test if `name` does
+ * not accept these numbers. Free with pst_schedule_free. */
 static inline struct pst_schedule *made(const char *name, unsigned ranks,
                                         unsigned stages, unsigned n)
 {

@@ -44,7 +44,7 @@ static double step_of(const struct pst_schedule *s,
     return step;
 }
 
-/* Lowers with the links of the costs, and checks the result. */
+/* Lowers the schedule with the links of the costs, and checks the result. */
 static void prove(struct pst_schedule *s, const struct pst_costs *costs)
 {
     struct pst_link links[256];
@@ -70,8 +70,8 @@ static double random_real(uint64_t *state)
     return (double)random_bits(state) / 0x1p31;
 }
 
-/* Costs of stages that differ by up to a factor of 5, edges to any later stage,
- * messages. */
+/* Draws costs: stages that differ by up to a factor of 5, edges to any later
+ * stage, messages. */
 static void random_costs(struct pst_costs *costs, unsigned stages,
                          uint64_t *state)
 {
@@ -110,7 +110,7 @@ static void random_costs(struct pst_costs *costs, unsigned stages,
     costs->overlap = random_bits(state) % 2;
 }
 
-/* No named schedule may be faster than `step`. */
+/* Asserts that no named schedule is faster than `step` seconds. */
 static void compare_names(unsigned ranks, unsigned n,
                           const struct pst_costs *costs, double step)
 {
@@ -332,7 +332,7 @@ static void survives_lack_of_memory(void **state)
     (void)state;
     random_costs(&costs, 4, &seed);
     live = pst_alloc_live(PST_TAG_PLAN);
-    /* Every 7th allocation fails: there are thousands. */
+    /* Tries some of the thousands of allocations: the steps grow with n. */
     for (uint64_t n = 1; status != PST_OK; n += 1 + n / 16) {
         struct pst_schedule *s = NULL;
         struct pst_diag diag;

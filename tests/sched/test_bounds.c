@@ -86,7 +86,7 @@ static unsigned held_dualpipe(unsigned ranks, unsigned per_rank, unsigned n,
     return held_zb(ranks, per_rank, n, rank) + 1;
 }
 
-/* The table, for V from per_rank to most. */
+/* The table, for each number of stages per rank from per_rank to most. */
 static const struct {
     const char *name;
     unsigned per_rank, most;
@@ -238,7 +238,7 @@ static void lists_are_refused_by_line_and_column(void **state)
     }
 }
 
-/* Damaged text is refused or accepted, never worse. */
+/* Damaged text is refused or accepted, without any crash. */
 static void damaged_lists(void **state)
 {
     static const char good[] = "0F0,0SEND_F0,0UNSHARD,,0RECV_B0<3,0B0\r\n"

@@ -52,8 +52,8 @@ struct state {
 
 enum outcome { MOVES, WAITS, BREAKS };
 
-/* Messages to a lower stage carry the buffer of the microbatch before; the
- * first has none. */
+/* True if there is no such message: those to a lower stage carry the buffer of
+ * the microbatch before, and microbatch 0 has none before it. */
 static bool is_first(int backward, int from, int to, int m)
 {
     return !backward && from > to && m == 0;
@@ -157,7 +157,8 @@ static enum outcome play_reduce(struct state *s, const struct world *w,
     }
     if (!mine || s->reduced[k][rank] == 2)
         return BREAKS;
-    /* 1: arrived, 2: left. All must have arrived. */
+    /* `reduced` is 1 once a rank has arrived, 2 once it has left; none leaves
+     * before all have arrived. */
     s->reduced[k][rank] = 1;
     for (unsigned j = 0; j < w->shared[k].n_stages; j++)
         if (!s->reduced[k][sched->rank_of[w->shared[k].stages[j]]])
@@ -166,7 +167,7 @@ static enum outcome play_reduce(struct state *s, const struct world *w,
     return MOVES;
 }
 
-/* Stages whose parameters are gathered and released: fetched is 1 while they
+/* Plays UNSHARD or RESHARD: `fetched` is 1 while the parameters of the stage
  * are present. */
 static enum outcome play_transfer(struct state *s, const struct pst_action *a)
 {
@@ -278,7 +279,8 @@ static void push(struct pst_schedule *s, int rank, enum pst_action_kind kind,
     assert_true(pst_vec_push(PST_TAG_PLAN, &s->ranks[rank], a));
 }
 
-/* Stages distributed in turn, backward in two parts, W at the end. */
+/* Makes a schedule with stages dealt out to ranks in turn: all F, then I, then
+ * W. */
 static void deal_out(struct pst_schedule *s)
 {
     for (unsigned r = 0; r < s->n_ranks; r++)
@@ -314,7 +316,7 @@ static void random_place(unsigned stages, unsigned ranks, char *out,
                                 st, rank[st]);
 }
 
-/* Makes any schedule that accepts these numbers, anywhere. */
+/* Makes a random schedule, in some cases with a random placement. */
 static void make_any(struct world *w)
 {
     size_t n;

@@ -67,7 +67,8 @@ static void one_golden(const char *header, const char *want)
     pst_schedule_free(s);
 }
 
-/* Blocks of golden.txt: a header, one line per rank, an empty line. */
+/* Compares with golden.txt, whose blocks are a header, one line per rank and an
+ * empty line. */
 static void equals_pytorch(void **state)
 {
     FILE *file = fopen(golden_path, "r");

@@ -7,7 +7,8 @@
 
 /* --- single passes ------------------------------------------------------ */
 
-/* Converts "0F0 . 0B0 | 1F0" to lines and cells. */
+/* Parses schedules of ranks that are separated by "|", as in "0F0 . 0B0 | 1F0".
+ */
 static struct pst_schedule *parse_lists(const char *lists)
 {
     struct pst_schedule *s = NULL;
@@ -133,7 +134,8 @@ static void try_unshard(char **field)
     pst_schedule_free(s);
 }
 
-/* Our own pass, on schedules without gaps: the same actions. */
+/* Expects the same actions from our pass and from PyTorch's, for a schedule
+ * without idle slots. */
 static void try_ours(const char *lists, unsigned window)
 {
     struct pst_schedule *s = parse_lists(lists), *torch = parse_lists(lists);
@@ -188,8 +190,8 @@ static void unshards_as_torch_does(void **state)
     }
 }
 
-/* The lowered schedule of one rank with all stages, with windows of K stages.
- */
+/* Expects this lowered schedule of one rank with all stages, for a window of
+ * that many stages. */
 static void assert_unsharded(const char *list, unsigned window,
                              const char *want)
 {
@@ -295,7 +297,7 @@ static void case_40_sends_and_receives(void **state)
     each_pass("sendrecv", 7, try_sendrecv);
 }
 
-/* From the generator, and again from its text. */
+/* Merges and lowers a generated schedule that was printed and read back. */
 static void try_merged(char **field)
 {
     struct pst_schedule *s = make("InterleavedZeroBubble", 2, 4, 8, true);
@@ -353,8 +355,8 @@ static void case_43_placement(void **state)
 
 /* --- what PyTorch refuses ----------------------------------------------- */
 
-/* "NAME V=2 n=3 P=4": `exact` must be refused too; otherwise only what is
- * impossible. */
+/* Expects the refusal of "NAME V=2 n=3 P=4", which PyTorch refuses: with
+ * `exact` always, otherwise only if it is impossible. */
 static void try_construction(const char *what)
 {
     char name[32];
@@ -434,8 +436,8 @@ static void case_32_names(void **state)
     assert_non_null(strstr(diag.text, "forward only"));
 }
 
-/* "check P=2 S=2 n=1: LISTS", "lower ranks=0,1: LISTS": either the text is
- * refused, or no schedule results. */
+/* Expects that LISTS of "check P=2 S=2 n=1: LISTS" or "lower ranks=0,1: LISTS"
+ * are refused when they are read or when they are lowered. */
 static void try_lists(const char *lists, unsigned ranks, unsigned stages,
                       unsigned n)
 {
@@ -470,8 +472,9 @@ static void try_lists(const char *lists, unsigned ranks, unsigned stages,
         fail_msg("%s: %s", lists, pst_status_name(status));
 }
 
-/* "simulate ranks=0: LISTS", "defer ranks=0,1: LISTS". Refused by PyTorch's
- * simulator and by ours; a receive without a send is refused by lowering. */
+/* Expects that LISTS of "simulate ranks=0: LISTS" are refused by the simulator,
+ * and those of "defer ranks=0,1: LISTS", which have a receive without a send,
+ * by lowering. */
 static void try_simulation(const char *line, const char *lists)
 {
     const struct pst_link link = {0, 1, true};
@@ -497,7 +500,7 @@ static const char *const elsewhere[] = {
     "class ", /* case_32_names */
     "place ", /* case_43_placement */
     /* Empty cells are gaps here, in any format. */
-    "csv compute_comms", "csv other", /* one format */
+    "csv compute_comms", "csv other", /* there is one format */
     "hook ",                          /* actions cannot be replaced */
     /* Arguments come from a data file and from the plan; losses stay with the
      * ranks: there are no lists that could be too short. */

@@ -13,7 +13,7 @@
 
 #include "tests/sched/made.h"
 
-/* All stages are equal; F = f, I = W = b / 2. */
+/* Makes costs of equal stages: F = f, I = W = b / 2. */
 static void cost(struct pst_costs *costs, unsigned stages, double f, double b)
 {
     struct pst_diag diag;
@@ -45,8 +45,8 @@ static void lower(struct pst_schedule *s, unsigned early)
         &diag);
 }
 
-/* 4 ranks, 8 microbatches; 48 units of work per rank. A stage of a schedule
- * with one stage per rank is twice as large. */
+/* Makespans for 4 ranks and 8 microbatches; 48 units of work per rank. A stage
+ * of a schedule with one stage per rank is twice as large. */
 static void makespans_are_those_of_the_table(void **state)
 {
     static const struct {
@@ -311,7 +311,7 @@ static void follows_memory(void **state)
     pst_schedule_free(s);
 }
 
-/* 64 ranks, 1024 microbatches: 131072 actions at once. */
+/* Simulates 131072 actions: 64 ranks, 1024 microbatches. */
 static void is_fast_enough_to_search_with(void **state)
 {
     struct pst_schedule *s = made("1f1b", 64, 64, 1024);

@@ -45,7 +45,7 @@ static void read_key(struct block *b, const char *word)
         fail_msg("key %s", word);
 }
 
-/* Reads the next block of the text; false: none. */
+/* Reads the next block of the text; false: there is none. */
 static bool read_block(char **at, struct block *b)
 {
     char *line = next_line(at), *save = NULL, *word;
@@ -122,7 +122,8 @@ static size_t steps_of(const struct block *b, const char *name,
     return steps;
 }
 
-/* Case 44: with local copies added nothing can hang, even if sends block. */
+/* Asserts, for case 44, that with local copies added nothing can hang, even if
+ * sends block. */
 static void assert_safe(struct pst_schedule *s)
 {
     struct pst_link links[64];

@@ -36,7 +36,7 @@ static inline char *read_file(const char *name)
     return text;
 }
 
-/* Terminates the line and moves on; NULL at the end. */
+/* Terminates and returns the next line of the text; NULL at the end. */
 static inline char *next_line(char **at)
 {
     char *line = *at, *end;
@@ -55,7 +55,7 @@ static inline int compare_words(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Consecutive RESHARDs are in the order of a hash set: sorts them. */
+/* Sorts consecutive RESHARDs, which are in the order of a hash set. */
 static inline void sort_reshards(struct pst_str *line)
 {
     char *copy = strdup(pst_str_text(line)), *save = NULL;

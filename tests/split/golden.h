@@ -18,13 +18,14 @@ struct golden {
     json_t *file, *split;
 };
 
-/* Reads the folder; returns 0 if it does not exist. Release every entry with
- * clear. */
+/* Reads the folder; returns the number of entries, 0 if it does not exist.
+ * Release them with golden_clear. */
 size_t golden_load(const char *dir, struct golden *ret);
 void golden_clear(struct golden *goldens, size_t n);
 
-/* Returns the options of pst_split for the case, valid until the next call. Any
- * loss. Changing buffers belong to stage 0 if several stages write them. */
+/* Returns the options of pst_split for the case, without a loss, valid until
+ * the next call. Changing buffers belong to stage 0 if several stages write
+ * them. */
 struct pst_split_options golden_options(const struct golden *golden);
 
 const char *golden_text(const json_t *object, const char *key);

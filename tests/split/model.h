@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Numbers whose sums round, so that the order of additions matters. */
+/* Returns a random number; sums of such numbers round, so that the order of
+ * additions matters. */
 static inline float model_number(unsigned *seed)
 {
     *seed = *seed * 1664525u + 1013904223u;
@@ -28,8 +29,8 @@ static inline float *model_numbers(const struct pst_meta *meta, unsigned seed)
     return ret;
 }
 
-/* Sets weights for every parameter, buffer and constant, and modules by name.
- */
+/* Makes a model of a graph text, with weights for every parameter, buffer and
+ * constant, and with modules of these names. */
 static inline void model_init(struct pst_model *model, const char *text,
                               const char *const *modules, size_t n_modules)
 {

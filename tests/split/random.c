@@ -18,8 +18,8 @@ struct writer {
         char name[16];
     } values[MAX_VALUES];
     unsigned n_values, calls[N_WEIGHTS];
-    char hub[16], sum[16];    /* has many readers; sum of all so far */
-    unsigned n_ticks, chance; /* of "tick"; how often it changes */
+    char hub[16], sum[16];    /* value with many readers; sum of all so far */
+    unsigned n_ticks, chance; /* updates of "tick"; random state for them */
 };
 
 unsigned random_draw(unsigned *seed, unsigned n)
@@ -80,7 +80,8 @@ static void end(struct writer *w, const char *module, unsigned call)
 
 /* --- operators ---------------------------------------------------------- */
 
-/* A module with a weight, called repeatedly; two of them are tied. */
+/* Adds a call of a module with a weight; modules are called repeatedly, and two
+ * of them are tied. */
 static void add_linear(struct writer *w)
 {
     const unsigned k = draw(w, N_WEIGHTS), weight = k == 5 ? 4 : k;
@@ -148,7 +149,7 @@ static void add_side(struct writer *w)
     end(w, "s", 0);
 }
 
-/* Converts a value of another kind to the main kind. */
+/* Adds a node of the main kind that reads a value of another kind. */
 static void add_return(struct writer *w)
 {
     char x[16], y[16];
@@ -189,7 +190,7 @@ static void add_to_sum(struct writer *w)
     end(w, "sum", w->m->n_nodes);
 }
 
-/* Two nodes without a marker between them read and change the buffer. */
+/* Adds the node that computes the new value of the buffer n.seen. */
 static void change_buffer(struct writer *w)
 {
     char x[16];
@@ -201,8 +202,8 @@ static void change_buffer(struct writer *w)
                  x, 200);
 }
 
-/* Writes a new value to another buffer anywhere, repeatedly; its old value is
- * still read, and the newest one. */
+/* Adds a new value of the buffer "tick", which may change repeatedly, and a
+ * reader of its first or its newest value. */
 static void change_tick(struct writer *w)
 {
     const unsigned n = w->n_ticks++;

@@ -19,9 +19,10 @@ struct random_model {
     unsigned seed;            /* seed to continue from */
 };
 
-/* Returns the next of 0 .. n-1. */
+/* Returns a random number of 0 .. n-1 and advances the seed. */
 unsigned random_draw(unsigned *seed, unsigned n);
-/* Makes the same operators with and without markers. */
+/* Makes the model of a seed; it has the same operators with and without
+ * markers. */
 void random_model_init(struct random_model *m, unsigned seed, bool markers);
 void random_model_fini(struct random_model *m);
 

@@ -48,7 +48,8 @@ static bool drop_dense(struct pst_str *text)
     return any;
 }
 
-/* Returns false if the plans may differ in names of sent values. */
+/* Compares the texts of all stages. Returns false if names of sent values
+ * differ. */
 static bool compare_stages(const struct pst_plan *a, const struct pst_plan *b)
 {
     bool same = true;

@@ -41,7 +41,7 @@ static unsigned draw(unsigned *seed, unsigned n)
     return (unsigned)(((uint64_t)(*seed >> 4) * n) >> 28);
 }
 
-/* A chain of matmuls of different widths with skips, casts, views and shared
+/* Makes a chain of matmuls of different widths with skips, views and shared
  * parameters. */
 static void random_text(struct pst_str *text, unsigned seed, unsigned n)
 {
@@ -82,7 +82,7 @@ static void random_text(struct pst_str *text, unsigned seed, unsigned n)
                          "%%w%u%u)" NODE,
                          i, wide[shape[i]], from, shape[from], shape[i]);
         }
-        /* The owner of the memory, for views of views. */
+        /* The value that owns the memory, also of a view of a view. */
         width[i] = strstr(text->text + text->len - 40, "alias") != NULL
                        ? width[from]
                        : i;
@@ -91,7 +91,8 @@ static void random_text(struct pst_str *text, unsigned seed, unsigned n)
     pst_str_addf(text, "  output user %%v%u \"1\"\n}\n", n / 2);
 }
 
-/* Cost of the most expensive stage of a plan, and the bytes sent in all. */
+/* Returns the cost of the most expensive stage of a plan, and the bytes that
+ * all stages send in *bytes. */
 static double worst_of(const struct pst_plan *plan, bool memory, double *bytes)
 {
     double worst = 0.0;
@@ -130,7 +131,7 @@ static double worst_of(const struct pst_plan *plan, bool memory, double *bytes)
     return worst;
 }
 
-/* Enumerates all choices of cuts, by names of nodes. */
+/* State of an enumeration of all choices of cuts, by names of nodes. */
 struct search {
     struct pst_model *model;
     unsigned n, n_stages;

@@ -66,7 +66,8 @@ static void assert_same_plan(const struct pst_plan *a, const struct pst_plan *b)
             pst_meta_same(&a->inputs.at[i].meta, &b->inputs.at[i].meta));
 }
 
-/* Binds and binds back; on disk and from it. */
+/* A plan that is bound to 7 rows and back is unchanged; a plan read from disk
+ * is bound in the same way. */
 static void plans_are_bound(void **state)
 {
     struct pst_model *model = open_model("dynamic.pt2");
@@ -236,7 +237,7 @@ static void batches_are_divided(void **state)
     pst_model_close(model);
 }
 
-/* A plan with numbers that do not follow from its symbols. */
+/* Numbers in a plan that do not follow from its symbols are found. */
 static void damaged_sizes_are_found(void **state)
 {
     struct pst_model *model = open_model("dynamic.pt2");
@@ -253,7 +254,8 @@ static void damaged_sizes_are_found(void **state)
     pst_model_close(model);
 }
 
-/* Every n-th allocation fails once, from the file to the bound plans. */
+/* Allocations fail one at a time (from the 100th on every 11th), from opening
+ * the file to binding plans. */
 static void allocation_failures_are_survived(void **state)
 {
     const struct pst_split_options options = {0};

@@ -53,8 +53,9 @@ static const struct pst_output *update_of(const struct pst_plan *plan,
                : NULL;
 }
 
-/* Written in stages 0 and 1; stage 2 reads the old value. The last of them
- * sends, and receives the new value like any other. */
+/* Stages 0 and 1 write the buffer, stage 2 reads the old value. The last of
+ * them sends the buffer to the next microbatch, and receives its new value like
+ * any other. */
 static void the_last_user_sends(void **state)
 {
     static const char text[] =
@@ -81,7 +82,7 @@ static void the_last_user_sends(void **state)
     assert_null(update_of(plan, 0));
     assert_null(update_of(plan, 1));
     assert_non_null(update_of(plan, 2));
-    /* It arrives as an input, and is a value that the stage sends. */
+    /* The new value arrives as an input of stage 2, which sends it on. */
     assert_string_equal(update_of(plan, 2)->arg.value->name, "b_carried");
     assert_ptr_equal(
         plan->stages.at[2].graph->outputs.at[edge->from_output].arg.value,
@@ -90,7 +91,8 @@ static void the_last_user_sends(void **state)
     model_fini(&model);
 }
 
-/* Another stride, and a new value that is not a node's: copied. */
+/* A new value with other strides than the buffer, or one that is not the result
+ * of a node, is copied before it is sent. */
 static void what_is_sent_lies_like_the_buffer(void **state)
 {
     static const char turned[] =

@@ -38,8 +38,8 @@ static bool is_in(const json_t *list, const char *text)
     return false;
 }
 
-/* Names in each stage are the model's; all stages together have each name once;
- * persistent ones stay persistent. */
+/* Checks that names in each stage are the model's, that all stages together
+ * have each name once, and that persistent ones stay persistent. */
 static void check_names(const struct golden *golden,
                         const struct pst_model *model,
                         const struct pst_plan *plan)
@@ -90,7 +90,7 @@ static void skips_and_shares(struct pst_model *model, struct pst_plan *plan)
     assert_true(reads(plan, 0, "w1") && reads(plan, 1, "w1"));
 }
 
-/* Each block is in one stage, for any number of stages. */
+/* Checks that each block is in one stage, for any number of stages. */
 static void keeps_blocks_whole(struct pst_model *model, struct pst_plan *plan)
 {
     (void)model;

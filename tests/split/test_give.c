@@ -88,7 +88,7 @@ static void write_given(const struct fixture *f, enum pst_dtype dtype,
     free(data);
 }
 
-/* The state_dict has both names of the tied tensor. */
+/* Asserts that the state_dict has both names of the tied tensor. */
 static void check_names(const struct pst_plan *plan)
 {
     struct pst_state_names names;
@@ -147,7 +147,8 @@ static void narrow_ones_are_widened(void **state)
     check_saved(f);
 }
 
-/* The difference is in the last element. */
+/* Two names of one tensor whose data differs, in the last element, are refused.
+ */
 static void names_of_one_tensor_must_agree(void **state)
 {
     struct fixture *f = *state;

@@ -47,7 +47,7 @@ static void compare_state(const struct pst_plan *plan, unsigned stage,
     }
 }
 
-/* "pair.0" and "pair_0" are the same input. */
+/* True if both name the same input, as "pair.0" and "pair_0" do. */
 static bool same_input(const char *a, const char *b)
 {
     size_t i = 0;
@@ -86,7 +86,7 @@ static void compare_inputs(const struct pst_plan *plan, unsigned s,
     }
 }
 
-/* Free sizes are compared as expressions: "2*s77". */
+/* Compares sizes, symbolic ones as expressions: "2*s77". */
 static void compare_shape(const struct pst_value *value, const json_t *want)
 {
     assert_int_equal(value->meta.rank, json_array_size(want));
@@ -146,7 +146,8 @@ static void compare_outputs(const struct pst_plan *plan, unsigned stage,
         compare_output(plan, stage, i, json_array_get(want, i));
 }
 
-/* The model's own outputs: names of values or inputs, None, or numbers. */
+/* Compares the model's own outputs: names of values or inputs, None, or
+ * numbers. */
 static void compare_model_outputs(const struct pst_plan *plan,
                                   const json_t *want)
 {
@@ -167,7 +168,7 @@ static void compare_model_outputs(const struct pst_plan *plan,
     }
 }
 
-/* Parameters of several stages, each with its owners. */
+/* Compares parameters of several stages, each with its owners. */
 static void compare_replicated(const struct pst_plan *plan, const json_t *want,
                                enum pst_value_kind kind)
 {

@@ -31,7 +31,7 @@ static const char *table_path, *many_folder;
 
 /* --- a model that returns its loss --------------------------------------- */
 
-/* Mean squared error of output 0 and a new input "target". */
+/* Adds a loss: the mean squared error of output 0 and a new input "target". */
 static void add_loss(struct pst_model *model, const struct pst_meta *target)
 {
     struct pst_graph *graph = model->graph;
@@ -84,7 +84,8 @@ static const struct pst_safetensors *wanted(const struct run *run)
     return run->microbatches == 1 ? run->numbers : run->many;
 }
 
-/* PyTorch's names of nested inputs have _ where the path has a dot. */
+/* Finds an input by its path: PyTorch's names of nested inputs have _ instead
+ * of a dot. */
 static const struct pst_safetensors_entry *find_input(
     const struct pst_safetensors *numbers, const char *name)
 {
@@ -100,7 +101,7 @@ static const struct pst_safetensors_entry *find_input(
     return pst_safetensors_find(numbers, key);
 }
 
-/* Each microbatch has data of its own, derived from the golden's as in
+/* Writes the data of a microbatch, derived from the golden's as in
  * make_microbatches.py. */
 static void move(const struct pst_safetensors_entry *entry, unsigned microbatch,
                  void *dst)
@@ -143,7 +144,8 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
     return PST_OK;
 }
 
-/* Conformance tolerances of float32, for values and gradients. */
+/* Compares a result with the expected numbers. With MANY microbatches the
+ * goldens have only every EVERY-th number of a large tensor. */
 static void compare(const struct run *run, const char *name,
                     const struct pst_dump_item *got,
                     const struct pst_safetensors_entry *want, double rtol,
@@ -181,8 +183,8 @@ static void compare_gradient(const struct run *run, const struct pst_dump *dump,
     compare(run, name, pst_dump_find(dump, name), want, 1e-5, 4e-5);
 }
 
-/* Absolute tolerance of an output: make_microbatches.py gives it where large
- * numbers cancel. */
+/* Returns the absolute tolerance of an output: make_microbatches.py gives it
+ * where large numbers cancel. */
 static double bound_of(const struct run *run, const char *name)
 {
     const struct pst_safetensors_entry *bound;
@@ -194,7 +196,8 @@ static double bound_of(const struct run *run, const char *name)
                          : 1e-5;
 }
 
-/* A dump numbers tensors only; the goldens number None and numbers too. */
+/* Compares an output. A dump numbers tensors only; the goldens number None and
+ * numbers too. */
 static void compare_output(const struct run *run, const struct pst_dump *dump,
                            const struct pst_safetensors_entry *want)
 {
@@ -287,7 +290,7 @@ static unsigned run_schedule(struct run run, const char *schedule)
     return n;
 }
 
-/* Number of results with eight microbatches. */
+/* Returns the number of results with MANY microbatches. */
 static size_t many_count(const struct pst_safetensors *numbers)
 {
     size_t n = 0;
@@ -338,7 +341,8 @@ static void gives_the_numbers(void **state)
 static const char *const torch_schedules[] = {"GPipe", "1F1B",
                                               "InterleavedZeroBubble"};
 
-/* PyTorch's outcome of one run: "right", "refused", "hangs" or "wrong". */
+/* Returns PyTorch's outcome of one run: "right", "refused", "hangs" or "wrong".
+ */
 static const char *torch_cell(const struct golden *golden, size_t i)
 {
     const json_t *torch = json_object_get(golden->split, "torch");

@@ -105,7 +105,7 @@ static void is_another(void **state)
     "aten.reshape.default(%x, [" all "{4*s0}]) # - - F id=0\n"                 \
     "  output user %y \"0\"\n}\n"
 
-/* Exports of one model at other sizes. */
+/* Exports of one model at other sizes have the same identity. */
 static void sizes_that_are_free(void **state)
 {
     char first[33], other[33];

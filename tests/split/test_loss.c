@@ -64,7 +64,8 @@ static void finds_outputs(void **state)
     check_loss("2", 0, PST_ERR_INPUT, "it is not a tensor");
 }
 
-/* A tensor of one element, which forward returns before one named "loss". */
+/* Expects loss `want` (-1: none, -2: refused) for a model whose outputs are a
+ * number and a tensor of this shape. */
 static void check_dims(const char *shape, const char *name, const char *spec,
                        int want)
 {
@@ -95,8 +96,8 @@ static void check_dims(const char *shape, const char *name, const char *spec,
     model_fini(&model);
 }
 
-/* Accepted as in PyTorch's backward(); an output that may be a result per
- * sample must be named. */
+/* A tensor of one element can be a loss, as in PyTorch's backward(), but not if
+ * its size is symbolic. */
 static void takes_one_element(void **state)
 {
     (void)state;
@@ -111,7 +112,8 @@ static void takes_one_element(void **state)
     check_dims("f32[0]", "y", "1", -2);
 }
 
-/* The texts of PyTorch (errors.txt in tests/data/splitter.tar.xz). */
+/* Specifications by PyTorch's nested True and False, and PyTorch's messages for
+ * wrong ones (errors.txt in tests/data/splitter.tar.xz). */
 static void mirrors_outputs(void **state)
 {
     (void)state;
@@ -208,7 +210,8 @@ static void adds_a_loss(void **state)
     model_fini(&model);
 }
 
-/* An output of the first stage, and an input that the model has. */
+/* --loss-fn takes an output of the first stage, and an input of the model as
+ * target. */
 static void takes_other_outputs(void **state)
 {
     struct pst_model model;
@@ -300,7 +303,7 @@ static void makes_targets(void **state)
     check_target("f32[2, 6]", "bce_with_logits:pos_weight=3", "f32[2, 6]");
 }
 
-/* Sizes that are free in the model are free in its target. */
+/* Sizes that are symbolic in the model are symbolic in its target. */
 static void keeps_free_sizes(void **state)
 {
     static const char free_text[] =

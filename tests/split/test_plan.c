@@ -329,8 +329,8 @@ static void failed_saves_keep_the_old_plan(void **state)
 /* A forged change, and the expected message. */
 struct forgery {
     unsigned stage;
-    const char *find, *replace; /* in the text of its graph */
-    bool edge;                  /* also in the edge that ends there */
+    const char *find, *replace; /* edit of the text of its graph */
+    bool edge;                  /* edits the edge that ends there, too */
     const char *said;
 };
 
@@ -360,7 +360,7 @@ static void forge(const void *packed, size_t size, const struct forgery *x)
 
         if (pb->edges[i]->to_stage != x->stage || meta->stride[0] != 1)
             continue;
-        meta->stride[0] = 2; /* (1, 3) */
+        meta->stride[0] = 2; /* was (1, 3) */
         meta->stride[1] = 1;
     }
     size = penstock__plan__plan__get_packed_size(pb);
@@ -512,7 +512,7 @@ static void forged_counts_are_refused(void **state)
     pst_free(data);
 }
 
-/* A few bytes of a file that expand to many on the heap. */
+/* A file whose bytes would expand to many more on the heap is refused. */
 static void bombs_are_refused_unopened(void **state)
 {
     static const struct {
@@ -613,7 +613,7 @@ static void fail_allocations(const struct fixture *f,
     assert_true(n > 100);
 }
 
-/* For all ways to cut. */
+/* Every allocation fails once, for all ways to cut. */
 static void survives_every_failed_allocation(void **state)
 {
     static const char *const w = "w";

@@ -122,7 +122,7 @@ static bool is_inexact(const struct job *job, const char *name)
            job->uses[k] > EXACT_USES;
 }
 
-/* NaNs with the same bits are equal. */
+/* Compares dumps; NaNs with the same bits are equal. */
 static void compare(const struct job *job, const struct pst_dump *want,
                     const struct pst_dump *got)
 {
@@ -265,8 +265,8 @@ static bool name_owner(char owners[2][32], struct pst_split_options *options,
     return true;
 }
 
-/* Owners of both buffers are named from the beginning, so that automatic cuts
- * may separate their users, or after a refusal. */
+/* Cuts the model. Owners of both buffers are named from the beginning, so that
+ * automatic cuts may separate their users, or after a refusal. */
 static bool cut(struct job *job, struct pst_model *model,
                 const struct pst_split_options *as, const char *how)
 {
@@ -303,7 +303,8 @@ static void cut_and_run(struct job *job, struct pst_model *model,
     job->plan = NULL;
 }
 
-/* True if the loss is finite and gradients are present. */
+/* True if the loss and the gradient of b are finite, and the gradient is not
+ * zero. */
 static bool is_finite(const struct pst_dump *dump)
 {
     const struct pst_dump_item *loss = pst_dump_find(dump, "loss");

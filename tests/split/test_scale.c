@@ -29,7 +29,7 @@ static unsigned draw(unsigned *seed, unsigned n)
     return (unsigned)(((uint64_t)(*seed >> 4) * n) >> 28);
 }
 
-/* Blocks of five operators with a parameter each, near and far skips, one
+/* Makes blocks of five operators with a parameter each, near and far skips, one
  * parameter common to all blocks, a buffer that every 50th block updates, and a
  * marker every `marker` operators. */
 static void make_text(struct pst_str *text, unsigned n, unsigned marker)
@@ -83,7 +83,7 @@ static void make_text(struct pst_str *text, unsigned n, unsigned marker)
 }
 
 /* Does what `penstock plan` does, then what a rank does before its first step,
- * with all stages on one rank. *plan: seconds of the first part. */
+ * with all stages on one rank. Returns the seconds of both parts. */
 static void start(struct pst_plan *plan, double *ret_plan, double *ret_start)
 {
     struct pst_exec_options options = {.train = true,
@@ -158,8 +158,8 @@ static void is_quick(void **state)
     measure(20000, 64, false, 10.0);
 }
 
-/* Returns the name with PyTorch's suffix for the n-th use, in one of eight
- * buffers. */
+/* Returns the name with PyTorch's suffix for the n-th use; valid for eight
+ * calls. */
 static const char *named(const char *name, unsigned n)
 {
     static char texts[8][32];
@@ -173,8 +173,8 @@ static const char *named(const char *name, unsigned n)
     return ret;
 }
 
-/* Bytes of plan.pb, without weights, of n equal blocks of two linear layers,
- * named as torch.export does. */
+/* Returns the bytes of plan.pb, without weights, of n equal blocks of two
+ * linear layers, named as torch.export does. */
 static size_t packed_blocks(unsigned n)
 {
     const struct pst_split_options options = {0};

@@ -34,7 +34,7 @@ static const char text[] =
     "  %i: f32[2, 3] = aten.mul.Tensor(%h, %q)" NODE "  output user %i \"0\"\n"
     "}\n";
 
-/* Also values that are read through a view, and twice. */
+/* Frozen values, some of which are read through a view, or twice. */
 static const char frozen[] =
     "graph next_id=4 {\n"
     "  input %x: bf16[3, 2]\n"

@@ -127,8 +127,8 @@ static void blames_the_data(void **state)
     net_fini(&net);
 }
 
-/* A loss that depends on parameters through a region without gradient: the
- * derivative with that region's results fixed counts. */
+/* If a loss depends on parameters through a region without gradient, the
+ * derivative for fixed results of that region counts. */
 static void holds_what_has_no_gradient(void **state)
 {
     struct pst_exec_options options = options_of(2);
@@ -169,8 +169,9 @@ static void makes_data_up(void **state)
     net_fini(&net);
 }
 
-/* Uncut, the gradient of %h comes through a transpose, or expanded by a mean,
- * and a bias is a sum of it; with a cut after %h it arrives contiguous. */
+/* Verifies a cut after %h. Uncut, the gradient of %h comes through a transpose,
+ * or expanded by a mean, and a bias is a sum of it; with the cut it arrives
+ * contiguous. */
 static void expect_same_bits(const char *nodes)
 {
     static const char *const modules[] = {"a", "b"};
@@ -268,8 +269,8 @@ static void draws_the_same_numbers(void **state)
     }
 }
 
-/* A loss that is computed from %h, which is linear in a weight of zeros; with
- * random data. */
+/* Verifies a model whose loss is computed from %h, which is linear in a weight
+ * of zeros; inputs are random. */
 static void expect_of_zero(const char *nodes, const char *told, bool right)
 {
     static const char *const modules[] = {"a"};
@@ -319,8 +320,8 @@ static void expect_at_zero(const char *nodes, const char *told)
     expect_of_zero(nodes, told, true);
 }
 
-/* It rises from -1 to 1 if the weight changes by 1e-10: less than any step that
- * does not depend on the loss. */
+/* The loss rises from -1 to 1 if the weight changes by 1e-10: less than any
+ * step that does not depend on the loss. */
 static void follows_steep_losses(void **state)
 {
     (void)state;
@@ -332,7 +333,8 @@ static void follows_steep_losses(void **state)
                    "checked against finite differences in f64, along");
 }
 
-/* A mask of 0 and 1, drawn as larger numbers first: f32 overflows then. */
+/* %m is a mask. If it is drawn as larger numbers, f32 overflows, and 0 and 1
+ * are drawn instead. */
 static void makes_masks_up(void **state)
 {
     (void)state;
@@ -346,7 +348,7 @@ static void makes_masks_up(void **state)
                    "on 1 microbatch compared with f64, 0 differ");
 }
 
-/* A selection that depends on a tie. */
+/* The loss has a jump at a weight of zeros. */
 static void tells_jumps(void **state)
 {
     (void)state;
@@ -360,7 +362,7 @@ static void tells_jumps(void **state)
                    "finite differences in f64 beside a kink or a jump");
 }
 
-/* Parameters of another dtype than f32; with random data. */
+/* Verifies a model with parameters of this dtype; inputs are random. */
 static enum pst_status verify_typed(const char *dtype, struct pst_diag *diag)
 {
     static const char *const modules[] = {"a"};
@@ -422,7 +424,8 @@ static void refuses_narrow_gradients(void **state)
 
 /* --- planted errors ------------------------------------------------------ */
 
-/* d tanh(x) = 1 - tanh(x)^2; here without the square. */
+/* Returns a wrong gradient: d tanh(x) = 1 - tanh(x)^2, here without the square.
+ */
 static enum pst_status wrong_tanh(struct pst_vjp *v)
 {
     struct pst_value *y = pst_vjp_out(v, 0);
@@ -477,7 +480,8 @@ static void expect(const char *first, const char * not )
 static pst_vjp_fn right_linear;
 static double too_large = 1.001;
 
-/* Right for the input and the bias, slightly too large for the weight. */
+/* Returns gradients that are right for the input and the bias, and slightly too
+ * large for the weight. */
 static enum pst_status wrong_linear(struct pst_vjp *v)
 {
     enum pst_status status = right_linear(v);
@@ -511,7 +515,8 @@ static void finds_wrong_gradients(void **state)
     "  %y: f32[4, 3] = aten.relu.default(%h)  # - - F id=1\n"                  \
     "  %z: f32[4, 3] = aten.exp.default(%y)  # - - F id=2\n"
 
-/* So large a gradient is outside the one-sided derivatives. */
+/* Returns a gradient that is too large to lie between the one-sided
+ * derivatives. */
 static enum pst_status wrong_relu(struct pst_vjp *v)
 {
     return pst_vjp_set(v, 0, pst_vjp_mul_scalar(v, pst_vjp_grad(v, 0), 30.0));
@@ -519,7 +524,8 @@ static enum pst_status wrong_relu(struct pst_vjp *v)
 
 static pst_vjp_fn right_relu;
 
-/* Twice the gradient: 0 at the kink, as it should be, but wrong beside it. */
+/* Returns twice the gradient: 0 at the kink, as it should be, but wrong beside
+ * it. */
 static enum pst_status twice_relu(struct pst_vjp *v)
 {
     enum pst_status status = right_relu(v);
@@ -564,8 +570,8 @@ static void names_what_slopes_leave_open(void **state)
 
 /* --- what a comparison is worth ------------------------------------------- */
 
-/* A norm over two numbers gives -1 and 1 except for rounding, and nearly all of
- * the gradients before it cancels. */
+/* Verifies a model with a norm over two numbers, which gives -1 and 1 except
+ * for rounding: nearly all of the gradients before it cancels. */
 static enum pst_status verify_cancelling(pst_fill_fn fill, void *ctx,
                                          struct pst_verify_report *report,
                                          struct pst_diag *diag)
@@ -605,8 +611,8 @@ static enum pst_status verify_cancelling(pst_fill_fn fill, void *ctx,
     return status;
 }
 
-/* Different numbers for f32 and f64, by as much as the error of a wrong kernel.
- */
+/* Fills with different numbers for f32 and f64, which differ by as much as the
+ * error of a wrong kernel. */
 static enum pst_status fill_apart(void *ctx, uint64_t step, unsigned microbatch,
                                   unsigned input, void *dst,
                                   struct pst_diag *diag)

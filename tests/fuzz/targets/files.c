@@ -63,7 +63,7 @@ static void put32(uint8_t *at, uint32_t value)
         at[i] = (uint8_t)(value >> (8 * i));
 }
 
-/* CRC-32 of zip entries. */
+/* Returns the CRC-32 that zip entries have. */
 static uint32_t checksum(const uint8_t *data, size_t size)
 {
     static uint32_t table[256];

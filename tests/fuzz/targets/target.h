@@ -59,7 +59,7 @@ void fuzz_put(const char *name, const void *data, size_t size);
 /* Returns a copy with a NUL at its end; free with free(). */
 char *fuzz_text(const uint8_t *data, size_t size);
 
-/* A finding unless the bytes of a bool are 0 or 1. */
+/* Aborts (a finding) if a bool has a byte other than 0 and 1. */
 void fuzz_check_values(enum pst_dtype dtype, const void *data, size_t bytes);
 /* Aborts unless the claim holds: a finding. */
 void fuzz_check(bool claim, const char *what);

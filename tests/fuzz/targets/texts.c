@@ -20,7 +20,7 @@
 
 /* --- frames -------------------------------------------------------------- */
 
-/* A packed frame must unpack, too. */
+/* Checks that a packed frame can be unpacked again. */
 static void use_frame(const pstd_frame *frame)
 {
     unsigned char *packed;
@@ -73,8 +73,9 @@ bool fuzz_frame(const uint8_t *data, size_t size)
 /* --- requests --------------------------------------------------------------
  */
 
-/* Signature of a model with the inputs f32[n, 3] and bool[2, 2 n], which are
- * divided by samples, and an i64[4] that is not divided and is optional. */
+/* Returns the signature of a model with the inputs f32[n, 3] and bool[2, 2 n],
+ * which are divided by samples, and an i64[4] that is not divided and is
+ * optional. */
 static const struct pstd_signature *served(void)
 {
     static struct pstd_port inputs[] = {
@@ -100,7 +101,7 @@ static const struct pstd_signature *served(void)
     return &signature;
 }
 
-/* An accepted request contains all bytes that a step reads. */
+/* Checks that an accepted request contains all bytes that a step reads. */
 static void use_request(const struct pstd_signature *s,
                         const struct pstd_ask *ask)
 {
@@ -232,7 +233,7 @@ static void use_options(const struct pstd_config *config)
     pstd_config_fini(&again);
 }
 
-/* Each line is a word of a command line. */
+/* Reads each line as a word of a command line. */
 bool fuzz_options(const uint8_t *data, size_t size)
 {
     char *text = fuzz_text(data, size), *words[64] = {NULL}, *rest = text;
@@ -369,8 +370,9 @@ bool fuzz_line(const uint8_t *data, size_t size)
 
 #define FLIGHT_HEAD 56 /* bytes before the records (watch/flight.c) */
 
-/* A file is long and mostly zeros: the bytes are its beginning. Each rank has
- * one record less than the one before it. */
+/* Reads flight records of several ranks. A file is long and mostly zeros: the
+ * bytes are its beginning. Each rank has one record less than the one before
+ * it. */
 bool fuzz_flight(const uint8_t *data, size_t size)
 {
     static uint8_t file[FLIGHT_HEAD +
