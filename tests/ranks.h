@@ -8,8 +8,8 @@
 #include "stages/base/host/fs.h"
 #include "stages/run/engine.h"
 
-/* folder: a template of mkdtemp; afterwards the same on all ranks. Returns NULL
- * if there is no MPI; then a message has been printed. */
+/* Opens MPI. folder: a template of mkdtemp; afterwards the same on all ranks.
+ * Returns NULL if there is no MPI; then a message has been printed. */
 static inline struct pst_transport *ranks_open(char *folder, size_t size)
 {
     struct pst_transport *mpi;

@@ -8,8 +8,9 @@
 
 #include <stdio.h>
 
-/* Returns its dump, with the state after it. The planned peak is that of the
- * actions; tests/run/test_writes.c watches what kernels really write. */
+/* Runs one step and returns its dump, with the state after it. Actions must use
+ * exactly the planned peak; tests/run/test_writes.c watches what kernels really
+ * write. */
 static inline struct pst_dump *step_run(struct pst_plan *plan,
                                         const struct pst_exec_options *options,
                                         pst_fill_fn fill, void *ctx)

@@ -27,7 +27,8 @@ static inline unsigned chance_draw(struct chance *c, unsigned n)
     return (c->seed >> 16) % n;
 }
 
-/* Runs one action of a (stage, microbatch) pair, if one can run. */
+/* Appends the next action of a (stage, microbatch) pair to the list of its
+ * rank; false if none can run now. */
 static inline bool chance_play(struct chance *c, unsigned s, unsigned m)
 {
     struct pst_str *list = &c->lists[c->rank_of[s]];

@@ -28,7 +28,8 @@ static inline const char *golden_path(const char *name)
     return path;
 }
 
-/* set: "2", "3", "5", "10" or "full", "ignored". */
+/* Returns a tensor of a set: "2", "3", "5" or "10" (rows), or "full",
+ * "ignored". */
 static inline const struct pst_safetensors_entry *entry(const char *set,
                                                         const char *name)
 {
@@ -42,7 +43,7 @@ static inline const struct pst_safetensors_entry *entry(const char *set,
     return e;
 }
 
-/* Largest difference, relative to the largest number. */
+/* Returns the largest difference, relative to the largest number. */
 static inline double distance(const struct pst_safetensors_entry *want,
                               const struct pst_dump_item *got)
 {

@@ -76,7 +76,7 @@ static inline struct pst_dump *job_dump(struct job *job)
     return dump;
 }
 
-/* The planned peak is the real one, and steps allocate nothing. */
+/* Runs steps, which must use exactly the planned peak and allocate nothing. */
 static inline void run_steps(struct job *job, unsigned from, unsigned to)
 {
     uint64_t calls;
@@ -122,7 +122,8 @@ static inline struct run run(unsigned stages,
     return run_as(stages, 0, options);
 }
 
-/* Largest difference of a floating tensor, relative to its largest value. */
+/* Returns the largest difference of a floating tensor, relative to its largest
+ * value. */
 static inline double distance(const struct pst_dump_item *a,
                               const struct pst_dump_item *b)
 {

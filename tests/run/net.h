@@ -86,7 +86,8 @@ struct net {
     struct pst_diag diag;
 };
 
-/* Returns whether the position is cut, by the number of stages. */
+/* True if the model is cut at this one of its three positions, for this number
+ * of stages. */
 static inline bool net_is_cut(unsigned stages, unsigned place)
 {
     static const bool cuts[4][3] = {
@@ -109,7 +110,8 @@ static inline bool net_carries(void)
     return getenv("PST_NET_CARRY") != NULL;
 }
 
-/* Adds lines, those with module n and the buffer only if wanted. */
+/* Adds lines: those with module n or its buffer unless `still`, those marked +
+ * or - only if they apply. */
 static inline void net_add(struct pst_str *text, const char *lines, bool still)
 {
     const char other = net_carries() && !still ? '-' : '+';
@@ -172,12 +174,13 @@ static inline void net_fini(struct net *net)
     model_fini(&net->model);
 }
 
-/* Data of the net, with an optional fault in one step or microbatch. */
+/* Data of the net, with an optional fault in one microbatch: no data, a number
+ * in input x, or a label that is out of range. */
 struct net_data {
     const struct pst_plan *plan;
-    int bad_step, bad_microbatch; /* where a label is out of range */
-    bool fails;                   /* or there is no data */
-    float x;                      /* or an element of x is this, if not 0 */
+    int bad_step, bad_microbatch; /* position of the fault; -1: none */
+    bool fails;                   /* the fault is that there is no data */
+    float x;                      /* if not 0, the fault is this number in x */
 };
 
 static inline enum pst_status net_fill(void *ctx, uint64_t step,
@@ -240,7 +243,8 @@ static inline struct pst_exec_options net_options(const char *schedule,
     return ret;
 }
 
-/* All tensors are equal bit by bit, with the same shapes and names. */
+/* Asserts that all tensors are equal bit by bit, with the same shapes and
+ * names. */
 static inline void assert_same_dump(const struct pst_dump *a,
                                     const struct pst_dump *b)
 {

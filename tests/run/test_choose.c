@@ -22,7 +22,8 @@ static const char *unless_none(const char *word)
     return strcmp(word, "none") == 0 ? NULL : word;
 }
 
-/* Peak bytes of the fullest rank with this option, laid out on its own. */
+/* Returns the peak bytes of the fullest rank with this option, laid out on its
+ * own. */
 static size_t peak_of(struct net *net, struct pst_exec_options o)
 {
     struct pst_memory memory[2];

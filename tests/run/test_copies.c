@@ -119,22 +119,22 @@ static unsigned updates(const char *lines)
 static void buffers_change_in_place(void **state)
 {
     (void)state;
-    /* In place by the kernel that reads it last, */
+    /* Updated in place by the kernel that reads the buffer last. */
     assert_int_equal(
         updates("  %y: f32[8] = aten.mul.Tensor(%x, %seen)  # - - F id=1\n"
                 "  %new: f32[8] = aten.add.Tensor(%seen, %x)  # - - F id=2\n"),
         0);
-    /* or by a later one, */
+    /* Updated in place by a later kernel. */
     assert_int_equal(
         updates("  %y: f32[8] = aten.mul.Tensor(%x, %seen)  # - - F id=1\n"
                 "  %new: f32[8] = aten.exp.default(%y)  # - - F id=2\n"),
         0);
-    /* but not if the old value is read again, */
+    /* Copied, because the old value is read again. */
     assert_int_equal(
         updates("  %new: f32[8] = aten.add.Tensor(%seen, %x)  # - - F id=1\n"
                 "  %y: f32[8] = aten.mul.Tensor(%x, %seen)  # - - F id=2\n"),
         3);
-    /* or if the kernel may not overwrite its input. */
+    /* Copied, because the kernel may not overwrite its input. */
     assert_int_equal(
         updates("  %y: f32[8] = aten.exp.default(%x)  # - - F id=1\n"
                 "  %new: f32[8] = aten.flip.default(%seen, [0])"

@@ -24,7 +24,8 @@ static struct pst_seconds sum_of(const struct pst_costs *costs)
     return sum;
 }
 
-/* The division of the backward pass into I and W depends on the cut. */
+/* Asserts equal times. Of I and W only the sum is compared, since its division
+ * depends on the cut. */
 static void assert_same(struct pst_seconds a, struct pst_seconds b)
 {
     assert_float_equal(a.forward, b.forward, 1e-9);

@@ -122,7 +122,7 @@ static struct pst_schedule *make_any(struct net *net,
     return pst_exec_schedule(net->plan, o, NULL, &s, NULL) == PST_OK ? s : NULL;
 }
 
-/* Returns true if it was refused. */
+/* Returns true if the schedule was refused. */
 static bool try_fault(void)
 {
     struct net *net = &nets[1 + pick(MAX_STAGES)];

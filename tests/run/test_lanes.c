@@ -115,7 +115,7 @@ static void faults_are_all_ranks(void **state)
 
 static struct pst_transport_ops broken;
 
-/* A message that fails on rank 2 only. */
+/* Acts as isend of a transport that fails on rank 2 only. */
 static enum pst_status fail_on_2(struct pst_transport *t, unsigned self_rank,
                                  unsigned peer, int tag, const void *buf,
                                  size_t len, struct pst_request *req)
@@ -125,7 +125,7 @@ static enum pst_status fail_on_2(struct pst_transport *t, unsigned self_rank,
     return pst_transport_self.isend(t, self_rank, peer, tag, buf, len, req);
 }
 
-/* The other ranks, which wait for it, stop. */
+/* If sends of rank 2 fail, the ranks that wait for them stop, too. */
 static void a_failure_stops_all(void **state)
 {
     struct pst_exec_options options = net_options("1f1b", 4, 4, "sgd");
@@ -164,7 +164,8 @@ static void names_who_is_stuck(void **state)
 
     (void)state;
     options.side_by_side = true;
-    options.watchdog = 1; /* between a turn and sleep_once */
+    /* Seconds: longer than a turn, shorter than sleep_once. */
+    options.watchdog = 1;
     job_init(&job, 3, &options);
     run_steps(&job, 0, 1);
     p = pst_rank_layout(job.engine->ranks[1])->stages[1].program;

@@ -99,7 +99,8 @@ static void tells_the_bubble(void **state)
     job_fini(&job);
 }
 
-/* Replicas: ranks of the job, microbatches of the step. */
+/* The timeline of a job with replicas has the ranks of the whole job, and the
+ * numbers of microbatches in the step. */
 static void draws_replicas(void **state)
 {
     struct pst_exec_options options = net_options("1f1b", 2, 5, "sgd");

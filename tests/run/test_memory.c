@@ -291,7 +291,7 @@ static size_t status_bytes(const char *key)
     return (size_t)kib * 1024;
 }
 
-/* Resets VmHWM. */
+/* Resets VmHWM, the peak of resident memory. */
 static void forget_peak(void)
 {
     FILE *f = fopen("/proc/self/clear_refs", "we");

@@ -18,7 +18,7 @@ static unsigned stages, replicas = 1;
 static bool still; /* no buffer changes */
 static struct pst_transport *mpi;
 
-/* Only rank 0 has data. */
+/* Fills on rank 0; fails on the other ranks, which have no data. */
 static enum pst_status fill_at_first(void *ctx, uint64_t step,
                                      unsigned microbatch, unsigned input,
                                      void *dst, struct pst_diag *diag)
@@ -30,7 +30,7 @@ static enum pst_status fill_at_first(void *ctx, uint64_t step,
 
 static char folder[] = "/tmp/pst-ranks-XXXXXX"; /* the same on all ranks */
 
-/* Another engine continues from a checkpoint of this one. */
+/* Replaces the engine by another one, which loads a checkpoint of it. */
 static void pass_on(struct pst_engine **engine, struct net *net,
                     struct pst_transport *transport,
                     const struct pst_exec_options *options, uint64_t steps,
@@ -83,7 +83,8 @@ static struct pst_dump *run(struct pst_transport *transport, unsigned n_stages,
     return dump;
 }
 
-/* Every schedule gives the results of a job with one rank per replica. */
+/* Asserts that every schedule gives the results of a job with one rank per
+ * replica. */
 static void keep_the_bits(enum pst_sharing shard, struct pst_transport *self,
                           struct pst_diag *diag)
 {
@@ -252,8 +253,8 @@ static void placements_by_chance(void **state)
     pst_transport_self.close(self);
 }
 
-/* Every process writes the same schedule to the same file, named after their
- * common parent. */
+/* Writes the schedule to a file. Every process writes the same one, named after
+ * their common parent. */
 static void write_lists(const char *path, const struct pst_str *lists)
 {
     char own[80];
@@ -267,7 +268,8 @@ static void write_lists(const char *path, const struct pst_str *lists)
     assert_int_equal(rename(own, path), 0);
 }
 
-/* Random order that can run, stages anywhere. */
+/* Schedules in any order that can run, with stages on any rank, keep the bits.
+ */
 static void ranks_keep_the_bits_of_chance(void **state)
 {
     const unsigned n = mpi->ops->size(mpi);

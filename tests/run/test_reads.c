@@ -26,7 +26,7 @@ static struct pst_transport *mpi;
 static struct pst_diag diag;
 static char folder[] = "/tmp/pst-reads-XXXXXX"; /* the same on all ranks */
 
-/* Bytes that this process has read by system calls. */
+/* Returns the bytes that this process has read by system calls. */
 static size_t bytes_read(void)
 {
     FILE *f = fopen("/proc/self/io", "re");

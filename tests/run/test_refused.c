@@ -32,7 +32,7 @@ struct job {
     struct pst_diag diag;
 };
 
-/* One number in this step and microbatch is replaced. */
+/* One number in this step and microbatch is replaced by x. */
 struct spoilt {
     uint64_t step;
     unsigned microbatch;
@@ -54,7 +54,7 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
     return PST_OK;
 }
 
-/* All weights are zero in step 1. */
+/* Gives microbatches the weights 0, 1, 2, 3, and 0 to all of step 1. */
 static enum pst_status weigh(void *ctx, uint64_t step, double *ret,
                              struct pst_diag *diag)
 {
@@ -140,7 +140,8 @@ static void finds_the_first_operator(void **state)
         "gives NaN in 1 of 12 numbers, the first at [1, 2]");
 }
 
-/* It is skipped like a step whose loss is not finite, and names no operator. */
+/* A step without targets is skipped like one whose loss is not finite, and no
+ * operator is named. */
 static void leaves_out_steps_without_targets(void **state)
 {
     struct spoilt none = {9, 0, 0};

@@ -36,8 +36,8 @@ static char root[] = "/tmp/pst-reshard-XXXXXX";
 
 /* --- a model of six blocks ------------------------------------------------ */
 
-/* The first and the last block share a weight; every microbatch changes a
- * buffer of each block; dropout. */
+/* Makes a model of six blocks: the first and the last one share a weight, and
+ * every microbatch changes a buffer of each block; dropout. */
 static void make_text(struct pst_str *text, unsigned stages)
 {
     pst_str_add(text, "graph next_id=1 {\n  input %x0: f32[4, 8]\n"
@@ -239,7 +239,8 @@ static void write_it(const struct grid *g, struct saved *ret)
     job_fini(&job);
 }
 
-/* Loads it, and measures the differences of the next losses. */
+/* Loads a checkpoint in g and compares it with one saved from there. off:
+ * relative differences of the losses of the next two steps. */
 static void read_it(const struct grid *g, const struct saved *from,
                     double off[2], size_t *ret_tensors)
 {
@@ -271,8 +272,9 @@ static unsigned test_seed(void)
     return (unsigned)seed;
 }
 
-/* Order in which gradients are summed: zero2 and zero3 sum over replicas in
- * each microbatch. The number of stages does not matter. */
+/* Returns a number that is equal for grids that sum gradients in the same
+ * order: zero2 and zero3 sum over replicas in each microbatch. The number of
+ * stages does not matter. */
 static unsigned order_of(const struct grid *g)
 {
     return g->replicas + (g->shard != NULL && strcmp(g->shard, "zero1") != 0);

@@ -119,7 +119,8 @@ static void adds_microbatches_up(void **state)
                     (float)job.last.losses[m]);
     }
     assert_true(((const float *)loss->data)[0] == (float)(sum / 4));
-    /* No gradient reaches it: zeros. The frozen parameter has none at all. */
+    /* No gradient reaches u.weight: zeros. The frozen f.weight has none at all.
+     */
     grad = pst_dump_find(dump, "grad.u.weight");
     for (int i = 0; i < 3; i++)
         assert_true(((const float *)grad->data)[i] == 0);
@@ -213,8 +214,9 @@ static void assert_same_state(const struct pst_dump *a,
     }
 }
 
-/* Step 1 fails by the fault in job.data, with all these words in the message.
- * It changes nothing, and later steps are as if it had not been. */
+/* Asserts that step 1 fails by the fault in job.data, with all these words in
+ * the message, that it changes nothing, and that later steps are as if it had
+ * not been. */
 static void check_fault(struct job *job, struct job *other,
                         const char *const *words, size_t n)
 {
@@ -243,7 +245,7 @@ static void check_fault(struct job *job, struct job *other,
     pst_dump_free(clean);
 }
 
-/* A label out of range. */
+/* A label out of range is such a fault. */
 static void faults_change_nothing(void **state)
 {
     static const char *const words[] = {"step 2",
@@ -306,7 +308,8 @@ static const char roots[] =
     "  output user %loss \"0\"\n"
     "}\n";
 
-/* Square root of 0, in the second microbatch of step 1. */
+/* Fills with positive numbers; one is 0, in the second microbatch of step 1,
+ * where the square root has no finite derivative. */
 static enum pst_status fill_root(void *ctx, uint64_t step, unsigned microbatch,
                                  unsigned input, void *dst,
                                  struct pst_diag *diag)
@@ -489,8 +492,8 @@ static void survives_lack_of_memory(void **state)
     net_fini(&net);
 }
 
-/* A message that is never sent: names the waiting rank, its action, and the
- * rank that owes the message. */
+/* If a message is never sent, the error names the waiting rank, its action, and
+ * the rank that owes the message. */
 static void names_who_is_late(void **state)
 {
     struct pst_exec_options options = net_options("1f1b", 3, 4, "sgd");

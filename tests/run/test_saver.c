@@ -13,12 +13,13 @@ static void job_begin(struct job *job, unsigned ranks, unsigned replicas)
     struct pst_exec_options options = net_options("1f1b", ranks, 4, "adamw");
 
     options.replicas = PST_MIN(replicas, 2);
-    if (replicas > 2) /* the same two, and they share states */
+    if (replicas > 2) /* two replicas that share optimizer states */
         options.shard = PST_SHARING_ZERO1;
     job_init(job, 3, &options);
 }
 
-/* Runs steps while another thread allocates. */
+/* Runs steps; does not check that they allocate nothing, since another thread
+ * allocates. */
 static void steps(struct job *job, unsigned from, unsigned to)
 {
     for (unsigned s = from; s < to; s++)
@@ -86,7 +87,7 @@ static void saves_the_step_it_began_at(void **state)
         steps(&straight, 0, 4);
         job_begin(&saved, 2, replicas);
         s = saver(&saved);
-        for (unsigned k = 2; k <= 3; k++) { /* the memory is used again */
+        for (unsigned k = 2; k <= 3; k++) { /* reuses its memory */
             steps(&saved, k == 2 ? 0 : 2, k);
             begin(s, &saved, dir, k);
             steps(&saved, k, k + 1);
@@ -136,8 +137,8 @@ static void begin_faulty(struct pst_saver *s, struct job *job, const char *dir,
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
-/* Steps continue, no files stay there, and a save to another folder gets the
- * same state. */
+/* Asserts that after a failed save steps continue, no files are left, and a
+ * save to another folder gets the same state. */
 static void fails_there(unsigned replicas, enum fault fault)
 {
     struct job straight, job, resumed;

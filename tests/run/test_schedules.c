@@ -8,7 +8,7 @@
 #include "tests/run/job.h"
 #include "tests/sched/every.h"
 
-/* For 4 stages: numbers of ranks and microbatches that the schedule accepts. */
+/* Numbers of ranks and microbatches that the schedule accepts for 4 stages. */
 struct row {
     const char *name;
     unsigned ranks, microbatches;
@@ -93,7 +93,7 @@ static void csv_as(unsigned stages, unsigned flags, unsigned ranks, unsigned m,
     (void)unlink(name + 4);
 }
 
-/* Uses as many microbatches as stages. */
+/* Expects a refusal for this reason, with as many microbatches as stages. */
 static void refuse(unsigned stages, unsigned ranks, const char *lists,
                    const char *why)
 {
@@ -183,7 +183,8 @@ static void case_62_one_rank(void **state)
 
 /* --- lists made by chance ------------------------------------------------- */
 
-/* Random order that can run, random placement: always the same bits. */
+/* Schedules in a random order that can run, with random placement, give the
+ * same bits. */
 static void lists_by_chance(void **state)
 {
     (void)state;
@@ -233,7 +234,7 @@ static void refuses_lists_with_a_fault(void **state)
     }
 }
 
-/* A buffer that microbatches change one after the other. */
+/* Forwards out of order are refused if each microbatch changes a buffer. */
 static void refuses_forwards_out_of_order(void **state)
 {
     struct pst_exec_options options;

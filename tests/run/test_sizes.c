@@ -10,8 +10,8 @@ static void open_data(const char *name)
     assert_ok(pst_safetensors_load(data, &diag), &diag);
 }
 
-/* Numbers that the file does not contain: strides and offsets of writes, sizes
- * within compositions. Unreachable sizes are refused. */
+/* Numbers that the file does not contain follow the rows: strides and offsets
+ * of writes, sizes within compositions. Unreachable sizes are refused. */
 static void derived_numbers_follow_the_rows(void **state)
 {
     static const char *const sets[] = {"odd3", "odd7"};
@@ -41,8 +41,8 @@ static void derived_numbers_follow_the_rows(void **state)
     pst_safetensors_close(data);
 }
 
-/* z[1] += h in zeros of (rows, rows, rows, 4), where h is (rows, 4): h is in
- * each of its rows, zeros are everywhere else. */
+/* Checks z[1] += h in zeros of (rows, rows, rows, 4), where h is (rows, 4): h
+ * is in each of its rows, zeros are everywhere else. */
 static void check_cube(const struct pst_dump *dump, size_t rows)
 {
     const struct pst_dump_item *z = pst_dump_find(dump, "output.1");
@@ -60,8 +60,7 @@ static void check_cube(const struct pst_dump *dump, size_t rows)
     }
 }
 
-/* An offset that grows with the square of the rows, by an expression in the
- * file. */
+/* An offset follows the square of the rows, by an expression in the file. */
 static void windows_follow_the_file(void **state)
 {
     const struct pst_split_options split = {0};
@@ -124,8 +123,8 @@ static void statistics_follow_the_rows(void **state)
     pst_safetensors_close(data);
 }
 
-/* Free sizes besides the rows, in a model whose rows times its length must be
- * even, so that the sizes next to the exported ones are invalid. */
+/* Symbolic sizes besides the rows, in a model whose rows times its length must
+ * be even, so that the sizes next to the exported ones are invalid. */
 static void any_free_size_can_be_set(void **state)
 {
     static const struct {
@@ -190,7 +189,7 @@ static void any_free_size_can_be_set(void **state)
 }
 
 /* Each output has a family of compositions (make_parts.py): counts, halves,
- * squares and roots of free sizes, which are not linear. */
+ * squares and roots of symbolic sizes, which are not linear. */
 static void compositions_follow_sizes(void **state)
 {
     static const struct {

@@ -39,7 +39,7 @@ static struct pst_exec_options options_of(const struct row *row,
         net_options(row->name, row->ranks, row->microbatches, "adamw");
 
     ret.stash = stash;
-    ret.verify = true; /* a slot that is outside is overwritten */
+    ret.verify = true; /* slots of evicted microbatches are overwritten */
     return ret;
 }
 
@@ -84,7 +84,8 @@ static void keeps_the_bits(void **state)
     assert_int_equal(folder_count(), 0); /* the files are unlinked */
 }
 
-/* Random order that can run, with many microbatches in flight. */
+/* Schedules in a random order that can run, with many microbatches in flight,
+ * keep the bits. */
 static void keeps_the_bits_of_lists_by_chance(void **state)
 {
     unsigned moved = 0;
@@ -123,7 +124,7 @@ static void keeps_the_bits_of_lists_by_chance(void **state)
     assert_int_equal(unlink("lists"), 0);
 }
 
-/* Replicas, some with more microbatches. */
+/* Replicas keep the bits, also if some have more microbatches than others. */
 static void keeps_the_bits_of_replicas(void **state)
 {
     const struct row row = {"gpipe", 3, 2, 14, true};
@@ -146,7 +147,7 @@ static void keeps_the_bits_of_replicas(void **state)
 
 /* --- memory --------------------------------------------------------------- */
 
-/* The arena is smaller by exactly the bytes that are outside. */
+/* The arena is smaller by exactly the bytes that are stored elsewhere. */
 static void makes_the_arena_smaller(void **state)
 {
     (void)state;

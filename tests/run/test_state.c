@@ -19,8 +19,8 @@ struct job {
     double losses[8]; /* losses of the steps */
 };
 
-/* Options that depend on the number of the update: the learning rate, and the
- * first momentum. */
+/* Sets options that depend on the number of the update: the learning rate, and
+ * the first momentum. */
 static void count_updates(struct pst_optim_options *optim)
 {
     optim->warmup_steps = 3;
@@ -105,7 +105,8 @@ static int remove_folder(void **state)
     return nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Four steps equal two steps, save, load into a new engine, two more. */
+/* Asserts that four steps equal two steps, save, load into a new engine, two
+ * more. */
 static void resume(unsigned stages, unsigned ranks, const char *optimizer)
 {
     struct job straight, first, second;
@@ -146,8 +147,8 @@ static void resumes_with_any_cut(void **state)
     resume(2, 2, "sgd");
 }
 
-/* A skipped step does not count for the optimizer, not even after a resume: a
- * run without that step does the same. */
+/* Asserts that a skipped step does not count for the optimizer, not even after
+ * a resume: a run without that step does the same. */
 static void leave_out(const char *optimizer)
 {
     struct job straight, first, second;
@@ -310,7 +311,8 @@ static void refuses_another_run(void **state)
     job_fini(&job);
 }
 
-/* Number of names in a folder, without . and .. ; -1: there is no folder. */
+/* Returns the number of names in a folder, without . and .. ; -1: there is no
+ * folder. */
 static int count_files(const char *path)
 {
     DIR *d = opendir(path);

@@ -9,7 +9,8 @@
 #include "stages/tune/choose.h"
 #include "tests/run/job.h"
 
-/* The same bits as replicated and as uncut; optimizer states exist once. */
+/* A transmitted parameter gives the bits of a replicated one and of the uncut
+ * model; its optimizer states exist once. */
 static void keeps_the_bits(void **state)
 {
     struct pst_exec_options options = net_options("gpipe", 1, 5, "adamw");

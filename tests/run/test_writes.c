@@ -41,7 +41,8 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
     return PST_OK;
 }
 
-/* Returns losses of two steps; 0 if the arenas are too large. */
+/* Runs two steps and stores their losses in ret. Returns their number; 0 if the
+ * arenas are too large. */
 static unsigned steps(struct pst_plan *plan,
                       const struct pst_exec_options *options, double *ret)
 {
@@ -65,7 +66,8 @@ static unsigned steps(struct pst_plan *plan,
     if (n > 0 && options->device != NULL && options->ranks == 1) {
         const size_t planned = pst_engine_memory(engine, 0).arena;
 
-        /* The last of its operands ends where the arena does. */
+        /* No operand may end beyond the arena; counts arenas that are used to
+         * their end. */
         assert_true(watched.reach <= planned);
         n_full += pst_mem_round(watched.reach) == planned;
         n_ran++;
@@ -124,8 +126,7 @@ static void writes_what_was_planned(void **state)
     pst_model_close(model);
 }
 
-/* Tests the watch itself: a kernel that writes one byte too many is detected.
- */
+/* Writes one byte too many, as a kernel that the watch must detect. */
 static void run_too_far(const struct pst_call *call)
 {
     memset(call->out[0].data, 1, pst_meta_span(call->out[0].meta) + 1);

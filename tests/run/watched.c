@@ -122,7 +122,7 @@ static void show_and_check(const char *who)
 static void launch(struct pst_device_memory *mem,
                    const struct pst_kernel *kernel, struct pst_call *frame)
 {
-    /* A contribution to a gradient, added by a node of its own. */
+    /* accumulate_grad writes to its first input. */
     const bool adds = strcmp(kernel->name, "accumulate_grad") == 0;
 
     begin(mem);

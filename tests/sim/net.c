@@ -14,7 +14,7 @@
 #define TIMERS 32
 #define WRITES 1024
 
-/* Bytes in one direction. */
+/* Bytes in one direction of a connection. */
 struct flow {
     unsigned char *data;
     size_t n, cap;
@@ -30,7 +30,7 @@ struct queued {
 
 struct link {
     bool used, cut, client_closed;
-    bool accepted;     /* or it waits to be accepted */
+    bool accepted;     /* false: it waits to be accepted */
     uv_stream_t *pipe; /* the daemon's end; NULL: not yet there, or closed */
     struct flow up, down;
     struct queued queue[WRITES];
@@ -362,7 +362,7 @@ static void on_handle_closed(void *ctx, uint64_t what)
         handle->close_cb(handle);
 }
 
-/* Queued writes end first. */
+/* Ends the queued writes in order, with this error. */
 static void end_writes(struct link *l, int err)
 {
     while (l->n_queued > 0) {
@@ -522,7 +522,7 @@ static size_t room_of(const struct link *l)
     return l->down.n < net.room ? net.room - l->down.n : 0;
 }
 
-/* The client has read: queued bytes may be sent. */
+/* Sends queued bytes after the client has read. */
 static void flush(struct link *l)
 {
     while (l->used && l->pipe != NULL && l->n_queued > 0 && room_of(l) > 0 &&

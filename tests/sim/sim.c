@@ -24,8 +24,8 @@
 #define SEEDS 10000
 #endif
 #define EVENTS 4096
-#define BEGIN  (1000 * SIM_S)          /* on the monotonic clock */
-#define DATE   (1790000000ull * SIM_S) /* on the wall clock */
+#define BEGIN  (1000 * SIM_S)          /* beginning on the monotonic clock */
+#define DATE   (1790000000ull * SIM_S) /* beginning on the wall clock */
 
 static const struct sim_world *const worlds[] = {
     &sim_job_world, &sim_watch_world, &sim_control_world};
@@ -184,7 +184,7 @@ void sim_forget(void)
 
 /* --- what happens --------------------------------------------------------- */
 
-/* FNV-1a. */
+/* Adds bytes to the hash of the trace (FNV-1a). */
 static void add_to_hash(const void *data, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -236,7 +236,8 @@ static void on_signal(int number)
     (void)raise(number);
 }
 
-/* An assertion or a sanitizer has ended the process. */
+/* Prints how to repeat the seed if an assertion or a sanitizer ends the
+ * process. */
 static void at_exit(void)
 {
     if (sim.plays)
@@ -342,7 +343,8 @@ static uint64_t play_all(const struct options *o, uint64_t n)
     return all;
 }
 
-/* Does the same in another process, which has other addresses. */
+/* Returns the hash of the same runs in another process, which has other
+ * addresses. */
 static uint64_t hash_elsewhere(const char *self, const struct options *o)
 {
     char command[PATH_MAX + 128], text[64] = "";

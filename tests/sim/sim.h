@@ -35,7 +35,7 @@ bool sim_once_in(unsigned n);
 
 /* --- time ----------------------------------------------------------------- */
 
-/* Time since the start of the simulation, on the monotonic clock. */
+/* Returns the time on the monotonic clock. */
 uint64_t sim_now(void);
 /* Sets the wall clock of the host. */
 void sim_set_wall(int64_t seconds_ahead);
@@ -54,8 +54,8 @@ void sim_forget(void);
 
 /* --- this process --------------------------------------------------------- */
 
-/* The first call makes an empty folder, which is removed at the end, and enters
- * it. */
+/* Enters an empty folder, which the first call makes and the end of the process
+ * removes. */
 void sim_use_folder(void);
 /* Result of getpid(). */
 extern int sim_pid;

@@ -42,9 +42,9 @@ struct watcher {
 struct change {
     char key[24];
     Pst__Control__Request__BodyCase body;
-    unsigned effects; /* by the present daemon */
-    unsigned runs;    /* runs of the command in it */
-    bool answered;    /* by the present daemon */
+    unsigned effects; /* effects in the present daemon */
+    unsigned runs;    /* runs of its command in the present daemon */
+    bool answered;    /* the present daemon has answered it */
     int64_t status;
     uint64_t seq, run;
     bool is_done; /* no client requests it any more */
@@ -119,8 +119,8 @@ static void give(enum pstd_event event)
     w.hooks.on_note(w.hooks.ctx, &note);
 }
 
-/* Events of an earlier daemon do not count; returns the event's number and
- * note. */
+/* Packs an event with the number of the present daemon, so that events of
+ * earlier ones can be ignored. */
 static uint64_t note_of(enum pstd_event event)
 {
     return (uint64_t)w.starts << 32 | event;
@@ -194,7 +194,7 @@ enum pst_status __wrap_pstd_mailbox_order(struct pstd_mailbox *mailbox,
     (void)data;
     (void)size;
     (void)why;
-    return PST_OK; /* the control word counts its uses */
+    return PST_OK; /* pstd_mailbox_control counts the effects */
 }
 
 static void on_done(void *ctx, uint64_t what)
@@ -303,7 +303,7 @@ bool __wrap_pstd_history_add(struct pstd_history *history,
     return is_added;
 }
 
-/* A killed process writes no more. */
+/* Adds nothing for a killed process. */
 void __wrap_pstd_journal_add(struct pstd_journal *j, const void *data,
                              size_t size)
 {
@@ -327,7 +327,7 @@ void __wrap_pstctl_close(struct pstctl_conn *conn)
     __real_pstctl_close(conn);
 }
 
-/* There are no signals here. */
+/* Only initializes the handles: there are no signals here. */
 void __wrap_pstd_signals_start(struct pstd_daemon *d)
 {
     for (size_t i = 0; i < PST_COUNT(d->signals); i++)
@@ -384,7 +384,7 @@ static void on_watch(void *ctx, uint64_t what)
     sim_check(status == PST_AGAIN || status == PST_ERR_NO_DAEMON ||
                   status == PST_ERR_BUSY,
               "watcher %d: %s", (int)(v - w.watchers), diag.text);
-    /* Some do not read for a while. */
+    /* Some watchers do not read for a while. */
     sim_at(sim_now() + (sim_now() < w.quiet && sim_once_in(200)
                             ? sim_between(SIM_S, 14 * SIM_S)
                             : sim_between(SIM_MS, 60 * SIM_MS)),
@@ -619,7 +619,7 @@ static void on_trouble(void *ctx, uint64_t what)
            what);
 }
 
-/* Everything published by now must be known at the end. */
+/* Everything published by now must reach all watchers in the end. */
 static void on_quiet(void *ctx, uint64_t what)
 {
     (void)ctx;
@@ -650,7 +650,7 @@ static void live(void)
     w.killed = w.trains = false;
     w.runs = true;
     for (unsigned i = 0; i < w.n_changes; i++) {
-        w.changes[i].answered = false; /* by this daemon */
+        w.changes[i].answered = false; /* this daemon has not answered */
         w.changes[i].effects = 0;
     }
     if (is_last) {

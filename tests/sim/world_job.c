@@ -66,7 +66,7 @@ static struct {
     struct pstd_config config;
     struct pstctl_launch launch;
     unsigned stages, least, replicas;
-    uint64_t steps, every, lag, limit, crash_step; /* 0: none */
+    uint64_t steps, every, lag, limit, crash_step; /* crash_step 0: none */
     unsigned keep, troubles, machines;
     bool foreign; /* the folder has another run's checkpoints at first */
     /* State of the job. */
@@ -75,7 +75,7 @@ static struct {
     uint64_t reached;   /* newest step of the newest start */
     unsigned starts;
     bool is_over, failed_save;
-    bool rewinds;    /* --resume=STEP, before the first start with it */
+    bool rewinds;    /* --resume=STEP is set, and no start has used it */
     enum kind ended; /* end of the newest start */
     /* Expected decision of the supervisor. */
     bool again;
@@ -133,7 +133,7 @@ static enum pst_status save_shard(uint64_t step, unsigned rank, unsigned ranks,
     return status;
 }
 
-/* Shards come in any order; the manifest is last. */
+/* Saves the shards in any order, and the manifest last. */
 static enum pst_status save(uint64_t step, unsigned ranks, bool foreign)
 {
     const struct pst_checkpoint_info info = {
@@ -180,7 +180,8 @@ static bool is_whole(const struct pst_checkpoint *ckpt, bool *ret_foreign)
     return true;
 }
 
-/* Step of a checkpoint of our run, or of the newest one; 0: none. */
+/* Returns the step of checkpoint `which` (a step, or the newest) of our run; 0:
+ * none. */
 static uint64_t look(uint64_t which, enum pst_status *ret_status)
 {
     const struct pst_checkpoint_query query = {
@@ -285,8 +286,8 @@ static void do_steps(uint64_t last, unsigned ranks)
         do_save(last, ranks);
 }
 
-/* Sets the disk to its state after an end at operation `at`: operations done,
- * and operations reported. */
+/* Sets the disk, and what was reached and saved, to the state before operation
+ * `at`. */
 static void rewind_disk(size_t at, bool power)
 {
     uint64_t reached = w.first;
@@ -315,8 +316,8 @@ static void rewind_disk(size_t at, bool power)
     disk_free();
 }
 
-/* Draws the moment of the end: the end of all work, the newest save, or any
- * moment. */
+/* Draws the disk operation at which a start ends: one of its beginning, of its
+ * newest save, or any, or the end of all work. */
 static size_t draw_end(void)
 {
     const size_t n = disk_count();
@@ -339,7 +340,8 @@ static bool is_loss(enum kind kind)
            kind == AWAY || kind == POWER;
 }
 
-/* docs/jobs.md, "Fewer ranks". missing: ranks without a place. */
+/* Returns true, and lowers w.ranks, if docs/jobs.md, "Fewer ranks", demands it.
+ * missing: ranks without a place. */
 static bool must_be_fewer(enum kind kind, unsigned missing)
 {
     const unsigned less =
@@ -356,7 +358,7 @@ static bool must_be_fewer(enum kind kind, unsigned missing)
     return true;
 }
 
-/* docs/jobs.md, "Budget". */
+/* Computes the expected decision and delay by docs/jobs.md, "Budget". */
 static void reckon(enum kind kind, unsigned missing)
 {
     const bool is_newer = w.newest > w.best;
@@ -393,7 +395,7 @@ static void say(const char *format, unsigned rank)
     pst_str_fini(&line);
 }
 
-/* Output and exit code of mpirun. */
+/* Makes output and exit code of an mpirun that ends this way. */
 static enum pst_status end_launch(enum kind kind, unsigned ranks,
                                   struct pst_diag *why)
 {
@@ -497,7 +499,7 @@ static enum pst_status be_away(unsigned ranks, struct pstctl_fate *ret,
     return pst_diag_set(why, PST_E_HOSTS_UNUSABLE, "hosts are away");
 }
 
-/* Last step of a start that ends this way. */
+/* Draws the last step of a start that ends this way. */
 static uint64_t draw_last(enum kind *kind)
 {
     uint64_t last = w.steps;
@@ -549,7 +551,8 @@ static enum pst_status live(const struct pstd_config *options, unsigned ranks,
     status = end_launch(kind, ranks, why);
     ret->died = status == PST_ERR_PEER;
     sim_check(ret->died, "a %s is no death: %s", names[kind], why->text);
-    if (kind != MACHINE && sim_once_in(12)) { /* and dies before it does */
+    /* The job may die after a request to stop it, before it stops by itself. */
+    if (kind != MACHINE && sim_once_in(12)) {
         sim_tell("somebody had asked it to end");
         ret->asked = PST_E_RUN_STOPPED;
         w.ended = STOP;
@@ -646,7 +649,7 @@ static void draw_world(void)
     w.lag = sim_pick(w.every);
     w.limit = sim_between(0, 4);
     w.keep = (unsigned)sim_pick(4);
-    w.keep += w.keep == 1; /* as in the session, until a step has worked */
+    w.keep += w.keep == 1; /* --keep 1 acts as 2 (daemon/exec/saving.c) */
     w.troubles = (unsigned)sim_pick(7);
     w.machines = (unsigned)sim_pick(3);
     w.crash_step = sim_once_in(5) ? sim_between(1, w.steps) : 0;
@@ -715,7 +718,7 @@ static void supervise(void)
         sim_check(status == PST_ERR_CANCELLED, "stopped, and %s", why.text);
 }
 
-/* A user continues from an older checkpoint. */
+/* Draws whether a user continues from an older checkpoint; true if so. */
 static bool go_back(void)
 {
     struct pst_checkpoint_rows rows = {0};

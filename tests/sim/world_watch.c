@@ -29,7 +29,7 @@
     60.0 /* --watchdog of who gives none (daemon/common/setup.c)               \
           */
 #define TOKENS 1024
-#define LATER  (400 * SIM_MS) /* others report, before all are killed */
+#define LATER  (400 * SIM_MS) /* from the first report until all are killed */
 #define JITTER (2 * SIM_MS)
 
 enum op_kind { WORK, SEND, WAIT, SAVE };
@@ -70,14 +70,14 @@ static struct {
     struct rank ranks[RANKS];
     unsigned n;
     double limit;  /* --watchdog; 0: the default, which learns */
-    double learnt; /* the longest learnt limit */
+    double learnt; /* the longest learnt limit, in seconds */
     bool ring;     /* messages in a ring; else all meet at rank 0 */
     uint64_t steps, piece, save, look, delay;
     unsigned saves;                 /* one in so many steps ends with a save */
     uint64_t away_from, away_until; /* when the link of rank `away` is down */
     unsigned away;
-    bool troubles;  /* links fail at times, and */
-    bool stops;     /* processes are stopped */
+    bool troubles;  /* links fail at times */
+    bool stops;     /* processes are stopped at times */
     uint64_t grace; /* late ranks are excused until then */
     enum hang hang;
     unsigned victim;
@@ -100,7 +100,8 @@ static unsigned rank_of(const struct pst_transport *t)
     return ((const struct rank *)t)->number;
 }
 
-/* Messages between two ranks arrive in order. */
+/* Returns the time of arrival of a message; those between two ranks arrive in
+ * order. */
 static uint64_t arrival(unsigned from, unsigned to)
 {
     uint64_t when = sim_now() + sim_between(w.delay / 10, w.delay);
@@ -131,7 +132,7 @@ static enum pst_status send_beat(struct pst_transport *t, unsigned self,
     return PST_OK;
 }
 
-/* A short message leaves at once. */
+/* Returns PST_OK: a short message leaves at once. */
 static enum pst_status test(struct pst_transport *t, struct pst_request *r)
 {
     (void)t;
@@ -203,7 +204,8 @@ static void freeze(struct rank *r, uint64_t from, uint64_t until)
     r->frozen_until = until;
 }
 
-/* True for an event of a process that is stopped: it is postponed. */
+/* True if the process of the rank is stopped: the event is postponed until it
+ * continues. */
 static bool is_late(struct rank *r, sim_fn fn, uint64_t what)
 {
     const uint64_t now = sim_now();
@@ -211,12 +213,13 @@ static bool is_late(struct rank *r, sim_fn fn, uint64_t what)
     if (now < r->frozen_from || now >= r->frozen_until)
         return false;
     if (r->frozen_until == UINT64_MAX)
-        return true; /* never */
+        return true; /* it never continues */
     sim_at(r->frozen_until + sim_between(0, JITTER), fn, r, what);
     return true;
 }
 
-/* Remaining time of a piece of work after a stop. */
+/* Returns the time by which a stop that is in progress prolongs a piece of
+ * work. */
 static uint64_t rest_of_piece(struct rank *r)
 {
     const uint64_t now = sim_now();
@@ -260,7 +263,8 @@ static void on_token(void *ctx, uint64_t from)
     r->tokens[from]++;
 }
 
-/* One in so many pieces has the longest duration. */
+/* Returns the duration of the next piece of work; one in eight has the longest
+ * one. */
 static uint64_t piece(const struct rank *r)
 {
     const uint64_t longest = r->ops[r->at].kind == SAVE ? w.save : w.piece;
@@ -290,7 +294,7 @@ static bool hangs(struct rank *r)
     if (w.hang == STOPPED)
         freeze(r, sim_now(), UINT64_MAX);
     r->stuck = w.hang == STUCK;
-    w.hang_step = UINT64_MAX; /* once */
+    w.hang_step = UINT64_MAX; /* only once */
     return w.hang != LOST;
 }
 
@@ -404,8 +408,8 @@ static void go_on(struct rank *r)
     end_op(r);
 }
 
-/* Next action of the exec thread: 0, or 1 if it has just been continued after a
- * stop. */
+/* Runs the next action of the exec thread. what: 1 if the thread has just been
+ * continued after a stop. */
 static void on_exec(void *ctx, uint64_t what)
 {
     struct rank *r = ctx;
@@ -466,7 +470,7 @@ static void stop_one(uint64_t ns)
     w.grace = PST_MAX(w.grace, sim_now() + 2 * ns);
 }
 
-/* True if no process is stopped, or was a moment ago. */
+/* True if no process is stopped, or was within the last 2 s. */
 static bool all_run(void)
 {
     for (unsigned i = 0; i < w.n; i++)
@@ -569,8 +573,9 @@ static void start(struct rank *r, unsigned number)
     begin_op(r);
 }
 
-/* Seconds until the hang must be reported: the limit of the rank that hangs,
- * learnt from steps or for a save, then the patience of the others. */
+/* Returns the seconds until the hang must be reported: the limit of the rank
+ * that hangs, learnt from steps or for a save, then the patience of the others.
+ */
 static double deadline(void)
 {
     const double longest = w.limit > 0 ? w.limit : PST_MAX(DEFAULT, w.learnt);

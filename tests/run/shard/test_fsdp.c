@@ -22,7 +22,7 @@
 
 /* --- programs of files that free storages and fill them (F1-F3) ----------- */
 
-/* gathered is [[1, 2], [3, 4]], other [[10, 20], [30, 40]]. */
+/* Fills gathered with [[1, 2], [3, 4]] and other with [[10, 20], [30, 40]]. */
 static enum pst_status fill_matrices(void *ctx, uint64_t step,
                                      unsigned microbatch, unsigned input,
                                      void *dst, struct pst_diag *diag)
@@ -309,7 +309,7 @@ static void keeps_nothing_made_of_parameters(void **state)
 
 #define MB 1000000.0
 
-/* Four groups of 1000 x 1000. */
+/* Makes a model of four groups with 1000 x 1000 elements each. */
 static void four_groups(struct pst_str *text)
 {
     pst_str_add(text, "graph next_id=20 {\n  input %y0: f32[4, 1000]\n");

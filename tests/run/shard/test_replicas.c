@@ -245,7 +245,8 @@ static float *step_of_large(bool late, enum pst_sharing shard)
     return ret;
 }
 
-/* More rounds than can be in flight at a time, which end in any order. */
+/* Sums are right also in more rounds than can be in flight at a time, which end
+ * in any order. */
 static void sums_rounds_in_any_order(void **state)
 {
     const size_t bytes = (size_t)2400 * 1200 * sizeof(float);

@@ -68,7 +68,7 @@ struct uneven {
     struct pst_exec_options options;
 };
 
-/* 10 rows in 4 microbatches: 3, 3, 2, 2. */
+/* Binds plans for 10 rows in 4 microbatches: 3, 3, 2, 2. */
 static struct uneven uneven_init(struct pst_plan *from, unsigned ranks)
 {
     struct uneven u = {.options = options_for(ranks, 4)};
@@ -250,8 +250,8 @@ static void uneven_steps_are_the_whole_batchs(void **state)
     }
 }
 
-/* The golden model flattens its targets first. A microbatch whose targets are
- * all ignored has no mean, and does not count in the step. */
+/* Fills a microbatch; microbatch 1 has some ignored targets, which the golden
+ * model flattens first. */
 static enum pst_status fill_ignored(void *ctx, uint64_t step,
                                     unsigned microbatch, unsigned input,
                                     void *dst, struct pst_diag *d)
@@ -375,8 +375,8 @@ static void outputs_are_joined_where_inputs_were_divided(void **state)
     model_fini(&m);
 }
 
-/* Two losses with targets of two kinds; a scaled loss has targets of its own.
- */
+/* Two losses whose targets are of two kinds are refused; a scaled loss has
+ * targets of its own. */
 static void losses_of_two_kinds_are_refused(void **state)
 {
     static const struct {

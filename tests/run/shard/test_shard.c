@@ -454,7 +454,7 @@ static void resumes_with_any_number_of_owners(void **state)
     }
 }
 
-/* A state is NaN, in the part of the last replica. */
+/* If a state is NaN in the part of the last replica, the checkpoint is bad. */
 static void marks_a_bad_part(void **state)
 {
     struct pst_exec_options options =

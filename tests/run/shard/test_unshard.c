@@ -166,7 +166,7 @@ static const float *item_of(const struct pst_dump *dump, const char *kind,
     return item->data;
 }
 
-/* The first SGD step, from the unrounded values. */
+/* Asserts the result of the first SGD step, from the unrounded values. */
 static void assert_updated(const struct pst_dump *before,
                            const struct pst_dump *step,
                            const struct pst_dump *after, double lr)
@@ -222,7 +222,8 @@ static void gathers_as_bf16(void **state)
     job_fini(&job);
 }
 
-/* The same bits for every cut, window and number of owners. */
+/* Gathers in bf16 give the same bits for every cut, window and number of
+ * owners. */
 static void gathers_bf16_for_every_cut(void **state)
 {
     struct run want = {0};
@@ -348,7 +349,8 @@ static void proves_what_is_here(void **state)
         assert_refused(&p, cases[i].says);
         *e = old;
     }
-    /* Released one kernel too early; the last kernel reads nothing. */
+    /* Planted: a group is released one kernel too early. (The last kernel reads
+     * nothing.) */
     for (size_t i = 0;; i++) {
         e = find_event(&p, PST_RESIDENCY_RELEASE, i);
         old = *e;
@@ -358,7 +360,7 @@ static void proves_what_is_here(void **state)
     e->pos--;
     assert_refused(&p, "are read while they are sharded");
     *e = old;
-    /* Never released: the last event of all. */
+    /* Planted: the last release of all is missing. */
     for (size_t i = p.layout->residency.n; i-- > 0;)
         if (p.layout->residency.at[i].task == PST_RESIDENCY_RELEASE) {
             p.layout->residency.at[i].task = PST_RESIDENCY_SUMMED;
@@ -370,7 +372,7 @@ static void proves_what_is_here(void **state)
 
 /* --- forward only --------------------------------------------------------- */
 
-/* Losses of a forward with the present parameters. */
+/* Computes losses and memory of a forward with the present parameters. */
 static void forward(struct job *job, enum pst_sharing shard, bool rows,
                     double *ret_losses, struct pst_memory *ret)
 {

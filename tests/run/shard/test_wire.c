@@ -52,7 +52,8 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
     return PST_OK;
 }
 
-/* Bytes that one replica sends in a step; *ret_gathers: number of gathers. */
+/* Returns the bytes that one replica sends in a step; *ret_gathers: number of
+ * gathers. */
 static double bytes_of(struct pst_plan *plan,
                        const struct pst_exec_options *options,
                        unsigned *ret_gathers)
