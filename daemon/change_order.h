@@ -1,31 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CHANGE_ORDER_H
 #define PENSTOCK_DAEMON_CHANGE_ORDER_H
-/* Contents of an order CHANGE, and their bytes. */
+/* A change of a running job's model, and its bytes in an order of kind
+ * PSTD_ORDER_CHANGE. */
 #include <stdbool.h>
 #include <stddef.h>
 
 struct pst_str;
 
 enum pstd_change_kind {
-    PSTD_CHANGE_SWAP, /* another module in the place of `name` */
-    PSTD_CHANGE_FREEZE,
-    PSTD_CHANGE_UNFREEZE, /* parameters that match `name` */
-    PSTD_CHANGE_SET,
-    PSTD_CHANGE_CAST,
-    PSTD_CHANGE_GET, /* reads the tensors called `name`; changes nothing */
+    PSTD_CHANGE_SWAP,     /* replaces the module `name` by another one */
+    PSTD_CHANGE_FREEZE,   /* freezes parameters that match `name` */
+    PSTD_CHANGE_UNFREEZE, /* unfreezes parameters that match `name` */
+    PSTD_CHANGE_SET,      /* sets values of the tensors called `name` */
+    PSTD_CHANGE_CAST,     /* changes the dtype of the tensors called `name` */
+    PSTD_CHANGE_GET,      /* reads the tensors called `name`; changes nothing */
 };
 
 /* Texts are borrowed. */
 struct pstd_change_order {
     enum pstd_change_kind kind;
     const char *name; /* FQN, or pattern */
-    const char *path; /* SWAP, SET, GET: the file, for rank 0; or "" */
-    /* SET: a number; CAST: a dtype; SWAP: "NEW\nOLD\n"..., parameters whose
-     * optimizer states go on; or "" */
+    const char *path; /* SWAP, SET, GET: path of a file on rank 0, or "" */
+    /* SET: a number; CAST: a dtype; SWAP: "NEW\nOLD\n"...: each new parameter
+     * that takes over the optimizer states of an old one; or "" */
     const char *value;
-    int call;           /* SWAP: number of one call, -1: all */
-    bool aliases, keep; /* SWAP; keep: SET */
+    int call; /* SWAP: index of the only call to replace; -1: all calls */
+    /* aliases: SWAP replaces the module under its other names, too. keep: SWAP
+     * and SET keep optimizer states. */
+    bool aliases, keep;
 };
 
 void pstd_change_order_write(const struct pstd_change_order *from,

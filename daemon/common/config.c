@@ -168,8 +168,9 @@ static enum pst_status store_grid(struct pstd_config *config,
     return PST_OK;
 }
 
-/* Parses the value of a flag with an optional step: "1" is a step, "yes" the
- * bare flag. auto: on if there is a checkpoint. */
+/* Parses the value of a flag with an optional step: a number is a step, "yes"
+ * and "no" are the flag without a step, "auto" is on if there is a checkpoint.
+ */
 static enum pst_status store_from(struct pstd_config *config,
                                   const struct pstd_option *row,
                                   const char *who, const char *text,
@@ -196,7 +197,8 @@ static enum pst_status store_from(struct pstd_config *config,
     return PST_OK;
 }
 
-/* who: the option as the user wrote it, for messages. */
+/* Stores the value of an option. who: the option as the user wrote it, for
+ * messages. */
 static enum pst_status store(struct pstd_config *config,
                              const struct pstd_option *row, const char *who,
                              const char *text, struct pst_diag *diag)
@@ -396,7 +398,7 @@ static const char *const other_variables[] = {
 
 void pstd_config_env_unread(pstd_unread_fn fn, void *ctx)
 {
-    static char texts[PSTD_MAX_OPTIONS][64]; /* before threads */
+    static char texts[PSTD_MAX_OPTIONS][64]; /* used before threads start */
     const char *names[PSTD_MAX_OPTIONS + PST_COUNT(other_variables)];
     size_t n_options, n = 0;
     const struct pstd_option *rows = pstd_options(&n_options);

@@ -19,7 +19,7 @@
  * hold a single option, for commands that take it without related ones. */
 #define PSTD_GROUP(n)      (UINT64_C(1) << (n))
 #define PSTD_OPT_ALL       PSTD_GROUP(0) /* --help */
-#define PSTD_OPT_TRAIN     PSTD_GROUP(1) /* options of a run; Train sends them */
+#define PSTD_OPT_TRAIN     PSTD_GROUP(1) /* options of a run (Train) */
 #define PSTD_OPT_STEP      PSTD_GROUP(2) /* TRAIN options that shape a step */
 #define PSTD_OPT_DATA      PSTD_GROUP(3) /* TRAIN options that name data */
 #define PSTD_OPT_RANKS     PSTD_GROUP(4) /* options of the rank processes */
@@ -56,7 +56,7 @@
 #define PSTD_OPT_SERVE       PSTD_GROUP(33) /* options of a served model */
 #define PSTD_OPT_ASK         PSTD_GROUP(34)
 #define PSTD_OPT_COURSE      PSTD_GROUP(35) /* options of a training job */
-#define PSTD_OPT_NUMBERS     PSTD_GROUP(36) /* results depend on them */
+#define PSTD_OPT_NUMBERS     PSTD_GROUP(36) /* options that change results */
 
 enum pstd_option_type {
     PSTD_FLAG,   /* bool */
@@ -97,8 +97,8 @@ struct pstd_option {
     uint64_t groups;
     size_t at;         /* offset in struct pstd_config */
     const char *start; /* default as text, or NULL */
-    double min, max;   /* UINT, REAL, MIB; both 0: any */
-    const char *value; /* for --help: "N", "FILE", "none|sgd|adamw" */
+    double min, max;   /* limits of UINT, REAL and MIB; both 0: none */
+    const char *value; /* name of the value in --help: "N", "none|sgd" */
     const char *help;
 };
 
@@ -203,7 +203,7 @@ struct pstd_config {
 enum pst_status pstd_config_init(struct pstd_config *config,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 void pstd_config_fini(struct pstd_config *config);
-/* Deep copy into an uninitialised config. */
+/* Initialises `to` as a deep copy of `from`. */
 enum pst_status pstd_config_copy(struct pstd_config *to,
                                  const struct pstd_config *from,
                                  struct pst_diag *diag) PST_MUST_CHECK;
@@ -222,7 +222,7 @@ void pstd_config_env_unread(pstd_unread_fn fn, void *ctx);
 enum pst_status pstd_config_parse(struct pstd_config *config, uint64_t groups,
                                   int argc, char *const *argv,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Sets one option by name, as in a Train request. */
+/* Sets one option by its name without dashes, as Train requests have it. */
 enum pst_status pstd_config_set(struct pstd_config *config, uint64_t groups,
                                 const char *name, const char *value,
                                 struct pst_diag *diag) PST_MUST_CHECK;
@@ -238,7 +238,8 @@ static inline bool pstd_stays(const struct pstd_config *config)
 {
     return config->serve || config->stay;
 }
-/* Ranks of a pipeline, `otherwise` if not given; replicas of the pipeline. */
+/* Return the number of ranks of a pipeline (`otherwise` if not given) and the
+ * number of replicas of the pipeline. */
 unsigned pstd_ranks(const struct pstd_config *config, unsigned otherwise);
 unsigned pstd_replicas(const struct pstd_config *config);
 
@@ -271,11 +272,12 @@ struct pstd_option_help {
     const char *start; /* default */
 };
 
-/* Returns what --help of a command says of a row; own: its list, or NULL. */
+/* Returns the help text of a row in a command. own: the command's list of own
+ * texts, or NULL. */
 struct pstd_option_help pstd_option_help(const struct pstd_option *row,
                                          const struct pstd_option_help *own);
-/* "--schedule NAME   order of forwards and backwards ... [1f1b]"; own: texts of
- * the command, or NULL. */
+/* Appends a line for each option of the groups: "--schedule NAME   order of
+ * forwards and backwards ... [1f1b]". own: as above. */
 void pstd_config_help(uint64_t groups, const struct pstd_option_help *own,
                       struct pst_str *out);
 /* Appends "schedule=1f1b" lines for the rows of these groups, for logs and

@@ -9,7 +9,8 @@
 
 #define MAX_DEPTH 8 /* control.proto needs 4 */
 
-/* ctx: a bool that is set if memory is out, or NULL. */
+/* Allocates memory for protobuf-c. ctx: a bool that is set if there is none, or
+ * NULL. */
 static void *proto_alloc(void *ctx, size_t size)
 {
     void *ret = pst_alloc(PST_TAG_CLIENT, size);

@@ -23,7 +23,7 @@ typedef Pst__Control__Frame pstd_frame;
 struct pstd_frames {
     unsigned char *at;
     size_t n, cap;
-    size_t max_bytes, max_fields; /* of one frame */
+    size_t max_bytes, max_fields; /* limits of one frame */
 };
 
 void pstd_frames_init(struct pstd_frames *frames, size_t max_bytes,
@@ -32,8 +32,8 @@ void pstd_frames_fini(struct pstd_frames *frames);
 enum pst_status pstd_frames_push(struct pstd_frames *frames, const void *data,
                                  size_t size,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* PST_AGAIN: no complete frame yet. Returns owned. After an error the stream is
- * unusable. */
+/* Removes the next frame from the received bytes; *ret is owned. PST_AGAIN: no
+ * complete frame yet. After any other error the stream is unusable. */
 enum pst_status pstd_frames_next(struct pstd_frames *frames, pstd_frame **ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 

@@ -64,7 +64,7 @@ static bool mark(struct pstd_journal_part *j, uint64_t at)
            pst_vec_push(PST_TAG_DAEMON, &j->marks, at);
 }
 
-/* Empties the file; it begins with event `next` then. */
+/* Empties the file; its first event will be number `next`. */
 static void empty(struct pstd_journal_part *j)
 {
     if (ftruncate(j->fd, 0) != 0) {
@@ -175,7 +175,7 @@ static void get(struct pstd_journal_part *j, uint64_t seq,
         *ret_size = size;
 }
 
-/* --- both ----------------------------------------------------------------- */
+/* --- both files ----------------------------------------------------------- */
 
 static enum pst_status name_before(const char *path, struct pst_str *ret,
                                    struct pst_diag *diag)
@@ -184,7 +184,8 @@ static enum pst_status name_before(const char *path, struct pst_str *ret,
     return ret->failed ? pst_diag_nomem(diag, strlen(path)) : PST_OK;
 }
 
-/* Opens the previous file, if it ends where this one begins. */
+/* Opens the file PATH.before, if its last event precedes the first one of the
+ * current file. */
 static void open_before(struct pstd_journal *j, const char *path)
 {
     struct pst_diag ignored;
@@ -244,7 +245,7 @@ uint64_t pstd_journal_next(const struct pstd_journal *j)
     return j->now.next;
 }
 
-/* Renames the full file to the previous one and begins a new one. */
+/* Renames the full file to PATH.before and begins a new one. */
 static void turn_over(struct pstd_journal *j)
 {
     const uint64_t next = j->now.next;
@@ -281,7 +282,7 @@ void pstd_journal_add(struct pstd_journal *j, const void *data, size_t size)
         now->next++;
         return;
     }
-    empty(now); /* later events could not be distinguished from it */
+    empty(now); /* an incomplete event would make later ones unreadable */
     close_part(now);
 }
 

@@ -15,8 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Maximum bytes of a file; then it is renamed to PATH.before, and a new one
- * begins: at least so many bytes of the newest events are kept. */
+/* Maximum bytes of a file. A full file is renamed to PATH.before, and a new one
+ * begins, so that about this many bytes of the newest events are kept. */
 #define PSTD_JOURNAL_MAX (256u << 20)
 
 /* Events of one file, in order. */
@@ -26,14 +26,14 @@ struct pstd_journal_part {
     uint64_t size;
     struct PST_VEC(
         uint64_t) marks;    /* offset of each PSTD_JOURNAL_MARK-th event */
-    uint64_t seen, seen_at; /* offset of event `seen`, the last one read */
+    uint64_t seen, seen_at; /* number and offset of the event read last */
 };
 
 struct pstd_journal {
     char *path;
     uint64_t max;
     struct pstd_journal_part before,
-        now; /* fd of before -1: there is no such file */
+        now; /* PATH.before (its fd is -1 if there is none), and PATH */
 };
 
 #define PSTD_JOURNAL_MARK 256
@@ -49,10 +49,11 @@ enum pst_status pstd_journal_open(const char *path, uint64_t max,
 void pstd_journal_close(struct pstd_journal *j);
 /* True if events can be added. */
 bool pstd_journal_works(const struct pstd_journal *j);
-/* Numbers of the oldest event, and of the next one. */
+/* Return the number of the oldest event, and of the next one. */
 uint64_t pstd_journal_first(const struct pstd_journal *j);
 uint64_t pstd_journal_next(const struct pstd_journal *j);
-/* Adds event `next`. If the disk is full, the journal ends. */
+/* Adds the next event, one packed frame. After a write error no more events are
+ * added. */
 void pstd_journal_add(struct pstd_journal *j, const void *data, size_t size);
 /* Reads an event into a buffer (pst_realloc); *ret_size 0: the event is not
  * there, or another process has damaged the file. */

@@ -14,7 +14,7 @@
 #include "stages/base/str.h"
 
 #define TRIES  64
-#define BASE_S 2.0 /* the process that holds the lock may be stopped */
+#define BASE_S 2.0 /* seconds to wait: the lock's holder may be stopped */
 
 bool pstd_lock_is_current(int fd, const char *path)
 {
@@ -24,8 +24,8 @@ bool pstd_lock_is_current(int fd, const char *path)
            ours.st_ino == named.st_ino && ours.st_dev == named.st_dev;
 }
 
-/* Opens the folder, which is locked itself: a process that removes old files
- * cannot remove the lock from its holders. */
+/* Opens BASE. The folder itself is locked: a lock file in it could be removed
+ * by a program that cleans /tmp. */
 static int open_base(const char *path)
 {
     struct pst_diag ignored;
@@ -100,8 +100,8 @@ static enum pst_status try_file(const char *path, int *ret,
                : pst_diag_errno(diag, err, "cannot lock %s", path);
 }
 
-/* True if trying again may help: the folder was removed since it was created,
- * or the file since it was opened. */
+/* True if trying again may help: the folder was removed after it was created,
+ * or the file after it was opened. */
 static bool is_worth_a_try(const struct pst_diag *why)
 {
     return why->error == PST_E_FILE_MISSING ||

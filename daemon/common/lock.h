@@ -11,11 +11,12 @@
 
 #include <stdbool.h>
 
-/* Creates BASE and locks it; -1: BASE is not ours, or another process held the
- * lock for seconds. The caller must then remove nothing; a file that it creates
- * may have to be created again, which pstd_lock_file does. */
+/* Creates BASE and locks it. -1: BASE is not ours or has no locks, or another
+ * process held the lock for seconds. The caller must then remove nothing; a
+ * file that it creates may have to be created again, which pstd_lock_file does.
+ */
 int pstd_lock_base(void);
-/* fd may be -1. */
+/* Unlocks BASE; fd -1: does nothing. */
 void pstd_unlock_base(int fd);
 
 /* Creates the folders of a socket (pstd_socket_dirs) and the file SOCKET+end,

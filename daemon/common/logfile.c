@@ -16,7 +16,7 @@
 
 #define LINE_MAX_BYTES 4096
 #define LOOK_US        50000
-#define LOOKS          40 /* a killed rank may be about to end */
+#define LOOKS          40 /* attempts to lock: a killed rank may soon be gone */
 
 struct row {
     const char *name, *level, *help;
@@ -169,7 +169,7 @@ static void add_field(struct pst_str *out, const struct pstd_note *note,
     }
 }
 
-/* The line ends before the first field that does not fit. */
+/* Appends the line to out, up to the first field that does not fit. */
 void pstd_log_format(const struct pstd_log_head *head,
                      const struct pstd_note *note, struct pst_str *out)
 {
@@ -251,7 +251,8 @@ static void last_job(const char *path, char ret[128])
         (void)snprintf(ret, 128, "%.*s", (int)strcspn(found, " \n"), found);
 }
 
-/* True if another process has the lock; false if there are no locks. */
+/* Takes the lock if it is free. True if another process has it; false if the
+ * file system has no locks. */
 static bool is_held(int fd, int how)
 {
     return flock(fd, how | LOCK_NB) != 0 && errno == EWOULDBLOCK;
@@ -264,7 +265,7 @@ static enum pst_status refuse_held(const char *dir, const char *path,
     struct pst_str first = {0};
 
     last_job(path, job);
-    /* If the supervisor has not logged yet, its first rank has. */
+    /* The supervisor's log may still be empty when that of rank 0 is not. */
     pst_str_addf(&first, "%s/rank-0.log", dir);
     if (job[0] == '?' && !first.failed)
         last_job(first.text, job);
@@ -304,9 +305,9 @@ enum pst_status pstd_logfile_check(const char *dir, struct pst_diag *diag)
     return status == PST_OK ? look_at(dir, "rank-0", diag) : status;
 }
 
-/* Locks the file while it is open. If another process keeps it longer, that may
- * be a rank on a lost host, whose lock the file system releases after minutes:
- * the job continues without the lock. */
+/* Locks the file until it is closed; gives up if another process keeps the lock
+ * for 2 s. That may be a rank on a lost host, whose lock the file system
+ * releases after minutes only. */
 static void hold(int fd)
 {
     for (int i = 0; is_held(fd, LOCK_EX) && i < LOOKS; i++)
@@ -376,8 +377,8 @@ static bool write_all(int fd, const char *data, size_t len, int *ret_err)
     return true;
 }
 
-/* A full disk must not end the job: a line that cannot be written is lost and
- * counted. A partly written line is ended with a newline. */
+/* Loses and counts a line that cannot be written: a full disk must not end the
+ * job. Ends a partly written line with a newline. */
 void pstd_logfile_write(struct pstd_logfile *file, const char *line, size_t len)
 {
     struct stat before = {0}, after;

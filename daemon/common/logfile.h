@@ -15,8 +15,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Name, level, own fields and meaning of an event. Ranks other than 0 write the
- * same events about themselves. */
+/*
+ * X(id, name, level, own fields and meaning). Ranks other than 0 write the same
+ * events about themselves. docs/log.md describes all fields; these are not in
+ * the texts below:
+ *
+ * PLAN_LOADED device=: device of the process, "cuda:1".
+ * MEMORY gathered=: bytes for parameters gathered from other replicas.
+ * JOB_RESTART paused=: 1 if the run was paused, and begins paused again;
+ * undone=: changes of the model that no checkpoint contains; replaced=: 1 if
+ * the program file of the ranks was replaced since the last start.
+ */
 #define PSTD_EVENT_LIST(X)                                                     \
     X(START, "start", "info",                                                  \
       "version= pid= host= transport= this_rank= ranks= processes= isa= "      \

@@ -7,8 +7,8 @@
 #include "stages/base/alloc.h"
 #include "stages/files/owner.h"
 
-/* Finds the newest good checkpoint of a folder, 0: none; *ret_any: there are
- * some. */
+/* Finds the step of a folder's newest good checkpoint; 0: none. *ret_any: the
+ * folder has checkpoints, good or not. */
 static enum pst_status look_into(const char *dir, uint64_t *ret_step,
                                  bool *ret_any, struct pst_diag *diag)
 {
@@ -57,8 +57,8 @@ static enum pst_status find_newest(const struct pstd_config *config,
     return status;
 }
 
-/* --resume=STEP: newer checkpoints remain until an attempt begins, and are not
- * progress of this run. */
+/* Limits `step` to that of --resume=STEP as long as no start has moved newer
+ * checkpoints away: they are not progress of this run. */
 static uint64_t without_newer(const struct pstd_past *past,
                               const struct pstd_config *config, uint64_t step)
 {
@@ -85,8 +85,9 @@ enum pst_status pstd_past_init(struct pstd_past *past,
     return PST_OK;
 }
 
-/* True if the folder belongs to this run: a run that does not resume gives it a
- * new name before its first step. Another run may have done so meanwhile. */
+/* True if the checkpoint folder belongs to this run. A run that does not resume
+ * records a new name in the folder before its first step; another run may have
+ * done so meanwhile. */
 static bool is_ours(const struct pstd_past *past,
                     const struct pstd_config *config)
 {
@@ -131,13 +132,14 @@ enum pst_status pstd_past_next(const struct pstd_past *past,
         status = find_newest(config, &step, &any, diag);
     if (status != PST_OK)
         return status;
-    /* --resume=STEP sets newer ones aside, which must happen only once. */
+    /* --resume=STEP moves newer checkpoints away, which must not happen again
+     * once the run has made some. */
     continues = config->resume.on ? past->resumed : step > 0;
     if (continues && !config->resume.if_any)
         ret->resume = "yes";
     if (continues && config->adopt)
         ret->adopt = "no";
-    /* Our own checkpoints are moved away if none is good. */
+    /* If none of this run's checkpoints is good, --adopt moves them away. */
     if (!config->resume.on && !continues && any)
         ret->adopt = "yes";
     return PST_OK;

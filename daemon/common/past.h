@@ -7,23 +7,24 @@
  */
 #include "daemon/common/config.h"
 
-/* Bytes in which the ids of all starts of a job agree (--one-run). */
+/* Length of the prefix that the ids of all starts of a job (--one-run) share.
+ */
 #define PSTD_PAST_JOB 24
 
 /* State of the checkpoint folders before the run's first start. */
 struct pstd_past {
     char run[33]; /* name of the run recorded there; "": none */
-    /* With this begins the name that the run of this job gets; "": unknown, but
-     * it is another name than `run`. */
+    /* Prefix of the name that this job gives to its run; "": unknown, but the
+     * name is not `run`. */
     char job[PSTD_PAST_JOB + 1];
-    bool resumed;  /* an attempt has reached its first step */
+    bool resumed;  /* a start of this job has reached its first step */
     uint64_t step; /* newest good checkpoint; 0: none */
 };
 
 enum pst_status pstd_past_init(struct pstd_past *past,
                                const struct pstd_config *config,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* Newest good checkpoint that belongs to the run; 0: none. */
+/* Finds the step of the newest good checkpoint of this run; 0: none. */
 enum pst_status pstd_past_look(const struct pstd_past *past,
                                const struct pstd_config *config,
                                uint64_t *ret_step,

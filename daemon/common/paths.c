@@ -153,8 +153,8 @@ static enum pst_status check_folder(const char *dir, bool closed,
                         dir, why, st.st_mode & 07777u, (unsigned)st.st_uid);
 }
 
-/* Folders below BASE must be closed; a folder chosen by the user must at least
- * not be controlled by others. */
+/* Checks that folders below BASE are closed, and that a folder chosen by the
+ * user is at least not controlled by others. */
 enum pst_status pstd_socket_check_folders(const char *path,
                                           struct pst_diag *diag)
 {
@@ -200,7 +200,7 @@ enum pst_status pstd_socket_dirs(const char *path, bool own_dir,
         status = check_own(base.text, diag);
     if (status == PST_OK && own_dir)
         status = check_own(dir.text, diag);
-    else if (status == PST_OK) /* nobody could connect to it */
+    else if (status == PST_OK) /* clients would refuse such folders */
         status = pstd_socket_check_folders(path, diag);
     pst_str_fini(&dir);
     pst_str_fini(&base);

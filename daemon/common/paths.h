@@ -25,7 +25,8 @@ enum pst_status pstd_socket_check_job(const char *name,
 enum pst_status pstd_socket_path(const char *job, unsigned rank,
                                  struct pst_str *out,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* PST_ERR_CONFIG if the path is longer than PSTD_SOCKET_PATH or empty. */
+/* Returns PST_ERR_CONFIG if the path is longer than PSTD_SOCKET_PATH, or
+ * empty. */
 enum pst_status pstd_socket_check(const char *path,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 
@@ -33,10 +34,10 @@ enum pst_status pstd_socket_check(const char *path,
 void pstd_socket_folder(const char *path, struct pst_str *out);
 /* True for our own user and root. */
 bool pstd_socket_is_trusted(unsigned uid);
-/* PST_ERR_DENIED if another user could put a socket there. The folder must be
- * owned by us or root, not be a link, and not be writable by others; BASE and
- * the folders below it must be closed to others. A missing folder is
- * accepted. */
+/* Returns PST_ERR_DENIED if another user could put a socket there. The folder
+ * must be owned by us or root, not be a link, and not be writable by others
+ * unless it is sticky; BASE and the folders below it must be closed to others.
+ * A missing folder is accepted. */
 enum pst_status pstd_socket_check_folders(const char *path,
                                           struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pstd_socket_check_base(const char *base,

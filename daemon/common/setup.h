@@ -15,15 +15,16 @@
  * number follows. */
 #define PSTD_ASKED_TEXT "asked to end: rank "
 
-/* Value of --watchdog, or its default; in that case the limits of steps are
- * learnt. */
+/* Returns --watchdog in seconds, or its default. Without --watchdog, the limit
+ * of a step follows later from earlier steps (stages/run/watch/pace.h). */
 double pstd_watchdog(const struct pstd_config *config);
-/* Texts are borrowed from config. train false: no optimizer. */
+/* Converts config to options of the executor; borrows its texts. train false:
+ * no optimizer. */
 enum pst_status pstd_exec_options(const struct pstd_config *config,
                                   unsigned ranks, bool train,
                                   struct pst_exec_options *ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Sets the tail microbatches; borrows them. */
+/* Sets the plan and the number of the tail microbatches; borrows batch. */
 void pstd_set_batch(struct pst_exec_options *options,
                     const struct pst_batch *batch);
 /* Makes the plans of a step's microbatches, by --microbatch-size or --batch;
@@ -39,16 +40,16 @@ enum pst_status pstd_open_data(const struct pstd_config *config,
                                struct pst_data **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
-/* The same for an evaluation: all its microbatches have plan's rows, and rows
- * of the file that do not fill one are dropped. The tail of the batch is
- * ignored. */
+/* Opens --data for an evaluation: all its microbatches have the plan's rows,
+ * and rows of the file that do not fill one are dropped. The tail of the batch
+ * is ignored. */
 enum pst_status pstd_open_eval_data(const struct pstd_config *config,
                                     const struct pst_batch *batch, bool compare,
                                     struct pst_data **ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* Weighting of an evaluation's mean, by --microbatch-weights. If the loss can
- * ignore targets, targets are counted even without that option: otherwise the
- * mean would depend on how the rows are divided. */
+/* Returns the weights of an evaluation's mean, by --microbatch-weights. If the
+ * loss can ignore targets, targets are counted even without that option:
+ * otherwise the mean would depend on how the rows are divided. */
 enum pst_mean_by pstd_mean_by(const struct pstd_config *config);
 
 /* Refuses to write `option`'s file over the input file, which would be lost.
@@ -65,21 +66,22 @@ enum pst_status pstd_check_apart(const char *option, const char *path,
  * graphs: do not call it in each step.
  */
 uint64_t pstd_tokens(const struct pst_batch *batch);
-/* Floating-point operations of one training step. */
+/* Returns the floating-point operations of one training step. */
 double pstd_flops(const struct pst_batch *batch);
 
 /* Appends the stages of each rank: "0-1;2-3". */
 void pstd_placement(const struct pst_schedule *sched, struct pst_str *out);
-/* Appends the stages of a rank of the job from such a text, which is the same
- * for each replica; "-" if it has none. */
+/* Appends the stages of a rank of the job, taken from the text made by
+ * pstd_placement, which is the same for each replica; "-" if it has none. */
 void pstd_placement_of(const char *placement, unsigned rank,
                        struct pst_str *out);
 
-/* Peak resident memory of this process, VmHWM; current resident memory. */
+/* Return the peak and the current resident memory of this process in bytes; 0:
+ * unknown. */
 uint64_t pstd_peak_rss(void);
 uint64_t pstd_rss(void);
 
-/* Size of the arenas of all ranks in this process. */
+/* Returns the size of the arenas of all ranks in this process, in bytes. */
 size_t pstd_planned_bytes(const struct pst_engine *engine);
 
 #endif

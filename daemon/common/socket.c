@@ -15,8 +15,8 @@
 #include "daemon/common/lock.h"
 #include "stages/base/alloc.h"
 
-#define CONNECT_S 1   /* while the listen queue is full */
-#define LOOK_MS   512 /* longest of the pauses, each twice the one before */
+#define CONNECT_S 1   /* time limit of connecting if the listen queue is full */
+#define LOOK_MS   512 /* longest pause; each is twice the previous one */
 
 static void set_address(struct sockaddr_un *address, const char *path)
 {
@@ -25,7 +25,8 @@ static void set_address(struct sockaddr_un *address, const char *path)
     memcpy(address->sun_path, path, strlen(path));
 }
 
-/* True if a process has the socket: one that is no penstockd takes no lock. */
+/* True if a process listens at the socket, even one that holds no lock because
+ * it is not a penstockd. */
 static bool is_heard(const char *path)
 {
     const int fd =
@@ -42,8 +43,8 @@ static bool is_heard(const char *path)
     return heard;
 }
 
-/* Removes a socket that nobody has any more. A rank that is killed loses its
- * lock just before its socket. */
+/* Removes a socket at which no process listens. Waits up to 1 s for that, since
+ * a killed rank loses its lock just before its socket. */
 static enum pst_status remove_stale(const char *path, struct pst_diag *diag)
 {
     struct stat st;
@@ -65,7 +66,7 @@ static enum pst_status remove_stale(const char *path, struct pst_diag *diag)
     return PST_OK;
 }
 
-/* Binds the socket. We hold the lock. */
+/* Binds the socket. The caller holds its lock. */
 static enum pst_status bind_socket(const char *path, int *ret,
                                    struct pst_diag *diag)
 {
@@ -201,7 +202,8 @@ static enum pst_status check_peer(int fd, const char *path,
 enum pst_status pstd_socket_connect(const char *path, int *ret_fd,
                                     struct pst_diag *diag)
 {
-    /* The listen queue may be full, or the listener stopped. */
+    /* Limits the wait if the listen queue is full, for instance because the
+     * listener is stopped. */
     const struct timeval patience = {.tv_sec = CONNECT_S}, none = {0};
     struct sockaddr_un address;
     enum pst_status status = pstd_socket_check(path, diag);

@@ -11,13 +11,11 @@
 
 #include <stdbool.h>
 
-/* Files beside the socket of a job started by `penstock run`: the lock held by
- * that process and the ranks, the output of the ranks, and the result of the
- * run. */
-#define PSTD_SOCKET_OWNER  ".run"
-#define PSTD_SOCKET_OUTPUT ".out"
-#define PSTD_SOCKET_RESULT ".result"
-#define PSTD_SOCKET_LAST   ".last"
+/* Files beside the socket of a job started by `penstock run`. */
+#define PSTD_SOCKET_OWNER  ".run"    /* lock of that process and the ranks */
+#define PSTD_SOCKET_OUTPUT ".out"    /* output of the ranks */
+#define PSTD_SOCKET_RESULT ".result" /* result of the run */
+#define PSTD_SOCKET_LAST   ".last"   /* how the previous start has ended */
 /* Lock of a socket, held by the rank that listens there. */
 #define PSTD_SOCKET_LOCK ".lock"
 
@@ -39,20 +37,20 @@ enum pst_status pstd_socket_bind(const char *path, bool own_dir,
 /* Removes socket and lock. Closes fd unless it has been taken (-1). */
 void pstd_socket_unbind(struct pstd_listener *listener);
 
-/* Credentials of the peer of a connected socket. */
+/* Returns user and process of the peer of a connected socket. */
 enum pst_status pstd_socket_peer(int fd, unsigned *ret_uid, int *ret_pid,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* PST_ERR_NO_DAEMON: nobody listens. PST_ERR_DENIED: the listener is neither us
- * nor root, or another user could listen there: the folder must be owned by us
- * or root, not be a link, and not be writable by others; those below BASE must
- * be closed to others. */
+/* Connects. PST_ERR_NO_DAEMON: nobody listens. PST_ERR_DENIED: the listener is
+ * neither us nor root, or another user could listen there
+ * (pstd_socket_check_folders). */
 enum pst_status pstd_socket_connect(const char *path, int *ret_fd,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* Pid of the `penstock run` process that started the job of this socket,
- * whether or not its ranks are running; 0: none, or it has ended. */
+/* Returns the pid of the `penstock run` process that started the job of this
+ * socket, whether or not its ranks are running; 0: none, or it has ended. */
 int pstd_socket_owner(const char *socket);
-/* Finds rank 0 of the only job that answers or has such a process. None:
- * PST_ERR_NO_DAEMON; several: PST_ERR_USAGE that names them. */
+/* Appends the socket of rank 0 of the only job that answers or has such a
+ * process. PST_ERR_NO_DAEMON: there is none; PST_ERR_USAGE: there are several,
+ * which the text names. */
 enum pst_status pstd_socket_find(struct pst_str *out,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
@@ -60,8 +58,8 @@ enum pst_status pstd_socket_find(struct pst_str *out,
  * files, sockets, locks and folders. Does nothing if others hold the lock of
  * BASE; the next start tries again. */
 void pstd_socket_sweep(void);
-/* The same for the job of this socket only. The caller holds the lock of
- * BASE. */
+/* Removes the leftovers of the job of this socket only. The caller holds the
+ * lock of BASE. */
 void pstd_socket_sweep_job(int base, const char *socket);
 
 #endif

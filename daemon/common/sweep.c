@@ -27,8 +27,8 @@ static bool ends_with(const char *name, const char *end)
     return n > m && strcmp(name + n - m, end) == 0;
 }
 
-/* Locks a file of ours. -1: it is not there, or another process has locked
- * it. */
+/* Locks a file and returns its descriptor. -1: it is missing, not ours, or
+ * locked by another process. */
 static int take_free(int dir, const char *name)
 {
     const int fd =
@@ -89,8 +89,8 @@ static bool is_free(int dir, const char *name)
            !is_heard(dir, name);
 }
 
-/* Calls fn for the files of ranks until it returns false; returns false
- * then. */
+/* Calls fn for each file of a rank until it returns false. Returns false if it
+ * did. */
 static bool each(int fd, bool (*fn)(int dir, const char *name))
 {
     const int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

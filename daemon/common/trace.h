@@ -10,16 +10,16 @@
 #include "stages/sched/timeline.h"
 
 struct pstd_trace {
-    uint64_t step;                 /* steps finished when it was taken */
+    uint64_t step; /* number of finished steps when the trace was taken */
     struct pst_timeline measured;  /* no ranks: not measured */
-    struct pst_timeline predicted; /* of one replica */
-    struct pst_shares *shares;     /* per rank of measured */
+    struct pst_timeline predicted; /* prediction for one replica */
+    struct pst_shares *shares;     /* shares of the ranks in `measured` */
 };
 
 void pstd_trace_free(struct pstd_trace *trace);
 
-/* PST_ERR_RANGE if it is too large for a reply. Release ret with
- * pstd_trace_unfill. */
+/* Makes the message of a trace; release it with pstd_trace_unfill.
+ * PST_ERR_RANGE: it is too large for a reply. */
 enum pst_status pstd_trace_fill(const struct pstd_trace *trace,
                                 Pst__Control__Trace *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;

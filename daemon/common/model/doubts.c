@@ -31,7 +31,8 @@ static void look_at_size(const char *path, const struct pst_data *data,
     report_text(&text, tell, ctx);
 }
 
-/* Skipped if the dtype was given, which shows that it is intended. */
+/* Reports a token file that is read as uint8 but looks like uint16, unless
+ * --token-dtype was given. */
 static void look_at_width(const struct pstd_config *config, const char *path,
                           pstd_doubt_fn tell, void *ctx)
 {

@@ -66,7 +66,7 @@ enum pst_status pstd_eval_model_batch(const struct pstd_config *config,
                                       struct pst_batch *ret,
                                       struct pst_diag *diag)
 {
-    struct pstd_config c = *config; /* borrowed */
+    struct pstd_config c = *config; /* borrows config's texts */
 
     c.microbatches = training->microbatches;
     c.batch = 0;

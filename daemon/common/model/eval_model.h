@@ -10,7 +10,7 @@
 /* A zeroed struct is empty. */
 struct pstd_eval_model {
     struct pst_model *file;
-    struct pst_model *adapted; /* with the plan's adapters, or NULL */
+    struct pst_model *adapted; /* `file` with the plan's adapters, or NULL */
 };
 
 /* Reads the file and splits it like the plan. Borrows plan; the caller closes

@@ -5,10 +5,11 @@
 #include "daemon/common/setup.h"
 #include "stages/base/alloc.h"
 
-/* Values of a stage's graph that carry an input's integers, by id. */
+/* Search for the values of a stage's graph that are computed from an input's
+ * integers. */
 struct flow {
-    bool *has;
-    bool met; /* by the current node */
+    bool *has; /* by value id: it is such a value */
+    bool met;  /* the current node reads such a value */
 };
 
 static void meet(void *ctx, struct pst_value **slot, unsigned arg)
@@ -24,8 +25,8 @@ static bool is_int(const struct pst_meta *meta)
     return pst_dtype_kind(meta->dtype) == PST_KIND_INT;
 }
 
-/* True if an embedding looks the input's integers up; integers computed from
- * them count too. */
+/* True if an embedding of the stage looks up the input's integers, or integers
+ * computed from them. */
 static bool is_looked_up_in(const struct pst_stage *stage, unsigned input)
 {
     const struct pst_graph *graph = stage->graph;
