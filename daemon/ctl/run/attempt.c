@@ -21,10 +21,10 @@
 #include "daemon/ctl/run/rest.h"
 #include "daemon/ctl/timeline.h"
 
-#define CONNECT_MS 5    /* interval of attempts */
+#define CONNECT_MS 5    /* interval of attempts to connect to rank 0 */
 #define END_MS     4000 /* time for the ranks to end once they should */
-#define KILL_MS    2000 /* time between the soft and the hard end */
-#define SAY_MS     4000 /* freeing much memory takes a while */
+#define KILL_MS    2000 /* time between asking to end and SIGKILL */
+#define SAY_MS     4000 /* time for a killed process to free its memory */
 #define LEFT_MS    4000 /* time for mpirun to end after rank 0 */
 #define TWICE_MS   1000 /* SIGTERM to a group and to its members counts once */
 #define START_S    10   /* time for mpirun, besides that for the ranks */
@@ -37,7 +37,8 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* The kernel delivers the pending signal with the lowest number first. */
+/* True if SIGTERM or SIGINT is pending. SIGHUP may arrive before one that was
+ * sent earlier, since pending signals are delivered by number. */
 static bool stop_waits(void)
 {
     sigset_t set;
@@ -46,7 +47,7 @@ static bool stop_waits(void)
            (sigismember(&set, SIGTERM) == 1 || sigismember(&set, SIGINT) == 1);
 }
 
-/* Reason of a job ended by signals, given by the first of them. */
+/* Returns the error of a job that was asked to end, by the first signal. */
 static enum pst_error ended(const struct pstctl_attempt *r)
 {
     return r->signal == SIGTERM ? PST_E_RUN_TERMINATED : PST_E_RUN_STOPPED;
@@ -64,9 +65,9 @@ static bool is_starting(const struct pstctl_attempt *r)
     return r->follow.pid == 0 && r->launch.pid > 0;
 }
 
-/* The first signal ends the run after a step, with a checkpoint, or at once if
- * it has no ranks yet. The second ends it at once. A closed terminal ends
- * nothing. */
+/* Handles a signal. The first SIGINT or SIGTERM ends the run after a step, with
+ * a checkpoint, or at once if it has no ranks yet. The second ends it at once.
+ * SIGHUP from a closed terminal ends no job. */
 static enum pst_status take_signal(struct pstctl_attempt *r,
                                    struct pst_diag *diag)
 {
@@ -83,7 +84,7 @@ static enum pst_status take_signal(struct pstctl_attempt *r,
         return PST_OK;
     }
     if (info.ssi_signo == SIGHUP && (r->signals > 0 || stop_waits()))
-        return PST_OK; /* it is ending already */
+        return PST_OK; /* the job is ending already */
     if (info.ssi_signo == SIGHUP && r->supervised) {
         r->progress.quiet = true; /* the terminal is gone */
         return PST_OK;
@@ -124,8 +125,8 @@ static enum pst_status take_signal(struct pstctl_attempt *r,
                         is_starting(r) ? " before the ranks were there" : "");
 }
 
-/* All options and files have been accepted. Notifies a process that waits for
- * us to detach. */
+/* Records that all options and files have been accepted, and reports that to
+ * the process that waits for the job to begin (--detach). */
 static void take_begin(struct pstctl_attempt *r)
 {
     struct pst_diag none;
@@ -141,8 +142,10 @@ static void take_begin(struct pstctl_attempt *r)
     }
 }
 
-/* True for a requested stop. Stops by signals are reported by PSTD_ASKED_TEXT
- * instead, since mpirun also sends a signal when a rank is lost. */
+/* True for a stop by a command. A stop by a signal is reported by
+ * PSTD_ASKED_TEXT instead, since mpirun also sends a signal when a rank is
+ * lost.
+ */
 static bool is_stop(const pstctl_event *event)
 {
     const char *by = pstctl_text(event, "by");
@@ -176,8 +179,8 @@ static enum pst_status take_frame(struct pstctl_attempt *r,
     return PST_OK;
 }
 
-/* Processes all available frames. A missing daemon is not an error here: the
- * job is not ready, or its end gives the reason. */
+/* Processes all available frames. A missing daemon is not an error here: either
+ * the job is not ready yet, or its end will be found otherwise. */
 static enum pst_status take_frames(struct pstctl_attempt *r,
                                    struct pst_diag *diag)
 {
@@ -205,9 +208,9 @@ static void ask_to_stop(struct pstctl_attempt *r)
             pstctl_stop_job(&r->follow.conn, false, &ignored) == PST_OK;
 }
 
-/* mpirun waits minutes for hosts that no longer answer: once rank 0, which is
- * local, has ended, this process does not wait. Ranks elsewhere end by
- * themselves. */
+/* Ends mpirun soon after rank 0, which is local, has ended: mpirun would wait
+ * for minutes for hosts that no longer answer. Ranks there end by themselves.
+ */
 static void end_left_behind(struct pstctl_attempt *r)
 {
     if (!r->spread || r->launch.ended || r->follow.conn.fd >= 0 ||
@@ -221,8 +224,8 @@ static void end_left_behind(struct pstctl_attempt *r)
         pstctl_launch_end(&r->launch, true);
 }
 
-/* Ranks that run but do not all meet report it themselves after --watchdog, so
- * the limit allows mpirun to start them, and that time. */
+/* Fails a job whose rank 0 does not answer in time. Ranks that run but do not
+ * all meet report that themselves after --watchdog; the limit is longer. */
 static enum pst_status check_start(struct pstctl_attempt *r,
                                    struct pst_diag *diag)
 {
@@ -245,7 +248,7 @@ static enum pst_status check_start(struct pstctl_attempt *r,
                         *said != '\0' ? "; it has said: " : "", 512, said);
 }
 
-/* Waits and polls once. */
+/* Waits for a signal or a frame, at most 0.5 s, and handles all events. */
 static enum pst_status turn(struct pstctl_attempt *r, struct pst_diag *diag)
 {
     struct pollfd fds[] = {
@@ -279,9 +282,9 @@ static enum pst_status attend(struct pstctl_attempt *r, struct pst_diag *diag)
     return status;
 }
 
-/* A killed process remains while it waits for a file system or a device, and
- * keeps its resources, so this process waits, too, unless a signal ends
- * that. */
+/* Called repeatedly while a killed process does not end, because it waits for a
+ * file system or a device, and keeps its resources: prints that after a while,
+ * and gives up when a signal arrives. */
 static void await_stuck(struct pstctl_attempt *r, pid_t pid)
 {
     struct signalfd_siginfo info;
@@ -305,8 +308,9 @@ static void await_stuck(struct pstctl_attempt *r, pid_t pid)
     }
 }
 
-/* Waits for the child, then ends it. Ranks that are still starting have nothing
- * to save, and mpirun would start the others first. */
+/* Waits patience_ms for the child to end, then ends it; at once with SIGKILL if
+ * it was asked to end and is still starting ranks, which have nothing to save.
+ */
 static void wait_end(struct pstctl_attempt *r, uint64_t patience_ms)
 {
     const bool is_early =
@@ -342,7 +346,8 @@ static void reap(struct pstctl_attempt *r)
     }
 }
 
-/* Returns the job's reply, or the one it has left in a file if it is gone. */
+/* Sends a request without fields and returns the reply; if the job has gone,
+ * returns the reply that it has written to a file. */
 static enum pst_status ask(struct pstctl_attempt *r,
                            Pst__Control__Request__BodyCase request,
                            Pst__Control__Reply__BodyCase reply,
@@ -451,7 +456,7 @@ static enum pst_status post_mortem(struct pstctl_attempt *r,
                       (unsigned long long)lost, r->setup.journal.text);
     r->asked |= r->launch.asked;
     r->died = status == PST_ERR_PEER;
-    if (pstd_stays(r->config)) /* a job that stays only ends well by a stop */
+    if (pstd_stays(r->config)) /* only a stop ends such a job with PST_OK */
         return status;
     if (status == PST_OK &&
         r->supervised) /* `penstock stop` while the job loads */
@@ -483,7 +488,7 @@ static enum pst_status watch(struct pstctl_attempt *r, struct pst_diag *diag)
         if (status != PST_ERR_NOT_FOUND || r->answered)
             *diag = why;
         else {
-            wait_end(r, END_MS); /* it is ending */
+            wait_end(r, END_MS); /* the job is ending without a result */
             return post_mortem(r, diag);
         }
         pstctl_close(&r->follow.conn);
@@ -555,9 +560,9 @@ static enum pst_status block_signals(struct pstctl_attempt *r,
     return PST_OK;
 }
 
-/* Removes files of the job, and sockets and locks of killed ranks; no process
- * of it is left. If the folder was removed meanwhile, another job may own the
- * name. */
+/* Removes files of the job, and sockets and locks of killed ranks, when no
+ * process of the job is left; but not if another job owns the name now, because
+ * the folder was removed meanwhile. */
 static void clean_up(struct pstctl_attempt *r)
 {
     const int base = r->config->socket == NULL ? pstd_lock_base() : -1;
@@ -573,8 +578,8 @@ static void clean_up(struct pstctl_attempt *r)
     pstd_unlock_base(base);
 }
 
-/* Makes orphans of a killed launcher our children, so that all of its session
- * are killed when it has ended. */
+/* Makes this process the parent of processes whose launcher was killed, so that
+ * reap() finds them. */
 static void adopt_orphans(const struct pstctl_attempt *r)
 {
     if (r->supervised)
@@ -620,8 +625,8 @@ enum pst_status pstctl_attempt_init(struct pstctl_attempt *r,
     return status;
 }
 
-/* Finds the available hosts. At the first start all given hosts are required;
- * later, enough of them. */
+/* Finds the available hosts. The first start requires all given hosts; later
+ * ones only as many as the ranks need. */
 static enum pst_status find_hosts(struct pstctl_attempt *r, unsigned ranks,
                                   struct pst_diag *diag)
 {

@@ -23,17 +23,18 @@ struct pstctl_attempt {
     struct pstctl_owner owner;
     struct pstctl_hosts hosts;
     unsigned ranks;
-    char job[PSTD_PAST_JOB + 1]; /* with it begin the ids of its starts */
+    char job[PSTD_PAST_JOB + 1]; /* prefix of the ids of all its starts */
     int signal_fd;
-    int *begun_fd;      /* written when the run begins; NULL: nobody waits */
-    bool supervised;    /* this process ends with the job and vice versa */
+    int *begun_fd;      /* pipe to the process that waits for the begin; NULL:
+                           none */
+    bool supervised;    /* the job does not outlive this process */
     unsigned signals;   /* number of received signals that end the job */
     int signal;         /* the first such signal */
     uint64_t signal_ms; /* time of the newest such signal */
     bool asked; /* another process asked the job to end: it is not restarted,
                    however it ends */
-    uint64_t restarts;             /* so far */
-    struct pstctl_unsaved unsaved; /* over all starts */
+    uint64_t restarts;             /* restarts so far */
+    struct pstctl_unsaved unsaved; /* state from the events of all starts */
     /* State of the newest start. */
     struct pstctl_launch launch;
     struct pstctl_follow follow;
@@ -44,18 +45,18 @@ struct pstctl_attempt {
     uint64_t stuck_ms; /* time since which we wait for a killed process */
     bool stop_sent;    /* the job was asked to stop */
     bool left;         /* the terminal was closed: the job continues */
-    bool begun;        /* it trains, serves or waits for runs */
-    double begun_at;   /* time of that */
-    bool over;         /* train_end seen */
-    bool answered;     /* its result has been received */
+    bool begun;        /* the job trains, serves or waits for runs */
+    double begun_at;   /* time at which `begun` was set */
+    bool over;         /* the event train_end has been received */
+    bool answered;     /* the result of the run has been received */
     bool spread;       /* ranks are on more than one host */
-    bool no_hosts;     /* it died before it began: hosts were missing */
-    bool died;         /* it ended without a result */
-    bool waits;        /* we wait for a process to end, and have said so */
+    bool no_hosts;     /* the ranks were not started: hosts were missing */
+    bool died;         /* the ranks ended without a result */
+    bool waits;        /* it was printed that a killed process does not end */
 };
 
-/* Sets up names, plan and signals of the job that config describes; only
- * begun_fd is set before. The caller calls fini in any case. */
+/* Sets up names, plan and signals of the job that config describes. The caller
+ * sets a->begun_fd before, and calls fini in any case. */
 enum pst_status pstctl_attempt_init(struct pstctl_attempt *a,
                                     const struct pstd_config *config,
                                     struct pst_diag *diag) PST_MUST_CHECK;
@@ -64,13 +65,14 @@ enum pst_status pstctl_attempt_init(struct pstctl_attempt *a,
 enum pst_status pstctl_attempt_start(struct pstctl_attempt *a,
                                      const struct pstd_config *options,
                                      struct pst_diag *diag) PST_MUST_CHECK;
-/* Watches until the ranks have ended, or are left alone; returns the status of
- * the run. */
+/* Watches until the ranks have ended, or the terminal is closed (left); returns
+ * the status of the run. */
 enum pst_status pstctl_attempt_watch(struct pstctl_attempt *a,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns the kind of stop that was requested; PST_E_NONE: none. */
 enum pst_error pstctl_attempt_asked(const struct pstctl_attempt *a);
-/* Waits for seconds, or until a signal ends the job (PST_ERR_CANCELLED). */
+/* Waits for `seconds`, or until a signal ends the job (PST_ERR_CANCELLED,
+ * PST_ERR_TERMINATED). */
 enum pst_status pstctl_attempt_rest(struct pstctl_attempt *a, unsigned seconds,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* Kills the processes left of the newest start, and clears its state. */

@@ -105,10 +105,9 @@ bool pstctl_end_is_loss(const struct pstctl_end *e)
         return true;
     case PSTCTL_CAUSE_SIGNAL:
         return !is_own_fault(e->signal);
-    case PSTCTL_CAUSE_WATCHDOG: /* this is also how a rank with a broken link
-                                   appears */
+    case PSTCTL_CAUSE_WATCHDOG: /* a rank with a broken link appears to hang */
         return e->rank >= 0;
-    case PSTCTL_CAUSE_EXIT: /* mpirun's own: it has lost a host */
+    case PSTCTL_CAUSE_EXIT: /* without a rank, mpirun has lost a host */
         return e->rank < 0;
     case PSTCTL_CAUSE_DONE:
     case PSTCTL_CAUSE_STOPPED:
@@ -144,9 +143,9 @@ enum pst_status pstctl_record_open(struct pstctl_record *r,
     return status;
 }
 
-/* Reopens the log if the file was renamed or the folder removed; checked before
- * each event, since events are rare and signals belong to the job. If no new
- * file can be created the old one is used. */
+/* Reopens the log if the file was renamed or the folder removed. Called before
+ * each event instead of at SIGHUP, which this process handles otherwise. If no
+ * new file can be created, the old one is used. */
 static void look_after_log(struct pstctl_record *r)
 {
     struct pst_diag ignored;
@@ -243,14 +242,14 @@ void pstctl_record_end(struct pstctl_record *r, const struct pstctl_end *e)
 
     if (r->dir == NULL)
         return;
-    /* The end of the running job is recorded there, not that this one was
-     * refused. */
+    /* The folder of checkpoints belongs to the running job: only that one's end
+     * is recorded there. */
     if (!r->has_log && e->error == PST_E_CHECKPOINT_IN_USE)
         return;
     json = to_json(r, e);
     text = json != NULL ? json_dumps(json, JSON_INDENT(1)) : NULL;
-    /* Not written if the socket's folder is gone, where nobody would find
-     * it. */
+    /* Nothing is written beside the socket if its folder is gone or belongs to
+     * another job by now. */
     if (text != NULL && e->again && r->beside != NULL &&
         (r->owner == NULL || pstctl_owns(r->owner)) &&
         pst_file_write(r->beside, text, strlen(text), &diag) != PST_OK)

@@ -30,7 +30,7 @@
 struct argv {
     const char *at[MAX_ARGS];
     unsigned n;
-    char numbers[3][24]; /* numbers formatted for it */
+    char numbers[3][24]; /* arguments that are numbers, formatted */
     unsigned n_numbers;
 };
 
@@ -110,8 +110,8 @@ static void add_default(struct argv *argv, const char *name, const char *value)
         add_param(argv, name, value);
 }
 
-/* Remote ranks have the environment of their host, plus variables with our
- * prefix. */
+/* Appends the names of the variables that remote ranks get from this process;
+ * the rest of their environment is that of their host. */
 static void add_names(struct pst_str *out)
 {
     pst_str_add(out, "OPENBLAS_NUM_THREADS;OMP_NUM_THREADS");
@@ -121,10 +121,10 @@ static void add_names(struct pst_str *out)
             pst_str_addf(out, ";%.*s", (int)strcspn(*e, "="), *e);
 }
 
-/* Replicas exchange pieces of 1 MiB (bucket.c) between kernels. A message above
- * the eager limit is announced over TCP and only starts after both sides have
- * polled again, so between kernels of some milliseconds the link is idle.
- * tests/bench/link.py measures it. */
+/* Raises TCP's eager limits above the 1 MiB pieces (bucket.c) that replicas
+ * exchange between kernels. A larger message is announced first and starts only
+ * after both sides have polled again, so the link would be idle during kernels
+ * of some milliseconds. tests/bench/link.py measures it. */
 static void add_limits(struct argv *argv)
 {
     static const char *const names[] = {"btl_tcp_eager_limit",
@@ -146,10 +146,10 @@ static void add_number(struct argv *argv, const char *name, int64_t value)
     add_param(argv, name, text);
 }
 
-/* mpirun's daemons probe each other and end with their ranks if a peer does not
- * answer; TCP alone would wait for minutes. The limit follows --watchdog, so
- * that a rank that is cut off ends with the others: not earlier, since a link
- * may be down for so long, and a second or two later. */
+/* Makes mpirun's daemons probe each other: they end, with their ranks, if a
+ * peer does not answer for about --watchdog; TCP alone would wait for minutes.
+ * So ranks that are cut off end soon after the others, but not while a link may
+ * still come back. */
 static void add_keepalive(struct argv *argv, double watchdog)
 {
     const int64_t limit = (int64_t)ceil(PST_MIN(watchdog, MAX_KEEPALIVE));
@@ -171,9 +171,9 @@ static void add_hosts(struct argv *argv, const struct pstd_config *config,
     add_limits(argv);
 }
 
-/* Waiting ranks yield their core if there are more ranks than cores. The grace
- * period after the death of a rank is 1 s: ranks that wait for it cannot stop
- * cleanly, and the user waits for them. */
+/* Adds mpirun and its options. crowded: there are more ranks than cores, so
+ * waiting ranks yield their core. After the death of a rank the others get 1 s
+ * to end: they wait for that rank and cannot stop cleanly. */
 static void add_mpirun(struct argv *argv, const struct pstctl_job *job,
                        const struct pstd_config *config, const char *ranks,
                        bool crowded)
@@ -192,8 +192,8 @@ static void add_mpirun(struct argv *argv, const struct pstctl_job *job,
     if (!job->spread) { /* folders that exist only on this host */
         add_param(argv, "orte_tmpdir_base", job->session);
         add_param(argv, "btl_vader_backing_directory", job->shm);
-        /* The local default. Without it MPI_Init loads network libraries, one
-         * of which (libpsm2) sleeps for 0.2 s. */
+        /* Open MPI would choose ob1, too, but only after loading network
+         * libraries, one of which (libpsm2) sleeps for 0.2 s. */
         add_default(argv, "pml", "ob1");
     }
     add_param(argv, "btl_tcp_if_include", config->interface);
@@ -213,11 +213,12 @@ static void set_environment(void)
     }
 }
 
-/* mpirun reacts to SIGTERM, SIGINT and SIGHUP by SIGTERM to all ranks and
- * SIGKILL soon after, even during a save. With these signals blocked it leaves
- * them to us: local ranks see them pending (daemon/loop/launcher.h). Its
- * children have them unblocked. SIGUSR1 and SIGHUP, which do not end a job, are
- * ignored until the program installs handlers. */
+/* Sets the signal mask of the child. At SIGTERM, SIGINT or SIGHUP mpirun would
+ * send SIGTERM to all ranks and SIGKILL soon after, even during a save, so
+ * these signals are blocked in mpirun: local ranks see that they are pending
+ * (daemon/loop/launcher.h). mpirun's children have them unblocked. SIGUSR1 and
+ * SIGHUP, which do not end a job, are ignored until the program installs
+ * handlers. */
 static void choose_signals(bool is_mpirun)
 {
     sigset_t blocked;
@@ -233,8 +234,9 @@ static void choose_signals(bool is_mpirun)
     (void)sigprocmask(SIG_SETMASK, &blocked, NULL);
 }
 
-/* Runs in the child; errors are written to its output. It gets no signals from
- * the terminal, and its output never waits for the client. */
+/* Runs in the child: executes the program, in a session of its own, which gets
+ * no signals from the terminal, and with its output in a file, which never
+ * waits for the client. Errors are written to that file. */
 static void become(const struct argv *argv, int fd,
                    const struct pstctl_job *job, pid_t die_with)
 {
@@ -267,9 +269,9 @@ static void become(const struct argv *argv, int fd,
 }
 // NOLINTEND(concurrency-mt-unsafe)
 
-/* Makes the file and opens it twice: for the child to write, for us to read.
- * What has its name is removed: with --socket the folder may be one in which
- * others write, and a pipe there would be waited for. */
+/* Creates the output file and opens it twice: fds[1] for the child to write,
+ * fds[0] for us to read. Removes an existing file first: with --socket others
+ * may write in the folder, and could have put a pipe there. */
 static enum pst_status open_output(const char *path, int fds[2],
                                    struct pst_diag *diag)
 {
@@ -315,8 +317,9 @@ static enum pst_status start(const struct argv *argv,
     return PST_OK;
 }
 
-/* True for options that are passed on: all given ones except ranks and
- * transport, which the client has decided. */
+/* True for an option that is passed to the ranks if it is given: options of
+ * ranks, of runs and of serving, except --ranks and --transport, which the
+ * client has decided. */
 static bool is_for_ranks(const struct pstd_config *config,
                          const struct pstd_option *row)
 {
@@ -383,8 +386,8 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
     add_option(&argv, "--one-run", job->run_id);
     add_option(&argv, "--journal", job->journal);
     add_option(&argv, "--tensorboard", config->tensorboard);
-    /* Ranks would take these from the environment, too, and nobody would know
-     * what they wait for. */
+    /* These are passed even if they are off, since ranks would otherwise take
+     * them from the environment. */
     add(&argv, config->serve ? "--serve" : "--serve=no");
     add(&argv, config->stay ? "--stay" : "--stay=no");
     add(&argv, config->begin_paused ? "--begin-paused" : "--begin-paused=no");
@@ -414,8 +417,8 @@ static void read_kill(struct pstctl_launch *launch, const char *line)
     launch->killed_signal = (int)strtol(number + 17, NULL, 10);
 }
 
-/* Parses "  Process name: [[12345,1],1]" and "  Exit code:    3", for the first
- * such rank. */
+/* Parses "  Process name: [[12345,1],1]" and "  Exit code:    3"; the first of
+ * each counts. */
 static void read_exit(struct pstctl_launch *launch, const char *line)
 {
     const char *name = strstr(line, "Process name: [["),
@@ -428,9 +431,9 @@ static void read_exit(struct pstctl_launch *launch, const char *line)
         launch->exited_code = (int)strtol(code + 11, NULL, 10);
 }
 
-/* Keeps the first cause, since others follow from it. A rank that waits may
- * wait for another waiting one, so these are collected: together they lead to
- * the rank that does not answer. */
+/* Keeps the first cause that a rank reports, since others follow from it; but
+ * collects those of the watchdog: a rank may wait for another waiting one, and
+ * together they lead to the rank that does not answer. */
 static void take_cause(struct pstctl_launch *launch, const char *text)
 {
     struct pst_str *cause = &launch->cause;
@@ -489,7 +492,8 @@ static void take_bytes(struct pstctl_launch *launch, const char *data, size_t n)
     }
 }
 
-/* Skips a part of the file that was truncated (daemon/loop/once.h). */
+/* Moves to the beginning of the file if it was truncated (daemon/loop/once.h).
+ */
 static void skip_gone(int fd)
 {
     const off_t at = lseek(fd, 0, SEEK_CUR);
@@ -536,7 +540,7 @@ void pstctl_launch_end(const struct pstctl_launch *launch, bool hard)
         return;
     if (launch->is_mpirun) {
         if (pstctl_processes_kill_children(launch->pid) && !hard)
-            return; /* it ends the ranks and cleans up */
+            return; /* mpirun ends the other ranks and cleans up */
         pstctl_processes_freeze(launch->pid); /* it may be starting ranks */
         (void)pstctl_processes_kill_children(launch->pid);
     }
@@ -581,7 +585,8 @@ static enum pst_status killed(const struct pstctl_launch *launch,
     return status;
 }
 
-/* Reports the killed process: mpirun, or the one process of all ranks. */
+/* Reports that the child was killed: mpirun, or the one process of all ranks.
+ */
 static enum pst_status killed_whole(const struct pstctl_launch *launch,
                                     struct pst_diag *diag)
 {

@@ -28,7 +28,7 @@ struct pstctl_launch {
     enum pst_error cause_error; /* row in the tag of that line */
     int killed_rank;            /* -1: none */
     int killed_signal;
-    int exited_rank; /* -1: none; the first to end, with exited_code */
+    int exited_rank; /* first rank that ended, with exited_code; -1: none */
     int exited_code;
     bool asked; /* a rank has reported that it was asked to end */
     bool is_mpirun;
@@ -49,8 +49,9 @@ struct pstctl_job {
     int held[3];         /* locks inherited by the child; -1: none */
     unsigned most_here;  /* most ranks on one host */
     const char *hosts;   /* "a:2,b:2" for mpirun; NULL: its default */
-    bool spread;         /* on several hosts: do not use folders of this host */
-    bool supervised;     /* no process outlives this one */
+    bool spread;         /* ranks are on several hosts: mpirun must not use
+                            folders of this host */
+    bool supervised;     /* no process of the job outlives this one */
 };
 
 /* Initial value, before the start. */
@@ -72,13 +73,14 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
 void pstctl_launch_pump(struct pstctl_launch *launch);
 /* Processes a line of the child's output. */
 void pstctl_launch_line(struct pstctl_launch *launch, const char *line);
-/* Ends the job without waiting for its steps; hard: if that had no effect. */
+/* Ends the job without waiting for its steps. hard: kills the launcher, too,
+ * for a second call if the first had no effect. */
 void pstctl_launch_end(const struct pstctl_launch *launch, bool hard);
 /* True if the program file of the ranks has been replaced: the next start may
  * be of another version than this process. */
 bool pstctl_launch_is_replaced(const struct pstctl_launch *launch);
-/* Returns how it ended; PST_OK for success. placement: stages of each rank, or
- * NULL. */
+/* Returns how the child ended; PST_OK: with exit code 0. placement: stages of
+ * each rank, for the text; or NULL. */
 enum pst_status pstctl_launch_outcome(const struct pstctl_launch *launch,
                                       const char *placement,
                                       struct pst_diag *diag) PST_MUST_CHECK;

@@ -52,7 +52,7 @@ static enum pst_status try_ranks(const struct pstctl_ranks *r, unsigned ranks,
     enum pst_status status;
 
     if (strcasecmp(r->config->schedule, "auto") == 0)
-        return PST_OK; /* it adapts to any number */
+        return PST_OK; /* auto finds a schedule for any number of ranks */
     status = pst_schedule_make(&options, &sched, diag);
     pst_schedule_free(sched);
     return status;
@@ -131,7 +131,7 @@ enum pst_status pstctl_ranks_config(const struct pstctl_ranks *r,
     if (r->now == first.ranks)
         return PST_OK;
     PSTD_DROP(options, place);
-    /* Ranks would read these variables themselves. */
+    /* Ranks would read this variable themselves. */
     (void)unsetenv("PENSTOCK_PLACE"); // NOLINT(concurrency-mt-unsafe)
     (void)snprintf(threads, sizeof(threads), "%u", pst_exec_threads(&first));
     return pstd_config_set(options, PSTD_OPT_TRAIN, "threads", threads, diag);

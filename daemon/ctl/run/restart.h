@@ -14,14 +14,14 @@ struct pstctl_budget {
     uint64_t step; /* newest checkpoint at the last end; 0: none */
 };
 
-/* Call when the job has died; step: its newest good checkpoint, 0: none. False:
- * the limit is reached. *ret_delay_s: time to wait before the restart: none
- * after progress, then 1, 2, 4 ... 60 seconds. */
+/* Counts a restart after the job has died; False: the limit is reached. step:
+ * its newest good checkpoint, 0: none. *ret_delay_s: seconds to wait before the
+ * restart: 0 after progress, then 1, 2, 4 ... 60. */
 bool pstctl_budget_take(struct pstctl_budget *b, uint64_t step,
                         unsigned *ret_delay_s);
 
-/* The same for a start with fewer ranks: without delay, and with a new
- * budget. */
+/* Begins a new budget, for a restart with fewer ranks. False: the job is never
+ * restarted. */
 bool pstctl_budget_renew(struct pstctl_budget *b, uint64_t step);
 
 /*
@@ -32,9 +32,9 @@ bool pstctl_budget_renew(struct pstctl_budget *b, uint64_t step);
  */
 struct pstctl_ranks {
     const struct pstd_config *config; /* borrowed; as the user gave it */
-    unsigned stages;                  /* of the plan */
-    unsigned now;                     /* in the newest start */
-    unsigned least;                   /* equals `now` if the number is fixed */
+    unsigned stages;                  /* stages of the plan */
+    unsigned now;                     /* ranks in the newest start */
+    unsigned least;                   /* minimum, by --min-ranks */
     unsigned losses; /* consecutive losses with this number of ranks */
     uint64_t step;   /* newest checkpoint at the last end; 0: none */
 };
@@ -45,9 +45,10 @@ enum pst_status pstctl_ranks_init(struct pstctl_ranks *r,
                                   const struct pstd_config *config,
                                   unsigned stages, unsigned ranks,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Call when the job has died. lost: by the loss of a rank; step: its newest
- * good checkpoint, 0: none; missing: ranks of the job without a host, 0:
- * unknown. True: the next start has fewer ranks, r->now. */
+/* Decides, when the job has died, if the next start has fewer ranks: true, with
+ * their number in r->now. lost: the job died by the loss of a rank; step: its
+ * newest good checkpoint, 0: none; missing: ranks without a host, 0: unknown.
+ */
 bool pstctl_fewer_ranks(struct pstctl_ranks *r, bool lost, uint64_t step,
                         unsigned missing);
 /* Makes the options of a start with r->now ranks: a placement for another

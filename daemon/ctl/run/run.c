@@ -23,11 +23,11 @@
 /* A job and the state of its starts. */
 struct job {
     struct pstctl_attempt attempt;
-    uint64_t oom_kills; /* count when the ranks were started */
+    uint64_t oom_kills; /* kernel's count of OOM kills before the start */
 };
 
-/* Checked first, so that a mistyped path is reported before anything else that
- * is missing. */
+/* Checks that the model can be opened, so that a mistyped path is reported
+ * before any other mistake. */
 static enum pst_status check_model(const char *path, struct pst_diag *diag)
 {
     struct pst_file file = {.fd = -1};
@@ -123,9 +123,9 @@ static enum pst_status rest(void *ctx, unsigned seconds, struct pst_diag *diag)
     return pstctl_attempt_rest(&job->attempt, seconds, diag);
 }
 
-/* Runs without recording the end. An existing record is of another job: it is
- * removed from a folder of logs, which belongs to this job now, but not from
- * one of checkpoints, which may be refused because a running job uses it. */
+/* Runs a job without supervisor, whose end is not recorded. Removes the record
+ * of an earlier job: from the folder of logs at once; from that of checkpoints
+ * only when the run has begun, since until then a running job may use it. */
 static enum pst_status run_alone(struct job *job, unsigned ranks,
                                  struct pst_diag *diag)
 {
@@ -194,8 +194,8 @@ static void become_supervisor(const struct pstd_config *config, int fd)
     _exit(pst_status_exit_code(status));
 }
 
-/* Waits until the run has begun, or has failed to. A supervisor that is killed
- * says nothing. */
+/* Waits until the supervisor reports that the run has begun, or why not; it
+ * reports nothing if it is killed. */
 static enum pst_status await_begin(int fd, struct pst_diag *diag)
 {
     struct pst_diag said;

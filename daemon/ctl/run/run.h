@@ -9,9 +9,9 @@
 enum pst_status pstctl_run_job(const struct pstd_config *config,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
-/* up.c: a job that stays: kind is the option of penstockd for it, "serve" or
- * "stay". Its ranks are restarted up to ten times in a row, unless
- * --max-restarts is given. */
+/* up.c: runs a job that does not end by itself. kind: the option of penstockd
+ * for it, "serve" or "stay". Its ranks are restarted up to ten times in a row,
+ * unless --max-restarts is given. */
 enum pst_status pstctl_run_staying(const struct pstd_config *config,
                                    const char *kind,
                                    struct pst_diag *diag) PST_MUST_CHECK;

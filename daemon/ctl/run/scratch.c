@@ -16,14 +16,14 @@
 
 #define PREFIX "penstock-"
 #define OWNER  "owner"
-#define BEGIN  "owner.new" /* not locked yet; sweeps ignore it */
-/* After this time no process is between creating a folder and locking it. */
+#define BEGIN  "owner.new" /* name of the lock file until it is locked */
+/* Seconds after which a folder without a lock is taken for abandoned. */
 #define HALF_S 600
 
 #define BOOT "/proc/sys/kernel/random/boot_id"
 
-/* Returns "HOST BOOT": locks are visible to processes since one boot of one
- * machine; on shared file systems perhaps to no others. */
+/* Returns "HOST BOOT", an id of this boot of this host: on a shared file system
+ * other hosts may not see its locks. */
 static void name_host(char ret[512])
 {
     const int fd = open(BOOT, O_RDONLY | O_CLOEXEC);
@@ -40,7 +40,7 @@ static void name_host(char ret[512])
     (void)snprintf(ret, 512, "%s %s", host, boot);
 }
 
-/* Creates the lock under a temporary name; it gets its final name once it is
+/* Creates the lock file under a temporary name, and renames it once it is
  * locked. */
 static enum pst_status lock_new(struct pstctl_scratch *s, struct pst_diag *diag)
 {
@@ -62,7 +62,7 @@ static enum pst_status lock_new(struct pstctl_scratch *s, struct pst_diag *diag)
         return pst_diag_errno(diag, err, "cannot lock %s", s->path.text);
     }
     if (write(fd, host, strlen(host)) < 0)
-        errno = 0; /* a lock without a name counts as one of this host */
+        errno = 0; /* an empty lock file counts as one of this host */
     s->fd = fd;
     return PST_OK;
 }
@@ -124,7 +124,7 @@ enum pst_status pstctl_scratch_keep(const char *base, struct pstctl_scratch *s,
     *ret_new = !pstctl_scratch_is_there(s);
     if (!*ret_new)
         return PST_OK;
-    /* Without its lock nothing would ever remove it. */
+    /* Removes a folder that has lost its lock file, since no sweep would. */
     if (has_name(s) && pstctl_scratch_remove(s, &ignored) != PST_OK)
         errno = 0;
     pstctl_scratch_leave(s);
@@ -146,8 +146,8 @@ enum pst_status pstctl_scratch_folder(const struct pstctl_scratch *s,
     return status;
 }
 
-/* Removes everything except the lock, which goes last: a folder without one
- * would never be removed. */
+/* Removes the content of the folder, the lock file last: without it no sweep
+ * would remove the folder. */
 static enum pst_status clear(int dir, struct pst_diag *diag)
 {
     const int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -213,8 +213,8 @@ static bool is_of_host(int fd)
                        strcmp(strchrnul(said, ' '), host + name - 1) == 0)));
 }
 
-/* Removes a folder whose process was killed before it had the lock: it is
- * empty. */
+/* Removes an old folder without a lock, whose process was killed before it had
+ * locked it, and which is therefore empty. */
 static void remove_half(int base, int dir, const char *name)
 {
     struct stat st;

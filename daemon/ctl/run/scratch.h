@@ -24,14 +24,16 @@ struct pstctl_scratch {
         .fd = -1, .dir = -1                                                    \
     }
 
-/* Creates a folder, under a new name, if there is none or if its name no longer
- * refers to it. *ret_new: it was created. After a failure there is none. */
+/* Creates a folder, under a new name, if there is none, or if it or its lock
+ * was removed. *ret_new: a folder was created. After a failure there is none.
+ */
 enum pst_status pstctl_scratch_keep(const char *base, struct pstctl_scratch *s,
                                     bool *ret_new,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* True if its name still refers to this folder and its lock. */
+/* True if the folder and its lock file still exist under their names. */
 bool pstctl_scratch_is_there(const struct pstctl_scratch *s);
-/* Creates an empty folder in it, and appends its path to ret. */
+/* Creates an empty folder in the temporary one, replacing one of that name, and
+ * appends its path to ret. */
 enum pst_status pstctl_scratch_folder(const struct pstctl_scratch *s,
                                       const char *name, struct pst_str *ret,
                                       struct pst_diag *diag) PST_MUST_CHECK;

@@ -60,9 +60,9 @@ static enum pst_status name_journal(struct pstctl_setup *s,
     return s->journal.failed ? pst_diag_nomem(diag, s->temp.path.len) : PST_OK;
 }
 
-/* Creates the folder again if it was removed, for example by a program that
- * cleans /tmp. A folder of that name that another user has made meanwhile is
- * not used. */
+/* Creates the temporary folder, again if it was removed, for example by a
+ * program that cleans /tmp, and renames the journal then. A folder of that name
+ * that another user has made meanwhile is not used. */
 static enum pst_status make_temp(struct pstctl_setup *s, struct pst_diag *diag)
 {
     bool fresh;
@@ -95,8 +95,8 @@ static enum pst_status save_plan(struct pstctl_setup *s, struct pst_plan *plan,
     return pst_plan_save(plan, s->plan, diag);
 }
 
-/* Saves the plan in a temporary folder of the run, and again if that was
- * removed: ranks must read what this process has written. */
+/* Saves the plan in the temporary folder; tries once more if the folder was
+ * removed meanwhile, since ranks must read exactly this plan. */
 static enum pst_status keep_plan(struct pstctl_setup *s, struct pst_plan *plan,
                                  struct pst_diag *diag)
 {
@@ -113,7 +113,7 @@ static enum pst_status keep_plan(struct pstctl_setup *s, struct pst_plan *plan,
     return status;
 }
 
-/* Prints the notes that split prints, if no split was run before. */
+/* Prints the notes that `penstock split` would have printed. */
 static void print_notes(const struct pst_plan *plan)
 {
     for (size_t i = 0; i < plan->notes.n; i++)
@@ -179,7 +179,8 @@ enum pst_status pstctl_setup_again(struct pstctl_setup *s,
     return cut(s, config, true, &ranks, diag);
 }
 
-/* Without a memory file system, mpirun chooses how ranks share memory. */
+/* Makes a folder for shared memory. If that fails, there is none, and mpirun
+ * chooses how ranks share memory. */
 static void make_shm(struct pstctl_setup *s)
 {
     struct pst_diag ignored;

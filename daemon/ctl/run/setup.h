@@ -8,10 +8,11 @@
 
 struct pstctl_setup {
     const char *plan;
-    unsigned stages;            /* of the plan */
-    struct pstctl_scratch temp; /* holds a plan made here, and mpirun's files */
+    unsigned stages;            /* stages of the plan */
+    struct pstctl_scratch temp; /* plan made from a .pt2, journal, mpirun's
+                                   files */
     struct pstctl_scratch shm;  /* memory shared by ranks */
-    struct pst_str made;        /* path of that plan */
+    struct pst_str made;        /* path of the plan in temp; "": none */
     struct pst_str session;     /* mpirun's session folder */
     struct pst_str journal;     /* path of the journal of events */
     struct pst_str job, socket;
@@ -26,14 +27,14 @@ struct pstctl_setup {
 enum pst_status pstctl_setup_name(struct pstctl_setup *s,
                                   const struct pstd_config *config,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Finds the plan; splits a .pt2 into a temporary folder of the run, like the
- * only stage of --reference. */
+/* Finds the plan. A .pt2 is split into a temporary folder of the run; so is the
+ * plan of one stage that --reference runs. */
 enum pst_status pstctl_setup_plan(struct pstctl_setup *s,
                                   const struct pstd_config *config,
                                   unsigned *ret_ranks,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Call before another start: if a program that cleans /tmp has removed the
- * folder, creates another one with the plan that was made for the run. */
+/* Call before another start: creates the temporary folder again, with the run's
+ * plan, if a program that cleans /tmp has removed it. */
 enum pst_status pstctl_setup_again(struct pstctl_setup *s,
                                    const struct pstd_config *config,
                                    struct pst_diag *diag) PST_MUST_CHECK;
@@ -47,7 +48,7 @@ enum pst_status pstctl_setup_journal(struct pstctl_setup *s,
 enum pst_status pstctl_setup_session(struct pstctl_setup *s,
                                      const struct pstd_config *config,
                                      struct pst_diag *diag) PST_MUST_CHECK;
-/* leave: leaves the folders to the ranks that use them. */
+/* Removes the folders; leave: leaves them to the ranks that use them. */
 void pstctl_setup_fini(struct pstctl_setup *s, bool leave);
 
 #endif

@@ -8,8 +8,8 @@
 #include "daemon/common/setup.h"
 #include "daemon/ctl/out.h"
 
-#define LONG_S 60 /* after so long a staying job has made progress */
-#define STAY_S 4u /* longest delay before such a start */
+#define LONG_S 60 /* a job that stays has made progress after so long */
+#define STAY_S 4u /* longest delay before such a job is restarted */
 
 static enum pstctl_cause cause_of(const struct pstctl_fate *fate,
                                   enum pst_status status)
@@ -21,8 +21,8 @@ static enum pstctl_cause cause_of(const struct pstctl_fate *fate,
     return fate->begun ? PSTCTL_CAUSE_FAULT : PSTCTL_CAUSE_REFUSED;
 }
 
-/* True for failures that may be temporary, because the first start had no such
- * problem: a file on a slow network, disk space. */
+/* True if a restart has failed for a reason that may be temporary, because the
+ * first start had no such problem: a file on a slow network, disk space. */
 static bool is_passing(const struct pstctl_supervisor *s,
                        const struct pstctl_fate *fate, enum pst_status status)
 {
@@ -80,7 +80,7 @@ static void decide(struct pstctl_supervisor *s, const struct pstctl_fate *fate,
         ret->again = pstctl_budget_renew(&s->budget, at);
     else
         ret->again = pstctl_budget_take(&s->budget, at, &ret->delay_s);
-    if (pstd_stays(s->config)) /* a client waits for it */
+    if (pstd_stays(s->config)) /* clients wait for the restart */
         ret->delay_s = PST_MIN(ret->delay_s, STAY_S);
     ret->replaced = ret->again && pstctl_launch_is_replaced(fate->launch);
     ret->next_ranks = ret->again ? s->ranks.now * pstd_replicas(s->config) : 0;
@@ -107,7 +107,7 @@ static enum pst_status conclude(struct pstctl_supervisor *s,
                             .ranks = s->ranks.now * pstd_replicas(s->config)};
     s->served += fate->begun_s >= LONG_S;
     if (pstd_stays(s->config))
-        ret->checkpoint = fate->saved; /* of one of its runs */
+        ret->checkpoint = fate->saved; /* by any of the job's runs */
     else if (pstd_past_look(&s->past, s->config, &ret->checkpoint, &ignored) !=
              PST_OK)
         ret->checkpoint = s->budget.step;

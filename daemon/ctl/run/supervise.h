@@ -14,20 +14,20 @@
 
 /* Result of one start of the ranks. */
 struct pstctl_fate {
-    bool died;            /* it ended without a result */
+    bool died;            /* the ranks ended without a result */
     enum pst_error asked; /* kind of stop that was requested, or none */
     bool begun;           /* options and files were accepted */
-    bool no_hosts;        /* it died before it began: hosts were missing */
-    unsigned slots;       /* in that case: number of ranks that have a host */
+    bool no_hosts;        /* the ranks were not started: hosts were missing */
+    unsigned slots;       /* with no_hosts: number of ranks that have a host */
     bool oom;             /* the kernel killed a process for memory meanwhile */
     uint64_t step;        /* newest finished step seen */
     uint64_t saved;       /* newest save seen; 0: none */
-    double begun_s;       /* seconds since it began */
+    double begun_s;       /* seconds from `begun` to the end */
     /* State that no checkpoint contains; borrowed until the next start; NULL:
      * none. */
     const struct pstctl_unsaved *unsaved;
     const struct pstctl_launch *launch; /* borrowed until `clear` */
-    const char *placement;              /* the same; NULL: unknown */
+    const char *placement; /* borrowed until `clear`; NULL: unknown */
 };
 
 struct pstctl_starter {
@@ -43,7 +43,8 @@ struct pstctl_starter {
     void *ctx;
 };
 
-/* Set config, starter, record, ranks and job before; the rest is zero. */
+/* The caller sets config, starter, record, ranks and job before the start; the
+ * other members are zero. */
 struct pstctl_supervisor {
     const struct pstd_config *config; /* borrowed; as the user gave it */
     struct pstctl_starter starter;
@@ -51,9 +52,10 @@ struct pstctl_supervisor {
     struct pstd_past past;
     struct pstctl_budget budget;
     struct pstctl_ranks ranks;
-    char job[PSTD_PAST_JOB + 1]; /* part of the ids of its starts; "": none */
-    uint64_t restarts;           /* so far */
-    uint64_t served;             /* starts that lasted long, if the job stays */
+    char job[PSTD_PAST_JOB + 1]; /* prefix of the ids of its starts; "": none */
+    uint64_t restarts;           /* restarts so far */
+    uint64_t served; /* starts that lasted a minute; progress of a job that
+                        stays */
 };
 
 /* Runs the job; returns how it finally ended. */

@@ -6,7 +6,8 @@
 
 #include "daemon/ctl/job/wait.h"
 
-/* Events of changes, a verb for each, and the field with the target. */
+/* Events that report a change of the model, the verb for `changes`, and the
+ * field that names what was changed. */
 static const struct {
     const char *event, *did, *field;
 } rows[] = {
@@ -37,8 +38,8 @@ static void take_request(struct pstctl_unsaved *u, const pstctl_event *event)
         u->paused = strcmp(command, "pause") == 0;
 }
 
-/* Records changes. A change waits for the save in progress, so each save that
- * ends after the change contains it. */
+/* A change waits for the save in progress, so each save that ends after the
+ * change contains it. */
 void pstctl_unsaved_event(struct pstctl_unsaved *u, const pstctl_event *event)
 {
     const char *name = event->name;

@@ -4,7 +4,7 @@
 
 #include "daemon/ctl/run/run.h"
 
-#define RESTARTS "10" /* in a row, by default */
+#define RESTARTS "10" /* default of --max-restarts */
 
 enum pst_status pstctl_run_staying(const struct pstd_config *config,
                                    const char *kind, struct pst_diag *diag)
@@ -15,7 +15,7 @@ enum pst_status pstctl_run_staying(const struct pstd_config *config,
     status = pstd_config_copy(&mine, config, diag);
     if (status != PST_OK)
         return status;
-    mine.args = config->args; /* borrowed */
+    mine.args = config->args; /* positional arguments are not copied */
     mine.n_args = config->n_args;
     status = pstd_config_set(&mine, PSTD_OPT_DAEMON, kind, "yes", diag);
     if (status == PST_OK && !PSTD_GIVEN(config, max_restarts))
