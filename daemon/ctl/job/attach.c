@@ -14,7 +14,7 @@
 #include "daemon/ctl/print.h"
 #include "stages/base/host/fault.h"
 
-/* Ctrl-C only ends this command. */
+/* On Ctrl-C, ends this command, not the job. */
 static void on_interrupt(int number)
 {
     static const char text[] = "\npenstock: detached; the job goes on: "
@@ -40,7 +40,7 @@ static void take_event(struct pstctl_progress *progress,
 struct seen {
     uint64_t run; /* finished run; 0: none */
     bool serves;  /* it serves requests, without a run */
-    bool drained; /* and has ended as requested */
+    bool drained; /* it served requests, and has ended as requested */
 };
 
 static void handle_event(struct seen *seen, const pstctl_event *event)
@@ -53,8 +53,8 @@ static void handle_event(struct seen *seen, const pstctl_event *event)
         seen->drained = seen->serves && pstctl_integer(event, "exit_code") == 0;
 }
 
-/* Follows the events until the end; or the job has gone without a reported
- * result. */
+/* Shows events until the run has ended or serving has stopped.
+ * PST_ERR_NO_DAEMON: the job has gone without reporting a result. */
 static enum pst_status follow(struct pstctl_follow *f,
                               struct pstctl_progress *progress,
                               struct seen *seen, struct pst_diag *diag)
@@ -75,9 +75,10 @@ static enum pst_status follow(struct pstctl_follow *f,
     return status;
 }
 
-/* The process that starts the ranks records how the job ended and removes its
- * lock, unless it is killed; the ranks end before it. had: the lock as it was
- * before; owner: that process, 0: none. Another job may have the name now. */
+/* Returns the end of a job whose ranks are gone, as recorded by the process
+ * that started them; waits until that process has ended. had: descriptor of its
+ * lock, opened earlier, since another job may have the name now; owner: its
+ * pid, 0: unknown. */
 static enum pst_status no_result(const char *socket, int had, int owner,
                                  struct pst_diag *diag)
 {
@@ -102,8 +103,8 @@ static enum pst_status no_result(const char *socket, int had, int owner,
                "says how");
 }
 
-/* Shows a pause that began earlier, since no event will report it soon.
- * *ret_next: first event after it. */
+/* Shows that the run is paused if the pause began earlier, since no event will
+ * report it. *ret_next: number of the first event after that state. */
 static enum pst_status show_pause(struct pstctl_conn *conn, uint64_t *ret_next,
                                   struct pst_diag *diag)
 {
@@ -128,7 +129,8 @@ static enum pst_status show_pause(struct pstctl_conn *conn, uint64_t *ret_next,
     return PST_OK;
 }
 
-/* conn: to rank 0 of the job; taken. lock: of the process that starts it. */
+/* Follows the job to its end. conn: connection to rank 0, taken. lock:
+ * descriptor from pstctl_owner_open. */
 static enum pst_status attend(const struct pstd_config *config,
                               struct pstctl_conn *conn, int lock,
                               struct pst_diag *diag)
@@ -180,7 +182,7 @@ static enum pst_status run_attach(const struct pstd_config *config,
     if (status == PST_OK)
         status = attend(config, &conn, lock, diag);
     else if (status == PST_ERR_NO_DAEMON && pstctl_owner_end(lock, &end, diag))
-        status = end; /* while waiting for its ranks */
+        status = end; /* the job has ended before its ranks were started */
     if (lock >= 0)
         (void)close(lock);
     return status;

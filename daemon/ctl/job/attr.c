@@ -18,11 +18,11 @@
 struct asker {
     const struct pstd_config *config;
     struct pstctl_conn conn;
-    json_t *tensors; /* with --json */
+    json_t *tensors; /* the reported tensors, for --json; else NULL */
     struct pst_diag *diag;
 };
 
-/* --- what comes back ------------------------------------------------------ */
+/* --- events --------------------------------------------------------------- */
 
 static void add_numbers(const pstctl_event *e, struct pst_str *out)
 {
@@ -140,7 +140,8 @@ static enum pst_status finish(struct asker *a, const pstctl_event *e)
     return PST_OK;
 }
 
-/* *ret_done: it was the last event. */
+/* Prints or collects the event of a tensor; handles those that end the request.
+ * *ret_done: it was the last event of the request. */
 static enum pst_status take_event(struct asker *a, const pstctl_event *e,
                                   bool *ret_done)
 {
@@ -180,7 +181,7 @@ static enum pst_status follow(struct asker *a, uint64_t from)
     return status;
 }
 
-/* --- what is asked -------------------------------------------------------- */
+/* --- the request ---------------------------------------------------------- */
 
 static enum pst_status send(struct asker *a, Pst__Control__Attr *attr)
 {
@@ -216,7 +217,7 @@ static enum pst_status make_absolute(const char *path, struct pst_str *ret,
     return ret->failed ? pst_diag_nomem(diag, strlen(path)) : PST_OK;
 }
 
-/* True if it is written as a number, which may be too large for any dtype. */
+/* True if the text is a number, even one that is too large for any dtype. */
 static bool is_number(const char *text)
 {
     char *end;
@@ -230,7 +231,8 @@ static bool is_number(const char *text)
            pst_parse_f64(text, &x);
 }
 
-/* *ret_path is allocated by malloc. */
+/* Reads the argument VALUE: a number or a file. *ret_path: the file's absolute
+ * path, allocated by malloc; unset for a number. */
 static enum pst_status read_value(const char *text, Pst__Control__Attr *attr,
                                   char **ret_path, struct pst_diag *diag)
 {

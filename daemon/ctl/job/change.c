@@ -14,7 +14,8 @@
 
 #define MAX_STATES ((size_t)1 << 20) /* maximum bytes of a mapping file */
 
-/* Parses FQN or FQN@K; --at-call gives K too. */
+/* Parses FQN or FQN@K; K may also be given by --at-call. *ret_call: K, or -1.
+ */
 static enum pst_status read_name(const struct pstd_config *config,
                                  struct pst_str *fqn, int64_t *ret_call,
                                  struct pst_diag *diag)
@@ -75,7 +76,7 @@ static enum pst_status show(const struct pstd_config *config,
     return PST_OK;
 }
 
-/* Waits for the outcome of an accepted request. */
+/* Sends the request and, once it is accepted, waits for its outcome. */
 static enum pst_status send(struct pstctl_conn *conn,
                             const struct pstd_config *config,
                             pstctl_request *request, struct pst_diag *diag)
@@ -105,15 +106,15 @@ static enum pst_status send(struct pstctl_conn *conn,
     return status;
 }
 
-/* Returns NULL for a name with a character that separates names in a
- * request. */
+/* Returns the name; NULL if it is empty or contains a newline, which separates
+ * names in a request. */
 static const char *plain_name(const char *name)
 {
     return name != NULL && name[0] != '\0' && strchr(name, '\n') == NULL ? name
                                                                          : NULL;
 }
 
-/* Reads --state; pairs of map:FILE become lines. */
+/* Reads --state; pairs of map:FILE are appended as "NEW\nOLD\n". */
 static enum pst_status read_states(const char *state, struct pst_str *out,
                                    struct pst_diag *diag)
 {

@@ -13,9 +13,9 @@
 #include "stages/base/host/alive.h"
 #include "stages/base/host/fs.h"
 
-#define TRIES       5 /* attempts while the daemon is crowded */
+#define TRIES       5 /* attempts while the daemon has too many clients */
 #define AGAIN_MS    20
-#define PATIENCE_MS 1000 /* after this time no answer is expected */
+#define PATIENCE_MS 1000 /* time limit for an answer */
 
 static enum pst_status write_all(const struct pstctl_conn *conn,
                                  const unsigned char *data, size_t size,
@@ -242,8 +242,8 @@ enum pst_status pstctl_await(const struct pstd_config *config,
     *ret_lock = status == PST_OK ? pstctl_owner_open(path.text) : -1;
     if (status == PST_OK)
         status = pstctl_open_patiently(path.text, ret, diag);
-    /* Tries once more: the process that is gone now may have started them just
-     * before. */
+    /* Tries once more after the process that starts the ranks has gone, since
+     * it may have started them just before. */
     while (status == PST_ERR_NO_DAEMON && path.len > 0 && was_owned) {
         was_owned = pstd_socket_owner(path.text) > 0;
         if (was_owned && !reported)
@@ -320,8 +320,8 @@ enum pst_status pstctl_get(struct pstctl_conn *conn,
                            Pst__Control__Request__BodyCase body,
                            pstd_frame **ret, struct pst_diag *diag)
 {
-    /* All members of the body are pointers to messages, and empty messages have
-     * identical contents. */
+    /* All members of the union are pointers to messages, and all messages
+     * without fields have the same layout. */
     Pst__Control__GetStatus empty = PST__CONTROL__GET_STATUS__INIT;
     pstctl_request request = PST__CONTROL__REQUEST__INIT;
 

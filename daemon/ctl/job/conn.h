@@ -15,8 +15,8 @@ struct pstctl_conn {
     char path[PSTD_SOCKET_PATH + 1]; /* path of the socket */
     uint64_t pid;                    /* process of the daemon */
     char run_id[33];                 /* value of --one-run, or "" */
-    uint64_t first_event; /* first event of this start of the daemon */
-    char journal[256];    /* journal of all its starts; "": none */
+    uint64_t first_event;            /* number of the daemon's first event */
+    char journal[256];               /* file with the job's events; "": none */
 };
 
 typedef Pst__Control__Request pstctl_request;
@@ -25,44 +25,47 @@ typedef Pst__Control__Event pstctl_event;
 
 #define PSTCTL_HELLO_MS 10000 /* limit for the daemon's Hello */
 
-/* Opens in two steps, for callers that must not block: connects and sends
- * Hello; receives the daemon's Hello, or returns PST_AGAIN after timeout_ms. */
+/* Open a connection in two steps, for callers that must not block. The first
+ * connects and sends Hello; the second receives the daemon's Hello, or returns
+ * PST_AGAIN after timeout_ms. */
 enum pst_status pstctl_open_begin(const char *path, struct pstctl_conn *ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pstctl_open_finish(struct pstctl_conn *conn, int timeout_ms,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* Reports PST_ERR_BUSY: no Hello within PSTCTL_HELLO_MS. */
+/* Sets diag to PST_ERR_BUSY: the daemon has sent no Hello within
+ * PSTCTL_HELLO_MS. */
 enum pst_status pstctl_no_hello(struct pst_diag *diag) PST_MUST_CHECK;
 /* Connects and exchanges Hello. */
 enum pst_status pstctl_open(const char *path, struct pstctl_conn *ret,
                             struct pst_diag *diag) PST_MUST_CHECK;
-/* Finds the socket of rank 0: --socket, that of --job, or that of the only job,
- * whose ranks may not have started yet. */
+/* Finds the socket of rank 0: --socket, that of --job, or that of the only job.
+ * The ranks may not have started yet. */
 enum pst_status pstctl_where(const struct pstd_config *config,
                              struct pst_str *ret,
                              struct pst_diag *diag) PST_MUST_CHECK;
-/* Like pstctl_open, but waits while the daemon is crowded. */
+/* Connects like pstctl_open; tries again for up to 1 s while the daemon has too
+ * many clients. */
 enum pst_status pstctl_open_patiently(const char *path, struct pstctl_conn *ret,
                                       struct pst_diag *diag) PST_MUST_CHECK;
-/* Connects to that job. PST_ERR_NO_DAEMON: there is none; PST_ERR_BUSY: it has
- * no ranks at the moment. */
+/* Connects to the job that pstctl_where finds. PST_ERR_NO_DAEMON: there is
+ * none; PST_ERR_BUSY: it has no ranks at the moment. */
 enum pst_status pstctl_connect(const struct pstd_config *config,
                                struct pstctl_conn *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* The same, but waits for the ranks of a job that is being (re)started, and
- * prints that, unless --quiet. *ret_lock: the lock of the process that starts
- * them, as from pstctl_owner_open, also if it has ended meanwhile
- * (PST_ERR_NO_DAEMON); the caller closes it. */
+/* Connects like pstctl_connect, but waits for the ranks of a job that is being
+ * (re)started, and prints that unless --quiet. *ret_lock: descriptor from
+ * pstctl_owner_open, for the caller to close, even if the job has ended
+ * meanwhile (PST_ERR_NO_DAEMON). */
 enum pst_status pstctl_await(const struct pstd_config *config,
                              struct pstctl_conn *ret, int *ret_lock,
                              struct pst_diag *diag) PST_MUST_CHECK;
 void pstctl_close(struct pstctl_conn *conn);
 
-/* 32 random hexadecimal digits. */
+/* Makes the key of a request: 32 random hexadecimal digits. */
 void pstctl_key(char key[33]);
 
-/* Converts status, row and text of a reply to a diagnosis; the numbers are
- * those of the daemon. */
+/* Returns the status of a reply, and stores it with the error's row and text in
+ * diag. */
 enum pst_status pstctl_reply_status(const pstctl_reply *reply,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 
@@ -81,12 +84,12 @@ enum pst_status pstctl_call(struct pstctl_conn *conn, pstctl_request *request,
                             pstd_frame **ret,
                             struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Sends a request without fields. *ret may be NULL. */
+/* Sends a request without fields, as pstctl_call does; ret may be NULL. */
 enum pst_status pstctl_get(struct pstctl_conn *conn,
                            Pst__Control__Request__BodyCase body,
                            pstd_frame **ret,
                            struct pst_diag *diag) PST_MUST_CHECK;
-/* The same; any other kind of reply is an error. */
+/* Sends a request without fields; any kind of reply but this is an error. */
 enum pst_status pstctl_ask(struct pstctl_conn *conn,
                            Pst__Control__Request__BodyCase request,
                            Pst__Control__Reply__BodyCase reply,
@@ -97,20 +100,21 @@ enum pst_status pstctl_watch_from(struct pstctl_conn *conn, uint64_t from,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pstctl_stop_job(struct pstctl_conn *conn, bool now,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Reads the reply of that kind that a job for one run has left in the file
- * `path`; PST_ERR_NOT_FOUND if there is none. Returns owned. */
+/* Reads the reply of a kind from the file `path`, which a job for one run has
+ * written at its end; PST_ERR_NOT_FOUND if there is none. Returns owned. */
 enum pst_status pstctl_recorded(const char *path,
                                 Pst__Control__Reply__BodyCase body,
                                 pstd_frame **ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Starts a run with all given options of PSTD_OPT_TRAIN; *ret_seq: event from
- * which to watch; *ret_run: number of the run. */
+/* Starts a run with all given options of PSTD_OPT_TRAIN. *ret_seq: number of
+ * the event from which to watch it; *ret_run: number of the run. */
 enum pst_status pstctl_start_train(struct pstctl_conn *conn,
                                    const struct pstd_config *config,
                                    uint64_t *ret_seq, uint64_t *ret_run,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Field of an event; NULL, NaN or 0 if it has none. */
+/* Return a field of an event; NULL, NaN or 0 if there is none of that key and
+ * type. */
 const char *pstctl_text(const pstctl_event *event, const char *key);
 double pstctl_number(const pstctl_event *event, const char *key);
 int64_t pstctl_integer(const pstctl_event *event, const char *key);

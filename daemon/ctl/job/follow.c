@@ -7,7 +7,7 @@
 #include "daemon/ctl/job/owner.h"
 #include "stages/base/host/alive.h"
 
-#define AGAIN_MS     20 /* increases with each connection without a frame */
+#define AGAIN_MS     20 /* pause per failed connection since the last frame */
 #define MAX_FAILURES 50
 
 static void note_job(struct pstctl_follow *f, const struct pstctl_conn *conn)
@@ -41,16 +41,16 @@ enum pst_status pstctl_follow_init(struct pstctl_follow *f,
     return PST_OK;
 }
 
-/* True if the process that starts the ranks of the followed job owns its name
- * still. */
+/* True if the process that starts the ranks of the followed job still owns the
+ * job's name. */
 static bool is_kept(const struct pstctl_follow *f)
 {
     return f->owner > 0 &&
            pstd_socket_owner(pst_str_text(&f->path)) == f->owner;
 }
 
-/* Refuses another job that has taken the name of the followed one. The journal
- * of a job is a new one if its folder was removed. */
+/* Refuses another job that has taken the name of the followed one. The same job
+ * has another journal if the folder of the first one was removed. */
 static enum pst_status check_job(struct pstctl_follow *f,
                                  const struct pstctl_conn *conn,
                                  struct pst_diag *diag)
@@ -94,7 +94,7 @@ static enum pst_status begin_watch(struct pstctl_follow *f,
     return pstctl_send(&f->next_conn, &request, diag);
 }
 
-/* PST_AGAIN: not connected yet. */
+/* Connects unless connected; returns PST_AGAIN if that takes longer. */
 static enum pst_status try_connect(struct pstctl_follow *f, int timeout_ms,
                                    struct pst_diag *diag)
 {
@@ -207,8 +207,8 @@ enum pst_status pstctl_follow_job(struct pstctl_follow *f, pstd_frame **ret,
     for (;;) {
         const enum pst_status status = pstctl_follow_next(f, -1, ret, diag);
 
-        /* Tries once more: the process that is gone now may have started them
-         * just before. */
+        /* Tries once more after the process that starts the ranks has gone,
+         * since it may have started them just before. */
         if (status != PST_ERR_NO_DAEMON || !was_kept || f->journal[0] == '\0')
             return status;
         was_kept = is_kept(f);

@@ -11,12 +11,13 @@
 struct pstctl_follow {
     struct pstctl_conn conn;      /* fd -1: none at the moment */
     struct pstctl_conn next_conn; /* waiting for its Hello; fd -1: none */
-    double since;                 /* time at which that began */
-    double again;                 /* time of the next attempt */
-    struct pst_str path;          /* of the socket */
-    char run_id[33];              /* the job must have this id; "": any */
-    uint64_t pid;                 /* the daemon; 0: unknown */
-    char journal[256]; /* file of events; with one the pid may change */
+    double since;                 /* time at which next_conn was opened */
+    double again;                 /* time before which none is opened */
+    struct pst_str path;          /* path of the socket */
+    char run_id[33];              /* id that the job must have; "": any */
+    uint64_t pid;                 /* pid of the daemon; 0: unknown */
+    char journal[256]; /* the job's file of events; "": none: the pid must not
+                          change then */
     int owner;         /* process that starts the ranks; 0: none known */
     uint64_t next;     /* number of the next event; 0: from now on */
     uint64_t missed;   /* events that were no longer available */
@@ -24,8 +25,8 @@ struct pstctl_follow {
     bool other;        /* the socket belongs to another job */
 };
 
-/* Takes the connection, which may be closed (fd -1); one that is lost here is
- * made again by the first call of pstctl_follow_next(). */
+/* Takes the connection. If it is closed (fd -1) or is lost here, the first call
+ * of pstctl_follow_next() reconnects. */
 enum pst_status pstctl_follow_init(struct pstctl_follow *f,
                                    const struct pstctl_conn *conn,
                                    const char *path, uint64_t next,
@@ -38,11 +39,12 @@ enum pst_status pstctl_follow_init(struct pstctl_follow *f,
 enum pst_status pstctl_follow_next(struct pstctl_follow *f, int timeout_ms,
                                    pstd_frame **ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* The same without a time limit, even while the ranks are restarted, as long as
- * the process that started them owns the job. */
+/* Returns the next frame (owned) without a time limit. Waits even while the
+ * ranks are restarted, as long as the process that started them owns the job.
+ */
 enum pst_status pstctl_follow_job(struct pstctl_follow *f, pstd_frame **ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Descriptor to poll besides others, or -1. */
+/* Returns the descriptor to poll for the next frame; -1: there is none now. */
 int pstctl_follow_fd(const struct pstctl_follow *f);
 void pstctl_follow_fini(struct pstctl_follow *f);
 /* Initial value, without connection and path. */

@@ -11,7 +11,7 @@
 
 #define ASK (PSTD_OPT_CONNECT | PSTD_OPT_JSON)
 
-/* *ret: run `run` is over. For use after missed events. */
+/* Asks whether run `run` is over, for use after missed events. */
 static enum pst_status ask_over(struct pstctl_conn *conn, uint64_t run,
                                 bool *ret, struct pst_diag *diag)
 {
@@ -78,7 +78,7 @@ struct attended {
     struct pstctl_follow follow;
     struct pstctl_progress progress;
     uint64_t
-        run; /* number of the run; 0: the next that begins, after a restart */
+        run; /* number of the run; 0: it is restarted, and gets a new number */
     bool over;
 };
 

@@ -15,11 +15,13 @@
 
 #define TRIES 100 /* tries, one per millisecond */
 #define PIDS_LEN                                                               \
-    23 /* bytes of the pids that the lock begins with; the result follows */
+    23 /* bytes of the pids at the beginning of the lock file; the job's end   \
+          follows */
 /* Value sent with the SIGINT of a stop request. */
 #define ASK_VALUE 0x53544f50
 
-/* Retries, since a process that has just taken the lock writes its pid next. */
+/* Reads the pids in a lock file; retries, since a process that has just taken
+ * the lock may not have written its pid yet. */
 static void read_pids(const char *path, int *ret_client, int *ret_launcher)
 {
     char text[64] = "";
@@ -37,7 +39,8 @@ static void read_pids(const char *path, int *ret_client, int *ret_launcher)
     }
 }
 
-/* Reports the owner of the lock, as far as the file names it. */
+/* Refuses the job's name, which another process owns; names that process if the
+ * lock file does. */
 static enum pst_status name_owner(const char *path, const char *job,
                                   struct pst_diag *diag)
 {
@@ -85,9 +88,9 @@ static enum pst_status take_lock(const char *socket, const char *job,
     return status == PST_AGAIN ? name_owner(path, job, diag) : status;
 }
 
-/* Checks for a job started by hand with `penstockd`, which has no such lock. It
- * need not answer: a stopped one still owns the name. An untrusted folder is
- * reported now, since the job could not be controlled. */
+/* Refuses the name of a job that was started by hand with `penstockd`, which
+ * takes no lock of this kind; such a job owns its name even if it is stopped
+ * and does not answer. Also refuses an untrusted folder. */
 static enum pst_status check_socket(const char *socket, const char *job,
                                     struct pst_diag *diag)
 {

@@ -17,20 +17,21 @@ struct pstctl_owner {
     struct pst_str lock;
 };
 
-/* PST_ERR_BUSY, with the owner's name and process, if the job exists. */
+/* Takes the name of a job. PST_ERR_BUSY: another job has the name; the text
+ * gives its owner's pid. */
 enum pst_status pstctl_own(const char *socket, const char *job, bool own_dir,
                            struct pstctl_owner *ret,
                            struct pst_diag *diag) PST_MUST_CHECK;
-/* True if the lock is still the one that others find beside the socket. */
+/* True if our lock file is still the one beside the socket. */
 bool pstctl_owns(const struct pstctl_owner *owner);
 /* Recreates folder and lock after their removal, for instance by a program that
  * cleans /tmp. PST_ERR_BUSY: another job has taken the name since then. */
 enum pst_status pstctl_own_again(struct pstctl_owner *owner, const char *socket,
                                  const char *job, bool own_dir,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* Asks that process, which the caller has seen as owner, to end the job, like
- * Ctrl-C, except that repeating it does not mean "at once". False: it has
- * gone. */
+/* Asks process `owner`, which the caller has seen as owner, to end the job like
+ * Ctrl-C; unlike with Ctrl-C, a second request does not end it at once. False:
+ * the process is no longer the owner. */
 bool pstctl_ask_owner(const char *socket, pid_t owner);
 /* True if this SIGINT was sent by pstctl_ask_owner. */
 bool pstctl_is_ask(const struct signalfd_siginfo *info);
@@ -44,11 +45,13 @@ void pstctl_own_launcher(const struct pstctl_owner *owner, pid_t launcher);
  * open. */
 void pstctl_own_end(const struct pstctl_owner *owner, enum pst_status status,
                     const struct pst_diag *diag);
-/* Opens the lock of a running job, to be queried when it is over; -1: none. */
+/* Opens the lock of a running job for pstctl_owner_end; -1: there is none. */
 int pstctl_owner_open(const char *socket);
-/* Reads how it ended, into ret and diag. False: it is not recorded. */
+/* Reads from the lock how the job ended, into *ret and diag. False: that is not
+ * recorded. */
 bool pstctl_owner_end(int fd, enum pst_status *ret, struct pst_diag *diag);
-/* remove: nothing of the job is left. The lock of another job is kept. */
+/* Closes the lock. remove: also removes its file, since no process of the job
+ * is left; a file that belongs to another job is kept. */
 void pstctl_disown(struct pstctl_owner *owner, bool remove);
 
 #endif

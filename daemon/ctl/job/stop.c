@@ -11,8 +11,8 @@
 #include "stages/base/host/alive.h"
 
 #define LOOK_MS  20
-#define ENDING_S 2.0  /* for its owner to see that the ranks have ended */
-#define LET_GO_S 10.0 /* time for it to clean up */
+#define ENDING_S 2.0  /* time for the owner to see that the ranks have ended */
+#define LET_GO_S 10.0 /* time for the owner to clean up */
 
 /* State of stopping a job. */
 struct ending {
@@ -25,8 +25,8 @@ struct ending {
     struct pst_diag lost; /* failure reported at the end of the run */
 };
 
-/* Records the failure of a run that ended badly: a checkpoint that could not be
- * written. */
+/* Records why a run has failed at its end: for instance, its last checkpoint
+ * could not be written. */
 static void take_end(struct ending *e, const pstctl_event *event)
 {
     const char *name = pstctl_text(event, "status");
@@ -43,8 +43,8 @@ static void take_end(struct ending *e, const pstctl_event *event)
                              status, "%s", pstctl_text(event, "text"));
 }
 
-/* Asks the owner too, which must not restart the ranks, even if they die before
- * the end of the step. */
+/* Asks the owner to end the job, too, so that it does not restart the ranks if
+ * they die before the end of the step. */
 static void signal_owner(struct ending *e)
 {
     if (e->owner > 0 && !e->signalled)
@@ -86,7 +86,7 @@ static enum pst_status stop_ranks(struct ending *e, struct pstctl_conn *conn,
     }
     if (status != PST_ERR_NO_DAEMON)
         return status;
-    signal_owner(e); /* it may have gone without an answer */
+    signal_owner(e); /* the daemon may have gone without a reply */
     return PST_OK;
 }
 
@@ -99,7 +99,7 @@ static enum pst_status ask_ranks(struct ending *e, struct pst_diag *diag)
 
     if (e->signalled_any &&
         (e->owner == 0 || pstd_socket_owner(e->socket.text) != e->owner))
-        return PST_OK; /* regardless of the current owner of that name */
+        return PST_OK; /* the job has gone; another one may have its name */
     if (!e->signalled || e->config->now)
         status = pstctl_open_patiently(e->socket.text, &conn, diag);
     if (status == PST_OK) {

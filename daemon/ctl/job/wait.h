@@ -4,9 +4,9 @@
 /* Waits for an event of a job. One thread. */
 #include "daemon/ctl/print.h"
 
-/* Shows events from number `from` on until one of the names occurs without
- * asked=0; *ret is that frame, owned, or NULL if it may be among missed events.
- * Replaces conn if it has to reconnect. */
+/* Shows events from number `from` on until one of these names occurs, other
+ * than with asked=0. *ret: the frame of that event, owned; NULL: it may be
+ * among missed events. Replaces conn if it has to reconnect. */
 enum pst_status pstctl_wait_for(struct pstctl_conn *conn, uint64_t from,
                                 const char *const *names, size_t n,
                                 struct pstctl_progress *progress,
@@ -20,11 +20,11 @@ enum pst_status pstctl_report_run(struct pstctl_conn *conn,
 /* True for asked=0: an event that happened by itself, or by an older request,
  * does not answer the newest one. */
 bool pstctl_is_unasked(const pstctl_event *event);
-/* For requests that do not outlive the ranks that accepted them: true, with a
- * diagnosis, if the event says that these have ended, or their run has. */
+/* True, with a diagnosis, if the event shows that an accepted request is lost,
+ * because the run has ended or the ranks were started again. */
 bool pstctl_is_lost(const pstctl_event *event, struct pst_diag *diag);
-/* Status of an event that explains why nothing was changed: PST_ERR_IO if a
- * file could not be read or written, else PST_ERR_INPUT. */
+/* Returns the status of an event that explains why nothing was changed:
+ * PST_ERR_IO if a file could not be read or written, else PST_ERR_INPUT. */
 enum pst_status pstctl_refused(const pstctl_event *event,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
