@@ -40,7 +40,7 @@ static enum pst_status pin_all(const char *dir, const struct pstd_list *list,
     return status;
 }
 
-/* Refuses while a run uses the folder. */
+/* Removes the listed checkpoints; refuses while a run uses the folder. */
 static enum pst_status remove_all(const char *dir, const struct pstd_list *list,
                                   struct pst_diag *diag)
 {
@@ -117,7 +117,8 @@ static void print_table(const struct pst_checkpoint_rows *rows)
     }
 }
 
-/* With --verify the worst finding determines the exit code. */
+/* Returns the status of `checkpoints --verify`: that of the worst checkpoint.
+ */
 static enum pst_status outcome(const char *dir,
                                const struct pst_checkpoint_rows *rows,
                                struct pst_diag *diag)

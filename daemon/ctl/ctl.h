@@ -25,9 +25,10 @@ struct pstctl_command {
 #include "daemon/ctl/commands.def"
 #undef PSTCTL_COMMAND
 
-/* All commands; defined in main.c. */
+/* Returns all commands; defined in main.c. */
 const struct pstctl_command *const *pstctl_commands(size_t *ret_n);
-/* Time at which this process began, since 1970 UTC. */
+/* Returns the time at which this process began, in microseconds since 1970
+ * UTC. */
 uint64_t pstctl_start_us(void);
 
 #endif

@@ -12,12 +12,13 @@ struct pstctl_cut {
     struct pst_split_options options; /* borrows the configuration */
 };
 
-/* After an error there is nothing to release. */
+/* Reads options and files into *cut, for pstctl_cut_fini to release; after an
+ * error there is nothing to release. */
 enum pst_status pstctl_cut_init(struct pstctl_cut *cut,
                                 const struct pstd_config *config,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* True if --costs affects where a model is cut; it may affect the schedule
- * anyway. */
+/* True if --costs affects where a model is cut. It affects the choice of a
+ * schedule in any case. */
 bool pstctl_cut_takes_costs(const struct pstd_config *config);
 void pstctl_cut_fini(struct pstctl_cut *cut);
 

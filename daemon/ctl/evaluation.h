@@ -6,8 +6,8 @@
 #include "stages/run/exec.h"
 #include "stages/split/bind/bind.h"
 
-/* Memory that ranks need for --eval-data in addition to the training by `sched`
- * with `options`; one entry per rank of the first replica. */
+/* Computes the memory that ranks need for --eval-data in addition to that of a
+ * training by `sched` with `options`. ret: one entry per rank of a replica. */
 enum pst_status pstctl_evaluation_memory(const struct pstd_config *config,
                                          const struct pst_batch *batch,
                                          const struct pst_schedule *sched,

@@ -11,7 +11,8 @@
 
 #define MIB (1024.0 * 1024.0)
 
-/* The text is made while the program exists, which owns the names. */
+/* Adds the hosted calls of one stage. Names of operators are copied, since
+ * they belong to the stage's program, which is freed here. */
 static enum pst_status add_stage(const struct pst_plan *plan, unsigned stage,
                                  const struct pst_exec_options *options,
                                  struct pstctl_hosted *ret,

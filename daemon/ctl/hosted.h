@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_DAEMON_CTL_HOSTED_H
 #define PENSTOCK_DAEMON_CTL_HOSTED_H
 /* penstock plan --device: calls that the devices of ranks leave to the host
- * (stages/compile/hosted.h). No device needs to be there. One thread. */
+ * (stages/compile/hosted.h). Works without such devices. One thread. */
 #include <jansson.h>
 
 #include "daemon/common/config.h"
@@ -12,9 +12,9 @@
 /* Hosted calls of one rank. */
 struct pstctl_hosted {
     const char *device; /* "cuda" */
-    unsigned calls;     /* in one microbatch */
-    uint64_t bytes;     /* copied by these */
-    struct pst_str ops; /* the operators, in words */
+    unsigned calls;     /* number of hosted calls in one microbatch */
+    uint64_t bytes;     /* bytes that these calls copy */
+    struct pst_str ops; /* text that names the operators */
 };
 
 /* Fills an array with an entry for each rank of the schedule. PST_ERR_USAGE:
@@ -27,9 +27,9 @@ enum pst_status pstctl_hosted_find(const struct pstd_config *config,
                                    struct pstctl_hosted *ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 void pstctl_hosted_print(const struct pstctl_hosted *hosted, unsigned ranks);
-/* Adds members to the object of a rank. */
+/* Adds the hosted calls of a rank to its JSON object. */
 void pstctl_hosted_json(const struct pstctl_hosted *hosted, json_t *rank);
-/* Accepts NULL. */
+/* Frees the array that pstctl_hosted_find has filled, or NULL. */
 void pstctl_hosted_free(struct pstctl_hosted *hosted, unsigned ranks);
 
 #endif

@@ -34,7 +34,7 @@ static enum pst_status take_pair(char *text, const char *spec,
     return wrong(spec, "", diag);
 }
 
-/* A pattern may contain colons, the part after the last one does not. */
+/* Parses PATTERN:rank=R[,alpha=X]. Only the pattern may contain colons. */
 static enum pst_status parse(struct pst_arena *arena, const char *spec,
                              struct pst_lora *ret, struct pst_diag *diag)
 {

@@ -5,7 +5,8 @@
 #include "daemon/common/config.h"
 #include "stages/frontend/model.h"
 
-/* *ret borrows model. */
+/* Adds the adapters that --lora asks for to a copy of the model. *ret borrows
+ * `model`. */
 enum pst_status pstctl_lora(const struct pst_model *model,
                             const struct pstd_list *specs, uint64_t seed,
                             struct pst_model **ret,

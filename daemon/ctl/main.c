@@ -56,7 +56,7 @@ static void print_help(const struct pstctl_command *command)
     pst_str_addf(&text, "usage: penstock %s %s%s[options]\n\n%s\n",
                  command->name, command->args,
                  *command->args != '\0' ? " " : "", command->summary);
-    if (command->help != NULL) { /* our own text, with newlines */
+    if (command->help != NULL) { /* our own text: its newlines are kept */
         pst_str_add(&text, "\n");
         pst_str_add(&text, command->help);
         pst_str_add(&text, "\n");
@@ -128,7 +128,7 @@ static enum pst_status prepare(const struct pstctl_command *command,
     return pstd_socket_check_job(config->job, diag);
 }
 
-/* True for a pipe whose reader has closed it, as `head` does. */
+/* True for a pipe that its reader has closed, as `head` does. */
 static bool is_left(int fd)
 {
     struct pollfd end = {.fd = fd, .events = POLLOUT};

@@ -220,7 +220,7 @@ enum pst_status pstctl_print_plan(const struct pst_plan *plan, bool json,
     return pstctl_print_text(&text, json, diag);
 }
 
-/* Notes that the folder's plan is replaced by a different one. */
+/* Prints a note if the plan in the folder was replaced by a different one. */
 static void note_replaced(const char *dir, const char *before,
                           const struct pst_plan *after)
 {
@@ -229,7 +229,8 @@ static void note_replaced(const char *dir, const char *before,
                       dir);
 }
 
-/* If the folder has no readable plan, saving decides. */
+/* Reads the digest of the plan in a folder; "" if there is no readable plan:
+ * saving then fails or not. */
 static void find_digest(const char *dir, char ret[33])
 {
     struct pst_plan *plan;

@@ -8,8 +8,9 @@
 
 struct pstctl_plan {
     struct pst_plan *plan; /* NULL if only the model is loaded */
-    /* The plan is made from the last model, which borrows from the others.
-     * Empty if the plan was loaded. */
+    /* The exported model and what each option made of it. The plan is made from
+     * the last model, which borrows from the others. Empty if the plan was
+     * loaded from a folder. */
     struct PST_VEC(struct pst_model *) models;
 };
 
@@ -23,7 +24,7 @@ static inline struct pst_model *pstctl_model(const struct pstctl_plan *p)
     return p->models.n > 0 ? p->models.at[p->models.n - 1] : NULL;
 }
 
-/* True for a folder. */
+/* True if the path is a folder: a plan, not a .pt2. */
 bool pstctl_is_plan(const char *path);
 /* Opens PLAN, or MODEL.pt2 with the options of PSTD_OPT_SPLIT. */
 enum pst_status pstctl_plan_open(const char *path,
@@ -34,7 +35,7 @@ void pstctl_plan_close(struct pstctl_plan *p);
 
 /* Returns the first given option that determines the cuts; or NULL. */
 const char *pstctl_cut_option(const struct pstd_config *config);
-/* Prints and takes the text. json: it is a JSON text. */
+/* Prints the text, then frees it, also on failure. json: the text is JSON. */
 enum pst_status pstctl_print_text(struct pst_str *text, bool json,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* Prints the table of stages. */

@@ -22,7 +22,8 @@ static struct pst_kernels kernels_of(const struct pst_op *op)
     return pst_op_kernels(&pst_device_cpu, op);
 }
 
-/* A composition is differentiated through its parts. */
+/* Returns whether the operator has a gradient: "yes", "no", or "parts" for a
+ * composition, whose parts are differentiated. */
 static const char *gradient(const struct pst_op *op)
 {
     if (op->rewrite != NULL)

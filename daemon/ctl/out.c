@@ -47,7 +47,8 @@ void pstctl_print_json(const char *text)
     pst_str_fini(&out);
 }
 
-/* Number of bytes of a character that begins with this byte. */
+/* Returns the number of bytes of the UTF-8 character that begins with this
+ * byte. */
 static size_t wanted(unsigned char first)
 {
     return first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc2 ? 2 : 1;

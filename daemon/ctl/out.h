@@ -17,28 +17,31 @@
 /* Prints with a trusted format; arguments of %s and %c are escaped (no %p %n
  * %a). */
 void pstctl_printf(FILE *out, const char *fmt, ...) PST_PRINTF(2, 3);
-/* Prints a text that began as {.visible = 1}; another one becomes a single
- * line. */
+/* Prints a text that was built with {.visible = 1}, which escapes names. Of any
+ * other text newlines are escaped, too. */
 void pstctl_print(FILE *out, const struct pst_str *text);
 /* Prints our own JSON text on standard output; strings get \u escapes. */
 void pstctl_print_json(const char *text);
-/* Prints generated text as it arrives. Bytes are unchanged unless standard
- * output is a terminal. Zero-initialise half; n = 0 ends the text. */
+/* Incomplete UTF-8 character at the end of the bytes printed so far. */
 struct pstctl_half {
     char bytes[4];
     size_t n;
 };
+/* Prints generated text as it arrives. Bytes are unchanged unless standard
+ * output is a terminal. Zero-initialise half; n = 0 ends the text. */
 void pstctl_print_bytes(struct pstctl_half *half, const char *bytes, size_t n);
 
-/* Refuses a .safetensors output name with the ending of another kind of file;
- * also: an ending that the command can write too (".json"); NULL: none. */
+/* Refuses an output path with the ending of another kind of file than
+ * safetensors. also: a second ending that the command writes (".json"), or
+ * NULL. */
 enum pst_status pstctl_check_output(const char *path, const char *also,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* Prints notes for options that have no effect with the others, on standard
  * error. */
 void pstctl_note_unused(const struct pstd_config *config);
 
-/* Returns null if x is not finite, since JSON cannot represent it. */
+/* Returns a JSON number; null if x is not finite, since JSON cannot represent
+ * it. */
 json_t *pstctl_json_real(double x);
 /* Returns a string; invalid UTF-8 becomes U+FFFD. NULL becomes "". */
 json_t *pstctl_json_text(const char *text);

@@ -61,8 +61,8 @@ enum pst_status pstctl_show_passes(bool json, struct pst_diag *diag)
     return PST_OK;
 }
 
-/* Lays out parameters, gradients etc. consecutively: their final offsets in a
- * rank depend on its other stages. */
+/* Returns the offset of a parameter, gradient etc., one after the other: their
+ * real offsets depend on the rank's other stages. */
 static size_t next_fixed(void *ctx, const struct pst_value *value, unsigned use)
 {
     size_t *end = ctx;
@@ -73,7 +73,8 @@ static size_t next_fixed(void *ctx, const struct pst_value *value, unsigned use)
     return at;
 }
 
-/* Ends and prints the text; has_stage: it is of one stage. */
+/* Prints the text of a graph and frees it. has_stage: the graph is that of one
+ * stage. */
 static enum pst_status print_graph(struct pst_str *text, bool has_stage,
                                    const struct pstd_config *config,
                                    struct pst_diag *diag)

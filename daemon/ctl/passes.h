@@ -8,7 +8,7 @@
 #include "stages/layout/options.h"
 #include "stages/split/plan.h"
 
-/* PST_ERR_USAGE that lists all names if there is no such pass. */
+/* Returns PST_ERR_USAGE with a list of all passes if there is no such pass. */
 enum pst_status pstctl_check_pass(const char *name,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* Prints all passes in their order. */
@@ -29,7 +29,7 @@ enum pst_status pstctl_stage_compile(const struct pst_plan *plan,
                                      const char *last, struct pst_program **ret,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 /* Prints stage config->stage after pass config->after: its graph, and kernels
- * and offsets as far as they are known there. */
+ * and offsets as far as they are decided by then. */
 enum pst_status pstctl_show_after(const struct pst_plan *plan,
                                   const struct pstd_config *config,
                                   struct pst_diag *diag) PST_MUST_CHECK;

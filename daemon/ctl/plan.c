@@ -31,9 +31,9 @@ struct forecast {
     struct pst_str note;     /* cost of tail microbatches */
     struct pst_str products; /* GEMM libraries in use */
     struct pst_str times;    /* source of the times */
-    const char *recompute;   /* resolved value */
-    const char *shard;       /* resolved value */
-    const char *stash;       /* resolved value */
+    const char *recompute;   /* value of --recompute, never "auto" */
+    const char *shard;       /* value of --shard, never "auto" */
+    const char *stash;       /* value of --stash, never "auto" */
     unsigned replicas;
     struct pst_choices choices; /* with --what-if */
     unsigned ranks;
@@ -71,7 +71,8 @@ static json_t *rank_json(const struct forecast *f, unsigned r)
     return rank;
 }
 
-/* Schedules tried by auto; null if another schedule was requested. */
+/* Returns the schedules tried by auto; null if another schedule was requested.
+ */
 static json_t *candidates_json(const struct pst_schedule *sched)
 {
     json_t *list;
@@ -97,7 +98,7 @@ static json_t *candidates_json(const struct pst_schedule *sched)
     return list;
 }
 
-/* Returns null without --what-if. */
+/* Returns the choices of --what-if; null without that option. */
 static json_t *choices_json(const struct forecast *f)
 {
     json_t *list;
@@ -199,7 +200,8 @@ static void print_memory(const struct forecast *f)
                       f->sched->n_deferred, (double)for_w / MIB);
 }
 
-/* Prints the stash outside of the arena, and its cost. */
+/* Prints how much of the stash --stash keeps outside of the arena, and the cost
+ * of that. */
 static void print_stash(const struct forecast *f)
 {
     if (strcmp(f->stash, "none") == 0)
@@ -241,7 +243,7 @@ static void print_times(const struct forecast *f)
     pst_str_fini(&text);
 }
 
-/* Shown candidates among the many schedules that auto generates. */
+/* Maximum number of shown "greedy" candidates, of which auto makes many. */
 #define OWN_LISTS 4
 
 static void print_candidate(const struct pst_candidate *c)
@@ -366,7 +368,8 @@ static enum pst_status predict(struct pst_plan *plan,
                                const struct pst_exec_options *options,
                                struct forecast *f, struct pst_diag *diag)
 {
-    /* First, since the costs determine the programs that are counted. */
+    /* Costs come first, since they determine the programs whose memory is
+     * counted. */
     enum pst_status status = pst_plan_costs(plan, options, &f->costs, diag);
 
     if (status == PST_OK)
@@ -460,7 +463,8 @@ static enum pst_status run_plan(const struct pstd_config *config,
     if (status == PST_OK)
         status = pstd_exec_options(config, f.ranks, p.plan->loss >= 0, &options,
                                    diag);
-    /* Memory is predicted for the first kind of a list with several ones. */
+    /* If the list has several kinds of devices, memory is predicted for that of
+     * rank 0. */
     if (status == PST_OK)
         status = pst_device_named(config->device, 0, &options.device, diag);
     if (status == PST_OK)

@@ -151,9 +151,9 @@ static void keep(char **at, const char *text)
         text != NULL && *text != '\0' ? pst_strdup(PST_TAG_CLIENT, text) : NULL;
 }
 
-/* Returns the seconds of a step. The first reported step is ignored once there
- * is another, since it includes one-time work. A client that connected later
- * only knows how long it took, not when it began. */
+/* Returns the mean seconds per step, for the ETA. The first reported step is
+ * left out once there is another, since it includes one-time work. A client
+ * that connected after the run had begun uses step_s of its first event. */
 static double rate(const struct pstctl_progress *p, const pstctl_event *event)
 {
     const bool later = p->n_step_events > 0 && p->step > p->first_event_step;
@@ -165,8 +165,7 @@ static double rate(const struct pstctl_progress *p, const pstctl_event *event)
            (double)PST_MAX(p->step - from, (uint64_t)1);
 }
 
-/* Makes a line with all fields of a step, or those that fit so many columns;
- * the least important fields are dropped first. */
+/* Optional fields of a step's line. */
 enum part { TOK_S = 1, BUBBLE = 2, STEP_S = 4, LOSS = 8, ETA = 16, MFU = 32 };
 
 static void make_line(const struct pstctl_progress *p,
@@ -231,7 +230,7 @@ static size_t width(FILE *out)
     return size.ws_col;
 }
 
-/* Clears the live line before another line is printed; it is redrawn below. */
+/* Clears the live line before another line is printed in its place. */
 static void clear_live(const struct pstctl_progress *p)
 {
     if (p->live && p->shown.len > 0)
@@ -297,7 +296,7 @@ bool pstctl_is_live(FILE *out)
            strcmp(term, "dumb") != 0;
 }
 
-/* Excludes a pause from the time of steps. */
+/* Ends a pause, and leaves it out of the time of steps. */
 static void go_on(struct pstctl_progress *p)
 {
     const double gone = now_s() - p->paused_s;
@@ -529,7 +528,8 @@ void pstctl_progress_fini(struct pstctl_progress *p)
     pst_str_fini(&p->shown);
 }
 
-/* Memory of the largest process: all ranks together if they share one. */
+/* Returns the memory of the largest process in MiB; one process may have all
+ * ranks. planned: the size of its arenas, else its peak resident memory. */
 static double most_mib(const Pst__Control__Result *r, bool planned)
 {
     double most = 0, sum = 0;
@@ -544,7 +544,7 @@ static double most_mib(const Pst__Control__Result *r, bool planned)
     return (r->processes == 1 && planned ? sum : most) / MIB;
 }
 
-/* Shares of one measured step; null if there is none. */
+/* Returns the shares of one measured step by cause; null: none was measured. */
 static json_t *causes_json(const Pst__Control__RankResult *r)
 {
     if (!(r->measured_step_seconds > 0))

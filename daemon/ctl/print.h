@@ -12,8 +12,8 @@ json_t *pstctl_event_json(const pstctl_event *event);
 /* Formats seconds for people: "812 us", "12.3 ms", "4.21 s", "3:05",
  * "2:03:04". */
 void pstctl_duration(double seconds, struct pst_str *out);
-/* Formats a loss: "1.5000"; in exponent form if that would lose digits or be
- * long: "1.9e-05". */
+/* Formats a loss with four decimals: "1.5000"; a very small or large one in
+ * exponent form: "1.9e-05". */
 void pstctl_loss(double x, struct pst_str *out);
 void pstctl_loss_to(double x, int decimals, struct pst_str *out);
 /* Formats a count: "950", "12.3k", "4.5M". */
@@ -29,15 +29,19 @@ struct pstctl_progress {
     FILE *out;
     bool quiet;
     bool live, begun, printed_step;
-    bool came_later;                  /* the run had begun before */
-    uint64_t first_step, steps, step; /* first and number of steps of the run;
-                                       * newest step */
-    double first_s, last_s;           /* times: begin, last print */
-    uint64_t n_step_events,
-        first_event_step; /* step events so far; step of the first one */
-    double first_event_s, paused_s; /* times: that event; a pause, 0: none */
-    char *placement, *checkpoint;   /* owned */
-    uint64_t saved_step;            /* newest checkpoint */
+    bool came_later; /* the run had begun before this client watched it */
+    /* Steps that the run had when it began; step at which it ends; newest
+     * step. */
+    uint64_t first_step, steps, step;
+    /* Times of the run's begin, moved by pauses, and of the last print. */
+    double first_s, last_s;
+    /* Number of step events so far; step of the first one. */
+    uint64_t n_step_events, first_event_step;
+    /* Time of the first step event, moved by pauses; time at which the current
+     * pause began, 0: no pause. */
+    double first_event_s, paused_s;
+    char *placement, *checkpoint; /* owned */
+    uint64_t saved_step;          /* step of the newest checkpoint */
     bool saved;
     struct pst_str pending; /* line not printed yet because of the rate limit */
     struct pst_str shown;   /* current live line */
@@ -48,13 +52,14 @@ void pstctl_progress_event(struct pstctl_progress *p,
 void pstctl_progress_end(struct pstctl_progress *p);
 void pstctl_progress_fini(struct pstctl_progress *p);
 
-/* start_us: start of the process, for first_step_at_s. */
+/* Makes the JSON object of a result. start_us: time at which this process
+ * began, from which the member first_step_at_s counts. */
 json_t *pstctl_result_json(const Pst__Control__Result *result,
                            uint64_t start_us);
 /* Formats a result: "300 steps, loss 1.7923, 80.1 ms a step ..." */
 void pstctl_result_line(const Pst__Control__Result *result,
                         struct pst_str *out);
-/* Returns the run's own status with its text. */
+/* Returns the status of the run in a result, with its text in diag. */
 enum pst_status pstctl_result_status(const Pst__Control__Result *result,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 

@@ -21,7 +21,7 @@ struct pstctl_doctor {
     const struct pstd_config *config;
     const char
         *root; /* prefix of /proc, /sys and /dev/shm; "" except in tests */
-    const char *check; /* running check */
+    const char *check; /* name of the check that runs now */
     struct PST_VEC(struct pstctl_finding) findings;
     bool failed; /* out of memory */
 };
@@ -48,7 +48,7 @@ void pstctl_check_gpus(struct pstctl_doctor *d);
 extern const struct pstctl_check pstctl_checks_programs[],
     pstctl_checks_machine[], pstctl_checks_limits[], pstctl_checks_folders[];
 /* Checks --hosts or --hostfile: reachability, the doctor's findings on each
- * host, and clock differences. Returns the number of checks. */
+ * host, and clock differences. Returns the number of checks made. */
 size_t pstctl_check_hosts(struct pstctl_doctor *d, struct pst_diag *diag,
                           enum pst_status *ret);
 extern const size_t pstctl_n_programs, pstctl_n_machine, pstctl_n_limits,

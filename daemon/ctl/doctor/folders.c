@@ -25,8 +25,8 @@ static double now_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Checks the clock that sets file times, which is the server's on a network
- * file system. */
+/* Compares the file system's clock, which on a network file system is the
+ * server's, with that of this host. */
 static void check_clock(struct pstctl_doctor *d, const char *dir,
                         const struct stat *st, double before, double after)
 {

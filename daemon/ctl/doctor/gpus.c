@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* GPUs for ranks with --device cuda. */
+/* Checks the GPUs for ranks with --device cuda. */
 #include "daemon/ctl/doctor/check.h"
 
 #include <unistd.h>
@@ -20,7 +20,7 @@ static bool has_node(const struct pstctl_doctor *d)
     return found;
 }
 
-/* A host without GPUs has nothing to be said about. */
+/* Adds no finding on a host without GPUs. */
 void pstctl_check_gpus(struct pstctl_doctor *d)
 {
     struct pst_device_info info = {.number = 1};

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ASK_S      60 /* each of them tries mpirun */
+#define ASK_S      60 /* time limit for a host's doctor, which tries mpirun */
 #define MAX_SKEW_S 1.0
 
 static double now_s(void)
@@ -24,8 +24,7 @@ static double now_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Appends the path of this program, which other hosts have at the same
- * place. */
+/* Appends the path of this program; other hosts have it under the same path. */
 static void add_self(struct pst_str *out)
 {
     char self[4096];
@@ -35,7 +34,7 @@ static void add_self(struct pst_str *out)
     pstctl_remote_quote(n > 0 ? self : "penstock", out);
 }
 
-/* Takes over the findings of a host's doctor, with the host's name in front. */
+/* Adds the findings of a host's doctor, with the host's name in front. */
 static void take_findings(struct pstctl_doctor *d, const struct pstctl_host *h,
                           const json_t *findings)
 {

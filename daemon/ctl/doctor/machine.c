@@ -18,7 +18,8 @@
 #define SHM_EACH 4.0  /* MiB per rank */
 #define SHM_MIN  64.0 /* MiB */
 
-/* Returns "MemAvailable:   123 kB" in MiB; -1: unknown. */
+/* Returns the value of a line "MemAvailable:   123 kB" of /proc/meminfo in MiB;
+ * -1: unknown. */
 static double meminfo(const struct pstctl_doctor *d, const char *key)
 {
     char text[8192];

@@ -24,13 +24,13 @@
 
 /* mpirun takes 0.1 to 2 s to start a process, more on a busy host. */
 #define MPIRUN_S 20.0
-#define END_S    1.0 /* from the soft to the hard end */
+#define END_S    1.0 /* time to end after a signal */
 
 extern char **environ;
 
 /* --- programs ------------------------------------------------------------- */
 
-/* Searches like execvp. */
+/* True if execvp finds the program: searches the folders of PATH. */
 static bool is_in_path(const char *name)
 {
     const char *path = pstctl_environment("PATH");
@@ -60,7 +60,7 @@ static bool has_ended(pid_t pid, double within_s, int *ret_status)
     return true;
 }
 
-/* Asks mpirun first, so that it ends its own processes. */
+/* Ends mpirun; SIGTERM comes first, so that it ends its own processes. */
 static void end_process(pid_t pid)
 {
     int ignored;
@@ -110,7 +110,7 @@ static void check_mpirun(struct pstctl_doctor *d)
                      "there is no mpirun in PATH");
         return;
     }
-    if (geteuid() == 0) { /* as `penstock run` does */
+    if (geteuid() == 0) { /* `penstock run` sets these variables, too */
         // NOLINTBEGIN(concurrency-mt-unsafe): there is one thread
         (void)setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
         (void)setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
@@ -229,7 +229,7 @@ static void check_products(struct pstctl_doctor *d)
                      pst_isa_name(pst_cpu_isa()));
 }
 
-/* --- what ranks do with each other ---------------------------------------- */
+/* --- messages between ranks ----------------------------------------------- */
 
 static void check_host_name(struct pstctl_doctor *d)
 {

@@ -7,7 +7,7 @@
 
 #include "stages/sched/sched.h"
 
-#define STILL_S 1.0 /* much longer than the sleep of a waiting rank */
+#define STILL_S 1.0 /* a waiting rank polls much more often than this */
 
 /* Indexed by enum pst_rank_phase, from DRAIN on. */
 static const char *const ends[] = {
@@ -26,7 +26,7 @@ const struct pst_flight_record *pstctl_newest(const struct pst_flight_log *log)
     return log->n > 0 ? &log->at[log->n - 1] : NULL;
 }
 
-/* Returns the rank that it waits for; -1: none. */
+/* Returns the rank that the log's own rank waits for; -1: none. */
 static int waits_for(const struct pst_flight_log *log)
 {
     const struct pst_flight_record *r = pstctl_newest(log);

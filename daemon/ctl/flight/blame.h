@@ -14,19 +14,20 @@
 struct pstctl_blamed {
     int rank;     /* rank at the end of the waits; -1: no wait is known */
     bool cycle;   /* the waits form a cycle */
-    bool missing; /* that rank has no record */
-    int waiter;   /* a rank that waits for it; -1: none */
+    bool missing; /* `rank` has no record */
+    int waiter;   /* a rank that waits for `rank`; -1: none */
     double still; /* seconds without a poll while others polled; 0 */
 };
 
-/* logs: one per rank of the job; n is 0 if a rank has none. */
+/* Follows the waits. logs: one per rank of the job; n is 0 if a rank has none.
+ */
 struct pstctl_blamed pstctl_blame(const struct pst_flight_log *logs,
                                   unsigned ranks);
 /* Returns the newest record; NULL: none. */
 const struct pst_flight_record *pstctl_newest(const struct pst_flight_log *log);
 /* Appends the action of a record: "1F3 of step 12". */
 void pstctl_record_text(const struct pst_flight_record *r, struct pst_str *out);
-/* Appends the result as a sentence. */
+/* Appends a sentence that names the blamed rank and its action. */
 void pstctl_blamed_text(const struct pstctl_blamed *v,
                         const struct pst_flight_log *logs, struct pst_str *out);
 

@@ -18,7 +18,7 @@
 #define SHOWN     8 /* newest records shown per rank; --json shows all */
 
 struct logs {
-    struct pst_flight_log *at; /* by rank */
+    struct pst_flight_log *at; /* log of each rank */
     unsigned ranks;
 };
 
@@ -29,7 +29,7 @@ static void logs_fini(struct logs *logs)
     pst_free(logs->at);
 }
 
-/* The first file determines the number of ranks. */
+/* Stores the log of one rank; the first one determines the number of ranks. */
 static enum pst_status add_log(struct logs *logs, struct pst_flight_log *log,
                                const char *path, struct pst_diag *diag)
 {
@@ -91,7 +91,7 @@ static enum pst_status read_all(const char *dir, bool before, struct logs *logs,
     return status;
 }
 
-/* Newest time in any record, the reference for times "ago". */
+/* Returns the newest time in any record, the reference for times "ago". */
 static double newest_time(const struct logs *logs)
 {
     double found = 0;

@@ -18,7 +18,7 @@
 #define MAX_NAME  253 /* RFC 1035 */
 #define MAX_SLOTS 65536
 
-/* --- which of them is this one -------------------------------------------- */
+/* --- the local host ------------------------------------------------------- */
 
 static bool is_same_address(const struct sockaddr *a, const struct sockaddr *b)
 {
@@ -66,7 +66,7 @@ static bool is_local(const char *name)
 
 /* --- lists ---------------------------------------------------------------- */
 
-/* True for a name that ssh and mpirun cannot take for an option. */
+/* True for a host name; ssh and mpirun cannot mistake it for an option. */
 static bool is_name(const char *text, size_t n)
 {
     if (n == 0 || n > MAX_NAME || !isalnum((unsigned char)text[0]))
@@ -264,7 +264,7 @@ void pstctl_hosts_fini(struct pstctl_hosts *h)
     pst_vec_fini(&h->list);
 }
 
-/* --- places --------------------------------------------------------------- */
+/* --- ranks per host ------------------------------------------------------- */
 
 static bool has_numbers(const struct pstctl_hosts *h)
 {

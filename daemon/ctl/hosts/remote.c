@@ -17,7 +17,7 @@
 #define AT_ONCE   64   /* parallel processes: fast, but within usual limits */
 #define END_MS    2000 /* time for a process to end after closing its output */
 
-/* Words of the agent command, stored in one text. */
+/* The command that reaches a host, "ssh -x", split into words. */
 struct agent {
     char text[1024];
     char *words[MAX_WORDS];
@@ -77,7 +77,8 @@ void pstctl_remote_quote(const char *word, struct pst_str *out)
     pst_str_add(out, "'");
 }
 
-/* The remote shell may be another one than sh. */
+/* Runs in the child: executes `command` on this host, or the agent with
+ * `quoted`, which makes any remote shell pass the command to sh. */
 static void become(const struct agent *agent, const struct pstctl_host *host,
                    const char *command, const char *quoted, int fd)
 {
@@ -148,7 +149,7 @@ static int await(pid_t pid)
     return ended == pid ? status : SIGKILL;
 }
 
-/* Collects a process that has ended or has to end. */
+/* Waits for a process that has closed its output; late: kills it first. */
 static void finish(struct pstctl_remote *r, bool late)
 {
     int status;
@@ -177,7 +178,8 @@ static void take_output(struct pstctl_remote *r)
         finish(r, false);
 }
 
-/* Waits until all of these have ended. */
+/* Reads the output of n processes until all have ended; kills those that still
+ * run at the time `until`. */
 static void wait_for(struct pstctl_remote *at, size_t n, uint64_t until)
 {
     for (;;) {

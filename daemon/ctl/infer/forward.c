@@ -33,7 +33,8 @@ static enum pst_status load(const struct pstd_config *config,
 }
 
 /* Loads the plan from the newest checkpoint, if the model was changed in its
- * run. Defects of a folder are reported when it is loaded. */
+ * run. A folder with defects is skipped here; loading the checkpoint reports
+ * them. */
 static enum pst_status open_carried(const struct pstd_config *config,
                                     struct pstctl_forward *f,
                                     struct pst_diag *diag)
@@ -54,7 +55,8 @@ static enum pst_status open_carried(const struct pstd_config *config,
                : PST_OK;
 }
 
-/* Opens all rows of --data, or those of the first --batches steps. */
+/* Opens --data for the mean loss over all its rows, or over those of the first
+ * --batches steps. */
 static enum pst_status open_mean(const struct pstd_config *config,
                                  struct pstctl_forward *f,
                                  struct pst_diag *diag)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_INFER_FORWARD_H
 #define PENSTOCK_DAEMON_CTL_INFER_FORWARD_H
-/* Plans that a command runs forward in its own process: eval and infer. */
+/* Plans that `eval` and `infer` run forward in their own process. */
 #include "daemon/common/setup.h"
 #include "daemon/ctl/model.h"
 
@@ -9,14 +9,14 @@
 struct pstctl_forward {
     struct pstctl_plan p;
     struct pst_carried
-        *carried;          /* plan from the checkpoint, used instead; or NULL */
-    struct pst_plan *eval; /* the plan as one stage in eval mode */
+        *carried; /* plan in the checkpoint, used instead of p; or NULL */
+    struct pst_plan *eval;  /* the plan as one stage in eval mode */
     struct pst_batch batch; /* layout of a batch of `plan` */
     struct pst_plan *plan;  /* plan of the batch; borrowed */
     struct pst_transport *transport;
     struct pst_engine *engine;
-    struct pst_data *data; /* for an evaluation, together with mean */
-    struct pst_mean *mean; /* NULL if data is */
+    struct pst_data *data; /* --data of an evaluation; else NULL */
+    struct pst_mean *mean; /* mean loss of an evaluation; else NULL */
     uint64_t step;         /* step of the checkpoint; 0: start values */
 };
 

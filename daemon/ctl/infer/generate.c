@@ -32,16 +32,16 @@ struct window {
     int64_t length;  /* T */
     int64_t vocab;   /* V */
     int64_t n;       /* tokens in the window */
-    int64_t *at;     /* T of them */
-    int64_t first;   /* position of the first */
+    int64_t *at;     /* the tokens; array of T entries */
+    int64_t first;   /* position of at[0] in the text */
 };
 
 /* Counts and times for the final report. */
 struct tally {
     uint64_t steps;
-    size_t prompt; /* tokens */
-    double read_s,
-        made_s; /* cached: separate time of the prompt; else all is in made_s */
+    size_t prompt;         /* tokens */
+    double read_s, made_s; /* seconds for reading the prompt, which without a
+                              cache is part of the first step, and for steps */
 };
 
 /* --- the model ----------------------------------------------------------- */
@@ -89,8 +89,8 @@ static enum pst_status find_shapes(const struct pst_plan *plan,
     return PST_OK;
 }
 
-/* Finds an integer input whose name says that it holds token positions, one per
- * token or one per column shared by all rows; -1: there is none. */
+/* Finds the input of token positions, integers of shape (T) or (B, T): one with
+ * "position" in its name, else the first of shape (T); -1: there is none. */
 static int find_positions(const struct window *w)
 {
     int ret = -1;
@@ -178,8 +178,8 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
 
 /* --- making text ---------------------------------------------------------- */
 
-/* Greedy at temperature 0, else samples from softmax(logits / temperature) with
- * one counted random number. */
+/* Chooses a token: the most probable one at temperature 0, else a sample from
+ * softmax(logits / temperature), by the random number 0 of the key. */
 static int64_t choose(const float *logits, int64_t n, double temperature,
                       const struct pst_rng_key *key)
 {
@@ -214,7 +214,7 @@ static void append(struct window *w, int64_t token)
     w->at[w->n++] = token;
 }
 
-/* Appends a byte, or the number of the token for a larger vocabulary. */
+/* Appends a token: as a byte, or as a number if the vocabulary is larger. */
 static void emit(const struct window *w, int64_t token, struct pst_str *out)
 {
     const char byte = (char)token;
@@ -233,7 +233,7 @@ static enum pst_status step(struct pstctl_forward *f, struct window *w,
     return pst_engine_step(f->engine, t->steps++, fill, w, 0, &r, diag);
 }
 
-/* Computes token number i, which follows the window. */
+/* Computes generated token i, the one that follows the tokens in the window. */
 static enum pst_status next(struct pstctl_forward *f,
                             const struct pstd_config *config, struct window *w,
                             uint64_t i, float *logits, int64_t *ret,
@@ -347,8 +347,9 @@ static enum pst_status read_text(const struct pstd_config *config, char **ret,
     return PST_OK;
 }
 
-/* Keeps the newest tokens that fit, or, with a cache, reads all but the last
- * one, which the first generating step reads. */
+/* Puts the prompt into the window, which keeps the newest tokens that fit. With
+ * a cache, the model reads all tokens but the last one, which the first
+ * generating step reads. */
 static enum pst_status read_prompt(struct pstctl_forward *f, struct window *w,
                                    const int64_t *tokens, struct tally *t,
                                    struct pst_diag *diag)

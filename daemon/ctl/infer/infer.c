@@ -115,7 +115,7 @@ static enum pst_status run_eval(const struct pstd_config *config,
     return status;
 }
 
-/* --data: writes outputs for the given rows. */
+/* Runs `infer --data`: writes the outputs for the file's rows. */
 static enum pst_status infer_data(const struct pstd_config *config,
                                   struct pst_diag *diag)
 {

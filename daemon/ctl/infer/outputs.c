@@ -15,9 +15,9 @@
 struct sink {
     unsigned output,
         dim; /* dimension along which microbatches and steps are joined */
-    struct pst_meta meta; /* in the file: whole samples only */
-    size_t outer;         /* product of the dimensions before that one */
-    size_t line;          /* bytes of a step for one of these */
+    struct pst_meta meta; /* meta of the tensor in the file */
+    size_t outer;         /* product of the dimensions before dim */
+    size_t line;          /* bytes of a step's output / outer */
     char *data;
 };
 

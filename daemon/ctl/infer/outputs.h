@@ -10,7 +10,7 @@
  * safetensors, named by their path in the model's output structure. Rows of
  * microbatches are concatenated, scalars stacked; rows that the last step
  * repeats from the beginning of the file are dropped. *ret_samples: number of
- * samples. The engine keeps its outputs.
+ * samples. The engine was made with keep_outputs.
  */
 enum pst_status pstctl_write_outputs(const struct pstd_config *config,
                                      const struct pst_batch *batch,

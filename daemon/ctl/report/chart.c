@@ -12,7 +12,7 @@
 #define TOP     8.0
 #define BOTTOM  24.0
 #define DIGIT   7.0 /* maximum width of a digit */
-#define BUCKETS 480 /* more points: minimum and maximum of each bucket */
+#define BUCKETS 480 /* a curve of more points is drawn by buckets of points */
 
 void pstctl_html_add(struct pst_str *out, const char *text)
 {
@@ -39,7 +39,7 @@ static void widen(struct range *r, double x)
     r->max = fmax(r->max, x);
 }
 
-/* Chooses 1, 2 or 5 times a power of ten, for about four ticks. */
+/* Returns the distance of about four ticks: 1, 2 or 5 times a power of ten. */
 static double tick_of(struct range r)
 {
     const double rough = (r.max - r.min) / 4;
@@ -78,7 +78,8 @@ static double at_y(double y, struct range r)
            (y - r.min) / (r.max - r.min) * (HIGH - TOP - BOTTOM);
 }
 
-/* Adds a label below the axis, shifted at the right end to stay inside. */
+/* Adds a label below the x axis; one at the right end is shifted to stay in the
+ * picture. */
 static void add_tick(double t, double x, struct pst_str *out)
 {
     char text[32];

@@ -15,12 +15,12 @@ struct pstctl_series {
 /* Appends text to a page, escaping < > & and quotes, and characters that hide
  * or reverse text. */
 void pstctl_html_add(struct pst_str *out, const char *text);
-/* x: steps. Draws nothing if there are no points. */
+/* Draws curves over the step, or nothing if there are no points. */
 void pstctl_chart_lines(const struct pstctl_series *series, size_t n,
                         struct pst_str *out);
-/* Bars, one row each; the parts of a bar add up to at most `most`. */
+/* A row of a chart: a bar of several parts. */
 struct pstctl_bar {
-    char name[64], text[64]; /* labels left and right of it */
+    char name[64], text[64]; /* labels left and right of the bar */
     double parts[PSTCTL_N_MEMORY];
 };
 void pstctl_chart_bars(const struct pstctl_bar *bars, size_t n,

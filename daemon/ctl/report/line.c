@@ -24,7 +24,8 @@ static int hex(const char *at)
     return value;
 }
 
-/* Writes a code point as UTF-8; lone surrogates become U+FFFD. */
+/* Writes a code point below 0x10000 as UTF-8; NUL and surrogates, even in
+ * pairs, become U+FFFD. Returns the end. */
 static char *put_code(char *to, int code)
 {
     if (code == 0 || (code >= 0xd800 && code < 0xe000))
@@ -42,7 +43,8 @@ static char *put_code(char *to, int code)
     return to;
 }
 
-/* Decodes in place: a decoded escape is never longer than the escape. */
+/* Decodes a quoted value in place, since a decoded escape is never longer than
+ * the escape. Returns the end, after the quote; NULL: it is not valid. */
 static char *take_quoted(char *at, const char **ret)
 {
     char *to = at;
@@ -84,7 +86,8 @@ static char *take_quoted(char *at, const char **ret)
     return at + 1;
 }
 
-/* Parses "key=value" and the separator after it; NULL: it is not one. */
+/* Parses "key=value" and the space after it. Returns the end; NULL: the text is
+ * no such pair. */
 static char *take_pair(char *at, const char **key, const char **value)
 {
     char *end = at + strcspn(at, "= \"");

@@ -88,8 +88,8 @@ static const struct pstctl_point *lowest(const struct pstctl_points *points)
     return best;
 }
 
-/* Step time and rate of the whole run, from the reported steps; the final
- * values of a finished run take precedence. */
+/* Adds the step time and rate of the run: those by the median step if the run
+ * has ended, else by the mean of the reported steps. */
 static void add_rate(const struct pstctl_story *s, struct pst_str *out)
 {
     const size_t n = PST_MIN(s->step_s.n, s->rate.n);
@@ -161,7 +161,7 @@ static void add_hosts(const struct pstctl_story *s, struct pst_str *out)
     pst_str_fini(&text);
 }
 
-/* Explains the event stop. */
+/* Returns words for the field `by` of the event stop. */
 static const char *stopper(const char *by)
 {
     static const char *const words[][2] = {
@@ -339,8 +339,8 @@ static void add_memory(const struct pstctl_story *s, struct pst_str *out)
     pstctl_chart_bars(bars, n, parts, PSTCTL_N_MEMORY, most, out);
 }
 
-/* of_shares: times of one measured step, by cause; otherwise sums over reported
- * steps. */
+/* Adds a chart of the ranks' times. of_shares: those of one measured step, by
+ * cause; otherwise sums over the reported steps. */
 static void add_times(const struct pstctl_story *s, bool of_shares,
                       struct pst_str *out)
 {

@@ -19,15 +19,16 @@ static bool is_action(const struct pst_flight_record *r)
            pst_span_of_action((enum pst_action_kind)r->kind) < PST_N_SPANS;
 }
 
-/* True for training actions: evaluations between steps count their own
- * steps. */
+/* True for a record of a backward pass, which evaluations, whose steps are
+ * numbered separately, do not have. */
 static bool trains(const struct pst_flight_record *r)
 {
     return is_action(r) && (r->kind == PST_ACT_B || r->kind == PST_ACT_I ||
                             r->kind == PST_ACT_W);
 }
 
-/* Finds the newest step that this rank has recorded as finished. */
+/* Finds the newest step below `below` that this rank has finished, because it
+ * has recorded a later one. */
 static bool newest(const struct pst_flight_log *log, uint64_t below,
                    uint64_t *ret)
 {
@@ -68,7 +69,8 @@ static enum pst_status add(const struct pst_flight_log *log, uint64_t step,
     return PST_OK;
 }
 
-/* The step begins with the forward before its first backward. */
+/* Returns the time at which the rank began the step: the begin of the first of
+ * the consecutive records up to its last backward; 0: not recorded. */
 static double begin_of(const struct pst_flight_log *log, uint64_t step)
 {
     double first = 0;

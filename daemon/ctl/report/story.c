@@ -34,8 +34,8 @@ static struct pstctl_rank_story *rank_of(struct pstctl_story *s, double number)
     return r;
 }
 
-/* Adds a point; a job that was rolled back repeats steps, whose earlier points
- * are removed. */
+/* Adds a point. Removes earlier points of the same or later steps, which a job
+ * repeats after a rollback. False: no memory. */
 static bool put(struct pstctl_points *points, double x, double y)
 {
     const struct pstctl_point p = {x, y};
@@ -185,7 +185,8 @@ static bool take_any(struct pstctl_story *s, const struct pstctl_line *line)
     return true;
 }
 
-/* True for warnings and errors of all ranks, and some events of rank 0. */
+/* True if the page lists the event: a warning or an error of any rank, or one
+ * of some events of rank 0. */
 static bool is_worth(const struct pstctl_line *line)
 {
     static const char *const names[] = {
@@ -228,8 +229,8 @@ static bool add_event(struct pstctl_story *s, const struct pstctl_line *line)
 /* --- files ---------------------------------------------------------------- */
 
 /* Reads the next line, without its newline. NUL bytes, which a power failure
- * may leave in a file, end a line too. *ret_whole: the line is complete. False:
- * there is none. */
+ * may leave in a file, end a line too. *ret_whole: the line is complete and
+ * fits into text. False: end of the file. */
 static bool next_line(FILE *f, char *text, size_t size, bool *ret_whole)
 {
     bool fits = true;

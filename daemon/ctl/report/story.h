@@ -14,7 +14,7 @@ struct pstctl_point {
 
 struct pstctl_points PST_VEC(struct pstctl_point);
 
-/* name of a field, label for readers */
+/* X(field of the event "memory", label in the page) */
 #define PSTCTL_MEMORY_LIST(X)                                                  \
     X(params, "parameters")                                                    \
     X(grads, "gradients")                                                      \
@@ -55,7 +55,7 @@ struct pstctl_rank_story {
     double times[PSTCTL_N_TIMES];   /* sums over reported steps, in seconds */
     double
         shares[PSTCTL_N_SHARES]; /* measured shares of a step; all 0: unknown */
-    double rss;                  /* newest, in bytes; 0: unknown */
+    double rss;                  /* newest resident bytes; 0: unknown */
 };
 
 struct pstctl_shown_event {
@@ -70,12 +70,12 @@ struct pstctl_story {
     struct pst_arena arena; /* owns all texts */
     const char *job, *plan, *version, *schedule, *dtype, *optimizer, *transport,
         *placement, *status, *end_text;
-    bool stopped;        /* by request, before its goal */
+    bool stopped; /* the run was stopped by request before its last step */
     const char *stop_by; /* value of event stop; "": none */
-    double patience,
-        better;        /* event early_stop, and its best step; NaN: none */
-    double median;     /* median step time at the end of the run, seconds; NaN:
-                          unknown */
+    /* Fields patience and best_step of the event early_stop; NaN: there was
+     * none. */
+    double patience, better;
+    double median;     /* seconds of the run's median step; NaN: unknown */
     double begin, end; /* times of the first and newest line */
     double steps;      /* number of steps to reach */
     unsigned starts, restarts, ranks;
