@@ -23,7 +23,8 @@ static enum pst_status compare(struct pstd_executor *w, struct pst_facts *facts,
     return status;
 }
 
-/* Other builds may differ in the last bits of results, and in the protocol. */
+/* Adds version and build of this program: other builds may differ in the last
+ * bits of results, and in the protocol. */
 static void add_program(struct pst_facts *facts)
 {
     struct pst_file file = {0};
@@ -36,8 +37,9 @@ static void add_program(struct pst_facts *facts)
     pst_facts_add(facts, "the program", PST_VERSION ", build %.16s", digest);
 }
 
-/* A file may have another name on each host, so only its presence is compared
- * here. Its content is compared where it is read. */
+/* Adds the options that must be equal. A file may have another name on each
+ * host, so only its presence is compared here; its content is compared where it
+ * is read. */
 static void add_options(struct pst_facts *facts,
                         const struct pstd_config *config)
 {
@@ -80,7 +82,7 @@ enum pst_status pstd_compare_start(struct pstd_executor *w,
     struct pst_facts facts = {0};
     enum pst_status status;
 
-    add_program(&facts); /* separately: the rest depends on it */
+    add_program(&facts); /* first: other builds could not compare the rest */
     status = compare(w, &facts, diag);
     if (status == PST_OK)
         status = share_rates(w, diag);

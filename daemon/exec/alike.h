@@ -18,7 +18,7 @@ enum pst_status pstd_compare_plan(struct pstd_executor *w,
 enum pst_status pstd_compare_data(struct pstd_executor *w, const char *path,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 
-/* "N bytes, digest X", or a note that the file is not readable. */
+/* Appends "N bytes, digest X" of a file, or that it is not readable. */
 void pstd_data_text(const char *path, struct pst_str *ret);
 /* Computes the digest that ranks compare: of the whole file up to 4 MiB, else
  * of 64 pieces, including the first and the last. */

@@ -16,8 +16,8 @@ void pstd_session_emit_checkpoint(struct pstd_session *s, enum pstd_event event,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* Remembers the step as damaged, which only reading every byte has shown; the
- * next pruning needs to know. */
+/* Reports a checkpoint that loading has skipped, and records it for the next
+ * pruning, which could not see the damage without reading every byte. */
 static void emit_skipped(void *ctx, const char *dir, uint64_t step,
                          const char *text)
 {
@@ -30,9 +30,9 @@ static void emit_skipped(void *ctx, const char *dir, uint64_t step,
                                  text);
 }
 
-/* Moves checkpoints newer than the requested step away, since they are not in
- * this run's past, and those without a manifest, which a save of the same step
- * would replace. */
+/* With --resume=STEP, moves newer checkpoints away, since they are not in this
+ * run's past; otherwise only those without a manifest, which a save of the same
+ * step would replace. */
 static enum pst_status set_newer_aside(struct pstd_session *s, const char *dir,
                                        struct pst_diag *diag)
 {
@@ -145,8 +145,8 @@ enum pst_status pstd_session_resume(struct pstd_session *s,
     return status;
 }
 
-/* Rolls back within this run: what it has learnt is kept and no checkpoint is
- * moved. */
+/* Unlike a resume, keeps what this run has measured, and moves no checkpoint.
+ */
 enum pst_status pstd_session_roll_back(struct pstd_session *s,
                                        struct pst_diag *diag)
 {
@@ -161,7 +161,8 @@ enum pst_status pstd_session_roll_back(struct pstd_session *s,
     struct pst_checkpoint_info info = {0};
     enum pst_status status = pstd_session_claim_again(s, false, diag);
 
-    /* Without the first folder all checkpoints are in the second one. */
+    /* If the first folder is not available, the second one may have a
+     * checkpoint. */
     if (status == PST_ERR_IO && choice.fallback != NULL)
         status = pstd_session_claim_again(s, true, diag);
     if (status == PST_OK)

@@ -15,28 +15,28 @@ struct pstd_executor {
     struct pstd_mailbox *mailbox;
     struct pst_transport *transport;
     struct pst_pulse *pulse;
-    unsigned rank;  /* rank of this process */
-    unsigned size;  /* processes */
-    unsigned ranks; /* of the job: more than size with transport self */
+    unsigned rank;  /* rank of this process; with transport self 0 */
+    unsigned size;  /* number of processes */
+    unsigned ranks; /* ranks of the job; with transport self more than size */
     const struct pst_device *device; /* device that this process uses */
-    unsigned ordinal;                /* which one of its kind */
+    unsigned ordinal;                /* index of the device among its kind */
     struct pst_plan *plan;
     struct pst_batch batch;    /* plans of the microbatches in the last run */
     struct pst_engine *engine; /* engine of the last run; NULL: none */
     struct pstd_changed
         *changed;         /* plan of a run with a changed model; or NULL */
-    char *engine_options; /* options of that engine, as text */
-    struct pst_flight *
-        *flights; /* array over all ranks, set for local ones; or NULL */
+    char *engine_options; /* options of `engine`, as text */
+    struct pst_flight **flights; /* flight recorders by rank, those of local
+                                    ranks only; or NULL */
     uint64_t runs;
     uint64_t
         base_rss; /* resident bytes of the process before it loaded a model */
     bool stopping;
-    bool agreed; /* all ranks know the failure that ends the job */
+    bool agreed; /* all ranks have the same failure, which ends the job */
 };
 
-/* COLLECTIVE. Propagates the failure of the lowest failing rank to all.
- * PST_ERR_PEER: communication has failed. */
+/* COLLECTIVE. status: that of this rank. Returns the failure of the lowest
+ * failed rank, or PST_OK, on all ranks; PST_ERR_PEER if communication fails. */
 enum pst_status pstd_agree(struct pstd_executor *w, enum pst_status status,
                            struct pst_diag *diag) PST_MUST_CHECK;
 /* COLLECTIVE. Sends rank 0's bytes to all. */
@@ -52,7 +52,7 @@ enum pst_status pstd_gather(struct pstd_executor *w, const void *mine,
 enum pst_status pstd_next_order(struct pstd_executor *w, unsigned words,
                                 struct pstd_order *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* COLLECTIVE. The same without waiting, for orders and stops: the kind is NONE
+/* COLLECTIVE. Returns the next order or stop without waiting; its kind is NONE
  * if there is none. */
 enum pst_status pstd_pending_order(struct pstd_executor *w,
                                    struct pstd_order *ret,
@@ -62,7 +62,7 @@ enum pst_status pstd_pending_order(struct pstd_executor *w,
 void pstd_set_device(const struct pstd_executor *w,
                      struct pst_exec_options *options);
 
-/* Rank 0: logs that another rank was asked to stop. */
+/* Rank 0: emits the event that another rank was asked to stop. */
 void pstd_emit_stop(struct pstd_executor *w);
 
 #endif

@@ -19,7 +19,8 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Drops the first two steps, which warm up, unless the run has no others. */
+/* Computes median and 99th percentile of the step times, which it sorts; leaves
+ * out the first two, which warm up, unless there are no others. */
 static void fill_steps(struct pstd_result *r, double *times, size_t n)
 {
     const size_t skip = n > 2 ? 2 : 0;
@@ -34,7 +35,8 @@ static void fill_steps(struct pstd_result *r, double *times, size_t n)
         times[(n * 99 + 99) / 100 - 1]; /* nearest-rank percentile */
 }
 
-/* Sorts the ring from the oldest entry on. */
+/* Rotates the ring buffer of n entries so that the oldest one, at `first`,
+ * comes first. */
 static enum pst_status unroll(double *ring, size_t n, size_t first,
                               struct pst_diag *diag)
 {
@@ -73,7 +75,8 @@ static void fill_rank(struct pstd_session *s, unsigned local, unsigned rank,
         ret->sums = s->sums.times;
 }
 
-/* Fills one entry per rank: gathered over MPI, or all from this process. */
+/* Fills the result's entry of each rank: gathered from the processes, or all
+ * from this one. */
 static enum pst_status gather_ranks(struct pstd_session *s,
                                     struct pst_diag *diag)
 {

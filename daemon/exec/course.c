@@ -45,22 +45,23 @@ static void add_option(struct pst_str *course, const struct pstd_config *config,
     pst_str_fini(&text);
 }
 
-/* Modes with identical results count as one (docs/guarantees.md). */
+/* Returns --shard's mode; modes with identical results have one name
+ * (docs/guarantees.md). */
 static const char *sharing(const struct pstd_session *s)
 {
     const char *given = s->config.shard;
     const bool by_name = strchr(given, '=') != NULL;
     const enum pst_sharing mode = pst_engine_shard(s->w->engine);
 
-    /* A mode for some modules only is one of these two. */
+    /* Modes that differ between modules are compared by the option's text. */
     if (by_name && (strstr(given, "=zero2") || strstr(given, "=zero3")))
         return given;
     return !by_name && mode >= PST_SHARING_ZERO2 ? "zero2 or zero3"
                                                  : "none or zero1";
 }
 
-/* Adds options in the form in which results depend on them: not on the ranks of
- * a pipeline, but on the number of threads of each rank, given or not. */
+/* Adds options as far as results depend on them: the number of replicas but not
+ * of ranks; the threads of a rank even if --threads is not given. */
 static void add_parallel(struct pstd_session *s)
 {
     const unsigned replicas = pstd_replicas(&s->config);
@@ -90,7 +91,7 @@ static void add_machine(struct pst_str *course)
     add(course, "instructions", pst_str_text(&text));
     pst_str_fini(&text);
     pst_products_describe(&text);
-    if (strstr(pst_str_text(&text), " (") != NULL) /* there were extra notes */
+    if (strstr(pst_str_text(&text), " (") != NULL) /* a remark at the end */
         *strstr(text.text, " (") = '\0';
     add(course, "libraries", pst_str_text(&text));
     pst_str_fini(&text);
@@ -107,7 +108,7 @@ void pstd_course_make(struct pstd_session *s)
         if (rows[i].groups & PSTD_OPT_NUMBERS)
             add_option(ret, config, &rows[i]);
     add_parallel(s);
-    /* The learning rate decays until this step. */
+    /* Without --lr-steps the learning rate decays until the last step. */
     if (strcmp(config->lr_schedule, "constant") != 0 && config->lr_steps == 0)
         pst_str_addf(ret, "--steps=%llu\n", (unsigned long long)config->steps);
     if (config->data != NULL)
@@ -119,7 +120,8 @@ void pstd_course_make(struct pstd_session *s)
     add_machine(ret);
 }
 
-/* Finds the line "--lr=0.1" by its name; value: the rest of the line. */
+/* Finds the line of a setting in `course`. line: text that begins with the
+ * setting's name, of `name` bytes; value: the text after '='. */
 static bool find_line(const char *course, const char *line, size_t name,
                       char value[MAX_VALUE + 1])
 {
@@ -155,8 +157,8 @@ static void emit_change(struct pstd_session *s, const char *name,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* If steps draw another number of samples, they continue after the last sample
- * drawn: reports the row. */
+/* Reports if a step reads another number of samples than before the resume, and
+ * the row with which the data continues. */
 static void compare_places(struct pstd_session *s,
                            const struct pst_data_place *was)
 {
@@ -183,8 +185,8 @@ static void compare_places(struct pstd_session *s,
     pst_str_fini(&next);
 }
 
-/* Settings that only one of the two has, as from another version, are not
- * compared. */
+/* Settings that only one of the two has, for instance because another version
+ * has saved the checkpoint, are not compared. */
 void pstd_course_compare(struct pstd_session *s,
                          const struct pst_checkpoint_info *info)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Signal-safe: the handler may interrupt anything, even malloc, so it formats
- * by itself. */
+/* Everything here is signal-safe: the handler may interrupt anything, even
+ * malloc, so it formats numbers itself. */
 #include "daemon/exec/crash.h"
 
 #include <signal.h>
@@ -26,7 +26,8 @@ struct line {
     size_t n;
 };
 
-/* Replaces control bytes: names come from files. */
+/* Appends text to the line; control bytes become '?', since names come from
+ * files. */
 static void put(struct line *l, const char *text)
 {
     for (; *text != '\0' && l->n + 1 < sizeof(l->text); text++)
@@ -101,8 +102,9 @@ static void report_crash(void)
     (void)!write(STDERR_FILENO, l.text, l.n);
 }
 
-/* Restores the previous handler and returns: a fault is then raised again, a
- * signal that was sent is not. */
+/* Reports the crash, restores the previous handler and returns: the faulting
+ * instruction then raises the signal again; one that was sent is raised here.
+ */
 static void on_fault(int number, siginfo_t *info, void *context PST_UNUSED)
 {
     static atomic_flag reported = ATOMIC_FLAG_INIT;

@@ -20,9 +20,10 @@
 #include "stages/ops/matmul/blas.h"
 #include "stages/run/watch/flight.h"
 
-#define LEAVE_US 300000 /* for rank 0 to report first */
+#define LEAVE_US 300000 /* time for rank 0 to report the failure first */
 
-/* mpirun of Open MPI and of MPICH sets these for its children. */
+/* Returns "mpi" for a process that mpirun has started: Open MPI and MPICH set
+ * these variables; else "self". */
 static const char *default_transport(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK",
@@ -34,7 +35,8 @@ static const char *default_transport(void)
     return "self";
 }
 
-/* Returns the requests from signals on this process that rank 0 must learn. */
+/* Returns the stop requests (PSTD_CTL_STOPS) of this process, for rank 0; a
+ * callback of the pulse. */
 static unsigned wish(void *ctx)
 {
     const struct pstd_executor *w = ctx;
@@ -77,7 +79,8 @@ static enum pst_status open_transport(struct pstd_executor *w,
     return PST_OK;
 }
 
-/* Number of this process on its host, as the launcher says. */
+/* Returns the index of this process among those of its host, as set by the
+ * launcher. */
 static unsigned local_rank(const struct pstd_executor *w)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK",
@@ -113,7 +116,7 @@ void pstd_set_device(const struct pstd_executor *w,
     options->devices = pstd_mailbox_config(w->mailbox)->device;
 }
 
-/* Waits until the loop has opened log and socket. */
+/* Emits START, and waits until the loop has opened log and socket. */
 static enum pst_status announce(struct pstd_executor *w, struct pst_diag *diag)
 {
     struct pst_str products = {0};
@@ -179,7 +182,7 @@ static enum pst_status obey(struct pstd_executor *w, struct pst_diag *diag)
 {
     while (!w->stopping) {
         struct pstd_order order;
-        /* Other words are meant for a run, whose order may just be waiting. */
+        /* The other control words are for a run, which may not have begun. */
         enum pst_status status =
             pstd_next_order(w, PSTD_CTL_STOPS, &order, diag);
 
@@ -229,8 +232,8 @@ static enum pst_status start(struct pstd_executor *w, struct pst_diag *diag)
     return emit_ready(w, diag);
 }
 
-/* Lets the loop print and log the failure before the transport ends the
- * process: after a failure here other ranks may wait for ever. */
+/* Reports the failure that ends the job, and waits until the loop has printed
+ * and logged it: the transport may end the process next. */
 static void fail(struct pstd_executor *w, const struct pst_diag *diag)
 {
     struct pstd_note note;
@@ -243,8 +246,9 @@ static void fail(struct pstd_executor *w, const struct pst_diag *diag)
     (void)answered;
 }
 
-/* The first rank that leaves ends the others. Rank 0 reports what all ranks
- * know (pstd_daemon_report_failure), so the others give it time. */
+/* Ends this process and all other ranks by an abort of the transport. Rank 0
+ * prints failures that all ranks have (pstd_daemon_report_failure), so the
+ * others give it time before. */
 static void leave(struct pstd_executor *w, enum pst_status status)
 {
     if (w->rank != 0 && status != PST_ERR_PEER)
@@ -270,7 +274,7 @@ void pstd_execute(struct pstd_mailbox *mailbox)
     struct pstd_executor w = {.mailbox = mailbox};
     struct pst_diag diag;
     enum pst_status status;
-    bool alone; /* other ranks may not know the failure */
+    bool alone; /* other ranks may not have this failure, and wait for ever */
 
     pst_diag_init(&diag);
     pst_log_set_sink(take_library_line, mailbox);
@@ -290,9 +294,9 @@ void pstd_execute(struct pstd_mailbox *mailbox)
         if (w.size > 1 && alone && !w.agreed)
             leave(&w, status);
     } else {
-        pst_diag_init(&diag); /* failures of runs are in their results */
+        pst_diag_init(&diag); /* drops failures of runs: results have them */
     }
-    if (pst_engine_is_stuck(w.engine)) { /* freed by the end of the process */
+    if (pst_engine_is_stuck(w.engine)) { /* a thread still uses its memory */
         pst_log_set_sink(NULL, NULL);
         pstd_mailbox_set_result(mailbox, &diag);
         return;

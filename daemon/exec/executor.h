@@ -5,7 +5,7 @@
  * executes them. */
 #include "daemon/mailbox.h"
 
-/* The whole life of the thread. */
+/* Runs from the start of the thread to its end. */
 void pstd_execute(struct pstd_mailbox *mailbox);
 
 #endif

@@ -67,8 +67,9 @@ static enum pst_status write_dump(struct pstd_session *s, unsigned microbatch,
     return status;
 }
 
-/* Writes the dump; a fault outside of any microbatch has none. Failing to write
- * the file is added to the report. */
+/* Rank 0: writes --dump-fault for the faulty microbatch; nothing if the fault
+ * is outside of all (-1). Adds the file, or why it was not written, to the
+ * text. */
 static void dump(struct pstd_session *s, int microbatch, struct pst_str *text)
 {
     struct pstd_note note;
@@ -89,7 +90,9 @@ static void dump(struct pstd_session *s, int microbatch, struct pst_str *text)
 
 /* --- the text ------------------------------------------------------------- */
 
-/* Adds the rows, on ranks that read data. */
+/* Adds the rows of the microbatch, or of the step (-1), on ranks that read
+ * data.
+ */
 static void add_rows(struct pstd_session *s, int microbatch,
                      struct pst_str *text)
 {

@@ -27,8 +27,8 @@ void pstd_session_emit_moved(struct pstd_session *s, const char *dir,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* Warns that another job may still use the folder: a needless warning after a
- * host died is better than two jobs in one folder. */
+/* Warns if the folder's last owner has not recorded its end, and may still use
+ * the folder. After the death of its host the warning is needless. */
 static void emit_doubt(struct pstd_session *s, const char *dir,
                        const struct pst_checkpoint_owner *owner)
 {
@@ -100,8 +100,9 @@ static enum pst_status check_two(const struct pstd_session *s,
                         fallback);
 }
 
-/* Finds the second folder that the run had before, if none is given: the newest
- * checkpoint may be there. */
+/* Sets --checkpoint-fallback, unless given, to the folder that the run had
+ * before, since the newest checkpoint may be there. fallback: that folder, or
+ * NULL. */
 static enum pst_status recall(struct pstd_session *s, const char *fallback,
                               struct pst_diag *diag)
 {
@@ -133,8 +134,8 @@ static enum pst_status has_any(const char *dir, bool *ret,
     return status;
 }
 
-/* True if there may be checkpoints. If a second folder of the run is missing,
- * it may have some; resuming then reports that. */
+/* Sets *ret if the run has checkpoints, or if its second folder is missing,
+ * which may have some; the resume then reports that. */
 static enum pst_status find_any(const struct pstd_session *s, bool *ret,
                                 struct pst_diag *diag)
 {
@@ -169,8 +170,8 @@ enum pst_status pstd_session_find(struct pstd_session *s, struct pst_diag *diag)
     return status;
 }
 
-/* Names a new run: by the id of the start, from which the process that restarts
- * the job knows whose the folder is. */
+/* Names a new run: by --one-run's id of this start, so that the process that
+ * restarts the job recognizes the folder; else by a new name. */
 static void name_new(struct pstd_session *s)
 {
     const char *id = s->config.run_id;
@@ -182,9 +183,9 @@ static void name_new(struct pstd_session *s)
         pst_checkpoint_name_run(s->run);
 }
 
-/* Both folders get the same run name. A resumed run keeps its name; a first
- * folder without one, as after replacing a broken disk, gets that of the
- * second. */
+/* Sets the name of the run, which both folders record. A resumed run keeps the
+ * name recorded in the first folder, or else in the second, for instance after
+ * the disk of the first was replaced. */
 static enum pst_status name_run(struct pstd_session *s, struct pst_diag *diag)
 {
     struct pst_checkpoint_run first = {0}, second = {0};
@@ -209,7 +210,7 @@ static enum pst_status name_run(struct pstd_session *s, struct pst_diag *diag)
     return status;
 }
 
-/* COLLECTIVE. Shares the folder that rank 0 has found. */
+/* COLLECTIVE. Sets --checkpoint-fallback on all ranks as on rank 0. */
 static enum pst_status share_fallback(struct pstd_session *s,
                                       struct pst_diag *diag)
 {
@@ -246,8 +247,9 @@ enum pst_status pstd_session_recall(struct pstd_session *s,
                             : status;
 }
 
-/* If the first folder cannot be taken, as on a full disk, this only counts as a
- * failed save: each save tries again. */
+/* Takes the first folder. If that fails by an I/O error, such as a full disk,
+ * and there is a second one, only reports a failed save: each save tries again.
+ */
 static enum pst_status claim_first(struct pstd_session *s,
                                    struct pst_diag *diag)
 {
@@ -286,14 +288,14 @@ static enum pst_status claim_both(struct pstd_session *s, struct pst_diag *diag)
     if (status == PST_OK)
         status = claim_first(s, diag);
     if (status == PST_OK)
-        status = check_two(s, diag); /* it may have just been created */
+        status = check_two(s, diag); /* the first may have been created now */
     if (status == PST_OK && s->config.checkpoint_fallback != NULL)
         status = claim(s, true, &s->fallback_owner, diag);
     return status;
 }
 
-/* A file name that no rank can have looked up before, so that no host answers
- * from its cache of the folder. */
+/* Appends the path of the file by which ranks check that they see the same
+ * folder. The name is new each time, so that no host answers from its cache. */
 static void seen_path(const char *dir, const char *token, struct pst_str *ret)
 {
     pst_str_addf(ret, "%s/seen-%s", dir, token);
@@ -351,8 +353,8 @@ static enum pst_status look_for_token(const struct pstd_session *s,
     return status;
 }
 
-/* On rank 0: true if the folder is held. The first one may be taken later, see
- * claim_first. */
+/* Rank 0: true if this job owns the folder; the first one may be taken later
+ * (claim_first). */
 static bool is_held(const struct pstd_session *s, const char *dir)
 {
     return dir != s->config.checkpoint || s->owner != NULL;

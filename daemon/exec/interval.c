@@ -6,8 +6,8 @@
 #define WARM    3  /* first steps, which differ from the others */
 #define SMOOTH  16 /* steps that the mean covers */
 #define FLOOR_S 1  /* minimum seconds from the end of a save to the next one */
-/* The same as a multiple of the save's duration, so that the disk is not busy
- * all the time. */
+/* Minimum time from the end of a save to the next one as a multiple of the
+ * save's duration, so that the disk is not busy all the time. */
 #define REST 2
 
 void pstd_interval_init(struct pstd_interval *v, double share, double now)

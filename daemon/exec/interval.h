@@ -13,11 +13,11 @@
 #include <stdint.h>
 
 struct pstd_interval {
-    double share;  /* 0: never due */
+    double share;  /* share of the time that saves may take; 0: never due */
     double step_s; /* duration of steps without a concurrent save, smoothed */
     uint64_t steps;
     double extra;       /* slowdown of steps since a save began */
-    double spent, last; /* cost of all saves, of the newest one */
+    double spent, last; /* cost of all saves, and of the newest one */
     double start, begun, rest;
     bool
         wanted; /* save regardless of the share, as soon as the pause is over */
@@ -29,8 +29,7 @@ void pstd_interval_step(struct pstd_interval *v, double seconds, bool beside);
 void pstd_interval_begin(struct pstd_interval *v, double now);
 /* Ends a save, successful or not; returns its cost. */
 double pstd_interval_end(struct pstd_interval *v, double stall_s, double now);
-/* There is new state to save: due as soon as the pause after the last save is
- * over. */
+/* Makes a save due as soon as the pause after the last one is over. */
 void pstd_interval_want(struct pstd_interval *v);
 /* True if a save should begin now; no save may be in progress. */
 bool pstd_interval_is_due(const struct pstd_interval *v, double now);

@@ -23,7 +23,7 @@ static enum pst_status simulate(struct pstd_session *s,
     return PST_OK;
 }
 
-/* Rank 0's part. */
+/* Rank 0: adds the prediction, and the shares of the measured step. */
 static enum pst_status finish(struct pstd_session *s,
                               const struct pst_costs *costs,
                               struct pstd_trace *t, struct pst_diag *diag)
@@ -46,7 +46,7 @@ static enum pst_status finish(struct pstd_session *s,
     return PST_OK;
 }
 
-/* Failing to write the file fails the run, not the daemon. */
+/* Writes --write-costs. A failure to do so fails the run, not the daemon. */
 static void write_costs(struct pstd_session *s, struct pst_costs *costs)
 {
     struct pst_diag diag;
@@ -59,7 +59,8 @@ static void write_costs(struct pstd_session *s, struct pst_costs *costs)
         s->result->diag = diag;
 }
 
-/* COLLECTIVE. *ret: on rank 0 only, owned. */
+/* COLLECTIVE. Makes a trace of the newest step. *ret: owned, NULL except on
+ * rank 0. ended: the run has ended, so --write-costs is written. */
 static enum pst_status measure(struct pstd_session *s, bool ended,
                                struct pstd_trace **ret, struct pst_diag *diag)
 {

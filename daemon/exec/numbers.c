@@ -7,9 +7,9 @@
 #include "stages/base/macros.h"
 
 #define WARM_UP 20   /* losses before one can be a spike */
-#define WINDOW  100  /* losses that count */
-#define FAR     6.0  /* standard deviations */
-#define QUIET   10   /* losses between two reported spikes */
+#define WINDOW  100  /* losses that mean and variance cover */
+#define FAR     6.0  /* standard deviations above the mean of a spike */
+#define QUIET   10   /* minimum losses between two reported spikes */
 #define LEAST   1e-3 /* minimum standard deviation, relative to the mean */
 
 enum pstd_numbers_action pstd_numbers_failed(struct pstd_numbers *n,

@@ -10,9 +10,9 @@
 #include <stdint.h>
 
 enum pstd_numbers_action {
-    PSTD_NUMBERS_STOP,     /* ends the run before that step */
-    PSTD_NUMBERS_SKIP,     /* leaves the step out */
-    PSTD_NUMBERS_ROLLBACK, /* continues from the newest checkpoint; if there is
+    PSTD_NUMBERS_STOP,     /* end the run before that step */
+    PSTD_NUMBERS_SKIP,     /* leave the step out */
+    PSTD_NUMBERS_ROLLBACK, /* continue from the newest checkpoint; if there is
                               none, from the step before */
 };
 
@@ -22,17 +22,17 @@ struct pstd_numbers {
     uint64_t skipped;   /* skipped steps in total */
     uint64_t in_a_row;  /* skipped steps since one was applied */
     uint64_t furthest;  /* last non-finite step; 0: none */
-    uint64_t rollbacks; /* since a newer checkpoint was saved */
-    uint64_t rolled_to; /* checkpoint of the newest rollback */
+    uint64_t rollbacks; /* rollbacks to the checkpoint rolled_to */
+    uint64_t rolled_to; /* step of the newest rollback's checkpoint */
 };
 
-/* Step `step` (counted from 1) was not applied because of non-finite numbers.
- * checkpoint: the newest one, 0: there is none. A step that fails again after a
- * rollback is skipped. */
+/* Returns how to continue after step `step` (counted from 1), which was not
+ * applied because of non-finite numbers. checkpoint: step of the newest one, 0:
+ * none. A step that fails again after a rollback is skipped. */
 enum pstd_numbers_action pstd_numbers_failed(struct pstd_numbers *n,
                                              uint64_t step,
                                              uint64_t checkpoint);
-/* A step was applied. */
+/* Records that a step was applied. */
 void pstd_numbers_applied(struct pstd_numbers *n);
 
 /* Mean and variance of recent losses, exponentially weighted. */

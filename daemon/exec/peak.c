@@ -10,7 +10,7 @@
 #include "stages/base/host/cpu.h"
 #include "stages/ops/matmul/rates.h"
 
-/* The cores of a process of the job. */
+/* Host, cores and threads of a process of the job. */
 struct place {
     char host[64];
     uint32_t cores;   /* cores of the host that the process may use */
@@ -27,7 +27,8 @@ static struct place place_of(const struct pstd_session *s)
     return p;
 }
 
-/* Counts the threads of all processes of each host, limited to its cores. */
+/* Returns the number of cores that compute on all hosts: for each host the
+ * threads of its processes, at most its cores. */
 static unsigned busy_cores(const struct place *all, unsigned n)
 {
     unsigned ret = 0;

@@ -15,7 +15,7 @@
  * rank 0; elsewhere 0. Hosts are distinguished by name. */
 enum pst_status pstd_peak(struct pstd_session *s, double *ret,
                           struct pst_diag *diag) PST_MUST_CHECK;
-/* MFU of steps that take so many seconds; NAN: unknown. */
+/* Returns the MFU of steps of the given duration; NAN: unknown. */
 double pstd_mfu(const struct pstd_session *s, double seconds);
 
 #endif

@@ -53,7 +53,8 @@ static enum pst_status check_checkpoints(const struct pstd_config *c,
     return PST_OK;
 }
 
-/* Gradients that differ from PyTorch's need an explicit option. */
+/* Refuses a plan whose gradients differ from PyTorch's, unless an option allows
+ * it. */
 static enum pst_status check_backward(const struct pstd_session *s,
                                       struct pst_diag *diag)
 {
@@ -69,7 +70,8 @@ static enum pst_status check_backward(const struct pstd_session *s,
                         plan->lost);
 }
 
-/* Applies "name\0value\0..." to a copy of the daemon's own options. */
+/* Makes the options of the run: the daemon's own, changed by those of the
+ * order, "name\0value\0...". */
 static enum pst_status read_options(struct pstd_session *s,
                                     const struct pstd_order *order,
                                     struct pst_diag *diag)
@@ -107,8 +109,8 @@ static enum pst_status read_options(struct pstd_session *s,
     return status;
 }
 
-/* Adds the options that the engine depends on and that are the same on all
- * ranks. Without --lr-steps a falling learning rate depends on --steps too. */
+/* Adds the options that the engine depends on, as far as they are the same on
+ * all ranks. If the learning rate falls, the number of steps is one of them. */
 static void add_engine_options(const struct pstd_session *s,
                                struct pst_str *key)
 {
@@ -121,8 +123,8 @@ static void add_engine_options(const struct pstd_session *s,
                      : (unsigned long long)optim->total_steps);
 }
 
-/* An engine is reused only for a resume, which loads all that a step
- * changes. */
+/* Keeps the engine of the last run if the options are the same (*ret); frees it
+ * otherwise. Only for a resume, which loads all values that steps change. */
 static enum pst_status keep_engine(struct pstd_session *s, bool *ret,
                                    struct pst_diag *diag)
 {
@@ -265,7 +267,8 @@ static enum pst_status make_rings(struct pstd_session *s, struct pst_diag *diag)
     return PST_OK;
 }
 
-/* Returns dtype of matmul operands and the GEMM implementation. */
+/* Returns the dtype of matmul operands; "bf16-in-f32": they are rounded to bf16
+ * and multiplied in f32. */
 static const char *products(const struct pstd_config *c)
 {
     if (strcmp(c->dtype, "bf16") == 0 && !pst_rates_use_bf16())
@@ -273,8 +276,8 @@ static const char *products(const struct pstd_config *c)
     return c->dtype;
 }
 
-/* Adds "auto:zb-h1", the schedule that auto has chosen; "auto": a searched
- * one. */
+/* Adds the schedule: with --schedule auto as "auto:zb-h1", or as "auto" if a
+ * search has made it. */
 static void add_schedule(struct pstd_note *note, const char *asked,
                          const char *name)
 {
@@ -397,7 +400,8 @@ void pstd_session_emit_doubt(void *ctx, const char *text)
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* Rank 0 always has the data. */
+/* Warns of data and models that are probably not as intended; on rank 0, which
+ * always has the data. */
 static void find_doubts(struct pstd_session *s)
 {
     if (s->w->rank != 0)

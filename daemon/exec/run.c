@@ -26,9 +26,8 @@ static double now_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* True if the step is reported. Of fast steps only some are: since delays
- * decide which ones, times of a single step would be misleading, so means are
- * reported. */
+/* True if the step is reported. Of fast steps only some are, and slow ones more
+ * often, so their events have means over all steps since the last event. */
 static bool is_due(const struct pstd_session *s, double now)
 {
     if (s->step == s->config.steps || s->done == 1)
@@ -38,7 +37,7 @@ static bool is_due(const struct pstd_session *s, double now)
     return now - s->last_event >= EVENT_GAP_S;
 }
 
-/* Adds the mean of a sum since the last event, per step or second. */
+/* Adds the mean since the last event: what was added to the sum, over n. */
 static void add_mean(struct pstd_note *note, const char *key, double sum,
                      double reported, double n)
 {
@@ -46,7 +45,7 @@ static void add_mean(struct pstd_note *note, const char *key, double sum,
 }
 
 /* Reports the newest step, with means over the steps since the last event.
- * must: not dropped, even if steps have to wait for the log. */
+ * must: the event is not dropped, even if steps have to wait for the log. */
 static void emit_step(struct pstd_session *s, bool must)
 {
     const struct pst_step_result *r = &s->newest.result;
@@ -64,7 +63,7 @@ static void emit_step(struct pstd_session *s, bool must)
     pstd_note_int(&note, "steps", (int64_t)s->config.steps);
     pstd_note_real(&note, "loss", r->loss);
     pstd_note_real(&note, "lr", r->lr);
-    if (!isnan(r->grad_norm)) /* computed only if needed */
+    if (!isnan(r->grad_norm)) /* NaN: not computed, since no option needs it */
         pstd_note_real(&note, "grad_norm", r->grad_norm);
     pstd_note_real(&note, "step_s", seconds);
     pstd_note_real(&note, "samples_s", samples / seconds);
@@ -147,13 +146,13 @@ static void count_step(struct pstd_session *s, const struct pst_step_result *r,
     s->sums.done = ++s->done;
     s->newest.step = ++s->step;
     s->newest.result = *r;
-    s->newest.result.losses = NULL; /* overwritten by the next step */
+    s->newest.result.losses = NULL; /* valid until the next step only */
     pstd_mailbox_count(s->w->mailbox, result->run, s->step, r->loss,
                        (uint64_t)pst_batch_rows(&s->w->batch), s->step_tokens);
     emit_spike(s, r->loss);
     if (is_due(s, now)) {
         s->last_event = now;
-        /* Steps that the user asked for are not dropped. */
+        /* Events that --log-every asks for are not dropped. */
         emit_step(s, s->step == s->config.steps || s->config.log_every > 0);
     }
 }
@@ -177,7 +176,7 @@ static enum pst_status obey_paused(struct pstd_session *s,
 
     if (order->kind == PSTD_ORDER_CHANGE)
         return pstd_session_change(s, order, diag);
-    if (order->kind == PSTD_ORDER_PAUSE) /* the client waits for it */
+    if (order->kind == PSTD_ORDER_PAUSE) /* a client waits for this event */
         emit_at_step(s, PSTD_EVENT_PAUSED);
     if (order->kind == PSTD_ORDER_SAVE)
         status = pstd_session_save(s, PSTD_SAVE_NOW, NULL, diag);
@@ -185,7 +184,8 @@ static enum pst_status obey_paused(struct pstd_session *s,
                                                                 : PST_OK;
 }
 
-/* *now: set by a stop without a checkpoint. */
+/* COLLECTIVE. Pauses the run, and executes orders until a resume or a stop.
+ * *now: set by a stop without a checkpoint. */
 static enum pst_status pause_run(struct pstd_session *s, bool *now,
                                  struct pst_diag *diag)
 {
@@ -217,8 +217,8 @@ static enum pst_status pause_run(struct pstd_session *s, bool *now,
     return PST_OK;
 }
 
-/* Executes a change order, which waits on rank 0 unless it was executed in a
- * pause. */
+/* COLLECTIVE. Executes the change that waits on rank 0, unless a pause has
+ * executed it meanwhile. */
 static enum pst_status change_model(struct pstd_session *s,
                                     struct pst_diag *diag)
 {
@@ -231,8 +231,8 @@ static enum pst_status change_model(struct pstd_session *s,
     return status;
 }
 
-/* Executes what all ranks have agreed on in the step before. *now: stopped
- * without a checkpoint. */
+/* COLLECTIVE. Executes the control words that all ranks have got in the step.
+ * *now: set by a stop without a checkpoint. */
 static enum pst_status obey(struct pstd_session *s, unsigned control, bool *now,
                             struct pst_diag *diag)
 {
@@ -382,8 +382,9 @@ static void emit_partial(struct pstd_session *s, uint64_t step,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* COLLECTIVE. Handles such an update: the run continues with it or from an
- * earlier state, or ends (PST_ERR_RANGE). step, text: of that update. */
+/* COLLECTIVE. Handles an update that was made in part: the run continues with
+ * it or from an earlier state, or ends (PST_ERR_RANGE). step, text: as in its
+ * event. */
 static enum pst_status take_partial(struct pstd_session *s, uint64_t step,
                                     const char *text, struct pst_diag *diag)
 {
@@ -420,7 +421,8 @@ static enum pst_status end_updates(struct pstd_session *s,
     return take_partial(s, s->step, why.text, diag);
 }
 
-/* asked: words of this rank. *ret_control: words of all ranks. */
+/* COLLECTIVE. Makes a step and reports it. asked: control words of this rank;
+ * *ret_control: those of all ranks. */
 static enum pst_status step(struct pstd_session *s, unsigned asked,
                             unsigned *ret_control, struct pst_diag *diag)
 {
@@ -458,7 +460,7 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
         if (status == PST_OK)
             return status;
     }
-    /* PST_ERR_IO: data can no longer be read */
+    /* PST_ERR_IO: the data can no longer be read. */
     s->refused = status == PST_ERR_RANGE || status == PST_ERR_INPUT ||
                  status == PST_ERR_IO;
     if (s->refused)
@@ -470,8 +472,8 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
                : status;
 }
 
-/* True if the run was paused in the ranks before. In a job that stays that may
- * be over: its run was given up then. */
+/* True if this run was paused when its former ranks died. In a job that stays,
+ * --begin-paused may be about a run that was given up since. */
 static bool begins_paused(const struct pstd_session *s)
 {
     const struct pstd_config *config = pstd_mailbox_config(s->w->mailbox);
@@ -480,9 +482,9 @@ static bool begins_paused(const struct pstd_session *s)
            (s->again || !config->stay);
 }
 
-/* *ret_now: stopped without a checkpoint. An accepted stop takes effect even if
- * the step or its follow-up fails: it then takes effect at the end of the run,
- * which follows at once. */
+/* Makes the steps of the run. *ret_now: stopped without a checkpoint. If a step
+ * fails in which a stop was accepted, the stop is put back, to end the job
+ * after the run. */
 static enum pst_status steps(struct pstd_session *s, bool *ret_now,
                              struct pst_diag *diag)
 {
@@ -536,9 +538,9 @@ static enum pst_status dump_final(struct pstd_session *s, struct pst_diag *diag)
 }
 
 /* Runs everything from the first step to the last file. A failed step leaves
- * the state as it was, so it is saved as after a stop. The dump is written
- * before that: if the job dies in it, it resumes from an older checkpoint and
- * writes the dump again. */
+ * the state as it was, so that state is saved as after a stop. The dump is
+ * written before the last checkpoint: if the job dies while it writes the dump,
+ * it resumes from an older checkpoint and writes the dump again. */
 static enum pst_status run(struct pstd_session *s, struct pst_diag *diag)
 {
     struct pst_diag save_diag, dump_diag;
@@ -606,7 +608,7 @@ enum pst_status pstd_run(struct pstd_executor *w,
         status = run(&s, diag);
     pstd_health_close(&s);
     if (pst_engine_is_stuck(
-            w->engine)) /* with all data that its thread reads */
+            w->engine)) /* nothing is freed, since its thread still reads it */
         return status;
     pstd_session_save_drop(&s);
     if (status == PST_OK || is_sound(status)) {

@@ -15,17 +15,18 @@
 #define LONG_PAUSE_S  8
 #define LOOK_US       100000
 
-/* --- what is removed, and reports ----------------------------------------- */
+/* --- pruning and events --------------------------------------------------- */
 
-/* A checkpoint is proven useful when the next step succeeds. Until then the one
- * before it is kept, regardless of --keep. */
+/* Returns the number of checkpoints to keep: with --keep 1 two, until the step
+ * after the newest one has succeeded and so proven it. */
 static unsigned keep_now(const struct pstd_session *s)
 {
     return s->config.keep == 1 ? 2
                                : (unsigned)PST_MIN(s->config.keep, UINT32_MAX);
 }
 
-/* Reports each cause once. */
+/* Reports a checkpoint that pruning keeps because it cannot be read or removed;
+ * each cause once. */
 static void emit_kept(void *ctx, const char *dir, uint64_t step,
                       const char *text)
 {
@@ -69,7 +70,8 @@ void pstd_session_proven(struct pstd_session *s)
     s->prune_due = false;
 }
 
-/* The saved step is good now, whatever was there before. */
+/* Removes the step just saved from the list of damaged ones: it was replaced.
+ */
 static void forget_passed(struct pstd_session *s)
 {
     size_t n = 0;
@@ -91,12 +93,12 @@ static const char *folder_of(const struct pstd_session *s, bool fallback)
 struct outcome {
     enum pst_status status;
     const struct pst_diag *why; /* diagnosis of the failure */
-    const char *bad;            /* why the saved one is bad, or "" */
-    bool fallback;
-    bool asked; /* a client waits for the event */
+    const char *bad;            /* why the saved checkpoint is bad, or "" */
+    bool fallback;              /* saved in the second folder */
+    bool asked;                 /* a client waits for the event */
     uint64_t step, changes;
-    double seconds; /* since the state that it is of */
-    double stall_s; /* time without a step */
+    double seconds; /* from the step that was saved to the end of the save */
+    double stall_s; /* seconds without a step because of the save */
 };
 
 static bool is_fatal(enum pst_status status)
@@ -208,7 +210,7 @@ static enum pst_status save_to(struct pstd_session *s, bool fallback,
     return status;
 }
 
-/* Tries the first folder, then the second. */
+/* Saves in the first folder or, if that fails, in the second. */
 static enum pst_status save_anywhere(struct pstd_session *s, enum pstd_save how,
                                      const struct pst_save_note *what,
                                      struct pst_diag *diag)
@@ -226,8 +228,8 @@ static enum pst_status save_anywhere(struct pstd_session *s, enum pstd_save how,
     return PST_OK;
 }
 
-/* COLLECTIVE. Waits; rank 0 decides by its clock and by requests to end at
- * once. */
+/* COLLECTIVE. Waits `seconds` before another attempt to save. *ret_go_on: rank
+ * 0's decision; false if `until` is over or the job must end at once. */
 static enum pst_status pause_before(struct pstd_session *s, double until,
                                     double seconds, bool *ret_go_on,
                                     struct pst_diag *diag)
@@ -263,8 +265,9 @@ static bool is_full(const char *text)
            strstr(text, strerror_r(EDQUOT, quota, sizeof(quota))) != NULL;
 }
 
-/* Retries the last save, whose state would be lost with the process: somebody
- * may free disk space. A refused replacement of a checkpoint is not retried. */
+/* Retries a failed last save, for instance until the user has freed disk space,
+ * since its state would be lost with the process. A refused replacement of a
+ * checkpoint (PST_ERR_DENIED) is not retried. */
 static enum pst_status save_again(struct pstd_session *s,
                                   const struct pst_save_note *what,
                                   enum pst_status status, struct pst_diag *diag)
@@ -320,8 +323,8 @@ static enum pst_status mark(struct pstd_session *s, const char *fault,
 
 /* --- beside the steps ----------------------------------------------------- */
 
-/* Saves the state of this step; again: the state that was copied for the save
- * before, since steps may have been made meanwhile. */
+/* Begins a save in one folder. again: saves the copy made for the previous save
+ * once more, since steps may have been made meanwhile. */
 static enum pst_status begin_in(struct pstd_session *s, bool fallback,
                                 bool again, struct pst_diag *diag)
 {
@@ -356,8 +359,8 @@ static void emit_direct(struct pstd_session *s, const struct pst_diag *why)
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* *ret_begun: the save runs beside the steps; otherwise the caller saves
- * between them. */
+/* COLLECTIVE. Begins a save beside the steps. *ret_begun false: that is not
+ * possible, and the caller saves between steps. */
 static enum pst_status begin(struct pstd_session *s, bool *ret_begun,
                              struct pst_diag *diag)
 {
@@ -396,8 +399,8 @@ unsigned pstd_session_words(const struct pstd_session *s)
 static enum pst_status end(struct pstd_session *s, enum pst_status status,
                            double stall_s, struct pst_diag *diag);
 
-/* COLLECTIVE. Saves the same copy; if a folder is not available, that save
- * ends. */
+/* COLLECTIVE. Begins to save the same copy in another folder; if the folder is
+ * not available, ends that save as failed. */
 static enum pst_status begin_again(struct pstd_session *s, bool fallback,
                                    struct pst_diag *diag)
 {
@@ -409,8 +412,9 @@ static enum pst_status begin_again(struct pstd_session *s, bool fallback,
                                                 : end(s, status, 0, diag);
 }
 
-/* COLLECTIVE. Ends a save; after a failure the other folder may be tried.
- * Returned errors are fatal: a failed save only costs the checkpoint. */
+/* COLLECTIVE. Ends a save; after a failure in the first folder begins one in
+ * the second. Returns only fatal errors: a failed save only costs the
+ * checkpoint. */
 static enum pst_status end(struct pstd_session *s, enum pst_status status,
                            double stall_s, struct pst_diag *diag)
 {
@@ -432,7 +436,8 @@ static enum pst_status end(struct pstd_session *s, enum pst_status status,
     return begin_again(s, true, diag);
 }
 
-/* Saves the same copy to --checkpoint too, if that is due. */
+/* COLLECTIVE. Ends a save of the best checkpoint; begins to save the same copy
+ * to --checkpoint if that has become due. */
 static enum pst_status end_best(struct pstd_session *s, enum pst_status status,
                                 struct pst_diag *diag)
 {
@@ -448,7 +453,7 @@ static enum pst_status end_best(struct pstd_session *s, enum pst_status status,
     return begin_again(s, false, diag);
 }
 
-/* COLLECTIVE, while a save is in progress. */
+/* COLLECTIVE. Continues the save in progress; ends it if it is complete. */
 static enum pst_status go_on(struct pstd_session *s, struct pst_diag *diag)
 {
     struct pstd_saving *v = &s->saving;
@@ -525,7 +530,8 @@ enum pst_status pstd_session_save_best(struct pstd_session *s, const char *dir,
     return status;
 }
 
-/* True if the copy being saved is of the current step. */
+/* True if the best checkpoint is being saved, and its state is the current one.
+ */
 static bool best_is_under_way(const struct pstd_session *s)
 {
     const struct pstd_saving *v = &s->saving;
@@ -534,7 +540,7 @@ static bool best_is_under_way(const struct pstd_session *s)
            v->changes == s->changes;
 }
 
-/* --- which of these ------------------------------------------------------- */
+/* --- beside or between the steps ------------------------------------------ */
 
 /* Reports an existing checkpoint of this state to the client that asked for
  * one. */

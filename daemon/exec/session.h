@@ -22,21 +22,21 @@ struct pst_saver;
 struct pstd_sums {
     uint64_t done;
     double seconds;
-    double idle; /* seconds of bubbles in times.step */
+    double idle; /* seconds of times.step in which ranks were idle */
     struct pst_times times;
 };
 
 /* A checkpoint that --resume has skipped as damaged or bad. */
 struct pstd_passed {
     uint64_t step;
-    bool fallback; /* in the second folder */
+    bool fallback; /* it is in the second folder */
 };
 
 struct pstd_evaluation;
 struct pstd_session;
 
-/* COLLECTIVE. Called when a save of the best checkpoint, of that step, has
- * ended. bad: why the saved checkpoint is bad, "" if it is good. */
+/* COLLECTIVE. Called when the save of the best checkpoint has ended. saved: the
+ * save's status; bad: why the checkpoint is bad, "" if it is good. */
 typedef enum pst_status (*pstd_best_fn)(struct pstd_session *s,
                                         enum pst_status saved, uint64_t step,
                                         const char *bad, struct pst_diag *diag);
@@ -44,14 +44,15 @@ typedef enum pst_status (*pstd_best_fn)(struct pstd_session *s,
 /* A save in progress beside the steps. */
 struct pstd_saving {
     struct pst_saver *saver; /* created by the first save */
-    bool is_open;            /* it is in progress */
-    bool fallback;           /* it goes to the second folder */
-    bool is_direct;          /* there is no memory for a copy */
-    pstd_best_fn best; /* callback if it is of the best checkpoint; else NULL */
-    const char *best_dir;   /* folder of the best checkpoint, borrowed */
-    bool then;              /* the same state is saved to --checkpoint next */
-    uint64_t step, changes; /* state that is saved */
-    double begun, stall_s;  /* stall_s: seconds without a step */
+    bool is_open;            /* a save is in progress */
+    bool fallback;           /* the save goes to the second folder */
+    bool is_direct;          /* steps wait for saves: no memory for a copy */
+    pstd_best_fn best;       /* callback of a save of the best checkpoint; NULL:
+                                another save */
+    const char *best_dir;    /* folder of the best checkpoint, borrowed */
+    bool then;               /* the same state is saved to --checkpoint next */
+    uint64_t step, changes;  /* state that is saved */
+    double begun, stall_s;   /* time of the begin; seconds without a step */
 };
 
 struct pstd_session {
@@ -61,26 +62,29 @@ struct pstd_session {
     const struct pst_batch *batch; /* batch of the plan in use */
     uint64_t step_tokens;          /* tokens in a step; 0: the model has none */
     struct pst_data *data;
-    struct pst_tokens *tokens; /* or NULL */
+    struct pst_tokens *tokens; /* weights of microbatches, or NULL */
     struct pst_dump *dump;
     /* Set on rank 0, from claim to release. */
     struct pst_checkpoint_owner *owner, *fallback_owner;
     char run[33];               /* name of the run in both folders */
-    struct pstd_result *result; /* rings are filled on all ranks */
-    double *times;              /* ring parallel to result->losses */
+    struct pstd_result *result; /* result->losses is a ring buffer until the
+                                   end, filled on all ranks */
+    double *times;              /* seconds of the steps in result->losses */
     uint64_t done;              /* steps of this run */
     uint64_t step;              /* finished steps of all runs */
     uint64_t saved;   /* step of the newest checkpoint; UINT64_MAX: none */
     uint64_t changes; /* changes of the model, over all runs */
-    uint64_t saved_changes; /* those in the newest checkpoint */
-    /* The same for the newest good checkpoint, from which a run can resume. */
+    uint64_t saved_changes; /* value of `changes` in the newest checkpoint */
+    /* Step and `changes` of the newest good checkpoint, from which a run can
+     * resume. */
     uint64_t good, good_changes;
-    uint64_t good_before;  /* the good one before it; UINT64_MAX: unknown */
-    bool in_fallback;      /* it is in the second folder */
+    uint64_t
+        good_before;  /* step of the previous good one; UINT64_MAX: unknown */
+    bool in_fallback; /* the newest checkpoint is in the second folder */
     struct pst_str course; /* on rank 0: see course.c */
     bool other_eval;       /* earlier evaluations used other data or batches */
     bool prune_due;        /* prune after the next successful step */
-    struct pstd_passed passed[64]; /* newest first; older ones are dropped */
+    struct pstd_passed passed[64]; /* the first ones that were skipped */
     size_t n_passed;
     uint64_t kept[16]; /* ring of hashes of reported removal failures */
     size_t n_kept;
@@ -90,17 +94,17 @@ struct pstd_session {
     struct pstd_numbers numbers;
     struct pstd_spikes spikes;
     bool refused;              /* the last step was applied on no rank */
-    bool diverged;             /* the fault is a non-finite number */
+    bool diverged;             /* the last step's fault: a non-finite number */
     struct pstd_sums sums;     /* sums over this run */
-    struct pstd_sums reported; /* the sums at the last event */
-    double last_event;         /* time of the last event */
+    struct pstd_sums reported; /* the sums at the last step event */
+    double last_event;         /* time of the last step event */
     double peak;               /* see peak.h; 0: unknown */
     struct {
         uint64_t step;
-        struct pst_step_result result;  /* its losses are freed */
+        struct pst_step_result result;  /* without its losses (NULL) */
     } newest;                           /* newest applied step */
     struct pstd_evaluation *evaluation; /* eval/evaluate.h; or NULL */
-    struct pstd_stragglers stragglers;  /* on rank 0 */
+    struct pstd_stragglers stragglers;  /* used on rank 0 only */
     double compared_at; /* time of the last --compare-replicas event; 0: none */
     bool again;         /* this run continues an unfinished one */
     bool enough;        /* early stop: evaluations no longer improve */
@@ -144,7 +148,7 @@ void pstd_session_emit_moved(struct pstd_session *s, const char *dir,
  * given. */
 enum pst_status pstd_session_resume(struct pstd_session *s,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* Position of the next step in the data. */
+/* Returns the position of the next step in the data. */
 struct pst_data_place pstd_session_place(const struct pstd_session *s);
 /* COLLECTIVE. Returns to the newest good checkpoint of the run. */
 enum pst_status pstd_session_roll_back(struct pstd_session *s,
@@ -164,16 +168,16 @@ enum pst_status pstd_session_explain(struct pstd_session *s,
                                      const struct pst_step_result *r,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 
-/* saving.c */
+/* How to save (saving.c). */
 enum pstd_save {
-    PSTD_SAVE_BESIDE, /* steps continue while it is written */
+    PSTD_SAVE_BESIDE, /* steps continue while the checkpoint is written */
     PSTD_SAVE_NOW,    /* finished when the call returns */
-    PSTD_SAVE_LAST,   /* the same, at the end of the run */
+    PSTD_SAVE_LAST,   /* finished when the call returns; retried after errors */
 };
-/* COLLECTIVE. First waits for the save in progress. A failed save only costs
- * the checkpoint; the last one is retried for a while, and then fails the run.
- * Copies that differ end the run at once. fault: why the next step was not
- * applied, or NULL. */
+/* COLLECTIVE. Saves a checkpoint, after the save in progress. A failed save
+ * only costs the checkpoint; the last one is retried for a while, and then
+ * fails the run. Copies of a parameter that differ end the run at once. fault:
+ * why the next step was not applied, or NULL. */
 enum pst_status pstd_session_save(struct pstd_session *s, enum pstd_save how,
                                   const char *fault,
                                   struct pst_diag *diag) PST_MUST_CHECK;
@@ -183,9 +187,11 @@ enum pst_status pstd_session_save(struct pstd_session *s, enum pstd_save how,
 enum pst_status pstd_session_save_best(struct pstd_session *s, const char *dir,
                                        pstd_best_fn ended, bool *ret_begun,
                                        struct pst_diag *diag) PST_MUST_CHECK;
-/* Control words of this rank for a save that is in progress or due. */
+/* Returns the control words of this rank for a save that is in progress or due.
+ */
 unsigned pstd_session_words(const struct pstd_session *s);
-/* COLLECTIVE, after each step. control: the words of all ranks in that step. */
+/* COLLECTIVE, after each step. Continues the save in progress. control: the
+ * control words of all ranks in that step. */
 enum pst_status pstd_session_save_on(struct pstd_session *s, unsigned control,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 /* COLLECTIVE. Waits for the save in progress. */
@@ -193,7 +199,8 @@ enum pst_status pstd_session_save_end(struct pstd_session *s,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 /* Drops the save in progress; call before freeing the engine. */
 void pstd_session_save_drop(struct pstd_session *s);
-/* A step after the newest checkpoint has succeeded. */
+/* Call after each successful step: prunes the checkpoint that was kept until
+ * the newest one was proven by it. */
 void pstd_session_proven(struct pstd_session *s);
 
 /* COLLECTIVE. Writes the totals of the finished run into the result. */
@@ -205,7 +212,7 @@ enum pst_status pstd_session_trace(struct pstd_session *s,
 /* COLLECTIVE. Puts a trace into the result; writes --write-costs. */
 enum pst_status pstd_session_measure(struct pstd_session *s,
                                      struct pst_diag *diag) PST_MUST_CHECK;
-/* Gives the result to the loop. */
+/* Passes the result to the loop, which owns it from here on. */
 void pstd_session_emit_end(struct pstd_session *s);
 
 #endif

@@ -8,12 +8,13 @@
 #include "daemon/exec/collective.h"
 
 struct pstd_spread {
-    char path[PATH_MAX]; /* the original on rank 0, elsewhere a file private to
+    char path[PATH_MAX]; /* the original on rank 0; elsewhere a copy private to
                             the process */
     int file;            /* descriptor that the path refers to; -1: none */
 };
 
-/* COLLECTIVE. Call fini also after an error. */
+/* COLLECTIVE. Copies rank 0's file `path`. The caller calls fini also after an
+ * error. */
 enum pst_status pstd_spread_file(struct pstd_executor *w, const char *path,
                                  struct pstd_spread *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;

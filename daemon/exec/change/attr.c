@@ -85,7 +85,7 @@ struct getter {
     struct pst_safetensors_writer *file; /* rank 0, if the order has a path */
     size_t n_put;
     void *all,
-        *part; /* rank 0: a tensor, and the view of it that a name means */
+        *part; /* rank 0: values of a parameter; those that a name refers to */
     struct pst_diag *diag;
 };
 
@@ -225,7 +225,7 @@ static void emit_attr(const struct getter *g, const struct pst_attr *attr)
     pstd_mailbox_post(g->s->w->mailbox, &note, true);
 }
 
-/* True if the previous name means the same tensor. */
+/* True if the previous found name is another name of the same tensor. */
 static bool is_again(const struct pst_attrs *found, size_t i)
 {
     const struct pst_attr *a = &found->at.at[i];
@@ -292,7 +292,8 @@ static enum pst_status prepare(struct getter *g)
     return pstd_agree(g->s->w, status, g->diag);
 }
 
-/* Reports all names of one tensor, whose values are on rank 0. */
+/* Rank 0: reports a parameter, whose values are in g->all, and writes it to the
+ * file under each found name. */
 static enum pst_status give(struct getter *g, unsigned param)
 {
     enum pst_status status = PST_OK;

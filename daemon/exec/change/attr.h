@@ -10,15 +10,15 @@
 struct pstd_attr {
     struct pst_attrs found;
     struct pst_safetensors
-        *file; /* with the new values; NULL: the value is a number */
+        *file; /* file with the new values; NULL: the value is a number */
     struct pst_setting *setting;
     struct pst_casting *casting;
-    struct pst_cast_counts counts; /* CAST */
+    struct pst_cast_counts counts; /* for CAST */
     struct pst_str nans;           /* names of tensors that are set to NaN */
 };
 
-/* model is the reconstructed model of plan; model, plan and path must outlive
- * attr. */
+/* Prepares an order SET or CAST. model: the reconstructed model of plan. model,
+ * plan and path must outlive attr. */
 enum pst_status pstd_attr_set(struct pstd_attr *attr,
                               const struct pst_plan *plan,
                               struct pst_model *model,

@@ -22,8 +22,8 @@
 
 /* The plan of a run with a changed model. */
 struct pstd_changed {
-    struct pst_plan *plan;       /* built here, */
-    struct pst_carried *carried; /* or loaded from a checkpoint */
+    struct pst_plan *plan;       /* plan built here; else NULL */
+    struct pst_carried *carried; /* plan loaded from a checkpoint; else NULL */
     struct pst_batch batch;
     struct pst_tokens *tokens;
     /* Start values of the plan's params that no stage reads: checkpoints
@@ -36,13 +36,13 @@ struct pstd_changed {
 struct change {
     enum pstd_change_kind kind;
     const struct pst_engine *from;
-    struct pst_plan *before;       /* plan of that engine */
-    struct pst_model *old;         /* reconstructed model of that plan */
-    struct pstd_replaced replaced; /* SWAP */
+    struct pst_plan *before;       /* plan of `from` */
+    struct pst_model *old;         /* reconstructed model of `before` */
+    struct pstd_replaced replaced; /* for SWAP */
     unsigned n;            /* calls, parameters or tensors that were changed */
-    struct pstd_attr attr; /* SET, CAST */
-    struct pstd_change_states states; /* SWAP */
-    bool keep; /* keep other states too, if their names match */
+    struct pstd_attr attr; /* for SET and CAST */
+    struct pstd_change_states states; /* for SWAP */
+    bool keep; /* keep optimizer states of new tensors with old names, too */
     struct pstd_spread file;
     struct pstd_changed *changed;
 };
@@ -119,8 +119,8 @@ static void convert(void *ctx, const char *fqn, float *data, int64_t n)
         pst_casting_convert(x->attr.casting, (unsigned)was, data, n);
 }
 
-/* COLLECTIVE. Fetches the params that the plan has outside of its stages. They
- * are numbered as in the plan, after it has read all of them. */
+/* COLLECTIVE. Gathers the values of params that no stage of the new plan reads,
+ * but that stages of the old one have, into changed->kept. */
 static enum pst_status fill_kept(struct pstd_session *s, struct change *x,
                                  struct pst_diag *diag)
 {
@@ -140,8 +140,8 @@ static enum pst_status fill_kept(struct pstd_session *s, struct change *x,
     return status;
 }
 
-/* COLLECTIVE. Copies unread params; after this the plan needs neither the
- * models nor the old engine. */
+/* COLLECTIVE. Copies the params that no stage reads to changed->kept, so that
+ * the plan needs neither the models nor the old engine any more. */
 static enum pst_status keep_unread(struct pstd_session *s, struct change *x,
                                    struct pst_diag *diag)
 {
@@ -281,7 +281,8 @@ static enum pst_status make_tokens(struct pstd_session *s,
     return status;
 }
 
-/* COLLECTIVE. */
+/* COLLECTIVE. Makes the new plan and its engine (*ret), which adopts the values
+ * of the engine in use. */
 static enum pst_status prepare(struct pstd_session *s, struct change *x,
                                const struct pstd_change_order *order,
                                struct pst_engine **ret, struct pst_diag *diag)
@@ -332,7 +333,7 @@ void pstd_changed_free(struct pstd_changed *changed)
     pst_free(changed);
 }
 
-/* --- what becomes of it --------------------------------------------------- */
+/* --- success or failure --------------------------------------------------- */
 
 static void emit_done(struct pstd_session *s, const struct change *x,
                       const struct pstd_change_order *order, double seconds)
@@ -420,9 +421,9 @@ struct found {
     uint32_t any, fallback;
 };
 
-/* Finds the checkpoint in the folder with the newer one. A checkpoint with its
- * own plan is read completely, as for loading, because loading must not select
- * an older one later. If none can be read, loading reports it. */
+/* Finds the newer one of the two folders' checkpoints. One that contains a
+ * changed plan is read completely, as loading does, so that loading selects the
+ * same one later. If none can be read, loading reports it. */
 static struct found find_checkpoint(const struct pstd_session *s)
 {
     const char *const dirs[] = {s->config.checkpoint,
@@ -524,7 +525,7 @@ enum pst_status pstd_session_restore(struct pstd_session *s,
     return status;
 }
 
-/* --- while it runs -------------------------------------------------------- */
+/* --- an order during the run ---------------------------------------------- */
 
 enum pst_status pstd_session_change(struct pstd_session *s,
                                     const struct pstd_order *order,
@@ -539,7 +540,7 @@ enum pst_status pstd_session_change(struct pstd_session *s,
                  ? pstd_attr_get(s, batch_of(s->w)->plan, &o, diag)
                  : change(s, &o, diag);
     if (status == PST_OK && o.kind != PSTD_CHANGE_GET)
-        pstd_health_reset(s); /* the new kernels take other times */
+        pstd_health_reset(s); /* steps of the changed model differ in time */
     pst_alive_leave(before);
     return status;
 }

@@ -19,6 +19,7 @@ enum pst_status pstd_session_change(struct pstd_session *s,
  * from, if it has one. */
 enum pst_status pstd_session_restore(struct pstd_session *s,
                                      struct pst_diag *diag) PST_MUST_CHECK;
+/* Returns the batch of the changed plan. */
 const struct pst_batch *pstd_changed_batch(const struct pstd_changed *swap);
 
 /* Frees the plan and the data that the run's engine reads; call it after

@@ -3,8 +3,8 @@
 
 #include <time.h>
 
-/* Events and keys of each kind of change: done, refused; keys of the name and
- * the number. */
+/* Words of each kind of change: events of success and of failure; keys of the
+ * fields that have the name and the number of changed things. */
 static const struct words {
     enum pstd_event done, refused;
     const char *name, *number;

@@ -5,7 +5,7 @@
 #include "daemon/change_order.h"
 #include "daemon/exec/session.h"
 
-/* Monotonic clock, in seconds. */
+/* Returns the time of a monotonic clock, in seconds. */
 double pstd_change_clock(void);
 /* Starts a note with run, step, and the name under that key. */
 void pstd_change_note(const struct pstd_session *s, enum pstd_event event,

@@ -7,8 +7,8 @@
 
 #define SHOWN 10
 
-/* Matches "n", "n@2" and names below them: returns the part after the module's
- * name, or NULL. */
+/* Returns the part of fqn after the module's name, for names "n", "n@2", "n.x"
+ * and "n@2.x" of module "n"; NULL: another module. */
 static const char *inside(const char *fqn, const char *module)
 {
     const size_t n = strlen(module);
@@ -41,7 +41,7 @@ static enum pst_status check_adapters(const struct pst_plan *before,
     return PST_OK;
 }
 
-/* Counts parameters of the module, and the trained ones. */
+/* Counts the floating parameters of the module, and those that are trained. */
 static void count(const struct pst_plan *plan, const char *module,
                   unsigned *ret_all, unsigned *ret_trained)
 {

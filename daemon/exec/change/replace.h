@@ -10,23 +10,24 @@ struct pstd_replaced {
     struct pst_model *module,
         *model; /* the new module, and the model that contains it */
     unsigned calls;
-    unsigned frozen; /* its parameters that are frozen */
+    unsigned frozen; /* parameters of the new module that are frozen */
 };
 
 /*
- * Builds the new model; `old` is the reconstructed model of `before`. Freezing
- * is preserved: a new parameter is frozen if the old one of its name was, or if
- * no parameter of the old module was trained. PST_ERR_UNSUPPORTED: an adapter
- * would be lost. After an error, too, the caller closes the models in *ret.
+ * Builds the new model by replacing the module order->name of `old`, the
+ * reconstructed model of `before`, by that in the file `path`. A new parameter
+ * is frozen if the old one of its name was, or if no parameter of the old
+ * module was trained. PST_ERR_UNSUPPORTED: an adapter would be lost. After an
+ * error, too, the caller closes the models in *ret.
  */
 enum pst_status pstd_replace(const struct pst_plan *before,
                              const struct pst_model *old,
                              const struct pstd_change_order *order,
                              const char *path, struct pstd_replaced *ret,
                              struct pst_diag *diag) PST_MUST_CHECK;
-/* PST_ERR_UNSUPPORTED: a gradient that passed through the old module does not
- * pass through the new one, so that parameters before it would no longer be
- * trained. */
+/* Returns PST_ERR_UNSUPPORTED if gradients that passed through the old module
+ * do not pass through the new one, so that parameters before it would no longer
+ * be trained. */
 enum pst_status pstd_replaced_check(const struct pst_plan *before,
                                     const struct pst_plan *after,
                                     struct pst_diag *diag) PST_MUST_CHECK;

@@ -9,7 +9,7 @@
 #include "stages/base/map.h"
 
 struct pstd_change_states {
-    char *text;         /* holds the names */
+    char *text;         /* text of the names, owned */
     struct pst_map old; /* name of a new parameter -> name of an old one */
 };
 
@@ -22,8 +22,9 @@ void pstd_change_states_fini(struct pstd_change_states *states);
 /* Returns the old parameter of a new one; NULL: it is not in the mapping. */
 const char *pstd_change_states_of(const struct pstd_change_states *states,
                                   const char *fqn);
-/* Checks that the parameters exist, have the same shape, are trained and are on
- * the same stages. PST_ERR_INPUT, PST_ERR_UNSUPPORTED: with their names. */
+/* Checks that both parameters of each pair exist, have the same shape, are
+ * trained and are on the same stages. PST_ERR_INPUT or PST_ERR_UNSUPPORTED,
+ * with their names, if not. */
 enum pst_status pstd_change_states_check(
     const struct pstd_change_states *states,
     const struct pstd_replaced *replaced, const struct pst_plan *before,

@@ -16,7 +16,7 @@
 
 #define MIB 1048576.0
 
-/* Below the --checkpoint folder. */
+/* Names of a folder and a file in the --checkpoint folder. */
 #define BEST_FOLDER "best"
 #define PAST_FILE   "evaluations"
 
@@ -27,29 +27,29 @@ struct extent {
 
 struct pstd_evaluation {
     struct pst_eval_cut cut;
-    struct pstd_eval_model model; /* of --eval-model, or empty */
+    struct pstd_eval_model model; /* model of --eval-model, or empty */
     struct pstd_spread file_of_model;
-    const struct pst_engine *from; /* start values are read from it */
-    struct pst_plan *of;           /* plan that was cut; NULL: none yet */
+    const struct pst_engine *from; /* engine whose start values are read */
+    struct pst_plan *of; /* the run's plan, from which cut was made; or NULL */
     struct pst_batch batch;
     struct pst_engine *engine;
-    struct pst_data *data; /* on ranks that read data; together with mean */
-    struct pst_mean *mean; /* NULL if data is */
+    struct pst_data *data; /* NULL on ranks that read no data, like mean */
+    struct pst_mean *mean;
     struct extent extent;
     struct pst_str best, file; /* folder of the best checkpoint, file of past
                                   evaluations; "" without --checkpoint */
-    struct pstd_evals past;    /* on rank 0 */
+    struct pstd_evals past;    /* earlier evaluations; rank 0 only */
     uint64_t at;               /* step of the newest evaluation */
-    bool any;                  /* there has been one */
+    bool any;                  /* there has been an evaluation */
     double best_loss;          /* loss of the checkpoint being saved */
 };
 
 /* Rank 0's decision after an evaluation; plain bytes. */
 struct eval_decision {
-    uint32_t best, enough;
+    uint32_t best, enough; /* this one is the best so far; early stop */
     uint64_t best_step;
     double best_loss;
-    double loss; /* result of the evaluation; known to rank 0 only */
+    double loss; /* result of the evaluation, which rank 0 computes */
 };
 
 enum pst_status pstd_eval_check(const struct pstd_config *config,
@@ -76,7 +76,7 @@ enum pst_status pstd_eval_check(const struct pstd_config *config,
 
 /* --- the engine ----------------------------------------------------------- */
 
-/* Numbers of parameters refer to the plan that is cut. */
+/* Reads the start value of parameter i of e->of. */
 static enum pst_status read_start(void *ctx, unsigned i, void *dst,
                                   struct pst_diag *diag)
 {
@@ -124,14 +124,14 @@ static enum pst_status make_plans(struct pstd_session *s,
     return status;
 }
 
-/* Places each stage on the rank that trains it. */
+/* Appends a placement that puts each stage on the rank that trains it. */
 static void place(const struct pst_schedule *sched, struct pst_str *ret)
 {
     for (unsigned k = 0; k < sched->n_stages; k++)
         pst_str_addf(ret, "%s%u=%d", k > 0 ? "," : "", k, sched->rank_of[k]);
 }
 
-/* Returns what the training leaves of --memory-limit. */
+/* Returns the bytes of --memory-limit that the training leaves; 0: no limit. */
 static double limit_left(const struct pstd_session *s)
 {
     const double limit = s->config.memory_limit * MIB;
@@ -161,7 +161,7 @@ static enum pst_status make_engine(struct pstd_session *s,
         options.shard_by = pst_sharing_word(pst_engine_shard(s->w->engine));
     options.keep_outputs = false;
     options.no_undo =
-        true; /* values are overwritten before the next evaluation */
+        true; /* each evaluation begins with copies of all values */
     options.side_by_side = s->options.side_by_side;
     options.flights = s->options.flights;
     options.memory_limit = limit_left(s);
@@ -197,7 +197,7 @@ static enum pst_status open_data(struct pstd_session *s,
         .microbatches = e->batch.microbatches,
         .rows = steps > UINT64_MAX / rows ? 0 : steps * rows,
         .by = pstd_mean_by(&s->config)};
-    struct pstd_config config = s->config; /* borrowed */
+    struct pstd_config config = s->config; /* borrows the texts */
     uint64_t left;
     enum pst_status status = PST_OK;
 
@@ -252,7 +252,7 @@ static enum pst_status make(struct pstd_session *s, struct pstd_evaluation *e,
         status = make_engine(s, e, &places, diag);
     pst_str_fini(&places);
     status = pstd_agree(s->w, status, diag);
-    e->from = NULL; /* from here on values come from the engine of the step */
+    e->from = NULL; /* start values are needed only to make the engine */
     if (status != PST_OK) {
         pst_diag_prefix(diag, "--eval-data");
         drop(e);
@@ -283,9 +283,10 @@ void pstd_eval_close(struct pstd_session *s)
     s->evaluation = NULL;
 }
 
-/* --- what was found ------------------------------------------------------- */
+/* --- results -------------------------------------------------------------- */
 
-/* Moves best checkpoints of another course of the training away. */
+/* Moves best checkpoints after step `above` away: they are not in this run's
+ * past. */
 static enum pst_status set_best_aside(struct pstd_session *s, uint64_t above,
                                       struct pst_diag *diag)
 {
@@ -316,8 +317,8 @@ static enum pst_status is_there(const char *dir, uint64_t step, bool *ret,
     return status;
 }
 
-/* Forgets past evaluations if the checkpoint of the best one is gone: best/ may
- * have had a later one, which --resume=STEP has moved away. */
+/* Forgets past evaluations if the checkpoint of the best one is not in best/,
+ * which may have had only a later one, moved away by --resume=STEP. */
 static enum pst_status find_best(struct pstd_session *s, struct pst_diag *diag)
 {
     struct pstd_evaluation *e = s->evaluation;
@@ -418,7 +419,8 @@ static void emit_enough(struct pstd_session *s, const struct eval_decision *v)
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* Warns once about the file, and about parts that are not evaluated. */
+/* Warns if --eval-data is probably not as intended, or has rows that are not
+ * evaluated. */
 static void find_doubts(struct pstd_session *s)
 {
     const struct pstd_evaluation *e = s->evaluation;
@@ -483,8 +485,9 @@ static void emit_failed(struct pstd_session *s, const struct pst_diag *diag)
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* *control: adds the words of all steps run here. A stop ends the evaluation
- * (PST_AGAIN). *ret: on rank 0. */
+/* COLLECTIVE. Runs the steps of the evaluation. *ret: mean loss, on rank 0
+ * only. *control: adds the control words that arrived meanwhile. PST_AGAIN:
+ * ended by a stop. */
 static enum pst_status run_forward(struct pstd_session *s, double *ret,
                                    unsigned *control, struct pst_diag *diag)
 {
@@ -529,8 +532,8 @@ static void remember(struct pstd_session *s)
         emit_failed(s, &lost);
 }
 
-/* Called when the save has ended, before it is recorded as the best: a recorded
- * one must exist. */
+/* COLLECTIVE. Called when the save of the best checkpoint has ended; only then
+ * the evaluation is recorded, since a recorded best checkpoint must exist. */
 static enum pst_status best_ended(struct pstd_session *s, enum pst_status saved,
                                   uint64_t step, const char *bad,
                                   struct pst_diag *diag)
@@ -569,7 +572,8 @@ static enum pst_status best_ended(struct pstd_session *s, enum pst_status saved,
     return PST_OK;
 }
 
-/* Saves beside the steps if there is memory for a copy. */
+/* COLLECTIVE. Saves the best checkpoint, while steps continue if there is
+ * memory for a copy. */
 static enum pst_status save_best(struct pstd_session *s, double loss,
                                  struct pst_diag *diag)
 {
@@ -612,7 +616,8 @@ static void emit_evaluated(struct pstd_session *s, double loss, double seconds,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* COLLECTIVE. Rank 0 decides for all. */
+/* COLLECTIVE. Records the loss of an evaluation, reports it and acts on rank
+ * 0's decision. */
 static enum pst_status conclude(struct pstd_session *s, double loss,
                                 double seconds, struct pst_diag *diag)
 {
@@ -632,7 +637,7 @@ static enum pst_status conclude(struct pstd_session *s, double loss,
     emit_evaluated(s, loss, seconds, &v);
     if (v.best && s->config.keep_best)
         status = save_best(s, loss, diag);
-    else if (s->saving.best == NULL) /* otherwise when that save has ended */
+    else if (s->saving.best == NULL) /* best_ended() does it otherwise */
         remember(s);
     emit_enough(s, &v);
     return status;

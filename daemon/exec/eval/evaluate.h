@@ -22,8 +22,8 @@ enum pst_status pstd_eval_open(struct pstd_session *s,
  * Stop requests that arrive meanwhile are added to *control. */
 enum pst_status pstd_eval_step(struct pstd_session *s, unsigned *control,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* Call before the model changes: the engine is rebuilt when it is next
- * needed. */
+/* Call before the model changes: frees the engine, which is made again when it
+ * is next needed. */
 void pstd_eval_drop(struct pstd_session *s);
 void pstd_eval_close(struct pstd_session *s);
 

@@ -22,8 +22,8 @@ struct pstd_evals PST_VEC(struct pstd_eval);
 enum pst_status pstd_evals_put(struct pstd_evals *evals, uint64_t step,
                                double loss,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* Returns the smallest finite loss, the first one if several are equal; NULL:
- * there is none. */
+/* Returns the evaluation with the smallest finite loss, the first one if
+ * several are equal; NULL: there is none. */
 const struct pstd_eval *pstd_evals_best(const struct pstd_evals *evals);
 /* Counts evaluations after the best one, up to a step. */
 uint64_t pstd_evals_since_best(const struct pstd_evals *evals, uint64_t step);

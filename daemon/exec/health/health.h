@@ -6,20 +6,23 @@
  */
 #include "daemon/exec/session.h"
 
-/* COLLECTIVE, after each step. --compare-replicas: copies that differ end the
- * run (PST_ERR_INTERNAL). */
+/* COLLECTIVE, after each step. Compares copies of parameters if
+ * --compare-replicas says so; PST_ERR_INTERNAL, which ends the run: they
+ * differ.
+ */
 enum pst_status pstd_replicas_compare(struct pstd_session *s,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Detection of stragglers: learns from the first steps on, reports events. If
- * memory is out, it is disabled. */
+/* Begins the detection of stragglers, which is reported by events. Without
+ * memory it is disabled. */
 void pstd_health_open(struct pstd_session *s);
 void pstd_health_close(struct pstd_session *s);
-/* Learns again, after a change of the model. */
+/* Begins the detection anew, after a change of the model. */
 void pstd_health_reset(struct pstd_session *s);
-/* Reports that a step was applied, and its duration. */
+/* Call after each applied step: compares the ranks, and emits changes. seconds:
+ * duration of the step. */
 void pstd_health_step(struct pstd_session *s, double seconds);
-/* Returns this rank's control words. */
+/* Returns PSTD_CTL_MEASURE if a step should be measured, else 0. */
 unsigned pstd_health_words(const struct pstd_session *s);
 /* COLLECTIVE; call if all ranks have PSTD_CTL_MEASURE in a step's control
  * words. */

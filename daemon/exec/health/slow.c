@@ -12,7 +12,7 @@ void pstd_health_open(struct pstd_session *s)
     struct pst_diag ignored;
 
     while (pst_pulse_take_silence(s->w->pulse, &before))
-        ; /* while the model was loaded: not in a step */
+        ; /* drops silences while the model was loaded */
     if (s->w->rank != 0 ||
         pstd_stragglers_init(&s->stragglers, s->w->ranks, s->options.ranks,
                              &ignored) != PST_OK)
@@ -89,7 +89,8 @@ unsigned pstd_health_words(const struct pstd_session *s)
     return s->stragglers.suspicious ? PSTD_CTL_MEASURE : 0;
 }
 
-/* Time for sending, and for waiting for messages already sent. */
+/* Returns a rank's seconds for sending, and for waiting for messages already
+ * sent. */
 static double with_messages(const struct pst_shares *shares)
 {
     double sum = shares->seconds[PST_SPAN_MESSAGE];

@@ -5,13 +5,17 @@
 
 #include "stages/base/alloc.h"
 
-#define COLD       4    /* first steps, which load, map and warm up */
-#define TIMES      1.3  /* a step is slow if it exceeds this ratio, */
-#define OF_STEP    0.02 /* this share of the step, */
-#define LEAST_S    1e-3 /* and the noise of a system */
-#define NAMED      12   /* slow steps of the window */
-#define GONE       4
-#define FIRST_WAIT 64 /* steps between measurements that found nothing */
+#define COLD 4 /* first steps, which load, map and warm up */
+/* A rank's step is slow if its time is more than TIMES times the expected one,
+ * and longer than that by more than OF_STEP of the step and LEAST_S seconds. */
+#define TIMES   1.3
+#define OF_STEP 0.02
+#define LEAST_S 1e-3
+#define NAMED   12 /* slow steps in the window that make a straggler */
+#define GONE    4  /* slow steps in the window of a former straggler */
+/* Minimum steps until another measurement if one explains nothing: at first,
+ * and after several doublings. */
+#define FIRST_WAIT 64
 #define LONGEST    4096
 #define EXPLAINS   0.5 /* share of the excess that messages must explain */
 
@@ -49,7 +53,8 @@ static unsigned count_slow(const struct pstd_series *p)
     return n;
 }
 
-/* n counts the steps of the run from 0. */
+/* Adds the time of step n (from 0), one of those from which the base is
+ * computed. */
 static void learn(struct pstd_series *p, uint64_t n, double seconds)
 {
     if (n < COLD)
@@ -65,8 +70,8 @@ static void note(struct pstd_series *p, uint64_t n, double ratio, bool slow)
     p->slow = (p->slow << 1 | slow) & ((1u << PSTD_STRAGGLER_WINDOW) - 1);
 }
 
-/* Updates `named`; true if it has changed. wanted: number of slow steps
- * needed. */
+/* Updates p->named; true if it has changed. wanted: slow steps in the window
+ * from which on the series is named. */
 static bool turns(struct pstd_series *p, unsigned wanted)
 {
     const unsigned n = count_slow(p);
@@ -88,7 +93,7 @@ static void emit_straggler(struct pstd_stragglers *s, unsigned rank,
                                 .ratio = window_median(p->ratios)};
 }
 
-/* --- all of them ---------------------------------------------------------- */
+/* --- all ranks ------------------------------------------------------------ */
 
 enum pst_status pstd_stragglers_init(struct pstd_stragglers *s, unsigned ranks,
                                      unsigned per_replica,
@@ -139,8 +144,9 @@ void pstd_stragglers_reset(struct pstd_stragglers *s)
     s->has_link = s->suspicious = false;
 }
 
-/* Returns how much slower than at first the other ranks are, at least 1. sorted
- * holds the ratios of all ranks, with `own` among them. */
+/* Returns the median of the other ranks' times relative to their first steps,
+ * at least 1. s->sorted has these ratios of all ranks; own: that of this rank.
+ */
 static double excuse(const struct pstd_stragglers *s, double own)
 {
     const unsigned n = s->ranks - 1; /* without this rank */
@@ -154,8 +160,8 @@ static double excuse(const struct pstd_stragglers *s, double own)
     return PST_MAX(1.0, (low + high) / 2);
 }
 
-/* Returns the time of the ranks of other replicas with the same stages; 0:
- * there are none. */
+/* Returns the median time of the ranks of other replicas with the same stages,
+ * for as many microbatches as this rank has; 0: there are no such ranks. */
 static double of_peers(const struct pstd_stragglers *s,
                        const struct pstd_work *work, unsigned rank)
 {
@@ -174,7 +180,7 @@ static void look_at(struct pstd_stragglers *s, const struct pstd_work *work,
     const double took = work[rank].seconds, peers = of_peers(s, work, rank);
     double expected = p->base * excuse(s, took / p->base);
 
-    /* This rank has been slow from the first step on. */
+    /* Finds a rank that has been slow from the first step on. */
     if (peers > 0 && peers < expected)
         expected = peers;
     note(p, s->n, took / expected,
@@ -183,9 +189,9 @@ static void look_at(struct pstd_stragglers *s, const struct pstd_work *work,
         emit_straggler(s, rank, p, p->named, false);
 }
 
-/* Detects slower steps that no rank's computing explains. All steps of the
- * window must be slow: a shared processor slows some steps down, late messages
- * all of them. */
+/* Looks for steps that have become slower without a rank's computing explaining
+ * it. All steps of the window must be slow: a shared processor slows only some
+ * steps down, late messages all of them. */
 static void look_at_steps(struct pstd_stragglers *s, double seconds,
                           bool is_explained)
 {

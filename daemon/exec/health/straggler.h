@@ -17,22 +17,22 @@
  * (stages/run/measure.h), and the rank that spends most of the excess on
  * messages is named.
  *
- * There are no clocks and no messages here: times go in, changes come out. Rank
- * 0's exec thread.
+ * The functions read no clock and send no messages: the caller passes times and
+ * reports the changes. Rank 0's exec thread.
  */
 #include "stages/base/diag.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PSTD_STRAGGLER_WINDOW 16 /* newest steps; also steps learnt from */
+#define PSTD_STRAGGLER_WINDOW 16 /* newest steps; also first steps */
 
 /* A series of times, compared with its beginning. */
 struct pstd_series {
     double base; /* seconds, median of the first steps; 0: not known yet */
-    double newest[PSTD_STRAGGLER_WINDOW]; /* seconds, during learning */
-    double ratios[PSTD_STRAGGLER_WINDOW]; /* to the expected time */
-    uint32_t slow;                        /* bit mask, newest step in bit 0 */
+    double newest[PSTD_STRAGGLER_WINDOW]; /* seconds of the first steps */
+    double ratios[PSTD_STRAGGLER_WINDOW]; /* time over expected time */
+    uint32_t slow; /* bit mask of slow steps, the newest one in bit 0 */
     bool named;
 };
 
@@ -40,7 +40,7 @@ struct pstd_series {
 struct pstd_straggler {
     unsigned rank;
     bool named;
-    bool communication; /* because of its messages, not its computing */
+    bool communication; /* its messages are slow, not its computing */
     double ratio;       /* measured over expected time, median of the window */
 };
 
@@ -51,21 +51,22 @@ struct pstd_work {
 };
 
 struct pstd_stragglers {
-    unsigned ranks;                 /* ranks of the job; 0: disabled */
-    unsigned per_replica;           /* ranks of a pipeline */
-    struct pstd_series *of;         /* per rank */
-    struct pstd_work *work;         /* per rank, for the caller */
-    double *sorted, *peers;         /* per rank, scratch */
-    struct pstd_straggler *changes; /* by the last call; ranks + 1 entries */
+    unsigned ranks;         /* ranks of the job; 0: disabled */
+    unsigned per_replica;   /* ranks of a pipeline */
+    struct pstd_series *of; /* computing times, per rank */
+    struct pstd_work *work; /* array that the caller may use, per rank */
+    double *sorted, *peers; /* scratch, per rank */
+    struct pstd_straggler *changes; /* changes by the last call; has ranks + 1
+                                       entries */
     unsigned n_changes;
     struct pstd_series
-        steps;        /* durations of steps that computing does not explain */
-    unsigned link;    /* rank named for its messages, */
-    bool has_link;    /* if there is one */
-    uint64_t n;       /* steps so far */
-    uint64_t n_steps; /* steps in the series of durations */
+        steps;     /* durations of steps that computing does not explain */
+    unsigned link; /* rank named for its messages, if has_link */
+    bool has_link;
+    uint64_t n;          /* steps so far */
+    uint64_t n_steps;    /* steps in the series of durations */
     uint64_t measure_at; /* no step is measured before this one */
-    uint64_t patience;   /* steps until then, if a measurement finds nothing */
+    uint64_t patience;   /* steps to wait after a measurement without result */
     bool suspicious;     /* a step should be measured */
     double excess;       /* seconds by which suspicious steps are too long */
 };
@@ -74,8 +75,8 @@ enum pst_status pstd_stragglers_init(struct pstd_stragglers *s, unsigned ranks,
                                      unsigned per_replica,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 void pstd_stragglers_fini(struct pstd_stragglers *s);
-/* Learns again, after a change of model or kernels or at the end of a run.
- * Nobody is named any more, which is a change for each rank that was. */
+/* Begins anew, after a change of model or kernels or at the end of a run. No
+ * rank is named any more; `changes` has those that were. */
 void pstd_stragglers_reset(struct pstd_stragglers *s);
 /* Adds a finished step. work: per rank; seconds: duration of the step. */
 void pstd_stragglers_step(struct pstd_stragglers *s,
