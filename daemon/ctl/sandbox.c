@@ -12,7 +12,8 @@
 #include "stages/base/str.h"
 #include "stages/ops/matmul/rates.h"
 
-/* Memory, processors, cgroups; time zones. */
+/* System files that the C library and penstock read: memory, processors,
+ * cgroups, time zones. */
 static const char *const of_the_system[] = {
     "/proc/self",          "/proc/meminfo",       "/proc/cpuinfo",
     "/proc/stat",          "/proc/sys/vm",        "/proc/sys/kernel",
@@ -20,7 +21,7 @@ static const char *const of_the_system[] = {
     "/usr/share/zoneinfo",
 };
 
-/* Output options; other paths are read. */
+/* Options whose files are written; those of all other options are read. */
 static const char *const written[] = {"output", "svg", "trace", "csv"};
 
 static bool is_written(const char *name)
@@ -31,7 +32,8 @@ static bool is_written(const char *name)
     return false;
 }
 
-/* Allows the folder of an index, which names files beside it. */
+/* Allows reading a file, and the folder of an index (.json), which names files
+ * beside it. */
 static void reads_given(struct pst_guard *guard, const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -117,8 +119,8 @@ static uint64_t data_bytes(void)
                : strtoull(field, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Makes a file that is built to exhaust memory fail an allocation of its
- * reader, before the kernel kills this process or others. */
+/* Limits memory, so that a file that is built to exhaust it makes an allocation
+ * fail, before the kernel kills this process or others. */
 static void limit_memory(void)
 {
     const char *root = getenv("PST_HEADROOM_ROOT");

@@ -9,7 +9,8 @@
  */
 #include "daemon/common/config.h"
 
-/* Without Landlock all files are accessible. */
+/* Limits files and memory of this process. Files are not limited if the kernel
+ * has no Landlock. */
 enum pst_status pstctl_sandbox(const struct pstd_config *config,
                                struct pst_diag *diag) PST_MUST_CHECK;
 

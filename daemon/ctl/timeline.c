@@ -133,7 +133,7 @@ bool pstctl_is_measured(const struct pstd_config *config,
     return false;
 }
 
-/* --- of a job ------------------------------------------------------------- */
+/* --- the trace of a job --------------------------------------------------- */
 
 static enum pst_status shares_of(const struct pst_timeline *t,
                                  struct pst_shares **ret, struct pst_diag *diag)

@@ -20,28 +20,27 @@ void pstctl_shares_print(const char *what, const struct pst_timeline *timeline,
                          const struct pst_timeline *beside,
                          const struct pst_shares *beside_shares,
                          struct pst_str *out);
-/* Writes --svg and --trace. */
+/* Writes the timelines as the files of --svg and --trace. */
 enum pst_status pstctl_timelines_write(
     const struct pstd_config *config,
     const struct pst_timeline *const *timelines, size_t n, const char *title,
     struct pst_diag *diag) PST_MUST_CHECK;
-/* Returns false if the run has made no step, for instance if it was resumed at
- * its end: files of a step that should have been written are then named on
- * standard error. */
+/* True if the run has made a step; false, for instance, if it was resumed at
+ * its end: then prints which files of a step were not written. */
 bool pstctl_is_measured(const struct pstd_config *config,
                         const Pst__Control__Result *result);
-/* Writes a whole text to a file and releases it. */
+/* Writes a text to a file, then frees it, also on failure. */
 enum pst_status pstctl_write_text(const char *path, struct pst_str *text,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Writes --svg and --trace for a trace of that job, and prints the table or,
- * with json, adds members to it. */
+/* Writes --svg and --trace for a trace of the job. print: prints the table.
+ * json: gets members with the trace; or NULL. */
 enum pst_status pstctl_trace_print(const Pst__Control__Trace *from,
                                    const char *job,
                                    const struct pstd_config *config, bool print,
                                    json_t *json,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* Requests the newest trace of a job and prints it in the same way. */
+/* Requests the newest trace of a job and passes it to pstctl_trace_print. */
 enum pst_status pstctl_trace_show(struct pstctl_conn *conn,
                                   const struct pstd_config *config, bool print,
                                   json_t *json,

@@ -27,10 +27,10 @@ static enum pst_status print_report(const struct pst_verify_report *report,
         diag);
 }
 
-#define LINE_S 10 /* interval of lines if it is not a terminal */
+#define LINE_S 10 /* interval of lines if standard error is no terminal */
 
 /* Progress on standard error: one live line on a terminal, otherwise a line
- * from time to time. */
+ * every LINE_S seconds. */
 struct progress {
     bool live, shown;
     double last;

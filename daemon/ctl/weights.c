@@ -27,15 +27,16 @@ static enum pst_status find_in_plan(void *ctx, const char *tensor,
                                     const struct pst_safetensors_entry **ret,
                                     struct pst_diag *diag)
 {
-    const char *fqn = strchr(tensor, '.'); /* after "param", "buffer" */
+    const char *fqn = strchr(tensor, '.'); /* tensor: "param.FQN" */
 
     return pst_plan_entry(ctx, (unsigned)pst_plan_find_param(ctx, fqn + 1), ret,
                           diag);
 }
 
-/* --- what is written ----------------------------------------------------- */
+/* --- writing -------------------------------------------------------------- */
 
-/* Names a file or, without that suffix, a folder, which is created. */
+/* Names the files of an adapter: OUTPUT.safetensors and the configuration
+ * beside it, or both files in the folder `output`, which is created. */
 static enum pst_status name_file(const char *output, struct pst_str *ret_file,
                                  struct pst_str *ret_config,
                                  struct pst_diag *diag)

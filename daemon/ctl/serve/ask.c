@@ -19,13 +19,13 @@ struct asking {
     pstd_frame *frame; /* frame with the signature */
     const pstctl_signature *signature;
     struct pstctl_tensors inputs, outputs;
-    uint64_t samples; /* rows of all inputs together */
-    uint64_t most;    /* in a request */
+    uint64_t samples; /* samples of the inputs, in all requests together */
+    uint64_t most;    /* maximum samples of a request */
     uint64_t step;    /* step of the checkpoint that gave the last answer */
     bool whole;       /* send the inputs unchanged and let the job check them */
 };
 
-/* The ranks have gone; restarted ones may answer. */
+/* Reports that the ranks have gone; restarted ones may answer. */
 static enum pst_status lost(struct pst_diag *diag)
 {
     return pst_diag_set(diag, PST_E_SERVE_LOST,
@@ -33,8 +33,8 @@ static enum pst_status lost(struct pst_diag *diag)
                         "ask again");
 }
 
-/* Connects; while ranks are being started nobody listens at the job's
- * socket. */
+/* Connects to the job; reports PST_E_SERVE_LOST while its ranks are being
+ * started. */
 static enum pst_status connect_to(struct asking *a, struct pst_diag *diag)
 {
     const enum pst_status status = pstctl_connect(a->config, &a->conn, diag);
@@ -75,8 +75,8 @@ static enum pst_status await_reply(struct asking *a, uint64_t id,
     }
 }
 
-/* Sends a request and waits. Any reply other than `body` is an error, with the
- * job's text. */
+/* Sends a request and waits for the reply. A reply that is not of kind `body`
+ * is an error, with the job's text if it has one. */
 static enum pst_status call(struct asking *a, pstctl_request *request,
                             Pst__Control__Reply__BodyCase body,
                             pstd_frame **ret, struct pst_diag *diag)
@@ -127,8 +127,8 @@ static const Pst__Control__Port *find_port(Pst__Control__Port **ports, size_t n,
     return NULL;
 }
 
-/* Returns the samples of a tensor along the dimension of its port; 0: it does
- * not fit. */
+/* Returns the number of samples of a tensor, by its size along port->dim; 0:
+ * its shape is not that of the port. */
 static uint64_t samples_of(const struct pst_meta *meta,
                            const Pst__Control__Port *port)
 {
@@ -147,7 +147,8 @@ static uint64_t samples_of(const struct pst_meta *meta,
     return n;
 }
 
-/* Counts samples; inconsistent inputs are sent unchanged. */
+/* Counts the samples of the inputs. Inconsistent inputs are sent unchanged, so
+ * that the job reports the error. */
 static void count_samples(struct asking *a)
 {
     const pstctl_signature *s = a->signature;
@@ -182,8 +183,8 @@ static void divide(const struct pst_meta *meta, int dim, uint64_t samples,
 
 /* --- one request ---------------------------------------------------------- */
 
-/* Packs a tensor, or its samples from `from` on, as a message. *ret_copy:
- * owned. */
+/* Makes the message of a tensor, or of its samples `from` to from + n - 1; then
+ * *ret_copy, owned, has the data. */
 static enum pst_status pack(const struct asking *a,
                             const struct pstctl_tensor *t, uint64_t from,
                             uint64_t n, uint64_t *sizes,

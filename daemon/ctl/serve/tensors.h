@@ -7,7 +7,7 @@
 #include "stages/graph/tensor.h"
 
 struct pstctl_tensor {
-    char *name; /* owned, like data */
+    char *name; /* name and data are owned */
     struct pst_meta meta;
     unsigned char *data; /* contiguous */
 };
@@ -25,16 +25,18 @@ enum pst_status pstctl_tensors_add(struct pstctl_tensors *t, const char *name,
                                    struct pstctl_tensor **ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
-/* FILE.safetensors, .json or .csv; text has the dtypes of the signature. */
+/* Reads FILE.safetensors, .json or .csv. Tensors of the last two get the dtypes
+ * of the signature. */
 enum pst_status pstctl_tensors_read(const char *path, const pstctl_signature *s,
                                     struct pstctl_tensors *ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* FILE.json, else safetensors; NULL: JSON on standard output. */
+/* Writes JSON to FILE.json, safetensors to any other file; NULL: prints JSON on
+ * standard output. */
 enum pst_status pstctl_tensors_write(const char *path,
                                      const struct pstctl_tensors *t,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 
-/* text.c */
+/* The formats that are text (text.c). */
 enum pst_status pstctl_tensors_read_json(const char *path,
                                          const pstctl_signature *s,
                                          struct pstctl_tensors *ret,

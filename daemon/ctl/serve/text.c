@@ -18,7 +18,8 @@
 
 /* --- numbers -------------------------------------------------------------- */
 
-/* Each stores x as element i; false if the dtype cannot represent it. */
+/* The store functions store x as element i; false: the dtype cannot represent
+ * x. */
 static bool store_float(enum pst_dtype dtype, void *data, int64_t i, double x)
 {
     pst_store_f64(dtype, data, i, x);
@@ -88,7 +89,8 @@ static enum pst_status dtype_of(const Pst__Control__Port *port,
 
 /* --- JSON: {"NAME": [[1, 2], [3, 4]], ...} -------------------------------- */
 
-/* Determines sizes from the first elements. */
+/* Finds rank and sizes of nested arrays from the first element of each. False:
+ * too many dimensions. */
 static bool find_sizes(const json_t *value, struct pst_meta *meta)
 {
     while (json_is_array(value)) {
@@ -112,7 +114,8 @@ static bool store_json(const json_t *value, const struct pst_meta *meta,
            store_real(meta->dtype, data, i, json_real_value(value));
 }
 
-/* Reads the elements of one array of dimension dim; *at is the next element. */
+/* Reads the elements of one array of dimension dim. *at: index of the next
+ * element. */
 // NOLINTNEXTLINE(misc-no-recursion): PST_MAX_RANK deep at most
 static bool take_array(const json_t *value, const struct pst_meta *meta,
                        unsigned dim, void *data, int64_t *at)
@@ -262,7 +265,7 @@ enum pst_status pstctl_tensors_write_json(const char *path,
 struct column {
     const Pst__Control__Port *port;
     struct pst_meta meta; /* meta of all samples together */
-    int64_t first, n;     /* columns */
+    int64_t first, n;     /* index of the first column, number of columns */
     size_t tensor;        /* index of the tensor */
 };
 
@@ -361,7 +364,8 @@ static enum pst_status make_tensors(struct csv *c, struct pstctl_tensors *ret,
     return PST_OK;
 }
 
-/* Reads a number followed by a comma or the line's end. */
+/* Reads a number and stores it as element i; false unless it fits the dtype and
+ * a comma or the line's end follows. */
 static bool read_number(char *at, char **ret_end, enum pst_dtype dtype,
                         void *data, int64_t i)
 {
@@ -413,8 +417,8 @@ static enum pst_status read_line(const struct csv *c, char *line, int64_t row,
     return PST_OK;
 }
 
-/* Terminates the line at `at`, with any kind of newline; returns the next
- * one. */
+/* Replaces the newline ("\n" or "\r\n") of the line at `at` by NUL; returns the
+ * next line. */
 static char *cut_line(char *at)
 {
     char *end = at + strcspn(at, "\n");

@@ -55,7 +55,8 @@ static enum pst_status show_modules(const struct pst_plan *plan, bool json,
     return status;
 }
 
-/* Uses all ranks in this process: kernels do not depend on the transport. */
+/* Prints the kernels that the ranks would run. All ranks are in this process,
+ * since kernels do not depend on the transport. */
 static enum pst_status show_kernels(struct pst_plan *plan,
                                     const struct pstd_config *config,
                                     struct pst_diag *diag)

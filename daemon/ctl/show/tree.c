@@ -13,8 +13,8 @@ static int by_id(const void *a, const void *b)
 }
 
 struct checker {
-    bool *made; /* by value id */
-    bool ok;
+    bool *made; /* by value id: computed by an earlier node */
+    bool ok;    /* each value is computed before it is used */
 };
 
 static void check_use(void *ctx, struct pst_value **slot, unsigned arg)
@@ -25,9 +25,9 @@ static void check_use(void *ctx, struct pst_value **slot, unsigned arg)
     c->ok = c->ok && ((*slot)->def == NULL || c->made[(*slot)->id]);
 }
 
-/* Sorts nodes by id: stages are concatenated, but nodes of a call may be
- * interleaved in the uncut model. Nodes of a swapped module have ids of their
- * own; then the order is kept. */
+/* Sorts nodes by id, which is their order in the uncut model: in the joined
+ * graph stages follow one another, and may divide a call. Keeps the old order
+ * if ids are not an order of execution, as those of a swapped module. */
 static enum pst_status sort_nodes(struct pst_graph *graph,
                                   struct pst_diag *diag)
 {

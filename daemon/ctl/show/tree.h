@@ -13,7 +13,7 @@ struct pstctl_tree {
     struct pst_tree *tree;
 };
 
-/* Opens MODEL.pt2, with the changes by options applied, or PLAN. */
+/* Opens PLAN, or MODEL.pt2 with the options of pstctl_model_open applied. */
 enum pst_status pstctl_tree_open(const char *path,
                                  const struct pstd_config *config,
                                  struct pstctl_tree *ret,

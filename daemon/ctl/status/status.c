@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* `penstock status`: what a job is doing, and how it ended the last time. That
- * record is beside the socket of a supervised job as long as it exists, and in
- * the folder of its logs. */
+/* `penstock status`: what a job is doing, and how it ended the last time. The
+ * record of that end is beside the socket while a supervised job exists, and in
+ * the folder of its logs or checkpoints. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -82,7 +82,8 @@ static void print_status(const struct pstctl_conn *conn,
     pst_str_fini(&text);
 }
 
-/* Reads a supervisor's record; NULL with a message: there is none. */
+/* Reads the record that a supervisor has written; NULL, with a text in diag:
+ * there is none. */
 static json_t *read_end(const char *path, struct pst_diag *diag)
 {
     struct pst_diag ignored;
@@ -124,7 +125,8 @@ static long long number_of(const json_t *end, const char *key)
     return (long long)json_integer_value(json_object_get(end, key));
 }
 
-/* Appends "rank 1 (stages 2-3), cause signal: ...", and where it resumes. */
+/* Appends the end of a job, "rank 1 (stages 2-3), cause signal: ...", and its
+ * newest checkpoint. */
 static void add_end(const json_t *end, struct pst_str *out)
 {
     const long long checkpoint = number_of(end, "checkpoint_step");

@@ -11,21 +11,21 @@
 #include "stages/base/alloc.h"
 #include "stages/base/host/alive.h"
 
-#define WAIT_MS 300  /* for one reply */
-#define MANY    1024 /* events kept by a daemon */
-#define FEW     64   /* events of a rank that include the newest step */
+#define WAIT_MS 300  /* time limit for one reply */
+#define MANY    1024 /* events asked from rank 0 at most; it keeps as many */
+#define FEW     64   /* events asked from other ranks, for the newest step */
 
 struct mark {
-    uint64_t time_us, step; /* 0: none yet */
+    uint64_t time_us, step; /* time of the event of a step; 0: none yet */
 };
 
 struct pstctl_ask {
     const struct pstd_config *config;
     struct pstctl_conn conns[PSTCTL_TOP_RANKS]; /* fd -1: none */
-    uint64_t pids[PSTCTL_TOP_RANKS];            /* of the ranks' daemons */
-    uint64_t seen[PSTCTL_TOP_RANKS];            /* last event of each rank */
-    uint64_t newest;                            /* newest event of rank 0 */
-    char path[PSTD_SOCKET_PATH + 1];            /* of rank 0 */
+    uint64_t pids[PSTCTL_TOP_RANKS];            /* pids of the ranks' daemons */
+    uint64_t seen[PSTCTL_TOP_RANKS]; /* number of each rank's last event read */
+    uint64_t newest;                 /* number of rank 0's newest event */
+    char path[PSTD_SOCKET_PATH + 1]; /* path of rank 0's socket */
     /* The steps of rank 0 between which the step time is measured. */
     struct mark first, last;
 };
@@ -53,8 +53,8 @@ void pstctl_ask_free(struct pstctl_ask *ask)
     pst_free(ask);
 }
 
-/* Returns the reply to a request; after a timeout the query is repeated next
- * time. */
+/* Returns the reply to a request. NULL: there is none in time; the connection
+ * is then closed, and made again at the next update. */
 static pstd_frame *call(struct pstctl_conn *conn, pstctl_request *request,
                         Pst__Control__Reply__BodyCase wanted)
 {
@@ -81,8 +81,8 @@ static pstd_frame *call(struct pstctl_conn *conn, pstctl_request *request,
 
 /* --- connections ---------------------------------------------------------- */
 
-/* Path of a rank's socket beside rank 0's: rank0.sock, rank1.sock ... False:
- * --socket has another name. */
+/* Makes the path of a rank's socket beside that of rank 0: rank0.sock,
+ * rank1.sock ... False: unknown, since that of rank 0 has another name. */
 static bool path_of(const struct pstctl_ask *ask, unsigned rank, char *ret,
                     size_t size)
 {
@@ -112,13 +112,13 @@ static bool connect_rank(struct pstctl_ask *ask, unsigned rank)
         pstctl_close(conn);
         return false;
     }
-    if (conn->pid != ask->pids[rank]) /* it has been restarted */
+    if (conn->pid != ask->pids[rank]) /* the rank was restarted */
         ask->seen[rank] = 0;
     ask->pids[rank] = conn->pid;
     return true;
 }
 
-/* Connects to rank 0, by the options or, once found, by its path. */
+/* Connects to rank 0: by its path if that is known, else by the options. */
 static bool connect_first(struct pstctl_ask *ask, struct pstctl_top_view *view)
 {
     struct pst_diag diag;
@@ -188,8 +188,8 @@ static bool is_shown(const pstctl_event *event)
            strcmp(event->name, "heartbeat") != 0;
 }
 
-/* Measures step times from the first known step of a run; starts again after a
- * rollback or a pause. */
+/* Sets the first and the last known step of the run, for the mean step time;
+ * begins anew after a rollback or a pause. */
 static void measure(struct pstctl_ask *ask, const pstctl_event *event)
 {
     const struct mark now = {event->time_us,
@@ -254,8 +254,8 @@ static bool ask_log(struct pstctl_ask *ask, struct pstctl_top_view *v,
 
 /* --- the job -------------------------------------------------------------- */
 
-/* Estimates the remaining time from all known steps; with only one known step,
- * from its duration. */
+/* Estimates the remaining time from the mean time of known steps, or from the
+ * reported step time if only one step is known. */
 static void find_eta(const struct pstctl_ask *ask, struct pstctl_top_view *v)
 {
     double a_step = v->step_s;
@@ -270,7 +270,7 @@ static void find_eta(const struct pstctl_ask *ask, struct pstctl_top_view *v)
             : (double)NAN;
 }
 
-/* Queries the status of each rank. */
+/* Queries the status of a rank; NULL: no reply. */
 static pstd_frame *call_status(struct pstctl_ask *ask, unsigned rank,
                                struct pstctl_top_view *v)
 {

@@ -7,12 +7,12 @@
 
 struct pstctl_ask;
 
-/* Borrows config. Returns owned. */
+/* Creates the state of pstctl_ask_all (*ret is owned); borrows config. */
 enum pst_status pstctl_ask_new(const struct pstd_config *config,
                                struct pstctl_ask **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* Fetches news since the last call; never waits long for a peer. Looks again
- * for a job that has gone. */
+/* Updates the view by status and events of the ranks since the last call; waits
+ * at most 0.3 s for each reply. Looks again for a job that has gone. */
 void pstctl_ask_all(struct pstctl_ask *ask, struct pstctl_top_view *view);
 void pstctl_ask_free(struct pstctl_ask *ask);
 

@@ -32,7 +32,8 @@ static const char *of_environment(const char *name)
     return text != NULL && *text != '\0' ? text : NULL;
 }
 
-/* Checks the locale variables like setlocale. */
+/* True if the locale's encoding is UTF-8, by the variables that setlocale
+ * reads. */
 static bool is_utf8(void)
 {
     const char *name = of_environment("LC_ALL");
@@ -147,7 +148,8 @@ static void print_page(const struct pstctl_top_view *view, bool live)
     (void)fflush(stdout);
 }
 
-/* Reads keys one at a time, without echo. */
+/* Makes the terminal deliver each key at once, without echo; *ret: its former
+ * settings. False: standard input is no terminal. */
 static bool begin_keys(struct termios *ret)
 {
     struct termios now;
@@ -159,7 +161,7 @@ static bool begin_keys(struct termios *ret)
     return tcsetattr(STDIN_FILENO, TCSANOW, &now) == 0;
 }
 
-/* Waits until the next second, or a key: true for q. */
+/* Waits until the time `until` or for a key. True: the user wants to quit. */
 static bool rest(double until, bool keys)
 {
     struct pollfd in = {.fd = keys ? STDIN_FILENO : -1, .events = POLLIN};

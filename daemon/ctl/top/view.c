@@ -10,14 +10,14 @@
 #define MIB        1048576.0
 #define MAX_CURVE  8 /* rows */
 #define MIN_EVENTS 3
-/* Spaces between parts that are not cut: items of a sentence, cells of a
- * table. */
+/* Minimum spaces between parts of a line that are shown whole or not at all:
+ * between items of a list, and between cells of a table. */
 #define ITEMS 2
 #define CELLS 1
 
 /* --- lines ---------------------------------------------------------------- */
 
-/* Bytes of the characters that fit so many columns. */
+/* Returns the bytes of the first `columns` characters. */
 static size_t clip(const char *text, unsigned columns)
 {
     size_t at = 0;
@@ -30,8 +30,8 @@ static size_t clip(const char *text, unsigned columns)
     return at;
 }
 
-/* The same without cutting a word or number: parts of a line are at least that
- * many spaces apart. */
+/* Returns the bytes of the parts that fit into the columns as a whole; parts of
+ * a line are at least `apart` spaces apart. */
 static size_t clip_parts(const char *text, unsigned columns, size_t apart)
 {
     const size_t n = clip(text, columns);
@@ -48,11 +48,11 @@ static size_t clip_parts(const char *text, unsigned columns, size_t apart)
 struct page {
     const struct pstctl_top_screen *screen;
     pstctl_top_fn fn;
-    unsigned rows; /* printed so far */
+    unsigned rows; /* rows printed so far */
 };
 
-/* Ends the line, prints as much of it as fits, and releases it. apart: spaces
- * between parts that are dropped as a whole; 0: cuts anywhere. */
+/* Prints as much of the line as fits, unless the page is full, and frees it.
+ * apart: spaces between parts that are dropped as a whole; 0: cuts anywhere. */
 static void put_parts(struct page *p, enum pstctl_top_colour colour,
                       size_t apart, struct pst_str *line)
 {
@@ -83,7 +83,8 @@ static void put(struct page *p, enum pstctl_top_colour colour,
 static const unsigned char dots[2][4] = {{0x01, 0x02, 0x04, 0x40},
                                          {0x08, 0x10, 0x20, 0x80}};
 
-/* Mean of the values in bucket i of n. */
+/* Returns the mean of the finite ones of n values in bucket i of `places`; NaN:
+ * there is none. */
 static double sample(const double *values, size_t n, size_t i, size_t places)
 {
     size_t from = i * n / places, to = (i + 1) * n / places, count = 0;

@@ -27,7 +27,7 @@ struct pstctl_top_event {
 
 struct pstctl_top_view {
     bool there;                          /* the job answers */
-    char why[256];                       /* if not: the reason */
+    char why[256];                       /* reason why it does not answer */
     uint64_t answered, refused, waiting; /* requests to a served model */
     double answer_s;
     char job[64], state[32], error[256];
@@ -59,10 +59,10 @@ enum pstctl_top_colour {
 
 typedef void (*pstctl_top_fn)(enum pstctl_top_colour colour, const char *line);
 
-/* Set everything to unknown: of the job, of the numbers of a rank. */
+/* Set everything in the view, or all numbers of a rank, to unknown. */
 void pstctl_top_init(struct pstctl_top_view *ret);
 void pstctl_top_forget(struct pstctl_top_rank *rank);
-/* Calls fn for each line; lines and their number fit the screen. */
+/* Calls fn for each line of the page, which fits the screen. */
 void pstctl_top_draw(const struct pstctl_top_view *view,
                      const struct pstctl_top_screen *screen, pstctl_top_fn fn);
 /* Draws a curve in so many columns and rows, one line per row. */
