@@ -14,7 +14,7 @@ enum pst_status pstd_requests_init(struct pstd_requests *r,
                                    const struct pstd_signature *signature,
                                    struct pst_diag *diag)
 {
-    const size_t n = (size_t)capacity(signature); /* runs of one sample each */
+    const size_t n = (size_t)capacity(signature); /* one run per sample */
 
     *r = (struct pstd_requests){.signature = signature, .max_runs = n};
     r->runs = pst_calloc(PST_TAG_DAEMON, n, sizeof(*r->runs));
@@ -35,7 +35,8 @@ static void add_run(struct pstd_requests *r, const struct pstd_ask *ask,
         r->runs[r->n_runs++] = (struct pstd_run_of){ask, at, from, n};
 }
 
-/* Pads positions before `end` with the last request's last sample. */
+/* Fills positions `at` to end - 1 with the last sample of the request `last`.
+ */
 static void pad(struct pstd_requests *r, const struct pstd_ask *last,
                 int64_t at, int64_t end)
 {
@@ -55,7 +56,7 @@ void pstd_requests_set(struct pstd_requests *r, struct pstd_ask *list)
         int64_t begin = 0;
 
         if (!pstd_signature_place(r->signature, a->samples, &at, &begin))
-            break; /* impossible: requests were chosen to fit one step */
+            break; /* does not happen: the caller's requests fit one step */
         if (last != NULL)
             pad(r, last, end, begin);
         add_run(r, a, begin, 0, a->samples);
@@ -65,8 +66,8 @@ void pstd_requests_set(struct pstd_requests *r, struct pstd_ask *list)
         pad(r, last, at, capacity(r->signature));
 }
 
-/* Copies n samples of src (from `from` on, of `of` in all) to position `to` of
- * dst, which has `in` positions. */
+/* Copies samples `from` to from + n - 1 of the `of` samples in src to position
+ * `to` of dst, which has `in` positions. */
 static void copy(const struct pstd_port *port, unsigned char *dst, int64_t in,
                  int64_t to, const unsigned char *src, int64_t of, int64_t from,
                  int64_t n)
@@ -90,7 +91,7 @@ enum pst_status pstd_requests_fill(void *ctx, uint64_t step,
 
     (void)step;
     (void)diag;
-    if (port->optional) /* no answered output depends on it */
+    if (port->optional) /* a request may leave out such an input */
         memset(dst, 0, pst_meta_bytes(&port->meta));
     for (size_t i = 0; i < r->n_runs; i++) {
         const struct pstd_run_of *run = &r->runs[i];

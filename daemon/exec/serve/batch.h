@@ -21,7 +21,7 @@ struct pstd_requests {
     size_t n_runs, max_runs;
 };
 
-/* Borrows the signature. */
+/* Initialises without requests; borrows the signature. */
 enum pst_status pstd_requests_init(struct pstd_requests *r,
                                    const struct pstd_signature *signature,
                                    struct pst_diag *diag) PST_MUST_CHECK;

@@ -19,20 +19,20 @@ struct serving {
     struct pstd_executor *w;
     const struct pstd_config *config;
     struct pst_carried *carried; /* plan from the checkpoint, or NULL */
-    struct pst_plan *of;         /* plan that was cut again, borrowed */
+    struct pst_plan *of;         /* plan from which cut was made, borrowed */
     struct pst_eval_cut cut;
-    struct pstd_eval_model model; /* of --eval-model, or empty */
+    struct pstd_eval_model model; /* model of --eval-model, or empty */
     struct pstd_spread file;
     struct pst_batch batch;
     struct pst_engine *engine;
-    uint64_t step;  /* of the checkpoint */
+    uint64_t step;  /* step of the checkpoint */
     uint64_t made;  /* steps made so far */
-    unsigned *kept; /* outputs of the plan that are answered */
+    unsigned *kept; /* indices of the plan's outputs that are answered */
     size_t n_kept;
-    /* On rank 0. */
+    /* Members of rank 0 only. */
     struct pstd_intake *intake;
     struct pstd_requests requests;
-    void **outputs; /* kept outputs of a whole step */
+    void **outputs; /* values of the kept outputs, for a whole step */
 };
 
 /* Rank 0's message to the others before each step; plain bytes. */
@@ -51,7 +51,8 @@ static enum pst_status read_start(void *ctx, unsigned i, void *dst,
 }
 
 /* Loads the plan from the newest checkpoint, if the model was changed in its
- * run. Defects of a folder are reported when it is loaded. */
+ * run. A folder with defects is skipped here; loading the checkpoint reports
+ * them. */
 static enum pst_status open_carried(struct serving *s, struct pst_diag *diag)
 {
     const char *dir = s->config->checkpoint;
@@ -138,7 +139,7 @@ static void emit_skipped(void *ctx, const char *dir, uint64_t step,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* COLLECTIVE. */
+/* COLLECTIVE. Loads the newest checkpoint, if --checkpoint is given. */
 static enum pst_status load(struct serving *s, struct pst_diag *diag)
 {
     const struct pst_load_choice choice = {
@@ -158,7 +159,7 @@ static enum pst_status load(struct serving *s, struct pst_diag *diag)
     return status;
 }
 
-/* Makes all ranks fetch the same outputs. */
+/* Lists the outputs that are answered; all ranks make the same list. */
 static enum pst_status keep_outputs(struct serving *s,
                                     const struct pstd_signature *signature,
                                     struct pst_diag *diag)
@@ -174,7 +175,7 @@ static enum pst_status keep_outputs(struct serving *s,
     return PST_OK;
 }
 
-/* Rank 0: allocates memory for a step of requests. */
+/* Rank 0: allocates memory for a step of requests, and opens the intake. */
 static enum pst_status make_requests(struct serving *s,
                                      struct pstd_signature *signature,
                                      struct pst_diag *diag)
@@ -226,7 +227,7 @@ static void emit_begin(struct serving *s)
     pst_str_fini(&placement);
 }
 
-/* COLLECTIVE. */
+/* COLLECTIVE. Does everything before the first request. */
 static enum pst_status prepare(struct serving *s, struct pst_diag *diag)
 {
     struct pstd_signature signature = {0};
@@ -253,14 +254,15 @@ static enum pst_status prepare(struct serving *s, struct pst_diag *diag)
 
 /* --- one step ------------------------------------------------------------- */
 
-/* True for faults of values: nothing was applied, and other requests may be
- * valid. */
+/* True if the step has failed because of values in a request; the job can go on
+ * with other requests. */
 static bool is_values(enum pst_status status)
 {
     return status == PST_ERR_RANGE || status == PST_ERR_INPUT;
 }
 
-/* COLLECTIVE. Rank 0 has set the requests. */
+/* COLLECTIVE. Runs a step for the requests that rank 0 has set, and copies the
+ * outputs to them. */
 static enum pst_status run_step(struct serving *s, struct pst_diag *diag)
 {
     struct pst_step_result r = {0};
@@ -286,7 +288,8 @@ static bool is_stopped(struct serving *s)
 {
     const unsigned wishes = pst_pulse_take_wishes(s->w->pulse);
 
-    /* Wishes repeat while the waiting requests are answered. */
+    /* Other ranks repeat their requests until the job ends: only the first one
+     * is reported. */
     if (wishes != 0 && pstd_mailbox_peek(s->w->mailbox, PSTD_CTL_STOPS) == 0)
         pstd_emit_stop(s->w);
     if (wishes != 0)
@@ -318,8 +321,8 @@ static void give_up_lost(struct serving *s, struct pstd_ask *list)
     give_up(s, list, &why);
 }
 
-/* Runs one step for the list. The list is released, unless a value is faulty:
- * then *ret_fault is set, and the caller keeps the list. */
+/* Runs one step for the list and passes the list back to the intake. If a value
+ * is faulty, sets *ret_fault instead, and the caller keeps the list. */
 static enum pst_status try_step(struct serving *s, struct pstd_ask *list,
                                 bool *ret_fault, struct pst_diag *diag)
 {
@@ -378,8 +381,8 @@ static enum pst_status answer(struct serving *s, struct pstd_ask *list,
     return status;
 }
 
-/* Rank 0's loop. A normal stop answers the accepted requests first; an
- * immediate stop does not. */
+/* Runs steps for requests until a stop, on rank 0. A normal stop answers the
+ * accepted requests first; an immediate stop does not. */
 static enum pst_status serve_first(struct serving *s, struct pst_diag *diag)
 {
     const double batch_s = 1e-3 * s->config->batch_wait;
@@ -406,7 +409,7 @@ static enum pst_status serve_first(struct serving *s, struct pst_diag *diag)
     return status == PST_OK ? report_head(s, &head, diag) : status;
 }
 
-/* Loop of the other ranks. */
+/* Runs steps until rank 0 reports a stop, on the other ranks. */
 static enum pst_status serve_next(struct serving *s, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
@@ -466,7 +469,7 @@ enum pst_status pstd_serve(struct pstd_executor *w, struct pst_diag *diag)
         pstd_intake_shut(s->intake, true);
     w->stopping = true;
     if (pst_engine_is_stuck(
-            w->engine)) /* with all data that its thread reads */
+            w->engine)) /* nothing is freed, since its thread still reads it */
         return status;
     free_serving(s);
     return status;

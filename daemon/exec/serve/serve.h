@@ -5,8 +5,9 @@
  * asked to stop. Exec thread. */
 #include "daemon/exec/collective.h"
 
-/* COLLECTIVE. Sets w->stopping when it ends. If serving is impossible (plan,
- * options, checkpoint), it fails on all ranks: w->agreed. */
+/* COLLECTIVE. Serves until a stop; sets w->stopping. If serving cannot begin
+ * because of plan, options or checkpoint, fails with the same error on all
+ * ranks (w->agreed). */
 enum pst_status pstd_serve(struct pstd_executor *w,
                            struct pst_diag *diag) PST_MUST_CHECK;
 

@@ -7,9 +7,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* --- what outputs depend on ----------------------------------------------- */
+/* --- dependencies of outputs ---------------------------------------------- */
 
-/* Dependencies of the answered outputs. */
+/* Edges, inputs, buffers and values on which the answered outputs depend. */
 struct needs {
     unsigned char *edges, *inputs;     /* by index in the plan */
     struct PST_VEC(const char *) fqns; /* names of buffers; borrowed */
@@ -25,7 +25,8 @@ static void mark(void *ctx, struct pst_value **slot, unsigned arg)
     n->values[(*slot)->id] = 1;
 }
 
-/* A node without results is a check; it counts as needed. */
+/* True if an answered output depends on a result of the node. A node without
+ * results is a check, which is always needed. */
 static bool is_needed(const struct needs *n, const struct pst_node *node)
 {
     for (unsigned i = 0; i < node->n_outs; i++)
@@ -40,7 +41,7 @@ static void add_fqn(struct needs *n, const char *fqn)
         n->nomem = true;
 }
 
-/* Marks the needed outputs of a stage. */
+/* Marks the values of a stage that are answered outputs or needed edges. */
 static void mark_outputs(const struct pst_plan *plan, unsigned stage,
                          const struct pstd_signature *s, struct needs *n)
 {
@@ -61,9 +62,9 @@ static void mark_outputs(const struct pst_plan *plan, unsigned stage,
     }
 }
 
-/* Marks operands of a node. A view only depends on its storage, not on the
- * operator's other operands: an output of broadcast_tensors depends on one
- * tensor only. */
+/* Marks the operands of a needed node. Of a view only the storage is marked,
+ * not the operator's other operands: an output of broadcast_tensors depends on
+ * one tensor only. */
 static void mark_operands(struct needs *n, struct pst_node *node)
 {
     bool views = node->n_outs > 0;
@@ -79,7 +80,8 @@ static void mark_operands(struct needs *n, struct pst_node *node)
             n->values[node->outs[i]->base->id] = 1;
 }
 
-/* Propagates from the needed outputs of a stage to its inputs and buffers. */
+/* Marks what the marked values of a stage depend on: values, buffers, edges and
+ * inputs. */
 static void walk(const struct pst_plan *plan, unsigned stage, struct needs *n)
 {
     const struct pst_stage *st = &plan->stages.at[stage];
@@ -142,8 +144,8 @@ static void fini_needs(struct needs *n)
     pst_vec_fini(&n->fqns);
 }
 
-/* True if the value is the unchanged buffer: norms in eval mode write back what
- * they read. */
+/* True if the value equals the buffer: norms in eval mode write back the values
+ * that they have read. */
 static bool is_kept(const struct pst_value *value,
                     const struct pst_value *buffer)
 {
@@ -163,8 +165,9 @@ static bool is_kept(const struct pst_value *value,
     return true;
 }
 
-/* Refuses a model whose answers depend on state that a step changes, and so on
- * earlier requests. Counters that no output reads are allowed. */
+/* Refuses a model whose answers depend on buffers that a step changes, and
+ * therefore on earlier requests. Changed buffers that no answer depends on,
+ * such as counters, are allowed. */
 static enum pst_status refuse_memory(const struct pst_plan *plan,
                                      const struct needs *n,
                                      struct pst_diag *diag)
@@ -191,9 +194,9 @@ static enum pst_status refuse_memory(const struct pst_plan *plan,
     return PST_OK;
 }
 
-/* With one sample per microbatch the loss could be answered, but requests
- * should not need a target for it: it is left out if only it depends on an
- * input. */
+/* Leaves the loss out of the answered outputs if it alone depends on some
+ * input, so that requests need no target. With one sample per microbatch the
+ * loss could be answered otherwise. */
 static enum pst_status leave_loss(const struct pst_plan *plan,
                                   struct pstd_signature *s, struct needs *n,
                                   struct pst_diag *diag)
@@ -229,8 +232,8 @@ static enum pst_status leave_loss(const struct pst_plan *plan,
     return status;
 }
 
-/* Marks inputs on which no answered output depends, such as targets of a
- * loss. */
+/* Marks inputs as optional on which no answered output depends, such as targets
+ * of a loss. */
 static enum pst_status check_needs(const struct pst_plan *plan,
                                    struct pstd_signature *s,
                                    struct pst_diag *diag)
@@ -250,7 +253,8 @@ static enum pst_status check_needs(const struct pst_plan *plan,
 
 /* --- ports ---------------------------------------------------------------- */
 
-/* A request consists of whole samples, of which a microbatch has `samples`. */
+/* Fills in a port, except port->dim, which is set before. samples: number in a
+ * microbatch. */
 static enum pst_status set_port(struct pstd_port *port, const char *name,
                                 unsigned index, const struct pst_meta *meta,
                                 int64_t samples, struct pst_diag *diag)
@@ -276,8 +280,8 @@ static enum pst_status set_port(struct pstd_port *port, const char *name,
     return PST_OK;
 }
 
-/* Returns the samples of a microbatch: its rows, if all inputs have the same
- * number; else 1. */
+/* Returns the number of samples in a microbatch: its rows, if all inputs have
+ * as many; else 1. */
 static int64_t samples_of(const struct pst_plan *plan)
 {
     const int64_t rows = pst_plan_rows(plan);
@@ -313,7 +317,8 @@ static enum pst_status add_inputs(const struct pst_plan *plan,
     return PST_OK;
 }
 
-/* Finds out if an output has a part for each sample: along *ret_dim. */
+/* Sets *ret if the output has a part for each sample, along dimension *ret_dim.
+ */
 static enum pst_status has_samples(const struct pst_plan *plan, unsigned i,
                                    int64_t samples, unsigned *ret_dim,
                                    bool *ret, struct pst_diag *diag)
@@ -358,9 +363,10 @@ static enum pst_status add_outputs(const struct pst_plan *plan,
     return PST_OK;
 }
 
-/* --- the whole ------------------------------------------------------------ */
+/* --- the signature -------------------------------------------------------- */
 
-/* Limits a request to the samples of a step, and to the size of a frame. */
+/* Sets the maximum samples of a request: as many as a step has, and as fit into
+ * a frame with the inputs, and with the outputs. */
 static enum pst_status find_most(struct pstd_signature *s,
                                  struct pst_diag *diag)
 {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_EXEC_SERVE_SIGNATURE_H
 #define PENSTOCK_DAEMON_EXEC_SERVE_SIGNATURE_H
-/* Inputs and outputs of a plan for one sample. Exec thread. */
+/* Signature of a served model: its inputs and outputs per sample. Exec thread.
+ */
 #include "daemon/intake.h"
 #include "stages/split/bind/bind.h"
 
