@@ -5,7 +5,8 @@
 
 #define SECOND 1000000u /* microseconds */
 
-/* Events of dropped clients are limited where they are emitted. */
+/* Limited kinds of events. Events of dropped clients are limited by control.c.
+ */
 static const enum pstd_event limited[] = {PSTD_EVENT_REQUEST};
 
 static bool is_limited(enum pstd_event event)
@@ -16,8 +17,9 @@ static bool is_limited(enum pstd_event event)
     return false;
 }
 
-/* Ends the second of that kind if it is over, or if the clock was set back;
- * returns the number of suppressed events in it. */
+/* Begins a new second for a kind of events if the current one is over, or if
+ * the clock was set back. Returns the number of events suppressed in the old
+ * one. */
 static uint64_t roll(struct pstd_budget *budget, enum pstd_event event,
                      uint64_t now_us)
 {

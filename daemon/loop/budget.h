@@ -17,13 +17,13 @@ struct pstd_budget {
     } at[PSTD_N_EVENTS];
 };
 
-/* Counts an event; true if it is within its budget. *ret_suppressed: the number
- * of suppressed events of a second that has ended with this event, to be
- * reported. */
+/* Counts an event; true if it is within its budget. *ret_suppressed: if this
+ * event begins a new second, the number of events suppressed in the last one,
+ * to be reported; else 0. */
 bool pstd_budget_takes(struct pstd_budget *budget, enum pstd_event event,
                        uint64_t now_us, uint64_t *ret_suppressed);
-/* Returns the first kind whose second has ended with suppressed events, and
- * their number; PSTD_N_EVENTS: there is none. They count as reported. */
+/* Returns a kind whose second has ended with suppressed events, and their
+ * number, once; PSTD_N_EVENTS: there is none. */
 enum pstd_event pstd_budget_over(struct pstd_budget *budget, uint64_t now_us,
                                  uint64_t *ret_suppressed);
 

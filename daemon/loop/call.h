@@ -15,7 +15,8 @@ struct pstd_call {
 
 /* Sends the reply. */
 void pstd_call_reply(struct pstd_call *call);
-/* Replies with the outcome only; seq: the newest event. */
+/* Replies with an outcome, and the numbers of an event, from which the client
+ * may watch, and of the run. */
 void pstd_call_accept(struct pstd_call *call, const struct pst_diag *outcome,
                       uint64_t seq, uint64_t run);
 

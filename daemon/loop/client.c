@@ -7,7 +7,7 @@
 
 #include "stages/base/alloc.h"
 
-#define REQUESTS   200 /* that a client may make at once, while steps run */
+#define REQUESTS   200 /* requests of a client at once, while steps run */
 #define REQUESTS_S 100 /* sustained rate per second */
 
 struct write {
@@ -65,8 +65,8 @@ static void on_written(uv_write_t *req, int err)
     pstd_client_go_on(client);
 }
 
-/* Sends data and takes it. Bytes that the socket accepts at once need no write
- * request. */
+/* Sends data, whose owner it becomes. Bytes that the socket accepts at once
+ * need no write request. */
 static void send_owned(struct pstd_client *client, unsigned char *data,
                        size_t size)
 {
@@ -142,7 +142,7 @@ void pstd_client_send_events(struct pstd_client *client)
 {
     struct pstd_history *history = client->control->history;
     const uint64_t oldest = pstd_history_oldest(history);
-    uint64_t lost = 0; /* events that cannot be read back */
+    uint64_t lost = 0; /* consecutive events that cannot be read back */
 
     if (!client->watching || client->closing || queue_of(client) > 0)
         return;
@@ -240,7 +240,8 @@ static bool may_go_on(struct pstd_client *client)
     return !client->closing;
 }
 
-/* Returns false if there is no complete frame, or the connection ends. */
+/* Handles the next frame. False: there is no complete frame, or the connection
+ * ends. */
 static bool take_next(struct pstd_client *client)
 {
     struct pst_diag diag;
@@ -353,8 +354,8 @@ static void greet(struct pstd_client *client)
     pstd_client_send(client, &frame);
 }
 
-/* Checks the user: the mode of the socket already excludes others, unless it
- * was changed. */
+/* Refuses clients of other users. The mode of the socket already excludes them,
+ * unless it was changed. */
 static enum pst_status admit(struct pstd_client *client, struct pst_diag *diag)
 {
     uv_os_fd_t fd = -1;

@@ -18,9 +18,9 @@ typedef enum pst_status (*command_fn)(struct pstd_call *call);
 struct row {
     Pst__Control__Request__BodyCase body;
     const char *name;
-    unsigned states; /* in which the command is legal */
-    bool changes;    /* needs a key; rank 0 only */
-    command_fn run;  /* sends the reply itself if it returns PST_AGAIN */
+    unsigned states; /* states in which the command is legal */
+    bool changes;    /* the command needs a key, and is for rank 0 only */
+    command_fn run;  /* PST_AGAIN: it has sent the reply itself */
 };
 
 static enum pst_status take_trace(struct pstd_call *call)
@@ -32,7 +32,7 @@ static enum pst_status take_trace(struct pstd_call *call)
     return PST_OK;
 }
 
-/* Sends the reply before the events. */
+/* Handles Watch: sends the reply before the first event. */
 static enum pst_status watch(struct pstd_call *call)
 {
     pstd_call_accept(call, &call->diag, call->d->history.seq,
@@ -57,9 +57,9 @@ static void set_out(struct pstd_daemon *d, const struct pstd_config *config)
     (void)pstd_job_go(&d->job, PSTD_JOB_TRAINING);
 }
 
-/* Checks the options here, so that errors are in the reply, and passes them to
- * the exec thread as text, which every rank parses. again: they are the options
- * of an unfinished run. */
+/* Begins a run: checks the options here, so that errors are in the reply, and
+ * passes them to the exec thread as text, which every rank parses. again:
+ * continues an unfinished run with its options. */
 static enum pst_status begin_run(struct pstd_daemon *d,
                                  const struct pst_str *options, bool again,
                                  struct pst_diag *diag)
@@ -218,7 +218,8 @@ static enum pst_status pause_run(struct pstd_call *call)
     return PST_OK;
 }
 
-/* Publishes an event for the client that waits for the pause. */
+/* Reports that a pause was taken back before it began, for the client that
+ * waits for it. */
 static void publish_taken_back(struct pstd_daemon *d)
 {
     struct pstd_note note;
@@ -287,7 +288,7 @@ static void report_command(const struct pstd_call *call, const struct row *row,
     pstd_daemon_publish(call->d, &note);
 }
 
-/* Repeats the answer if this key was answered before; true then. */
+/* True if a request with this key was answered before; repeats that answer. */
 static bool answer_again(struct pstd_call *call)
 {
     const struct pstd_answers *all = &call->d->answers;
@@ -312,7 +313,8 @@ static void settle(struct pstd_call *call, enum pst_status status)
     call->diag.status = status;
 }
 
-/* seq is the newest event before the command ran. */
+/* Records and sends the outcome of a request with a key. seq: the newest event
+ * before the command ran. */
 static void answer_change(struct pstd_call *call, const struct row *row,
                           uint64_t seq, enum pst_status status)
 {
@@ -414,6 +416,6 @@ void pstd_command_record(struct pstd_daemon *d, struct pst_str *out)
         pst__control__reply__init(&call.reply);
         pst_diag_init(&call.diag);
         if (replies[i](&call) != PST_AGAIN)
-            continue; /* the option was not given */
+            continue; /* there is no result, or no trace */
     }
 }

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #define AGAIN_MS  50
-#define ACCEPTS   100 /* connections in that time */
-#define GRACE_MS  100 /* activity protects a client for so long */
-#define SPARE     4   /* clients use at most one of so many descriptors */
+#define ACCEPTS   100 /* maximum connections accepted per AGAIN_MS */
+#define GRACE_MS  100 /* an active client is not dropped for so long */
+#define SPARE     4   /* clients may use 1 / SPARE of the file descriptors */
 #define IDLE      30  /* multiple of --client-timeout, without requests */
 #define STUCK     (256u << 10) /* queued bytes of a stuck watcher */
 #define REPORT_MS 1000
@@ -70,7 +70,7 @@ void pstd_control_relieve(struct pstd_control *c)
         pstd_control_drop(worst, "it does not read its answers");
 }
 
-/* Drop order: the lowest number goes first. */
+/* Returns the rank of a client in the order of dropping; 0 is dropped first. */
 static unsigned rank_of(const struct pstd_client *client)
 {
     if (!client->greeted)
@@ -88,8 +88,9 @@ static bool goes_before(const struct pstd_client *a,
     return rank_a != rank_b ? rank_a < rank_b : a->active_ms < b->active_ms;
 }
 
-/* Drops a client of the user with most connections (we or the others), so that
- * neither can keep the other out. */
+/* Drops a client if all slots are taken: one of our user or one of root,
+ * whichever has more connections, so that neither can keep the other out.
+ * False: no slot is free, and no client can be dropped now. */
 static bool drop_one_if_full(struct pstd_control *c)
 {
     const uint64_t now = uv_now(c->loop);
@@ -115,8 +116,8 @@ static bool drop_one_if_full(struct pstd_control *c)
     return true;
 }
 
-/* Accepts waiting connections; those that cannot be accepted now stay pending
- * and are retried. */
+/* Accepts a waiting connection; if that is not possible now, the connection
+ * stays pending and is retried. */
 static void accept_waiting(struct pstd_control *c)
 {
 
@@ -162,10 +163,11 @@ static void on_connection(uv_stream_t *server, int err)
     c->waiting = true;
     accept_waiting(c);
     if (c->accepts < ACCEPTS)
-        pstd_control_again(c); /* which resets the count */
+        pstd_control_again(c); /* its timer resets c->accepts */
 }
 
-/* Limits the clients: checkpoints and data need file descriptors, too. */
+/* Returns the maximum number of clients: checkpoints and data need file
+ * descriptors, too. */
 static unsigned places(void)
 {
     struct rlimit files;
@@ -273,7 +275,7 @@ static const char *find_fault(struct pstd_client *client, uint64_t now,
     const double quiet = (double)(now - client->active_ms);
 
     if (queued < client->queued || client->asked > 0)
-        client->active_ms = now; /* it is reading, or waits for us */
+        client->active_ms = now; /* the client reads, or waits for outputs */
     client->queued = queued;
     if (client->half_since_ms > 0 &&
         (double)(now - client->half_since_ms) > limit_ms)

@@ -19,13 +19,14 @@
 #include <stdbool.h>
 #include <uv.h>
 
-#define PSTD_MAX_CLIENTS  2048         /* fewer if few files may be open */
-#define PSTD_QUEUE        (64u << 10)  /* queued bytes that stop replies */
-#define PSTD_ALL_QUEUES   (24u << 20)  /* queue of all clients */
-#define PSTD_ALL_FRAMES   (8u << 20)   /* bytes of incomplete frames */
-#define PSTD_ASKED_FRAMES (128u << 20) /* the same if a model is served */
-#define PSTD_ASKED_QUEUES (256u << 20) /* queued bytes of answers then */
-#define PSTD_MAX_ASKED    16 /* requests of a client that may be pending */
+#define PSTD_MAX_CLIENTS 2048 /* fewer if few files may be open */
+/* Limits in bytes. */
+#define PSTD_QUEUE        (64u << 10)  /* queue of a client for more replies */
+#define PSTD_ALL_QUEUES   (24u << 20)  /* queues of all clients */
+#define PSTD_ALL_FRAMES   (8u << 20)   /* incomplete frames of all clients */
+#define PSTD_ASKED_FRAMES (128u << 20) /* frames if a model is served */
+#define PSTD_ASKED_QUEUES (256u << 20) /* queues if a model is served */
+#define PSTD_MAX_ASKED    16 /* pending requests of a client for outputs */
 
 struct pstd_control;
 struct pstd_client;
@@ -45,10 +46,10 @@ struct pstd_control_hooks {
 
 /* Identity of the daemon, for Hello. Texts are borrowed. */
 struct pstd_identity {
-    const char *job, *run_id; /* run_id: "" for a job that stays */
+    const char *job, *run_id; /* run_id: value of --one-run, or "" */
     unsigned rank, ranks;
-    uint64_t first_event; /* first event of this process */
-    const char *journal;  /* "": none */
+    uint64_t first_event; /* number of the first event of this process */
+    const char *journal;  /* path of the journal; "": none */
 };
 
 struct pstd_client {
@@ -63,10 +64,9 @@ struct pstd_client {
     bool greeted, watching, closing;
     bool paused;        /* reading is paused */
     uint64_t event;     /* number of the event to send next */
-    double credit;      /* requests that it may make now */
+    double credit;      /* number of requests that it may make now */
     uint64_t credit_ms; /* time at which credit was computed */
-    uint64_t
-        active_ms; /* time of the last frame from it, or bytes sent to it */
+    uint64_t active_ms; /* time of the last frame received, or bytes sent */
     uint64_t
         half_since_ms; /* a frame has been incomplete since then; 0: none */
     size_t queued;     /* queued bytes at the last tick */
@@ -98,7 +98,7 @@ struct pstd_control {
     char chunk[16384]; /* buffer of one read */
 };
 
-/* Borrows loop and history. */
+/* Initialises without a socket; borrows loop and history. */
 void pstd_control_init(struct pstd_control *c, uv_loop_t *loop,
                        struct pstd_history *history,
                        struct pstd_control_hooks hooks, double client_timeout);
@@ -119,7 +119,7 @@ void pstd_control_tick(struct pstd_control *c, bool heartbeat);
 void pstd_control_again(struct pstd_control *c);
 /* Closes the client, logs the reason, and sends it if the client reads. */
 void pstd_control_drop(struct pstd_client *client, const char *reason);
-/* Calls the hook of that name. */
+/* True while steps run, as reported by the hook `busy`. */
 bool pstd_control_busy(const struct pstd_control *c);
 /* Drops the client whose queue has not drained for the longest time. */
 void pstd_control_relieve(struct pstd_control *c);
@@ -136,7 +136,7 @@ void pstd_client_send_fault(struct pstd_client *client,
 void pstd_client_watch(struct pstd_client *client, uint64_t from);
 /* Sends as many events as the client reads; the others stay in the history. */
 void pstd_client_send_events(struct pstd_client *client);
-/* The same, and answers waiting requests. */
+/* Sends events as the client reads, and answers its waiting requests. */
 void pstd_client_go_on(struct pstd_client *client);
 
 #endif

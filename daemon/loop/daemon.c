@@ -34,7 +34,8 @@ static void publish(struct pstd_daemon *d, const struct pstd_note *note,
     emit_tensorboard(d);
 }
 
-/* Reports the first of consecutive records that could not be written. */
+/* Reports that a TensorBoard record could not be written; once for consecutive
+ * ones. */
 static void emit_tensorboard(struct pstd_daemon *d)
 {
     struct pstd_note note;
@@ -47,7 +48,7 @@ static void emit_tensorboard(struct pstd_daemon *d)
     pstd_daemon_publish(d, &note);
 }
 
-/* Reports lost lines once lines can be written again. */
+/* Reports lost lines of the log as soon as lines can be written again. */
 static void emit_lost(struct pstd_daemon *d)
 {
     const uint64_t lost = d->log.lost - d->log_reported;

@@ -17,7 +17,7 @@
 #define PSTD_MAX_KEY     64
 #define PSTD_MAX_ANSWERS 64
 
-/* Outcomes of keyed requests, for repeated ones; the oldest is dropped. */
+/* Outcome of a request with a key, for requests that repeat the key. */
 struct pstd_answer {
     char key[PSTD_MAX_KEY + 1];
     struct pst_diag outcome;
@@ -25,7 +25,7 @@ struct pstd_answer {
 };
 struct pstd_answers {
     struct pstd_answer at[PSTD_MAX_ANSWERS];
-    size_t n; /* added so far */
+    size_t n; /* answers added so far; the newest ones are kept */
 };
 
 /* State derived from events. */
@@ -33,19 +33,19 @@ struct pstd_known {
     char plan_digest[33];
     unsigned stages;
     char *placement; /* NULL until the first run; owned */
-    char *stage;     /* this rank's part of it */
+    char *stage;     /* stages of this process, "0-1" */
     uint64_t run, step, steps;
-    uint64_t skipped; /* newest skipped step */
+    uint64_t skipped; /* newest step that --on-nan skipped */
     double loss, lr, grad_norm, step_s, tok_s, mfu, bubble;
     uint64_t checkpoint_step;
-    char *checkpoint_dir; /* folder of the run; NULL: none */
+    char *checkpoint_dir; /* the run's --checkpoint folder; NULL: none */
     char *last_error;
-    enum pst_error error; /* its catalogue row */
+    enum pst_error error; /* catalogue row of last_error */
     bool paused;
-    bool pausing;  /* pause requested, not begun */
-    bool resuming; /* resume requested during `pausing`: the pause ends when it
-                      begins */
-    bool changing; /* change requested, not done */
+    bool pausing;  /* a pause was requested and has not begun */
+    bool resuming; /* a resume was requested and has not taken effect: a pause
+                      that begins ends at once */
+    bool changing; /* a change was requested and is not done */
 };
 
 struct pstd_daemon {
@@ -69,15 +69,15 @@ struct pstd_daemon {
     struct pstd_journal journal;
     uint64_t log_reported; /* lost log lines reported so far */
     uint64_t
-        dropped_reported; /* the same for events dropped by a full mailbox */
+        dropped_reported; /* events dropped by a full mailbox, as reported */
     unsigned rank, ranks, processes;
-    bool started;            /* rank is known */
+    bool started;            /* START has arrived: the rank is known */
     uint64_t stop_signal_ms; /* time of the first stop signal, 0: none */
     uint64_t start_ms, ticks;
     uint64_t rss_bytes, rss_ms; /* read at rss_ms; 0: never */
     struct pstd_known known;
     struct pstd_result *result; /* result of the newest finished run */
-    struct pstd_trace *trace;   /* newest; NULL: none */
+    struct pstd_trace *trace;   /* newest trace; NULL: none */
     struct pst_diag failure;
     struct pst_diag refused; /* why the only run was refused */
     char *socket;            /* path of our socket; NULL: none */
@@ -85,15 +85,16 @@ struct pstd_daemon {
 
 /* Logs the note, adds it to the history, sends it to watchers. */
 void pstd_daemon_publish(struct pstd_daemon *d, const struct pstd_note *note);
-/* Reports the number of notes suppressed in past seconds. */
+/* Emits the number of notes that pstd_budget has suppressed in past seconds. */
 void pstd_daemon_emit_suppressed(struct pstd_daemon *d);
-/* Reports the number of notes dropped by a full mailbox so far. */
+/* Emits the number of notes that a full mailbox has dropped since the last
+ * report. */
 void pstd_daemon_emit_dropped(struct pstd_daemon *d);
 /* Records that the job has failed; logs it, and prints it unless another rank
  * does. */
 void pstd_daemon_failed(struct pstd_daemon *d, const struct pst_diag *diag);
-/* The same for a note that is already logged: if all ranks know a failure, only
- * rank 0 prints it. */
+/* Records the failure in a note that is already logged, and prints it; if all
+ * ranks have the same failure, only rank 0 prints it. */
 void pstd_daemon_report_failure(struct pstd_daemon *d,
                                 const struct pstd_note *note);
 /* Keeps the error of a note with id= and text= as the newest one, for
@@ -102,10 +103,11 @@ void pstd_daemon_keep_error(struct pstd_daemon *d,
                             const struct pstd_note *note);
 /* Writes the --prom file if something has changed. */
 void pstd_daemon_write_prom(struct pstd_daemon *d);
-/* Stops the job. by: "signal", "command". */
+/* Stops the job; now: without a checkpoint. by: field of the event, "signal" or
+ * "command". */
 void pstd_daemon_stop(struct pstd_daemon *d, const char *by, bool now);
 
-/* Replaces *at by a copy; text may be NULL. */
+/* Frees *at and sets it to a copy of text, which may be NULL. */
 void pstd_set_text(char **at, const char *text);
 void pstd_daemon_free(struct pstd_daemon *d);
 

@@ -42,6 +42,6 @@ bool pstd_launcher_is_asked(void)
 
 void pstd_launcher_pass_on(const struct pstd_daemon *d)
 {
-    if (d->config->run_id != NULL) /* otherwise nobody reads it */
+    if (d->config->run_id != NULL) /* `penstock run` reads the output */
         (void)fprintf(stderr, "penstockd: " PSTD_ASKED_TEXT "%u\n", d->rank);
 }

@@ -10,8 +10,8 @@
 
 #include <stdbool.h>
 
-/* True if SIGTERM or SIGINT is pending for the parent of this process. A job
- * ignores SIGHUP. */
+/* True if SIGTERM or SIGINT is pending for the parent of this process. SIGHUP
+ * does not end a job. */
 bool pstd_launcher_is_asked(void);
 /* Prints that this rank was asked to end, for the process that started the
  * launcher: the job is then not restarted, even if it dies before the step has

@@ -19,7 +19,7 @@
 
 #define HEARTBEAT_S    5
 #define TOTALS_S       15
-#define LINGER_MS      500 /* for clients, after the end of the job */
+#define LINGER_MS      500 /* time for clients after the end of the job */
 #define LINGER_TICK_MS 5
 
 static void on_state(void *ctx, enum pstd_job_state from,
@@ -46,7 +46,8 @@ static struct pstd_identity identity_of(const struct pstd_daemon *d)
         .journal = d->history.journal != NULL ? d->config->journal : ""};
 }
 
-/* Events of rank 0 are numbered across restarts of the job's ranks. */
+/* Opens rank 0's journal, which continues the numbers of events after a restart
+ * of the job's ranks. */
 static enum pst_status open_journal(struct pstd_daemon *d,
                                     struct pst_diag *diag)
 {
@@ -61,8 +62,9 @@ static enum pst_status open_journal(struct pstd_daemon *d,
     return status;
 }
 
-/* An unusable monitoring file is an error at the job's first start. A job with
- * events in its journal continues without it and reports it. */
+/* True if the job has been started before, as its journal shows. At the first
+ * start an unusable monitoring file is an error; later the job continues
+ * without it and reports that. */
 static bool was_started(const struct pstd_daemon *d)
 {
     return pstd_journal_next(&d->journal) > 1;
@@ -80,7 +82,7 @@ static enum pst_status open_prom(struct pstd_daemon *d, struct pst_diag *diag)
     d->prom.path = d->config->prom;
     d->prom.job = d->job_name;
     d->prom.changed = true;
-    /* Otherwise the file is written after START. */
+    /* After a restart, the event START writes the file. */
     return was_started(d) ? PST_OK : pstd_prom_write(&d->prom, diag);
 }
 
@@ -100,7 +102,8 @@ static enum pst_status open_tensorboard(struct pstd_daemon *d,
     return PST_OK;
 }
 
-/* START: opens log and socket, since the rank is known now. */
+/* Opens log, monitoring files and socket, at START, since their names contain
+ * the rank. */
 static enum pst_status open_outputs(struct pstd_daemon *d,
                                     struct pst_str *socket,
                                     struct pst_diag *diag)
@@ -185,7 +188,8 @@ static void on_train_begin(struct pstd_daemon *d, const struct pstd_note *note)
     k->step = (uint64_t)pstd_note_get_int(note, "first_step");
     k->steps = (uint64_t)pstd_note_get_int(note, "steps");
     k->skipped = 0;
-    /* Requests accepted since the order to train stay in force. */
+    /* paused, pausing etc. are kept: they may be about requests accepted since
+     * the run was ordered. */
     pstd_set_text(&k->checkpoint_dir, dir != NULL && *dir != '\0' ? dir : NULL);
     set_placement(d, pstd_note_get_text(note, "placement"));
     pstd_stay_begun(d);
@@ -218,14 +222,14 @@ static void on_step(struct pstd_daemon *d, const struct pstd_note *note)
     k->bubble = pstd_note_get_real(note, "bubble");
 }
 
-/* Takes the trace, which may be NULL. */
+/* Replaces the newest trace; takes trace, which may be NULL. */
 static void take_trace(struct pstd_daemon *d, struct pstd_trace *trace)
 {
     pstd_trace_free(d->trace);
     d->trace = trace;
 }
 
-/* Takes the result. */
+/* Updates the state at the end of a run; takes the note's result. */
 static void on_train_end(struct pstd_daemon *d, const struct pstd_note *note)
 {
     struct pstd_known *k = &d->known;
@@ -268,12 +272,13 @@ static void on_note(void *ctx, struct pstd_note *note)
             note->event == PSTD_EVENT_PAUSED && !d->known.resuming;
     if (note->event == PSTD_EVENT_CONTINUED) {
         d->known.resuming = false;
-        /* A pause that was accepted after the resume is still to come. */
+        /* asked=0: another pause was accepted after that resume, and its client
+         * waits for an event of that pause. */
         pstd_note_int(note, "asked", !d->known.pausing);
     }
     if (note->event == PSTD_EVENT_PAUSED) {
         d->known.pausing = false;
-        /* Fast steps are not all reported. */
+        /* The event of the newest step may have been left out. */
         d->known.step = (uint64_t)pstd_note_get_int(note, "step");
     }
     if (note->event == PSTD_EVENT_STEP_SKIPPED)
@@ -314,7 +319,8 @@ static void on_note(void *ctx, struct pstd_note *note)
     }
 }
 
-/* Reads the newest step, since its event may come much later (--log-every). */
+/* Passes the newest step to --prom, since its event may come much later
+ * (--log-every). */
 static void note_newest(struct pstd_daemon *d)
 {
     const struct pstd_totals totals = pstd_mailbox_totals(d->mailbox);
@@ -387,8 +393,9 @@ static void finish(struct pstd_daemon *d)
     pstd_mailbox_close(d->mailbox);
 }
 
-/* Waits a moment before the end: a client that watched the run asks for its
- * result next, and queued answers are sent if the clients read them in time. */
+/* Ends the process when no client watches any more, or after LINGER_MS: a
+ * client that has watched the run asks for its result next. Queued answers of a
+ * served model get --client-timeout. */
 static void on_linger(uv_timer_t *timer)
 {
     struct pstd_daemon *d = timer->data;
@@ -400,7 +407,8 @@ static void on_linger(uv_timer_t *timer)
         finish(d);
 }
 
-/* Called when the exec thread has ended. */
+/* Reports the end of the job, when the exec thread has ended, and starts the
+ * timer for on_linger. */
 static void on_done(void *ctx)
 {
     struct pstd_daemon *d = ctx;
@@ -416,7 +424,7 @@ static void on_done(void *ctx)
     pstd_once_record(d);
     pstd_daemon_emit_dropped(d);
     if (d->started)
-        emit_totals(d); /* includes all steps, even of a short job */
+        emit_totals(d); /* totals after the last step */
     pstd_note_init(&note, PSTD_EVENT_STOPPED);
     pstd_note_int(&note, "exit_code", pst_status_exit_code(d->failure.status));
     pstd_daemon_publish(d, &note);
@@ -465,7 +473,7 @@ static bool makes_steps(void *ctx)
     return d->job.state == PSTD_JOB_TRAINING;
 }
 
-/* Returns the default name of a job, which is that of the plan. */
+/* Returns the name of the job (owned): that of --job, else the plan's. */
 static char *job_name(const struct pstd_config *config, const char *plan)
 {
     struct pst_str name = {0};

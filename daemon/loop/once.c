@@ -38,7 +38,8 @@ static void emit_run(struct pstd_daemon *d, uint64_t step, unsigned tries,
     pstd_daemon_publish(d, &note);
 }
 
-/* Continues the run of a job that stays, if it died during one. */
+/* Continues the run during which the ranks of a job that stays have died, if
+ * there is one. */
 static void go_on(struct pstd_daemon *d)
 {
     struct pst_str options = {0};
@@ -85,9 +86,9 @@ void pstd_once_end(struct pstd_daemon *d)
         pstd_daemon_stop(d, "end of the run", true);
 }
 
-/* The client that reads the file may be suspended or gone, and the file may be
- * in memory. It is opened for appending, so it can be truncated where the file
- * system does not support holes. */
+/* Frees all but the newest part of the file by a hole, so that offsets stay the
+ * same; on a file system without holes, empties the file, which the ranks have
+ * open for appending. The client that reads it may be suspended or gone. */
 void pstd_once_trim(const struct pstd_daemon *d)
 {
     struct pst_str path = {0};
@@ -111,7 +112,8 @@ void pstd_once_trim(const struct pstd_daemon *d)
     (void)close(fd);
 }
 
-/* A client that followed the run may be suspended now, and asks later. */
+/* Writes the result beside the socket, for a client that is suspended now and
+ * asks for it when the job has gone. */
 void pstd_once_record(struct pstd_daemon *d)
 {
     struct pst_str path = {0}, frames = {0};

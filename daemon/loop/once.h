@@ -9,14 +9,16 @@
  */
 #include "daemon/loop/daemon.h"
 
-/* Call when the job is ready. */
+/* Call when the job is ready: begins the run or the serving, or continues an
+ * unfinished run. */
 void pstd_once_ready(struct pstd_daemon *d);
-/* Call when the run has ended. */
+/* Call when the run has ended: ends a job for one run. */
 void pstd_once_end(struct pstd_daemon *d);
 /* Call periodically: keeps only the newest part of the file beside the socket
  * with the output of the ranks and their launcher. */
 void pstd_once_trim(const struct pstd_daemon *d);
-/* Call when the exec thread has ended. */
+/* Call when the exec thread has ended: writes the result to a file beside the
+ * socket. */
 void pstd_once_record(struct pstd_daemon *d);
 
 #endif

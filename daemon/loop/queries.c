@@ -31,8 +31,8 @@ static void fill_newest(const struct pstd_daemon *d, Pst__Control__Status *ret)
     ret->step = PST_MAX(ret->step, k->skipped);
 }
 
-/* Returns a value at most RSS_MS old: reading it takes longer than the rest of
- * an answer. */
+/* Returns the resident bytes, at most RSS_MS old: reading them takes longer
+ * than the rest of an answer. */
 static uint64_t recent_rss(struct pstd_daemon *d)
 {
     const uint64_t now = uv_now(&d->loop);
@@ -212,7 +212,7 @@ enum pst_status pstd_query_trace(struct pstd_call *call)
 /* Events of an answer, with gaps for those that cannot be read back. */
 struct listed {
     Pst__Control__Event *events[PSTD_EVENTS + 1];
-    pstd_frame *frames[PSTD_EVENTS]; /* frames that contain them */
+    pstd_frame *frames[PSTD_EVENTS]; /* frames that contain the events */
     Pst__Control__Event gaps[PSTD_EVENTS / 2 + 1];
     size_t n, n_frames, n_gaps;
 };

@@ -8,7 +8,7 @@
 #include "daemon/loop/call.h"
 
 enum pst_status pstd_query_status(struct pstd_call *call) PST_MUST_CHECK;
-/* PST_ERR_NOT_FOUND: there is no result or trace yet. */
+/* The next two return PST_ERR_NOT_FOUND if there is no result or trace yet. */
 enum pst_status pstd_query_result(struct pstd_call *call) PST_MUST_CHECK;
 enum pst_status pstd_query_trace(struct pstd_call *call) PST_MUST_CHECK;
 enum pst_status pstd_query_log(struct pstd_call *call) PST_MUST_CHECK;

@@ -10,8 +10,8 @@
 #include "daemon/loop/serve/serving.h"
 #include "stages/base/host/alive.h"
 
-#define AGAIN_MS 1000 /* then a second signal ends the process at once */
-/* If the loop has not looked for so long, the process was stopped. */
+#define AGAIN_MS 1000 /* a second signal ends the process after so long */
+/* At SIGCONT, the process was stopped if no timer has run for so long. */
 #define STOPPED_S 0.5
 
 static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGCONT};
@@ -21,16 +21,16 @@ _Static_assert(PST_COUNT(numbers) ==
                "one handle per signal");
 
 /*
- * Senders of the newest signal of each kind. A launcher forwards its own
- * signals seconds later, so SIGTERM from it is never the second signal that
- * ends the process at once, even during a save.
+ * libuv's handler of each signal, and the sender of the newest one. A launcher
+ * forwards its own signals seconds later, so SIGTERM from it is never the
+ * second signal that ends the process at once, even during a save.
  */
 static struct {
     struct sigaction of_libuv;
     volatile sig_atomic_t pid;
 } senders[PST_COUNT(numbers)];
 static const struct pstd_watch *watch;
-static volatile sig_atomic_t was_stopped; /* at the newest SIGCONT */
+static volatile sig_atomic_t was_stopped; /* before the newest SIGCONT */
 
 static size_t index_of(int number)
 {
@@ -41,8 +41,8 @@ static size_t index_of(int number)
     return i;
 }
 
-/* Records the sender. When SIGCONT arrives, no timer has run since the process
- * was stopped. */
+/* Records the sender, and at SIGCONT if the process was stopped: no timer has
+ * run for a while then. */
 static void note_sender(int number, siginfo_t *info, void *context)
 {
     const size_t i = index_of(number);
@@ -54,7 +54,8 @@ static void note_sender(int number, siginfo_t *info, void *context)
     senders[i].of_libuv.sa_handler(number);
 }
 
-/* libuv does not report the sender: our handler calls libuv's. */
+/* Installs note_sender, which calls libuv's handler: libuv does not report the
+ * sender. */
 static void watch_senders(void)
 {
     for (size_t i = 0; i < PST_COUNT(numbers); i++) {
@@ -89,8 +90,9 @@ static void warn(struct pstd_daemon *d, const char *name, int number,
         (void)fdatasync(d->log.fd);
 }
 
-/* Open MPI sends all ranks SIGCONT as soon as one rank has ended, SIGTERM a
- * second later, and then SIGKILL. */
+/* Warns at SIGCONT, unless the process was stopped: Open MPI sends all ranks
+ * SIGCONT as soon as one rank has ended, SIGTERM a second later, and then
+ * SIGKILL. */
 static void on_cont(struct pstd_daemon *d)
 {
     if (was_stopped)
@@ -103,7 +105,8 @@ static void on_cont(struct pstd_daemon *d)
              : "nothing had stopped this process");
 }
 
-/* Batch systems send it some time before they end a job. */
+/* Warns at SIGUSR1, which batch systems send some time before they end a job,
+ * and saves a checkpoint. */
 static void on_usr1(struct pstd_daemon *d)
 {
     const bool saves = d->rank == 0 && d->job.state == PSTD_JOB_TRAINING &&
@@ -127,7 +130,8 @@ static void on_hangup(struct pstd_daemon *d)
     pstd_daemon_publish(d, &note);
 }
 
-/* SIGTERM from the launcher itself is not a request: it has lost a rank. */
+/* Stops the job. SIGTERM from the launcher itself is not reported as a request:
+ * the launcher has lost a rank. */
 static void on_end(struct pstd_daemon *d, int number)
 {
     if (senders[index_of(number)].pid != getppid())
@@ -177,7 +181,8 @@ void pstd_signals_ignore(void)
     (void)signal(SIGUSR1, SIG_IGN);
 }
 
-/* libuv restores the default actions, which would end the process. */
+/* Ignores SIGHUP and SIGUSR1 then: libuv restores the default actions, which
+ * would end the process. */
 void pstd_signals_close(struct pstd_daemon *d)
 {
     for (size_t i = 0; i < PST_COUNT(d->signals); i++)

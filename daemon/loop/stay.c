@@ -12,12 +12,12 @@
 #include "stages/base/host/fs.h"
 
 #define MAX_FILE  ((size_t)1 << 20)
-#define MAX_TRIES 3 /* in a row, without a newer checkpoint */
+#define MAX_TRIES 3 /* maximum starts without a newer checkpoint */
 
 /* Content of the file: a line of these fields, then the options. */
 struct kept {
     struct pstd_past past;
-    unsigned tries; /* starts since the newest checkpoint */
+    unsigned tries; /* starts from the newest checkpoint */
     struct pst_str options;
 };
 
@@ -60,8 +60,7 @@ static enum pst_status damaged(const char *path, struct pst_diag *diag)
                         path);
 }
 
-/* Parses "NAME RESUMED STEP TRIES
- * " and pairs of NUL-terminated texts. */
+/* Parses a line "NAME RESUMED STEP TRIES" and pairs of NUL-terminated texts. */
 static enum pst_status parse_kept(const char *path, const char *text,
                                   size_t size, struct kept *ret,
                                   struct pst_diag *diag)
@@ -87,7 +86,7 @@ static enum pst_status parse_kept(const char *path, const char *text,
     return ret->options.failed ? pst_diag_nomem(diag, size) : PST_OK;
 }
 
-/* *ret_any: there is an unfinished run. */
+/* Reads the file. *ret_any: it exists, so there is an unfinished run. */
 static enum pst_status read_kept(const struct pstd_daemon *d, struct kept *ret,
                                  bool *ret_any, struct pst_diag *diag)
 {
@@ -111,7 +110,7 @@ enum pst_status pstd_stay_keep(const struct pstd_daemon *d,
                                const struct pst_str *options,
                                struct pst_diag *diag)
 {
-    struct kept k = {.options = *options}; /* borrowed */
+    struct kept k = {.options = *options}; /* borrows the text */
     enum pst_status status;
 
     if (!is_kept(d))
@@ -120,8 +119,8 @@ enum pst_status pstd_stay_keep(const struct pstd_daemon *d,
     return status == PST_OK ? write_kept(d, &k, diag) : status;
 }
 
-/* Updates the file. A full disk does not end the run: this start is just not
- * counted. */
+/* Updates the file. On failure, for instance on a full disk, prints the error;
+ * this start is then not counted. */
 static void update(const struct pstd_daemon *d, const struct kept *k)
 {
     struct pst_diag why;
@@ -140,7 +139,8 @@ static void add_option(struct pst_str *options, const char *name,
     pst_str_addn(options, value, strlen(value) + 1);
 }
 
-/* Makes the options of the next start; an error if none is allowed. */
+/* Makes the options of the next start, and counts it; an error: too many starts
+ * without a newer checkpoint. */
 static enum pst_status prepare(const struct pstd_daemon *d, struct kept *k,
                                uint64_t *ret_step, struct pst_diag *diag)
 {
@@ -202,8 +202,8 @@ void pstd_stay_begun(const struct pstd_daemon *d)
 
     if (!is_kept(d))
         return;
-    /* --resume=STEP has moved newer checkpoints away, which the next start must
-     * not repeat. */
+    /* The run has moved checkpoints newer than --resume=STEP away; the next
+     * start must not do so again, since newer ones are its own. */
     if (read_kept(d, &k, &any, &ignored) == PST_OK && any && !k.past.resumed) {
         k.past.resumed = true;
         update(d, &k);

@@ -10,23 +10,24 @@
  */
 #include "daemon/loop/daemon.h"
 
-/* Call before a run begins: options are those given for it, "name\0value\0...",
- * config has all of them. After an error the description was not written, and
- * the run must not begin. */
+/* Call before a run begins: writes its description. options: those given for
+ * the run, "name\0value\0..."; config: all options. After an error the run must
+ * not begin. */
 enum pst_status pstd_stay_keep(const struct pstd_daemon *d,
                                const struct pstd_config *config,
                                const struct pst_str *options,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* *ret_any: there is a run to continue. Returns the options for continuing it
- * from the checkpoint of *ret_step, the *ret_tries-th try from that checkpoint;
- * an error: the run is given up. The caller frees options in any case. */
+/* Makes the options for continuing an unfinished run. *ret_any: there is one;
+ * *ret_step: step of the checkpoint from which it continues; *ret_tries: number
+ * of this start from that checkpoint. An error: the run is given up. The caller
+ * frees options in any case. */
 enum pst_status pstd_stay_next(const struct pstd_daemon *d, bool *ret_any,
                                struct pst_str *options, uint64_t *ret_step,
                                unsigned *ret_tries,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* Call when the run has reached its first step. */
+/* Call when the run has reached its first step: records that in the file. */
 void pstd_stay_begun(const struct pstd_daemon *d);
-/* Call when the run is over, successful or not. */
+/* Call when the run is over, successful or not: removes the file. */
 void pstd_stay_over(const struct pstd_daemon *d);
 
 #endif

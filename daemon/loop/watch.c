@@ -12,12 +12,12 @@
 #include "stages/run/watch/pulse.h"
 
 #define LAST_MS 300 /* delay for the diagnosis to reach log and clients */
-/* In a collective call the missing rank gets more time, since it may be able to
- * report itself. */
+/* Seconds added to the limit in a collective call, since the missing rank may
+ * report its own hang first. */
 #define MEET_PATIENCE 1.5
 
-/* Before the transport is open, only the launcher's environment has the
- * rank. */
+/* Returns the rank of this process; before the transport is open, that in the
+ * launcher's environment. */
 static unsigned rank_of(const struct pstd_watch *w)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK",
@@ -53,8 +53,8 @@ static bool read_proc(const char *pid, const char *name, char *ret, size_t size)
     return true;
 }
 
-/* True for another rank of ours, started by the same launcher, that is stopped.
- * "123 (penstockd) T 7 ...": pid, name, state, parent. */
+/* True if the process is another rank, started by the same launcher, and is
+ * stopped. Parses "123 (penstockd) T 7 ...": pid, name, state, parent. */
 static bool is_stopped(const char *pid, unsigned *ret_rank)
 {
     char text[65536];
@@ -74,7 +74,8 @@ static bool is_stopped(const char *pid, unsigned *ret_rank)
     return true;
 }
 
-/* Lists missing ranks of this host that are stopped; they cannot be queried. */
+/* Appends the first rank of this host that is stopped, since it cannot report
+ * that itself. */
 static void add_stopped(struct pst_str *out)
 {
     DIR *dir = opendir("/proc");

@@ -15,8 +15,9 @@
 #include <stdatomic.h>
 #include <uv.h>
 
-/* Callbacks: for the diagnosis, and after a delay that lets it be reported, for
- * the end. */
+/* Callbacks if the exec thread hangs: diagnosis at once; end a moment later,
+ * when the diagnosis has reached log and clients, just before the process ends.
+ */
 struct pstd_watch_hooks {
     void (*diagnosis)(void *ctx, const struct pst_diag *diag);
     void (*end)(void *ctx);
@@ -25,22 +26,22 @@ struct pstd_watch_hooks {
 
 struct pstd_watch {
     struct pstd_watch_hooks hooks;
-    bool has_rank; /* the rank is known; set it with `rank` */
+    bool has_rank; /* `rank` is set */
     unsigned rank;
     uv_timer_t timer;
     struct pst_awake awake;
     _Atomic double looked; /* time of the newest tick; any thread may read it */
-    uint64_t seen;         /* signs of life at that tick */
+    uint64_t seen;         /* count of signs of life at that tick */
     double
         since; /* time of the last sign of life, on the clock of time awake */
     bool decided;
 };
 
-#define PSTD_WATCH_MS 200 /* interval of looks */
+#define PSTD_WATCH_MS 200 /* interval of pstd_watch_look */
 
-/* One look, at a time of pst_now; initially all is zero except has_rank and
- * rank. True: the exec thread has made no progress for longer than allowed;
- * *diag says where it hangs. */
+/* Checks the exec thread; clock: pst_now(). Before the first call all members
+ * are zero except has_rank and rank. True: the thread has made no progress for
+ * longer than allowed; *diag says where it hangs. */
 bool pstd_watch_look(struct pstd_watch *w, double clock, struct pst_diag *diag);
 
 void pstd_watch_start(struct pstd_watch *w, uv_loop_t *loop,

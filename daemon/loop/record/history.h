@@ -16,10 +16,10 @@ struct pstd_packed {
 
 /* A zeroed struct is empty. */
 struct pstd_history {
-    struct pstd_packed events[PSTD_EVENTS]; /* seq % PSTD_EVENTS */
+    struct pstd_packed events[PSTD_EVENTS]; /* by number % PSTD_EVENTS */
     uint64_t seq;                           /* newest event's number, from 1 */
     struct pstd_journal *journal;           /* NULL: none */
-    struct pstd_packed old;                 /* last event read there */
+    struct pstd_packed old; /* event read from the journal last */
 };
 
 /* Call before the first event. Borrows the journal and continues its
@@ -27,10 +27,10 @@ struct pstd_history {
 void pstd_history_use(struct pstd_history *history,
                       struct pstd_journal *journal);
 
-/* Adds the next event. False: no memory; watchers see a gap. */
+/* Adds the next event. False: no memory; watchers get a gap in its place. */
 bool pstd_history_add(struct pstd_history *history,
                       const struct pstd_note *note, uint64_t time_us);
-/* Number of the oldest event that may still be available. */
+/* Returns the number of the oldest event that may still be available. */
 uint64_t pstd_history_oldest(const struct pstd_history *history);
 /* Returns the event, valid until the next call; NULL if it is too old or does
  * not exist yet. */

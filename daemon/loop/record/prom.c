@@ -32,7 +32,7 @@
             PSTD_EVENT_##until                                                 \
     }
 
-/* contrib/penstock.mtail uses the same names. */
+/* All metrics. contrib/penstock.mtail uses the same names. */
 static const struct pstd_metric rows[] = {
     GAUGE_IS("training", STATE, "to", "training",
              "1 while a run is going on, else 0."),
@@ -134,7 +134,8 @@ const struct pstd_metric *pstd_metrics(size_t *ret_n)
     return rows;
 }
 
-/* Returns the field's value, for any type. */
+/* Returns the value of a field that is an integer or a real number. *ret_known
+ * is set if there is such a field. */
 static double value_of(const struct pstd_note *note, const char *key,
                        bool *ret_known)
 {
@@ -183,8 +184,8 @@ static void take_sample(struct pstd_prom *prom, size_t i,
     }
 }
 
-/* True if the value has been reported, or is 0 before the first event. A job
- * that trains has no request metrics. */
+/* True if metric i has a value: one was reported, or it counts from 0. Counters
+ * of requests have none before the first event "serving". */
 static bool is_known(const struct pstd_prom *prom, size_t i)
 {
     return prom->known[i] || rows[i].is != NULL || rows[i].until != 0 ||
@@ -234,7 +235,8 @@ void pstd_prom_recall(const struct pstd_prom *prom, struct pstd_note *note)
     }
 }
 
-/* Escapes \ " and newline, as the format requires. */
+/* Appends the value of a label; escapes \ " and newline, as the format
+ * requires. */
 static void add_label(struct pst_str *out, const char *text)
 {
     for (; *text != '\0'; text++) {
@@ -273,8 +275,8 @@ void pstd_prom_format(const struct pstd_prom *prom, struct pst_str *out)
                        prom->values[i], out);
 }
 
-/* Creates the temporary file. What has its name is removed: another user may be
- * allowed to write to the folder, and have put a pipe there. */
+/* Creates the temporary file; removes an existing one first, since another user
+ * who may write to the folder could have put a pipe there. */
 static int create_temp(const char *path)
 {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
@@ -285,7 +287,8 @@ static int create_temp(const char *path)
     return open(path, flags, 0644);
 }
 
-/* Does not fsync: after a crash of the host the numbers are useless. */
+/* Replaces the file atomically; returns an errno, or 0. Does not fsync: after a
+ * crash of the host the numbers are useless. */
 static int replace(const char *path, const struct pst_str *text)
 {
     struct pst_str temp = {0};
@@ -298,7 +301,7 @@ static int replace(const char *path, const struct pst_str *text)
         return ENOMEM;
     }
     fd = create_temp(temp.text);
-    /* The collector is another user; the metrics are not secret. */
+    /* The collector, which runs as another user, must be able to read it. */
     if (fd < 0 || fchmod(fd, 0644) != 0)
         err = errno;
     while (err == 0 && done < text->len) {

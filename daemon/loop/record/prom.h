@@ -13,13 +13,14 @@
 struct pstd_metric {
     const char *name, *type, *help;
     enum pstd_event event;
-    const char *field; /* field with the value; NULL: the number of events;
-                          "ts": time of the newest one, seconds since 1970 */
-    const char
-        *is; /* not NULL: the field is a text that is compared with this one: 1
-                if it is equal (gauge), or the number of times it was */
-    enum pstd_event
-        until; /* the value is 1 from `event` to this event; 0: unused */
+    /* The value: that of a field of `event`; NULL: the number of its events;
+     * "ts": time of its newest one, seconds since 1970. */
+    const char *field;
+    /* Not NULL: the value is 1 if the field's text equals this one, else 0
+     * (gauge); or the number of events in which it did (counter). */
+    const char *is;
+    /* Not 0: the value is 1 from `event` to this event, else 0. */
+    enum pstd_event until;
 };
 
 const struct pstd_metric *pstd_metrics(size_t *ret_n);
@@ -40,13 +41,13 @@ void pstd_prom_note(struct pstd_prom *prom, const struct pstd_note *note,
  * not look like a hang. */
 void pstd_prom_newest(struct pstd_prom *prom, uint64_t step, double loss,
                       uint64_t time_us);
-/* Adds the values of events other than the periodic ones, as fields named like
- * the metrics, for readers that start late. */
+/* Adds all metrics that do not come from periodic events to a note, as fields
+ * named like the metrics, for readers of the log that start late. */
 void pstd_prom_recall(const struct pstd_prom *prom, struct pstd_note *note);
-/* Formats the file. */
+/* Appends the content of the file. */
 void pstd_prom_format(const struct pstd_prom *prom, struct pst_str *out);
-/* Replaces the file atomically if something has changed. PST_ERR_IO: only for
- * the first of consecutive failures. */
+/* Replaces the file atomically if something has changed. Returns an error only
+ * for the first of consecutive failures. */
 enum pst_status pstd_prom_write(struct pstd_prom *prom,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 

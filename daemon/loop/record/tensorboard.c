@@ -17,7 +17,7 @@
 
 #define START 1 /* SessionLog */
 
-/* Curves: a field of an event of rank 0 each. */
+/* Curves, each from a field of an event of rank 0. */
 static const struct {
     const char *tag;
     enum pstd_event event;
@@ -44,8 +44,7 @@ static bool has(const struct pstd_note *note, const char *key)
     return false;
 }
 
-/* Masked CRC as defined for TFRecord, because a CRC of data that contains CRCs
- * is weak. */
+/* Returns the CRC32C of the data, masked as TFRecord requires. */
 static uint32_t masked(const void *data, size_t size)
 {
     const uint32_t crc = pst_crc32c(0, data, size);
@@ -67,8 +66,8 @@ static void fail(struct pstd_tensorboard *t, int err)
     (void)pst_diag_errno(&t->why, err, "cannot write %s", t->path);
 }
 
-/* Writes all or nothing: an incomplete record would end the file for its
- * readers. */
+/* Appends a record; removes one that was written in part, at which readers
+ * would stop, or else closes the file. */
 static void append(struct pstd_tensorboard *t, const unsigned char *bytes,
                    size_t size)
 {
@@ -116,7 +115,8 @@ static Pst__Tensorboard__Event event_at(uint64_t time_us, int64_t step)
     return ret;
 }
 
-/* Without a version readers ignore where a run restarts. */
+/* Writes the version record, without which readers ignore the records of
+ * write_start. */
 static void write_version(struct pstd_tensorboard *t, uint64_t time_us)
 {
     Pst__Tensorboard__Event event = event_at(time_us, 0);
@@ -127,7 +127,8 @@ static void write_version(struct pstd_tensorboard *t, uint64_t time_us)
     t->begun = !t->failing;
 }
 
-/* Records that steps from `step` on follow, possibly again. */
+/* Records that steps from `step` on follow; readers drop earlier records of
+ * these steps. */
 static void write_start(struct pstd_tensorboard *t, uint64_t time_us,
                         int64_t step)
 {
@@ -154,7 +155,7 @@ static void write_values(struct pstd_tensorboard *t,
         if (rows[i].event != note->event || !has(note, rows[i].field))
             continue;
         pst__tensorboard__value__init(v);
-        v->tag = (char *)rows[i].tag; /* only read */
+        v->tag = (char *)rows[i].tag; /* packing does not write it */
         v->what_case = PST__TENSORBOARD__VALUE__WHAT_SIMPLE_VALUE;
         v->simple_value = (float)pstd_note_get_real(note, rows[i].field);
         list[summary.n_value++] = v;

@@ -15,9 +15,9 @@
 struct pstd_tensorboard {
     int fd; /* -1: nothing is written */
     char *path;
-    bool begun; /* the version record, which is the first, is written */
+    bool begun; /* the first record, the version, has been written */
     bool failing,
-        reported; /* the last record was not written; that was reported */
+        reported; /* the last record could not be written; this was reported */
     struct pst_diag why;
 };
 
@@ -26,8 +26,8 @@ struct pstd_tensorboard {
         .fd = -1                                                               \
     }
 
-/* Creates the folder, if needed, and a file. For any result notes may follow,
- * and close must be called. */
+/* Creates the folder, if needed, and a file. Even after an error the caller may
+ * add notes, and calls close. */
 enum pst_status pstd_tensorboard_open(struct pstd_tensorboard *t,
                                       const char *dir,
                                       struct pst_diag *diag) PST_MUST_CHECK;

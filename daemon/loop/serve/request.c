@@ -9,14 +9,14 @@
 #include "stages/base/alloc.h"
 #include "stages/graph/bytes.h"
 
-/* Appends all inputs of the model: "x f32[n, 7], mask bool[n]". */
+/* Appends the names of the model's inputs: "x, mask". */
 static void add_inputs(const struct pstd_signature *s, struct pst_str *out)
 {
     for (size_t i = 0; i < s->n_inputs; i++)
         pst_str_addf(out, "%s%s", i > 0 ? ", " : "", s->inputs[i].name);
 }
 
-/* Appends the expected shape: "f32[2n, 7]". */
+/* Appends the expected dtype and shape: "f32[2 n, 7]" for n samples. */
 static void add_wanted(const struct pstd_port *port, struct pst_str *out)
 {
     pst_str_addf(out, "%s[", pst_dtype_name(port->meta.dtype));
@@ -57,7 +57,8 @@ static enum pst_status refuse_shape(const struct pstd_port *port,
     return PST_ERR_SHAPE;
 }
 
-/* *samples: number in the inputs so far; 0: not known yet. */
+/* Checks the tensor of an input. *samples: number of samples of the inputs
+ * checked so far; 0: not known yet. */
 static enum pst_status check_tensor(const struct pstd_signature *s,
                                     const struct pstd_port *port,
                                     const Pst__Control__Tensor *t,
@@ -137,7 +138,8 @@ static enum pst_status refuse_names(const struct pstd_signature *s,
     return PST_OK;
 }
 
-/* *ret_samples, *ret_bytes: of all inputs. */
+/* Checks all tensors of a request. *ret_samples: number of samples;
+ * *ret_bytes: bytes of all tensors. */
 static enum pst_status check(const struct pstd_signature *s,
                              const Pst__Control__Infer *from,
                              int64_t *ret_samples, size_t *ret_bytes,
@@ -165,7 +167,7 @@ static enum pst_status check(const struct pstd_signature *s,
         }
     }
     if (*ret_samples == 0)
-        *ret_samples = 1; /* no input is divided */
+        *ret_samples = 1; /* no input has a dimension of samples */
     return status;
 }
 

@@ -3,9 +3,9 @@
 
 #include "stages/base/alloc.h"
 
-/* --- what the model takes and gives --------------------------------------- */
+/* --- the signature -------------------------------------------------------- */
 
-/* sizes has capacity for PST_MAX_RANK per port. */
+/* Makes the message of a port. sizes: memory for PST_MAX_RANK numbers. */
 static void fill_port(const struct pstd_port *from, uint64_t *sizes,
                       Pst__Control__Port *to)
 {
@@ -21,7 +21,7 @@ static void fill_port(const struct pstd_port *from, uint64_t *sizes,
                                        : (uint64_t)from->meta.size[d];
 }
 
-/* n messages of one kind, and pointers to them. */
+/* Messages of all inputs or all outputs, pointers to them, and their sizes. */
 struct ports {
     Pst__Control__Port *at, **pointers;
     uint64_t *sizes;

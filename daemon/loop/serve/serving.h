@@ -21,8 +21,8 @@ enum pst_status pstd_serving_read(const struct pstd_signature *s,
 void pstd_serving_answers(void *ctx);
 /* Hook of the control socket: the client is about to be closed. */
 void pstd_serving_gone(void *ctx, const struct pstd_client *client);
-/* Call when a rank is lost: answers waiting clients that they should ask again,
- * instead of letting them wait for the end of this process. */
+/* Call when a rank is lost: answers all waiting requests by an error that says
+ * to ask again, instead of letting clients wait for the end of this process. */
 void pstd_serving_lost(struct pstd_daemon *d);
 /* Emits the event "serving". */
 void pstd_serving_emit(struct pstd_daemon *d);
