@@ -19,8 +19,8 @@ struct pstd_intake {
     uv_cond_t came;
     bool open, shut;
     struct list waiting, answers;
-    unsigned n;   /* that wait */
-    size_t bytes; /* bytes of the queued requests */
+    unsigned n;   /* number of waiting requests */
+    size_t bytes; /* bytes of the waiting requests */
     struct pstd_intake_counts counts;
 };
 
@@ -164,7 +164,7 @@ const struct pstd_signature *pstd_intake_signature(const struct pstd_intake *in)
     return open ? &in->signature : NULL;
 }
 
-/* Under the lock. */
+/* Checks, under the lock, that one more request of so many bytes may wait. */
 static enum pst_status admit(const struct pstd_intake *in, size_t bytes,
                              struct pst_diag *diag)
 {
@@ -264,7 +264,7 @@ void pstd_intake_open(struct pstd_intake *in, struct pstd_signature *signature)
     *signature = (struct pstd_signature){0};
 }
 
-/* Under the lock: do those that wait fill a step? */
+/* True if the waiting requests fill a step. Called under the lock. */
 static bool is_full(const struct pstd_intake *in)
 {
     int64_t at = 0, begin;
@@ -275,8 +275,9 @@ static bool is_full(const struct pstd_intake *in)
     return at == in->signature.samples * in->signature.microbatches;
 }
 
-/* Under the lock, at most until `until`: is it time for a step of those that
- * wait? */
+/* Waits until the waiting requests fill a step or the oldest has waited
+ * batch_s: true. False: that takes longer than until `until`. Called under the
+ * lock. */
 static bool wait_for_more(struct pstd_intake *in, double batch_s, double until)
 {
     while (!in->shut && in->waiting.first != NULL && !is_full(in)) {
@@ -319,7 +320,7 @@ struct pstd_ask *pstd_intake_take(struct pstd_intake *in, unsigned ms,
     return taken.first;
 }
 
-/* Under the lock. */
+/* Counts an answered or failed request, under the lock. */
 static void count(struct pstd_intake *in, const struct pstd_ask *ask)
 {
     const double seconds = pst_now() - ask->came;

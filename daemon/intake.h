@@ -2,10 +2,10 @@
 #ifndef PENSTOCK_DAEMON_INTAKE_H
 #define PENSTOCK_DAEMON_INTAKE_H
 /*
- * Where requests for outputs of a served model wait: a bounded queue from the
- * loop thread to the exec thread, and a list of answers back. Beside the
- * mailbox, whose orders are few and small, it is the only other place where
- * the two threads meet. Each function names its thread.
+ * Requests for outputs of a served model: a bounded queue from the loop thread
+ * to the exec thread, and a list of answers back. Apart from the mailbox, whose
+ * orders are few and small, only this connects the two threads. Each function
+ * names its thread.
  */
 #include "stages/base/diag.h"
 #include "stages/graph/tensor.h"
@@ -14,25 +14,26 @@
 #include <stdint.h>
 #include <uv.h>
 
-#define PSTD_ASK_BYTES    (16u << 20)  /* largest request, and largest answer */
-#define PSTD_INTAKE_BYTES (256u << 20) /* all waiting requests */
+/* Maximum sizes. */
+#define PSTD_ASK_BYTES    (16u << 20)  /* bytes of a request or an answer */
+#define PSTD_INTAKE_BYTES (256u << 20) /* bytes of all waiting requests */
 
 /* An input or output of the model, as a request has it. */
 struct pstd_port {
     char *name;
-    unsigned index;       /* in the plan */
+    unsigned index;       /* index among the plan's inputs or outputs */
     struct pst_meta meta; /* meta of one microbatch, contiguous */
-    /* The dimension of samples; -1: an input that is not divided, which each
-     * request has whole. An output without dimensions counts as one sample. */
+    /* Dimension of samples; -1: an input without samples, which each request
+     * has whole. An output without dimensions is one sample. */
     int dim;
     int64_t each;        /* size of one sample along dim */
-    bool optional;       /* nothing that is answered depends on this input */
-    size_t outer, inner; /* of a sample: pieces, bytes of one */
+    bool optional;       /* no answered output depends on this input */
+    size_t outer, inner; /* a sample is `outer` pieces of `inner` bytes */
 };
 
 /* Inputs and outputs of a served model. A request has one or more samples: rows
- * of the model's inputs, or whole microbatches where inputs differ in the rows
- * of one. */
+ * of the model's inputs, or whole microbatches if the inputs of a microbatch
+ * have different numbers of rows. */
 struct pstd_signature {
     struct pstd_port *inputs, *outputs;
     size_t n_inputs, n_outputs;
@@ -40,80 +41,88 @@ struct pstd_signature {
     unsigned microbatches; /* microbatches per step */
     bool apart;            /* requests do not share microbatches */
     uint64_t step;         /* step of the checkpoint; 0: start values */
-    int64_t most;          /* samples that a request may have */
+    int64_t most;          /* maximum samples of a request */
 };
 
 /* One request. */
 struct pstd_ask {
     struct pstd_ask *next;
-    uint64_t client, id; /* whose it is; the client's own number of it */
+    uint64_t client, id; /* serial of the client; the client's request id */
     int64_t samples;
-    double came;
-    size_t bytes;           /* of data */
+    double came;            /* time at which it was queued (pst_now) */
+    size_t bytes;           /* bytes of data */
     unsigned char *data;    /* inputs one after the other, contiguous; owned */
-    unsigned char **inputs; /* by input, within data; NULL: left out; owned */
+    unsigned char **inputs; /* address of each input in data; NULL: left out.
+                               The array is owned */
     unsigned char *result;  /* outputs one after the other; owned */
     size_t result_bytes;
     struct pst_diag diag; /* why there is no result */
 };
 
-/* Since the intake was made. */
+/* Statistics since the intake was created. */
 struct pstd_intake_counts {
-    uint64_t answered, failed, refused, gone; /* requests */
-    uint64_t samples, steps;
-    uint64_t waiting; /* now */
-    double seconds;   /* from request to answer, sum over those answered */
-    double longest;   /* longest since the statistics were reset */
+    /* Requests by outcome; gone: their client has closed its connection. */
+    uint64_t answered, failed, refused, gone;
+    uint64_t samples, steps; /* answered samples; steps made */
+    uint64_t waiting;        /* requests that wait now */
+    double seconds; /* sum of the seconds from request to answer, if answered */
+    double longest; /* longest such time since the last reset */
 };
 
 struct pstd_intake;
 
-/* Loop thread; there are answers. */
+/* Called on the loop thread when there are answers. */
 typedef void (*pstd_answers_fn)(void *ctx);
 
-/* Loop thread. limit: requests that may wait. Returns owned. */
+/* Loop thread. Creates an intake (*ret, owned). limit: maximum number of
+ * waiting requests. */
 enum pst_status pstd_intake_new(uv_loop_t *loop, unsigned limit,
                                 pstd_answers_fn answers, void *ctx,
                                 struct pstd_intake **ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Loop thread, after the exec thread has ended. Memory is freed in the close
- * callback. NULL is accepted. */
+/* Loop thread, after the exec thread has ended. Closes the intake; its memory
+ * is freed in the close callback. NULL is accepted. */
 void pstd_intake_close(struct pstd_intake *in);
-/* Loop thread; NULL until it is open. Borrowed until close. */
+/* Loop thread. Returns the signature, borrowed until close; NULL until the exec
+ * thread has opened the intake. */
 const struct pstd_signature *pstd_intake_signature(
     const struct pstd_intake *in);
-/* Loop thread. Takes the ask, also on failure. PST_ERR_BUSY: so many wait, or
- * the job takes no more. */
+/* Loop thread. Queues a request; takes it, also on failure. PST_ERR_BUSY: too
+ * many wait, or the job accepts no more. */
 enum pst_status pstd_intake_put(struct pstd_intake *in, struct pstd_ask *ask,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Loop thread. The client is gone: its requests that wait are dropped. */
+/* Loop thread. Drops the waiting requests of a client that is gone. */
 void pstd_intake_forget(struct pstd_intake *in, uint64_t client);
-/* Loop thread. The next answer, owned; NULL: there is none. */
+/* Loop thread. Returns the next answer, owned; NULL: there is none. */
 struct pstd_ask *pstd_intake_answer(struct pstd_intake *in);
-/* Any thread. again: the longest one counts from now on. */
+/* Any thread. Returns the statistics. again: resets `longest`. */
 struct pstd_intake_counts pstd_intake_counts(struct pstd_intake *in,
                                              bool again);
 
-/* Exec thread. Takes the signature: from now on there may be requests. */
+/* Exec thread. Takes the signature; from now on requests are accepted. */
 void pstd_intake_open(struct pstd_intake *in, struct pstd_signature *signature);
-/* Exec thread. Waits at most ms until the requests that wait fill a step, or
- * the oldest has waited batch_s, or no more are taken. Returns those that fit
- * into a step, a list in order, owned; NULL: it is not time for one. */
+/* Exec thread. Waits at most ms milliseconds until the waiting requests fill a
+ * step, or the oldest has waited batch_s seconds, or no more are accepted.
+ * Returns those that fit into a step, a list in order, owned; NULL: none of
+ * these was the case. */
 struct pstd_ask *pstd_intake_take(struct pstd_intake *in, unsigned ms,
                                   double batch_s);
-/* Exec thread. Takes a list with results or diagnoses. */
+/* Exec thread. Passes a list of requests with results or diagnoses, which it
+ * takes, to the loop thread. */
 void pstd_intake_give(struct pstd_intake *in, struct pstd_ask *list);
-/* Exec thread. A step was made. */
+/* Exec thread. Counts a step. */
 void pstd_intake_count_step(struct pstd_intake *in);
-/* Any thread. No request is taken any more. at_once: those that wait are
- * answered with PST_ERR_BUSY. */
+/* Any thread. Accepts no more requests. at_once: answers waiting ones with
+ * PST_ERR_BUSY. */
 void pstd_intake_shut(struct pstd_intake *in, bool at_once);
 
-/* Samples of a step that a list of requests takes up to and with this one,
- * where the one before has ended at *at; false: it does not fit. */
+/* Places a request of so many samples in a step: begins at *ret_begin, at or
+ * after *at, the end of the previous request, and sets *at to its own end.
+ * False: it does not fit into the step. */
 bool pstd_signature_place(const struct pstd_signature *s, int64_t samples,
                           int64_t *at, int64_t *ret_begin);
-/* Bytes of so many samples. */
+/* Returns the bytes of so many samples; of an input without samples its size.
+ */
 size_t pstd_port_bytes(const struct pstd_port *port, int64_t samples);
 void pstd_signature_fini(struct pstd_signature *s);
 void pstd_ask_free(struct pstd_ask *ask);

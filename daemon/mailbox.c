@@ -8,7 +8,7 @@
 
 #define MAX_NOTES  128
 #define MAX_ORDERS 8
-/* Slots that only notes that must arrive may use. */
+/* Slots reserved for notes that must not be dropped. */
 #define RESERVED 32
 
 struct pstd_mailbox {
@@ -18,7 +18,7 @@ struct pstd_mailbox {
     uv_thread_t thread;
     uv_async_t async;
 
-    uv_mutex_t lock; /* of everything below */
+    uv_mutex_t lock; /* guards everything below */
     uv_cond_t order_came, not_full, answered;
     struct pstd_note *notes; /* ring of MAX_NOTES */
     unsigned first_note, n_notes;
@@ -106,7 +106,7 @@ static void on_closed(uv_handle_t *handle)
     free_mailbox(handle->data);
 }
 
-/* Everything but wake-up and thread. */
+/* Creates a mailbox without its wake-up handle and thread. */
 static enum pst_status make_mailbox(struct pstd_mailbox **ret,
                                     struct pst_diag *diag)
 {
@@ -193,7 +193,7 @@ enum pst_status pstd_mailbox_order(struct pstd_mailbox *w,
     if (!full) {
         w->orders[w->n_orders++] = (struct pstd_order){kind, copy, size};
         if (kind == PSTD_ORDER_TRAIN || kind == PSTD_ORDER_TRAIN_AGAIN)
-            /* words meant for the run before */
+            /* The other words were for the previous run. */
             w->control &= PSTD_CTL_STOPS;
         uv_cond_signal(&w->order_came);
     }
@@ -210,12 +210,13 @@ bool pstd_mailbox_control(struct pstd_mailbox *w, unsigned bits)
 
     uv_mutex_lock(&w->lock);
     taken_back = (bits & PSTD_CTL_RESUME) && (w->control & PSTD_CTL_PAUSE);
-    /* Neither of these two outlives the other, taken or not. */
+    /* PAUSE and RESUME cancel each other. */
     if (bits & PSTD_CTL_PAUSE)
         w->control &= ~PSTD_CTL_RESUME;
     if (bits & PSTD_CTL_RESUME)
         w->control &= ~PSTD_CTL_PAUSE;
-    /* RESUME stays in any case: an older pause may have been taken already. */
+    /* RESUME stays in any case: the exec thread may have taken an older PAUSE.
+     */
     w->control |= bits;
     uv_cond_signal(&w->order_came);
     uv_mutex_unlock(&w->lock);
@@ -309,7 +310,7 @@ static const struct {
     unsigned bits, taken;
     enum pstd_order_kind kind;
 } word_orders[] = {
-    /* These two hold on after a run. */
+    /* The stops are not taken: they stay in force after a run. */
     {PSTD_CTL_STOP_NOW, 0, PSTD_ORDER_STOP_NOW},
     {PSTD_CTL_STOP, 0, PSTD_ORDER_STOP},
     {PSTD_CTL_CHECKPOINT, PSTD_CTL_CHECKPOINT, PSTD_ORDER_SAVE},
@@ -330,7 +331,7 @@ static bool take_word(struct pstd_mailbox *w, unsigned words,
     return false;
 }
 
-/* Words come before orders, so that a stop does not wait for queued work. */
+/* Control words come before orders, so that queued orders delay no stop. */
 bool pstd_mailbox_wait(struct pstd_mailbox *w, unsigned words, unsigned ms,
                        struct pstd_order *ret)
 {

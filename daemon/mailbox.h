@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_DAEMON_MAILBOX_H
 #define PENSTOCK_DAEMON_MAILBOX_H
 /*
- * The only place where the two threads meet. The loop gives orders (a bounded
- * queue) and control words (bits that a running step picks up); the exec
- * thread gives notes (a bounded ring and an uv_async_t).
+ * Connects the two threads. The loop sends orders (a bounded queue) and control
+ * words (bits that a running step picks up); the exec thread sends notes (a
+ * bounded ring buffer and an uv_async_t).
  */
 #include "daemon/common/config.h"
 #include "daemon/common/logfile.h"
@@ -13,31 +13,32 @@
 
 struct pstd_intake;
 
-/* Control words; those of all ranks reach all with the next step. Ranks but 0
- * know the first two. */
+/* Control words. A step sends those of each rank to all ranks. The loop of a
+ * rank other than 0 sets only the first two. */
 #define PSTD_CTL_STOP       1u
 #define PSTD_CTL_STOP_NOW   2u /* without a checkpoint */
 #define PSTD_CTL_CHECKPOINT 4u
 #define PSTD_CTL_PAUSE      8u
 #define PSTD_CTL_RESUME     16u
 #define PSTD_CTL_TRACE      32u
-#define PSTD_CTL_CHANGE     64u  /* an order CHANGE waits */
-#define PSTD_CTL_SAVING     128u /* a rank writes a checkpoint; from within */
-#define PSTD_CTL_MEASURE    256u /* rank 0 looks for a straggler; from within */
-#define PSTD_CTL_DUE        512u /* rank 0 wants a checkpoint; from within */
-/* These hold on after a run. */
+#define PSTD_CTL_CHANGE     64u /* an order CHANGE waits */
+/* Set by the exec thread. */
+#define PSTD_CTL_SAVING  128u /* a rank is writing a checkpoint */
+#define PSTD_CTL_MEASURE 256u /* rank 0 looks for a straggler */
+#define PSTD_CTL_DUE     512u /* rank 0 wants a checkpoint */
+/* Words that stay in force after a run. */
 #define PSTD_CTL_STOPS (PSTD_CTL_STOP | PSTD_CTL_STOP_NOW)
-/* Those that a paused run obeys. */
+/* Words that a paused run obeys. */
 #define PSTD_CTL_IN_PAUSE                                                      \
     (PSTD_CTL_STOPS | PSTD_CTL_CHECKPOINT | PSTD_CTL_PAUSE | PSTD_CTL_RESUME)
 
 /* Kind of an order that rank 0 sends to the ranks that wait for one. */
 enum pstd_order_kind {
     PSTD_ORDER_NONE,
-    PSTD_ORDER_TRAIN,       /* data: "name\0value\0" of the options given */
-    PSTD_ORDER_TRAIN_AGAIN, /* as TRAIN; continues an unfinished run */
-    PSTD_ORDER_RESUME,
-    PSTD_ORDER_PAUSE, /* from the words; both are for a run that is paused */
+    PSTD_ORDER_TRAIN,       /* data: "name\0value\0..." of the given options */
+    PSTD_ORDER_TRAIN_AGAIN, /* continues an unfinished run; data as of TRAIN */
+    PSTD_ORDER_RESUME,      /* the control word, in a paused run */
+    PSTD_ORDER_PAUSE,       /* the control word, in a paused run */
     PSTD_ORDER_SAVE,
     PSTD_ORDER_STOP,
     PSTD_ORDER_STOP_NOW,
@@ -56,17 +57,16 @@ struct pstd_order {
 /* Totals of this process since its start. */
 struct pstd_totals {
     uint64_t steps, samples, tokens;
-    /* The newest step, which need not have been reported; time_us 0: none was.
-     */
+    /* The newest step, even if there was no event of it; time_us 0: none. */
     uint64_t run, step, time_us;
     double loss;
 };
 
 struct pstd_mailbox;
 
-/* Loop thread; payload is the callee's to free. */
+/* Called on the loop thread for each note; takes note->payload. */
 typedef void (*pstd_note_fn)(void *ctx, struct pstd_note *note);
-/* Loop thread; the exec thread has ended. */
+/* Called on the loop thread when the exec thread has ended. */
 typedef void (*pstd_done_fn)(void *ctx);
 
 struct pstd_mailbox_hooks {
@@ -76,7 +76,7 @@ struct pstd_mailbox_hooks {
     struct pstd_intake *intake; /* borrowed; NULL: the job does not serve */
 };
 
-/* All that the exec thread does. */
+/* Main function of the exec thread. */
 typedef void (*pstd_mailbox_body)(struct pstd_mailbox *mailbox);
 
 /* Loop thread. Starts the exec thread, which runs body. Borrows config and plan
@@ -90,51 +90,53 @@ enum pst_status pstd_mailbox_start(uv_loop_t *loop,
 /* Loop thread, after on_done: joins and closes the handle; memory is freed in
  * the close callback. */
 void pstd_mailbox_close(struct pstd_mailbox *mailbox);
-/* Loop thread. Copies data. PST_ERR_BUSY if the queue is full. */
+/* Loop thread. Queues an order; copies data. PST_ERR_BUSY: the queue is full.
+ */
 enum pst_status pstd_mailbox_order(struct pstd_mailbox *mailbox,
                                    enum pstd_order_kind kind, const char *data,
                                    size_t size,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* Any thread. Adds bits; PAUSE and RESUME take back each other: true if a PAUSE
- * that nobody has seen was taken back. */
+/* Any thread. Sets control words. PAUSE and RESUME cancel each other: true if a
+ * RESUME has cancelled a PAUSE that the exec thread had not taken. */
 bool pstd_mailbox_control(struct pstd_mailbox *mailbox, unsigned bits);
-/* Loop thread: answer to a note that the exec thread waits for. */
+/* Loop thread. Sends the answer that pstd_mailbox_ask waits for. */
 void pstd_mailbox_answer(struct pstd_mailbox *mailbox,
                          const struct pst_diag *answer);
 
-/* The rest: exec thread. */
+/* The remaining functions are for the exec thread, unless noted. */
 const struct pstd_config *pstd_mailbox_config(
     const struct pstd_mailbox *mailbox);
 const char *pstd_mailbox_plan(const struct pstd_mailbox *mailbox);
 struct pstd_intake *pstd_mailbox_intake(const struct pstd_mailbox *mailbox);
-/* Copies the note. must: waits until it fits; else it may be lost, and is
- * counted. */
+/* Sends a copy of the note to the loop. must: waits until there is space;
+ * otherwise the note may be dropped, and is counted. */
 void pstd_mailbox_post(struct pstd_mailbox *mailbox,
                        const struct pstd_note *note, bool must);
-/* Posts and waits for the loop's answer. */
+/* Sends the note and waits for the loop's answer. */
 enum pst_status pstd_mailbox_ask(struct pstd_mailbox *mailbox,
                                  const struct pstd_note *note,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* Takes the bits of mask that are set. */
+/* Returns the control words of mask that are set, and clears them. */
 unsigned pstd_mailbox_take(struct pstd_mailbox *mailbox, unsigned mask);
-/* The same without taking them. */
+/* Returns the control words of mask that are set. */
 unsigned pstd_mailbox_peek(struct pstd_mailbox *mailbox, unsigned mask);
 /* Waits for the next order, at most ms milliseconds; false: there is none. The
  * control words in `words` count as orders and come first; the others stay set.
  */
 bool pstd_mailbox_wait(struct pstd_mailbox *mailbox, unsigned words,
                        unsigned ms, struct pstd_order *ret);
-/* One finished step, and what it was made of. */
+/* Counts a finished step, its samples and tokens. */
 void pstd_mailbox_count(struct pstd_mailbox *mailbox, uint64_t run,
                         uint64_t step, double loss, uint64_t samples,
                         uint64_t tokens);
-/* Any thread. All steps so far, those of a run under way included. */
+/* Any thread. Returns the totals, including those of a run in progress. */
 struct pstd_totals pstd_mailbox_totals(struct pstd_mailbox *mailbox);
-/* Notes lost so far because the queue was full. */
+/* Returns the number of notes dropped so far because the ring was full. */
 uint64_t pstd_mailbox_lost(struct pstd_mailbox *mailbox);
-/* Exit status of the program; call it after joining the exec thread. */
+/* Sets the result of the job, from which the exit code follows. */
 void pstd_mailbox_set_result(struct pstd_mailbox *mailbox,
                              const struct pst_diag *diag);
+/* Loop thread, after on_done: returns that result. */
 struct pst_diag *pstd_mailbox_result(struct pstd_mailbox *mailbox);
 
 #endif

@@ -50,8 +50,8 @@ static int refuse(const struct pst_diag *diag)
     return pst_status_exit_code(diag->status);
 }
 
-/* The client warns for the ranks that penstock starts; of those that mpirun
- * starts, one warns. */
+/* Prints a warning about a variable that is not used; only on one rank, and not
+ * in a job of `penstock run`, which has printed it. */
 static void warn_unread(void *ctx, const char *variable, const char *near)
 {
     const char *rank = getenv("OMPI_COMM_WORLD_RANK"); // NOLINT: one thread
@@ -67,8 +67,8 @@ static void warn_unread(void *ctx, const char *variable, const char *near)
     pst_str_fini(&text);
 }
 
-/* Without this, a launcher that is killed leaves ranks that do not talk
- * to each other at that moment. */
+/* Makes the kernel kill this process when its parent dies; otherwise ranks that
+ * do not communicate at that moment would outlive a killed launcher. */
 static bool follow_parent(void)
 {
     const pid_t parent = getppid();
@@ -76,7 +76,7 @@ static bool follow_parent(void)
     return prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent;
 }
 
-/* As many files as the system lets it open; clients get a part of them. */
+/* Raises the limit of open files, of which clients may use a part. */
 static void take_files(void)
 {
     const rlim_t wanted = 4 * PSTD_MAX_CLIENTS;
@@ -118,13 +118,15 @@ static int run(struct pstd_config *config, int argc, char **argv)
         return pst_status_exit_code(PST_ERR_PEER);
     pst_guard_process(config->core_files);
     take_files();
-    /* Writes to closed sockets and beyond a quota fail, they do not kill. */
+    /* Makes writes to closed sockets and beyond a limit fail instead of killing
+     * the process. */
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN);
     return pstd_daemon_run(config, config->args[0]);
 }
 
-/* interface: that the host must have (daemon/ctl/hosts/ask.c); NULL: none. */
+/* Prints the version if this host has the interface, which
+ * daemon/ctl/hosts/ask.c asks for; interface may be NULL. */
 static int print_version(const char *interface)
 {
     struct pst_diag diag;

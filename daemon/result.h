@@ -11,30 +11,30 @@
  * sent as they are. */
 struct pstd_rank_result {
     char stages[64];
-    uint64_t peak_rss, base_rss; /* peak; memory without a model */
+    uint64_t peak_rss, base_rss; /* resident bytes: peak, before the model */
     uint64_t planned, high_water;
     struct pst_times sums;
-    double step;              /* seconds of one step of median length, */
-    struct pst_shares shares; /* and what this rank did in it */
+    double step;              /* seconds of the measured step, a median one */
+    struct pst_shares shares; /* what this rank did in the measured step */
 };
 
 struct pstd_result {
     uint64_t run;
-    bool stopped; /* before its goal, on request */
+    bool stopped; /* the run was stopped on request before its last step */
     struct pst_diag diag;
     uint64_t first_step, steps;
     double loss;
     double *losses; /* losses of the last n_losses steps */
     size_t n_losses;
-    /* Median and 99th percentile of the newest n_losses steps, without the
-     * first two. NAN: there was none. */
+    /* Seconds of a step: median and 99th percentile of the last n_losses steps,
+     * without the first two of these. NAN: there was no step. */
     double step_s, step_p99_s;
     uint64_t first_step_us;
     double gflops, mfu, bubble, tok_s;
     uint64_t checkpoint_step;
     uint64_t best_step; /* step of the best evaluation; 0: none was finite */
     double best_loss;
-    bool enough; /* over before its goal: they did not get better */
+    bool enough; /* early stop: evaluations no longer improved */
     struct pstd_rank_result *ranks;
     size_t n_ranks;
     struct pstd_trace *trace; /* NULL: none */
