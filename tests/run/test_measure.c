@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "stages/run/measure.h"
+#include "stages/run/rank/step/ring.h"
 #include "tests/run/job.h"
 
 static unsigned count(const struct pst_timeline *t, int rank,
@@ -13,6 +14,28 @@ static unsigned count(const struct pst_timeline *t, int rank,
     for (size_t i = 0; i < t->spans.n; i++)
         n += t->spans.at[i].rank == rank && t->spans.at[i].kind == kind;
     return n;
+}
+
+/* The first two steps do not count, as soon as there are others. */
+static void cold_steps_do_not_count(void **state)
+{
+    struct pst_ring ring = {0};
+    struct pst_arena arena;
+    struct pst_diag diag;
+
+    (void)state;
+    pst_diag_init(&diag);
+    pst_arena_init(&arena, PST_TAG_EXEC);
+    assert_ok(pst_ring_init(&ring, &arena, 1, &diag), &diag);
+    for (unsigned step = 0; step < 2 * PST_RING_STEPS; step++) {
+        pst_ring_begin(&ring, step, 0);
+        pst_ring_end(&ring, 1);
+        for (unsigned i = 0; i < PST_RING_STEPS; i++)
+            assert_int_equal(pst_ring_counts(&ring, i),
+                             ring.steps[i].whole &&
+                                 (step < 2 || ring.steps[i].step >= 2));
+    }
+    pst_arena_fini(&arena);
 }
 
 static struct pst_timeline timeline_of(struct job *job)
@@ -156,6 +179,7 @@ static void measures_costs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cold_steps_do_not_count),
         cmocka_unit_test(draws_a_step),
         cmocka_unit_test(tells_the_bubble),
         cmocka_unit_test(draws_replicas),

@@ -268,27 +268,30 @@ static void faults_change_nothing(void **state)
 /* An infinite loss is found in its own step, before weights are lost. */
 static void losses_are_finite(void **state)
 {
-    static const char *const nan[] = {"step 2", "rank 1", "stage 3",
-                                      "microbatch 2",
-                                      "the loss is not a number"};
     static const struct {
         float x;
-        const char *schedule, *optimizer;
-    } cases[] = {{NAN, "1f1b", "adamw"},
-                 {INFINITY, "gpipe", "sgd"}, /* inf - inf in the loss */
-                 {NAN, "zb-h1", "sgd"}};
+        const char *schedule, *optimizer, *rank;
+        unsigned replicas;
+    } cases[] = {{NAN, "1f1b", "adamw", "rank 1", 1},
+                 /* inf - inf in the loss */
+                 {INFINITY, "gpipe", "sgd", "rank 1", 1},
+                 {NAN, "zb-h1", "sgd", "rank 1", 1},
+                 /* Replica 1 has the microbatches 2 and 3. */
+                 {NAN, "gpipe", "adamw", "rank 3", 2}};
 
     (void)state;
     for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        const char *const words[] = {cases[i].rank, "stage 3", "microbatch 2",
+                                     "the loss is not a number", "step 2"};
         struct pst_exec_options options =
             net_options(cases[i].schedule, 2, 4, cases[i].optimizer);
         struct job job, other;
 
+        options.replicas = cases[i].replicas;
         job_init(&job, 4, &options);
         job_init(&other, 4, &options);
         job.data.x = cases[i].x;
-        check_fault(&job, &other, i == 2 ? nan + 1 : nan,
-                    PST_COUNT(nan) - (i == 2));
+        check_fault(&job, &other, words, PST_COUNT(words) - (i == 2));
         job_fini(&job);
         job_fini(&other);
     }

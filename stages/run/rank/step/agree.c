@@ -231,6 +231,21 @@ static bool counts_nothing(const struct pst_agreement *a)
     return true;
 }
 
+/* Returns the rank of the job that computed the loss of a microbatch. */
+static unsigned find_loss_rank(struct pst_agreement *a, int stage, unsigned m)
+{
+    const unsigned first = (unsigned)a->role->sched->rank_of[stage];
+    const unsigned ranks = a->role->options.ranks;
+
+    for (unsigned k = 0; k < a->role->options.replicas; k++) {
+        const struct pst_report *report = report_of(a, k * ranks + first);
+
+        if (m >= report->first && m - report->first < report->n)
+            return k * ranks + first;
+    }
+    return first;
+}
+
 /* Refuses a step that would corrupt parameters: checks all losses, and the norm
  * of the gradients if they are clipped or checked. */
 static void refuse_not_finite(struct pst_agreement *a)
@@ -253,8 +268,8 @@ static void refuse_not_finite(struct pst_agreement *a)
         v->diverged = 1;
         v->microbatch = (int32_t)m;
         snprintf(a->text, sizeof(a->text),
-                 "rank %d, stage %d, microbatch %u: the loss %s",
-                 a->role->sched->rank_of[stage], stage, m,
+                 "rank %u, stage %d, microbatch %u: the loss %s",
+                 find_loss_rank(a, stage, m), stage, m,
                  not_finite(v->losses[m]));
         return;
     }

@@ -44,9 +44,13 @@ const struct pst_ring_step *pst_ring_find(const struct pst_ring *ring,
 
 bool pst_ring_counts(const struct pst_ring *ring, unsigned i)
 {
-    const bool cold = ring->n_steps <= PST_RING_STEPS && i < COLD_STEPS;
+    const uint64_t n = ring->n_steps;
 
-    return ring->steps[i].whole && !(cold && ring->n_steps > COLD_STEPS);
+    if (!ring->steps[i].whole)
+        return false;
+    /* The slot has the newest of the steps i, i + PST_RING_STEPS, ... before
+     * step n. */
+    return n <= COLD_STEPS || i >= COLD_STEPS || n > i + PST_RING_STEPS;
 }
 
 const struct pst_ring_step *pst_ring_median(const struct pst_ring *ring)
