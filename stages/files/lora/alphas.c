@@ -135,15 +135,36 @@ static bool ends_with_name(const char *module, const char *name, bool all)
            strcmp(module + n - m, name) == 0;
 }
 
-/* Finds the first key that matches the module. If a regular expression before
- * that key might match, too, its value must be equal. */
+/* Returns the first regular expression before the key `end` (NULL: of all) with
+ * another value; NULL if there is none. */
+static const char *find_other(json_t *patterns, const char *end, double alpha)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach(patterns, key, value)
+    {
+        struct pst_str name = {0};
+        bool all, plain;
+
+        if (key == end)
+            return NULL;
+        read_pattern(key, &name, &all, &plain);
+        pst_str_fini(&name);
+        if (!plain && json_number_value(value) != alpha)
+            return key;
+    }
+    return NULL;
+}
+
+/* Finds the first key that matches the module. Regular expressions before that
+ * key might match, too: their values must be equal. */
 static enum pst_status find_pattern(const struct pst_alphas *a,
                                     const char *module, double *ret,
                                     struct pst_diag *diag)
 {
     json_t *patterns = json_object_get(a->config, "alpha_pattern"), *value;
-    const char *unread = NULL, *key;
-    double maybe = *ret;
+    const char *match = NULL, *unread, *key;
 
     if (patterns == NULL || json_is_null(patterns))
         return PST_OK;
@@ -152,21 +173,21 @@ static enum pst_status find_pattern(const struct pst_alphas *a,
     json_object_foreach(patterns, key, value)
     {
         struct pst_str name = {0};
-        bool all, plain, found;
+        bool all, plain;
 
         if (!json_is_number(value))
             return wrong(a, key, diag);
         read_pattern(key, &name, &all, &plain);
-        found = plain && ends_with_name(module, pst_str_text(&name), all);
-        pst_str_fini(&name);
-        if (!plain && unread == NULL)
-            unread = key, maybe = json_number_value(value);
-        if (found) {
+        if (plain && ends_with_name(module, pst_str_text(&name), all)) {
             *ret = json_number_value(value);
-            break;
+            match = key;
         }
+        pst_str_fini(&name);
+        if (match != NULL)
+            break;
     }
-    if (unread != NULL && maybe != *ret)
+    unread = find_other(patterns, match, *ret);
+    if (unread != NULL)
         return pst_diag_set(diag, PST_E_LORA_KIND,
                             "%s: whether the expression \"%.200s\" means "
                             "\"%.200s\" is not known: write names there",

@@ -271,6 +271,8 @@ def check_alphas(b):
             ({"lora_alpha": 9}, "one of alpha 9, the model has alpha 8"),
             ({"alpha_pattern": {"^up": 6}}, "of alpha 8, the model has alpha 6"),
             ({"alpha_pattern": {"h.*": 6}}, 'the expression "h.*"'),
+            ({"alpha_pattern": {"h.*": 8, "[hk].*": 6}},
+             'the expression "[hk].*"'),
             ({"use_rslora": True, "lora_alpha": 8}, "one of alpha 16,"),
             ({"use_dora": True}, "use_dora"),
             ({"peft_type": "IA3"}, "of type"),
