@@ -89,6 +89,18 @@ static enum pst_status read_record(const char *dir, struct record *ret,
     return status;
 }
 
+static bool is_utf8(const char *text)
+{
+    while (*text != '\0') {
+        const size_t n = pst_utf8_length(text);
+
+        if (n == 0)
+            return false;
+        text += n;
+    }
+    return true;
+}
+
 static enum pst_status write_record(const char *dir, const struct record *r,
                                     struct pst_diag *diag)
 {
@@ -100,7 +112,12 @@ static enum pst_status write_record(const char *dir, const struct record *r,
     char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
     enum pst_status status = path_of(dir, OWNER_FILE, &path, diag);
 
-    if (status == PST_OK && !text)
+    if (status == PST_OK && !is_utf8(r->fallback))
+        status = pst_diag_set(diag, PST_E_CHECKPOINT_FOLDER,
+                              "the path of --checkpoint-fallback is not UTF-8, "
+                              "so %s cannot name it: choose another folder",
+                              path.text);
+    else if (status == PST_OK && !text)
         status = pst_diag_nomem(diag, sizeof(*r));
     if (status == PST_OK)
         status = pst_file_write(path.text, text, strlen(text), diag);

@@ -175,6 +175,16 @@ def again(b):
         "log-again", "checkpoint_saved", 5), b.lines("log-again")
 
 
+def unnamed(b):
+    """The record in the folder is JSON, which has no names that are not
+    UTF-8."""
+    said = b.call(*b.words("log-unnamed", "--checkpoint", "unnamed",
+                           "--checkpoint-fallback",
+                           os.fsdecode(b.path("fall").encode() + b"\xff")),
+                  code=78)
+    assert "is not UTF-8" in said and "checkpoint.folder" in said, said
+
+
 def moved(b):
     job = b.begin(*b.words("log-moved", "--job", "moved", "--checkpoint",
                            "there", "--keep", "1", "--steps", "1000000000",
@@ -307,7 +317,8 @@ def main():
     penstock, norm = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         with Bench(penstock, norm, None, sys.argv[3], folder) as b:
-            for part in asked, often, best, again, moved, refused, spoilt, memory:
+            for part in (asked, often, best, again, unnamed, moved, refused,
+                         spoilt, memory):
                 part(b)
     print("ok")
 
