@@ -17,14 +17,7 @@
 
 /*
  * X(id, name, level, own fields and meaning). Ranks other than 0 write the same
- * events about themselves. docs/log.md describes all fields; these are not in
- * the texts below:
- *
- * PLAN_LOADED device=: device of the process, "cuda:1".
- * MEMORY gathered=: bytes for parameters gathered from other replicas.
- * JOB_RESTART paused=: 1 if the run was paused, and begins paused again;
- * undone=: changes of the model that no checkpoint contains; replaced=: 1 if
- * the program file of the ranks was replaced since the last start.
+ * events about themselves. docs/log.md describes all fields.
  */
 #define PSTD_EVENT_LIST(X)                                                     \
     X(START, "start", "info",                                                  \
@@ -32,7 +25,7 @@
       "products=; libraries of matrix products")                               \
     X(LISTENING, "listening", "info", "socket=")                               \
     X(STATE, "state", "info", "from= to=")                                     \
-    X(PLAN_LOADED, "plan_loaded", "info", "plan= digest= stages= params=")     \
+    X(PLAN_LOADED, "plan_loaded", "info", "plan= digest= stages= params= device=; of this process")\
     X(READY, "ready", "info", "rank0_pid=")                                    \
     X(REQUEST, "request", "info", "command= key= uid= pid= status=")           \
     X(TRAIN_BEGIN, "train_begin", "info",                                      \
@@ -60,8 +53,9 @@
       "step= id= text=; that run does not go on, and the job waits for "       \
       "another one")                                                           \
     X(MEMORY, "memory", "info",                                                \
-      "of_rank= stages= arena= params= grads= optim= buffers= prepared= "      \
-      "stash= messages= workspace= outputs=; bytes that are reserved")         \
+      "of_rank= stages= arena= params= grads= optim= buffers= gathered= "      \
+      "prepared= stash= messages= workspace= outputs=; bytes that are "        \
+      "reserved")         \
     X(HOSTED, "hosted", "warn",                                                \
       "of_rank= device= calls= bytes= text=; calls of a microbatch that run "  \
       "on the host, since the device has no kernel for them, and bytes that "  \
@@ -195,7 +189,9 @@
       "ranks= before= of_rank= cause=; a rank was lost twice: --min-ranks "    \
       "lets the job go on with fewer")                                         \
     X(JOB_RESTART, "job_restart", "warn",                                      \
-      "restarts= checkpoint_step= delay_s= ranks=; the job is started again")  \
+      "restarts= checkpoint_step= delay_s= ranks= paused= undone= replaced=; " \
+      "the job is started again, paused or not, without these changes of "     \
+      "the model, by a replaced penstockd or not")                             \
     X(LIBRARY, "library", "debug", "topic= text=")
 
 enum pstd_event {

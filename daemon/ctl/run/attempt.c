@@ -2,6 +2,7 @@
 #include "daemon/ctl/run/attempt.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -527,11 +528,13 @@ enum pst_status pstctl_attempt_rest(struct pstctl_attempt *r, unsigned seconds,
     const uint64_t until = now_ms() + 1000ull * seconds;
     enum pst_status status = PST_OK;
 
-    while (status == PST_OK && pstctl_attempt_asked(r) == PST_E_NONE &&
-           now_ms() < until) {
+    for (uint64_t now = now_ms();
+         status == PST_OK && pstctl_attempt_asked(r) == PST_E_NONE &&
+         now < until;
+         now = now_ms()) {
         struct pollfd fd = {.fd = r->signal_fd, .events = POLLIN};
 
-        (void)poll(&fd, 1, (int)(until - now_ms()));
+        (void)poll(&fd, 1, (int)PST_MIN(until - now, (uint64_t)INT_MAX));
         if (fd.revents & POLLIN)
             status = take_signal(r, diag);
     }

@@ -220,16 +220,17 @@ static json_t *to_json(const struct pstctl_record *r,
                        const struct pstctl_end *e)
 {
     return json_pack(
-        "{s:i, s:s, s:I, s:s, s:i, s:s, s:i, s:i, s:s, s:s, s:I, s:I, s:I, "
-        "s:b, s:I, s:i, s:i, s:b, s:s}",
+        "{s:i, s:s, s:I, s:s, s:i, s:s, s:i, s:i, s:o, s:s, s:I, s:I, s:I, "
+        "s:b, s:I, s:i, s:i, s:b, s:o, s:b}",
         "version", 1, "job", r->job, "time_us", (json_int_t)pstd_now_us(),
         "cause", pstctl_cause_name(e->cause), "rank", e->rank, "stages",
         e->stages, "signal", e->signal, "exit_code", e->exit_code, "text",
-        e->text, "error_id", pst_error_id(e->error), "step",
+        pstctl_json_text(e->text), "error_id", pst_error_id(e->error), "step",
         (json_int_t)e->step, "checkpoint_step", (json_int_t)e->checkpoint,
         "restarts", (json_int_t)e->restarts, "restarted", (int)e->again,
         "delay_s", (json_int_t)e->delay_s, "ranks", (int)e->ranks, "next_ranks",
-        (int)e->next_ranks, "paused", (int)e->paused, "undone", e->undone);
+        (int)e->next_ranks, "paused", (int)e->paused, "undone",
+        pstctl_json_text(e->undone), "replaced", (int)e->replaced);
 }
 
 void pstctl_record_end(struct pstctl_record *r, const struct pstctl_end *e)
