@@ -5,9 +5,9 @@
 # (tests/cases/README.md), once for each instruction set of the processor.
 #
 #   scripts/cases.sh [--set NAME]... [options of tests/cases/main.c]
-#   scripts/cases.sh --pack
+#   scripts/cases.sh [--set NAME]... --pack
 #
-# --set NAME: only data, chains, dtypes, edges, pairs or layouts.
+# --set NAME: only data, chains, dtypes, edges, large, pairs or layouts.
 # PST_TEST_SEED=N draws the random ones by another seed than the last one. Of
 # seed 1 the small sets are in tests/data/drawn-*.tar.xz, and are used as long as
 # the code that wrote them is the same (tests/cases/digest.py); --pack writes
@@ -21,16 +21,16 @@ while [ "${1:-}" = --set ]; do
   sets+=("${2:?--set needs a name}")
   shift 2
 done
-[ ${#sets[@]} -gt 0 ] || sets=(data chains dtypes edges pairs layouts)
 
 data=$root/build/tests/data/cases
 packed=$root/build/tests/data/drawn- # prefix; the name of a set follows
 pack=
 if [ "${1:-}" = --pack ]; then
   pack=yes
-  sets=(chains dtypes pairs layouts)
+  [ ${#sets[@]} -gt 0 ] || sets=(chains dtypes edges pairs layouts)
   PST_TEST_SEED=1
 fi
+[ ${#sets[@]} -gt 0 ] || sets=(data chains dtypes edges large pairs layouts)
 need_build
 
 # drawn NAME TEXT [options]: a set that tests/cases/NAME.py draws by the seed;
@@ -58,6 +58,7 @@ seed=${PST_TEST_SEED:-${last:-1}}
 drawn chains "chains of operators" --seed "$seed"
 drawn dtypes "operators of all dtypes" --count 500 --seed "$seed"
 drawn edges "edges of what numbers can be"
+drawn large "edges on large tensors"
 drawn pairs "complex numbers"
 drawn layouts "layouts in memory" --seed "$seed"
 

@@ -9,7 +9,8 @@ for the program `cases`: integers beyond 2^53, which no double holds; dtypes
 that are asked for, and when they are; complex
 numbers whose squares overflow; variances of too few numbers; einsum with
 letters that stand twice; factors of matrices; Fourier transforms of all
-lengths; choices among equal elements.
+lengths; choices among equal elements. Lines with large tensors are left out:
+large.py writes them.
 """
 import argparse
 import json
@@ -663,9 +664,12 @@ def whole_inputs(gen):
     return ret
 
 
-def asked(lines, only):
-    """Yields each line with its number."""
-    return [(i, line) for i, line in enumerate(lines) if only in line]
+# Lines whose tensors have thousands of elements.
+LARGE = re.compile(r"repeat\(1, 100, 40\)|n=100[09]\b|repeat\(700\)")
+
+
+def asked(lines, wanted):
+    return [(i, line) for i, line in enumerate(lines) if wanted(line)]
 
 
 def generator(line):
@@ -673,8 +677,8 @@ def generator(line):
     return torch.Generator().manual_seed(zlib.crc32(line.encode()))
 
 
-def whole_cases(folder, only):
-    for i, line in asked(dtypes.lines(WHOLE), only):
+def whole_cases(folder, wanted):
+    for i, line in asked(dtypes.lines(WHOLE), wanted):
         gen = generator(line)
         inputs = whole_inputs(gen)
         out = eval(line, dict(inputs, torch=torch))
@@ -683,8 +687,8 @@ def whole_cases(folder, only):
                     0.0)
 
 
-def mixed_cases(folder, only):
-    for k, line in asked(dtypes.lines(MIXED), only):
+def mixed_cases(folder, wanted):
+    for k, line in asked(dtypes.lines(MIXED), wanted):
         gen = generator(line)
         inputs = {
             "h": torch.randint(-7, 8, (3, 4), generator=gen) * 0.5,
@@ -723,8 +727,8 @@ def tied_lines():
     return [re.sub(r"\bt\b", two, line) for line in dtypes.lines(TIES)]
 
 
-def float_cases(folder, kind, lines, tols, only):
-    for i, line in asked(lines, only):
+def float_cases(folder, kind, lines, tols, wanted):
+    for i, line in asked(lines, wanted):
         for dtype, big, tol in ((torch.float32, 1e20, tols[0]),
                                 (torch.float64, 1e200, tols[1])):
             if tol is None:
@@ -773,22 +777,26 @@ def write(folder, name, line, program, inputs, out, more, tol):
     }
 
 
-def main():
+def main(large=False):
     p = argparse.ArgumentParser()
     p.add_argument("folder")
     p.add_argument("--only", default="")
     args = p.parse_args()
+
+    def wanted(line):
+        return args.only in line and bool(LARGE.search(line)) == large
+
     torch.set_num_threads(1)
     os.makedirs(args.folder, exist_ok=True)
-    cases = list(whole_cases(args.folder, args.only))
-    cases += mixed_cases(args.folder, args.only)
+    cases = list(whole_cases(args.folder, wanted))
+    cases += mixed_cases(args.folder, wanted)
     for kind, lines, tols in (
             ("floats", dtypes.lines(FLOATS), (5e-6, 1e-13)),
             ("quantised", dtypes.lines(QUANTISED), (5e-6, None)),
             ("factors", factor_lines(), (2e-4, 1e-11)),
             ("fourier", fourier_lines(), (3e-5, 1e-12)),
             ("ties", tied_lines(), (5e-6, 1e-13))):
-        cases += float_cases(args.folder, kind, lines, tols, args.only)
+        cases += float_cases(args.folder, kind, lines, tols, wanted)
     with open(os.path.join(args.folder, "cases.json"), "w",
               encoding="utf-8") as f:
         json.dump(cases, f, indent=0)
