@@ -4,6 +4,7 @@
  * 29 MB of JSON, a header of 200 000 tensors. Measures processor time, the best
  * of several runs, so that other work on the machine does not count.
  */
+#include "tests/sanitized.h"
 #include "tests/test.h"
 
 #include "stages/base/host/fs.h"
@@ -19,12 +20,6 @@
 #include <time.h>
 #include <unistd.h>
 #include <zip.h>
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED true /* sanitizers need time and memory themselves */
-#else
-#define SANITIZED false
-#endif
 
 #define TRIES        5
 #define PROGRAM      "models/model.json"

@@ -4,15 +4,10 @@
 /* Measures time and memory that a reader takes for some bytes, in a process of
  * its own: the best of several tries. */
 #include "stages/base/diag.h"
+#include "tests/sanitized.h"
 
 #include <stdbool.h>
 #include <stddef.h>
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED true /* sanitizers need time and memory themselves */
-#else
-#define SANITIZED false
-#endif
 
 #define ROOM ((size_t)64 << 20) /* most bytes of an input */
 /* Bytes of heap that even the smallest input may take. */

@@ -6,6 +6,7 @@
  *
  *   test-flood [SECONDS]
  */
+#include "tests/sanitized.h"
 #include "tests/test.h"
 
 #include "daemon/mailbox.h"
@@ -17,12 +18,6 @@
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED true /* sanitizers need time and memory themselves */
-#else
-#define SANITIZED false
-#endif
 
 #define RATE  10000
 #define BATCH 20 /* events per step of 2 ms */
