@@ -117,7 +117,8 @@ install_python() {
   rm -rf "$venv"
   # Debian's own interpreter: the first one in PATH may lack venv.
   /usr/bin/python3 -m venv "$venv" || die "cannot make $venv"
-  "$venv/bin/pip" --disable-pip-version-check install -q -q \
+  # Python compiles what it imports; pip would compile all, which takes a minute.
+  "$venv/bin/pip" --disable-pip-version-check install -q -q --no-compile \
     --progress-bar off -r "$1" || die "pip could not install $1"
   # Only its weights are needed, not its dependencies.
   "$venv/bin/pip" --disable-pip-version-check install -q -q \
