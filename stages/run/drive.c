@@ -2,7 +2,6 @@
 #include "stages/run/engine.h"
 
 #include <sched.h>
-#include <string.h>
 
 #include "stages/base/checked.h"
 #include "stages/base/str.h"
@@ -169,8 +168,7 @@ static enum pst_status handshake(struct pst_engine *engine,
     return status;
 }
 
-/* True if this rank runs a matmul of oneDNN, which compiles code when it runs
- * first. */
+/* True if this rank runs a kernel that compiles code when it runs first. */
 static bool compiles_code(const struct pst_engine *engine,
                           const struct pst_rank *r)
 {
@@ -181,7 +179,7 @@ static bool compiles_code(const struct pst_engine *engine,
 
         for (int l = 0; p != NULL && l < PST_N_LISTS; l++)
             for (unsigned i = 0; i < p->lists[l].n; i++)
-                if (strstr(p->lists[l].at[i].kernel->name, "_dnnl") != NULL)
+                if (p->lists[l].at[i].kernel->flags & PST_K_COMPILES)
                     return true;
     }
     return false;

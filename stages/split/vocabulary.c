@@ -4,7 +4,7 @@
  * determine them: indices of rows of a table (embedding), or classes of a loss.
  */
 #include "stages/graph/schema.h"
-#include "stages/ops/core/op.h"
+#include "stages/ops/core/rows.h"
 #include "stages/split/plan.h"
 
 #include <stdio.h>
@@ -28,16 +28,12 @@ static bool takes(const struct pst_arg *arg, const struct pst_value *value)
 /* True if the result has all elements of the first operand, unchanged. */
 static bool keeps_all(const struct pst_node *node)
 {
-    static const char *const names[] = {"aten.clone.default",
-                                        "aten._to_copy.default"};
     const struct pst_value *in = node->args[0].value, *out = node->outs[0];
-    bool known = (node->op->flags & (PST_OP_VIEW | PST_OP_MAYBE_VIEW)) != 0;
+    const bool known =
+        (node->op->flags & (PST_OP_VIEW | PST_OP_MAYBE_VIEW)) != 0 ||
+        node->op == &pst_op_clone || node->op == &pst_op__to_copy;
 
-    for (size_t i = 0; i < PST_COUNT(names) && !known; i++)
-        known = strcmp(node->schema->name, names[i]) == 0;
-    return known &&
-           strcmp(node->schema->name, "aten.as_strided.default") != 0 &&
-           node->n_outs == 1 &&
+    return known && node->op != &pst_op_as_strided && node->n_outs == 1 &&
            pst_dtype_size(out->meta.dtype) >= pst_dtype_size(in->meta.dtype) &&
            pst_dtype_kind(out->meta.dtype) == PST_KIND_INT &&
            pst_meta_numel(&out->meta) >= pst_meta_numel(&in->meta);
@@ -73,7 +69,7 @@ static void look_at_node(const struct pst_node *node,
     const struct pst_arg *table = arg_of(node, "weight"),
                          *scores = arg_of(node, "self");
 
-    if (strcmp(node->schema->name, "aten.embedding.default") == 0 &&
+    if (node->op == &pst_op_embedding &&
         takes(arg_of(node, "indices"), value)) {
         add_bound(ret, table->value->meta.size[0], NULL, node);
     } else if (ignored != NULL && takes(arg_of(node, "target"), value) &&

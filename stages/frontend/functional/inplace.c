@@ -10,18 +10,29 @@
 #include "stages/ops/core/rows.h"
 
 #include <stdio.h>
-#include <string.h>
 
 /* True if the operator writes elements at indices from a tensor: an operand's
  * content may be overwritten before it is read. */
 static bool writes_at_places(const struct pst_op *op)
 {
-    static const char *const names[] = {"aten.index_", "aten.scatter",
-                                        "aten.put", "aten._unsafe_index_put",
-                                        "aten._index_put_impl"};
+    static const struct pst_op *const ops[] = {
+        &pst_op_index_put,
+        &pst_op_index_add,
+        &pst_op_index_copy,
+        &pst_op_index_reduce,
+        &pst_op_index_fill_int_Tensor,
+        &pst_op_index_fill_int_Scalar,
+        &pst_op_put,
+        &pst_op_scatter_src,
+        &pst_op_scatter_value,
+        &pst_op_scatter_add,
+        &pst_op_scatter_value_reduce,
+        &pst_op_scatter_reduce_name,
+        &pst_op_scatter_reduce_two,
+    };
 
-    for (size_t i = 0; op != NULL && i < PST_COUNT(names); i++)
-        if (strncmp(pst_op_schema(op)->name, names[i], strlen(names[i])) == 0)
+    for (size_t i = 0; i < PST_COUNT(ops); i++)
+        if (op == ops[i])
             return true;
     return false;
 }

@@ -291,11 +291,11 @@ static struct pst_pool *pool_for(const struct pst_call *call,
                call->scratch))                                                 \
     SCRATCH(id, scratch##suffix, pst_conv_gemm_scratch##suffix(&c, threads))
 
-#define CONV_KERNEL(id, text, type, asked, bytes, fn, precision)               \
+#define CONV_KERNEL(id, text, type, bits, asked, bytes, fn, precision)         \
     {                                                                          \
         .name = "convolution_" #id "_" text, .dtypes = PST_D(type),            \
-        .flags = PST_K_ACCUMULATE, .supports = asked, .scratch = bytes,        \
-        .run = fn, .tolerance = precision,                                     \
+        .flags = PST_K_ACCUMULATE | (bits), .supports = asked,                 \
+        .scratch = bytes, .run = fn, .tolerance = precision,                   \
     }
 
 /* Defines the kernels of an operator that computes y, or x if it is transposed
@@ -337,14 +337,14 @@ static struct pst_pool *pool_for(const struct pst_call *call,
         PST_SIMD_ROWS("convolution_" #id "_direct", id##_direct, PST_D(F32),   \
                       PST_K_ACCUMULATE, id##_likes_direct,                     \
                       id##_direct_scratch, 1e-5),                              \
-        CONV_KERNEL(id, "dnnl", F32, id##_likes_dnnl, id##_dnnl_scratch,       \
-                    id##_dnnl, 1e-5),                                          \
-        CONV_KERNEL(id, "narrow", F32, id##_likes_narrow, id##_narrow_scratch, \
-                    id##_narrow, 1e-5),                                        \
-        CONV_KERNEL(id, "windows", F32, id##_likes_windows,                    \
+        CONV_KERNEL(id, "dnnl", F32, PST_K_COMPILES, id##_likes_dnnl,          \
+                    id##_dnnl_scratch, id##_dnnl, 1e-5),                       \
+        CONV_KERNEL(id, "narrow", F32, 0, id##_likes_narrow,                   \
+                    id##_narrow_scratch, id##_narrow, 1e-5),                   \
+        CONV_KERNEL(id, "windows", F32, 0, id##_likes_windows,                 \
                     id##_windows_scratch, id##_windows, 1e-5),                 \
-        CONV_KERNEL(id, "gemm", F32, NULL, id##_scratch, id##_gemm, 1e-5),     \
-        CONV_KERNEL(id, "gemm_f64", F64, NULL, id##_scratch_f64,               \
+        CONV_KERNEL(id, "gemm", F32, 0, NULL, id##_scratch, id##_gemm, 1e-5),  \
+        CONV_KERNEL(id, "gemm_f64", F64, 0, NULL, id##_scratch_f64,            \
                     id##_gemm_f64, 1e-13),                                     \
         {.name = "convolution_" #id "_ref",                                    \
          .dtypes = PST_D_FLOAT,                                                \

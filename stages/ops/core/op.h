@@ -88,6 +88,7 @@ enum pst_kernel_flags {
                           memory, in[0] is copied there first */
     PST_K_QUEUED = 32, /* run() enqueues on call->stream; operands are device
                           addresses */
+    PST_K_COMPILES = 64, /* a library compiles code in the first calls */
 };
 
 #define PST_D(name) (1u << PST_##name) /* bit of a dtype mask */

@@ -208,14 +208,15 @@ void pst_product_rows(struct pst_product *p, const struct pst_meta *x);
         PST_PRODUCT_KERNEL(id, "_narrow_copy", PST_D_16BIT, 0, is_16bit, 1e-2, \
                            16bit, .scratch = id##_16bit_scratch,               \
                            .form = id##_form),                                 \
-        PST_PRODUCT_KERNEL(id, "_f32_dnnl", PST_D(F32), PST_K_STRIDED,         \
-                           fits_dnnl, 1e-5, dnnl),                             \
+        PST_PRODUCT_KERNEL(id, "_f32_dnnl", PST_D(F32),                        \
+                           PST_K_STRIDED | PST_K_COMPILES, fits_dnnl, 1e-5,    \
+                           dnnl),                                              \
         PST_PRODUCT_KERNEL(id, "_f32_packed", PST_D(F32), PST_K_STRIDED,       \
                            fits_packed, 1e-5, packed),                         \
         PST_PRODUCT_KERNEL(id, "_blas", PST_D(F32) | PST_D(F64),               \
                            PST_K_STRIDED, fits_plain, 1e-5, blas),             \
-        PST_PRODUCT_KERNEL(id, "_f32_dnnl_copy", PST_D(F32), 0, likes_dnnl,    \
-                           1e-5, dnnl),                                        \
+        PST_PRODUCT_KERNEL(id, "_f32_dnnl_copy", PST_D(F32), PST_K_COMPILES,   \
+                           likes_dnnl, 1e-5, dnnl),                            \
         PST_PRODUCT_KERNEL(id, "_f32_packed_copy", PST_D(F32), 0,              \
                            likes_packed, 1e-5, packed),                        \
         PST_PRODUCT_KERNEL(id, "_blas_copy", PST_D(F32) | PST_D(F64), 0,       \

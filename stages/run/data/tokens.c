@@ -5,6 +5,7 @@
 
 #include "stages/graph/schema.h"
 #include "stages/ops/core/call.h"
+#include "stages/ops/core/rows.h"
 #include "stages/passes/replay.h"
 #include "stages/split/join.h"
 
@@ -50,14 +51,14 @@ static const struct pst_arg *arg_of(const struct pst_node *node,
  * two losses does not qualify: it has two kinds of targets. */
 static bool hands_on(const struct pst_node *node)
 {
-    static const char *const names[] = {
-        "aten.clone.default", "aten._to_copy.default", "aten.mul.Tensor",
-        "aten.mul.Scalar",    "aten.div.Tensor",       "aten.div.Scalar",
-        "aten.sum.default",   "aten.mean.default"};
+    static const struct pst_op *const ops[] = {
+        &pst_op_clone,      &pst_op__to_copy,   &pst_op_mul_Tensor,
+        &pst_op_mul_Scalar, &pst_op_div_Tensor, &pst_op_div_Scalar,
+        &pst_op_sum,        &pst_op_mean};
     bool known = (node->op->flags & (PST_OP_VIEW | PST_OP_MAYBE_VIEW)) != 0;
 
-    for (size_t i = 0; i < PST_COUNT(names) && !known; i++)
-        known = strcmp(node->schema->name, names[i]) == 0;
+    for (size_t i = 0; i < PST_COUNT(ops) && !known; i++)
+        known = node->op == ops[i];
     for (unsigned i = 1; i < node->schema->n_args; i++)
         known &= node->args[i].kind != PST_ARG_VALUE &&
                  node->args[i].kind != PST_ARG_VALUES;
