@@ -113,7 +113,8 @@ class Bench(job.Bench):
     def pids(self, name):
         """Returns the process ids of the ranks, from their logs."""
         found = []
-        for path in glob.glob(os.path.join(self.folder, name, "rank-*.log")):
+        for path in sorted(glob.glob(os.path.join(self.folder, name,
+                                                  "rank-*.log"))):
             with open(path, encoding="utf-8") as file:
                 lines = [x for x in file if " event=start " in x]
             if lines:  # a rank that was killed early has not logged its id
