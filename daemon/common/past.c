@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/common/past.h"
 
+#include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -74,9 +75,11 @@ enum pst_status pstd_past_init(struct pstd_past *past,
     bool any;
 
     *past = (struct pstd_past){0};
+    /* If a folder cannot be read, the ranks will refuse it, with the cause. */
     if (name_of(config->checkpoint, past->run, diag) != PST_OK)
-        past->run[0] =
-            '\0'; /* the ranks will refuse the folder, with the cause */
+        past->run[0] = '\0';
+    if (name_of(config->checkpoint_fallback, past->second, diag) != PST_OK)
+        past->second[0] = '\0';
     if (find_newest(config, &past->step, &any, diag) != PST_OK)
         past->step = 0;
     if (!config->resume.on)
@@ -85,33 +88,47 @@ enum pst_status pstd_past_init(struct pstd_past *past,
     return PST_OK;
 }
 
-/* True if the checkpoint folder belongs to this run. A run that does not resume
- * records a new name in the folder before its first step; another run may have
- * done so meanwhile. */
-static bool is_ours(const struct pstd_past *past,
-                    const struct pstd_config *config)
-{
-    struct pst_diag ignored;
-    char name[33] = "";
+enum owner { NOBODY, OURS, OTHERS };
 
+/* Finds whose run the checkpoint folder records, or, if it records none, since
+ * it was removed or its disk replaced, the second folder. A run that does not
+ * resume records a new name in both before its first step; another run may have
+ * done so meanwhile. */
+static enum pst_status find_owner(const struct pstd_past *past,
+                                  const struct pstd_config *config,
+                                  enum owner *ret, struct pst_diag *diag)
+{
+    const char *before = past->run;
+    char name[33] = "";
+    enum pst_status status;
+    bool ours;
+
+    *ret = OURS;
     if (config->resume.on)
-        return true;
-    if (name_of(config->checkpoint, name, &ignored) != PST_OK)
-        return false;
-    if (past->job[0] != '\0')
-        return strncmp(name, past->job, PSTD_PAST_JOB) == 0;
-    return name[0] != '\0' && strcmp(name, past->run) != 0;
+        return PST_OK;
+    status = name_of(config->checkpoint, name, diag);
+    if (status == PST_OK && name[0] == '\0') {
+        status = name_of(config->checkpoint_fallback, name, diag);
+        before = past->second;
+    }
+    if (status != PST_OK)
+        return status;
+    ours = past->job[0] != '\0' ? strncmp(name, past->job, PSTD_PAST_JOB) == 0
+                                : strcmp(name, before) != 0;
+    *ret = name[0] == '\0' ? NOBODY : ours ? OURS : OTHERS;
+    return PST_OK;
 }
 
 enum pst_status pstd_past_look(const struct pstd_past *past,
                                const struct pstd_config *config,
                                uint64_t *ret_step, struct pst_diag *diag)
 {
+    enum owner owner;
     bool any;
-    enum pst_status status = PST_OK;
+    enum pst_status status = find_owner(past, config, &owner, diag);
 
     *ret_step = 0;
-    if (is_ours(past, config))
+    if (status == PST_OK && owner == OURS)
         status = find_newest(config, ret_step, &any, diag);
     if (status == PST_OK)
         *ret_step = without_newer(past, config, *ret_step);
@@ -125,13 +142,21 @@ enum pst_status pstd_past_next(const struct pstd_past *past,
 {
     uint64_t step = 0;
     bool any = false, continues;
-    enum pst_status status = PST_OK;
+    enum owner owner;
+    enum pst_status status = find_owner(past, config, &owner, diag);
 
     *ret = (struct pstd_past_next){0};
-    if (is_ours(past, config))
+    if (status == PST_OK && owner == OURS)
         status = find_newest(config, &step, &any, diag);
     if (status != PST_OK)
         return status;
+    if (owner != OTHERS && !any && past->step > 0)
+        return pst_diag_set(diag, PST_E_CHECKPOINT_NONE,
+                            "the run had a checkpoint of step %" PRIu64
+                            ", and %s has none of it now: if its disk is "
+                            "missing, bring it back; to begin anew, start the "
+                            "job anew",
+                            past->step, config->checkpoint);
     /* --resume=STEP moves newer checkpoints away, which must not happen again
      * once the run has made some. */
     continues = config->resume.on ? past->resumed : step > 0;

@@ -11,14 +11,16 @@
  */
 #define PSTD_PAST_JOB 24
 
-/* State of the checkpoint folders before the run's first start. */
+/* State of the checkpoint folders before the run's first start; `step` grows
+ * with its checkpoints. */
 struct pstd_past {
-    char run[33]; /* name of the run recorded there; "": none */
+    char run[33];    /* name of the run recorded in --checkpoint; "": none */
+    char second[33]; /* that in --checkpoint-fallback */
     /* Prefix of the name that this job gives to its run; "": unknown, but the
      * name is not `run`. */
     char job[PSTD_PAST_JOB + 1];
     bool resumed;  /* a start of this job has reached its first step */
-    uint64_t step; /* newest good checkpoint; 0: none */
+    uint64_t step; /* newest checkpoint of the run that is known; 0: none */
 };
 
 enum pst_status pstd_past_init(struct pstd_past *past,
@@ -36,6 +38,8 @@ struct pstd_past_next {
     const char *resume, *adopt;
 };
 
+/* An error (checkpoint.none): the run had checkpoints, and its folders have
+ * none: their disk may be missing for a moment. */
 enum pst_status pstd_past_next(const struct pstd_past *past,
                                const struct pstd_config *config,
                                struct pstd_past_next *ret,

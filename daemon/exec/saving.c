@@ -8,6 +8,7 @@
 #include "daemon/exec/session.h"
 #include "stages/base/str.h"
 #include "stages/files/checkpoint.h"
+#include "stages/files/manifest.h"
 #include "stages/files/owner.h"
 #include "stages/run/state/saver.h"
 
@@ -558,6 +559,32 @@ static void report_again(struct pstd_session *s)
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
+/* COLLECTIVE. Forgets the newest checkpoint if it is no longer in its folder,
+ * which may have been removed or moved away while no steps were made. */
+static enum pst_status look_for_saved(struct pstd_session *s,
+                                      struct pst_diag *diag)
+{
+    struct pst_str path = {0};
+    struct pst_diag ignored;
+    enum pst_status status = PST_OK;
+    uint32_t there = 1;
+
+    if (s->w->rank == 0) {
+        pst_checkpoint_step_dir(folder_of(s, s->in_fallback), s->saved, &path);
+        pst_str_addf(&path, "/" PST_MANIFEST_FILE);
+        there = !path.failed && access(path.text, F_OK) == 0 &&
+                pst_checkpoint_still_own(s->in_fallback ? s->fallback_owner
+                                                        : s->owner,
+                                         &ignored) == PST_OK;
+        pst_str_fini(&path);
+    }
+    if (s->w->size > 1)
+        status = pstd_broadcast(s->w, &there, sizeof(there), diag);
+    if (!there)
+        s->saved = s->good = s->good_before = UINT64_MAX;
+    return status;
+}
+
 static enum pst_status save(struct pstd_session *s, enum pstd_save how,
                             const char *fault, struct pst_diag *diag)
 {
@@ -567,16 +594,20 @@ static enum pst_status save(struct pstd_session *s, enum pstd_save how,
                                        .options = pst_str_text(&s->course),
                                        .place = pstd_session_place(s)};
     const bool changed = s->changes != s->saved_changes;
-    enum pst_status status;
+    const bool is_saved = s->saved == s->step && !changed;
+    enum pst_status status = is_saved ? look_for_saved(s, diag) : PST_OK;
+    const bool is_gone = is_saved && s->saved != s->step;
     bool begun = false;
 
-    if (s->saved == s->step && !changed && how != PSTD_SAVE_NOW)
+    if (status != PST_OK)
+        return status;
+    if (is_saved && !is_gone && how != PSTD_SAVE_NOW)
         return fault != NULL ? mark(s, fault, diag) : PST_OK;
-    if (s->saved == s->step && !changed && s->good == s->step) {
+    if (is_saved && !is_gone && s->good == s->step) {
         report_again(s);
         return PST_OK;
     }
-    if (s->done == 0 && !changed && how != PSTD_SAVE_NOW)
+    if (s->done == 0 && !changed && !is_gone && how != PSTD_SAVE_NOW)
         return PST_OK;
     if (how == PSTD_SAVE_BESIDE) {
         status = begin(s, &begun, diag);

@@ -191,6 +191,8 @@ static void on_train_begin(struct pstd_daemon *d, const struct pstd_note *note)
     /* paused, pausing etc. are kept: they may be about requests accepted since
      * the run was ordered. */
     pstd_set_text(&k->checkpoint_dir, dir != NULL && *dir != '\0' ? dir : NULL);
+    /* A run that resumes has the checkpoint of the step before its first. */
+    k->checkpoint_step = k->checkpoint_dir != NULL ? k->step : 0;
     set_placement(d, pstd_note_get_text(note, "placement"));
     pstd_stay_begun(d);
     (void)pstd_job_go(&d->job, PSTD_JOB_TRAINING);
@@ -264,6 +266,8 @@ static void on_note(void *ctx, struct pstd_note *note)
         on_step(d, note);
     if (note->event == PSTD_EVENT_TRACE)
         take_trace(d, note->payload);
+    if (note->event == PSTD_EVENT_CHECKPOINT_SAVED)
+        pstd_stay_saved(d, (uint64_t)pstd_note_get_int(note, "step"));
     if (note->event == PSTD_EVENT_CHECKPOINT_SAVED ||
         note->event == PSTD_EVENT_RESUME)
         d->known.checkpoint_step = (uint64_t)pstd_note_get_int(note, "step");

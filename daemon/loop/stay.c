@@ -40,9 +40,10 @@ static enum pst_status write_kept(const struct pstd_daemon *d,
     struct pst_str path = {0}, text = {0};
     enum pst_status status = path_of(d, &path, diag);
 
-    pst_str_addf(&text, "%s %d %" PRIu64 " %u\n",
+    pst_str_addf(&text, "%s %d %" PRIu64 " %u %s\n",
                  k->past.run[0] != '\0' ? k->past.run : "-", k->past.resumed,
-                 k->past.step, k->tries);
+                 k->past.step, k->tries,
+                 k->past.second[0] != '\0' ? k->past.second : "-");
     pst_str_addn(&text, pst_str_text(&k->options), k->options.len);
     if (status == PST_OK && text.failed)
         status = pst_diag_nomem(diag, k->options.len);
@@ -60,20 +61,21 @@ static enum pst_status damaged(const char *path, struct pst_diag *diag)
                         path);
 }
 
-/* Parses a line "NAME RESUMED STEP TRIES" and pairs of NUL-terminated texts. */
+/* Parses a line "NAME RESUMED STEP TRIES SECOND" and pairs of NUL-terminated
+ * texts. */
 static enum pst_status parse_kept(const char *path, const char *text,
                                   size_t size, struct kept *ret,
                                   struct pst_diag *diag)
 {
     const char *line = memchr(text, '\n', size);
     const char *const end = text + size;
-    char name[33];
+    char name[33], second[33];
     unsigned resumed;
     size_t ends = 0;
 
     if (line == NULL || (line + 1 < end && end[-1] != '\0') ||
-        sscanf(text, "%32s %u %" SCNu64 " %u", name, &resumed, &ret->past.step,
-               &ret->tries) != 4)
+        sscanf(text, "%32s %u %" SCNu64 " %u %32s", name, &resumed,
+               &ret->past.step, &ret->tries, second) != 5)
         return damaged(path, diag);
     for (const char *p = line + 1; p < end; p++)
         ends += *p == '\0';
@@ -81,6 +83,8 @@ static enum pst_status parse_kept(const char *path, const char *text,
         return damaged(path, diag);
     (void)snprintf(ret->past.run, sizeof(ret->past.run), "%s",
                    strcmp(name, "-") == 0 ? "" : name);
+    (void)snprintf(ret->past.second, sizeof(ret->past.second), "%s",
+                   strcmp(second, "-") == 0 ? "" : second);
     ret->past.resumed = resumed != 0;
     pst_str_addn(&ret->options, line + 1, (size_t)(end - line - 1));
     return ret->options.failed ? pst_diag_nomem(diag, size) : PST_OK;
@@ -206,6 +210,22 @@ void pstd_stay_begun(const struct pstd_daemon *d)
      * start must not do so again, since newer ones are its own. */
     if (read_kept(d, &k, &any, &ignored) == PST_OK && any && !k.past.resumed) {
         k.past.resumed = true;
+        update(d, &k);
+    }
+    pst_str_fini(&k.options);
+}
+
+void pstd_stay_saved(const struct pstd_daemon *d, uint64_t step)
+{
+    struct kept k = {0};
+    struct pst_diag ignored;
+    bool any;
+
+    if (!is_kept(d))
+        return;
+    if (read_kept(d, &k, &any, &ignored) == PST_OK && any &&
+        k.past.step == 0) {
+        k.past.step = step;
         update(d, &k);
     }
     pst_str_fini(&k.options);

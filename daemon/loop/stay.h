@@ -27,6 +27,8 @@ enum pst_status pstd_stay_next(const struct pstd_daemon *d, bool *ret_any,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Call when the run has reached its first step: records that in the file. */
 void pstd_stay_begun(const struct pstd_daemon *d);
+/* Call when the run has saved a checkpoint: records that it has some. */
+void pstd_stay_saved(const struct pstd_daemon *d, uint64_t step);
 /* Call when the run is over, successful or not: removes the file. */
 void pstd_stay_over(const struct pstd_daemon *d);
 

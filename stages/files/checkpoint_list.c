@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -92,14 +93,19 @@ enum pst_status pst_checkpoint_table(const char *dir, bool verify,
 /* Removes all files of the folder except the "saving" mark. */
 static enum pst_status remove_files(const char *path, struct pst_diag *diag)
 {
-    DIR *dir = opendir(path);
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     enum pst_status status = PST_OK;
     const struct dirent *e;
 
-    if (dir == NULL)
-        return errno == ENOENT
-                   ? PST_OK
-                   : pst_diag_errno(diag, errno, "cannot open %s", path);
+    if (dir == NULL) {
+        status = errno == ENOENT
+                     ? PST_OK
+                     : pst_diag_errno(diag, errno, "cannot open %s", path);
+        if (fd >= 0)
+            (void)close(fd);
+        return status;
+    }
     while (status == PST_OK && (e = readdir(dir)) != NULL)
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
             strcmp(e->d_name, PST_SAVING_FILE) != 0 &&
@@ -118,12 +124,17 @@ enum pst_status pst_checkpoint_delete(const char *dir, uint64_t step,
 {
     struct pst_str path = {0}, manifest = {0}, mark = {0};
     enum pst_status status = PST_OK;
+    struct stat st;
 
     pst_checkpoint_step_dir(dir, step, &path);
     pst_str_addf(&manifest, "%s/" PST_MANIFEST_FILE, pst_str_text(&path));
     pst_str_addf(&mark, "%s/" PST_SAVING_FILE, pst_str_text(&path));
     if (path.failed || manifest.failed || mark.failed)
         status = pst_diag_nomem(diag, strlen(dir));
+    else if (lstat(path.text, &st) == 0 && S_ISLNK(st.st_mode))
+        status = pst_diag_set(diag, PST_E_CHECKPOINT_KEPT,
+                              "%s is a symbolic link: remove it yourself",
+                              path.text);
     else if (rename(manifest.text, mark.text) != 0 && errno != ENOENT)
         status = pst_diag_errno(diag, errno, "cannot remove %s", manifest.text);
     if (status == PST_OK)

@@ -82,7 +82,9 @@ static void decide(struct pstctl_supervisor *s, const struct pstctl_fate *fate,
         ret->again = pstctl_budget_take(&s->budget, at, &ret->delay_s);
     if (pstd_stays(s->config)) /* clients wait for the restart */
         ret->delay_s = PST_MIN(ret->delay_s, STAY_S);
-    ret->replaced = ret->again && pstctl_launch_is_replaced(fate->launch);
+    /* Without a launch the start failed before it had one. */
+    ret->replaced = ret->again && fate->launch != NULL &&
+                    pstctl_launch_is_replaced(fate->launch);
     ret->next_ranks = ret->again ? s->ranks.now * pstd_replicas(s->config) : 0;
     if (fate->unsaved == NULL || !ret->again)
         return;
@@ -111,6 +113,7 @@ static enum pst_status conclude(struct pstctl_supervisor *s,
     else if (pstd_past_look(&s->past, s->config, &ret->checkpoint, &ignored) !=
              PST_OK)
         ret->checkpoint = s->budget.step;
+    s->past.step = PST_MAX(s->past.step, PST_MAX(ret->checkpoint, fate->saved));
     if (fate->asked != PST_E_NONE && is_cut_off(s, fate, status))
         status = end_stopped(s, fate, ret->checkpoint, why);
     ret->exit_code = pst_status_exit_code(status);
@@ -135,7 +138,7 @@ static void print_restart(const struct pstctl_supervisor *s,
     if (end->checkpoint > 0)
         (void)snprintf(from, sizeof(from), " from step %" PRIu64,
                        end->checkpoint);
-    if (pstd_stays(s->config))
+    if (pstd_stays(s->config) || (end->checkpoint == 0 && s->past.step > 0))
         from[0] = '\0';
     if (end->delay_s > 0)
         (void)snprintf(after, sizeof(after), " in %u s", end->delay_s);

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Folders of checkpoints that are removed or moved away while a run uses them,
+and links in them.
+
+usage: lost_folders.py PENSTOCK TINY.pt2 self|mpi
+"""
+import os
+import shutil
+import signal
+import sys
+import tempfile
+
+import job
+from patience import wait_until
+from restarts import EVERY, STEPS, Bench
+
+
+def moved_in_pause(b):
+    """A checkpoint of a step that has one already is saved again if that is no
+    longer there; the last one of a stop, too."""
+    name = b.fresh()
+    run = b.begin(*b.words(name, "--job", name, "--log-dir", name + "-log",
+                           steps=10 ** 9), PENSTOCK_FAULT="step:1+:20")
+    b.await_step(name + "-log", 3)
+    b.call("pause", "--job", name)
+    b.call("checkpoint", "--job", name)
+    step, = [x for x in os.listdir(b.path(name)) if x.startswith("step-")]
+    for order in "checkpoint", "stop":
+        shutil.move(b.path(name), b.path(f"{name}-before-{order}"))
+        b.call(order, "--job", name)
+        assert os.path.exists(b.path(name, step, "manifest.json")), order
+    b.ended(run, 130)
+    b.call(*b.words(name, "--resume", "--quiet", steps=int(step[5:]) + 1))
+
+
+def first_folder_dies(b):
+    """A job whose first folder is gone is started again from its second one."""
+    name = b.fresh()
+    first, second = name, name + "-second"
+    os.mkdir(b.path(first))
+    for step in range(EVERY, STEPS, EVERY):  # so that no save there succeeds
+        with open(b.path(first, f"step-{step:08}"), "x", encoding="utf-8"):
+            pass
+    run = b.begin(*b.words(first, "--checkpoint-fallback", second,
+                           "--max-restarts", "2", "--log-dir", name + "-log",
+                           "--keep", "0"), PENSTOCK_FAULT="step:1+:20")
+    wait_until(lambda: os.path.exists(b.path(
+        second, f"step-{2 * EVERY:08}", "manifest.json")), "a checkpoint")
+    shutil.rmtree(b.path(first))
+    os.kill(b.pids(name + "-log")[0], signal.SIGKILL)
+    b.ended(run)
+    again, = b.events(name + "-log", "job_restart")
+    assert int(job.field(again, "checkpoint_step")) >= 2 * EVERY, again
+    assert b.weights(first) == b.want
+
+
+def disk_is_away(b):
+    """While the disk of the checkpoints is away nothing is begun anew; when it
+    is back, the job goes on."""
+    name = b.fresh()
+    os.mkdir(b.path("disk"))
+    run = b.begin(*b.words("disk/ck", "--max-restarts", "50", "--log-dir",
+                           name + "-log", "--keep", "0"),
+                  PENSTOCK_FAULT="step:1+:20")
+    wait_until(lambda: os.path.exists(b.path(
+        "disk/ck", f"step-{2 * EVERY:08}", "manifest.json")), "a checkpoint")
+    os.rename(b.path("disk"), b.path("away"))
+    os.mkdir(b.path("disk"))
+    os.kill(b.pids(name + "-log")[0], signal.SIGKILL)
+    wait_until(lambda: any("id=checkpoint.none" in x for x in b.events(
+        name + "-log", "job_ended", "supervisor")), "a start that is refused")
+    assert os.listdir(b.path("disk")) == []
+    os.rmdir(b.path("disk"))
+    os.rename(b.path("away"), b.path("disk"))
+    b.ended(run)
+    assert b.weights("disk/ck") == b.want
+
+
+def links(b):
+    """A link in the place of an old checkpoint stays, as does what it leads
+    to."""
+    name = b.fresh()
+    os.makedirs(b.path("archive", "kept"))
+    os.mkdir(b.path(name))
+    with open(b.path("archive", "kept", "thesis.txt"), "x", encoding="utf-8"):
+        pass
+    os.symlink(b.path("archive", "kept"), b.path(name, "step-00000003"))
+    b.call(*b.words(name, "--keep", "1", "--log-dir", name + "-log"))
+    assert os.path.islink(b.path(name, "step-00000003"))
+    assert os.listdir(b.path("archive", "kept")) == ["thesis.txt"]
+    kept, = b.events(name + "-log", "checkpoint_kept", "rank-0")
+    assert "symbolic link" in kept, kept
+
+
+def main():
+    penstock, model = map(os.path.abspath, sys.argv[1:3])
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            Bench(penstock, model, sys.argv[3], folder) as b:
+        for part in moved_in_pause, first_folder_dies, disk_is_away, links:
+            part(b)
+            b.no_files_left()
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
