@@ -37,8 +37,10 @@ BINARY = re.compile(r"(?m)^(/s?bin|/usr/s?bin)/([^/\n]+)$")
 INSTALLERS = ["scripts/setup.sh", "scripts/test.sh"]
 # Files run by one script only, which installs the programs that they call.
 RUN_BY = {"tests/contrib/bare.sh": "scripts/package.sh"}
-# Programs built here; programs that only users other than root need.
-OURS = {"penstock", "penstockd", "sudo"}
+# Programs built here; programs that only users other than root need; those of
+# a machine with a GPU, which scripts/gpu.sh asks if they are there.
+OURS = {"penstock", "penstockd", "sudo", "nvcc", "nvidia-smi",
+        "compute-sanitizer"}
 
 
 def texts(root, patterns):

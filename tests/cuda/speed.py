@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of gpu.py that measure: steps, kernels, ranks and memory, in
+alternation with PyTorch."""
+import os
+import shutil
+import statistics
+import subprocess
+import threading
+import time
+
+# Sizes of products (rows, k, columns) and the wanted share of cuBLAS's speed.
+PRODUCTS = [(8192, 8192, 8192), (4096, 768, 2304), (4096, 768, 3072),
+            (4096, 3072, 768), (4096, 768, 50304), (4096, 1024, 4096),
+            (16384, 768, 3072), (256, 768, 3072)]
+RUNS = 10
+ROUNDS = 2
+ATTENTION = (4, 12, 1024, 64)
+STEPS = 5
+WANTED_STEP = {("gpt-25m", "f32"): .020, ("gpt2-124m", "f32"): .62,
+               ("gpt2-124m", "bf16"): .13, ("llama-374m", "bf16"): .36}
+
+
+def median(x):
+    return statistics.median(x) if x else float("nan")
+
+
+def ms(x):
+    return f"{1e3 * x:.2f} ms"
+
+
+# --- steps ------------------------------------------------------------------
+
+
+def measure(job, name, dtype="f32", compiled=False):
+    """Rows of a model's step: times, losses, start, memory."""
+    import nets
+    nets.prepare(job, name, (1,))
+    theirs = nets.Trainer(job, name, dtype, compiled)
+    net, data = theirs.net, f"{job.work}/{name}.safetensors"
+    ours, others, said = [], [], None
+    for k in range(ROUNDS):
+        model = f"{job.work}/{name}" + ("-1" if k else ".pt2")
+        result = job.run(model, data, "cuda", 1, net.m, STEPS, "--lr", nets.LR,
+                         "--dtype", dtype)
+        said = said or result
+        ours.append(result["step_s"])
+        others += theirs.times(STEPS)
+    a, b = median(ours), median(others)
+    mode = "compiled" if compiled else "eager"
+    tokens = net.m * net.rows * net.length
+    wanted = WANTED_STEP.get((name, dtype))
+    if job.tiny or compiled:
+        wanted = None
+    job.row(f"{name} {net.m} x ({net.rows}, {net.length}) {dtype}: step, "
+            f"PyTorch {mode}", ms(a), ms(b), f"{a / b:.2f}",
+            f"at most {wanted} s" if wanted else "",
+            f"{tokens / a:.0f} and {tokens / b:.0f} tokens/s; runs: " +
+            ", ".join(map(ms, ours)))
+    if compiled:
+        job.row(f"{name} {dtype}: first step of compiled PyTorch", "",
+                f"{theirs.first_s:.1f} s")
+        return
+    start_rows(job, name, dtype, said, theirs)
+
+
+def start_rows(job, name, dtype, said, theirs):
+    at, them = said["first_step_at_s"], theirs.first_s
+    job.row(f"{name} {dtype}: start to the first step's end", f"{at:.2f} s",
+            f"{them:.2f} s", f"{at / them:.2f}",
+            "at most 3 s" if dtype == "bf16" else "",
+            "from the .pt2; PyTorch without its import")
+    far = max(abs(x - y) for x, y in zip(said["losses"][:3], theirs.losses))
+    job.row(f"{name} {dtype}: losses of three steps", f"{said['losses'][0]:.6f}",
+            f"{theirs.losses[0]:.6f}", note=f"largest difference {far:.1e}",
+            failed=not far <= (1e-3 if dtype == "f32" else .1))
+    job.row(f"{name} {dtype}: memory planned; PyTorch's most",
+            f"{said['planned_mib']:.0f} MiB", f"{theirs.memory_mib():.0f} MiB")
+
+
+def small(job):
+    import accuracy
+    accuracy.net(job, "gpt-25m")
+    measure(job, "gpt-25m")
+
+
+def gpt2(job):
+    import accuracy
+    accuracy.net(job, "gpt2-124m")
+    measure(job, "gpt2-124m")
+
+
+def llama(job):
+    measure(job, "llama-374m")
+
+
+def bf16(job):
+    """`--dtype bf16`, if the device has kernels for it."""
+    name, data = "gpt-25m", f"{job.work}/gpt-25m.safetensors"
+    model = f"{job.work}/{name}.pt2"
+    if not os.path.exists(model):  # there is no PyTorch
+        name, model, data = ("bytegpt", f"{job.pack}/bytegpt.pt2",
+                             f"{job.pack}/GPL-3")
+    words = ["run", model, "--data", data, "-n", 1, "--transport", "self",
+             "--device", "cuda", "--dtype", "bf16", "--no-fallback",
+             "--die-with-client", "--quiet"]
+    try:
+        said = job.penstock(*words, code=65)
+        job.row(f"{name} bf16, and all other rows of bf16",
+                "refused", wanted="runs", note=said.strip()[-140:])
+    except RuntimeError as error:
+        if "exit code 0" not in str(error):
+            raise
+        measure(job, "gpt-25m", "bf16")
+        measure(job, "gpt2-124m", "bf16")
+        measure(job, "gpt2-tied", "bf16")
+        measure(job, "llama-374m", "bf16")
+
+
+# --- ranks ------------------------------------------------------------------
+
+
+def ranks(job):
+    """Two and four ranks on one GPU against one rank with as many stages."""
+    import nets
+    name = "gpt2-124m"
+    net, data = nets.find(job, name), f"{job.work}/{name}.safetensors"
+    losses = []
+    for stages in 2, 4:
+        alone = None
+        for n, transport in (1, "self"), (stages, "self"), (stages, "mpi"):
+            said = job.run(f"{job.work}/{name}-{stages}", data, "cuda", n,
+                           net.m, STEPS - 1, "--lr", nets.LR,
+                           transport=transport)
+            losses.append(said["losses"])
+            alone = alone or said["step_s"]
+            job.row(f"{name} f32: {stages} stages on {n} ranks, {transport}",
+                    ms(said["step_s"]), "", f"{said['step_s'] / alone:.3f}",
+                    "at most 1.05" if n > 1 else "",
+                    f"bubble {said['bubble']:.3f}")
+    same = sum(x == losses[0] for x in losses)
+    job.row(f"{name}: losses of {STEPS - 1} steps with the same digits",
+            f"{same} of {len(losses)}", wanted=f"{len(losses)}",
+            failed=same < len(losses))
+
+
+# --- memory and idle time ---------------------------------------------------
+
+
+class Watch:
+    """What nvidia-smi says of the GPU, ten times a second."""
+
+    def __init__(self):
+        self.seen, self.process = [], None
+        if shutil.which("nvidia-smi") is None:
+            return
+        self.process = subprocess.Popen(
+            ["nvidia-smi", "--query-gpu=memory.used,utilization.gpu",
+             "--format=csv,noheader,nounits", "-lms", "100"],
+            stdout=subprocess.PIPE, text=True)
+        self.thread = threading.Thread(target=self.read, daemon=True)
+        self.thread.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            try:
+                memory, busy = map(float, line.split(","))
+            except ValueError:
+                continue
+            self.seen.append((time.monotonic(), memory, busy))
+
+    def stop(self):
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+
+def watched(job, watch, model, data, m, steps):
+    """Runs a model; returns the result, the MiB that it took, and how much of
+    the time of the last steps the GPU was busy."""
+    before = watch.seen[-1][1] if watch.seen else 0.0
+    begin = time.monotonic()
+    said = job.run(model, data, "cuda", 1, m, steps, "--lr", "1e-4")
+    end = time.monotonic() - 0.5  # when the last step ended, about
+    seen = [x for x in watch.seen if x[0] >= begin]
+    time.sleep(1.0)  # memory is given back
+    took = max((x[1] for x in seen), default=0.0) - before
+    late = end - said["step_s"] * steps / 2
+    return said, took, median([x[2] for x in seen if late <= x[0] <= end])
+
+
+def memory(job):
+    """Planned memory and idle time beside what nvidia-smi says."""
+    import nets
+    watch = Watch()
+    time.sleep(1.0)
+    try:
+        tiny, context, _ = watched(job, watch,
+                                   f"{job.pack}/golden/shared.pt2",
+                                   f"{job.pack}/golden/shared.safetensors", 2, 2)
+        context -= tiny["planned_mib"]
+        name = "gpt2-124m"
+        net = nets.find(job, name)
+        said, took, busy = watched(job, watch, f"{job.work}/{name}-1",
+                                   f"{job.work}/{name}.safetensors", net.m, 12)
+    finally:
+        watch.stop()
+    note = f"context and code besides: {context:.0f} MiB" if watch.seen else \
+        "no nvidia-smi"
+    planned = said["planned_mib"]
+    job.row(f"{name} f32: memory planned, and seen by nvidia-smi",
+            f"{planned:.0f} and {took - context:.0f} MiB", "",
+            f"{(took - context) / planned:.3f}", ".98 to 1.02", note)
+    job.row(f"{name} f32: idle time of the GPU in a step",
+            f"{100 - busy:.0f} %", wanted="at most 3 %",
+            note=f"nvidia-smi's utilization; between actions, by events: "
+                 f"{100 * said['bubble']:.1f} %")
+
+
+# --- kernels ----------------------------------------------------------------
+
+
+class Kernels:
+    """The program time-kernels."""
+
+    def __init__(self, job, mib):
+        self.runs = 1 if job.tiny else RUNS
+        self.process = subprocess.Popen(
+            [f"{job.bin}/time-kernels", str(mib)], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, text=True, env=job.env, cwd=job.work)
+
+    def times(self, text):
+        """The kernel's name and milliseconds of its runs."""
+        self.process.stdin.write(f"{self.runs} {text}\n")
+        self.process.stdin.flush()
+        words = self.process.stdout.readline().split()
+        if not words:
+            raise RuntimeError(f"time-kernels has no answer to {text}")
+        print(text, *words, flush=True)
+        return words[0], [float(w) for w in words[1:]]
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def torch_times(device, run):
+    """Milliseconds of runs of a function."""
+    import torch
+    ret = []
+    for k in range(RUNS + 3):
+        if device == "cpu":
+            begin = time.perf_counter()
+            run()
+            ret.append(1e3 * (time.perf_counter() - begin))
+            continue
+        a, b = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        a.record()
+        run()
+        b.record()
+        torch.cuda.synchronize()
+        ret.append(a.elapsed_time(b))
+    return ret[3:]
+
+
+def alternate(device, kernels, texts, run):
+    """Median milliseconds of our kernels, summed over texts, and of
+    PyTorch's; the kernels' names."""
+    ours, theirs, names = [[] for _ in texts], [], []
+    for _ in range(ROUNDS):
+        names = []
+        for text, times in zip(texts, ours):
+            name, got = kernels.times(text)
+            names.append(name)
+            times += got
+        theirs += torch_times(device, run)
+    return sum(map(median, ours)), median(theirs), ", ".join(names)
+
+
+def products(job):
+    import torch
+    from torch.nn import functional as F
+    torch.backends.cuda.matmul.allow_tf32 = False
+    device, kernels = job.torch_device(), Kernels(job, 2048)
+    for m, k, n in [(40, 24, 33), (8, 64, 9)] if job.tiny else PRODUCTS:
+        a = torch.randn(m, k, device=device)
+        b = torch.randn(n, k, device=device)
+        text = (f"input %x: F[{m}, {k}]; input %w: F[{n}, {k}]; "
+                "%r = aten.linear.default(%x, %w)")
+        ours, theirs, name = alternate(device, kernels, [text],
+                                       lambda x=a, w=b: F.linear(x, w))
+        flop = 2e-9 * m * k * n
+        job.row(f"product {m} x {k} x {n} f32", f"{flop / ours:.4g} TFLOP/s",
+                f"{flop / theirs:.4g}", f"{theirs / ours:.2f}",
+                "at least .97", name)
+    kernels.close()
+
+
+def attention(job):
+    import torch
+    from torch.nn import functional as F
+    size = (1, 2, 16, 8) if job.tiny else ATTENTION
+    shape, title = str(list(size)), "x".join(map(str, size))
+    device, kernels = job.torch_device(), Kernels(job, 1024)
+    q, k, v = (torch.randn(size, device=device, requires_grad=True)
+               for _ in range(3))
+    g = torch.randn_like(q)
+
+    def forward():
+        with torch.no_grad():
+            F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    def both():
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        torch.autograd.grad(y, (q, k, v), g)
+    inputs = "".join(f"input %{x}: F{shape}; " for x in "qkv")
+    rest = "(%q, %k, %v, None, 0.0, True, None, False)"
+    first = f"{inputs}%r = aten.scaled_dot_product_attention.default" + \
+        rest.replace("None, False", "scale=None, enable_gqa=False")
+    second = f"input %g: F{shape}; {inputs}%a, %b, %c = " \
+        f"penstock.sdpa_backward.default{rest.replace('(', '(%g, ')}"
+    for what, texts, run in (("forward", [first], forward),
+                             ("with backward", [first, second], both)):
+        ours, theirs, name = alternate(device, kernels, texts, run)
+        job.row(f"attention {title} f32, causal, {what}", f"{ours:.3f} ms",
+                f"{theirs:.3f} ms", f"{ours / theirs:.2f}", "at most 1.1",
+                name)
+    kernels.close()
+    job.row(f"attention {title} bf16", "no kernel",
+            wanted="at most 1.1")
