@@ -1,20 +1,32 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Tests and measures the device "cuda" on a machine with one GPU, which needs the
-# driver and Python with PyTorch, and no Debian packages.
+# Tests and measures the device "cuda" on a machine with one GPU.
 #
-#   scripts/gpu.sh pack DIR    here: builds, and packs what runs there
-#   scripts/gpu.sh run DIR [OUT]   there: tests, then times of steps beside
-#                              PyTorch's; the table is OUT/table.txt
+#   scripts/gpu.sh pack FILE.tar.xz       here: builds, packs what `run` needs
+#   scripts/gpu.sh run FILE [OUT]         there: tests, times beside PyTorch's
+#   scripts/gpu.sh run --more FILE [OUT]  there: what `run` leaves out
 #
-# `run` takes less than seven minutes; each part has a limit of its own, and a
-# part that fails is named in the table, and the exit code is 1 then. With PENSTOCK_LIBCUDA set to the tests'
-# driver (build/tests/cuda/libcuda-test.so) it tries itself without a GPU.
+# There, `run` needs a clone of the repository, FILE (or the folder that it
+# unpacks to), the driver, Python, PyTorch with transformers and safetensors,
+# and no Debian packages. Without PyTorch it does what it can, and says so.
+# It writes OUT/table.md, which it also prints, OUT/rows.json and OUT/log.txt.
+# OUT is gpu-out by default. Models are kept in $PST_GPU_WORK, by default
+# /tmp/penstock-gpu, where `run --more` finds them. `run` takes less than seven
+# minutes; each part has a limit of its own. Exit code 1: a part has failed.
+# --only PART,... runs these parts alone (tests/cuda/gpu.py lists them).
+#
+# To try it without a GPU, set PENSTOCK_LIBCUDA to the tests' driver,
+# build/tests/cuda/libcuda-test.so: all sizes are tiny then, and PyTorch
+# computes on the CPU.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
-usage="usage: scripts/gpu.sh pack DIR | run DIR [OUT]"
-tests="ops/test-ops-kernels cuda/test-cuda-matmul cuda/test-cuda-faults
-  cuda/test-cuda-grad cuda/test-cuda-runs"
+usage="usage: scripts/gpu.sh pack FILE.tar.xz | run [--more] [--only PART,...] \
+FILE [OUT]"
+programs="daemon/penstock daemon/penstockd tests/cuda/test-cuda-matmul
+  tests/cuda/test-cuda-faults tests/cuda/test-cuda-grad
+  tests/cuda/test-cuda-runs tests/cuda/time-kernels
+  tests/ops/test-ops-kernels"
+debian=/usr/lib/x86_64-linux-gnu
 
 # libraries FILE...: what they are linked to, but for glibc's.
 libraries() {
@@ -22,65 +34,91 @@ libraries() {
     grep -vE '/(libc|libm|libpthread|libdl|librt|ld-linux[^/]*)\.so'
 }
 
-pack() {
-  local dir=$1 name files=()
-  need_build
-  mkdir -p "$dir/bin" "$dir/lib"
-  for name in $tests; do files+=("$root/build/tests/$name"); done
-  files+=("$root/build/daemon/penstock" "$root/build/daemon/penstockd")
-  for name in "${files[@]}"; do
-    strip -o "$dir/bin/$(basename "$name")" "$name"
+# open_mpi DIR: mpirun, its plugins and texts. With OPAL_PREFIX=DIR they are
+# found there. Plugins for networks that need more libraries are left out.
+open_mpi() {
+  local dir=$1 plugins=$1/lib/x86_64-linux-gnu/openmpi/lib/openmpi3 name
+  mkdir -p "$plugins" "$dir/share" "$dir/etc" "$dir/pmix/lib"
+  strip -o "$dir/bin/mpirun" "$(readlink -f /usr/bin/mpirun)"
+  for name in "$debian"/openmpi/lib/openmpi3/*.so; do
+    ldd "$name" | grep -qE 'uc[pst]|fabric|psm|verbs|rdmacm|libnl' ||
+      cp "$name" "$plugins/"
   done
-  libraries "${files[@]}" | xargs cp -Lt "$dir/lib"
+  cp -r /usr/share/openmpi "$dir/share/"
+  cp -r "$debian/pmix2/lib/pmix" "$dir/pmix/lib/"
+  cp /etc/openmpi/openmpi-mca-params.conf "$dir/etc/"
+  libraries "$dir/bin/mpirun" "$plugins"/*.so "$dir"/pmix/lib/pmix/*.so |
+    xargs cp -Lt "$dir/lib"
+}
+
+pack() {
+  local file=$1 dir name
+  need_packages xz-utils git
+  only=$programs need_build
+  dir=$(mktemp -d)
+  # shellcheck disable=SC2064
+  trap "rm -rf '$dir'" EXIT
+  mkdir -p "$(dirname "$file")" "$dir/bin" "$dir/lib"
+  for name in $programs; do
+    strip -o "$dir/bin/$(basename "$name")" "$root/build/$name"
+  done
+  libraries "$dir"/bin/* | xargs cp -Lt "$dir/lib"
+  open_mpi "$dir"
   cp -r "$root/tests/golden" "$dir/"
   cp "$root/examples/bytegpt/bytegpt.pt2" /usr/share/common-licenses/GPL-3 \
     "$dir/"
-  du -sh "$dir"
+  git -C "$root" describe --always --dirty >"$dir/commit" 2>/dev/null ||
+    echo unknown >"$dir/commit"
+  say "compressing $(du -sm "$dir" | cut -f1) MB"
+  # The programs have most of their code in common, within the reach of -9.
+  tar -C "$dir" --owner=0 --group=0 -cf - bin lib share etc pmix golden \
+    bytegpt.pt2 GPL-3 commit | xz -9 -T1 >"$file"
+  say "$file: $(du -m "$file" | cut -f1) MB"
 }
 
-# part NAME SECONDS COMMAND...: runs it and adds a line to the table.
-part() {
-  local name=$1 limit=$2 begin code=0
-  shift 2
-  begin=$(date +%s.%N)
-  timeout --kill-after=5 "$limit" "$@" >"$out/$name.log" 2>&1 || code=$?
-  [ $code = 0 ] || failed=1
-  printf '| %s | %s | %.1f s | %s |\n' "$name" \
-    "$([ $code = 0 ] && echo passed || echo "FAILED ($code)")" \
-    "$(awk -v a="$begin" -v b="$(date +%s.%N)" 'BEGIN { print b - a }')" \
-    "$(grep -E 'PASSED|GPU [0-9]|error|Error|penstock:' "$out/$name.log" |
-      tail -n 1 | cut -c1-120 | tr '|' '/')" | tee -a "$table"
+# unpack FILE DIR: also without the program xz.
+unpack() {
+  mkdir -p "$2"
+  if command -v xz >/dev/null; then
+    tar -C "$2" -xf "$1"
+  else
+    "$python" -c 'import sys, tarfile
+tarfile.open(sys.argv[1], "r:xz").extractall(sys.argv[2])' "$1" "$2"
+  fi
 }
 
 run() {
-  local dir name failed=0
-  dir=$(realpath "$1")
-  out=$(realpath -m "${2:-$dir/out}")
-  table=$out/table.txt
-  mkdir -p "$out"
-  export LD_LIBRARY_PATH=$dir/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-  export PATH=$dir/bin:$PATH PST_GOLDEN=$dir/golden OPENBLAS_NUM_THREADS=1
-  {
-    "$dir/bin/penstock" doctor | grep 'GPU [0-9]' || echo "doctor finds no GPU"
-    date -u +%F
-    echo
-    echo "| part | result | time | last words |"
-    echo "| --- | --- | --- | --- |"
-  } 2>/dev/null | tee "$table"
-  part doctor 60 "$dir/bin/penstock" doctor
-  for name in $tests; do
-    PENSTOCK_DEVICE=cuda part "$(basename "$name")" 100 \
-      "$dir/bin/$(basename "$name")"
+  local words=() file out work
+  while [[ ${1:-} = --* ]]; do
+    words+=("$1")
+    if [ "$1" = --only ]; then
+      words+=("${2:?$usage}")
+      shift
+    fi
+    shift
   done
-  part models 300 "${PENSTOCK_PYTHON:-python3}" \
-    "$root/tests/cuda/models.py" "$dir/bin/penstock" "$dir" "$out"
-  cat "$out/models.txt" >>"$table" 2>/dev/null || true
-  cat "$out/models.txt" 2>/dev/null || tail -n 5 "$out/models.log"
-  return "$failed"
+  file=$(realpath "${1:?$usage}")
+  out=$(realpath -m "${2:-gpu-out}")
+  work=${PST_GPU_WORK:-${TMPDIR:-/tmp}/penstock-gpu}
+  python=${PENSTOCK_PYTHON:-python3}
+  forget_options
+  command -v "$python" >/dev/null || die "gpu.sh run needs python3"
+  mkdir -p "$work" "$out"
+  if [ ! -d "$file" ]; then
+    [ -x "$work/pack/bin/penstock" ] &&
+      [ "$work/pack/unpacked" -nt "$file" ] || {
+      rm -rf "$work/pack"
+      unpack "$file" "$work/pack" || die "cannot unpack $file"
+      touch "$work/pack/unpacked"
+    }
+    file=$work/pack
+  fi
+  exec "$python" "$root/tests/cuda/gpu.py" ${words[@]+"${words[@]}"} \
+    "$file" "$work" "$out"
 }
 
 case ${1:-} in
   pack) pack "${2:?$usage}" ;;
-  run) run "${2:?$usage}" "${3:-}" ;;
+  run) run "${@:2}" ;;
   *) die "$usage" ;;
 esac
