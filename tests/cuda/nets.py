@@ -179,6 +179,9 @@ class Trainer:
     def __init__(self, job, name, dtype="f32", compiled=False):
         self.net, self.device = find(job, name), job.torch_device()
         self.bf16 = dtype == "bf16"
+        if self.device != "cpu":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
         begin = time.perf_counter()
         self.module = built(self.net).to(self.device)
         self.optimizer = torch.optim.AdamW(self.module.parameters(), lr=LR,

@@ -147,31 +147,26 @@ def ranks(job):
 
 
 class Watch:
-    """What nvidia-smi says of the GPU, ten times a second."""
+    """Asks nvidia-smi about the GPU, several times a second. Its own loop may
+    keep lines back."""
 
     def __init__(self):
-        self.seen, self.process = [], None
-        if shutil.which("nvidia-smi") is None:
-            return
-        self.process = subprocess.Popen(
-            ["nvidia-smi", "--query-gpu=memory.used,utilization.gpu",
-             "--format=csv,noheader,nounits", "-lms", "100"],
-            stdout=subprocess.PIPE, text=True)
+        self.seen, self.stopped = [], threading.Event()
         self.thread = threading.Thread(target=self.read, daemon=True)
-        self.thread.start()
+        if shutil.which("nvidia-smi") is not None:
+            self.thread.start()
 
     def read(self):
-        for line in self.process.stdout:
+        while not self.stopped.wait(0.1):
+            said = subprocess.run(
+                ["nvidia-smi", "--query-gpu=memory.used,utilization.gpu",
+                 "--format=csv,noheader,nounits"], stdout=subprocess.PIPE,
+                text=True, check=False).stdout
             try:
-                memory, busy = map(float, line.split(","))
-            except ValueError:
+                used, busy = map(float, said.splitlines()[0].split(","))
+            except (ValueError, IndexError):
                 continue
-            self.seen.append((time.monotonic(), memory, busy))
-
-    def stop(self):
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
+            self.seen.append((time.monotonic(), used, busy))
 
 
 def watched(job, watch, model, data, m, steps):
@@ -203,7 +198,7 @@ def memory(job):
         said, took, busy = watched(job, watch, f"{job.work}/{name}-1",
                                    f"{job.work}/{name}.safetensors", net.m, 12)
     finally:
-        watch.stop()
+        watch.stopped.set()
     note = f"context and code besides: {context:.0f} MiB" if watch.seen else \
         "no nvidia-smi"
     planned = said["planned_mib"]
@@ -298,7 +293,7 @@ def products(job):
 def attention(job):
     import torch
     from torch.nn import functional as F
-    size = (1, 2, 16, 8) if job.tiny else ATTENTION
+    size = (1, 1, 4, 4) if job.tiny else ATTENTION
     shape, title = str(list(size)), "x".join(map(str, size))
     device, kernels = job.torch_device(), Kernels(job, 1024)
     q, k, v = (torch.randn(size, device=device, requires_grad=True)
