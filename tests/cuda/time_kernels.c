@@ -125,7 +125,7 @@ static void time_node(const struct pst_node *node, int runs)
         call.scratch_size = kernel->scratch(&call, 1);
         call.scratch = take(call.scratch_size);
     }
-    for (int i = 0; i < WARM_UP; i++)
+    for (int i = 0; i < PST_MIN(WARM_UP, runs); i++)
         launch(kernel, &call);
     memory.device->record(&memory, PST_QUEUE_COMPUTE, &events[0]);
     for (int i = 0; i < runs; i++) {
