@@ -15,7 +15,7 @@ import struct
 import traceback
 
 MICROBATCHES = 4
-AT_ONCE = 4  # models of the zoo
+AT_ONCE = 6  # models of the zoo
 # Stages, ranks, transport, schedule: each gives the bits of the first.
 CUTS = [(1, 1, "self", "1f1b"), (2, 2, "self", "gpipe"),
         (4, 4, "self", "zb-h1"), (2, 2, "mpi", "1f1b"),
