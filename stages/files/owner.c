@@ -89,6 +89,16 @@ static enum pst_status read_record(const char *dir, struct record *ret,
     return status;
 }
 
+bool pst_checkpoint_is_owned(const char *dir)
+{
+    struct pst_str path = {0};
+    const bool ret = path_of(dir, OWNER_FILE, &path, NULL) != PST_OK ||
+                     access(path.text, F_OK) == 0;
+
+    pst_str_fini(&path);
+    return ret;
+}
+
 static bool is_utf8(const char *text)
 {
     while (*text != '\0') {
@@ -196,6 +206,62 @@ static enum pst_status refuse_held(const struct pst_checkpoint_claim *claim,
             ? "; of another model"
             : "",
         sure ? "" : "; if it is gone, --adopt takes the folder");
+}
+
+/* True if the path ends in "best"; appends the path before that to *ret. */
+static bool is_named_best(const char *dir, struct pst_str *ret)
+{
+    size_t end = strlen(dir), begin;
+
+    while (end > 0 && dir[end - 1] == '/')
+        end--;
+    for (begin = end; begin > 0 && dir[begin - 1] != '/';)
+        begin--;
+    pst_str_addf(ret, "%.*s.", (int)begin, dir);
+    return end - begin == strlen(PST_CHECKPOINT_BEST) &&
+           strncmp(dir + begin, PST_CHECKPOINT_BEST, end - begin) == 0;
+}
+
+/* True if the folder is called "best" in its parent, whatever path, such as a
+ * link, leads to it; appends the path of that parent to *ret. */
+static bool is_best_of_parent(const char *dir, struct pst_str *ret)
+{
+    struct pst_str path = {0};
+    struct stat a, b;
+    bool same = false;
+
+    pst_str_addf(ret, "%s/..", dir);
+    pst_str_addf(&path, "%s/../" PST_CHECKPOINT_BEST, dir);
+    if (!path.failed && stat(dir, &a) == 0 && stat(path.text, &b) == 0)
+        same = a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    pst_str_fini(&path);
+    return same;
+}
+
+/* Refuses the folder in which another run keeps its best checkpoint: that run
+ * removes all others there. */
+static enum pst_status refuse_best(const struct pst_checkpoint_claim *claim,
+                                   struct pst_diag *diag)
+{
+    struct pst_str by_name = {0}, by_place = {0};
+    const bool is_best = (is_named_best(claim->dir, &by_name) &&
+                          pst_checkpoint_is_owned(pst_str_text(&by_name))) ||
+                         (is_best_of_parent(claim->dir, &by_place) &&
+                          pst_checkpoint_is_owned(pst_str_text(&by_place)));
+    enum pst_status status = PST_OK;
+
+    if (by_name.failed || by_place.failed)
+        status = pst_diag_nomem(diag, strlen(claim->dir));
+    else if (is_best)
+        status = pst_diag_set(
+            diag, PST_E_CHECKPOINT_FOLDER,
+            "%s is where another run keeps its best checkpoint, and that run "
+            "removes all others there: to go on from the best one, copy the "
+            "folder (cp -r %s DIR) and take --checkpoint DIR --resume",
+            claim->dir, claim->dir);
+    pst_str_fini(&by_name);
+    pst_str_fini(&by_place);
+    return status;
 }
 
 /* Summary of the checkpoints in the folder. */
@@ -407,9 +473,11 @@ enum pst_status pst_checkpoint_own(const struct pst_checkpoint_claim *claim,
                                    struct pst_diag *diag)
 {
     struct pst_checkpoint_owner *o;
-    enum pst_status status = make_folder(claim, diag);
+    enum pst_status status = refuse_best(claim, diag);
 
     *former = (struct pst_checkpoint_former){0};
+    if (status == PST_OK)
+        status = make_folder(claim, diag);
     if (status != PST_OK)
         return status;
     o = pst_calloc(PST_TAG_ARCHIVE, 1, sizeof(*o));

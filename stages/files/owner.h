@@ -26,6 +26,13 @@ struct pst_checkpoint_claim {
 
 struct pst_checkpoint_owner;
 
+/* Folder in the folder of a run, where only that run may write: its best
+ * checkpoint. */
+#define PST_CHECKPOINT_BEST "best"
+
+/* True if the folder has the record of a run. */
+bool pst_checkpoint_is_owned(const char *dir);
+
 /* The run recorded in a folder; "": none. */
 struct pst_checkpoint_run {
     char name[33];
@@ -41,8 +48,9 @@ void pst_checkpoint_name_run(char ret[33]);
 /*
  * Takes ownership of a folder. Creates it unless it has to exist
  * (PST_ERR_NOT_FOUND).
- * PST_ERR_CONFIG: a live process holds the folder, or the folder has
- * checkpoints of another run (with `resume`: of a run whose name is not
+ * PST_ERR_CONFIG: the folder is for the best checkpoint of another run
+ * (PST_CHECKPOINT_BEST), a live process holds it, or it has checkpoints of
+ * another run (with `resume`: of a run whose name is not
  * claim->run). PST_ERR_MISMATCH: (resume) the checkpoints are of another model.
  * Returns owned.
  */
