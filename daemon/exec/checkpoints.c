@@ -30,20 +30,18 @@ static void emit_skipped(void *ctx, const char *dir, uint64_t step,
                                  text);
 }
 
-/* With --resume=STEP, moves newer checkpoints away, since they are not in this
- * run's past; otherwise only those without a manifest, which a save of the same
- * step would replace. */
-static enum pst_status set_newer_aside(struct pstd_session *s, const char *dir,
-                                       struct pst_diag *diag)
+enum pst_status pstd_session_set_newer_aside(struct pstd_session *s,
+                                             const char *dir, uint64_t above,
+                                             struct pst_diag *diag)
 {
+    const bool is_first = dir == s->config.checkpoint;
     struct pst_checkpoint_former former = {0};
     enum pst_status status = PST_OK;
 
-    if (s->w->rank == 0 && dir != NULL)
-        status =
-            s->config.resume.step > 0
-                ? pst_checkpoint_set_aside(dir, s->step, &former, diag)
-                : pst_checkpoint_set_lost_aside(dir, s->step, &former, diag);
+    if ((is_first ? s->owner : s->fallback_owner) != NULL)
+        status = s->config.resume.step > 0
+                     ? pst_checkpoint_set_aside(dir, above, &former, diag)
+                     : pst_checkpoint_set_lost_aside(dir, above, &former, diag);
     if (status == PST_OK)
         pstd_session_emit_moved(s, dir, &former);
     return status;
@@ -121,9 +119,10 @@ static enum pst_status resume(struct pstd_session *s, struct pst_str *differs,
     s->changes = s->saved_changes = s->good_changes = info.changes;
     status = begin_data(s, &info, diag);
     if (status == PST_OK)
-        status = set_newer_aside(s, choice.dir, diag);
+        status = pstd_session_set_newer_aside(s, choice.dir, s->step, diag);
     if (status == PST_OK)
-        status = set_newer_aside(s, choice.fallback, diag);
+        status =
+            pstd_session_set_newer_aside(s, choice.fallback, s->step, diag);
     status = pstd_agree(s->w, status, diag);
     if (status == PST_OK)
         emit_resumed(s, &info, s->in_fallback ? choice.fallback : choice.dir,

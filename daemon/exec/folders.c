@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/exec/eval/best.h"
 #include "daemon/exec/session.h"
 #include "stages/base/alloc.h"
 #include "stages/files/checkpoint.h"
@@ -266,13 +267,33 @@ static enum pst_status claim_first(struct pstd_session *s,
     return PST_OK;
 }
 
+/* Takes the first folder, which could not be taken at the start, and sets aside
+ * what the start has left there for that reason. */
+static enum pst_status claim_late(struct pstd_session *s, struct pst_diag *diag)
+{
+    enum pst_status status = claim(s, false, &s->owner, diag);
+
+    if (status != PST_OK)
+        return status;
+    if (s->config.resume.on)
+        status = pstd_session_set_newer_aside(s, s->config.checkpoint,
+                                              s->result->first_step, diag);
+    if (status == PST_OK)
+        status = pstd_best_settle(s, diag);
+    if (status != PST_OK) {
+        pst_checkpoint_disown(s->owner);
+        s->owner = NULL;
+    }
+    return status;
+}
+
 enum pst_status pstd_session_claim_again(struct pstd_session *s, bool fallback,
                                          struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
     if (s->w->rank == 0 && !fallback && s->owner == NULL)
-        status = claim(s, false, &s->owner, diag);
+        status = claim_late(s, diag);
     else if (s->w->rank == 0)
         status = pst_checkpoint_still_own(
             fallback ? s->fallback_owner : s->owner, diag);
@@ -285,6 +306,8 @@ static enum pst_status claim_both(struct pstd_session *s, struct pst_diag *diag)
 
     if (status == PST_OK)
         status = check_two(s, diag);
+    if (status == PST_OK && s->config.keep_best)
+        status = pstd_best_is_free(s, diag);
     if (status == PST_OK)
         status = claim_first(s, diag);
     if (status == PST_OK)

@@ -47,13 +47,13 @@ static void prune(struct pstd_session *s, unsigned keep)
 {
     const char *dir =
         s->in_fallback ? s->config.checkpoint_fallback : s->config.checkpoint;
+    const struct pst_checkpoint_owner *owner =
+        s->in_fallback ? s->fallback_owner : s->owner;
     uint64_t damaged[PST_COUNT(s->passed)];
     struct pst_checkpoint_rule rule = {
         .keep = keep, .damaged = damaged, .stays = emit_kept, .ctx = s};
 
-    if (s->w->rank != 0 ||
-        pst_checkpoint_still_own(s->in_fallback ? s->fallback_owner : s->owner,
-                                 NULL) != PST_OK)
+    if (owner == NULL || pst_checkpoint_still_own(owner, NULL) != PST_OK)
         return;
     for (size_t i = 0; i < s->n_passed; i++) {
         const struct pstd_passed *p = &s->passed[i];

@@ -148,6 +148,12 @@ void pstd_session_emit_moved(struct pstd_session *s, const char *dir,
  * given. */
 enum pst_status pstd_session_resume(struct pstd_session *s,
                                     struct pst_diag *diag) PST_MUST_CHECK;
+/* With --resume=STEP, moves checkpoints after step `above` away, since they are
+ * not in this run's past; otherwise only those without a manifest, which a save
+ * of the same step would replace. Leaves a folder that is not owned. */
+enum pst_status pstd_session_set_newer_aside(
+    struct pstd_session *s, const char *dir, uint64_t above,
+    struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns the position of the next step in the data. */
 struct pst_data_place pstd_session_place(const struct pstd_session *s);
 /* COLLECTIVE. Returns to the newest good checkpoint of the run. */

@@ -9,16 +9,13 @@
 #include "daemon/common/model/eval_model.h"
 #include "daemon/common/setup.h"
 #include "daemon/exec/alike.h"
+#include "daemon/exec/eval/best.h"
 #include "daemon/exec/eval/history.h"
 #include "daemon/exec/spread.h"
 #include "stages/base/alloc.h"
 #include "stages/split/evaluate.h"
 
 #define MIB 1048576.0
-
-/* Names of a folder and a file in the --checkpoint folder. */
-#define BEST_FOLDER "best"
-#define PAST_FILE   "evaluations"
 
 /* Size of an evaluation; the same on all ranks, plain bytes. */
 struct extent {
@@ -285,23 +282,6 @@ void pstd_eval_close(struct pstd_session *s)
 
 /* --- results -------------------------------------------------------------- */
 
-/* Moves best checkpoints after step `above` away: they are not in this run's
- * past. */
-static enum pst_status set_best_aside(struct pstd_session *s, uint64_t above,
-                                      struct pst_diag *diag)
-{
-    const char *dir = pst_str_text(&s->evaluation->best);
-    struct pst_checkpoint_former former = {0};
-    enum pst_status status;
-
-    if (access(dir, F_OK) != 0)
-        return PST_OK;
-    status = pst_checkpoint_set_aside(dir, above, &former, diag);
-    if (status == PST_OK)
-        pstd_session_emit_moved(s, dir, &former);
-    return status;
-}
-
 static enum pst_status is_there(const char *dir, uint64_t step, bool *ret,
                                 struct pst_diag *diag)
 {
@@ -345,6 +325,8 @@ static enum pst_status find_best(struct pstd_session *s, struct pst_diag *diag)
  * Restores past evaluations. A run that resumes from its newest checkpoint
  * repeats the steps after it and gets the same results, so the best one stays
  * the best. A run that goes back further, or starts again, forgets them.
+ * Changes nothing in the folder, which another job may own: pstd_best_settle()
+ * does.
  */
 static enum pst_status recall(struct pstd_session *s, struct pst_diag *diag)
 {
@@ -354,17 +336,11 @@ static enum pst_status recall(struct pstd_session *s, struct pst_diag *diag)
 
     if (e->best.failed || e->file.failed)
         return pst_diag_nomem(diag, e->file.len);
-    if (s->config.checkpoint == NULL)
+    if (s->config.checkpoint == NULL || pstd_best_is_anew(s))
         return PST_OK;
-    if (!s->config.resume.on || s->other_eval) {
-        (void)unlink(path);
-        return set_best_aside(s, 0, diag);
-    }
     status = pstd_evals_read(path, &e->past, diag);
-    if (status == PST_OK && s->config.resume.step > 0) {
+    if (status == PST_OK && s->config.resume.step > 0)
         pstd_evals_forget(&e->past, s->step);
-        status = set_best_aside(s, s->step, diag);
-    }
     return status == PST_OK ? find_best(s, diag) : status;
 }
 
@@ -449,14 +425,17 @@ enum pst_status pstd_eval_open(struct pstd_session *s, struct pst_diag *diag)
     enum pst_status status = PST_OK;
 
     s->result->best_loss = NAN;
-    if (s->config.eval_data == NULL)
-        return PST_OK;
+    if (s->owner != NULL)
+        status = pstd_best_settle(s, diag);
+    status = pstd_agree(s->w, status, diag);
+    if (status != PST_OK || s->config.eval_data == NULL)
+        return status;
     e = s->evaluation = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*e));
     if (e == NULL) {
         status = pst_diag_nomem(diag, sizeof(*e));
     } else if (s->config.checkpoint != NULL) {
-        pst_str_addf(&e->best, "%s/" BEST_FOLDER, s->config.checkpoint);
-        pst_str_addf(&e->file, "%s/" PAST_FILE, s->config.checkpoint);
+        pst_str_addf(&e->best, "%s/" PSTD_BEST_FOLDER, s->config.checkpoint);
+        pst_str_addf(&e->file, "%s/" PSTD_BEST_PAST, s->config.checkpoint);
     }
     if (status == PST_OK && s->w->rank == 0) {
         status = recall(s, diag);
@@ -520,13 +499,14 @@ static enum pst_status run_forward(struct pstd_session *s, double *ret,
 }
 
 /* Writes the file of past evaluations. If that fails, only a later resume is
- * affected: it does not know the best one. */
+ * affected: it does not know the best one. A folder that could not be taken at
+ * the start, which has been reported, is left alone until a save takes it. */
 static void remember(struct pstd_session *s)
 {
     struct pstd_evaluation *e = s->evaluation;
     struct pst_diag lost;
 
-    if (s->w->rank == 0 && e->file.len > 0 &&
+    if (s->owner != NULL && e->file.len > 0 &&
         (pst_checkpoint_still_own(s->owner, &lost) != PST_OK ||
          pstd_evals_write(e->file.text, &e->past, &lost) != PST_OK))
         emit_failed(s, &lost);
@@ -544,10 +524,12 @@ static enum pst_status best_ended(struct pstd_session *s, enum pst_status saved,
     struct pstd_note note;
     enum pst_status status = saved;
 
-    if (status == PST_OK && s->w->rank == 0)
+    if (status == PST_OK && s->owner != NULL)
         status = pst_checkpoint_still_own(s->owner, diag);
-    if (status == PST_OK && s->w->rank == 0) {
-        status = set_best_aside(s, step, diag);
+    if (status == PST_OK && s->owner != NULL)
+        status = pstd_best_is_free(s, diag);
+    if (status == PST_OK && s->owner != NULL) {
+        status = pstd_best_set_aside(s, step, diag);
         pst_checkpoint_prune(dir, step, &rule);
     }
     status = pstd_agree(s->w, status, diag);
@@ -583,10 +565,17 @@ static enum pst_status save_best(struct pstd_session *s, double loss,
         .changes = s->changes, .place = pstd_session_place(s), .ret_bad = bad};
     enum pst_alive_phase before;
     bool begun = false;
-    enum pst_status status =
-        pstd_session_save_best(s, dir, best_ended, &begun, diag);
+    enum pst_status status = pstd_session_save_end(s, diag);
 
+    if (status != PST_OK)
+        return status;
     s->evaluation->best_loss = loss;
+    if (s->w->rank == 0)
+        status = pstd_best_is_free(s, diag);
+    status = pstd_agree(s->w, status, diag);
+    if (status != PST_OK)
+        return best_ended(s, status, s->step, bad, diag);
+    status = pstd_session_save_best(s, dir, best_ended, &begun, diag);
     if (status != PST_OK || begun)
         return status;
     before = pst_alive_enter(PST_ALIVE_SAVE);

@@ -13,8 +13,8 @@
 enum pst_status pstd_eval_check(const struct pstd_config *config,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 /* Call after the resume: loads the results of earlier evaluations and reserves
- * memory. Does nothing without --eval-data. Sets s->enough if the run had
- * already stopped early. */
+ * memory. Without --eval-data only removes results that are not in this run's
+ * past. Sets s->enough if the run had already stopped early. */
 enum pst_status pstd_eval_open(struct pstd_session *s,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Call after a step: evaluates if it is due, saves the best checkpoint, and

@@ -6,8 +6,15 @@ usage: best.py PENSTOCK NORM.pt2
 
 copied   no run takes the folder `best` of another run; a copy of it is a
          folder to resume from
+taken    a run with --keep-best refuses a folder `best` that is the folder of
+         another run, and removes nothing there
+others   the evaluations of a former run, and those after --resume=STEP, are
+         forgotten also by a start without --eval-data
+left     a job that could not take its first folder changes nothing in it, and
+         sets aside what is not its past once it can
 """
 import glob
+import json
 import os
 import shutil
 import sys
@@ -36,6 +43,14 @@ class Bench(saves.Bench):
             os.path.join(folder, file))
                 for folder, _, files in os.walk(self.path(name))
                 for file in files}
+
+    def steps(self, name):
+        """Returns the steps in the file of evaluations."""
+        path = self.path(name, "evaluations")
+        if not os.path.exists(path):
+            return []
+        with open(path, encoding="utf-8") as file:
+            return [int(line.split()[0]) for line in file.readlines()[1:]]
 
     def saved(self, *names):
         return sorted(map(os.path.basename,
@@ -68,11 +83,111 @@ def copied(b):
     b.plain("runs/best")
 
 
+def taken(b):
+    """The folder `best` may have been taken before its parent belonged to a
+    run, or while the job runs, through a link that hides the parent."""
+    b.plain("parent/best", "--steps", "6", "--keep", "0")
+    before = b.tree("parent/best")
+    words = b.words("log-taken", "--checkpoint", "parent", "--eval-data",
+                    "other.safetensors", "--eval-every", "3")
+    text = b.call(*words, "--keep-best", code=78)
+    assert "owner.json" in text and "another place" in text, text
+    assert b.saved("parent") == [] and b.tree("parent/best") == before
+    b.call(*words)
+    assert b.tree("parent/best") == before
+    os.makedirs(b.path("elsewhere"))
+    os.makedirs(b.path("linked"))
+    os.symlink(b.path("elsewhere"), b.path("linked/best"))
+    # The loss of the training data falls slowly, so the best one is never far.
+    job = b.begin(*b.words("log-linked", "--job", "linked", "--checkpoint",
+                           "linked", "--eval-data", "train.safetensors",
+                           "--eval-every", "60", "--lr", "1e-6", "--keep-best",
+                           "--steps", "1000000000"))
+    b.await_event("log-linked", "best_saved", "rank-0")
+    b.call("pause", "--job", "linked")
+    shutil.rmtree(b.path("elsewhere"))
+    b.plain("elsewhere")
+    before = b.tree("elsewhere")
+    b.call("resume", "--job", "linked")
+    b.await_event("log-linked", "checkpoint_failed", "rank-0")
+    b.call("stop", "--job", "linked")
+    b.ended(job, code=130)
+    assert b.tree("elsewhere") == before
+
+
+def others(b):
+    b.train("a", "--keep", "0")
+    assert b.steps("a") == [3, 6, 9, 12]
+    for name, more in (("adopted", ("--adopt", "--steps", "6")),
+                       ("back", ("--resume=6", "--steps", "7"))):
+        shutil.copytree(b.path("a"), b.path(name))
+        b.plain(name, *more)
+        assert b.steps(name) == ([3, 6] if name == "back" else []), name
+        assert all(int(x[5:]) <= 6 for x in b.saved(name, "best")), name
+        if name == "adopted":
+            assert b.saved(name, "best") == []
+            assert b.saved(name, "best/former-1") == b.saved("a/best")
+        found, said = b.train(name, "--resume", "--steps", "15")
+        assert [x[0] for x in found] == [9, 12, 15], found
+        if name == "adopted":
+            assert found[0][2], found  # the first one of this run
+            assert b.steps(name) == [9, 12, 15]
+            assert b.best_of(name)[0] == f"step-{said['best_step']:08d}"
+    # A resume without --eval-data is the same course.
+    shutil.copytree(b.path("a"), b.path("same"))
+    b.plain("same", "--resume", "--steps", "14")
+    assert b.steps("same") == [3, 6, 9, 12]
+    assert b.saved("same/best") == b.saved("a/best")
+
+
+def left(b):
+    """A folder in the place of ck/lock: the folder cannot be taken."""
+    b.train("held", "--keep", "0")
+    os.unlink(b.path("held/lock"))
+    os.mkdir(b.path("held/lock"))
+    before = b.tree("held")
+    for i, more in enumerate(((), ("--adopt",), ("--resume",),
+                              ("--resume=6",))):
+        for words in ((), ("--eval-data", "other.safetensors", "--eval-every",
+                           "2", "--keep-best")):
+            name = f"log-left-{i}-{len(words)}"
+            b.call(*b.words(name, "--checkpoint", "held",
+                            "--checkpoint-fallback", f"second-{i}-{len(words)}",
+                            "--checkpoint-every", "2", "--steps", "15", "--lr",
+                            "0.02", *words, *more))
+            assert b.events(name, "checkpoint_failed", "rank-0"), name
+            assert b.tree("held") == before, name
+    for way, words in (("eval", ("--eval-data", "other.safetensors",
+                                 "--eval-every", "1000000000")), ("none", ())):
+        for more in "--adopt", "--resume=6":
+            late(b, f"{way}{more[:5]}", more, *words)
+
+
+def late(b, name, *words):
+    shutil.copytree(b.path("held"), b.path(name))
+    job = b.begin(*b.words("log-" + name, "--job", name, "--checkpoint", name,
+                           "--checkpoint-fallback", name + "-2", "--steps",
+                           "1000000000", *words))
+    b.await_event("log-" + name, "train_begin", "rank-0")
+    os.rmdir(b.path(name, "lock"))
+    said = json.loads(b.call("checkpoint", "--job", name, "--json"))
+    assert said["dir"].endswith(name), said
+    b.call("stop", "--job", name)
+    b.ended(job, code=130)
+    back = "--resume=6" in words
+    assert b.steps(name) == ([3, 6] if back else []), (name, b.steps(name))
+    assert all(int(x[5:]) <= 6 and back for x in b.saved(name, "best")), name
+    aside = b.saved(name, "former-1")
+    assert ("step-00000012" in aside) and ("step-00000006" in aside) != back
+    assert b.saved(name, "best/former-1") or back, name
+
+
 def main():
     penstock, norm = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         with Bench(penstock, norm, None, "self", folder) as b:
-            copied(b)
+            for part in copied, taken, others, left:
+                part(b)
     print("ok")
 
 
