@@ -251,7 +251,7 @@ static void every_set(void **state)
     PST_SIMD_EACH(EACH)
 #undef EACH
     all_shapes(methods, n);
-    assert_true(narrow_ones > 100);
+    assert_true(narrow_ones > (SANITIZED ? 25 : 100));
 }
 
 /* Shapes whose copies would be too large do not use windows. */
