@@ -25,7 +25,7 @@ def moved_in_pause(b):
     b.await_step(name + "-log", 3)
     b.call("pause", "--job", name)
     b.call("checkpoint", "--job", name)
-    step, = [x for x in os.listdir(b.path(name)) if x.startswith("step-")]
+    step = max(x for x in os.listdir(b.path(name)) if x.startswith("step-"))
     for order in "checkpoint", "stop":
         shutil.move(b.path(name), b.path(f"{name}-before-{order}"))
         b.call(order, "--job", name)
