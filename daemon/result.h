@@ -15,7 +15,7 @@ struct pstd_rank_result {
     uint64_t planned, high_water;
     struct pst_times sums;
     double step;              /* seconds of the measured step, a median one */
-    struct pst_shares shares; /* what this rank did in the measured step */
+    struct pst_shares shares; /* time of the measured step by activity */
 };
 
 struct pstd_result {

@@ -223,9 +223,9 @@ void pstd_stay_saved(const struct pstd_daemon *d, uint64_t step)
 
     if (!is_kept(d))
         return;
-    if (read_kept(d, &k, &any, &ignored) == PST_OK && any &&
-        k.past.step == 0) {
+    if (read_kept(d, &k, &any, &ignored) == PST_OK && any && k.past.step == 0) {
         k.past.step = step;
+        k.tries = 0; /* the run has made progress */
         update(d, &k);
     }
     pst_str_fini(&k.options);

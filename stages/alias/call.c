@@ -31,7 +31,7 @@ struct pst_caller {
     struct pst_alias_leaves *leaves; /* NULL: no optimizer */
 };
 
-/* Where the inputs of an engine are read in a call. */
+/* Operands from which an engine reads the inputs of a call. */
 struct filling {
     const struct entry *entry;
     const struct pst_alias_program_operand *operands;

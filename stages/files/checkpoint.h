@@ -217,7 +217,7 @@ enum pst_status pst_checkpoint_pin(const char *dir, uint64_t step, bool pinned,
  * PST_ERR_DENIED: the checkpoint is pinned, or is the newest good one. */
 enum pst_status pst_checkpoint_remove(const char *dir, uint64_t step,
                                       struct pst_diag *diag) PST_MUST_CHECK;
-/* Where checkpoints were moved to. */
+/* Checkpoints that were moved away, and their new folder. */
 struct pst_checkpoint_former {
     unsigned n;
     uint64_t step; /* newest of these checkpoints */

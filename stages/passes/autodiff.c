@@ -24,8 +24,9 @@ struct differ {
     struct slot *slots; /* slots of forward values, by id */
     size_t n_values, n_nodes;
     struct pst_value **grads; /* GRAD of each PARAM, by its id */
-    struct pst_value **out_grads, **in_grads; /* of the current node's results
-                                                 and tensor arguments */
+    /* Gradients of the results and of the tensor arguments of the node that is
+     * being differentiated. */
+    struct pst_value **out_grads, **in_grads;
     bool *in_needs;
 };
 

@@ -15,7 +15,7 @@
 
 #define TAG PST_TAG_PLAN
 
-/* Where a value of the uncut graph is computed and sent. */
+/* Stage of a value of the uncut graph, and how other stages receive it. */
 struct fate {
     /* stage that computes the value, or first reads an input or state; -1:
      * none */

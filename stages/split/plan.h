@@ -22,7 +22,7 @@ struct pst_rates;
 
 enum pst_source_kind { PST_SOURCE_MODEL_INPUT, PST_SOURCE_EDGE };
 
-/* Where stage->graph->inputs[i] comes from. */
+/* Source of stage->graph->inputs[i]. */
 struct pst_stage_input {
     enum pst_source_kind kind;
     unsigned index; /* index in plan->inputs or in plan->edges */

@@ -358,7 +358,8 @@ static void run_short(struct fast *r)
     pst_nd_run(&flat, r->call->pool, row_blocks, r);
 }
 
-/* Where run() stores its description of the call; NULL: run() executes it. */
+/* If not NULL, run() stores its description of the call here and does not
+ * execute it. */
 static _Thread_local struct pst_pw_use *describing;
 
 static void describe(const struct fast *r)

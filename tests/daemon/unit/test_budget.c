@@ -8,8 +8,8 @@
 
 static struct pstd_budget budget;
 
-/* Returns how many of n events at that time are accepted; *told: number of
- * events that were suppressed before them. */
+/* Returns the number of events, of n at that time, that are accepted. *told:
+ * number of events that were suppressed before them. */
 static unsigned take(enum pstd_event event, unsigned n, uint64_t now_us,
                      uint64_t *told)
 {
