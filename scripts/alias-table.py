@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The table of programs in docs/aliasing.md: penstock beside PyTorch.
+"""Generates the table of programs in docs/aliasing.md: penstock and PyTorch.
 
 usage: alias-table.py [--check] TEST_ALIAS_CASES CASES.json DOCUMENT
 
-Without --check the table is written; with it, exit code 1 if it is not
-current. It stands between the lines "<!-- programs -->" and
-"<!-- end of programs -->". What penstock does is found by running the
-programs, what PyTorch did stands in the file of cases.
+Without --check writes the table; with it, exit code 1 if the table is not
+current. The table is between the lines "<!-- programs -->" and
+"<!-- end of programs -->". The results of penstock come from running the
+programs, those of PyTorch from the file of cases.
 """
 import json
 import subprocess

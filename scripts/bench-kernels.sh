@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Times single kernels beside PyTorch's on one thread and prints a table.
+# Times single kernels and PyTorch's on one thread and prints a table.
 #
 #   scripts/bench-kernels.sh [--only TEXT] [--rounds N] [--strict]
 #
-# Needs a core that nobody else uses.
+# Needs an idle core.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 need_build

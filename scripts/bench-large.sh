@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Seconds from a large graph to a job that is ready: split, save, load, plan,
-# start, each in processor time of one process.
+# Measures how long it takes to prepare a job for large graphs: the CPU seconds
+# of split, save, load, plan and start, all in one process.
 #
 # usage: scripts/bench-large.sh [BUILD]
 set -eu

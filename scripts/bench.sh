@@ -1,10 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Times training steps beside PyTorch's own pipelines and prints a table.
+# Times training steps of penstock and of PyTorch's own pipelines, and prints a
+# table.
 #
 #   scripts/bench.sh [--rounds N] [--steps N] [--only MODEL]
 #
-# Needs two cores that nobody else uses. Exit code 1 if a target is missed.
+# Needs two idle cores. Exit code 1 if a target is missed.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 need_build

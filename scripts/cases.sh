@@ -1,19 +1,20 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the numeric cases of operators, 200 random chains of operators, a sample
-# of operators on all dtypes, complex numbers and the ends of what numbers can be
-# (tests/cases/README.md), once for each instruction set of the processor.
+# Runs the numeric cases of operators (tests/cases/README.md), 200 random
+# chains of operators, and samples of operators on all dtypes, on complex
+# numbers and on extreme values, once for each instruction set of the
+# processor.
 #
 #   scripts/cases.sh [--set NAME]... [options of tests/cases/main.c]
 #   scripts/cases.sh [--set NAME]... --pack
 #
 # --set NAME: only data, chains, dtypes, edges, large, pairs or layouts.
-# PST_TEST_SEED=N draws the random ones by another seed than the last one. Of
-# seed 1 the small sets are in tests/data/drawn-*.tar.xz, and are used as long as
-# the code that wrote them is the same (tests/cases/digest.py); --pack writes
-# these archives anew.
-# Ends with "N passed, N failed": a program counts once, and passes if it does
-# with all kernels. A line of tests/cases/known.txt that nothing needs fails.
+# PST_TEST_SEED=N is the seed of the random sets. tests/data/drawn-*.tar.xz has
+# the small sets of seed 1, which are used as long as the code that wrote them
+# has not changed (tests/cases/digest.py); --pack writes these archives again.
+# Ends with "N passed, N failed": a program counts once, and passes if it
+# passes with all kernels. A line of tests/cases/known.txt that is not needed
+# fails.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 forget_options
 sets=()
@@ -33,8 +34,8 @@ fi
 [ ${#sets[@]} -gt 0 ] || sets=(data chains dtypes edges large pairs layouts)
 need_build
 
-# drawn NAME TEXT [options]: a set that tests/cases/NAME.py draws by the seed;
-# drawn again if its sources or the seed have changed.
+# drawn NAME TEXT [options]: draws a set by tests/cases/NAME.py and the seed,
+# unless neither its sources nor the seed have changed.
 drawn() {
   local name=$1 text=$2 dir=$root/build/$1 stamp
   shift 2

@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a *.md names is there: paths, options, tests.
+"""Checks that the paths, options and tests named in *.md files exist.
 
 usage: check-docs.py [--build DIR] [ROOT]
 
-Paths of the repository in backticks, in fenced blocks and in links: a word is
-taken for one if its first part is a folder of the repository or, in backticks,
-if it ends as our files do. It may be written from the root or from the folder
-of the document. Options, --WORD: one of daemon/common/options.c or one that a
-program in scripts/ or tests/ takes. With --build, also what stands below
-build/ and the tests of `meson test -C build NAME`. Words with placeholders are
-passed over. README.md at the root may have 14 KB: what a user looks up goes
-into docs/.
+Checks paths in backticks, in fenced blocks and in links. A word is a path if
+its first part is a folder of the repository or, in backticks, if it has a
+suffix of our files. Paths start at the root or at the folder of the document.
+Options (--WORD) must be in daemon/common/options.c, or belong to a program in
+scripts/ or tests/. With --build, also checks paths below build/ and the tests
+of `meson test -C build NAME`. Words with placeholders are skipped. README.md
+at the root may have at most 14 KB: reference material belongs into docs/.
 """
 import argparse
 import json

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The sets of cases in tests/data are those that the scripts of today write.
+"""Checks that the archived sets of cases in tests/data are up to date.
 
 usage: check-drawn.py ROOT
 
-A set whose script has changed is written anew by scripts/cases.sh, which takes
-a minute each and hides that the archive is stale. One line per fault, exit
-code 1 if there is any.
+If the code that draws a set has changed, scripts/cases.sh draws the set again,
+which takes a minute and hides that the archive is stale. Prints one line per
+fault; exit code 1 if there is any.
 """
 import glob
 import os

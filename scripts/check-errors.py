@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The catalogue of errors and the places that report them agree.
+"""Checks that the catalogue of errors and the code that reports errors agree.
 
 usage: check-errors.py ROOT
 
-Each row of stages/base/errors/ is reported by a place in stages/ or daemon/;
-its id is of the form area.slug and has no twin, nor is there another row of the
-same status that says to do the same. No place gives a bare status to
-pst_diag_set or pst_diag_carry. Texts of errno (strerror and its kin) and of
-assert reach nobody outside of pst_diag_errno, but for the places in ALLOWED. One
-line per fault, exit code 1 if there is any.
+Code in stages/ or daemon/ reports each row of stages/base/errors/. The id of a
+row has the form area.slug and is unique; no two rows have the same status and
+the same remedy. pst_diag_set and pst_diag_carry get a row, not a status. Only
+pst_diag_errno and the files in ALLOWED print texts of errno (strerror and the
+like) or of assert. Prints one line per fault; exit code 1 if there is any.
 """
 import os
 import re
@@ -20,7 +19,7 @@ ROW = re.compile(r'PST_ERROR\((\w+), "([^"]+)", (\w+),\s*((?:"(?:[^"\\]|\\.)*"'
 FORM = re.compile(r"[a-z][a-z0-9]*(\.[a-z][a-z0-9-]*)$")
 TEXTS = re.compile(r"\b(?:uv_|zip_error_)?strerror(?:_r)?\(|\bperror\(|"
                    r"(?<![\w:])assert\(")
-# file: why text of errno or assert may be printed there
+# file: reason why it may use texts of errno or assert
 ALLOWED = {
     "stages/base/diag.c": "pst_diag_errno, with a row for each number",
     "stages/base/host/guard.c": "of PST_LOG=debug alone",
@@ -47,7 +46,7 @@ def sources(root):
 
 
 def bare(text):
-    """Blanks strings and comments, but keeps lines."""
+    """Replaces strings and comments by blanks; keeps the line numbers."""
     def blank(match):
         return re.sub(r"[^\n]", " ", match.group(0))
     return re.sub(r"'(?:\\.|[^'\\])'|"

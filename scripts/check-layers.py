@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Includes go one way only, between folders and between files; headers are
-guarded by their path and compile alone; some are for a few files only.
+"""Checks includes and headers.
 
-NAME.h and NAME.c are one unit: no chain of includes leads from a unit back to
-it, so that each can be understood with what lies below it alone.
+Folders include each other in one direction only (LAYERS), and so do units; a
+unit is NAME.h with NAME.c. So each unit can be understood together with the
+units below it alone. The include guard of a header is its path, each header
+compiles alone, and only the listed files may include some headers (OWNERS,
+INSIDES).
 
 usage: check-layers.py [--cc COMMAND] [-I DIR]... [-D NAME]... [ROOT]
 
-Without --cc the headers are not compiled. One line per fault, exit code 1 if
-there is any.
+Without --cc the headers are not compiled. Prints one line per fault; exit code
+1 if there is any.
 """
 import argparse
 import concurrent.futures
@@ -136,7 +138,7 @@ def check_include(path, target, system):
 
 
 def check_order(path, includes):
-    """A source includes its own header before all others."""
+    """Checks that a source includes its own header before all others."""
     own = path[:-2] + ".h"
     if path.endswith(".c") and own in includes and includes[0] != own:
         return f"{own} does not come first"
@@ -184,7 +186,7 @@ def includes_of(root, path):
 
 
 def check_insides(root, paths):
-    """The lists above contain no file that does not need to be there."""
+    """Checks that the files listed in INSIDES do include the headers."""
     return [f"{path} does not include {target}: the list need not name it"
             for target, files in INSIDES.items() if target in paths
             for path in files if target not in includes_of(root, path)]
@@ -207,7 +209,8 @@ def units(root, paths):
 
 
 def find_circles(edges):
-    """Strongly connected components of more than one unit (Tarjan 1972)."""
+    """Returns the strongly connected components of more than one unit (Tarjan
+    1972)."""
     index, low, stack, circles = {}, {}, [], []
 
     def visit(unit):
@@ -231,7 +234,8 @@ def find_circles(edges):
 
 
 def compile_header(cc, root, path):
-    """The compiler's words if the header does not stand alone."""
+    """Returns the messages of the compiler if the header does not compile
+    alone."""
     # Device code is C++.
     language = "c++" if path.startswith("tests/cuda/") else "c"
     done = subprocess.run(

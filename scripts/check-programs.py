@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every program that a test or script calls is in a package that scripts/
-install, or in a part of Debian that each system has.
+"""Checks that each program that tests and scripts call is installed.
 
 usage: check-programs.py ROOT [ADMIN]
 
-A program that only the developer's machine has is found here, and not first
-on a newcomer's. The packages are the words after `need_packages` and those of
-packages_build in scripts/setup.sh, in scripts/test.sh and in the script that
-calls the program, and what these depend on. ADMIN is the database of dpkg,
-/var/lib/dpkg by default. Read are the commands of shell scripts, in Python the
-words that subprocess, shutil.which or a function which passes its words on to
-these are given, in C those of system, popen and exec. One line per fault, exit
-code 1 if there is any.
+Otherwise a program that only the developer's machine has would be missing on
+other machines. A program must be in a package that every Debian system has, or
+in one that scripts/ install. The installed packages are the words after
+`need_packages` and those of packages_build in scripts/setup.sh, in
+scripts/test.sh and in the script that calls the program, and their
+dependencies. ADMIN is the database of dpkg (default /var/lib/dpkg).
+
+The programs are the commands of shell scripts; in Python the arguments of
+subprocess, of shutil.which and of functions that pass their arguments on to
+these; in C the arguments of system, popen and exec. Prints one line per fault;
+exit code 1 if there is any.
 """
 import ast
 import glob
@@ -123,7 +125,7 @@ def is_subprocess(node):
 
 
 def passes_on(function):
-    """True if its arguments become those of a process."""
+    """True if the function passes its arguments on to a process."""
     words = function.args.vararg
     return words is not None and any(
         is_subprocess(n) and isinstance(
@@ -230,7 +232,7 @@ class Dpkg:
 
 
 def called_in(root):
-    """{path: programs}"""
+    """Returns the programs that each file calls, by path."""
     used, functions = {}, set()
     for path, text in texts(root, SCRIPTS):
         functions |= set(re.findall(r"(?m)^\s*([\w-]+)\(\) *\{", text))

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that are defined stand in the table of their kind, those with kernels as
-such, and users are told of those that they can choose or meet.
+"""Checks that each defined row is listed in its table and is documented.
 
 usage: check-rows.py LIBRARY ROOT
 
-LIBRARY is build/stages/libstages.a: what it defines is read with nm, so that
-rows which macros make count too. A row that no table lists compiles without a
-word and is never found. One line per fault, exit code 1 if there is any.
+A row of an operator, of its kernels or of an optimizer that its table does not
+list compiles without a warning, but is never found. LIBRARY is
+build/stages/libstages.a: its symbols are read with nm, so that rows defined by
+macros are included. Operators with kernels must be listed by PST_OP. Names
+that users see (schedules, optimizers and their states, commands) must be in
+their documents. Prints one line per fault; exit code 1 if there is any.
 """
 import glob
 import os
@@ -15,7 +17,7 @@ import re
 import subprocess
 import sys
 
-# prefix of the symbol, table, macros that may name it, the first by default
+# prefix of the symbols, table, macros that may list a symbol in the table
 TABLES = [("pst_op_", "stages/ops/core/ops.def", ["PST_OP", "PST_OP_NO_KERNEL"]),
           ("pst_cpu_kernels_", "stages/ops/core/ops.def", ["PST_OP"]),
           ("pst_optim_", "stages/optim/optims.def", ["PST_OPTIM"])]

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compositions compute with sizes that carry what they follow from.
+"""Checks that compositions read sizes as expressions, not as plain numbers.
 
 usage: check-sizes.py ROOT
 
-A composition, and the functionalisation, run while a graph is made whose sizes
-may be free: what they compute from `meta.size` as a plain number, or decide by
-it, holds for the sizes at hand alone, and the plan for others is wrong without
-a word. They take pst_rw_size, pst_extent_of, pst_extent_numel and the like
-(stages/graph/extent.h). Looked at is every function that has the builder: by a
-parameter, or in a structure that it is given. Inference, kernels and gradients
-see final sizes and are free to read them.
+Compositions and the functionalisation build a graph whose sizes may be free. A
+number or a decision that they take from `meta.size` is right only for the
+sizes of the exported example; a plan for other sizes is silently wrong. So
+they must use pst_rw_size, pst_extent_of, pst_extent_numel and the like
+(stages/graph/extent.h). The check covers every function that gets a builder as
+a parameter or in a structure. Inference, kernels and gradients see final sizes
+and may read them.
 
-A function in scripts/sizes-allowed.txt may read sizes, for the reason that
-stands there; a line that nothing needs is a fault too. One line per fault, exit
-code 1 if there is any.
+scripts/sizes-allowed.txt lists functions that may read sizes, with the reason;
+a line that is not needed is a fault, too. Prints one line per fault; exit code
+1 if there is any.
 """
 import os
 import re
@@ -29,7 +29,7 @@ FINAL = {"pst_vjp", "pst_infer", "pst_call", "pst_site"}
 READS = (r"\bmeta(?:\.|->)size\b|\bpst_meta_(?:numel|bytes|span)\b|"
          r"\bpst_meta_(?:is_contiguous|same\w*)\b|\bpst_matrix_(?:size|count)\b|"
          r"\bpst_(?:rw|extent)_\w+\((?:[^()]|\([^()]*\))*\)\.value\b")
-# Metas that a function declares, functions that give extents, extents.
+# Declarations of metas, functions that return extents, declarations of extents.
 METAS = re.compile(r"\bstruct pst_meta (\*?)(\w+)")
 MADE = re.compile(r"^static struct pst_extent (\w+)\(", re.M)
 EXTENTS = re.compile(r"\bstruct pst_extent ([^;]*);")
@@ -39,7 +39,8 @@ STRUCT = re.compile(r"^struct (\w+) \{\n(.*?)^\}", re.M | re.S)
 
 
 def plain(text):
-    """Returns the same lines with blanks for comments, strings and the arguments of refusals."""
+    """Replaces comments, strings and the arguments of refusals by blanks;
+    keeps the line numbers."""
     def blank(match):
         return re.sub(r"[^\n]", " ", match[0])
     text = re.sub(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"", blank, text,
@@ -48,7 +49,8 @@ def plain(text):
 
 
 def holders(text, known):
-    """Returns the names of structures that contain a builder: known ones and those of the text."""
+    """Returns the names of the structures that contain a builder: the known
+    ones and those in the text."""
     found = set(known)
     for _ in range(3):
         for name, body in STRUCT.findall(text):
@@ -60,7 +62,7 @@ def holders(text, known):
 
 
 def declared(text):
-    """Names of the extents that a text declares."""
+    """Yields the names of the extents that a text declares."""
     for names in EXTENTS.findall(text):
         while re.search(r"[(\[{]", names):
             less = re.sub(r"\([^()]*\)|\[[^][]*\]|\{[^{}]*\}", "", names)
@@ -72,7 +74,8 @@ def declared(text):
 
 
 def patterns(text, params, body):
-    """Returns the patterns that read a size as a number in this function of a file."""
+    """Returns a pattern for code of this function that reads a size as a
+    number."""
     ret = [READS]
     for name in MADE.findall(text):
         ret.append(rf"\b{name}\((?:[^()]|\([^()]*\))*\)[.]value\b")

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs a test without what the user's environment says to penstock, with chance
-# from PST_TEST_SEED, and ends it when it takes four times as long as a test may
-# wait for anything (tests/patience.h).
+# Runs a test without penstock's variables in the environment and with the
+# random seed PST_TEST_SEED. Ends it after four times the maximum wait of a
+# test (tests/patience.h).
 #
 #   scripts/clean-env.sh COMMAND [arguments]
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"

@@ -11,13 +11,13 @@
 #   scripts/compare.sh alias [--seed N] [--count N]
 #   scripts/compare.sh libraries [--library NAME] [--only TEXT] [--sample N]
 #
-# Training steps of real models, tensor by tensor; every model of
-# tests/compare/zoo.py in every cut; the numbered cases of
-# tests/conformance/README.md; what depends on model.eval(); random trees
-# of modules; weights in and out; random programs that write through aliases;
-# classes of a library of models (docs/libraries.md).
-# Without --full the first two and the trees run a sample. Ends with "N passed,
-# N failed".
+# In this order: training steps of real models, tensor by tensor; every model
+# of tests/compare/zoo.py in every cut; the numbered cases of
+# tests/conformance/README.md; operators that depend on model.eval(); random
+# trees of modules; import and export of weights; random programs that write
+# through aliases; classes of a library of models (docs/libraries.md). Without
+# --full the first two and the trees run a sample. Ends with "N passed, N
+# failed".
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 forget_options

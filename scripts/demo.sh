@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Trains the example model on text, on two ranks, and lets it write.
+# Trains the example model on text, on two ranks, and generates text with it.
 #
 #   scripts/demo.sh [--text FILE] [--steps N]
 #
-# Installs Debian packages and builds first, if that has not happened yet.
-# Everything it writes is in out/demo/.
+# Installs Debian packages and builds first if necessary. Writes only into
+# out/demo/.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 text=

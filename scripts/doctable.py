@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A part of a document that is made: it stands between two comments."""
+"""Writes a generated part of a document, which is between two comments."""
 
 
 def settle(document, name, new, check, command):
-    """Writes `new` between "<!-- NAME -->" and "<!-- end of NAME -->", or with
-    check says what to run if something else stands there; the exit code."""
+    """Writes `new` between "<!-- NAME -->" and "<!-- end of NAME -->". With
+    check, writes nothing, but names the command to run if the part is not
+    current. Returns the exit code."""
     begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
     with open(document, encoding="utf-8") as f:
         before, rest = f.read().split(begin)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""docs/errors.md's list of errors, made from the catalogue.
+"""Generates the list of errors in docs/errors.md from the catalogue.
 
 usage: errors-table.py [--check] PENSTOCK DOCUMENT
 
-Without --check the list is written; with it, exit code 1 if it is not current.
-It stands between the lines "<!-- errors -->" and "<!-- end of errors -->".
+Without --check writes the list; with it, exit code 1 if the list is not
+current. The list is between the lines "<!-- errors -->" and
+"<!-- end of errors -->".
 """
 import json
 import subprocess

@@ -3,12 +3,12 @@
 # Fuzzes every reader of untrusted bytes (tests/fuzz/targets/), with libFuzzer,
 # ASan and UBSan.
 #
-#   scripts/fuzz.sh [SECONDS [TARGET...]]   SECONDS in all, 600 if not given
-#   scripts/fuzz.sh --coverage [--lines]    how much of each parser the corpus
-#                                           runs; the lines that it does not
+#   scripts/fuzz.sh [SECONDS [TARGET...]]   SECONDS: in total (default 600)
+#   scripts/fuzz.sh --coverage [--lines]    prints how much of each parser the
+#                                           corpus covers; the uncovered lines
 #
-# New inputs are kept in out/fuzz/TARGET and are where the next run goes on;
-# a finding is out/fuzz/finding-TARGET-*. To try one again:
+# out/fuzz/TARGET keeps new inputs, with which the next run continues;
+# out/fuzz/finding-TARGET-* is a finding. To repeat one:
 #   build/tests/fuzz/targets/test-fuzz-corpus TARGET FILE
 # Ends with "N targets, N findings"; with findings the exit code is 1.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
@@ -44,7 +44,7 @@ findings=0
 for target in "${targets[@]}"; do
   [ -d "$corpus/$target" ] || die "there is no target $target"
   mkdir -p "$out/$target"
-  # What is slow or large is a finding, too.
+  # Slow inputs and inputs that take much memory are findings, too.
   if ! PST_FUZZ_TARGET=$target "$fuzz" -max_total_time="$each" -timeout=20 \
     -malloc_limit_mb=512 -rss_limit_mb=2048 -max_len=65536 -verbosity=0 \
     -print_final_stats=1 -artifact_prefix="$out/finding-$target-" \

@@ -1,16 +1,16 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Looks for faults among what is drawn by chance. The tests draw nothing: what a
-# hunt finds is mended and becomes a test.
+# Looks for faults with random inputs. The tests themselves use fixed seeds: a
+# fault that a hunt finds is fixed, and its input becomes a test.
 #
 #   scripts/hunt.sh [--seed N] [SECONDS [HUNT...]]   3600 seconds if not given
 #   scripts/hunt.sh --list
 #
-# The hunts take turns, a round after the other, until the time is over; round
-# k draws by seed N + k, and each says its seed. Without --seed the first one is
-# new. A finding is kept in out/hunt/HUNT-SEED/: what was said (log), the
-# command that does it again (again) and, where there are some, the programs
-# that fail. Ends with "N hunts, N findings"; with findings the exit code is 1.
+# The hunts take turns until the time is over. Round k uses the seed N + k,
+# which each hunt prints; without --seed, N is random. out/hunt/HUNT-SEED/
+# keeps a finding: the output (log), the command that repeats it (again) and,
+# if there are any, the programs that fail. Ends with "N hunts, N findings";
+# with findings the exit code is 1.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 forget_options
@@ -20,7 +20,7 @@ compare=$root/tests/compare
 out=$root/out/hunt
 
 # Each hunt is a function hunt_NAME; its argument is its folder, its seed is
-# PST_TEST_SEED. After it `case_of_NAME` says how to keep a finding.
+# PST_TEST_SEED. case_of_NAME tells how to make a test of a finding.
 
 hunt_aliases() {
   "$python" "$compare/alias.py" "$penstock" "$1" --seed "$PST_TEST_SEED" \

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Kills a rank of supervised jobs at named points, on both transports: all of
-# them have to come to their end by themselves, with the same bits.
+# Kills a rank of supervised jobs at named points, on both transports. Each job
+# must finish without help, with the same bits.
 #
-#   scripts/kill-jobs.sh [KILLS [SEED]]   default: 200 in all, a new seed
+#   scripts/kill-jobs.sh [KILLS [SEED]]   default: 200 kills, a random seed
 set -euo pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"

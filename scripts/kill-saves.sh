@@ -1,14 +1,16 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Kills saves and lets them fail: at each of their system calls, on disks that
-# are full after any number of bytes, and whole jobs at random moments. Always
-# the old or the new checkpoint has to be there, whole, and is resumed from.
+# Kills saves at each of their system calls, lets them fail on disks that are
+# full after any number of bytes, and kills jobs at random moments. Each time
+# the old or the new checkpoint must be complete, and a job must resume from
+# it.
 #
 #   scripts/kill-saves.sh [--shard] [--hosts] [KILLS [SEED]]
 #
-# KILLS: jobs, 300; SEED: a new one. --shard: replicas share parameters, and
-# write into the same files. --hosts: on files as NFS has them, each process a
-# host of its own (tests/files/close_to_open.c).
+# KILLS: number of killed jobs (default 300). SEED: random by default. --shard:
+# replicas share parameters and write into the same files. --hosts: files have
+# the semantics of NFS, with each process on a host of its own
+# (tests/files/close_to_open.c).
 set -euo pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"

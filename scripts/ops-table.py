@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The table of operators in docs/operators.md, made from the registry.
+"""Generates the table of operators in docs/operators.md from the registry.
 
 usage: ops-table.py [--check] PENSTOCK DOCUMENT
 
-Without --check the table is written; with it, exit code 1 if it is not
-current. It stands between the lines "<!-- operators -->" and
+Without --check writes the table; with it, exit code 1 if the table is not
+current. The table is between the lines "<!-- operators -->" and
 "<!-- end of operators -->".
 """
 import json

@@ -1,13 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the Debian package of what is committed, in a clean folder, and checks
-# it: lintian, its files, installing, using and removing it.
+# Builds the Debian package of the current commit in a clean folder, and checks
+# it: runs lintian, compares its files, installs, uses and removes it.
 #
 #   scripts/package.sh [--bare] [DIR]
 #
-# The package is put into DIR, out/ if not given. Installing needs root, and is
-# left out without; that is said. --bare: it is installed on a bare Debian in a
-# folder, which is started, and its service is tried (tests/contrib/bare.sh).
+# Writes the package into DIR (default out/). Installing needs root; without
+# root a message says that it was skipped. --bare: installs the package on a
+# minimal Debian in a folder, boots that and tests the service
+# (tests/contrib/bare.sh).
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 bare=

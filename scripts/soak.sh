@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What a job of weeks has to survive, whole; the tests have a sample of each.
-# Hours: on a machine with nothing else to do.
+# Runs in full the tests for jobs of weeks, of which scripts/test.sh runs
+# samples. Takes hours on an otherwise idle machine.
 #
-#   scripts/soak.sh [SEED [TEXT]]   TEXT: only parts with it in their names
+#   scripts/soak.sh [SEED [TEXT]]   TEXT: only parts whose names contain TEXT
 set -euo pipefail
 
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"

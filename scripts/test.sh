@@ -1,16 +1,16 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what the tests need, builds, runs all of them.
+# Installs what the tests need, builds, and runs all tests.
 #
 #   scripts/test.sh [--quick|--full]
 #
-# --quick leaves the comparison with PyTorch and the sanitizers out; --full
-# runs every case of the comparison instead of a sample. Ends with what took how
-# long, and the lines "N skipped" and "N passed, N failed". A clone alone has
-# all that the tests read. Nothing is drawn by chance: each run has the same
-# samples, and scripts/hunt.sh has others. PENSTOCK_MESON: more options for
-# `meson setup`. PST_TEST_SLOW=N: tests wait N times as long for what has to
-# happen, on a machine that is very slow or has much other work.
+# --quick omits the comparison with PyTorch and the sanitizers; --full runs
+# every case of the comparison instead of a sample. Ends with the duration of
+# each part, and the lines "N skipped" and "N passed, N failed". The tests read
+# only files of the repository. Random seeds are fixed, so each run has the
+# same samples; scripts/hunt.sh uses other seeds. PENSTOCK_MESON: additional
+# options of `meson setup`. PST_TEST_SLOW=N: tests wait N times as long for
+# events, on a slow or loaded machine.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 mode=${1:-}
@@ -28,7 +28,7 @@ skipped=0
 begin=$(date +%s)
 log=$(mktemp)
 beside=$(mktemp -d)
-times=$beside/times # lines: seconds, seconds of work, what
+times=$beside/times # lines: seconds, CPU seconds, title
 other=
 trap 'rm -rf "$log" "$beside"; [ -z "$other" ] || kill "$other"' EXIT
 
@@ -48,13 +48,13 @@ timed() {
   return "$code"
 }
 
-# worked FILE: the seconds that `times` has written there.
+# worked FILE: prints the CPU seconds in FILE, which `times` has written.
 worked() {
   tr -s ' ' '\n' <"$1" |
     awk -F '[ms]' '{ n += 60 * $1 + $2 } END { printf "%.2f", n }'
 }
 
-# meson_tests DIR NAME [arguments]: runs tests, adds what meson counted.
+# meson_tests DIR NAME [arguments]: runs tests, adds meson's counts.
 meson_tests() {
   local dir=$1 name=$2 code=0 good bad
   shift 2
