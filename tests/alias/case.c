@@ -22,7 +22,8 @@ static void fault(struct alias_case *c, const char *fmt, ...)
     va_end(args);
 }
 
-/* Returns "", and reports a malformed case, if the object has no such text. */
+/* Returns a text of the object. Without such a text, reports a malformed case
+ * and returns "". */
 static const char *text_of(struct alias_case *c, const json_t *object,
                            const char *key)
 {

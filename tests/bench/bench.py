@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times penstock beside PyTorch's pipelines, in alternation, and prints a
-table with the ratio penstock / PyTorch and its target.
+"""Times penstock and PyTorch's pipelines in alternation.
+
+Prints a table with the ratio penstock / PyTorch and its target.
 
     bench.py PENSTOCK WORKDIR [--rounds 3] [--steps 9] [--only MODEL]
 """
@@ -13,7 +14,8 @@ import sys
 from pathlib import Path
 
 PEER = Path(__file__).resolve().parent / "torch_peer.py"
-# Largest ratios: step, time to the end of the first step, memory of a rank.
+# Maximum ratios of step time, time to the end of the first step, and memory of
+# a rank.
 TARGETS = {"gpt-25m": (1, 1 / 5, 1 / 2), "gpt-3m": (1, 1 / 5, 1 / 2),
            "mlp-tiny": (1 / 3, 1 / 5, 1 / 2)}
 

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What many equal blocks cost: split and plan of 96 beside 12, of 48 beside 1.
+"""Measures how the time of `split` and `plan` grows with the number of blocks.
 
 usage: blocks.py CLIENT[,OTHER...] FOLDER [ROUNDS [WIDTH]]
 
-Models of 1, 12, 48 and 96 blocks (two linear layers; attention and two linear
-layers) are exported into FOLDER, WIDTH wide (16; GPT-2 has 768). Of each, and of one
-with the same parameters that no operator reads ("weights"), `split` and `plan`
-run ROUNDS times in alternation; printed are medians of processor time in
-milliseconds, those of `penstock --version` too, which does nothing, bytes of
-plan.pb, and how 96 blocks compare with 12: as they are, and without what the
-weights of 84 more take. Needs PyTorch to make the models.
+Exports two kinds of models with 1, 12, 48 and 96 equal blocks into FOLDER:
+"mlp" (two linear layers per block) and "gpt" (attention and two linear
+layers). The models of "mlp weights" and "gpt weights" have the parameters of
+12 and 96 blocks, but no operator that reads them. WIDTH is the width of all of
+them (default 16; GPT-2 has 768).
+
+`split` and `plan` run ROUNDS times (default 9) on each model, in alternation.
+The table has the medians of their processor time in milliseconds and the bytes
+of plan.pb; the row "start" is `penstock --version`, which does nothing. Below
+the table are three ratios for each kind: 96 blocks to 12 blocks, the same
+without the time for the weights of the 84 additional blocks, and `plan` of 48
+blocks to 1 block. Needs PyTorch to make the models.
 """
 import os
 import shutil

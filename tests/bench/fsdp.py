@@ -1,26 +1,30 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Shares of replicas (--shard) beside PyTorch's DDP and FSDP2 on gloo.
+"""Compares replicas (--shard) with PyTorch's DDP and FSDP2 on gloo.
 
     fsdp.py PENSTOCK WORKDIR [--model gpt-25m] [--grids 2x1,4x1,2x2]
             [--modes none,zero1,zero2,zero3] [--schedules 1f1b] [--rounds 3]
             [--steps 6] [--f64]
 
-The same 8 microbatches, AdamW, a thread for each rank; two stages a rank with
-interleaved-1f1b. The peers of a grid have
-as many processes: DDP of `none`; FSDP2 with a group for each block of `zero1`
-(gradients are reduced once a step, values stay gathered), of `zero2` (reduced
-in each microbatch) and of `zero3` (gathered again for the backward, too).
+Both sides train on the same 8 microbatches with AdamW and one thread per rank.
+With interleaved-1f1b a rank has two stages. PyTorch has as many processes as
+the grid has ranks:
 
-Compared are all gradients of the first step and the loss of the last one, whose
-bits must be those of `none` for `zero1`. Steps and memory of a rank are taken in
-runs of their own, without a dump on either side, in alternation, and printed as
-ratios (--rounds 0: only the numbers are compared). Exit code 1 if a number is
-off.
+none    DDP
+zero1   FSDP2 with a group for each block; gradients are reduced once per step,
+        parameters stay gathered from forward to backward
+zero2   the same, but gradients are reduced in each microbatch
+zero3   the same as zero2, and parameters are gathered again for the backward
 
---f64 compares the numbers of the model in double precision, with fixed weights
-(only f32 is trained). resnet50 needs it: in f32 its gradients are those of f64 to
-one digit only, PyTorch's as well as ours.
+Checks all gradients of the first step and the loss of the last step; the dump
+of `zero1` must have the same bits as that of `none`. Then measures step time
+and memory of a rank in separate runs without a dump, in alternation, and
+prints them as ratios. --rounds 0 only checks the numbers. Exit code 1 if a
+number is wrong.
+
+--f64 checks the numbers of the model in double precision, with fixed weights,
+since only f32 is trained. resnet50 needs it: only one digit of its gradients
+in f32 is right, with PyTorch as with penstock.
 """
 import argparse
 import hashlib
@@ -37,7 +41,7 @@ import torch
 from peer_models import MODELS
 from torch_peer import MICROBATCHES, WithLoss, export, free_port
 
-GRAD, LOSS = 2e-5, 1e-5  # largest error relative to the largest value
+GRAD, LOSS = 2e-5, 1e-5  # maximum error, relative to the largest value
 DUMP = "ours.safetensors"
 
 
@@ -134,7 +138,7 @@ def ours(a, folder, grid, mode, schedule, dump=False):
 
 def theirs(a, folder, grid, mode, dump=False):
     replicas, ranks = map(int, grid.split("x"))
-    # gloo sometimes aborts at its end.
+    # gloo sometimes aborts when its process ends, so it is repeated.
     return call(sys.executable, __file__, "peer", a.model, folder, mode,
                 replicas * ranks, a.steps, int(dump), int(dump and a.f64), tries=4)
 
@@ -151,7 +155,8 @@ def largest_error(folder):
 
 
 def numbers(a, folders, grid, mode, bits):
-    """Errors of each schedule, and whether they are small enough."""
+    """Returns the errors of each schedule, and whether they are small
+    enough."""
     ret, peer = {}, theirs(a, folders["numbers"], grid, mode, dump=True)
     for name in a.schedules.split(","):
         own = ours(a, folders["numbers"], grid, mode, name, dump=True)
@@ -166,7 +171,8 @@ def numbers(a, folders, grid, mode, bits):
 
 
 def ratios(a, folders, grid, mode):
-    """Our steps and memory relative to the peer's, by schedule."""
+    """Returns the ratios of our step time and memory to PyTorch's by
+    schedule."""
     names = a.schedules.split(",")
     peers, own = [], {name: [] for name in names}
     for _ in range(a.rounds):

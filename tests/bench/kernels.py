@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Single kernels beside PyTorch's, one thread each, in alternation.
+"""Times single kernels and PyTorch's in alternation, on one thread each.
 
     kernels.py BENCH-KERNELS [--only TEXT] [--rounds N] [--strict]
 
-Every round runs each side for a tenth of a second; the table has the medians
-of all runs, in milliseconds of the thread's own time, and PyTorch's time over
-ours with the wanted ratio. Under load the figures mean little: caches are shared.
---strict: exit code 1 if a ratio is missed.
+Every round runs each side for a tenth of a second. The table has the medians
+of all runs in milliseconds of the thread's CPU time, and the ratio of
+PyTorch's time to ours beside its target. On a loaded machine the times mean
+little, as other processes share the caches. --strict: exit code 1 if a target
+is missed.
 """
 import argparse
 import statistics
@@ -28,7 +29,7 @@ class Ours:
                                         stdout=subprocess.PIPE, text=True)
 
     def run(self, c, runs):
-        """Milliseconds of each run, summed over all nodes."""
+        """Returns the milliseconds of each run, summed over all nodes."""
         total = [0.0] * runs
         for node in c["nodes"]:
             self.process.stdin.write(f"{runs} {c['flags']} {node}\n")

@@ -1,24 +1,26 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How much of what replicas share travels beside the kernels (--shard zero3),
-on links of a limited rate.
+"""Measures how well transfers between replicas overlap with kernels (--shard
+zero3) on links of a limited rate.
 
     link.py PENSTOCK WORKDIR [--model gpt-3m] [--rows 16] [--microbatches 8]
             [--rates .7,1.5] [--rounds 3] [--steps 5] [--more "WORDS"]
     link.py PENSTOCK WORKDIR --model mlp-12 --rows 4 --kernel-ms 4 ...
 
-Two hosts with a replica each (tests/nodes/rig.py: network namespaces, `tc ...
-tbf`), one thread a rank, groups of a block. A rate of 1.5 is one at which the
-bytes of a step take 1.5 times as long as its kernels do on a link without a
-limit. The bytes are those that the hosts' interfaces count; how long they take
-alone is measured by a plain connection on the same link.
+Two hosts (tests/nodes/rig.py: network namespaces, `tc ... tbf`) have one
+replica each, with one thread per rank; each block is a group of parameters.
+--rates: at a rate of 1.5, the bytes of a step take 1.5 times as long as its
+kernels do on a link without a limit. The bytes are those that the interfaces
+of the hosts count. A plain connection on the same link measures the time that
+they take without kernels.
 
-With --kernel-ms each kernel sleeps for that long before it does its work: of a
-small model, that is a processor whose speed does not depend on what else the
-machine does.
+With --kernel-ms each kernel sleeps for that long before it does its work. With
+a small model this simulates a processor whose speed does not depend on the
+load of the machine.
 
-A step should take no longer than the longer of both, kernels and bytes, + 15 %:
-exit code 1 if it does for a rate, in the median of rounds in alternation.
+The step time may exceed the longer of both times, that of the kernels and that
+of the bytes, by 15 %: exit code 1 if the median of the rounds exceeds that for
+any rate.
 """
 import argparse
 import json
@@ -59,7 +61,8 @@ def export(a, folder):
 
 
 def limit(rig, bytes_s):
-    """None: no limit. The queue of the link holds 20 ms, as in a switch."""
+    """Sets the rate of the link; None: no limit. Its queue holds 20 ms, like
+    that of a switch."""
     for host in HOSTS:
         subprocess.run(["tc", "-n", rig.space(host), "qdisc", "del", "dev",
                         "eth0", "root"], capture_output=True, check=False)
@@ -76,7 +79,8 @@ def sent(rig, host):
 
 
 def run(a, folder, rig, steps):
-    """Seconds of a step and of its kernels, bytes that a host sends in it."""
+    """Runs the job. Returns the seconds of a step and of its kernels, the
+    bytes that a host has sent, and the peak memory in MiB."""
     before = [sent(rig, h) for h in HOSTS]
     played = ({"PENSTOCK_FAULT": f"kernel:1+:{a.kernel_ms}"}
               if a.kernel_ms else {})
@@ -105,7 +109,7 @@ def run(a, folder, rig, steps):
     return out["step_s"], max(kernels), max(bytes_), out["peak_rss_mib"]
 
 
-# Sends and takes so many bytes at once, and prints the seconds of the transfer.
+# Sends and receives `size` bytes at the same time, and prints the seconds.
 PLAIN = """
 import socket, sys, threading, time
 host, side, size = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -133,7 +137,8 @@ print(time.monotonic() - begin)
 
 
 def alone(rig, folder, size):
-    """Seconds that both hosts need to send so many bytes to each other at once."""
+    """Returns the seconds that both hosts need to send `size` bytes to each
+    other at the same time."""
     env = dict(os.environ, TMPDIR=str(folder), **rig.env())
     both = [subprocess.Popen(
         rig.on(side, sys.executable, "-c", PLAIN, HOSTS[0], side,
@@ -143,7 +148,8 @@ def alone(rig, folder, size):
 
 
 def bytes_of_step(a, folder, rig):
-    """Without the bytes that a job sends before its first step and after its last."""
+    """Returns the bytes that a host sends per step, without those that it
+    sends before the first step and after the last one."""
     return (run(a, folder, rig, 6)[2] - run(a, folder, rig, 2)[2]) / 4
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Models that speed and shares are measured with, as lists of units that a
-pipeline may be cut between: units(), batch(n) for n microbatches, loss()."""
+"""Models of the benchmarks. units() returns a list of modules between which a
+pipeline may be cut, batch(n) the data of n microbatches."""
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -40,7 +40,7 @@ class Embedding(nn.Module):
 
 
 class Gpt:
-    """The shape of GPT-2 with a head of its own."""
+    """The shape of GPT-2; the head does not share its weight."""
 
     def __init__(self, samples, vocabulary, length, width, heads, layers):
         self.samples, self.vocabulary, self.length = samples, vocabulary, length
@@ -82,7 +82,7 @@ class Mlp:
 
 
 def turned(x):
-    """Positions as rotations of pairs (RoPE, arXiv 2104.09864)."""
+    """Applies rotary position embeddings (RoPE, arXiv 2104.09864)."""
     t, d = x.shape[-2:]
     steps = torch.arange(0, d, 2) / d
     angles = torch.arange(t)[:, None] / 10000.0 ** steps
@@ -135,7 +135,7 @@ def conv(inputs, outputs, size, stride=1):
 
 
 class Bottleneck(nn.Module):
-    """Bottleneck of ResNet (arXiv 1512.03385), with the stride at its 3x3."""
+    """Bottleneck of ResNet (arXiv 1512.03385) with the stride in the 3x3."""
 
     def __init__(self, inputs, width, stride):
         super().__init__()

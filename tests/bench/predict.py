@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What `penstock plan` says beside what a run takes, after `calibrate`.
+"""Compares the predictions of `penstock plan` with a run, after `calibrate`.
 
 usage: predict.py PENSTOCK MODEL.pt2=DATA... [--check]
 
-A row for each model with 1 and 2 ranks of one thread: seconds of a step,
-bubble, memory of the rank that has most (the plan's and what a process has
-anyway), and how long plan took. --check: the step within 20 %, the bubble within 3 points,
-memory within 10 %, plan within 2 s. Needs a core for each rank that nobody else
-uses: a step that waits for its core is no fault of the plan.
+Prints a row for each model on 1 and 2 ranks of one thread: seconds of a step,
+bubble, memory of the rank with the most (the planned memory, plus that of a
+process without a model), and the seconds that `plan` took. --check: exit code
+1 unless the predicted step is within 20 %, the bubble within 3 percentage
+points and the memory within 10 % of the run, and `plan` takes at most 2 s.
+Needs an idle core for each rank: the plan does not predict waiting for a core.
 """
 import argparse
 import json
@@ -19,7 +20,7 @@ import tempfile
 import time
 
 STEP, POINTS, MEMORY, PLAN_S = .2, .03, .1, 2
-OWN_MIB = 40  # of a process of penstockd with MPI and its libraries
+OWN_MIB = 40  # memory of penstockd without a model, with MPI and libraries
 RUN_S = 6
 
 

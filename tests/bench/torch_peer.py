@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The peer that speed is measured against: the same training step in
-PyTorch's own pipelines.
+"""Runs the training step of the benchmarks in PyTorch's own pipelines.
 
     torch_peer.py export MODEL DIR      model.pt2, data.safetensors
     torch_peer.py pipe MODEL [--ranks 2] [--schedule 1f1b] [-m 8] [--steps 9]
 
-`pipe` runs torch.distributed.pipelining over gloo, one process a rank and one
-thread each, and prints a JSON object: step_s (median seconds of forward,
-backward and SGD, the first two steps left out), first_step_at_s (from the
-start of the process), rss_mib (largest rank).
+`pipe` runs torch.distributed.pipelining over gloo, with one process of one
+thread per rank, and prints a JSON object: step_s (median seconds of forward,
+backward and SGD, without the first two steps), first_step_at_s (seconds from
+the start of the process to the end of the first step), rss_mib (memory of the
+largest rank).
 """
 import argparse
 import json
@@ -58,7 +58,8 @@ def export(name, folder, dtype=torch.float32):
 
 
 def parts(units, n):
-    """Contiguous groups with about the same number of matmul weights."""
+    """Divides the units into n contiguous groups with about the same number of
+    matmul weights."""
     costs = [sum(p.numel() for m in u.modules() if isinstance(m, nn.Linear)
                  for p in m.parameters()) for u in units]
     groups, done = [[] for _ in range(n)], 0

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Installed files, and files for operators of jobs: systemd unit, logrotate,
-lnav.
+"""Tests the installed files and the files for administrators: systemd unit,
+logrotate, lnav.
 
 usage: package.py ROOT BUILD|FILE.deb [PENSTOCK]
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of gpu.py that compare numbers: bits over cuts, schedules and
-transports, and errors against f64 beside those of PyTorch on the same GPU.
+"""Parts of gpu.py that compare numbers: the bits of several cuts, schedules
+and transports, and the errors against f64 with those of PyTorch on the same
+GPU.
 
-Functions import PyTorch themselves: a machine without it runs bytegpt().
+Functions import PyTorch themselves, so that bytegpt() also runs without it.
 """
 import array
 import concurrent.futures
@@ -15,8 +16,8 @@ import struct
 import traceback
 
 MICROBATCHES = 4
-AT_ONCE = 6  # models of the zoo
-# Stages, ranks, transport, schedule: each gives the bits of the first.
+AT_ONCE = 6  # models of the zoo that run at the same time
+# Stages, ranks, transport, schedule. Each cut has the same bits as the first.
 CUTS = [(1, 1, "self", "1f1b"), (2, 2, "self", "gpipe"),
         (4, 4, "self", "zb-h1"), (2, 2, "mpi", "1f1b"),
         (4, 4, "mpi", "1f1b"), (4, 1, "self", "1f1b")]
@@ -27,7 +28,7 @@ def name_of(cut):
 
 
 def load(path):
-    """(dtype, bytes) of the tensors of a safetensors file, by name."""
+    """Returns (dtype, bytes) of each tensor of a safetensors file, by name."""
     with open(path, "rb") as file:
         data = file.read()
     size = struct.unpack("<Q", data[:8])[0]
@@ -38,15 +39,15 @@ def load(path):
 
 
 def contents(path):
-    """The tensors of a dump as a set: a shared parameter may have any of its
-    names, and has more of them where it is in several stages."""
+    """Returns the contents of a dump without names: a shared parameter may
+    have any of its names, and has several if it is in several stages."""
     return {(name.split(".")[0], dtype, hashlib.sha1(data).digest())
             for name, (dtype, data) in load(path).items()}
 
 
 def distance(a, b):
-    """The largest difference of a gradient, relative to the tensor's largest
-    element, and its name."""
+    """Returns the largest difference of any gradient, relative to the largest
+    element of its tensor, and the name of the tensor."""
     worst = (0.0, "")
     for name, (dtype, raw) in a.items():
         if not name.startswith("grad.") or dtype != "F32":
@@ -62,7 +63,7 @@ def distance(a, b):
 
 
 def dump(job, plan, data, m, device, cut, to, *more):
-    """Runs a step and writes its dump."""
+    """Runs a step; returns the path of its dump."""
     stages, ranks, transport, schedule = cut
     path = os.path.join(job.work, f"{to}.st")
     if os.path.exists(path):
@@ -76,8 +77,8 @@ def dump(job, plan, data, m, device, cut, to, *more):
 
 
 def bytegpt(job):
-    """Gradients equal the CPU's within rounding, and all cuts keep the bits.
-    Needs no PyTorch."""
+    """Gradients equal the CPU's up to rounding, and have the same bits in all
+    cuts. Needs no PyTorch."""
     model = f"{job.pack}/bytegpt.pt2"
     data = f"{job.pack}/GPL-3"
     if job.tiny:  # the emulation needs 20 s for a microbatch of bytegpt
@@ -122,8 +123,8 @@ def prepare_llama(job):
 
 
 def on_device(job, module, data, dtype, m, **more):
-    """PyTorch's tensors of a step, computed on the GPU if there is one, as
-    those of a dump."""
+    """Computes a step in PyTorch, on the GPU if there is one. Returns its
+    tensors with the names of a dump."""
     import torch
     import reference
     device = job.torch_device()
@@ -137,7 +138,7 @@ def on_device(job, module, data, dtype, m, **more):
 
 
 def error_of(tensors, exact):
-    """The relative error of all gradients together."""
+    """Returns the relative error of all gradients together."""
     far = whole = 0.0
     for name, want in exact.items():
         if name.startswith("grad."):
@@ -147,7 +148,8 @@ def error_of(tensors, exact):
 
 
 def net(job, name):
-    """Gradients of two microbatches against f64, beside PyTorch's."""
+    """Compares the errors of our gradients against f64 with PyTorch's, for two
+    microbatches."""
     import safetensors.torch
     import torch
     import nets
@@ -194,18 +196,19 @@ def prepare_model(words):
             reference.make(name, zoo_folder(work, name), MICROBATCHES,
                            optimizer="none", steps=1)
     except Exception:  # pylint: disable=broad-except
-        traceback.print_exc()  # the others go on; zoo() names it
+        traceback.print_exc()  # zoo() reports the model
 
 
 def prepare_zoo(job):
-    """Exports the models, and computes their f64 on the CPU."""
+    """Exports the models, and computes their results in f64 on the CPU."""
     with multiprocessing.Pool(AT_ONCE, maxtasksperchild=8) as pool:
         pool.map(prepare_model, [(job.work, name) for name in zoo_names(job)],
                  chunksize=1)
 
 
 def check_model(job, name):
-    """Returns (what is wrong, cuts with other bits, calls on the host)."""
+    """Returns (wrong tensors, cuts with other bits, calls that run on the
+    host)."""
     import reference
     folder = zoo_folder(job.work, name)
     data, plan = f"{folder}/data.safetensors", f"{folder}/model"
@@ -223,7 +226,7 @@ def check_model(job, name):
 
 
 def on_gpu(job, name):
-    """Computes PyTorch's f32 again, on the GPU."""
+    """Computes PyTorch's results in f32 again, on the GPU."""
     import safetensors.torch
     import torch
     import reference
@@ -237,7 +240,7 @@ def on_gpu(job, name):
 
 
 def zoo(job):
-    """All models of tests/compare/zoo.py."""
+    """Compares all models of tests/compare/zoo.py."""
     names, results = zoo_names(job), {}
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
         running = {}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of gpu.py without models: the tests of the kernels, alone and with
-compute-sanitizer."""
+"""Parts of gpu.py that need no models: the tests of the kernels, with and
+without compute-sanitizer."""
 import glob
 import os
 import re
@@ -16,7 +16,8 @@ PATIENCE = 100  # seconds
 
 
 def doctor(job):
-    """Finds the GPU. Other faults are for mpirun's rows to show."""
+    """Adds a row with the GPU that `penstock doctor` finds. Its other faults
+    do not fail the row: the rows of jobs with mpirun show them."""
     lines = job.penstock("doctor", code=None).splitlines()
     found = [line.split(": ", 1)[1] for line in lines if "GPU" in line]
     job.row("doctor", found[0] if found else "finds no GPU",
@@ -25,7 +26,8 @@ def doctor(job):
 
 
 def begin(job, name, *before, parts=1):
-    """Starts a test on the GPU, with a file for its output."""
+    """Starts a test on the GPU. Returns the process and the file of its
+    output."""
     env = dict(job.env, PENSTOCK_DEVICE="cuda", PST_TEST_PARTS=str(parts))
     if job.tiny:
         env["PENSTOCK_TEST_CUDA_OPEN"] = "1"
@@ -60,7 +62,8 @@ def first_failure(text):
 
 
 def kernels(job):
-    """All tests at once: most of their time is the host's."""
+    """Runs all tests at the same time, since most of their time is spent on
+    the CPU."""
     # The emulation takes minutes for all samples and for the sums in double.
     names = [KERNELS] if job.tiny else TESTS
     since = time.monotonic()

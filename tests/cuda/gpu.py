@@ -60,15 +60,15 @@ MORE = [
 
 
 class Job:
-    """What all parts share. Rows are appended to a file, since parts are
-    processes."""
+    """State that all parts share. Rows are appended to a file, since each part
+    is a process."""
 
     def __init__(self, pack, work, out):
         self.pack, self.work, self.out = pack, work, out
         self.tiny = "PENSTOCK_LIBCUDA" in os.environ
         self.bin = os.path.join(pack, "bin")
         self.rows = os.path.join(work, "rows.jsonl")
-        # Only for programs of the archive: others have newer libraries.
+        # Only for programs of the archive: other programs need newer libraries.
         self.env = dict(os.environ, OPENBLAS_NUM_THREADS="1",
                         PST_GOLDEN=os.path.join(pack, "golden"),
                         PATH=f"{self.bin}:{os.environ['PATH']}")
@@ -90,8 +90,8 @@ class Job:
         print("row:", row, flush=True)
 
     def penstock(self, *words, code=0):
-        """Returns its output, or its messages if it is expected to fail; code
-        None: it may end with any."""
+        """Runs penstock. Returns its output, or its messages if it is expected
+        to fail. code: expected exit code; None: any."""
         begin = time.monotonic()
         done = subprocess.run(
             [os.path.join(self.bin, "penstock"), *map(str, words)], text=True,
@@ -107,8 +107,8 @@ class Job:
 
     def run(self, model, data, device, ranks, m, steps, *more,
             transport="self"):
-        """The JSON object of `penstock run`. The job ends with its client, so
-        that none is left when a part is killed."""
+        """Returns the JSON object of `penstock run`. The job ends with its
+        client, so that no job is left when a part is killed."""
         said = self.penstock(
             "run", model, "--data", data, "-n", ranks, "--transport",
             transport, "-m", m, "--steps", steps, "--device", device,

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Operators without a kernel on the GPU run on the host, and are named.
+"""Operators without a kernel on the GPU run on the host, and are reported.
 
 usage: hosted.py PENSTOCK MODEL    PENSTOCK_LIBCUDA: the driver of the tests
 
-MODEL is cube.pt2, which has such operators. `plan` names them without a GPU, `run` warns of them
-and logs the same numbers, and --no-fallback refuses them.
+MODEL is cube.pt2, which has such operators. `plan` lists them without a GPU,
+`run` warns of them and logs the same numbers, and --no-fallback refuses them.
 """
 import json
 import os

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of `gpu.sh run --more`: compiled PyTorch, its pipelining, and the CPU
-of the machine."""
+"""Parts of `gpu.sh run --more`: compiled PyTorch, PyTorch's pipelines, and
+steps on the CPU of the machine."""
 import os
 import time
 
@@ -15,7 +15,7 @@ def compiled(job):
 
 
 def stages_of(net, cut):
-    """Two modules: the first blocks, and the others with the head."""
+    """Returns two modules: the first blocks, and the others with the head."""
     from torch import nn
 
     class Front(nn.Module):
@@ -43,7 +43,7 @@ def stages_of(net, cut):
 
 
 def pipelining(job):
-    """torch.distributed.pipelining with two stages on one rank."""
+    """Times torch.distributed.pipelining with two stages on one rank."""
     import torch
     import torch.distributed as dist
     from torch.distributed.pipelining import (PipelineStage,
@@ -79,7 +79,7 @@ def pipelining(job):
 
 
 def cpu(job):
-    """gpt-25m on the machine's CPU, with 16 microbatches."""
+    """Times gpt-25m on the CPU of the machine, with 16 microbatches."""
     import nets
     name = "gpt-25m"
     data = f"{job.work}/{name}.safetensors"
@@ -107,7 +107,8 @@ def cpu(job):
 
 
 def torch_step(job, nets, name):
-    """A step of PyTorch on all cores; 16 microbatches are twice the net's."""
+    """Returns the seconds of a step of PyTorch on all cores, with 16
+    microbatches (twice those of the net)."""
     import torch
     net = nets.find(job, name)
     module = nets.built(net)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models whose steps scripts/gpu.sh measures, in full size and tiny: export,
-data, and the same steps in PyTorch."""
+"""Models whose steps scripts/gpu.sh measures, in full and tiny size: their
+export, their data, and the same steps in PyTorch."""
 import collections
 import os
 import time
@@ -140,13 +140,13 @@ def find(job, name):
 
 
 def built(net):
-    """The module with the same start values each time."""
+    """Returns the module, with the same start values each time."""
     torch.manual_seed(0)
     return net.make().train()
 
 
 def batch(net, m=None):
-    """A step's input; with m: its first microbatches."""
+    """Returns the input of a step, or of its first m microbatches."""
     size = (net.m * net.rows, net.length)
     rng = torch.Generator().manual_seed(1)
     x = torch.randint(0, net.vocab, size, generator=rng)
@@ -174,7 +174,7 @@ def prepare(job, name, stages=()):
 
 
 class Trainer:
-    """Steps of PyTorch with AdamW, on the GPU if there is one."""
+    """Makes steps in PyTorch with AdamW, on the GPU if there is one."""
 
     def __init__(self, job, name, dtype="f32", compiled=False):
         self.net, self.device = find(job, name), job.torch_device()
@@ -196,7 +196,7 @@ class Trainer:
         self.losses += [self.step(), self.step()]
 
     def step(self):
-        """Returns the loss."""
+        """Makes a step; returns the loss."""
         total = 0.0
         self.optimizer.zero_grad(set_to_none=True)
         for x, y in self.data:
@@ -209,7 +209,7 @@ class Trainer:
         return float(total)  # waits for the GPU
 
     def times(self, n):
-        """Seconds of n steps."""
+        """Returns the seconds of each of n steps."""
         ret = []
         for _ in range(n):
             begin = time.perf_counter()

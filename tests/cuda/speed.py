@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 
-# Sizes of products (rows, k, columns) and the wanted share of cuBLAS's speed.
+# Sizes of matmuls (rows, k, columns) and the wanted share of cuBLAS's speed.
 PRODUCTS = [(8192, 8192, 8192), (4096, 768, 2304), (4096, 768, 3072),
             (4096, 3072, 768), (4096, 768, 50304), (4096, 1024, 4096),
             (16384, 768, 3072), (256, 768, 3072)]
@@ -32,7 +32,7 @@ def ms(x):
 
 
 def measure(job, name, dtype="f32", compiled=False):
-    """Rows of a model's step: times, losses, start, memory."""
+    """Adds the rows of a model's step: times, losses, start, memory."""
     import nets
     nets.prepare(job, name, (1,))
     theirs = nets.Trainer(job, name, dtype, compiled)
@@ -94,7 +94,7 @@ def llama(job):
 
 
 def bf16(job):
-    """`--dtype bf16`, if the device has kernels for it."""
+    """Measures steps with `--dtype bf16`, if the device has kernels for it."""
     name, data = "gpt-25m", f"{job.work}/gpt-25m.safetensors"
     model = f"{job.work}/{name}.pt2"
     if not os.path.exists(model):  # there is no PyTorch
@@ -120,7 +120,8 @@ def bf16(job):
 
 
 def ranks(job):
-    """Two and four ranks on one GPU against one rank with as many stages."""
+    """Compares 2 and 4 ranks on one GPU with one rank that has as many
+    stages."""
     import nets
     name = "gpt2-124m"
     net, data = nets.find(job, name), f"{job.work}/{name}.safetensors"
@@ -147,8 +148,8 @@ def ranks(job):
 
 
 class Watch:
-    """Asks nvidia-smi about the GPU, several times a second. Its own loop may
-    keep lines back."""
+    """Runs nvidia-smi several times per second. Its own loop is not used,
+    since it may buffer lines."""
 
     def __init__(self):
         self.seen, self.stopped = [], threading.Event()
@@ -170,21 +171,22 @@ class Watch:
 
 
 def watched(job, watch, model, data, m, steps):
-    """Runs a model; returns the result, the MiB that it took, and how much of
-    the time of the last steps the GPU was busy."""
+    """Runs a model. Returns the result, the MiB of GPU memory that it took,
+    and the percentage of the last steps in which the GPU was busy."""
     before = watch.seen[-1][1] if watch.seen else 0.0
     begin = time.monotonic()
     said = job.run(model, data, "cuda", 1, m, steps, "--lr", "1e-4")
-    end = time.monotonic() - 0.5  # when the last step ended, about
+    end = time.monotonic() - 0.5  # approximate end of the last step
     seen = [x for x in watch.seen if x[0] >= begin]
-    time.sleep(1.0)  # memory is given back
+    time.sleep(1.0)  # until the GPU memory is free again
     took = max((x[1] for x in seen), default=0.0) - before
     late = end - said["step_s"] * steps / 2
     return said, took, median([x[2] for x in seen if late <= x[0] <= end])
 
 
 def memory(job):
-    """Planned memory and idle time beside what nvidia-smi says."""
+    """Compares planned memory and idle time with those that nvidia-smi
+    reports."""
     import nets
     watch = Watch()
     time.sleep(1.0)
@@ -215,7 +217,7 @@ def memory(job):
 
 
 class Kernels:
-    """The program time-kernels."""
+    """A process of time-kernels, which times single kernels on the GPU."""
 
     def __init__(self, job, mib):
         self.runs = 1 if job.tiny else RUNS
@@ -224,7 +226,7 @@ class Kernels:
             stdout=subprocess.PIPE, text=True, env=job.env, cwd=job.work)
 
     def times(self, text):
-        """The kernel's name and milliseconds of its runs."""
+        """Returns the name of the kernel and the milliseconds of its runs."""
         self.process.stdin.write(f"{self.runs} {text}\n")
         self.process.stdin.flush()
         words = self.process.stdout.readline().split()
@@ -239,7 +241,7 @@ class Kernels:
 
 
 def torch_times(device, run):
-    """Milliseconds of runs of a function."""
+    """Returns the milliseconds of each run of a function."""
     import torch
     ret = []
     for k in range(RUNS + 3):
@@ -258,8 +260,8 @@ def torch_times(device, run):
 
 
 def alternate(device, kernels, texts, run):
-    """Median milliseconds of our kernels, summed over texts, and of
-    PyTorch's; the kernels' names."""
+    """Returns the median milliseconds of our kernels, summed over texts, those
+    of PyTorch's, and the names of our kernels."""
     ours, theirs, names = [[] for _ in texts], [], []
     for _ in range(min(ROUNDS, kernels.runs)):
         names = []

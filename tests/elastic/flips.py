@@ -25,7 +25,7 @@ import clients  # noqa: E402
 
 STEPS = 20
 FIRST = 20
-MOST = 2000  # messages that a rank receives, first estimate
+MOST = 2000  # first estimate of the messages that a rank receives
 
 
 def words(name):
@@ -37,8 +37,8 @@ def words(name):
 
 
 def fault(b, point, rank, nth, bit):
-    """Returns the environment of a flip, and a file that disappears when it
-    happens."""
+    """Returns the environment variables that inject a bit flip, and the path
+    of a file that is removed when the flip happens."""
     flag = b.path("flag")
     with open(flag, "w", encoding="utf-8"):
         pass
@@ -48,8 +48,9 @@ def fault(b, point, rank, nth, bit):
 
 
 def flip(b, i, rng, most):
-    """Repeats with smaller numbers until the drawn message exists and is
-    flipped."""
+    """Runs jobs until one of them receives the drawn message, whose bit is
+    then flipped: each job draws a smaller number of the message. Returns the
+    job and what was flipped."""
     rank = rng.randrange(len(most))
     point = rng.choice(["message", "message", "message", "checksum"])
     while True:

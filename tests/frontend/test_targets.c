@@ -79,8 +79,9 @@ static bool same_param(const struct pst_param *a, const struct pst_param *b)
            (!a->has_default || same_default(&a->def, &b->def));
 }
 
-/* Counts arguments and results of the overload that differ from our schema. The
- * functional variant of an in-place operator returns what that writes. */
+/* Counts arguments and results of the overload that differ from our schema.
+ * Results of an in-place operator are not compared: its functional variant
+ * returns each tensor that the operator writes. */
 static unsigned differences(const char *name, const char *text,
                             const struct pst_target *t)
 {

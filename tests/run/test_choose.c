@@ -157,7 +157,8 @@ static void keeps_what_was_asked_for(void **state)
     assert_null(options.recompute);
     assert_null(options.shard_by);
     assert_string_equal(options.stash, "disk:/tmp");
-    /* microbatches that cannot be divided */
+    /* two replicas cannot have equal shares of 11 microbatches, which zero2 and
+     * zero3 need */
     options = open_options(2, 11);
     assert_ok(pst_exec_choices(net.plan, &options, false, &choices, &net.diag),
               &net.diag);

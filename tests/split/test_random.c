@@ -265,8 +265,9 @@ static bool name_owner(char owners[2][32], struct pst_split_options *options,
     return true;
 }
 
-/* Cuts the model. Owners of both buffers are named from the beginning, so that
- * automatic cuts may separate their users, or after a refusal. */
+/* Cuts the model. Even seeds name owners of both buffers from the beginning, so
+ * that automatic cuts may separate the users of a buffer; odd seeds name an
+ * owner only after a cut was refused. */
 static bool cut(struct job *job, struct pst_model *model,
                 const struct pst_split_options *as, const char *how)
 {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scripts/bench-kernels.sh times: a file per family of operators."""
+"""The cases of scripts/bench-kernels.sh: one file per family of operators."""
 from . import (attention, elementwise, images, lookups, planes, products,
                recurrent, reductions, rows)
 

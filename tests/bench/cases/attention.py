@@ -8,8 +8,9 @@ from .case import case, with_gradient
 
 def attention(name, want, batch, heads, t, width, keys=None, mask="None",
               causal=False):
-    """keys: heads of keys and values, if fewer; mask: "bool" or "F" with a
-    shape, F gets a gradient."""
+    """Returns the cases of forward and backward. keys: number of heads of keys
+    and values, if there are fewer than query heads. mask: "bool[...]", or
+    "F[...]", which gets a gradient."""
     keys = keys or heads
     gqa = keys != heads
     q = f"F[{batch}, {heads}, {t}, {width}]"

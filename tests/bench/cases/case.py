@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One line of the table: what both sides run."""
+"""A case is one line of the table: what penstock and PyTorch run."""
 import torch
 
 
 def case(name, want, nodes, make, flags="-"):
-    """name: of the line; want: least ratio of PyTorch's time to ours, 0 for
-    none; nodes: graphs for bench-kernels, whose last nodes are timed and
-    added up; make: returns the function that PyTorch is timed with."""
+    """Returns a case. name: name of the line. want: minimum ratio of PyTorch's
+    time to ours; 0: none. nodes: graphs for bench-kernels, which times the
+    last node of each; their times are added up. make: returns the function
+    that PyTorch runs."""
     return {"name": name, "want": want, "nodes": nodes, "make": make,
             "flags": flags}
 
 
 def with_gradient(forward, *inputs):
-    """Forward and backward of one function."""
+    """Returns a function that runs forward and backward of `forward`."""
     leaves = [x.requires_grad_() for x in inputs]
     g = torch.randn_like(forward(*leaves))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elementwise operators: a line of the table each."""
+"""Elementwise operators, with one line of the table for each operator."""
 import torch
 import torch.nn.functional as F
 
@@ -7,7 +7,8 @@ from .case import case
 
 M, N = 256, 768
 IMAGE = "[8, 64, 28, 28]"
-# Inputs of our nodes by name; PyTorch's function makes its own.
+# Inputs by name: the type in our graph, and the function that makes PyTorch's
+# tensor.
 INPUTS = {
     "x": (f"F[{M}, {N}]", lambda: torch.randn(M, N)),
     "y": (f"F[{M}, {N}]", lambda: torch.randn(M, N)),
@@ -125,7 +126,8 @@ LINES = [
 
 
 def line(text, run, inputs=None, want=0.0):
-    """Makes a case from the text of one node; inputs: more names like INPUTS."""
+    """Makes a case from the text of one node. inputs: inputs besides
+    INPUTS."""
     known = dict(INPUTS, **(inputs or {}))
     names, place = [], 0
     while (place := text.find("%", place)) >= 0:
@@ -145,8 +147,9 @@ def line(text, run, inputs=None, want=0.0):
 
 
 def calls(text, run, inputs):
-    """A thousand calls with little work: microseconds per call, shown as
-    milliseconds. The goal is less than 100 ns."""
+    """Makes a case of 1000 calls with little work, so that a millisecond in
+    the table is a microsecond per call. The goal is less than 100 ns per
+    call."""
     def make():
         made = [torch.randn(4) for _ in inputs]
 

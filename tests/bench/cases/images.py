@@ -12,7 +12,8 @@ NAMES = {torch.float32: "F", torch.float64: "f64", torch.bfloat16: "bf16",
 
 def conv(n, ci, size, co, k, stride=1, pad=None, dil=1, groups=1,
          transposed=False, dtype=torch.float32, want=0.8, label=""):
-    """Forward and both gradients; size and k: lists, an entry per dimension."""
+    """Returns the cases of forward and of both gradients. size, k: lists with
+    an entry per dimension."""
     dims, name = len(size), NAMES[dtype]
     pad = [(e - 1) // 2 * dil for e in k] if pad is None else [pad] * dims
     args = ([stride] * dims, pad, [dil] * dims, transposed, [0] * dims, groups)

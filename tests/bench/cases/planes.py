@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pools, resizing, sampling and rearranging of images."""
+"""Pooling, resizing, sampling and rearranging of images."""
 import torch
 import torch.nn.functional as F
 
@@ -7,8 +7,9 @@ from .case import case, with_gradient
 
 
 def both(name, shape, forward, node, out, backward, want=0.0):
-    """Two lines: forward alone, and with its gradient. node: reads %x; backward:
-    nodes that read %g."""
+    """Returns two cases: forward alone, and forward with its gradient. node:
+    the forward node, which reads %x. backward: the nodes of the gradient,
+    which read %g."""
     x, g = f"F{list(shape)}", f"F{list(out)}"
     tx = torch.randn(*shape)
     tag = f"{name} {'x'.join(map(str, shape))}"

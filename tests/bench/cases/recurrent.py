@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent layers: forward and all gradients, or that of the input alone."""
+"""Recurrent layers: forward with all gradients, or with that of the input."""
 import torch
 
 from .case import case, with_gradient
 
-# Number of gates, and of saved values, in multiples of the state.
+# Number of gates, and size of the saved values as a multiple of the state's.
 KINDS = {"lstm": (torch.nn.LSTM, 4, 5), "gru": (torch.nn.GRU, 3, 4),
          "tanh": (torch.nn.RNN, 1, 0)}
 

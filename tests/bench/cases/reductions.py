@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reductions, scans, losses and random numbers: a line of the table each."""
+"""Reductions, scans, losses and random numbers, with one line of the table for
+each operator."""
 import torch
 import torch.nn.functional as F
 
@@ -14,7 +15,7 @@ INPUTS = {
     "s": ("F[]", lambda: torch.ones(())),
 }
 
-# As in elementwise.py.
+# Nodes and PyTorch's equivalents, as in elementwise.py.
 LINES = [
     ("sum.default(%x)", lambda x: x.sum()),
     ("sum.dim_IntList(%x, [1])", lambda x: x.sum(1)),

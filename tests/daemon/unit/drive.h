@@ -25,7 +25,8 @@ int drive_teardown(void **state);
 
 /* Starts "penstock run x --steps 3", split at blanks; returns its pid. */
 pid_t drive_start(const char *command);
-/* Waits at most 60 s; returns the exit code, or 1000 + signal. Sets text. */
+/* Waits for the end of a program, at most test_patience() seconds. Returns the
+ * exit code, or 1000 + signal. Sets text. */
 int drive_wait(pid_t pid);
 /* Starts a command and waits for it. */
 int drive_run(const char *command);
@@ -35,8 +36,9 @@ void drive_expect(const char *command, int code);
 void drive_expect_end(pid_t pid, int code);
 /* Fails the test unless the newest output contains this text. */
 void drive_says(const char *text);
-/* Waits at most 20 s until the file in dir contains the text. Copies the rest
- * of that line to after (64 bytes, may be NULL). */
+/* Waits until the file in dir contains the text, at most test_patience()
+ * seconds. Copies what follows the text, up to a blank or the end of the line,
+ * to after (64 bytes, may be NULL). */
 void drive_await(const char *file, const char *text, char *after);
 bool drive_exists(const char *file);
 double drive_now(void); /* seconds, monotonic */

@@ -103,8 +103,8 @@ static void bounds_notes(void **state)
     assert_true(isnan(pstd_note_get_real(&note, "none")));
 }
 
-/* The log belongs to one job at a time, even after it is reopened, and is free
- * once closed. A job that cannot have it writes anyway. */
+/* A log belongs to one job at a time, also after that job has reopened it,
+ * until the job closes it. Another job can open the log nevertheless. */
 static void belongs_to_one_job(void **state)
 {
     char dir[] = "/tmp/pst-log-XXXXXX", path[64];

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes square.pt2: free sizes that are equal by chance in the exported
-example.
+"""Writes square.pt2, a model with a free size that equals another size by
+chance in the exported example.
 
-A batch of 4 rows of 4 numbers is written through a transposed view; only in
-this example both have the same shape. Group norm with one channel per group
-has several values per group if there is more than one row, which the file does
-not say. Run again only if PyTorch's format changes."""
+The example has 4 rows of 4 numbers. The batch is written through a transposed
+view; only with 4 rows do both have the same shape. PyTorch accepts group norm
+with one channel per group only for more than one row, which the file does not
+say. Run again only if PyTorch's format changes."""
 
 import os
 

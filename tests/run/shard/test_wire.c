@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Replicas send each other as many bytes in a step as the formula says: for a
- * group of n bytes, each of D owners sends (D - 1) / D n whenever it is
- * gathered or summed. */
+ * group of n bytes, each of D owners sends (D - 1) / D * n bytes whenever the
+ * group is gathered or summed. */
 #include "stages/layout/memory/residency.h"
 #include "tests/run/job.h"
 
@@ -12,7 +12,7 @@
 #define N        (sizeof(float) * GROUPS * SIDE * SIDE)
 
 static struct pst_transport_ops counting;
-static size_t sent; /* sum over all ranks, which take turns */
+static size_t sent; /* bytes sent by all ranks, which run one at a time */
 
 static enum pst_status count(struct pst_transport *t, unsigned self_rank,
                              unsigned peer, int tag, const void *buf,
