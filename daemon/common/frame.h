@@ -10,10 +10,12 @@
 
 #include "control.pb-c.h"
 
-#define PSTD_PROTO         1
-#define PSTD_REQUEST_MAX   (1u << 20)  /* bytes towards the daemon */
-#define PSTD_REPLY_MAX     (16u << 20) /* bytes from the daemon */
-#define PSTD_REQUEST_FIELD 4096        /* maximum fields of a frame */
+#define PSTD_PROTO 1
+/* Maximum bytes of a frame to the daemon, and of a frame from it. */
+#define PSTD_REQUEST_MAX (1u << 20)
+#define PSTD_REPLY_MAX   (16u << 20)
+/* Maximum fields of these frames; maximum unknown fields of either. */
+#define PSTD_REQUEST_FIELD 4096
 #define PSTD_REPLY_FIELD   (1u << 20)
 #define PSTD_UNKNOWN_FIELD 64
 

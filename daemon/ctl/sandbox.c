@@ -119,8 +119,8 @@ static uint64_t data_bytes(void)
                : strtoull(field, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Limits memory, so that a file that is built to exhaust it makes an allocation
- * fail, before the kernel kills this process or others. */
+/* Limits the memory of this process: if a malicious file exhausts it, an
+ * allocation fails before the kernel kills this process or others. */
 static void limit_memory(void)
 {
     const char *root = getenv("PST_HEADROOM_ROOT");

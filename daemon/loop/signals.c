@@ -41,8 +41,8 @@ static size_t index_of(int number)
     return i;
 }
 
-/* Records the sender, and at SIGCONT if the process was stopped: no timer has
- * run for a while then. */
+/* Records the sender. At SIGCONT also records whether the process was stopped:
+ * then no timer has run for a while. */
 static void note_sender(int number, siginfo_t *info, void *context)
 {
     const size_t i = index_of(number);

@@ -27,8 +27,8 @@ static bool trains(const struct pst_flight_record *r)
                             r->kind == PST_ACT_W);
 }
 
-/* Finds the newest step below `below` that this rank has finished, because it
- * has recorded a later one. */
+/* Finds the newest step below `below` that this rank has finished, as a record
+ * of a later step proves. */
 static bool newest(const struct pst_flight_log *log, uint64_t below,
                    uint64_t *ret)
 {

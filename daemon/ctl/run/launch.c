@@ -121,10 +121,10 @@ static void add_names(struct pst_str *out)
             pst_str_addf(out, ";%.*s", (int)strcspn(*e, "="), *e);
 }
 
-/* Raises TCP's eager limits above the 1 MiB pieces (bucket.c) that replicas
- * exchange between kernels. A larger message is announced first and starts only
- * after both sides have polled again, so the link would be idle during kernels
- * of some milliseconds. tests/bench/link.py measures it. */
+/* Raises TCP's eager limits above the 1 MiB pieces (stages/layout/bucket.c)
+ * that replicas exchange between kernels. A larger message is announced first
+ * and starts only after both sides have polled again, so the link would be idle
+ * during kernels of some milliseconds. tests/bench/link.py measures it. */
 static void add_limits(struct argv *argv)
 {
     static const char *const names[] = {"btl_tcp_eager_limit",
@@ -132,7 +132,8 @@ static void add_limits(struct argv *argv)
                                         "btl_tcp_max_send_size"};
 
     for (size_t i = 0; i < PST_COUNT(names); i++)
-        add_default(argv, names[i], "1114112"); /* plus a header */
+        /* 1 MiB + 64 KiB: a piece and its header */
+        add_default(argv, names[i], "1114112");
 }
 
 static void add_number(struct argv *argv, const char *name, int64_t value)

@@ -31,7 +31,8 @@ static bool is_passing(const struct pstctl_supervisor *s,
             status == PST_ERR_NOMEM);
 }
 
-/* True if the start ended neither normally nor by its own fault. */
+/* True if the ranks of this start died, or it failed for a reason that may be
+ * temporary. */
 static bool is_cut_off(const struct pstctl_supervisor *s,
                        const struct pstctl_fate *fate, enum pst_status status)
 {
