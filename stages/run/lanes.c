@@ -10,7 +10,7 @@
 #include "stages/run/engine.h"
 
 #define LOOK_EVERY      0.01 /* seconds between two checks of a waiting rank */
-#define LOOKS_OF_A_STOP 100  /* checks of a rank that is to stop */
+#define LOOKS_OF_A_STOP 100  /* maximum number of checks while ranks stop */
 
 struct lane {
     struct pst_lanes *lanes;

@@ -2,9 +2,10 @@
 #ifndef PENSTOCK_STAGES_BASE_HOST_LOG_H
 #define PENSTOCK_STAGES_BASE_HOST_LOG_H
 /*
- * Debug log of the library: debug and trace only (rule 14). The daemon installs
- * a sink that writes the lines to its log file; without a sink, PST_LOG=debug
- * prints to standard error. Thread safe. Topic = folder.
+ * Debug log of the library: debug and trace only (CONTRIBUTING.md, rule 14).
+ * The daemon installs a sink that writes the lines to its log file; without a
+ * sink, PST_LOG=debug prints to standard error. Thread-safe. The topic is the
+ * folder of the source.
  */
 #include "stages/base/macros.h"
 

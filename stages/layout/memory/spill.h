@@ -37,9 +37,10 @@ enum pst_status pst_spill_order(const struct pst_rank_role *role,
                                 struct pst_actions *actions,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Simulates actions and copies, as late and as early as they may run: each
- * action must find its microbatch in its slot, and no copy may use a slot at
- * the same time as an action. PST_ERR_INTERNAL names the violation. */
+/* Simulates the actions of a rank. A copy may run at any time from its earliest
+ * begin to its latest end: each action must find its microbatch in its slot,
+ * and no copy that may run during the action may use that slot.
+ * PST_ERR_INTERNAL names the violation. */
 enum pst_status pst_spill_check(const struct pst_rank_role *role,
                                 const struct pst_layout *layout,
                                 const struct pst_actions *actions,

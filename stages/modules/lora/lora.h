@@ -5,9 +5,9 @@
  * Adds low-rank adapters to linear layers (stages/files/lora/adapters.h).
  *
  * Names and start values are those of peft: FQN.lora_A.default.weight is
- * uniform in +-1/sqrt(in), FQN.lora_B.default.weight is 0, so the model
- * computes what it did. All other parameters are frozen. Nodes keep their ids,
- * and symbolic sizes stay symbolic.
+ * uniform in +-1/sqrt(in), FQN.lora_B.default.weight is 0, so the outputs of
+ * the model do not change. All other parameters are frozen. Nodes keep their
+ * ids, and symbolic sizes stay symbolic.
  *
  * Calls with the same weight tensor share one adapter: repeated calls of a
  * module, its other names, tied layers.

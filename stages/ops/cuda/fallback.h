@@ -13,11 +13,11 @@
 void pst_cuda_call_on_host(struct pst_cuda_context *c,
                            const struct pst_kernel *kernel,
                            struct pst_call *frame);
-/* Most operands of a task that runs on the host. */
+/* Maximum number of operands of a task that runs on the host. */
 #define PST_CUDA_TASK_OPERANDS 4096
 
-/* Runs a task on the host whose operands are contiguous: n elements of
- * task->dtype. */
+/* Runs a task on the host. Each of its operands has task->n contiguous elements
+ * of task->dtype. */
 void pst_cuda_task_on_host(const struct pst_task *task, pst_task_fn fn);
 
 #endif

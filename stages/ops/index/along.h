@@ -5,9 +5,10 @@
  * Thread-safe. */
 #include "stages/ops/index/places.h"
 
-/* Moves (or adds) elements between list, which has at least index's sizes (0
- * dimensions: one number for all), and the indexed positions of the table along
- * dim. Both have one dtype. Results do not depend on the number of threads. */
+/* Moves or adds elements (`mode`) between `list` and the elements of `table`
+ * that `index` selects along dimension `dim`. Each size of `list` is at least
+ * that of `index`; a list without dimensions is one number for all. Both have
+ * the same dtype. Results do not depend on the number of threads. */
 void pst_along_run(const struct pst_call *c, enum pst_places_mode mode,
                    const struct pst_operand *table, int dim,
                    const struct pst_operand *index,

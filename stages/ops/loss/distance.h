@@ -16,7 +16,7 @@ enum pst_distance_kind {
     PST_DISTANCE_P = PST_DISTANCE_KINDS, /* any other p */
 };
 
-/* --- one by one, for references ------------------------------------------- */
+/* --- single differences, for reference kernels ---------------------------- */
 
 /* Adds one more difference to a sum; converts a sum to the distance. */
 double pst_distance_next(double sum, double d, double p);

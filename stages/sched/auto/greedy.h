@@ -21,6 +21,11 @@ struct pst_greedy_options {
     double patience;
 };
 
+struct pst_greedy_result {
+    double makespan;
+    double peak; /* bytes of the rank that needs most */
+};
+
 /*
  * Fills the empty lists of a schedule whose rank_of is set. Each stage takes
  * its microbatches in order. A rank begins a microbatch only if its memory can
@@ -28,11 +33,6 @@ struct pst_greedy_options {
  * terminates; a microbatch that is alone on its rank may exceed the limit. The
  * times of the result are those of the simulator, but without reductions.
  */
-struct pst_greedy_result {
-    double makespan;
-    double peak; /* bytes of the rank that needs most */
-};
-
 enum pst_status pst_greedy_generate(struct pst_schedule *sched,
                                     const struct pst_costs *costs,
                                     const struct pst_greedy_options *options,

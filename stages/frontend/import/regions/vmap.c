@@ -259,9 +259,10 @@ enum pst_status pst_import_batch(struct pst_import *import,
     return define(import, scope, names->at[0], v, lanes);
 }
 
-/* Repeats a tensor that all lanes share. PyTorch expands it to its sizes with
- * `count` inserted at `dim`, aligned at the last dimension: the new dimension
- * is the first one, whatever `dim` is. */
+/* Repeats a tensor that all lanes share. Like PyTorch, inserts `count` at `dim`
+ * into the tensor's sizes and expands the tensor to the result. As expand
+ * aligns shapes at the last dimension, the new dimension of the tensor is
+ * always the first one, whatever `dim` is. */
 static struct pst_value *repeat(struct pst_import *import,
                                 struct pst_scope *scope, struct pst_value *v,
                                 unsigned lanes, unsigned dim,
