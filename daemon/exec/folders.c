@@ -287,15 +287,36 @@ static enum pst_status claim_late(struct pstd_session *s, struct pst_diag *diag)
     return status;
 }
 
+/* Rank 0: takes the first folder if that has failed so far, else checks that
+ * the run still owns the folder. */
+static enum pst_status claim_or_check(struct pstd_session *s, bool fallback,
+                                      struct pst_diag *diag)
+{
+    if (!fallback && s->owner == NULL)
+        return claim_late(s, diag);
+    return pst_checkpoint_still_own(fallback ? s->fallback_owner : s->owner,
+                                    diag);
+}
+
 enum pst_status pstd_session_claim_again(struct pstd_session *s, bool fallback,
                                          struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
-    if (s->w->rank == 0 && !fallback && s->owner == NULL)
-        status = claim_late(s, diag);
-    else if (s->w->rank == 0)
-        status = pst_checkpoint_still_own(
+    if (s->w->rank == 0)
+        status = claim_or_check(s, fallback, diag);
+    return pstd_agree(s->w, status, diag);
+}
+
+enum pst_status pstd_session_claim_to_save(struct pstd_session *s,
+                                           bool fallback, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    if (s->w->rank == 0)
+        status = claim_or_check(s, fallback, diag);
+    if (status == PST_OK && s->w->rank == 0)
+        status = pst_checkpoint_own_again(
             fallback ? s->fallback_owner : s->owner, diag);
     return pstd_agree(s->w, status, diag);
 }

@@ -107,8 +107,7 @@ static bool is_fatal(enum pst_status status)
     return status == PST_ERR_PEER || status == PST_ERR_INTERNAL;
 }
 
-/* Restores the ownership of a folder that was removed; otherwise a resumed run
- * would not recognize it as its own. */
+/* Restores the ownership of a folder that was removed during the save. */
 static void own_again(struct pstd_session *s, bool fallback)
 {
     struct pst_checkpoint_owner *owner =
@@ -192,7 +191,7 @@ static enum pst_status save_to(struct pstd_session *s, bool fallback,
     note.ret_bad = bad;
 
     pstd_interval_begin(&s->interval, start);
-    status = pstd_session_claim_again(s, fallback, diag);
+    status = pstd_session_claim_to_save(s, fallback, diag);
     if (status == PST_OK)
         status = pst_engine_save(s->w->engine, folder_of(s, fallback), s->step,
                                  0, &note, diag);
@@ -334,7 +333,7 @@ static enum pst_status begin_in(struct pstd_session *s, bool fallback,
                                        .options = pst_str_text(&s->course),
                                        .place = pstd_session_place(s)};
     const char *dir = v->best != NULL ? v->best_dir : folder_of(s, fallback);
-    enum pst_status status = pstd_session_claim_again(s, fallback, diag);
+    enum pst_status status = pstd_session_claim_to_save(s, fallback, diag);
 
     if (status != PST_OK)
         return status;

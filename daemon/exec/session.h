@@ -140,6 +140,12 @@ enum pst_status pstd_session_claim(struct pstd_session *s,
  * failed at the start; refuses a folder that belongs to another run by now. */
 enum pst_status pstd_session_claim_again(struct pstd_session *s, bool fallback,
                                          struct pst_diag *diag) PST_MUST_CHECK;
+/* COLLECTIVE. Call before a save: as above, and makes a folder that was removed
+ * again, with the record that this run owns it, so that the run can be resumed
+ * even if a rank is killed just after the save. */
+enum pst_status pstd_session_claim_to_save(struct pstd_session *s,
+                                           bool fallback, struct pst_diag *diag)
+    PST_MUST_CHECK;
 void pstd_session_release(struct pstd_session *s);
 /* Reports checkpoints that were moved into DIR/former-N. */
 void pstd_session_emit_moved(struct pstd_session *s, const char *dir,

@@ -374,12 +374,25 @@ void pst_checkpoint_name_run(char ret[33])
 
 /* Creates the folder if it does not exist; syncs its parent, so that the new
  * folder survives a crash. */
+/* Makes the folder and its parents so that it is still there after a power
+ * failure. */
+static enum pst_status make_durable(const char *dir, struct pst_diag *diag)
+{
+    struct pst_str parent = {0};
+    enum pst_status status = pst_mkdirs(dir, 0777, diag);
+
+    pst_str_addf(&parent, "%s/..", dir);
+    if (status == PST_OK)
+        status = parent.failed ? pst_diag_nomem(diag, strlen(dir))
+                               : pst_fsync_dir(parent.text, diag);
+    pst_str_fini(&parent);
+    return status;
+}
+
 static enum pst_status make_folder(const struct pst_checkpoint_claim *claim,
                                    struct pst_diag *diag)
 {
     struct stat st;
-    struct pst_str parent = {0};
-    enum pst_status status;
 
     if (stat(claim->dir, &st) == 0 && S_ISDIR(st.st_mode))
         return PST_OK;
@@ -387,13 +400,7 @@ static enum pst_status make_folder(const struct pst_checkpoint_claim *claim,
         return pst_diag_set(diag, PST_E_CHECKPOINT_NONE,
                             "no checkpoint in %s: the folder is not there",
                             claim->dir);
-    status = pst_mkdirs(claim->dir, 0777, diag);
-    pst_str_addf(&parent, "%s/..", claim->dir);
-    if (status == PST_OK)
-        status = parent.failed ? pst_diag_nomem(diag, strlen(claim->dir))
-                               : pst_fsync_dir(parent.text, diag);
-    pst_str_fini(&parent);
-    return status;
+    return make_durable(claim->dir, diag);
 }
 
 static void forget_record(const char *dir)
@@ -569,6 +576,8 @@ enum pst_status pst_checkpoint_own_again(struct pst_checkpoint_owner *o,
         return PST_OK;
     }
     pst_str_fini(&path);
+    if (status == PST_OK && access(o->dir, F_OK) != 0 && errno == ENOENT)
+        status = make_durable(o->dir, diag);
     if (status == PST_OK)
         status = take_lock(o->dir, &fd, &held, diag);
     /* This process holds the lock itself if only owner.json was removed. */

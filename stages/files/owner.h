@@ -69,8 +69,9 @@ bool pst_checkpoint_doubt(const struct pst_checkpoint_owner *owner,
 enum pst_status pst_checkpoint_still_own(
     const struct pst_checkpoint_owner *owner,
     struct pst_diag *diag) PST_MUST_CHECK;
-/* Rewrites the ownership record after the folder was removed and recreated by a
- * save. owner may be NULL. */
+/* Makes the folder and its ownership record again if they were removed; without
+ * the record a resumed run would not recognize the folder as its own. owner may
+ * be NULL. */
 enum pst_status pst_checkpoint_own_again(struct pst_checkpoint_owner *owner,
                                          struct pst_diag *diag) PST_MUST_CHECK;
 /* Releases the folder; owner may be NULL. */

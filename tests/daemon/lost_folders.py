@@ -5,6 +5,7 @@ and links in them.
 
 usage: lost_folders.py PENSTOCK TINY.pt2 self|mpi
 """
+import glob
 import os
 import shutil
 import signal
@@ -32,6 +33,24 @@ def moved_in_pause(b):
         assert os.path.exists(b.path(name, step, "manifest.json")), order
     b.ended(run, 130)
     b.call(*b.words(name, "--resume", "--quiet", steps=int(step[5:]) + 1))
+
+
+def killed_after_save(b):
+    """A folder that was removed has its owner's record again before the first
+    checkpoint there is complete: a job killed then can be resumed."""
+    name = b.fresh()
+    run = b.begin(*b.words(name, "--job", name, "--log-dir", name + "-log",
+                           steps=10 ** 9), PENSTOCK_FAULT="step:1+:100")
+    b.await_event(name + "-log", "checkpoint_saved", "rank-0")
+    shutil.rmtree(b.path(name))
+    while not glob.glob(b.path(name, "step-*", "manifest.json")):
+        assert run.poll() is None, "the run has ended"
+    for pid in b.pids(name + "-log"):
+        os.kill(pid, signal.SIGKILL)
+    run.communicate()
+    assert os.path.exists(b.path(name, "owner.json"))
+    newest = max(os.listdir(b.path(name)))
+    b.call(*b.words(name, "--resume", "--quiet", steps=int(newest[5:]) + 1))
 
 
 def first_folder_dies(b):
@@ -97,7 +116,8 @@ def main():
     penstock, model = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(penstock, model, sys.argv[3], folder) as b:
-        for part in moved_in_pause, first_folder_dies, disk_is_away, links:
+        for part in (moved_in_pause, killed_after_save, first_folder_dies,
+                     disk_is_away, links):
             part(b)
             b.no_files_left()
     print("ok")

@@ -579,7 +579,7 @@ static enum pst_status save_best(struct pstd_session *s, double loss,
     if (status != PST_OK || begun)
         return status;
     before = pst_alive_enter(PST_ALIVE_SAVE);
-    status = pstd_session_claim_again(s, false, diag);
+    status = pstd_session_claim_to_save(s, false, diag);
     if (status == PST_OK)
         status = pst_engine_save(s->w->engine, dir, s->step, 0, &what, diag);
     status = best_ended(s, status, s->step, bad, diag);
