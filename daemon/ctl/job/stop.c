@@ -3,6 +3,7 @@
  * them. */
 #include "daemon/ctl/ctl.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -21,6 +22,7 @@ struct ending {
     int owner;          /* process that started the ranks; 0: none alive */
     bool signalled_any; /* a process of the job was signalled to stop */
     bool signalled;     /* the owner has been asked */
+    bool warned;        /* the user knows that rank 0 does not answer */
     double gone;        /* time at which notified ranks went away; 0: not yet */
     struct pst_diag lost; /* failure reported at the end of the run */
 };
@@ -50,6 +52,20 @@ static void signal_owner(struct ending *e)
     if (e->owner > 0 && !e->signalled)
         e->signalled = pstctl_ask_owner(e->socket.text, e->owner);
     e->signalled_any |= e->signalled;
+}
+
+/* Says once why the command waits: rank 0 hangs, so that its owner has to end
+ * it. */
+static void warn_silent(struct ending *e, const struct pst_diag *why)
+{
+    if (e->warned || e->config->no_wait || !e->signalled)
+        return;
+    e->warned = true;
+    (void)fprintf(stderr,
+                  "penstock: %s; process %d, which started the ranks, has been "
+                  "asked to end them: waiting for that. `penstock flight` "
+                  "shows what each rank did last\n",
+                  why->text, e->owner);
 }
 
 /* Waits until the daemon closes the connection, when it has ended. */
@@ -108,8 +124,10 @@ static enum pst_status ask_ranks(struct ending *e, struct pst_diag *diag)
         e->signalled_any |= status == PST_OK;
         e->gone = pst_now();
     }
-    if (status != PST_OK && status != PST_ERR_NO_DAEMON)
+    if (status != PST_OK && status != PST_ERR_NO_DAEMON) {
         signal_owner(e); /* they hang, or have failed and are about to end */
+        warn_silent(e, diag);
+    }
     if (status != PST_ERR_NO_DAEMON)
         return status != PST_OK && !e->signalled ? status
                : e->config->no_wait              ? PST_OK
