@@ -109,7 +109,24 @@ static enum pst_status read_kept(const struct pstd_daemon *d, struct kept *ret,
     return status;
 }
 
-enum pst_status pstd_stay_keep(const struct pstd_daemon *d,
+/* Updates the file. If that fails, for instance because the disk is full or the
+ * job's folder was removed, reports the error and what follows from it. */
+static void update(struct pstd_daemon *d, const struct kept *k,
+                   const char *consequence)
+{
+    struct pstd_note note;
+    struct pst_diag why;
+
+    if (write_kept(d, k, &why) == PST_OK)
+        return;
+    (void)pst_diag_pass(&why, &why, "%s; %s", why.text, consequence);
+    pstd_note_init(&note, PSTD_EVENT_DOUBT);
+    pstd_note_int(&note, "run", (int64_t)d->known.run);
+    pstd_note_text(&note, "text", why.text);
+    pstd_daemon_publish(d, &note);
+}
+
+enum pst_status pstd_stay_keep(struct pstd_daemon *d,
                                const struct pstd_config *config,
                                const struct pst_str *options,
                                struct pst_diag *diag)
@@ -120,18 +137,9 @@ enum pst_status pstd_stay_keep(const struct pstd_daemon *d,
     if (!is_kept(d))
         return PST_OK;
     status = pstd_past_init(&k.past, config, diag);
-    return status == PST_OK ? write_kept(d, &k, diag) : status;
-}
-
-/* Updates the file. On failure, for instance on a full disk, prints the error;
- * this start is then not counted. */
-static void update(const struct pstd_daemon *d, const struct kept *k)
-{
-    struct pst_diag why;
-
-    if (write_kept(d, k, &why) != PST_OK)
-        (void)fprintf(stderr, "penstockd: %s%s\n", why.text,
-                      pst_error_tag(why.error));
+    if (status == PST_OK)
+        update(d, &k, "the run is not begun again if the ranks are restarted");
+    return status;
 }
 
 static void add_option(struct pst_str *options, const char *name,
@@ -145,7 +153,7 @@ static void add_option(struct pst_str *options, const char *name,
 
 /* Makes the options of the next start, and counts it; an error: too many starts
  * without a newer checkpoint. */
-static enum pst_status prepare(const struct pstd_daemon *d, struct kept *k,
+static enum pst_status prepare(struct pstd_daemon *d, struct kept *k,
                                uint64_t *ret_step, struct pst_diag *diag)
 {
     struct pstd_past_next next = {0};
@@ -174,13 +182,13 @@ static enum pst_status prepare(const struct pstd_daemon *d, struct kept *k,
                             "the run was begun again %d times without a newer "
                             "checkpoint than that of step %" PRIu64,
                             MAX_TRIES, step);
-    update(d, k);
+    update(d, k, "this start is not counted");
     add_option(&k->options, "resume", next.resume);
     add_option(&k->options, "adopt", next.adopt);
     return k->options.failed ? pst_diag_nomem(diag, k->options.len) : PST_OK;
 }
 
-enum pst_status pstd_stay_next(const struct pstd_daemon *d, bool *ret_any,
+enum pst_status pstd_stay_next(struct pstd_daemon *d, bool *ret_any,
                                struct pst_str *options, uint64_t *ret_step,
                                unsigned *ret_tries, struct pst_diag *diag)
 {
@@ -198,7 +206,7 @@ enum pst_status pstd_stay_next(const struct pstd_daemon *d, bool *ret_any,
     return status;
 }
 
-void pstd_stay_begun(const struct pstd_daemon *d)
+void pstd_stay_begun(struct pstd_daemon *d)
 {
     struct kept k = {0};
     struct pst_diag ignored;
@@ -210,12 +218,12 @@ void pstd_stay_begun(const struct pstd_daemon *d)
      * start must not do so again, since newer ones are its own. */
     if (read_kept(d, &k, &any, &ignored) == PST_OK && any && !k.past.resumed) {
         k.past.resumed = true;
-        update(d, &k);
+        update(d, &k, "after another restart newer checkpoints are set aside");
     }
     pst_str_fini(&k.options);
 }
 
-void pstd_stay_saved(const struct pstd_daemon *d, uint64_t step)
+void pstd_stay_saved(struct pstd_daemon *d, uint64_t step)
 {
     struct kept k = {0};
     struct pst_diag ignored;
@@ -226,7 +234,7 @@ void pstd_stay_saved(const struct pstd_daemon *d, uint64_t step)
     if (read_kept(d, &k, &any, &ignored) == PST_OK && any && k.past.step == 0) {
         k.past.step = step;
         k.tries = 0; /* the run has made progress */
-        update(d, &k);
+        update(d, &k, "its progress is not recorded");
     }
     pst_str_fini(&k.options);
 }

@@ -12,8 +12,9 @@
 
 /* Call before a run begins: writes its description. options: those given for
  * the run, "name\0value\0..."; config: all options. After an error the run must
- * not begin. */
-enum pst_status pstd_stay_keep(const struct pstd_daemon *d,
+ * not begin. A file that cannot be written is reported, but is no error: the
+ * run is then not continued by a restart. */
+enum pst_status pstd_stay_keep(struct pstd_daemon *d,
                                const struct pstd_config *config,
                                const struct pst_str *options,
                                struct pst_diag *diag) PST_MUST_CHECK;
@@ -21,14 +22,14 @@ enum pst_status pstd_stay_keep(const struct pstd_daemon *d,
  * *ret_step: step of the checkpoint from which it continues; *ret_tries: number
  * of this start from that checkpoint. An error: the run is given up. The caller
  * frees options in any case. */
-enum pst_status pstd_stay_next(const struct pstd_daemon *d, bool *ret_any,
+enum pst_status pstd_stay_next(struct pstd_daemon *d, bool *ret_any,
                                struct pst_str *options, uint64_t *ret_step,
                                unsigned *ret_tries,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Call when the run has reached its first step: records that in the file. */
-void pstd_stay_begun(const struct pstd_daemon *d);
+void pstd_stay_begun(struct pstd_daemon *d);
 /* Call when the run has saved a checkpoint: records that it has some. */
-void pstd_stay_saved(const struct pstd_daemon *d, uint64_t step);
+void pstd_stay_saved(struct pstd_daemon *d, uint64_t step);
 /* Call when the run is over, successful or not: removes the file. */
 void pstd_stay_over(const struct pstd_daemon *d);
 

@@ -110,9 +110,15 @@ class Bench:
                     time.sleep(.01)
 
     def no_files_left(self):
-        left = glob.glob(self.path("penstock-??????"))
-        left += glob.glob(self.path("penstock", "*"))
-        assert not left, left
+        """Waits until the folders of the jobs are gone: a job's name is free a
+        moment before."""
+        def left():
+            return (glob.glob(self.path("penstock-??????")) +
+                    glob.glob(self.path("penstock", "*")))
+        until = time.monotonic() + PATIENCE
+        while left():
+            assert time.monotonic() < until, left()
+            time.sleep(.01)
 
 
 def field(line, key):

@@ -104,8 +104,12 @@ def main():
             assert now[1] <= was[1], "descriptors are left open"
         _, reported = lengths(b, "long")
         newest = sorted(b.times[-KEPT:][2:])
-        logged = newest[-(-len(newest) * 99 // 100) - 1]
-        assert abs(reported / logged - 1) < 1e-3, (reported, logged)
+        # If events were dropped, the log has not the times of all steps.
+        by = 0 if len(b.times) == b.step else len(newest) // 200
+        at = -(-len(newest) * 99 // 100) - 1
+        low = newest[at - by]
+        high = newest[min(at + by, len(newest) - 1)]
+        assert .999 * low < reported < 1.001 * high, (low, reported, high)
         if times:
             b.call(*words("short", 1000))
             b.call(*words("whole", steps))
