@@ -108,6 +108,7 @@ static enum pst_status store_text(struct pstd_config *config,
                                   const char *who, const char *text,
                                   struct pst_diag *diag)
 {
+    const char **at = pstd_config_member(config, row);
     char *copy;
 
     if (row->type == PSTD_CHOICE && !is_choice(row->value, text))
@@ -116,10 +117,14 @@ static enum pst_status store_text(struct pstd_config *config,
     if (row->type == PSTD_PATH && *text == '\0')
         return pst_diag_set(diag, PST_E_OPTION_VALUE, "%s: the path is empty",
                             who);
-    copy = pst_arena_strdup(&config->arena, text);
+    /* Options may be set again with what they are, by a variable or a copy. */
+    if (row->type == PSTD_RULES && *at != NULL && strcmp(*at, text) != 0)
+        copy = pst_arena_printf(&config->arena, "%s;%s", *at, text);
+    else
+        copy = pst_arena_strdup(&config->arena, text);
     if (copy == NULL)
         return pst_diag_nomem(diag, strlen(text) + 1);
-    *(const char **)pstd_config_member(config, row) = copy;
+    *at = copy;
     return PST_OK;
 }
 
@@ -223,6 +228,7 @@ static enum pst_status store(struct pstd_config *config,
     case PSTD_TEXT:
     case PSTD_SOURCE:
     case PSTD_CHOICE:
+    case PSTD_RULES:
     case PSTD_PATH:
         break;
     }
@@ -445,7 +451,7 @@ static enum pst_status unknown(uint64_t groups, const char *prefix,
                         "unknown option %s%s; see --help", prefix, name);
 }
 
-static const struct pstd_option *find_option(uint64_t groups, const char *name)
+const struct pstd_option *pstd_option_named(uint64_t groups, const char *name)
 {
     size_t n;
     const struct pstd_option *rows = pstd_options(&n);
@@ -460,7 +466,7 @@ enum pst_status pstd_config_set(struct pstd_config *config, uint64_t groups,
                                 const char *name, const char *value,
                                 struct pst_diag *diag)
 {
-    const struct pstd_option *row = find_option(groups, name);
+    const struct pstd_option *row = pstd_option_named(groups, name);
 
     if (row == NULL)
         return unknown(groups, "", name, diag);
@@ -484,7 +490,7 @@ static enum pst_status parse_long(struct pstd_config *config, uint64_t groups,
                             argv[*i]);
     memcpy(name, argv[*i] + 2, len);
     name[len] = '\0';
-    row = find_option(groups, name);
+    row = pstd_option_named(groups, name);
     if (row == NULL)
         return unknown(groups, "--", name, diag);
     if (equals != NULL)

@@ -57,6 +57,7 @@
 #define PSTD_OPT_ASK         PSTD_GROUP(34)
 #define PSTD_OPT_COURSE      PSTD_GROUP(35) /* options of a training job */
 #define PSTD_OPT_NUMBERS     PSTD_GROUP(36) /* options that change results */
+#define PSTD_OPT_SET         PSTD_GROUP(37) /* options that `set` can change */
 
 enum pstd_option_type {
     PSTD_FLAG,   /* bool */
@@ -68,6 +69,8 @@ enum pstd_option_type {
                     sent */
     PSTD_CHOICE, /* TEXT that is one of `value` */
     PSTD_PATH,   /* TEXT; made absolute when sent */
+    PSTD_RULES,  /* TEXT: rules separated by ';'; each use of the option adds
+                    to those that are set */
     PSTD_LIST,   /* struct pstd_list, one entry per use */
     PSTD_GRID,   /* struct pstd_grid: "P" or "RxP" */
     PSTD_FROM,   /* struct pstd_from: a flag, =STEP or =auto */
@@ -120,7 +123,7 @@ struct pstd_config {
     const char *dtype;
     const char *device; /* list by rank (stages/ops/devices.h) */
     bool no_fallback;
-    const char *optimizer;
+    const char *optimizer, *group, *no_decay;
     double lr, momentum, dampening, beta1, beta2, eps, weight_decay;
     bool nesterov;
     double clip_norm;
@@ -244,6 +247,8 @@ unsigned pstd_ranks(const struct pstd_config *config, unsigned otherwise);
 unsigned pstd_replicas(const struct pstd_config *config);
 
 const struct pstd_option *pstd_options(size_t *ret_n);
+/* Returns the row of these groups with that name; NULL: there is none. */
+const struct pstd_option *pstd_option_named(uint64_t groups, const char *name);
 /* True if the option was given: PSTD_GIVEN(config, ranks). */
 bool pstd_config_given(const struct pstd_config *config, size_t at);
 #define PSTD_GIVEN(config, member)                                             \

@@ -47,6 +47,7 @@ bool pstd_config_text(const struct pstd_config *config,
     case PSTD_TEXT:
     case PSTD_SOURCE:
     case PSTD_CHOICE:
+    case PSTD_RULES:
     case PSTD_PATH:
         break;
     }

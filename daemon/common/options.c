@@ -11,6 +11,7 @@
 /* Options that a resume may change, but that change the results. Checkpoints
  * themselves record model, seed and optimizer. */
 #define N_STEP (T_STEP | PSTD_OPT_NUMBERS)
+#define S_STEP (N_STEP | PSTD_OPT_SET)
 #define N_DATA (T_DATA | PSTD_OPT_NUMBERS)
 /* Commands that run a step without training. */
 #define C_STEP (PSTD_OPT_VERIFY | PSTD_OPT_EVAL | PSTD_OPT_INFER)
@@ -126,28 +127,37 @@ static const struct pstd_option rows[] = {
            "stay f32"),
     TEXT(optimizer, "optimizer", T_STEP | PSTD_OPT_PLAN, "adamw", "NAME",
          "optimizer of the parameters: none, sgd, adamw"),
-    REAL(lr, "lr", N_STEP, NULL, 0, BIG,
+    REAL(lr, "lr", S_STEP, NULL, 0, BIG,
          "learning rate; default: PyTorch's, as for the next seven options"),
-    REAL(momentum, "momentum", N_STEP | PSTD_OPT_PLAN, NULL, 0, BIG,
+    REAL(momentum, "momentum", S_STEP | PSTD_OPT_PLAN, NULL, 0, BIG,
          "momentum of sgd"),
-    REAL(dampening, "dampening", N_STEP, NULL, -BIG, BIG, "dampening of sgd"),
-    FLAG(nesterov, "nesterov", N_STEP, "Nesterov momentum of sgd"),
-    REAL(beta1, "beta1", N_STEP, NULL, 0, 1, "first beta of adamw"),
-    REAL(beta2, "beta2", N_STEP, NULL, 0, 1, "second beta of adamw"),
-    REAL(eps, "eps", N_STEP, NULL, 0, BIG, "epsilon of adamw"),
-    REAL(weight_decay, "weight-decay", N_STEP, NULL, 0, BIG,
+    REAL(dampening, "dampening", S_STEP, NULL, -BIG, BIG, "dampening of sgd"),
+    FLAG(nesterov, "nesterov", S_STEP, "Nesterov momentum of sgd"),
+    REAL(beta1, "beta1", S_STEP, NULL, 0, 1, "first beta of adamw"),
+    REAL(beta2, "beta2", S_STEP, NULL, 0, 1, "second beta of adamw"),
+    REAL(eps, "eps", S_STEP, NULL, 0, BIG, "epsilon of adamw"),
+    REAL(weight_decay, "weight-decay", S_STEP, NULL, 0, BIG,
          "weight decay of sgd and adamw"),
-    REAL(clip_norm, "clip-norm", N_STEP, "0", 0, BIG,
+    ROW(group, "group", 0, RULES, S_STEP | PSTD_OPT_PLAN, NULL, 0, 0, "RULE",
+        "options of the optimizer for some parameters: "
+        "TERM[,TERM...]:OPTION=VALUE[,...], where all terms must hold: a glob "
+        "for the parameter or a module, ndim<2, type=GLOB, norms, biases, "
+        "embeddings, or TERM|TERM; options: lr, weight-decay, beta1, ..., "
+        "optimizer; repeatable, later rules win (docs/optimizers.md)"),
+    TEXT(no_decay, "no-decay", S_STEP | PSTD_OPT_PLAN, NULL, "TERM,...",
+         "parameters without weight decay, for instance "
+         "norms,biases,embeddings: those for which any term holds"),
+    REAL(clip_norm, "clip-norm", S_STEP, "0", 0, BIG,
          "largest norm of all gradients together: larger ones are scaled "
          "down to it; 0: no limit"),
-    CHOICE(lr_schedule, "lr-schedule", N_STEP, "constant",
+    CHOICE(lr_schedule, "lr-schedule", S_STEP, "constant",
            "constant|linear|cosine",
            "how the learning rate changes in the run"),
-    UINT(warmup, "warmup", N_STEP, "0", 0, MANY,
+    UINT(warmup, "warmup", S_STEP, "0", 0, MANY,
          "updates in which the learning rate rises linearly from 0"),
-    UINT(lr_steps, "lr-steps", N_STEP, "0", 0, MANY,
+    UINT(lr_steps, "lr-steps", S_STEP, "0", 0, MANY,
          "updates until the learning rate has fallen to --lr-min; 0: --steps"),
-    REAL(lr_min, "lr-min", N_STEP, "0", 0, BIG, "learning rate at the end"),
+    REAL(lr_min, "lr-min", S_STEP, "0", 0, BIG, "learning rate at the end"),
 
     PATH(data, "data", T_DATA, "FILE",
          "file of batches (.safetensors) or of tokens (any other name)"),
@@ -173,30 +183,30 @@ static const struct pstd_option rows[] = {
          "the same model, exported after model.eval() (.pt2): it is run "
          "instead in evaluations; needed if the two modes differ by more "
          "than dropout and batch norm"),
-    UINT(eval_every, "eval-every", T_RUN, "0", 0, MANY,
+    UINT(eval_every, "eval-every", T_RUN | PSTD_OPT_SET, "0", 0, MANY,
          "steps between evaluations; 0: only at the end"),
     UINT(eval_batches, "eval-batches", T_RUN | PSTD_OPT_NUMBERS, "0", 0, MANY,
          "steps to evaluate, from the beginning of --eval-data; 0: all of it"),
     FLAG(keep_best, "keep-best", T_RUN,
          "keep a checkpoint of the step with the smallest loss on "
          "--eval-data, in the folder best of --checkpoint"),
-    UINT(patience, "patience", T_RUN, "0", 0, MANY,
+    UINT(patience, "patience", T_RUN | PSTD_OPT_SET, "0", 0, MANY,
          "end the run after N evaluations in a row without a new best loss; "
          "0: never"),
 
-    UINT(steps, "steps", T_RUN, "1", 0, MANY,
+    UINT(steps, "steps", T_RUN | PSTD_OPT_SET, "1", 0, MANY,
          "steps of the whole run, including those before a resume"),
     PATH(checkpoint, "checkpoint", T_RUN | PSTD_OPT_SERVE | PSTD_OPT_LOAD,
          "DIR", "folder of checkpoints"),
-    UINT(checkpoint_every, "checkpoint-every", T_RUN, "0", 0, MANY,
-         "steps between checkpoints; 0: only at the end"),
+    UINT(checkpoint_every, "checkpoint-every", T_RUN | PSTD_OPT_SET, "0", 0,
+         MANY, "steps between checkpoints; 0: only at the end"),
     REAL(checkpoint_cost, "checkpoint-cost", T_RUN, "0", 0, 100,
          "instead of --checkpoint-every: save as often as X percent of the "
          "run's time allow, which is measured"),
     FLAG(checkpoint_sync, "checkpoint-sync", T_RUN,
          "steps wait until a checkpoint is written; default: they go on "
          "while a copy in memory is written"),
-    UINT(keep, "keep", T_RUN, "2", 0, MANY,
+    UINT(keep, "keep", T_RUN | PSTD_OPT_SET, "2", 0, MANY,
          "newest checkpoints to keep; 0: all"),
     ROW(resume, "resume", 0, FROM, T_RUN, NULL, 0, 0, "STEP|auto",
         "go on from the newest good checkpoint, or from that of STEP (newer "
@@ -237,7 +247,7 @@ static const struct pstd_option rows[] = {
          "seconds without progress of a rank after which the job ends and "
          "says what that rank was doing; 0: never; default: 60, but in steps "
          "10 times the longest recent step, at least 30"),
-    UINT(log_every, "log-every", T_LOCAL, "0", 0, MANY,
+    UINT(log_every, "log-every", T_LOCAL | PSTD_OPT_SET, "0", 0, MANY,
          "steps between two step events; 0: each step, but at most 20 events "
          "a second"),
 

@@ -85,6 +85,10 @@ struct pst_exec_options {
      */
     unsigned unshard_window;
     struct pst_optim_options optim;
+    /* Rules that give some parameters optimizer options of their own
+     * (stages/layout/groups/groups.h); NULL: none. */
+    const char *groups;
+    const char *no_decay; /* terms of parameters without weight decay; NULL */
     /* Rates for cost estimates, the same on all ranks; NULL:
      * pst_rates_reference. */
     const struct pst_rates *rates;

@@ -285,6 +285,7 @@ static enum pst_status layout_states(struct pst_layout_maker *m,
     struct pst_layout *l = m->l;
     const struct pst_plan_param *param = &role->plan->params.at[p->index];
     const size_t bytes = pst_meta_bytes(&param->meta);
+    const struct pst_optim_options *update;
     unsigned n_states;
 
     if (pst_role_gathers(role, (unsigned)p->index))
@@ -312,7 +313,8 @@ static enum pst_status layout_states(struct pst_layout_maker *m,
                             "parameter '%s' is %s: only f32 is trained (the "
                             "optimizer \"none\" leaves it as it is)",
                             param->fqn, pst_dtype_name(param->meta.dtype));
-    n_states = pst_optim_n_states(pst_role_optim(role), &role->options.optim);
+    update = pst_role_update(role, (unsigned)p->index);
+    n_states = pst_optim_n_states(update->row, update);
     for (unsigned i = 0; i < n_states; i++)
         p->state[i] = pst_layout_reserve(m, (size_t)p->n * sizeof(float),
                                          &l->memory.optim);

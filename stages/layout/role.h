@@ -7,13 +7,15 @@
  * weights and update counts change, between steps. Any thread may read it.
  */
 #include "stages/layout/batch.h"
+#include "stages/layout/groups/groups.h"
 #include "stages/layout/memory/uses.h"
 
 struct pst_rank_role {
     struct pst_plan *plan;
     const struct pst_schedule *sched; /* schedule of its replica's pipeline */
     const struct pst_uses *uses;
-    const unsigned char *sharing; /* per parameter; NULL: options.shard */
+    const unsigned char *sharing;    /* per parameter; NULL: options.shard */
+    const struct pst_groups *groups; /* NULL: all have options.optim */
     struct pst_exec_options options;
     const double *weights; /* weights of all microbatches of the step */
     /* Updates before the step, and, per parameter, updates before its optimizer
@@ -46,6 +48,15 @@ static inline const struct pst_optim *pst_role_optim(
     const struct pst_rank_role *role)
 {
     return role->options.train ? role->options.optim.row : NULL;
+}
+
+/* Returns the optimizer options of a parameter. Needs an optimizer. */
+static inline const struct pst_optim_options *pst_role_update(
+    const struct pst_rank_role *role, unsigned param)
+{
+    return role->groups != NULL
+               ? &role->groups->all.at[role->groups->of[param]].options
+               : &role->options.optim;
 }
 
 /* True if the norm of all gradients is needed. */

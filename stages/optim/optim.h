@@ -11,6 +11,7 @@
 
 #define PST_OPTIM_MAX_STATES  4
 #define PST_OPTIM_MAX_OPTIONS 4
+#define PST_OPTIM_MAX_ROWS    16
 
 enum pst_lr_schedule { PST_LR_CONSTANT, PST_LR_COSINE, PST_LR_LINEAR };
 
@@ -55,8 +56,21 @@ struct pst_optim {
 enum pst_status pst_optim_defaults(const char *name,
                                    struct pst_optim_options *ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* Sets an option of an update by its name: "lr", "beta1" ..., or "optimizer",
+ * which also sets the other options to that optimizer's defaults, except for
+ * clipping and the course of the learning rate. PST_ERR_USAGE for an unknown
+ * name, one that the optimizer does not have, and a value that cannot be read;
+ * check ranges with pst_optim_check. */
+enum pst_status pst_optim_set(struct pst_optim_options *options,
+                              const char *name, const char *value,
+                              struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns all rows, "none" first. */
 const struct pst_optim *const *pst_optim_rows(size_t *ret_n);
+/* Returns the row's index among them. */
+unsigned pst_optim_index(const struct pst_optim *optim);
+/* Returns the FQN in the name of a state, such as "h.0.weight" in
+ * "adamw.m.h.0.weight"; NULL if the name begins with no state of any row. */
+const char *pst_optim_state_of(const char *name);
 bool pst_optim_has(const struct pst_optim *optim, const char *option);
 /* Returns the number of states that the options need: SGD has one only with
  * momentum. */

@@ -58,6 +58,29 @@ const struct pst_optim *const *pst_optim_rows(size_t *ret_n)
     return rows;
 }
 
+_Static_assert(PST_COUNT(rows) <= PST_OPTIM_MAX_ROWS, "too many rows");
+
+unsigned pst_optim_index(const struct pst_optim *optim)
+{
+    unsigned i = 0;
+
+    while (i + 1 < PST_COUNT(rows) && rows[i] != optim)
+        i++;
+    return i;
+}
+
+const char *pst_optim_state_of(const char *name)
+{
+    for (size_t i = 0; i < PST_COUNT(rows); i++)
+        for (unsigned k = 0; k < rows[i]->n_states; k++) {
+            const size_t n = strlen(rows[i]->states[k]);
+
+            if (strncmp(name, rows[i]->states[k], n) == 0 && name[n] == '.')
+                return name + n + 1;
+        }
+    return NULL;
+}
+
 bool pst_optim_has(const struct pst_optim *optim, const char *option)
 {
     for (size_t i = 0; optim->options[i] != NULL; i++)

@@ -163,6 +163,10 @@ static enum pst_status handshake(struct pst_engine *engine,
                       (unsigned long long)p->total_steps, p->min_lr_ratio);
     else
         pst_facts_add(&f, "the optimizer", "none");
+    pst_facts_add(&f, "the groups of parameters (--group)",
+                  "%s, without decay: %s",
+                  o->groups != NULL ? o->groups : "none",
+                  o->no_decay != NULL ? o->no_decay : "none");
     status = pst_facts_compare(&f, engine->transport, diag);
     pst_facts_fini(&f);
     return status;
@@ -464,6 +468,18 @@ struct pst_times pst_engine_reported(const struct pst_engine *engine,
                                      unsigned rank, unsigned *ret_microbatches)
 {
     return pst_rank_reported(engine->ranks[0], rank, ret_microbatches);
+}
+
+enum pst_status pst_engine_retune(struct pst_engine *engine,
+                                  const struct pst_exec_options *options,
+                                  bool apply, struct pst_diag *diag)
+{
+    const enum pst_status status =
+        pst_grid_retune(&engine->grid, options, apply, diag);
+
+    for (unsigned i = 0; status == PST_OK && apply && i < engine->n_local; i++)
+        pst_rank_retune(engine->ranks[i], &engine->grid.options);
+    return status;
 }
 
 /* --- queries ------------------------------------------------------------ */

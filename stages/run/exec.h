@@ -61,6 +61,13 @@ struct pst_stash_totals {
 };
 struct pst_stash_totals pst_engine_stash(const struct pst_engine *engine,
                                          unsigned local);
+/* Changes the numbers of the optimizer and its groups to those of the options
+ * from the next step on. apply false: only checks. PST_ERR_USAGE: other
+ * optimizer states would be needed. After an error nothing has changed. */
+enum pst_status pst_engine_retune(struct pst_engine *engine,
+                                  const struct pst_exec_options *options,
+                                  bool apply,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns the end of the part of the arena that steps touched, in bytes; equals
  * memory.arena. */
 size_t pst_engine_high_water(const struct pst_engine *engine, unsigned local);

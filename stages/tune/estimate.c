@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "stages/compile/recompute.h"
+#include "stages/layout/groups/groups.h"
 #include "stages/tune/sharing.h"
 
 struct pst_cost_setup pst_exec_setup(const struct pst_exec_options *o)
@@ -170,6 +171,7 @@ static void wait_for_travel(const struct travel *t, struct pst_seconds *s)
 static enum pst_status add_params(const struct pst_plan *plan,
                                   const struct pst_exec_options *o,
                                   const unsigned char *modes,
+                                  const struct pst_groups *groups,
                                   struct pst_costs *costs,
                                   struct pst_diag *diag)
 {
@@ -179,17 +181,18 @@ static enum pst_status add_params(const struct pst_plan *plan,
         pst_arena_calloc(&costs->arena, costs->n_stages, sizeof(*n_shared));
     struct travel *travel =
         pst_arena_calloc(&costs->arena, costs->n_stages, sizeof(*travel));
-    unsigned states = 0;
-    const struct pst_optim *optim = o->train ? o->optim.row : NULL;
+    const bool updates = o->train && o->optim.row != NULL;
 
     if (n_shared == NULL || travel == NULL)
         return pst_diag_nomem(diag, costs->n_stages * sizeof(*n_shared));
-    if (optim != NULL)
-        states = pst_optim_n_states(optim, &o->optim);
     for (size_t i = 0; i < plan->params.n; i++) {
         const struct pst_plan_param *p = &plan->params.at[i];
         const double bytes = (double)pst_meta_bytes(&p->meta);
         const bool learns = o->train && p->requires_grad;
+        const struct pst_optim_options *update =
+            updates ? &groups->all.at[groups->of[i]].options : NULL;
+        const unsigned states =
+            updates ? pst_optim_n_states(update->row, update) : 0;
 
         for (unsigned k = 0; k < p->n_stages; k++) {
             struct pst_stage_cost *c = &costs->stages[p->stages[k]];
@@ -204,7 +207,7 @@ static enum pst_status add_params(const struct pst_plan *plan,
                 continue;
             c->fixed += bytes / (mode >= PST_SHARING_ZERO2 ? part : 1) +
                         bytes * states / part;
-            if (optim != NULL)
+            if (updates)
                 c->optim +=
                     pst_cost_of_memory(&setup, bytes * (3 + 2 * states) / part);
             add_travel(o, mode, once, c, &travel[p->stages[k]]);
@@ -260,6 +263,7 @@ static enum pst_status estimate(const struct pst_plan *plan,
         options->rates != NULL ? options->rates : &pst_rates_reference;
     unsigned char *modes =
         pst_arena_calloc(&costs->arena, plan->params.n + 1, 1);
+    struct pst_groups groups = {0};
     enum pst_sharing most;
     enum pst_status status;
 
@@ -271,8 +275,11 @@ static enum pst_status estimate(const struct pst_plan *plan,
     for (unsigned s = 0; s < costs->n_stages && status == PST_OK; s++)
         status = estimate_stage(plan, s, options, most >= PST_SHARING_ZERO3,
                                 &costs->stages[s], diag);
+    if (status == PST_OK && options->train && options->optim.row != NULL)
+        status = pst_groups_make(&groups, plan, options, diag);
     if (status == PST_OK)
-        status = add_params(plan, options, modes, costs, diag);
+        status = add_params(plan, options, modes, &groups, costs, diag);
+    pst_groups_fini(&groups);
     if (status == PST_OK)
         status = add_links(plan, options->train, costs, diag);
     return status;

@@ -24,6 +24,7 @@ struct pst_rank_role pst_grid_role(const struct pst_grid *grid, unsigned rank)
         .plan = grid->plan,
         .uses = &grid->uses,
         .sharing = grid->sharing,
+        .groups = grid->groups.of != NULL ? &grid->groups : NULL,
         .options = grid->options,
         .replica = replica,
         .rank = rank % grid->options.ranks,
@@ -557,7 +558,11 @@ enum pst_status pst_grid_init(struct pst_grid *grid, struct pst_plan *plan,
         .plan = plan, .options = *options, .uses = {plan, options->train}};
     pst_exec_fill(&grid->options);
     if (status == PST_OK)
+        status = pst_grid_keep_texts(grid, diag);
+    if (status == PST_OK)
         status = read_sharing(grid, diag);
+    if (status == PST_OK && options->train && options->optim.row != NULL)
+        status = pst_groups_make(&grid->groups, plan, options, diag);
     return status == PST_OK ? arrange(grid, diag) : status;
 }
 
@@ -568,6 +573,8 @@ void pst_grid_fini(struct pst_grid *grid)
     pst_vec_fini(&grid->links);
     pst_vec_fini(&grid->shared);
     pst_free(grid->sharing);
+    pst_groups_fini(&grid->groups);
+    pst_arena_fini(&grid->texts);
 }
 
 /* --- measuring ------------------------------------------------------------ */

@@ -14,7 +14,8 @@
 #include "stages/layout/plan.h"
 
 struct pst_grid {
-    struct pst_plan *plan; /* borrowed */
+    struct pst_arena texts; /* of the options */
+    struct pst_plan *plan;  /* borrowed */
     struct pst_exec_options options;
     struct pst_schedule *sched; /* schedule of replica 0 */
     /* Schedule of replicas with one microbatch less than replica 0, or NULL. */
@@ -24,14 +25,27 @@ struct pst_grid {
     struct pst_uses uses;
     /* sharing mode per parameter; NULL: options.shard */
     unsigned char *sharing;
+    struct pst_groups groups; /* {0}: steps change no parameter */
 };
 
-/* The options must be resolved (stages/tune/choose.h); the grid copies them.
+/* The options must be resolved (stages/tune/choose.h); the grid copies them and
+ * their texts.
  * Borrows the plan until it is released. Must not be moved afterwards. Release
  * with pst_grid_fini also on failure. */
 enum pst_status pst_grid_init(struct pst_grid *grid, struct pst_plan *plan,
                               const struct pst_exec_options *options,
                               struct pst_diag *diag) PST_MUST_CHECK;
+/* Changes the numbers of the optimizer and its groups to those of the options.
+ * apply false: only checks. PST_ERR_USAGE: other optimizer states would be
+ * needed. After an error nothing has changed. */
+enum pst_status pst_grid_retune(struct pst_grid *grid,
+                                const struct pst_exec_options *options,
+                                bool apply,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+/* Copies the texts of grid->options into the grid, which may outlive the run
+ * that has given them. */
+enum pst_status pst_grid_keep_texts(struct pst_grid *grid,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* Accepts {0}. */
 void pst_grid_fini(struct pst_grid *grid);
 
@@ -43,6 +57,9 @@ unsigned pst_grid_share(const struct pst_grid *grid, unsigned replica,
                         unsigned *ret_first);
 const struct pst_schedule *pst_grid_schedule_of(const struct pst_grid *grid,
                                                 unsigned replica);
+/* Returns the optimizer options of a parameter. Needs an optimizer. */
+const struct pst_optim_options *pst_grid_update(const struct pst_grid *grid,
+                                                unsigned param);
 /* Returns the role of a rank of the job; the caller sets the weights. */
 struct pst_rank_role pst_grid_role(const struct pst_grid *grid, unsigned rank);
 /* Returns PST_ERR_USAGE if `bytes` of a rank exceed options.memory_limit. */

@@ -281,6 +281,7 @@ static enum pst_status run_completion(const struct pstd_config *config,
     add_values(&out, PSTD_MIB);
     add_values(&out, PSTD_TEXT);
     add_values(&out, PSTD_SOURCE);
+    add_values(&out, PSTD_RULES);
     add_values(&out, PSTD_LIST);
     add_values(&out, PSTD_GRID);
     pst_str_add(&out, "    *)\n      if [[ $cur != -* ]]; then files=1; else\n"

@@ -244,6 +244,15 @@ const struct pst_rank_role *pst_rank_role(const struct pst_rank *r)
     return &r->plan.role;
 }
 
+void pst_rank_retune(struct pst_rank *r, const struct pst_exec_options *options)
+{
+    struct pst_exec_options *o = &r->plan.role.options;
+
+    o->optim = options->optim;
+    o->groups = options->groups;
+    o->no_decay = options->no_decay;
+}
+
 const struct pst_layout *pst_rank_layout(const struct pst_rank *r)
 {
     return &r->plan.layout;

@@ -87,6 +87,9 @@ void pst_rank_describe_running(const struct pst_rank *r, struct pst_str *out);
 /* --- components ----------------------------------------------------------- */
 
 const struct pst_rank_role *pst_rank_role(const struct pst_rank *r);
+/* Between steps: takes the optimizer's numbers and groups from the options. */
+void pst_rank_retune(struct pst_rank *r,
+                     const struct pst_exec_options *options);
 const struct pst_layout *pst_rank_layout(const struct pst_rank *r);
 const struct pst_memory *pst_rank_memory(const struct pst_rank *r);
 /* Totals of all steps; call between steps. */

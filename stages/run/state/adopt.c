@@ -246,22 +246,6 @@ struct adoption {
     struct pst_arena arena;
 };
 
-/* Returns the FQN in "adam.m.h.0.weight", after the state's name; NULL if it is
- * not an optimizer state. */
-static const char *fqn_of(const struct pst_engine *engine, const char *name)
-{
-    const struct pst_optim *optim = engine->grid.options.optim.row;
-
-    for (unsigned k = 0; optim != NULL && k < PST_OPTIM_MAX_STATES; k++) {
-        const size_t n =
-            optim->states[k] != NULL ? strlen(optim->states[k]) : 0;
-
-        if (n > 0 && strncmp(name, optim->states[k], n) == 0 && name[n] == '.')
-            return name + n + 1;
-    }
-    return NULL;
-}
-
 static enum pst_status note(void *ctx, struct pst_rank *r,
                             const struct pst_entry *entry,
                             struct pst_diag *diag)
@@ -270,7 +254,7 @@ static enum pst_status note(void *ctx, struct pst_rank *r,
     struct pst_entry *copy;
 
     (void)r;
-    if (fqn_of(a->from, entry->name) == NULL)
+    if (pst_optim_state_of(entry->name) == NULL)
         return PST_OK;
     copy = pst_arena_memdup(&a->arena, entry, sizeof(*entry));
     return copy != NULL && pst_map_put(&a->entries, copy->name, copy)
@@ -305,7 +289,7 @@ static enum pst_status take_entry(void *ctx, struct pst_rank *r,
                                   struct pst_diag *diag)
 {
     const struct adoption *a = ctx;
-    const char *fqn = fqn_of(a->to, entry->name);
+    const char *fqn = pst_optim_state_of(entry->name);
     const size_t bytes = pst_meta_bytes(&entry->meta);
     const char *name = fqn != NULL ? a->how->states(a->how->ctx, fqn) : NULL;
     const struct pst_entry *old;
@@ -327,8 +311,8 @@ static enum pst_status take_entry(void *ctx, struct pst_rank *r,
 
 /* --- sharded states ------------------------------------------------------- */
 
-/* Returns the parameter's index in the old plan, -1 if it is new or its states
- * are not sharded there. */
+/* Returns the parameter's index in the old plan, -1 if it is new, had another
+ * optimizer, or its states are not sharded there. */
 static int old_index(const struct adoption *a, unsigned param)
 {
     const struct pst_plan_param *p = &a->to->grid.plan->params.at[param];
@@ -338,7 +322,9 @@ static int old_index(const struct adoption *a, unsigned param)
 
     if (old < 0 ||
         !pst_role_shares(pst_rank_role(a->from->ranks[0]), (unsigned)old) ||
-        !pst_meta_same(&a->from->grid.plan->params.at[old].meta, &p->meta))
+        !pst_meta_same(&a->from->grid.plan->params.at[old].meta, &p->meta) ||
+        pst_grid_update(&a->from->grid, (unsigned)old)->row !=
+            pst_grid_update(&a->to->grid, param)->row)
         return -1;
     return old;
 }
@@ -346,14 +332,20 @@ static int old_index(const struct adoption *a, unsigned param)
 static enum pst_status adopt_states(const struct adoption *a, unsigned param,
                                     struct pst_diag *diag)
 {
-    const struct pst_optim_options *optim = &a->to->grid.options.optim;
-    const unsigned n_states = pst_optim_n_states(optim->row, optim);
+    const struct pst_optim_options *to = pst_grid_update(&a->to->grid, param);
+    unsigned n_states = pst_optim_n_states(to->row, to);
     struct pst_migration p = {.to = a->to,
                               .from = a->from,
                               .old = old_index(a, param),
                               .new = (int)param};
     enum pst_status status = PST_OK;
 
+    if (p.old >= 0) {
+        const struct pst_optim_options *from =
+            pst_grid_update(&a->from->grid, (unsigned)p.old);
+
+        n_states = PST_MIN(n_states, pst_optim_n_states(from->row, from));
+    }
     for (p.rank = 0; p.old >= 0 && p.rank < a->to->grid.options.ranks;
          p.rank++) {
         if (!pst_migration_is_on(a->from, p.old, p.rank) ||

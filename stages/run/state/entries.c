@@ -39,7 +39,7 @@ enum pst_status pst_each_entry(const struct pst_engine *engine,
 {
     const struct pst_rank_role *role = pst_rank_role(r);
     const struct pst_layout *layout = pst_rank_layout(r);
-    const struct pst_optim *optim = pst_role_optim(role);
+    const bool learns = pst_role_optim(role) != NULL;
     enum pst_status status = PST_OK;
 
     for (size_t i = 0; i < layout->params.n && status == PST_OK; i++) {
@@ -64,11 +64,13 @@ enum pst_status pst_each_entry(const struct pst_engine *engine,
                 r, fn, ctx, param->kind == PST_VALUE_PARAM ? "param" : "buffer",
                 p, gathers ? p->own_data : p->data, gathers, diag);
         for (unsigned k = 0;
-             optim != NULL && k < PST_OPTIM_MAX_STATES && status == PST_OK; k++)
+             learns && k < PST_OPTIM_MAX_STATES && status == PST_OK; k++)
             if (p->state[k] != 0)
-                status =
-                    call_entry(r, fn, ctx, optim->states[k], p, p->state[k],
-                               pst_role_shares(role, (unsigned)p->index), diag);
+                status = call_entry(
+                    r, fn, ctx,
+                    pst_role_update(role, (unsigned)p->index)->row->states[k],
+                    p, p->state[k], pst_role_shares(role, (unsigned)p->index),
+                    diag);
     }
     return status;
 }

@@ -42,15 +42,14 @@ static const struct pst_safetensors_entry *find_tensor(const struct loader *l,
     return e;
 }
 
-/* True if the checkpoint has the state ("adamw.m") of any parameter. */
-static bool has_any(const struct loader *l, const char *state)
+/* True if the checkpoint has a state, whose names begin with the first n bytes
+ * of `state` ("adamw.m."), of any parameter. */
+static bool has_any(const struct loader *l, const char *state, size_t n)
 {
-    const size_t n = strlen(state);
-
     for (size_t i = 0; i < l->ckpt->where.n; i++) {
         const char *name = l->ckpt->where.entries[i].key;
 
-        if (strncmp(name, state, n) == 0 && name[n] == '.')
+        if (strncmp(name, state, n) == 0)
             return true;
     }
     return false;
@@ -60,19 +59,10 @@ static bool has_any(const struct loader *l, const char *state)
  * train the parameter. */
 static bool is_untrained(const struct loader *l, const char *name)
 {
-    const struct pst_optim *optim = l->engine->grid.options.train
-                                        ? l->engine->grid.options.optim.row
-                                        : NULL;
+    const char *fqn = pst_optim_state_of(name);
 
-    if (optim == NULL)
-        return false;
-    for (unsigned k = 0; k < optim->n_states; k++) {
-        const size_t n = strlen(optim->states[k]);
-
-        if (strncmp(name, optim->states[k], n) == 0 && name[n] == '.')
-            return has_any(l, optim->states[k]) && find_tensor(l, name) == NULL;
-    }
-    return false;
+    return fqn != NULL && has_any(l, name, (size_t)(fqn - name)) &&
+           find_tensor(l, name) == NULL;
 }
 
 static enum pst_status load(void *ctx, struct pst_rank *r,
@@ -125,10 +115,11 @@ static bool is_trained(const struct pst_engine *engine, unsigned param)
 
 /* Sets ret to the name of the parameter's first optimizer state. Returns false
  * if it has none. */
-static bool state_name(const struct pst_engine *engine,
-                       const struct pst_plan_param *p, char ret[1200])
+static bool state_name(const struct pst_engine *engine, unsigned param,
+                       char ret[1200])
 {
-    const struct pst_optim_options *o = &engine->grid.options.optim;
+    const struct pst_plan_param *p = &engine->grid.plan->params.at[param];
+    const struct pst_optim_options *o = pst_grid_update(&engine->grid, param);
 
     return engine->grid.options.train && o->row != NULL &&
            pst_optim_n_states(o->row, o) > 0 && p->kind == PST_VALUE_PARAM &&
@@ -148,7 +139,7 @@ static void add_differing(const struct loader *l, bool here, const char *what,
         char name[1200];
 
         if (is_trained(l->engine, (unsigned)i) != here ||
-            !state_name(l->engine, p, name) ||
+            !state_name(l->engine, (unsigned)i, name) ||
             (find_tensor(l, name) == NULL) != here)
             continue;
         if (n < LISTED)
@@ -204,11 +195,10 @@ static void take_counts(struct pst_engine *engine, const struct loader *l)
             engine->since[param] = s->updates;
     }
     for (size_t i = 0; i < engine->grid.plan->params.n; i++) {
-        const struct pst_plan_param *p = &engine->grid.plan->params.at[i];
         char name[1200];
 
-        if (is_trained(engine, (unsigned)i) && state_name(engine, p, name) &&
-            is_untrained(l, name))
+        if (is_trained(engine, (unsigned)i) &&
+            state_name(engine, (unsigned)i, name) && is_untrained(l, name))
             engine->since[i] = engine->updates;
     }
 }

@@ -6,6 +6,7 @@ usage: up.py PENSTOCK TINY.pt2 self|mpi
 
 runs      several runs in turn, with the options of the job as defaults
 longer    a run resumes with more steps, which its learning rate depends on
+kept      a run goes on with the engine of the last one
 recovers  a rank is killed in a run: the run resumes by itself, with the bits
           of an undisturbed run; `train` waits for it, and a pause stays a
           pause
@@ -18,6 +19,7 @@ refused   contradicting options
 import glob
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -73,6 +75,26 @@ def longer(b):
         b.call(*b.train(name, "together", *more, steps=steps))
     assert b.weights("together") == b.weights("alone")
     b.down(name)
+
+
+def kept(b):
+    """An engine that is kept for the next run has copies of the options' texts;
+    a run begins although the job's folder for temporary files is gone."""
+    name = b.fresh()
+    b.up(name)
+    words = ["--recompute", "full", "--stash", "ram"]
+    b.call(*b.train(name, "kept", *words, steps=20))
+    folder, = glob.glob(b.path("penstock-*"))
+    shutil.rmtree(folder)
+    b.call(*b.train(name, "kept", "--resume", *words))
+    assert b.weights("kept") == b.want
+    begins = b.events(name, "train_begin", "rank-0")
+    assert len(begins) == 2, begins
+    assert "events.run" in b.events(name, "doubt", "rank-0")[0]
+    for line in begins:
+        assert " recompute=full " in line and " stash=ram " in line, line
+    b.down(name)
+    assert not b.events(name, "job_restart")
 
 
 def recovers(b):
@@ -185,8 +207,8 @@ def refused(b):
 def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(*sys.argv[1:4], folder) as b:
-        for part in (runs, longer, recovers, begun, given_up, pause_given_up,
-                     stopped_saving, refused):
+        for part in (runs, longer, kept, recovers, begun, given_up,
+                     pause_given_up, stopped_saving, refused):
             print(part.__name__, flush=True)
             part(b)
     print("ok")

@@ -7,11 +7,27 @@
 #include "stages/compile/memplan.h"
 #include "stages/layout/layout.h"
 
+/* Finds the update tasks of all groups of parameters. */
+static enum pst_status find_updates(struct pst_rank_device *d,
+                                    const struct pst_rank_role *role,
+                                    struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < role->plan->params.n && status == PST_OK; i++) {
+        const struct pst_optim *row = pst_role_update(role, i)->row;
+        pst_task_fn *to = &d->updates[pst_optim_index(row)];
+
+        if (*to == NULL)
+            status = pst_device_task(role->options.device, row->task, to, diag);
+    }
+    return status;
+}
+
 static enum pst_status find_tasks(struct pst_rank_device *d,
                                   const struct pst_rank_role *role,
                                   struct pst_diag *diag)
 {
-    const struct pst_optim *optim = pst_role_optim(role);
     const struct {
         const char *name;
         pst_task_fn *to;
@@ -20,7 +36,6 @@ static enum pst_status find_tasks(struct pst_rank_device *d,
         {"copy", &d->copy},
         {"sum", &d->sum},
         {"sumsq", &d->sumsq},
-        {optim != NULL ? optim->task : NULL, &d->update},
         {role->options.gather_bf16 ? "downcast" : NULL, &d->downcast},
         {role->options.gather_bf16 ? "upcast" : NULL, &d->upcast},
     };
@@ -30,6 +45,8 @@ static enum pst_status find_tasks(struct pst_rank_device *d,
         if (tasks[i].name != NULL)
             status = pst_device_task(role->options.device, tasks[i].name,
                                      tasks[i].to, diag);
+    if (status == PST_OK && pst_role_optim(role) != NULL)
+        status = find_updates(d, role, diag);
     return status;
 }
 

@@ -6,6 +6,7 @@
  * if the rank is only planned. Exec thread, or the rank's own thread in a step.
  */
 #include "stages/device/device.h"
+#include "stages/optim/optim.h"
 
 #include <stdatomic.h>
 
@@ -14,9 +15,9 @@ struct pst_rank_role;
 
 struct pst_rank_device {
     struct pst_device_memory mem;
-    pst_task_fn seed, copy, sum, sumsq; /* tasks */
-    pst_task_fn update;                 /* NULL: no optimizer */
-    pst_task_fn downcast, upcast;       /* NULL: nothing is gathered in bf16 */
+    pst_task_fn seed, copy, sum, sumsq;      /* tasks */
+    pst_task_fn updates[PST_OPTIM_MAX_ROWS]; /* by pst_optim_index */
+    pst_task_fn downcast, upcast; /* NULL: nothing is gathered in bf16 */
     struct pst_pool *pool;
     size_t high_water; /* end of the part of the arena that steps used */
     /* True while another thread reads parameters and optimizer states: steps

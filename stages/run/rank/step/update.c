@@ -47,9 +47,9 @@ void pst_update_apply(const struct pst_rank_role *role,
         o->clip_norm > 0 ? pst_clip_scale(norm, o->clip_norm) : 1;
     const uint64_t updates = *role->updates;
     void *const words = pst_rank_at(d, layout->readback.stayed);
+    const struct pst_optim_options *of = NULL;
     uint64_t since = 0;
-    struct pst_update update =
-        pst_optim_update(pst_role_optim(role), o, updates, since, scale);
+    struct pst_update update = {0};
 
     d->mem.device->zero(&d->mem, words, 2 * sizeof(uint64_t));
     for (size_t i = 0; i < layout->params.n; i++) {
@@ -68,15 +68,17 @@ void pst_update_apply(const struct pst_rank_role *role,
 
         if (!p->trained)
             continue;
-        if (role->since[p->index] != since) {
+        if (of != pst_role_update(role, (unsigned)p->index) ||
+            role->since[p->index] != since) {
+            of = pst_role_update(role, (unsigned)p->index);
             since = role->since[p->index];
-            update = pst_optim_update(pst_role_optim(role), o, updates, since,
-                                      scale);
+            update = pst_optim_update(of->row, of, updates, since, scale);
         }
         for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++)
             if (p->state[k] != 0)
                 from[1 + k] = pst_rank_at(d, p->state[k]);
-        d->mem.device->run(&d->mem, d->update, &task);
+        d->mem.device->run(&d->mem, d->updates[pst_optim_index(of->row)],
+                           &task);
     }
 }
 
@@ -91,5 +93,5 @@ void pst_stayed_describe(const struct pst_stayed *stayed,
         "would not be finite",
         rank, (unsigned long long)stayed->step, (unsigned long long)stayed->n,
         role->plan->params.at[stayed->param].fqn,
-        pst_optim_name(&role->options.optim));
+        pst_optim_name(pst_role_update(role, stayed->param)));
 }

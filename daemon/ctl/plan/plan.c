@@ -6,9 +6,10 @@
 
 #include "daemon/common/setup.h"
 #include "daemon/ctl/ctl.h"
-#include "daemon/ctl/evaluation.h"
-#include "daemon/ctl/hosted.h"
 #include "daemon/ctl/model.h"
+#include "daemon/ctl/plan/evaluation.h"
+#include "daemon/ctl/plan/groups.h"
+#include "daemon/ctl/plan/hosted.h"
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/timeline.h"
 #include "stages/ops/devices.h"
@@ -26,6 +27,8 @@ struct forecast {
     struct pst_memory *memory;
     struct pst_memory *eval;      /* additional memory for --eval-data */
     struct pstctl_hosted *hosted; /* calls that run on the host */
+    struct pst_groups groups;
+    const struct pst_plan *plan;
     struct pst_costs costs;
     struct pst_sim sim;
     struct pst_str note;     /* cost of tail microbatches */
@@ -133,14 +136,17 @@ static enum pst_status print_json(const struct forecast *f,
         (void)json_array_append_new(ranks, rank_json(f, r));
     status = pstctl_json_print(
         json_pack(
-            "{s:s s:s s:s s:s s:o s:s? s:s s:s s:s s:I s:s s:o s:o s:o s:o}",
+            "{s:s s:s s:s s:s s:o s:s? s:s s:s s:s s:I s:s s:o s:o s:o s:o "
+            "s:o}",
             "schedule", f->sched->name, "recompute", f->recompute, "shard",
             f->shard, "stash", f->stash, "choices", choices_json(f), "note",
             f->note.text, "isa", pst_isa_name(pst_cpu_isa()), "products",
             pst_str_text(&f->products), "times", pst_str_text(&f->times),
             "deferred", (json_int_t)f->sched->n_deferred, "placement",
             pst_str_text(&placement), "step_s", pstctl_json_real(f->sim.step),
-            "bubble", pstctl_json_real(f->sim.bubble), "ranks", ranks,
+            "bubble", pstctl_json_real(f->sim.bubble), "ranks", ranks, "groups",
+            f->groups.of != NULL ? pstctl_groups_json(&f->groups, f->plan)
+                                 : json_null(),
             "candidates", candidates_json(f->sched)),
         diag);
     pst_str_fini(&placement);
@@ -388,6 +394,9 @@ static enum pst_status predict(struct pst_plan *plan,
     }
     if (status == PST_OK)
         status = pst_schedule_simulate(f->sched, &f->costs, &f->sim, diag);
+    if (status == PST_OK && options->train && options->optim.row != NULL)
+        status = pst_groups_make(&f->groups, plan, options, diag);
+    f->plan = plan;
     return status;
 }
 
@@ -491,10 +500,12 @@ static enum pst_status run_plan(const struct pstd_config *config,
         print_stash(&f);
         print_evaluation(&f);
         pstctl_hosted_print(f.hosted, f.ranks);
+        pstctl_groups_print(&f.groups, f.plan);
         print_times(&f);
         print_candidates(f.sched);
         print_choices(&f);
     }
+    pst_groups_fini(&f.groups);
     pst_sim_fini(&f.sim);
     pst_costs_fini(&f.costs);
     pst_schedule_free(f.sched);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/ctl/evaluation.h"
+#include "daemon/ctl/plan/evaluation.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_CTL_HOSTED_H
-#define PENSTOCK_DAEMON_CTL_HOSTED_H
+#ifndef PENSTOCK_DAEMON_CTL_PLAN_HOSTED_H
+#define PENSTOCK_DAEMON_CTL_PLAN_HOSTED_H
 /* penstock plan --device: calls that the devices of ranks leave to the host
  * (stages/compile/hosted.h). Works without such devices. One thread. */
 #include <jansson.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/ctl/hosted.h"
+#include "daemon/ctl/plan/hosted.h"
 
 #include <string.h>
 

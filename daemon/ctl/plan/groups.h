@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_CTL_PLAN_GROUPS_H
+#define PENSTOCK_DAEMON_CTL_PLAN_GROUPS_H
+/* penstock plan --group, --no-decay: which parameter is in which group. One
+ * thread. */
+#include <jansson.h>
+
+#include "stages/layout/groups/groups.h"
+
+/* Prints a line for each group, with its first parameters; nothing if there is
+ * one group. */
+void pstctl_groups_print(const struct pst_groups *groups,
+                         const struct pst_plan *plan);
+/* Returns an array of objects, one for each group, with the names of all its
+ * trained parameters; NULL if memory is out. */
+json_t *pstctl_groups_json(const struct pst_groups *groups,
+                           const struct pst_plan *plan);
+
+#endif

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/layout/groups/groups.h"
+
+#include <fnmatch.h>
+#include <string.h>
+
+#include "stages/base/map.h"
+#include "stages/base/str.h"
+#include "stages/graph/schema.h"
+#include "stages/layout/groups/rules.h"
+#include "stages/ops/core/rows.h"
+
+#define TAG        PST_TAG_PLAN
+#define MAX_GROUPS 255 /* members of `of` are bytes */
+
+struct maker {
+    struct pst_groups *ret;
+    const struct pst_plan *plan;
+    const struct pst_exec_options *options;
+    struct pst_rules rules;
+    struct pst_map types;  /* path of a module -> its class */
+    struct pst_map tables; /* FQN of each parameter that an embedding reads */
+    struct pst_diag *diag;
+};
+
+/* --- what is known of parameters ------------------------------------------ */
+
+/* Returns "LayerNorm" of "torch.nn.modules.normalization.LayerNorm". */
+static const char *class_of(const char *type)
+{
+    const char *dot = strrchr(type, '.');
+
+    return dot != NULL ? dot + 1 : type;
+}
+
+static enum pst_status note_table(struct maker *m, const struct pst_node *node)
+{
+    const int i = pst_schema_arg(node->schema, "weight");
+    const struct pst_value *table =
+        i >= 0 && node->args[i].kind == PST_ARG_VALUE ? node->args[i].value
+                                                      : NULL;
+
+    if (node->op != &pst_op_embedding || table == NULL || table->fqn == NULL)
+        return PST_OK;
+    return pst_map_put(&m->tables, table->fqn, m)
+               ? PST_OK
+               : pst_diag_nomem(m->diag, sizeof(*node));
+}
+
+static enum pst_status note_graphs(struct maker *m)
+{
+    for (size_t s = 0; s < m->plan->stages.n; s++) {
+        const struct pst_graph *graph = m->plan->stages.at[s].graph;
+
+        for (size_t i = 0; i < graph->calls.n; i++) {
+            const struct pst_module_call *call = graph->calls.at[i];
+
+            if (call->type[0] != '\0' &&
+                !pst_map_put(&m->types, call->path,
+                             (void *)class_of(call->type)))
+                return pst_diag_nomem(m->diag, sizeof(*call));
+        }
+        for (size_t i = 0; i < graph->nodes.n; i++)
+            if (note_table(m, graph->nodes.at[i]) != PST_OK)
+                return PST_ERR_NOMEM;
+    }
+    return PST_OK;
+}
+
+/* Returns the number of bytes of the name of the module: "h.0" of
+ * "h.0.weight". */
+static size_t module_of(const char *fqn)
+{
+    const char *dot = strrchr(fqn, '.');
+
+    return dot != NULL ? (size_t)(dot - fqn) : 0;
+}
+
+/* True if the pattern matches the name or that of a module around it. */
+static bool is_within(const char *pattern, const char *name)
+{
+    char part[1024];
+    size_t n = strlen(name);
+
+    if (n >= sizeof(part))
+        return fnmatch(pattern, name, 0) == 0;
+    memcpy(part, name, n + 1);
+    while (fnmatch(pattern, part, 0) != 0) {
+        char *dot = strrchr(part, '.');
+
+        if (dot == NULL)
+            return false;
+        *dot = '\0';
+    }
+    return true;
+}
+
+static bool is_of_type(const struct maker *m, const char *glob,
+                       const char *name)
+{
+    char module[1024];
+    const size_t n = module_of(name);
+    const char *type;
+
+    if (n >= sizeof(module))
+        return false;
+    memcpy(module, name, n);
+    module[n] = '\0';
+    type = pst_map_get(&m->types, module);
+    return type != NULL && fnmatch(glob, type, 0) == 0;
+}
+
+static bool is_word(const struct maker *m, enum pst_term_word word,
+                    const char *name)
+{
+    switch (word) {
+    case PST_TERM_NORMS:
+        return is_of_type(m, "*Norm*", name);
+    case PST_TERM_BIASES:
+        return strstr(name + module_of(name), "bias") != NULL;
+    default:
+        return pst_map_has(&m->tables, name) ||
+               is_of_type(m, "*Embedding*", name);
+    }
+}
+
+static bool term_holds_for(const struct maker *m, const struct pst_term *term,
+                           const struct pst_plan_param *p, const char *name)
+{
+    const int64_t ndim = (int64_t)p->meta.rank - (p->is_complex ? 1 : 0);
+
+    switch (term->kind) {
+    case PST_TERM_NDIM:
+        return ndim >= term->least && ndim <= term->most;
+    case PST_TERM_TYPE:
+        return is_of_type(m, term->glob, name);
+    case PST_TERM_WORD:
+        return is_word(m, term->word, name);
+    default:
+        return is_within(term->glob, name);
+    }
+}
+
+/* True if the term holds for any name of the parameter. */
+static bool term_holds(const struct maker *m, const struct pst_term *term,
+                       const struct pst_plan_param *p)
+{
+    bool ret = term_holds_for(m, term, p, p->fqn);
+
+    for (unsigned k = 0; k < p->n_aliases && !ret; k++)
+        ret = term_holds_for(m, term, p, p->aliases[k]);
+    return ret;
+}
+
+/* Returns the rules that hold for a parameter, a bit for each. */
+static uint64_t rules_of(struct maker *m, const struct pst_plan_param *p)
+{
+    uint64_t mask = 0;
+
+    for (size_t r = 0; r < m->rules.n; r++) {
+        struct pst_rule *rule = &m->rules.at[r];
+        bool holds = true;
+
+        for (size_t t = 0; t < rule->terms.n && holds; t++) {
+            holds = term_holds(m, &rule->terms.at[t], p);
+            while (rule->terms.at[t].or_next)
+                holds |= term_holds(m, &rule->terms.at[++t], p);
+        }
+        if (holds)
+            mask |= UINT64_C(1) << r;
+        rule->holds |= holds;
+    }
+    return mask;
+}
+
+/* --- groups --------------------------------------------------------------- */
+
+/* Sets the options of a rule: first the optimizer, which brings defaults. */
+static enum pst_status apply(const struct maker *m, const struct pst_rule *rule,
+                             struct pst_optim_options *options)
+{
+    enum pst_status status = PST_OK;
+
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < rule->settings.n && status == PST_OK; i++) {
+            const struct pst_rule_setting *s = &rule->settings.at[i];
+
+            if ((strcmp(s->name, "optimizer") == 0) == (pass == 0))
+                status = pst_optim_set(options, s->name, s->value, m->diag);
+        }
+    if (status == PST_OK)
+        status = pst_optim_check(options, m->diag);
+    if (status != PST_OK)
+        return pst_diag_pass(m->diag, m->diag, "--group \"%.200s\": %s",
+                             rule->text, m->diag->text);
+    return PST_OK;
+}
+
+static enum pst_status add_group(struct maker *m, uint64_t mask)
+{
+    struct pst_group group = {.options = m->options->optim, .mask = mask};
+    struct pst_str text = {0};
+    enum pst_status status = PST_OK;
+
+    for (size_t r = 0; r < m->rules.n && status == PST_OK; r++)
+        if (mask >> r & 1) {
+            status = apply(m, &m->rules.at[r], &group.options);
+            pst_str_addf(&text, "%s%s", text.len > 0 ? "; " : "",
+                         m->rules.at[r].text);
+        }
+    if (status == PST_OK && m->ret->all.n == MAX_GROUPS)
+        status = pst_diag_set(m->diag, PST_E_OPTIMIZER_GROUP,
+                              "the rules of --group make more than %d groups",
+                              MAX_GROUPS);
+    if (status == PST_OK) {
+        group.rules = pst_arena_strdup(&m->ret->arena, pst_str_text(&text));
+        if (text.failed || group.rules == NULL ||
+            !pst_vec_push(TAG, &m->ret->all, group))
+            status = pst_diag_nomem(m->diag, sizeof(group));
+    }
+    pst_str_fini(&text);
+    return status;
+}
+
+static enum pst_status assign(struct maker *m)
+{
+    enum pst_status status = add_group(m, 0);
+
+    for (size_t i = 0; i < m->plan->params.n && status == PST_OK; i++) {
+        const struct pst_plan_param *p = &m->plan->params.at[i];
+        const uint64_t mask = p->kind == PST_VALUE_PARAM ? rules_of(m, p) : 0;
+        size_t g = 0;
+
+        while (g < m->ret->all.n && m->ret->all.at[g].mask != mask)
+            g++;
+        if (g == m->ret->all.n)
+            status = add_group(m, mask);
+        if (status != PST_OK)
+            break;
+        m->ret->of[i] = (unsigned char)g;
+        if (p->kind == PST_VALUE_PARAM && p->requires_grad) {
+            m->ret->all.at[g].n_params++;
+            m->ret->all.at[g].n_elements += pst_meta_numel(&p->meta);
+        }
+    }
+    return status;
+}
+
+/* Refuses a rule that holds for no parameter. */
+static enum pst_status check_used(const struct maker *m)
+{
+    const struct pst_rule *unused = NULL;
+    const char *pattern = NULL, **names;
+    int near = -1;
+
+    for (size_t r = 0; r < m->rules.n && unused == NULL; r++)
+        if (!m->rules.at[r].holds)
+            unused = &m->rules.at[r];
+    if (unused == NULL)
+        return PST_OK;
+    for (size_t t = 0; t < unused->terms.n && pattern == NULL; t++)
+        pattern = unused->terms.at[t].kind == PST_TERM_PATTERN
+                      ? unused->terms.at[t].glob
+                      : NULL;
+    names = pst_calloc(TAG, m->plan->params.n + 1, sizeof(*names));
+    if (names == NULL)
+        return pst_diag_nomem(m->diag, m->plan->params.n);
+    for (size_t i = 0; i < m->plan->params.n; i++)
+        names[i] = m->plan->params.at[i].fqn;
+    if (pattern != NULL)
+        near = pst_nearest(pattern, names, m->plan->params.n);
+    (void)pst_diag_set(m->diag, PST_E_PARAMETER_UNKNOWN,
+                       "--group \"%.200s\" holds for no parameter%s%.200s%s",
+                       unused->text, near < 0 ? "" : "; the nearest name is \"",
+                       near < 0 ? "" : names[near], near < 0 ? "" : "\"");
+    pst_free(names);
+    return PST_ERR_INPUT;
+}
+
+enum pst_status pst_groups_make(struct pst_groups *ret,
+                                const struct pst_plan *plan,
+                                const struct pst_exec_options *options,
+                                struct pst_diag *diag)
+{
+    struct maker m = {
+        .ret = ret, .plan = plan, .options = options, .diag = diag};
+    enum pst_status status = PST_OK;
+
+    *ret = (struct pst_groups){0};
+    pst_arena_init(&ret->arena, TAG);
+    pst_map_init(&m.types, TAG);
+    pst_map_init(&m.tables, TAG);
+    ret->of = pst_arena_alloc(&ret->arena, plan->params.n + 1);
+    if (ret->of == NULL)
+        status = pst_diag_nomem(diag, plan->params.n + 1);
+    if (status == PST_OK)
+        status = pst_rules_read(&m.rules, &ret->arena, options->no_decay,
+                                options->groups, diag);
+    if (status == PST_OK && m.rules.n > 0)
+        status = note_graphs(&m);
+    if (status == PST_OK)
+        status = assign(&m);
+    if (status == PST_OK)
+        status = check_used(&m);
+    pst_rules_fini(&m.rules);
+    pst_map_fini(&m.types);
+    pst_map_fini(&m.tables);
+    return status;
+}
+
+void pst_groups_fini(struct pst_groups *groups)
+{
+    if (groups->of == NULL)
+        return;
+    pst_vec_fini(&groups->all);
+    pst_arena_fini(&groups->arena);
+    *groups = (struct pst_groups){0};
+}

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Trains with groups of parameters, and compares the weights with those of
+torch.optim with the same groups.
+
+usage: groups.py PENSTOCK
+
+A language model with a tied embedding, LayerNorm and biases is trained for
+STEPS steps. Each row of CASES has penstock's options and a function that makes
+the optimizer in PyTorch. The largest relative difference of a tensor is printed;
+it must be below LIMIT, which is about four times the largest one measured. Each
+training is repeated on two ranks with another schedule: the bits must be equal.
+"""
+import os
+import subprocess
+import sys
+import tempfile
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+STEPS, ROWS, LENGTH, WORDS, WIDTH = 40, 4, 6, 17, 8
+LIMIT = 2e-5
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.emb = nn.Embedding(WORDS, WIDTH)
+        self.norm = nn.LayerNorm(WIDTH)
+        self.mlp = nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(),
+                                 nn.Linear(2 * WIDTH, WIDTH))
+        self.last = nn.LayerNorm(WIDTH)
+        self.head = nn.Linear(WIDTH, WORDS, bias=False)
+        self.head.weight = self.emb.weight
+
+    def forward(self, tokens, targets):
+        x = self.emb(tokens)
+        x = x + self.mlp(self.norm(x))
+        scores = self.head(self.last(x))
+        return nn.functional.cross_entropy(scores.flatten(0, 1),
+                                           targets.flatten())
+
+
+def split(model, first):
+    """Returns the parameters for which first(name) is true, and the others."""
+    named = list(model.named_parameters())
+    return ([p for name, p in named if first(name)],
+            [p for name, p in named if not first(name)])
+
+
+def no_decay(model):
+    bare, other = split(model, lambda name: "norm" in name or "last" in name or
+                        "bias" in name)
+    return [torch.optim.AdamW([{"params": bare, "weight_decay": 0},
+                               {"params": other}], lr=.01, weight_decay=.3)]
+
+
+def rates(model):
+    table, other = split(model, lambda name: name == "emb.weight")
+    return [torch.optim.AdamW(
+        [{"params": table, "lr": .03, "betas": (.8, .95)},
+         {"params": other}], lr=.01, weight_decay=.1)]
+
+
+def two(model):
+    """Matrices of the MLP by SGD with momentum, everything else by AdamW."""
+    mlp, other = split(model, lambda name: "mlp" in name and "weight" in name)
+    return [torch.optim.SGD(mlp, lr=.05, momentum=.9, weight_decay=.01),
+            torch.optim.AdamW(other, lr=.01, weight_decay=.1)]
+
+
+CASES = (
+    ("--no-decay", no_decay,
+     ["--lr", ".01", "--weight-decay", ".3", "--no-decay", "norms,biases"]),
+    ("rules, the later wins", no_decay,
+     ["--lr", ".01", "--weight-decay", ".3", "--group",
+      "ndim<2:weight-decay=5", "--group", "*.bias|type=LayerNorm:"
+      "weight-decay=0"]),
+    ("rates by group", rates,
+     ["--lr", ".01", "--weight-decay", ".1", "--group",
+      "embeddings:lr=.03,beta1=.8,beta2=.95"]),
+    ("a name of the tied table", rates,
+     ["--lr", ".01", "--weight-decay", ".1", "--group",
+      "head.weight:lr=.03,beta1=.8,beta2=.95"]),
+    ("two optimizers", two,
+     ["--lr", ".01", "--weight-decay", ".1", "--group",
+      "mlp,ndim=2:optimizer=sgd,lr=.05,momentum=.9,weight-decay=.01"]),
+)
+
+
+class Bench:
+    def __init__(self, penstock, folder):
+        self.penstock, self.folder = os.path.abspath(penstock), folder
+        torch.manual_seed(1)
+        torch.set_num_threads(1)
+        self.model = Model()
+        self.start = {k: v.clone() for k, v in self.model.state_dict().items()}
+        self.data = torch.randint(WORDS, (2, STEPS * ROWS, LENGTH))
+        example = self.data[:, :ROWS // 2]
+        torch.export.save(torch.export.export(
+            self.model, (example[0], example[1]), strict=False),
+            os.path.join(folder, "model.pt2"))
+        subprocess.run([self.penstock, "split", "model.pt2", "--stages", "2",
+                        "-o", "model.plan"], cwd=folder, check=True,
+                       stdout=subprocess.DEVNULL)
+        save_file({"tokens": self.data[0], "targets": self.data[1]},
+                  os.path.join(folder, "data.safetensors"))
+
+    def train(self, name, *words):
+        run = [self.penstock, "run", "model.plan", "--transport", "self", "-m",
+               "2", "--data", "data.safetensors", "--steps", str(STEPS),
+               "--checkpoint", name, "--quiet", "--threads", "1", *words]
+        weights = [self.penstock, "weights", name, "-o", name + ".out"]
+        for command in run, weights:
+            subprocess.run(command, cwd=self.folder, check=True,
+                           stdout=subprocess.DEVNULL)
+        return load_file(os.path.join(self.folder, name + ".out"))
+
+    def want(self, optimizers):
+        self.model.load_state_dict(self.start)
+        optimizers = optimizers(self.model)
+        for step in range(STEPS):
+            rows = self.data[:, step * ROWS:(step + 1) * ROWS]
+            self.model.zero_grad()
+            self.model(rows[0], rows[1]).backward()
+            for optimizer in optimizers:
+                optimizer.step()
+        return {k: v.detach().clone()
+                for k, v in self.model.named_parameters()}
+
+    def differences(self, got, want):
+        for name, tensor in want.items():
+            moved = (tensor - self.start[name]).abs().max()
+            yield float((got[name] - tensor).abs().max() / moved), name
+
+
+def main():
+    penstock = sys.argv[1]
+    good = bad = 0
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder:
+        bench = Bench(penstock, folder)
+        plain = bench.want(lambda model: [torch.optim.AdamW(
+            model.parameters(), lr=.01, weight_decay=.1)])
+        for k, (title, optimizers, words) in enumerate(CASES):
+            want = bench.want(optimizers)
+            got = bench.train(f"one-{k}", "-n", "1", *words)
+            worst, name = max(bench.differences(got, want))
+            other, _ = max(bench.differences(plain, want))
+            cut = bench.train(f"two-{k}", "-n", "2", "--schedule", "gpipe",
+                              *words)
+            same = all(torch.equal(got[x], cut[x]) for x in got)
+            ok = worst < LIMIT and same and other > 100 * LIMIT
+            good, bad = good + ok, bad + (not ok)
+            print(f"{'ok' if ok else 'FAILED'}  {title}: {worst:.1e} in {name},"
+                  f" without groups {other:.1e}; two ranks "
+                  f"{'the same bits' if same else 'OTHER BITS'}")
+    print(f"{good} passed, {bad} failed")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
