@@ -15,6 +15,7 @@ enum pstd_change_kind {
     PSTD_CHANGE_SET,      /* sets values of the tensors called `name` */
     PSTD_CHANGE_CAST,     /* changes the dtype of the tensors called `name` */
     PSTD_CHANGE_GET,      /* reads the tensors called `name`; changes nothing */
+    PSTD_CHANGE_OPTIONS,  /* changes options: lines "NAME=VALUE\n" in `value` */
 };
 
 /* Texts are borrowed. */

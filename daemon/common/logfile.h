@@ -25,7 +25,8 @@
       "products=; libraries of matrix products")                               \
     X(LISTENING, "listening", "info", "socket=")                               \
     X(STATE, "state", "info", "from= to=")                                     \
-    X(PLAN_LOADED, "plan_loaded", "info", "plan= digest= stages= params= device=; of this process")\
+    X(PLAN_LOADED, "plan_loaded", "info",                                      \
+      "plan= digest= stages= params= device=; of this process")                \
     X(READY, "ready", "info", "rank0_pid=")                                    \
     X(REQUEST, "request", "info", "command= key= uid= pid= status=")           \
     X(TRAIN_BEGIN, "train_begin", "info",                                      \
@@ -55,7 +56,7 @@
     X(MEMORY, "memory", "info",                                                \
       "of_rank= stages= arena= params= grads= optim= buffers= gathered= "      \
       "prepared= stash= messages= workspace= outputs=; bytes that are "        \
-      "reserved")         \
+      "reserved")                                                              \
     X(HOSTED, "hosted", "warn",                                                \
       "of_rank= device= calls= bytes= text=; calls of a microbatch that run "  \
       "on the host, since the device has no kernel for them, and bytes that "  \
@@ -152,6 +153,10 @@
       "run= step= name= tensors= path= seconds=; after the tensors' attr")     \
     X(ATTR_REFUSED, "attr_refused", "error",                                   \
       "run= step= name= status= id= text=; nothing was changed on any rank")   \
+    X(SET, "set", "info", "run= step= steps= options=; from the next step on") \
+    X(SET_REFUSED, "set_refused", "error",                                     \
+      "run= step= options= status= id= text=; nothing was changed on any "     \
+      "rank")                                                                  \
     X(PAUSED, "paused", "info", "step=")                                       \
     X(CONTINUED, "continued", "info", "step= asked=")                          \
     X(TRAIN_END, "train_end", "info",                                          \

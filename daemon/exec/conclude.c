@@ -118,10 +118,9 @@ enum pst_status pstd_session_conclude(struct pstd_session *s,
                                       struct pst_diag *diag)
 {
     struct pstd_result *r = s->result;
-    const size_t cap =
-        (size_t)PST_MIN(s->config.steps, (uint64_t)PSTD_MAX_LOSSES);
-    const size_t n = (size_t)PST_MIN(s->done, (uint64_t)cap);
-    const size_t first = s->done > cap ? (size_t)(s->done % cap) : 0;
+    const size_t n = (size_t)PST_MIN(s->done, (uint64_t)PSTD_MAX_LOSSES);
+    const size_t first =
+        s->done > PSTD_MAX_LOSSES ? (size_t)(s->done % PSTD_MAX_LOSSES) : 0;
     enum pst_status status = unroll(r->losses, n, first, diag);
 
     if (status == PST_OK)

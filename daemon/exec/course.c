@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "daemon/exec/alike.h"
+#include "daemon/exec/change/settings.h"
 #include "daemon/exec/session.h"
 #include "stages/base/host/cpu.h"
 #include "stages/ops/matmul/blas.h"
@@ -97,6 +98,37 @@ static void add_machine(struct pst_str *course)
     pst_str_fini(&text);
 }
 
+/* True if the option was changed during the run: its line is one of
+ * pstd_settings_add. name: "--lr", of n bytes. */
+static bool is_set(const struct pstd_session *s, const char *name, size_t n)
+{
+    for (size_t i = 0; i < s->set.n; i++) {
+        const char *set = s->set.at[i].row->name;
+
+        if (n == strlen(set) + 2 && strncmp(name, "--", 2) == 0 &&
+            strncmp(name + 2, set, n - 2) == 0)
+            return true;
+    }
+    return false;
+}
+
+void pstd_course_change(struct pstd_session *s)
+{
+    struct pst_str course = {0};
+    const char *at = pst_str_text(&s->course);
+
+    pstd_settings_add(s, &course);
+    while (*at != '\0') {
+        const size_t n = strcspn(at, "\n"), name = strcspn(at, "=");
+
+        if (!is_set(s, at, name) && !pst_has_prefix(at, "given "))
+            pst_str_addn(&course, at, n + (at[n] != '\0'));
+        at += n + (at[n] != '\0');
+    }
+    pst_str_fini(&s->course);
+    s->course = course;
+}
+
 void pstd_course_make(struct pstd_session *s)
 {
     const struct pstd_config *config = &s->config;
@@ -118,6 +150,8 @@ void pstd_course_make(struct pstd_session *s)
     if (config->eval_model != NULL)
         add_data(ret, "--eval-model", config->eval_model);
     add_machine(ret);
+    if (s->set.n > 0)
+        pstd_course_change(s);
 }
 
 /* Finds the line of a setting in `course`. line: text that begins with the

@@ -17,9 +17,8 @@
 #include "stages/run/watch/flight.h"
 #include "stages/tune/estimate.h"
 
-/* Checks options that require others. */
-static enum pst_status check_checkpoints(const struct pstd_config *c,
-                                         struct pst_diag *diag)
+enum pst_status pstd_session_check(const struct pstd_config *c,
+                                   struct pst_diag *diag)
 {
     const char *needs = c->resume.on                     ? "resume"
                         : c->adopt                       ? "adopt"
@@ -85,7 +84,7 @@ static enum pst_status read_options(struct pstd_session *s,
     if (status != PST_OK)
         return status;
     pst_alive_set_limit(pstd_watchdog(&s->config));
-    status = check_checkpoints(&s->config, diag);
+    status = pstd_session_check(&s->config, diag);
     if (status == PST_OK)
         status = pstd_eval_check(&s->config, diag);
     if (status == PST_OK)
@@ -121,6 +120,21 @@ static void add_engine_options(const struct pstd_session *s,
                  optim->lr_schedule == PST_LR_CONSTANT
                      ? 0
                      : (unsigned long long)optim->total_steps);
+}
+
+enum pst_status pstd_session_rekey(struct pstd_session *s,
+                                   struct pst_diag *diag)
+{
+    struct pst_str key = {0};
+
+    add_engine_options(s, &key);
+    if (key.failed) {
+        pst_str_fini(&key);
+        return pst_diag_nomem(diag, sizeof(key));
+    }
+    pst_free(s->w->engine_options);
+    s->w->engine_options = key.text;
+    return PST_OK;
 }
 
 /* Keeps the engine of the last run if the options are the same (*ret); frees it
@@ -257,13 +271,11 @@ static enum pst_status make_engine(struct pstd_session *s,
 
 static enum pst_status make_rings(struct pstd_session *s, struct pst_diag *diag)
 {
-    const size_t n =
-        (size_t)PST_MIN(s->config.steps, (uint64_t)PSTD_MAX_LOSSES) + 1;
-
-    s->result->losses = pst_calloc(PST_TAG_DAEMON, n, sizeof(double));
-    s->times = pst_calloc(PST_TAG_DAEMON, n, sizeof(double));
+    s->result->losses =
+        pst_calloc(PST_TAG_DAEMON, PSTD_MAX_LOSSES, sizeof(double));
+    s->times = pst_calloc(PST_TAG_DAEMON, PSTD_MAX_LOSSES, sizeof(double));
     if (s->result->losses == NULL || s->times == NULL)
-        return pst_diag_nomem(diag, n * sizeof(double));
+        return pst_diag_nomem(diag, PSTD_MAX_LOSSES * sizeof(double));
     return PST_OK;
 }
 

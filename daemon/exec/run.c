@@ -131,14 +131,13 @@ static void count_step(struct pstd_session *s, const struct pst_step_result *r,
                        double seconds, double now)
 {
     struct pstd_result *result = s->result;
-    const size_t cap =
-        (size_t)PST_MIN(s->config.steps, (uint64_t)PSTD_MAX_LOSSES);
+    const size_t at = (size_t)(s->done % PSTD_MAX_LOSSES);
 
     learn_pace(s, seconds);
     if (s->done == 0)
         result->first_step_us = pstd_now_us();
-    result->losses[s->done % cap] = r->loss;
-    s->times[s->done % cap] = seconds;
+    result->losses[at] = r->loss;
+    s->times[at] = seconds;
     result->loss = r->loss;
     s->sums.idle += r->bubble * r->times.step;
     s->sums.seconds += seconds;
@@ -635,6 +634,7 @@ enum pst_status pstd_run(struct pstd_executor *w,
     pst_data_close(s.data);
     pst_free(s.times);
     pst_str_fini(&s.course);
+    pst_vec_fini(&s.set);
     pstd_config_fini(&s.config);
     pstd_result_free(s.result);
     return status;

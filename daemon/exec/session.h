@@ -32,6 +32,12 @@ struct pstd_passed {
     bool fallback; /* it is in the second folder */
 };
 
+/* An option that was changed during the run; given: its text before. */
+struct pstd_set_option {
+    const struct pstd_option *row;
+    const char *given; /* in the arena of the session's config */
+};
+
 struct pstd_evaluation;
 struct pstd_session;
 
@@ -81,9 +87,10 @@ struct pstd_session {
     uint64_t
         good_before;  /* step of the previous good one; UINT64_MAX: unknown */
     bool in_fallback; /* the newest checkpoint is in the second folder */
-    struct pst_str course; /* on rank 0: see course.c */
-    bool other_eval;       /* earlier evaluations used other data or batches */
-    bool prune_due;        /* prune after the next successful step */
+    struct pst_str course;                      /* on rank 0: see course.c */
+    struct PST_VEC(struct pstd_set_option) set; /* change/settings.h */
+    bool other_eval; /* earlier evaluations used other data or batches */
+    bool prune_due;  /* prune after the next successful step */
     struct pstd_passed passed[64]; /* the first ones that were skipped */
     size_t n_passed;
     uint64_t kept[16]; /* ring of hashes of reported removal failures */
@@ -119,9 +126,17 @@ enum pst_status pstd_session_prepare(struct pstd_session *s,
 /* Warns that data or model are probably not as intended; ctx is the session (a
  * pstd_doubt_fn). */
 void pstd_session_emit_doubt(void *ctx, const char *text);
+/* prepare.c: checks options that require each other. */
+enum pst_status pstd_session_check(const struct pstd_config *config,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* prepare.c: records for which options the engine was made, after a change. */
+enum pst_status pstd_session_rekey(struct pstd_session *s,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* course.c: collects the settings that the results depend on, a line
  * "NAME=VALUE" each; requires the engine. Reads the data. */
 void pstd_course_make(struct pstd_session *s);
+/* Replaces the lines of options that were changed during the run. */
+void pstd_course_change(struct pstd_session *s);
 /* Reports settings that differ from those in a checkpoint. */
 void pstd_course_compare(struct pstd_session *s,
                          const struct pst_checkpoint_info *before);

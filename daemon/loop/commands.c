@@ -127,7 +127,7 @@ static enum pst_status order_change(struct pstd_call *call,
 
     if (call->d->known.changing)
         return pst_diag_set(&call->diag, PST_E_JOB_STATE,
-                            "the model is just being changed");
+                            "another change has not been made yet");
     /* "" is the whole model: tensor requests apply to all of its tensors. */
     if (change->name[0] == '\0' && change->kind < PSTD_CHANGE_SET)
         return pst_diag_set(&call->diag, PST_E_CONTROL_REQUEST,
@@ -210,6 +210,34 @@ static enum pst_status attr(struct pstd_call *call)
     return order_change(call, &change);
 }
 
+static enum pst_status set(struct pstd_call *call)
+{
+    const Pst__Control__Set *from = call->request->set;
+    struct pstd_change_order change = {
+        .kind = PSTD_CHANGE_OPTIONS, .name = "", .call = -1, .path = ""};
+    struct pst_str lines = {0};
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < from->n_options; i++) {
+        const Pst__Control__Option *o = from->options[i];
+
+        if (strpbrk(o->name, "=\n") != NULL || strchr(o->value, '\n') != NULL)
+            status = pst_diag_set(&call->diag, PST_E_CONTROL_REQUEST,
+                                  "an option has one line");
+        pst_str_addf(&lines, "%s=%s\n", o->name, o->value);
+    }
+    if (status == PST_OK && lines.len == 0)
+        status = pst_diag_set(&call->diag, PST_E_CONTROL_REQUEST,
+                              "the request names nothing");
+    if (status == PST_OK && lines.failed)
+        status = pst_diag_nomem(&call->diag, lines.len);
+    change.value = pst_str_text(&lines);
+    if (status == PST_OK)
+        status = order_change(call, &change);
+    pst_str_fini(&lines);
+    return status;
+}
+
 static enum pst_status pause_run(struct pstd_call *call)
 {
     call->d->known.pausing = true;
@@ -268,6 +296,7 @@ static const struct row rows[] = {
     {BODY(SWAP), "swap", PSTD_IN_TRAINING, true, swap},
     {BODY(FREEZE), "freeze", PSTD_IN_TRAINING, true, freeze},
     {BODY(ATTR), "attr", PSTD_IN_TRAINING, true, attr},
+    {BODY(SET), "set", PSTD_IN_TRAINING, true, set},
     {BODY(GET_SIGNATURE), "get-signature", PSTD_IN_SERVING, false,
      pstd_serving_signature},
     {BODY(INFER), "infer", PSTD_IN_SERVING, false, pstd_serving_infer},

@@ -290,8 +290,10 @@ static void on_note(void *ctx, struct pstd_note *note)
     if (note->event == PSTD_EVENT_ROLLED_BACK)
         d->known.skipped = 0;
     if (note->event >= PSTD_EVENT_SWAPPED &&
-        note->event <= PSTD_EVENT_ATTR_REFUSED)
+        note->event <= PSTD_EVENT_SET_REFUSED)
         d->known.changing = false;
+    if (note->event == PSTD_EVENT_SET)
+        d->known.steps = (uint64_t)pstd_note_get_int(note, "steps");
     if (note->event == PSTD_EVENT_FAULT ||
         note->event == PSTD_EVENT_CHECKPOINT_BAD ||
         note->event == PSTD_EVENT_CHECKPOINT_FAILED)

@@ -13,7 +13,7 @@ static const struct {
 } rows[] = {
     {"swapped", "swapped", "module"},   {"frozen", "froze", "pattern"},
     {"unfrozen", "unfroze", "pattern"}, {"attr_set", "set", "name"},
-    {"attr_cast", "cast", "name"},
+    {"attr_cast", "cast", "name"},      {"set", "set", "options"},
 };
 
 static void add(struct pstctl_unsaved *u, const char *did, const char *name)

@@ -8,6 +8,7 @@
 #include "daemon/exec/change/attr.h"
 #include "daemon/exec/change/events.h"
 #include "daemon/exec/change/replace.h"
+#include "daemon/exec/change/settings.h"
 #include "daemon/exec/change/states.h"
 #include "daemon/exec/eval/evaluate.h"
 #include "daemon/exec/health/health.h"
@@ -424,7 +425,8 @@ struct found {
 /* Finds the newer one of the two folders' checkpoints. One that contains a
  * changed plan is read completely, as loading does, so that loading selects the
  * same one later. If none can be read, loading reports it. */
-static struct found find_checkpoint(const struct pstd_session *s)
+static struct found find_checkpoint(const struct pstd_session *s,
+                                    char course[PST_CHECKPOINT_OPTIONS])
 {
     const char *const dirs[] = {s->config.checkpoint,
                                 s->config.checkpoint_fallback};
@@ -449,11 +451,13 @@ static struct found find_checkpoint(const struct pstd_session *s)
         }
         if (first || ckpt->info.step > found.step ||
             (ckpt->info.step == found.step &&
-             ckpt->info.changes > found.changes))
+             ckpt->info.changes > found.changes)) {
+            memcpy(course, ckpt->info.options, PST_CHECKPOINT_OPTIONS);
             found = (struct found){.step = ckpt->info.step,
                                    .changes = ckpt->info.changes,
                                    .any = pst_carried_is_in(ckpt),
                                    .fallback = i};
+        }
         first = false;
         pst_checkpoint_close(ckpt);
     }
@@ -495,6 +499,7 @@ static enum pst_status restore(struct pstd_session *s,
 enum pst_status pstd_session_restore(struct pstd_session *s,
                                      struct pst_diag *diag)
 {
+    char course[PST_CHECKPOINT_OPTIONS] = "";
     struct found found = {0};
     struct pstd_changed *changed;
     enum pst_status status = PST_OK;
@@ -505,9 +510,14 @@ enum pst_status pstd_session_restore(struct pstd_session *s,
     if (status != PST_OK)
         return status;
     if (s->w->rank == 0)
-        found = find_checkpoint(s);
+        found = find_checkpoint(s, course);
     if (s->w->size > 1)
         status = pstd_broadcast(s->w, &found, sizeof(found), diag);
+    if (s->w->size > 1 && status == PST_OK)
+        status = pstd_broadcast(s->w, course, sizeof(course), diag);
+    course[sizeof(course) - 1] = '\0';
+    if (status == PST_OK)
+        status = pstd_agree(s->w, pstd_settings_restore(s, course, diag), diag);
     if (status != PST_OK || !found.any)
         return status;
     changed = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*changed));
@@ -536,6 +546,11 @@ enum pst_status pstd_session_change(struct pstd_session *s,
     enum pst_status status;
 
     pstd_change_order_read(order->data, &o);
+    if (o.kind == PSTD_CHANGE_OPTIONS) {
+        status = pstd_session_set(s, o.value, diag);
+        pst_alive_leave(before);
+        return status;
+    }
     status = o.kind == PSTD_CHANGE_GET
                  ? pstd_attr_get(s, batch_of(s->w)->plan, &o, diag)
                  : change(s, &o, diag);

@@ -15,8 +15,8 @@ enum pst_status pstd_session_change(struct pstd_session *s,
                                     const struct pstd_order *order,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 
-/* COLLECTIVE. Restores the changed plan of the checkpoint that a run resumes
- * from, if it has one. */
+/* COLLECTIVE. Restores the changed options and the changed plan of the
+ * checkpoint that a run resumes from, if it has some. */
 enum pst_status pstd_session_restore(struct pstd_session *s,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns the batch of the changed plan. */

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_EXEC_CHANGE_SETTINGS_H
+#define PENSTOCK_DAEMON_EXEC_CHANGE_SETTINGS_H
+/*
+ * Options that are changed while a run goes on (penstock set), on all ranks or
+ * on none. Checkpoints record them: for each option the line "--NAME=VALUE" of
+ * the course has the new value, and a line "given --NAME=VALUE" the text that
+ * the run was started with. A resume whose own text is the same one continues
+ * with the new value; otherwise its user has decided anew. Exec thread.
+ */
+#include "daemon/exec/session.h"
+
+/* COLLECTIVE. Changes options. lines: "NAME=VALUE\n" for each, the same on all
+ * ranks. A refusal is reported as an event; returns an error only if no rank
+ * can continue. */
+enum pst_status pstd_session_set(struct pstd_session *s, const char *lines,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* Before a resume: changes the options that the run of the checkpoint had
+ * changed. course: the checkpoint's lines, the same on all ranks. */
+enum pst_status pstd_settings_restore(struct pstd_session *s,
+                                      const char *course,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
+/* Appends the lines of changed options to the course of the run. */
+void pstd_settings_add(const struct pstd_session *s, struct pst_str *course);
+
+#endif

@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Options that change while a run goes on (`penstock set`).
+
+usage: settings.py PENSTOCK TINY.pt2 self|mpi
+
+changes   the run goes on with the bits of a run that was stopped at that step
+          and resumed with the new options
+restart   a job that dies and is restarted goes on with them
+resumes   a resume with the original options goes on with them; one with other
+          options takes those
+steps     the run becomes longer; the end cannot be before the newest step
+groups    a rule is added; a resume keeps it
+refused   values and options that cannot be set: nothing changes
+"""
+import os
+import signal
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                ".."))
+import job  # noqa: E402  pylint: disable=wrong-import-position
+import restarts  # noqa: E402  pylint: disable=wrong-import-position
+
+SLOW = {"PENSTOCK_FAULT": "step:1+:20"}
+END = 40
+NEW = {"lr": "0.01", "weight-decay": "0.3", "clip-norm": "0.05"}
+
+
+def as_set(options):
+    return [f"{key}={value}" for key, value in options.items()]
+
+
+def as_words(options):
+    return [x for key, value in options.items() for x in (f"--{key}", value)]
+
+
+class Bench(restarts.Bench):
+    def slow(self, name, *more, steps=END):
+        """Begins a run of slow steps, and waits for its third one."""
+        run = self.begin(*self.words(name, "--job", name, "--log-dir",
+                                     name + "-log", *more, steps=steps),
+                         **SLOW)
+        self.await_step(name + "-log", 3)
+        return run
+
+    def set(self, name, *options, code=0):
+        return self.call("set", *options, "--job", name, code=code)
+
+    def set_step(self, name, n=0):
+        """Returns the step after which options were set."""
+        line = self.events(name + "-log", "set", "rank-0")[n]
+        return int(job.field(line, "step"))
+
+    def newest(self, name):
+        return max(x for x in os.listdir(self.path(name))
+                   if x.startswith("step-"))
+
+    def files(self, name, step=END):
+        found = {}
+        folder = self.path(name, f"step-{step:08d}")
+        for file in os.listdir(folder):
+            if file.endswith(".safetensors"):
+                with open(os.path.join(folder, file), "rb") as data:
+                    found[file] = data.read()
+        assert found, folder
+        return found
+
+
+def reference(b, step, *more, end=END):
+    """The weights of a run that was stopped at the step and resumed with other
+    options."""
+    name = b.fresh()
+    b.call(*b.words(name, steps=step))
+    b.call(*b.words(name, "--resume", *more, steps=end))
+    return b.files(name, end)
+
+
+def changes(b):
+    name = b.fresh()
+    run = b.slow(name)
+    out = b.set(name, *as_set(NEW))
+    step = b.set_step(name)
+    assert f"lr=0.01 weight-decay=0.3 clip-norm=0.05 from step {step + 1} on" \
+        in out, out
+    b.ended(run)
+    assert b.files(name) == reference(b, step, *as_words(NEW))
+    assert b.files(name) != reference(b, step)
+
+
+def restart(b):
+    name = b.fresh()
+    run = b.slow(name, "--checkpoint-every", "1", "--max-restarts", "3")
+    b.set(name, *as_set(NEW))
+    step = b.set_step(name)
+    b.await_step(name + "-log", step + 3)
+    os.kill(b.pids(name + "-log")[0], signal.SIGKILL)
+    b.ended(run)
+    assert len(b.events(name + "-log", "job_restart")) == 1
+    assert len(b.events(name + "-log", "set", "rank-0")) == 2
+    assert b.files(name) == reference(b, step, *as_words(NEW))
+
+
+def resumes(b):
+    name = b.fresh()
+    run = b.slow(name)
+    b.set(name, "lr=0.02")
+    b.set(name, "lr=0.01")  # of two, the last one counts
+    steps = [b.set_step(name, n) for n in (0, 1)]
+    b.call("stop", "--job", name)
+    b.ended(run, 130)
+    stopped = int(b.newest(name)[5:])
+    out = b.call(*[x for x in b.words(name, "--resume", steps=stopped + 2)
+                   if x != "--quiet"])
+    assert "lr" not in out.replace("lr 0.01", ""), out
+    want = b.fresh()
+    b.call(*b.words(want, steps=steps[0]))
+    b.call(*b.words(want, "--resume", "--lr", "0.02", steps=steps[1]))
+    b.call(*b.words(want, "--resume", "--lr", "0.01", steps=stopped + 2))
+    assert b.files(name, stopped + 2) == b.files(want, stopped + 2)
+    out = b.call(*[x for x in b.words(name, "--resume", "--lr", "0.003",
+                                      steps=stopped + 4) if x != "--quiet"])
+    assert "--lr was 0.01" in out and "is 0.003 now" in out, out
+    b.call(*b.words(want, "--resume", "--lr", "0.003", steps=stopped + 4))
+    assert b.files(name, stopped + 4) == b.files(want, stopped + 4)
+
+
+def steps(b):
+    name = b.fresh()
+    run = b.slow(name, steps=30)
+    out = b.set(name, "steps=1", code=65)
+    assert "has made" in out and "[run.set]" in out, out
+    b.set(name, f"steps={END}", "log-every=5", "checkpoint-every=7")
+    step = b.set_step(name)
+    b.ended(run)
+    assert b.files(name) == reference(b, step)
+    saved = [int(job.field(x, "step")) for x in
+             b.events(name + "-log", "checkpoint_saved", "rank-0")]
+    assert 35 in saved and END in saved, saved
+
+
+def groups(b):
+    name = b.fresh()
+    rule = "*:lr=0.5"
+    run = b.slow(name, "--group", "*:weight-decay=0.2")
+    b.set(name, "group=" + rule)
+    step = b.set_step(name)
+    b.call("stop", "--job", name)
+    b.ended(run, 130)
+    b.call(*b.words(name, "--group", "*:weight-decay=0.2", "--resume",
+                    steps=END))
+    want = b.fresh()
+    both = ["--group", "*:weight-decay=0.2", "--group", rule]
+    b.call(*b.words(want, *both[:2], steps=step))
+    b.call(*b.words(want, *both, "--resume", steps=END))
+    assert b.files(name) == b.files(want)
+
+
+def refused(b):
+    name = b.fresh()
+    run = b.slow(name)
+    for words, text in (
+            (["microbatches=4"], "cannot change while a run goes on"),
+            (["checkpoint=other"], "cannot change while a run goes on"),
+            (["optimizer=sgd"], "cannot change while a run goes on"),
+            (["lrr=1"], "did you mean lr"),
+            (["lr"], "OPTION=VALUE"),
+            (["lr=fast"], "fast"),
+            (["lr=-1"], "-1"),
+            (["momentum=.9"], "is an option of"),
+            (["group=nothing:lr=1"], "holds for no parameter"),
+            (["group=*:optimizer=sgd"], "other states"),
+            (["group=*:lr=1;" + "x" * 2000], "1500 bytes"),
+            (["lr=1", "patience=3"], "patience")):
+        out = b.set(name, *words, code=None)
+        assert text in out, (words, out)
+    b.ended(run)
+    assert b.files(name) == reference(b, 1)
+    b.call("set", "lr=1", "--job", name, code=69)
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            Bench(*sys.argv[1:4], folder) as b:
+        parts = changes, restart, resumes, steps, groups, refused
+        for part in parts if sys.argv[3] == "self" else parts[:2]:
+            print(part.__name__, flush=True)
+            part(b)
+            b.no_files_left()
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
