@@ -8,12 +8,11 @@
  * the first step. Pure functions.
  */
 #include "stages/device/device.h"
+#include "stages/optim/rate.h"
 
 #define PST_OPTIM_MAX_STATES  4
 #define PST_OPTIM_MAX_OPTIONS 4
 #define PST_OPTIM_MAX_ROWS    16
-
-enum pst_lr_schedule { PST_LR_CONSTANT, PST_LR_COSINE, PST_LR_LINEAR };
 
 struct pst_optim;
 
@@ -26,8 +25,14 @@ struct pst_optim_options {
     double clip_norm; /* global norm; 0: no clipping */
     enum pst_lr_schedule lr_schedule;
     uint64_t warmup_steps; /* updates over which the rate rises from 0 to lr */
-    uint64_t total_steps;  /* cosine, linear: update at which the decay ends */
-    double min_lr_ratio;   /* cosine, linear: last rate / lr */
+    uint64_t total_steps;  /* update at which the fall of the rate ends */
+    double min_lr_ratio;   /* last rate / lr */
+    uint64_t lr_cycles;    /* cosine-restarts */
+    double lr_power;       /* polynomial */
+    uint64_t lr_decay_steps; /* wsd: updates in which the rate falls */
+    enum pst_lr_shape lr_shape;
+    unsigned n_lr_points; /* points, ascending */
+    struct pst_lr_point lr_points[PST_LR_MAX_POINTS];
 };
 
 struct pst_optim {
@@ -82,7 +87,6 @@ const char *pst_optim_name(const struct pst_optim_options *options);
 enum pst_status pst_optim_check(const struct pst_optim_options *options,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
-double pst_lr_at(const struct pst_optim_options *options, uint64_t update);
 /* Returns all arguments of an update after `updates` updates of the run, for
  * parameters whose states were initialized after `since` of these; the gradient
  * is multiplied by grad_scale first. Skipped steps are not counted as updates.

@@ -152,12 +152,7 @@ enum pst_status pst_optim_check(const struct pst_optim_options *options,
     if (options->nesterov && (options->momentum == 0 || options->dampening > 0))
         return pst_diag_set(diag, PST_E_OPTIMIZER_OPTION,
                             "nesterov needs a momentum and no dampening");
-    if (options->lr_schedule != PST_LR_CONSTANT &&
-        options->total_steps <= options->warmup_steps)
-        return pst_diag_set(diag, PST_E_OPTIMIZER_OPTION,
-                            "a falling learning rate needs more steps in "
-                            "total than for its warmup");
-    return PST_OK;
+    return pst_lr_check(options, diag);
 }
 
 struct pst_update pst_optim_update(const struct pst_optim *optim,
