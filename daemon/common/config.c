@@ -14,19 +14,21 @@ void *pstd_config_member(const struct pstd_config *config,
     return (char *)config + row->at;
 }
 
-/* True if text is one of the choices "a|b|c". */
+/* True if text is one of the choices "a|b|c". The choice "d:E" is "d:" with any
+ * text after it. */
 static bool is_choice(const char *choices, const char *text)
 {
-    const size_t len = strlen(text);
-    const char *at = choices;
+    for (const char *at = choices;; at++) {
+        const size_t len = strcspn(at, "|"), colon = strcspn(at, ":|");
 
-    while (len > 0 && (at = strstr(at, text)) != NULL) {
-        if ((at == choices || at[-1] == '|') &&
-            (at[len] == '\0' || at[len] == '|'))
-            return strchr(text, '|') == NULL;
+        if (at[colon] == ':'
+                ? strncmp(text, at, colon + 1) == 0
+                : strlen(text) == len && strncmp(text, at, len) == 0)
+            return true;
         at += len;
+        if (*at == '\0')
+            return false;
     }
-    return false;
 }
 
 static bool parse_flag(const char *text, bool *ret)

@@ -105,6 +105,27 @@ struct pstd_option_help pstd_option_help(const struct pstd_option *row,
     return h;
 }
 
+/* Appends a value such as "a|b|c" from column `from` on; long ones are wrapped
+ * after a '|'. Returns the column after it. */
+static size_t add_value(struct pst_str *out, const char *value, size_t from)
+{
+    size_t column = from;
+
+    while (*value != '\0') {
+        size_t n = strcspn(value, "|");
+
+        n += value[n] == '|';
+        if (column > from && column + n > 79) {
+            pst_str_addf(out, "\n%*s", (int)from, "");
+            column = from;
+        }
+        pst_str_addn(out, value, n);
+        column += n;
+        value += n;
+    }
+    return column;
+}
+
 void pstd_config_help(uint64_t groups, const struct pstd_option_help *own,
                       struct pst_str *out)
 {
@@ -124,10 +145,14 @@ void pstd_config_help(uint64_t groups, const struct pstd_option_help *own,
             pst_str_addf(out, "  -%c, --%s", rows[i].letter, rows[i].name);
         else
             pst_str_addf(out, "  --%s", rows[i].name);
-        if (h.value != NULL)
-            pst_str_addf(out, rows[i].type == PSTD_FROM ? "[=%s]" : " %s",
-                         h.value);
         used = out->len - start;
+        if (h.value != NULL && rows[i].type == PSTD_FROM) {
+            pst_str_addf(out, "[=%s]", h.value);
+            used = out->len - start;
+        } else if (h.value != NULL) {
+            pst_str_add(out, " ");
+            used = add_value(out, h.value, used + 1);
+        }
         if (used + 2 > COLUMN)
             pst_str_addf(out, "\n%*s", COLUMN, "");
         else

@@ -217,8 +217,11 @@ static void add_values(struct pst_str *out, enum pstd_option_type type)
             continue;
         if (type == PSTD_CHOICE) {
             pst_str_addf(out, "    --%s) words=\"", rows[i].name);
-            for (const char *at = rows[i].value; *at != '\0'; at++)
+            for (const char *at = rows[i].value; *at != '\0'; at++) {
                 pst_str_addn(out, *at == '|' ? " " : at, 1);
+                if (*at == ':') /* any text follows */
+                    at += strcspn(at, "|") - 1;
+            }
             pst_str_add(out, "\" ;;\n");
             continue;
         }
