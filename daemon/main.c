@@ -14,6 +14,7 @@
 #include "daemon/loop/loop.h"
 #include "daemon/loop/signals.h"
 #include "stages/base/host/guard.h"
+#include "stages/optim/rate.h"
 #include "stages/sched/sched.h"
 
 #define GROUPS                                                                 \
@@ -39,6 +40,11 @@ static void print_help(void)
     for (size_t i = 0; i < n; i++)
         if (rows[i].trains)
             pst_str_addf(&text, "  %-16s %s\n", rows[i].name, rows[i].summary);
+    pst_str_add(&text, "\nlearning rates (--lr-schedule):\n");
+    for (int i = 0; i < PST_LR_N_SCHEDULES; i++)
+        pst_str_addf(&text, "  %-16s %s\n",
+                     pst_lr_row((enum pst_lr_schedule)i)->name,
+                     pst_lr_row((enum pst_lr_schedule)i)->summary);
     (void)fputs(pst_str_text(&text), stdout);
     pst_str_fini(&text);
 }

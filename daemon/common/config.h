@@ -67,7 +67,7 @@ enum pstd_option_type {
     PSTD_TEXT,   /* const char *, NULL if it has no default and is not given */
     PSTD_SOURCE, /* TEXT: a name, or csv:FILE; the path is made absolute when
                     sent */
-    PSTD_CHOICE, /* TEXT that is one of `value` */
+    PSTD_CHOICE, /* TEXT that is one of `value`; "a:B" is a: and any text */
     PSTD_PATH,   /* TEXT; made absolute when sent */
     PSTD_RULES,  /* TEXT: rules separated by ';'; each use of the option adds
                     to those that are set */
@@ -127,9 +127,9 @@ struct pstd_config {
     double lr, momentum, dampening, beta1, beta2, eps, weight_decay;
     bool nesterov;
     double clip_norm;
-    const char *lr_schedule;
-    uint64_t lr_steps, warmup;
-    double lr_min;
+    const char *lr_schedule, *lr_decay_shape;
+    uint64_t lr_steps, warmup, lr_decay_steps, lr_cycles;
+    double lr_min, lr_power;
 
     /* Data. */
     const char *data, *token_dtype, *tokens_input, *targets_input;

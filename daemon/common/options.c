@@ -151,13 +151,23 @@ static const struct pstd_option rows[] = {
          "largest norm of all gradients together: larger ones are scaled "
          "down to it; 0: no limit"),
     CHOICE(lr_schedule, "lr-schedule", S_STEP, "constant",
-           "constant|linear|cosine",
-           "how the learning rate changes in the run"),
+           "constant|linear|cosine|cosine-restarts|polynomial|wsd|one-cycle|"
+           "inverse-sqrt|points:UPDATE=X,...",
+           "course of the learning rate over the updates, which count from 0 "
+           "(penstockd --help says what each one is)"),
     UINT(warmup, "warmup", S_STEP, "0", 0, MANY,
          "updates in which the learning rate rises linearly from 0"),
     UINT(lr_steps, "lr-steps", S_STEP, "0", 0, MANY,
          "updates until the learning rate has fallen to --lr-min; 0: --steps"),
-    REAL(lr_min, "lr-min", S_STEP, "0", 0, BIG, "learning rate at the end"),
+    REAL(lr_min, "lr-min", S_STEP, "0", 0, BIG,
+         "learning rate at the end; one-cycle: 0 is --lr / 250000"),
+    UINT(lr_decay_steps, "lr-decay-steps", S_STEP, "0", 0, MANY,
+         "updates at the end of wsd in which the learning rate falls"),
+    CHOICE(lr_decay_shape, "lr-decay-shape", S_STEP, "linear",
+           "linear|cosine|sqrt|exp", "shape in which wsd falls"),
+    UINT(lr_cycles, "lr-cycles", S_STEP, "1", 1, 1000,
+         "cycles of cosine-restarts"),
+    REAL(lr_power, "lr-power", S_STEP, "1", 1e-3, 1e3, "power of polynomial"),
 
     PATH(data, "data", T_DATA, "FILE",
          "file of batches (.safetensors) or of tokens (any other name)"),

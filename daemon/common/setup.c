@@ -17,13 +17,6 @@ static void take_given(double given, double *option)
         *option = given;
 }
 
-static enum pst_lr_schedule lr_schedule(const char *name)
-{
-    if (strcmp(name, "cosine") == 0)
-        return PST_LR_COSINE;
-    return strcmp(name, "linear") == 0 ? PST_LR_LINEAR : PST_LR_CONSTANT;
-}
-
 /* Appends the optimizers that have an option: "sgd, adamw". */
 static void add_owners(const char *option, struct pst_str *out)
 {
@@ -95,43 +88,11 @@ static enum pst_status check_optimizer(const struct pstd_config *config,
 
 /* Refuses options that have no effect with the other ones. */
 static enum pst_status check_useful(const struct pstd_config *config,
-                                    bool train, struct pst_diag *diag)
+                                    struct pst_diag *diag)
 {
-    const char *falls = config->lr_min > 0     ? "lr-min"
-                        : config->lr_steps > 0 ? "lr-steps"
-                                               : NULL;
-
     if (config->stash_keep > 0 && strcmp(config->stash, "none") == 0)
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--stash-keep needs --stash ram or disk:FOLDER");
-    if (train && falls != NULL &&
-        lr_schedule(config->lr_schedule) == PST_LR_CONSTANT)
-        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
-                            "--%s needs --lr-schedule linear or cosine", falls);
-    return PST_OK;
-}
-
-/* Checks values by pst_optim_check, and reports errors by the options'
- * names. */
-static enum pst_status check_rate(const struct pstd_config *config,
-                                  const struct pst_optim_options *o,
-                                  struct pst_diag *diag)
-{
-    if (o->lr_schedule == PST_LR_CONSTANT)
-        return PST_OK;
-    if (config->lr_min > o->lr)
-        return pst_diag_set(diag, PST_E_OPTIMIZER_OPTION,
-                            "--lr-min %g is more than --lr %g, from which the "
-                            "rate falls to it",
-                            config->lr_min, o->lr);
-    if (o->total_steps <= o->warmup_steps)
-        return pst_diag_set(
-            diag, PST_E_OPTIMIZER_OPTION,
-            "--%s %llu is not more than --warmup %llu, after which the rate "
-            "falls (--lr-schedule %s)",
-            config->lr_steps > 0 ? "lr-steps" : "steps",
-            (unsigned long long)o->total_steps,
-            (unsigned long long)o->warmup_steps, config->lr_schedule);
     return PST_OK;
 }
 
@@ -215,7 +176,7 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
     if (status == PST_OK && train)
         status = check_optimizer(config, o.optim.row, diag);
     if (status == PST_OK)
-        status = check_useful(config, train, diag);
+        status = check_useful(config, diag);
     if (status != PST_OK)
         return status;
     take_given(config->lr, &o.optim.lr);
@@ -227,12 +188,8 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
     take_given(config->weight_decay, &o.optim.weight_decay);
     o.optim.nesterov = config->nesterov;
     o.optim.clip_norm = config->clip_norm;
-    o.optim.lr_schedule = lr_schedule(config->lr_schedule);
-    o.optim.warmup_steps = config->warmup;
-    o.optim.total_steps =
-        config->lr_steps > 0 ? config->lr_steps : config->steps;
-    o.optim.min_lr_ratio = o.optim.lr > 0 ? config->lr_min / o.optim.lr : 0;
-    status = check_rate(config, &o.optim, diag);
+    if (train)
+        status = pstd_rate_options(config, &o.optim, diag);
     if (status == PST_OK)
         status = pst_optim_check(&o.optim, diag);
     if (status == PST_OK)

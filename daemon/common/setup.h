@@ -24,6 +24,10 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
                                   unsigned ranks, bool train,
                                   struct pst_exec_options *ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* rate.c: sets the learning rate's schedule; options->lr is set. */
+enum pst_status pstd_rate_options(const struct pstd_config *config,
+                                  struct pst_optim_options *options,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
 /* Sets the plan and the number of the tail microbatches; borrows batch. */
 void pstd_set_batch(struct pst_exec_options *options,
                     const struct pst_batch *batch);

@@ -140,8 +140,9 @@ void pstd_course_make(struct pstd_session *s)
         if (rows[i].groups & PSTD_OPT_NUMBERS)
             add_option(ret, config, &rows[i]);
     add_parallel(s);
-    /* Without --lr-steps the learning rate decays until the last step. */
-    if (strcmp(config->lr_schedule, "constant") != 0 && config->lr_steps == 0)
+    /* Without --lr-steps the learning rate falls until the last step. */
+    if (pst_lr_row(s->options.optim.lr_schedule)->to_end &&
+        config->lr_steps == 0)
         pst_str_addf(ret, "--steps=%llu\n", (unsigned long long)config->steps);
     if (config->data != NULL)
         add_data(ret, "--data", config->data);

@@ -109,7 +109,8 @@ static enum pst_status read_options(struct pstd_session *s,
 }
 
 /* Adds the options that the engine depends on, as far as they are the same on
- * all ranks. If the learning rate falls, the number of steps is one of them. */
+ * all ranks. If the learning rate falls until the end, the number of steps is
+ * one of them. */
 static void add_engine_options(const struct pstd_session *s,
                                struct pst_str *key)
 {
@@ -117,9 +118,9 @@ static void add_engine_options(const struct pstd_session *s,
 
     pstd_config_dump(&s->config, PSTD_OPT_STEP, key);
     pst_str_addf(key, "outputs=%d\ntotal-steps=%llu\n", s->options.keep_outputs,
-                 optim->lr_schedule == PST_LR_CONSTANT
-                     ? 0
-                     : (unsigned long long)optim->total_steps);
+                 pst_lr_row(optim->lr_schedule)->to_end
+                     ? (unsigned long long)optim->total_steps
+                     : 0);
 }
 
 enum pst_status pstd_session_rekey(struct pstd_session *s,

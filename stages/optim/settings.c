@@ -66,10 +66,7 @@ static enum pst_status set_row(struct pst_optim_options *options,
                             "parameters instead",
                             name);
     o.clip_norm = options->clip_norm;
-    o.lr_schedule = options->lr_schedule;
-    o.warmup_steps = options->warmup_steps;
-    o.total_steps = options->total_steps;
-    o.min_lr_ratio = options->min_lr_ratio;
+    pst_lr_copy(options, &o);
     *options = o;
     return PST_OK;
 }

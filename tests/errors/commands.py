@@ -158,6 +158,8 @@ CASES = [
      WITH + "--lr 0.1 --lr-min 0.2 --lr-schedule cosine"),
     ("optimizer.option", 64, "--steps 1 is not more than --warmup 3",
      WITH + "--lr-schedule linear --warmup 3"),
+    ("optimizer.option", 64, "--lr-decay-steps 2 is more than the 1 updates",
+     WITH + "--lr-schedule wsd --lr-decay-steps 2"),
     ("data.missing", 64, "--data", RUN),
     ("data.no-tensor", 65, "few.safetensors", RUN + "--data few.safetensors"),
     ("data.shape", 65, "tokens", RUN + "--data shape.safetensors"),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs that resume with another number of samples per step, or with another
-export of the model.
+"""Runs that resume with another number of samples per step, with another
+export of the model, or within the decay of the learning rate.
 
 usage: goes_on.py PENSTOCK TINY.pt2
 """
@@ -130,6 +130,23 @@ def other_exports(b):
         "fc.weight": 7, "fc.bias": 7}
 
 
+def decays(b):
+    """A run that stops within the decay of its learning rate and is resumed
+    has the bits of one that does not stop."""
+    wsd = ["--optimizer", "adamw", "--lr", ".01", "--lr-schedule", "wsd",
+           "--warmup", "2", "--lr-steps", "6", "--lr-decay-steps", "3",
+           "--lr-decay-shape"]
+    b.run(6, *wsd, "sqrt", folder="whole")
+    b.run(5, *wsd, "sqrt", folder="halves")
+    said = b.run(6, *wsd, "sqrt", "--resume", folder="halves")
+    assert "--lr" not in said and "--steps" not in said, said
+    whole, halves = b.saved("whole"), b.saved("halves")
+    assert whole == halves, [k for k in whole if whole[k] != halves[k]]
+    said = b.run(7, *wsd, "cosine", "--resume", folder="halves")
+    assert "--lr-decay-shape was sqrt in the run that saved this checkpoint, " \
+        "and is cosine now" in said, said
+
+
 def main():
     penstock, model = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
@@ -137,6 +154,7 @@ def main():
         os.symlink(model, b.path("tiny.pt2"))
         other_steps(b)
         other_exports(b)
+        decays(b)
     print("ok")
 
 

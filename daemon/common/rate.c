@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Options of the learning rate. */
+#include <string.h>
+
+#include "daemon/common/setup.h"
+
+/* Appends the schedules that have an option: "wsd, one-cycle". */
+static void add_schedules(const char *option, struct pst_str *out)
+{
+    for (int i = 0; i < PST_LR_N_SCHEDULES; i++)
+        if (pst_lr_has((enum pst_lr_schedule)i, option))
+            pst_str_addf(out, "%s%s", out->len > 0 ? ", " : "",
+                         pst_lr_row((enum pst_lr_schedule)i)->name);
+}
+
+/* True if the option has another value than its default. */
+static bool is_changed(const struct pstd_config *config,
+                       const struct pstd_option *row)
+{
+    struct pst_str text = {0};
+    const bool ret =
+        pstd_config_text(config, row, &text) &&
+        (row->start == NULL || strcmp(pst_str_text(&text), row->start) != 0);
+
+    pst_str_fini(&text);
+    return ret;
+}
+
+/* Refuses options that the schedule does not have, since they would have no
+ * effect. The default is accepted: with it a run can take back an option of its
+ * job. */
+static enum pst_status check_schedule(const struct pstd_config *config,
+                                      enum pst_lr_schedule schedule,
+                                      struct pst_diag *diag)
+{
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+
+    for (size_t i = 0; i < n; i++) {
+        struct pst_str owners = {0};
+
+        add_schedules(rows[i].name, &owners);
+        if (owners.len == 0 || pst_lr_has(schedule, rows[i].name) ||
+            !is_changed(config, &rows[i])) {
+            pst_str_fini(&owners);
+            continue;
+        }
+        (void)pst_diag_set(diag, PST_E_RUN_OPTIONS,
+                           "--%s is an option of --lr-schedule %s, not of %s",
+                           rows[i].name, pst_str_text(&owners),
+                           pst_lr_row(schedule)->name);
+        pst_str_fini(&owners);
+        return PST_ERR_USAGE;
+    }
+    return PST_OK;
+}
+
+/* Reports contradictions by the options' names. */
+static enum pst_status check_rate(const struct pstd_config *config,
+                                  const struct pst_optim_options *o,
+                                  struct pst_diag *diag)
+{
+    const struct pst_lr *row = pst_lr_row(o->lr_schedule);
+
+    if (!row->to_end)
+        return PST_OK;
+    if (config->lr_min > o->lr)
+        return pst_diag_set(diag, PST_E_OPTIMIZER_OPTION,
+                            "--lr-min %g is more than --lr %g, from which the "
+                            "rate falls to it",
+                            config->lr_min, o->lr);
+    if (o->total_steps <= o->warmup_steps)
+        return pst_diag_set(
+            diag, PST_E_OPTIMIZER_OPTION,
+            "--%s %llu is not more than --warmup %llu, after which the rate "
+            "falls (--lr-schedule %s)",
+            config->lr_steps > 0 ? "lr-steps" : "steps",
+            (unsigned long long)o->total_steps,
+            (unsigned long long)o->warmup_steps, row->name);
+    return PST_OK;
+}
+
+enum pst_status pstd_rate_options(const struct pstd_config *config,
+                                  struct pst_optim_options *o,
+                                  struct pst_diag *diag)
+{
+    enum pst_status status = pst_lr_set(config->lr_schedule, o, diag);
+
+    if (status == PST_OK)
+        status = check_schedule(config, o->lr_schedule, diag);
+    if (status == PST_OK)
+        status = pst_lr_set_shape(config->lr_decay_shape, o, diag);
+    if (status != PST_OK)
+        return status;
+    o->warmup_steps = config->warmup;
+    o->total_steps = config->lr_steps > 0 ? config->lr_steps : config->steps;
+    o->lr_decay_steps = config->lr_decay_steps;
+    o->lr_cycles = config->lr_cycles;
+    o->lr_power = config->lr_power;
+    o->min_lr_ratio = pst_lr_row(o->lr_schedule)->default_min;
+    if (config->lr_min > 0)
+        o->min_lr_ratio = o->lr > 0 ? config->lr_min / o->lr : 0;
+    return check_rate(config, o, diag);
+}
