@@ -16,8 +16,9 @@ struct pst_owner {
     unsigned operand;              /* an operand with that storage */
     int64_t begin; /* byte of the storage at which value begins */
     int stage;     /* stage that has written to it; -1: none */
-    bool leaf;     /* it has a leaf, which no other operand overlaps */
-    bool expanded; /* the leaf's elements share memory */
+    /* a leaf has this storage, and no other operand overlaps the leaf */
+    bool leaf;
+    bool expanded; /* elements of the leaf share memory with each other */
 };
 
 /* A write to one of the owners. */

@@ -22,9 +22,9 @@ struct pst_call_options {
  * freed. */
 struct pst_call_result {
     const struct pst_alias_program_bound *bound;
-    /* Content of returns[i], contiguous, if i is 0, if its storage is new, or
-     * if the storage has a leaf, which the optimizer may have updated since.
-     * Else NULL: the content is in a storage of the caller's. */
+    /* returns[i] points to the content, contiguous; NULL: the content is in a
+     * storage of the caller's. Never NULL for i = 0, for a new storage, and for
+     * a storage with a leaf, which the optimizer may have updated since. */
     void *const *returns;
     bool is_new;   /* a new plan was made */
     size_t copied; /* bytes written to storages */
@@ -41,9 +41,10 @@ enum pst_status pst_caller_call(
     unsigned n_operands, const struct pst_call_storage *storages,
     unsigned n_storages, struct pst_call_result *ret,
     struct pst_diag *diag) PST_MUST_CHECK;
-/* Returns the gradient of a leaf in the last call, contiguous; NULL: it has
- * none or was not requested. `value`: returns the leaf's value after the
- * optimizer's step instead, which is in the caller's storage, too. */
+/* Returns a leaf's gradient in the last call, contiguous; NULL if the leaf has
+ * none or gradients were not requested. If `value` is true, returns the leaf's
+ * value after the optimizer's step instead; the caller's storage has that
+ * value, too. */
 const void *pst_caller_grad(const struct pst_caller *caller, const char *leaf,
                             bool value);
 /* Returns the number of plans made so far. */

@@ -7,15 +7,16 @@
  *
  * - A tensor that is passed several times, and is written or changes its
  *   geometry, is passed once.
- * - Two tensors that have a byte in common, one of which is written, become
- *   views of one base: the bounding range of their component, in bytes if their
- *   elements have different sizes. Interleaved views have no byte in common,
- *   and a storage is not merged as a whole because two of its views overlap.
+ * - Tensors that have a byte in common become views of one base if one of them
+ *   is written. The base is the smallest range of the storage that contains all
+ *   tensors connected in this way; it consists of bytes if their elements have
+ *   different sizes. Interleaved views have no byte in common. Other parts of
+ *   the storage do not become part of the base.
  * - All others are passed as they are.
  *
  * PyTorch's rules are in torch/_functorch/_aot_autograd (merge_view_inputs); it
- * compares bounds, merges whole storages and takes some overlapping views for
- * disjoint ones. Pure functions; any thread.
+ * compares bounds, merges whole storages and treats some overlapping views as
+ * disjoint. Pure functions; any thread.
  */
 #include "stages/base/arena.h"
 #include "stages/base/diag.h"
@@ -26,13 +27,13 @@ struct pst_alias_operand {
     unsigned tensor;      /* equal numbers: the same tensor */
     unsigned storage;     /* equal numbers: the same storage */
     struct pst_meta meta; /* strides in the storage */
-    int64_t offset;       /* from its start, in elements of its own dtype */
+    int64_t offset;       /* offset in the storage, in elements of the dtype */
     /* Bytes of the storage that the program reaches by as_strided() besides the
      * operand's own; from == to: none. */
     int64_t from, to;
-    /* If the code before the call makes this operand: the operand that it is a
-     * view of or, with a new storage, a number >= the number of operands. Else
-     * its own number. */
+    /* The operand's own number, unless the code before the call makes the
+     * operand. Then it is the number of the operand that this one is a view of,
+     * or a number >= the number of operands for a new storage. */
     unsigned root;
     bool written; /* the program changes its content */
     bool moved;   /* the program changes its geometry: t_() */
@@ -40,18 +41,20 @@ struct pst_alias_operand {
 };
 
 struct pst_alias_base {
-    unsigned storage, first; /* first: the operand whose position it takes */
-    int64_t begin, end;      /* bytes of the storage */
-    enum pst_dtype dtype;    /* u8 if it has elements of several sizes */
-    /* If all its operands are views of one operand that is passed as it is:
-     * that operand (their `root`). Else -1. */
+    /* first: the operand whose position among the operands the base takes */
+    unsigned storage, first;
+    int64_t begin, end;   /* range in the storage, in bytes */
+    enum pst_dtype dtype; /* u8 if it has elements of several sizes */
+    /* The operand that all operands of the base are views of (their `root`), if
+     * that one is passed as it is; -1: there is none. */
     int64_t of;
 };
 
 /* How an operand is passed. */
 struct pst_alias_part {
-    unsigned same; /* operand passed in its place; mostly itself */
-    int base;      /* index in bases; -1: none */
+    /* number of the operand that is passed instead, or its own */
+    unsigned same;
+    int base; /* index in bases; -1: none */
 };
 
 struct pst_alias {
@@ -60,8 +63,8 @@ struct pst_alias {
     struct pst_alias_base *bases; /* in the order of their first operands */
     unsigned n_bases;
     size_t bytes; /* total bytes passed */
-    /* Equal for operands that share memory in the same way and have the same
-     * shapes and dtypes, so that they can use the same plan. */
+    /* Hash that is equal for operands that share memory in the same way and
+     * have the same shapes and dtypes: these can use the same plan. */
     uint64_t key;
 };
 

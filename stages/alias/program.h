@@ -57,7 +57,9 @@ struct pst_alias_program_operand {
     const char *again; /* another name of the operand, or NULL */
     /* Name of a leaf that requires a gradient; or NULL. */
     const char *leaf;
-    bool from_before; /* `before` makes it as as.name; the binder sets `as` */
+    /* an operator of `before` makes the operand, under the name as.name; the
+     * binder sets the other members of `as` */
+    bool from_before;
 };
 
 /* A storage of the caller's; operands refer to it by index. */

@@ -3,8 +3,8 @@
 #define PENSTOCK_STAGES_ALIAS_STEP_H
 /*
  * Optimizer steps on the leaves of a program in the caller's storages. A step
- * starts from their content after the call, which may have written them. One
- * thread.
+ * starts from the values that the leaves have after the call, which may have
+ * written them. One thread.
  */
 #include "stages/alias/program.h"
 #include "stages/optim/optim.h"
@@ -17,8 +17,8 @@ enum pst_status pst_alias_leaves_new(const struct pst_optim_options *options,
                                      struct pst_alias_leaves **ret,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 void pst_alias_leaves_free(struct pst_alias_leaves *leaves);
-/* Does everything that can fail in a step with these gradients
- * ("grad.NAME"). */
+/* Prepares a step with these gradients, which are named "grad.NAME": does
+ * everything that can fail. */
 enum pst_status pst_alias_leaves_prepare(
     struct pst_alias_leaves *leaves,
     const struct pst_alias_program_operand *operands, unsigned n,

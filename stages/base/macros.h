@@ -19,9 +19,9 @@
 /* Compiles a function for processors with this feature; the function must not
  * be called on others. */
 #define PST_TARGET(isa) __attribute__((target(isa)))
-/* PST_INDEPENDENT: iterations of the next loop are independent.
- * PST_OPTIMIZED: for a function that needs more registers than an unoptimized
- * build can allocate. */
+/* PST_INDEPENDENT: iterations of the next loop are independent. PST_OPTIMIZED:
+ * compiles a function with optimization also in unoptimized builds, which
+ * cannot allocate the registers that it needs. */
 #if defined(__clang__)
 #define PST_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #define PST_OPTIMIZED

@@ -81,7 +81,8 @@ enum pst_status pst_pass_copies(struct pst_compiler *c,
 /* fusion.c: fills c->fused. */
 enum pst_status pst_pass_fusion(struct pst_compiler *c,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* lists.c: fills program->lists: kernels are chosen, nothing has a location. */
+/* lists.c: fills program->lists with nodes and their kernels; locations are
+ * assigned by later passes. */
 enum pst_status pst_pass_kernels(struct pst_compiler *c,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 /* places.c: lifetimes, then locations of values that outlive an action, of

@@ -29,8 +29,9 @@
  * W, at the cost of one more forward of the segments.
  *
  * Trained parameters may be present only while kernels read them (fleeting).
- * Then no value computed from them and constants alone is stored, whatever the
- * words: it is computed again where the backward reads it (derived.c).
+ * Then a value that depends only on such parameters and on constants is never
+ * stored, whatever the words: it is computed again where the backward reads it
+ * (derived.c).
  */
 #include "stages/split/plan.h"
 

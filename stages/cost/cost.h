@@ -14,8 +14,8 @@
  * for the gradients of inputs and of parameters. For callers without a joint
  * graph. */
 #define PST_COST_STEP 3.0
-/* Bytes that a node accesses: fewer are taken to be in its core's cache, which
- * is PST_COST_CACHE_RATE times as fast as memory. */
+/* A node that accesses fewer bytes than this is assumed to find them in its
+ * core's cache, which is PST_COST_CACHE_RATE times as fast as memory. */
 #define PST_COST_CACHE      (512.0 * 1024)
 #define PST_COST_CACHE_RATE 8.0
 

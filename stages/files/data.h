@@ -64,9 +64,9 @@ enum pst_status pst_data_open(const struct pst_data_options *options,
                               struct pst_data_step step, struct pst_data **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 void pst_data_close(struct pst_data *data);
-/* Returns the number of samples in the file, in rows (or windows of tokens) of
- * an input that has `rows` of them in a step: inputs may have different numbers
- * of rows. */
+/* Returns the number of samples in the file. They are counted in rows (or
+ * windows of tokens) of an input that has `rows` of them in a step, since
+ * inputs may have different numbers of rows. */
 uint64_t pst_data_samples(const struct pst_data *data, uint64_t rows);
 
 /* Returns the index of the input that receives the next tokens of a token file;

@@ -27,9 +27,9 @@ const char *pst_given_path(const struct pst_given *given);
  * valid until close. */
 size_t pst_given_count(const struct pst_given *given);
 const char *pst_given_name(const struct pst_given *given, size_t i);
-/* Finds a tensor; NULL if absent. Also finds an alias that was not stored
- * because it is the same tensor as another name, if the metadata says so, as
- * safetensors' save_model writes it. */
+/* Finds a tensor; NULL if absent. The name may be an alias that was not stored
+ * because it is the same tensor as another name: safetensors' save_model lists
+ * such aliases in the metadata. */
 const struct pst_safetensors_entry *pst_given_find(
     const struct pst_given *given, const char *name);
 /* Returns the metadata value of the first file that has the key; NULL: none

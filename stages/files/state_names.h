@@ -35,7 +35,8 @@ struct pst_state_names {
     struct pst_arena arena;
     struct PST_VEC(struct pst_state_name) all;
     struct pst_map keys;
-    struct pst_adapters adapters; /* with tensors named as in `tensor` */
+    /* with tensors named as in pst_state_name.tensor */
+    struct pst_adapters adapters;
     /* Names of tensors whose values training has changed, those of adapters
      * included; known only for models with adapters. */
     struct PST_VEC(const char *) changed;
@@ -73,8 +74,8 @@ enum pst_status pst_state_names_merge(struct pst_state_names *names,
 size_t pst_state_names_left_out(const struct pst_state_names *names,
                                 struct pst_str *out);
 /* Counts pairs of layers that have one adapter and all tensors in common, and
- * appends the first. The two may be names of one module, which peft knows by
- * its first name only: there, uses by the second name have no adapter. */
+ * appends the first. The two may be names of one module. peft knows it by its
+ * first name only, so that calls by the second name have no adapter in peft. */
 size_t pst_state_names_shared_adapters(const struct pst_state_names *names,
                                        struct pst_str *out);
 /* Keeps only the adapters, by peft's keys; *ret_config: their

@@ -83,7 +83,8 @@ bool pst_extent_is(struct pst_build *build, struct pst_extent a,
                    struct pst_extent b);
 bool pst_extent_less(struct pst_build *build, struct pst_extent a,
                      struct pst_extent b);
-/* Requires of those values that the comparison `expr` is `truth`. */
+/* Requires that the comparison `expr` has the result `truth` for all values
+ * that the graph will be rebuilt for. */
 void pst_extent_decide(struct pst_build *build, const char *expr, bool truth);
 
 /* Make arguments of nodes. */

@@ -63,8 +63,8 @@ struct pst_rank_action {
     size_t reach; /* end of the part of the arena that the action may access */
     struct pst_param_reduction *reduction; /* REDUCE of a parameter */
     /* Numbers of copies in the queue of the stash (spill.h), counted from the
-     * begin of the step: that many must have ended before the action begins,
-     * and that many may have begun after it. */
+     * begin of the step: how many must have ended before the action begins, and
+     * how many may have begun once the action has ended. */
     unsigned copies_before, copies_behind;
 };
 

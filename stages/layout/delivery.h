@@ -8,8 +8,8 @@
  */
 #include "stages/layout/role.h"
 
-/* One input of one microbatch of the step: `bytes` bytes at offset `at` in all
- * that the rank receives. */
+/* One input of one microbatch of the step: `bytes` bytes at offset `at` of the
+ * data that the rank receives. */
 struct pst_delivery {
     unsigned microbatch, input;
     size_t at, bytes;

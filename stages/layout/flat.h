@@ -12,8 +12,8 @@
  * whose names agree up to the first component that is a number ("h.3"), or,
  * without one, up to the last dot.
  *
- * By rows, each sharded parameter has its own vector, and its rows (along the
- * first dimension) stay whole.
+ * If shards consist of whole rows (along the first dimension), each sharded
+ * parameter has its own vector.
  *
  * A parameter of several stages, or that is used more than once, has a vector
  * of its own for each use, so that an element has the same owner in all of
@@ -57,8 +57,9 @@ enum pst_status pst_flats_make(const struct pst_uses *uses,
                                struct pst_diag *diag) PST_MUST_CHECK;
 void pst_flats_fini(struct pst_flats *flats);
 
-/* Returns the length of the module's name in a parameter's name, as above: of
- * "h.3" for "h.3.attn.weight", of "head" for "head.weight". */
+/* Returns the length of the module's name in a parameter's name, by the rules
+ * above: the length of "h.3" for "h.3.attn.weight", of "head" for
+ * "head.weight". */
 size_t pst_flat_group(const char *fqn);
 /* Divides numel elements between n owners, and sets the range of owner k. All
  * have the same number (a multiple of the unit), except the last owners, which

@@ -21,8 +21,9 @@ struct pst_frame {
     bool is_signed;
     bool no_grad; /* all nodes are under torch.no_grad() */
     int stage;    /* stage of its nodes; -1: none is assigned */
-    /* As in the signature; otherwise tensors only: inputs in order of first
-     * use, results in order of computation. */
+    /* Inputs and results of the call's signature. Without a signature these are
+     * tensors only: inputs in order of first use, results in order of
+     * computation. */
     struct pst_frame_leaves ins, outs;
     struct PST_VEC(unsigned) ids; /* ids of its nodes, in order */
 };

@@ -4,12 +4,12 @@
 /*
  * The computation of each module call.
  *
- * Two calls have the same template if their operators, constants (by bits),
- * attributes (relative to the module), writes, callees' templates and results
- * are the same, in this order: calls of one module with the same arguments,
- * aliases, and equal layers. Shapes do not count. torch.export's unflatten does
- * not compare callees, so it merges modules that differ in their children
- * alone.
+ * Two calls have the same template if they have the same sequence of operators,
+ * constants (by bits), attributes (relative to the module), writes, templates
+ * of callees, and results. Calls of one module with the same arguments, calls
+ * under its other names, and calls of equal layers have the same template.
+ * Shapes do not count. torch.export's unflatten does not compare callees, so it
+ * merges modules that differ in their children alone.
  *
  * One thread; borrows the graph and the names, which must outlive it.
  */
@@ -24,7 +24,8 @@ struct pst_module_site {
                           numbered as in the model */
     unsigned n_nodes;  /* its own operators, without those of callees */
     unsigned first;    /* first call of its path */
-    /* At the first call of a path: number of its calls and of their graphs. */
+    /* Set for the first call of a path: the number of its calls, and of
+     * different graphs among them. */
     unsigned n_calls, n_graphs;
 };
 

@@ -24,7 +24,8 @@ struct pst_replacer {
     struct pst_replay inner;      /* copies the file's graph */
     struct pst_value **state;     /* by value id of the file: its state in the
                                      new graph */
-    struct pst_value **holds;     /* the same; updated buffers: current value */
+    /* like `state`, but for a buffer that is updated: its current value */
+    struct pst_value **holds;
     struct pst_frame_leaves arguments, results; /* leaves of the file */
     bool *done;              /* by frame: its nodes are in the new graph */
     struct pst_sizes sizes;  /* sizes of the new model */

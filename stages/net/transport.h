@@ -68,9 +68,9 @@ struct pst_transport_ops {
                             size_t len, unsigned *ret_from);
     /* Lets messages in flight progress; called between kernels. */
     void (*progress)(struct pst_transport *t);
-    /* Waits until a message of self_rank has progressed since *seen, which
-     * it updates (0 at first), or for that many seconds, or less: transports
-     * with one rank per process only yield the processor. */
+    /* Waits until a message of self_rank has progressed since *seen (0 at
+     * first), and updates *seen. Waits for at most `seconds`; transports with
+     * one rank per process only yield the processor. */
     void (*wait)(struct pst_transport *t, unsigned self_rank, uint64_t *seen,
                  double seconds);
     /* Ends every rank of the job at once, after a fatal error of this one. */

@@ -31,7 +31,7 @@
     X(COPY_B, "COPY_B")                                                        \
     X(REDUCE, "REDUCE_GRAD") /* sums the gradient of a shared parameter */     \
     X(UNSHARD, "UNSHARD")    /* gather the stage's parameters */               \
-    X(RESHARD, "RESHARD")    /* release them */                                \
+    X(RESHARD, "RESHARD")    /* release the stage's parameters */              \
     X(IDLE, ".")             /* an idle slot of a picture; never executed */
 
 enum pst_action_kind {
@@ -250,8 +250,9 @@ enum pst_status pst_schedule_carry(struct pst_schedule *sched,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Adds UNSHARD and RESHARD for stages whose parameters are not always resident,
- * so that the next `window` different stages of the list are. stages: true for
- * the stages concerned. For lowered lists without such actions. */
+ * so that those of the next `window` different stages of the list are resident.
+ * stages: true for the stages concerned. For lowered lists without such
+ * actions. */
 enum pst_status pst_schedule_unshard(struct pst_schedule *sched,
                                      unsigned window, const bool *stages,
                                      struct pst_diag *diag) PST_MUST_CHECK;

@@ -31,9 +31,10 @@ struct pst_choices {
 /*
  * Sets *ret to all choices that the options leave open: those of recompute and
  * shard if they are "auto", those of stash if it has a location but no number
- * of slots. all: of recompute and shard in any case. The first choice changes
- * least; those that save more memory follow those that save less. Release with
- * pst_choices_fini. Strings belong to the options.
+ * of slots. If `all` is true, recompute and shard count as open in any case.
+ * The first choice changes least; the others are ordered by the memory that
+ * they save, least first. Release with pst_choices_fini. Strings belong to the
+ * options.
  */
 enum pst_status pst_exec_choices(struct pst_plan *plan,
                                  const struct pst_exec_options *options,

@@ -37,17 +37,19 @@ double pst_wide_seconds(const struct pst_wide *wide);
 /*
  * Moves the chosen parameters (true, by index) along a random direction and
  * compares the change of the loss with their gradients. Each attempt uses
- * another direction, and each below PST_WIDE_ATTEMPTS another step size.
+ * another direction. Attempts below PST_WIDE_ATTEMPTS also use different step
+ * sizes.
  */
 #define PST_WIDE_ATTEMPTS 5
 /*
- * Errors relative to what is allowed; at most 1 is right. plain: rounding of
- * the loss is allowed. kinked: so is everything between the one-sided
- * differences, if these do not converge with smaller steps: at a kink, such as
- * that of relu at 0. A right gradient lies there in every direction, a wrong
- * one outside in some. apart: half the distance of these differences, relative
- * to a typical derivative: above 1, a gradient that is twice too large lies
- * between them, too.
+ * Errors of a gradient relative to the allowed error; above 1 the gradient is
+ * wrong. plain: the rounding of the loss is allowed. kinked: if the one-sided
+ * differences do not converge with smaller steps, everything between the two is
+ * also allowed. This happens at a kink, such as that of relu at 0: a right
+ * gradient lies between them in every direction, a wrong one lies outside in
+ * some directions. apart: half the distance of the one-sided differences,
+ * relative to a typical derivative; above 1, a gradient that is twice too large
+ * lies between them, too.
  */
 struct pst_wide_error {
     double plain, kinked, apart;

@@ -3,10 +3,10 @@
 #define PENSTOCK_STAGES_BASE_FOLD_FOLD_H
 /*
  * Folds a protobuf message so that repeated layers are stored once. The message
- * becomes lines of text (message.c). A line that equals an earlier line except
- * for numbers that have grown is left out if its neighbours have the same
- * distance and grow by the same amounts each time (lines.c): of 96 equal blocks
- * the first is kept, and the increments of its numbers from block to block.
+ * becomes lines of text (message.c). Lines are left out if each equals the line
+ * one period earlier except for its numbers, and if these grow by the same
+ * amounts in each period (lines.c). Of 96 equal blocks the first is stored, and
+ * the increments of its numbers from block to block.
  *
  *     %relu = relu(%linear)        %relu_1 = relu(%linear_2)    +1 +2
  *
@@ -22,10 +22,11 @@
 
 #include <protobuf-c/protobuf-c.h>
 
-/* Lines `line` to `line + count - 1` of the text are the lines `period` earlier
- * with increments added to their numbers: n_deltas increments for the first
- * `period` lines (or `count`, if that is less), in the order of the numbers,
- * repeated for each further period. Trailing zeros are left out. */
+/* A run: lines `line` to `line + count - 1` of the text. Each is the line
+ * `period` lines earlier with increments added to its numbers. There are
+ * n_deltas increments, in the order of the numbers in the first `period` lines
+ * (or in all lines, if count is less). Every further period adds the same
+ * increments. Trailing zeros are left out. */
 struct pst_fold_run {
     /* line: number of the run's first line, from 0 */
     uint32_t line, period, count;

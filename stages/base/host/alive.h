@@ -7,8 +7,8 @@
  *
  * One thread of a process is watched: the one that called pst_alive_watch. On
  * other threads the reporting calls do nothing. Reading (pst_alive_state,
- * pst_alive_limit) is allowed on any thread. A sign of life costs two stores,
- * so each kernel, allocation and piece of a file gives one.
+ * pst_alive_limit) is allowed on any thread. A report costs two stores, so each
+ * kernel, allocation and piece of a file makes one.
  */
 #include "stages/base/macros.h"
 
@@ -70,8 +70,9 @@ struct pst_alive {
         .place = UINT64_MAX                                                    \
     }
 
-/* Makes all functions use `other` (borrowed) from here on; NULL: this process
- * again. For tests in which one thread plays many processes (tests/sim/). */
+/* Makes all functions use the state `other` (borrowed) from now on; NULL: the
+ * state of this process. For tests in which one thread plays many processes
+ * (tests/sim/). */
 void pst_alive_play(struct pst_alive *other);
 
 /* Makes the calling thread the watched one. */
@@ -81,15 +82,16 @@ bool pst_alive_is_watched(void); /* true for the calling thread */
  * PENSTOCK_FAULT in the environment, faults are injected here
  * (stages/base/README.md). */
 enum pst_alive_phase pst_alive_enter(enum pst_alive_phase phase);
-/* Returns to the previous phase, without counting as a beginning of it. */
+/* Returns to the previous phase; this does not count as the beginning of a
+ * phase. */
 void pst_alive_leave(enum pst_alive_phase before);
-/* Marks a call that blocks until all ranks have made it: call before (true) and
- * after (false). */
+/* Marks a call that blocks until all ranks have made it. Call this with true
+ * before that call, and with false after it. */
 void pst_alive_meet(bool meets);
 /* Reports a finished piece of work. */
 void pst_alive_moved(void);
-/* Does the same in loops over files and tensors, where a piece takes long; also
- * calls the hook (pst_alive_hook). */
+/* Reports progress like pst_alive_moved, in loops over files and tensors where
+ * a piece takes long; also calls the hook (pst_alive_hook). */
 void pst_alive_progress(void);
 /* Makes the calling thread count its work in *count for the watched thread,
  * which polls *count while it waits. NULL ends this. */

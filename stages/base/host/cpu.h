@@ -5,8 +5,8 @@
  * Instruction sets, detected by feature bits (model names are masked on virtual
  * machines) and by the registers that the operating system saves.
  * PST_ISA=any|avx2|avx512 in the environment limits them; PST_HIDE="amx
- * avx512_bf16" hides features whose names begin so from pst_cpu_features and
- * its callers.
+ * avx512_bf16" hides the features whose names begin with one of these words
+ * from pst_cpu_features and its callers.
  */
 #include "stages/base/status.h"
 

@@ -3,8 +3,9 @@
 #define PENSTOCK_STAGES_BASE_HOST_FAULT_H
 /*
  * Fault injection for tests: PENSTOCK_FAULT in the environment names a point of
- * the program, the pass at which the fault happens, and the action
- * (stages/base/README.md). Any thread. Without it a point costs one load.
+ * the program, the action, and the number N: the action happens when the
+ * program passes the point for the N-th time (stages/base/README.md). Any
+ * thread. If the variable is not set, a point costs one load.
  */
 #include <stdbool.h>
 #include <stddef.h>

@@ -41,11 +41,12 @@ enum pst_status pst_file_read(const char *path, size_t max, char **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
 /*
- * A file under construction: written beside its final name; commit fsyncs and
- * renames it and fsyncs the directory. abort removes it.
- * Short writes and a full disk are PST_ERR_IO; the old file stays unchanged. If
- * the path is a symbolic link, its target is replaced; a character device is
- * written in place; folders, pipes and other devices are refused.
+ * A file under construction, written under a temporary name in the folder of
+ * its final name. commit fsyncs and renames the file, then fsyncs the folder;
+ * abort removes the file. Short writes and a full disk are PST_ERR_IO; the old
+ * file stays unchanged. If the path is a symbolic link, its target is replaced;
+ * a character device is written in place; folders, pipes and other devices are
+ * refused.
  */
 struct pst_new_file {
     int fd; /* -1 when closed */

@@ -9,8 +9,9 @@
 #include "stages/device/cuda/driver.h"
 #include "stages/device/device.h"
 
-/* Number of events in a queue that can be waited for or timed: the newest ones.
- * Recording one more waits until the oldest of them is passed. */
+/* Capacity of a queue's ring of events: this many of the newest events can be
+ * waited for or timed. Recording one more waits until the oldest of them is
+ * passed. */
 #define PST_CUDA_EVENTS 32768
 
 struct pst_cuda_queue {
@@ -35,7 +36,7 @@ struct pst_cuda_context {
     void **functions;    /* kernels, in the order of pst_cuda_code.names */
     unsigned char *base; /* first byte of the device's memory */
     /* Address of PST_CUDA_SPARE bytes of device memory, for kernels that work
-     * in two steps; used in the order of COMPUTE. */
+     * in two steps; used in the order of the queue COMPUTE. */
     uint64_t spare;
     uint64_t on_host; /* calls that ran on the host so far */
     /* The host's image of the device memory, for kernels that run on the host;

@@ -4,8 +4,8 @@
 /*
  * Low-rank adapters (LoRA): a layer y = x W^T (+ bias) becomes y + alpha / rank
  * * ((x A^T) B^T); A (rank, in) and B (out, rank) are trained instead of W.
- * Layers that share W share A and B, and each layer is in the list.
- * One thread.
+ * Layers that share W share A and B; each of these layers has its own entry in
+ * the list. One thread.
  */
 #include "stages/base/arena.h"
 #include "stages/base/diag.h"
@@ -42,8 +42,8 @@ enum pst_status pst_adapters_add(struct pst_adapters *list,
 /* Returns the adapter of a weight; NULL: it has none. */
 const struct pst_adapter *pst_adapters_of(const struct pst_adapters *list,
                                           const char *weight);
-/* Checks the shapes of W, A and B against each other, each one if it is not
- * NULL. PST_ERR_INPUT if they do not fit an adapter. */
+/* Checks that the shapes of W, A and B fit each other; a shape that is NULL is
+ * not checked. PST_ERR_INPUT if they do not fit. */
 enum pst_status pst_adapter_check(const struct pst_adapter *adapter,
                                   const struct pst_meta *weight,
                                   const struct pst_meta *down,

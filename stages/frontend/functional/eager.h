@@ -2,9 +2,10 @@
 #ifndef PENSTOCK_STAGES_FRONTEND_FUNCTIONAL_EAGER_H
 #define PENSTOCK_STAGES_FRONTEND_FUNCTIONAL_EAGER_H
 /*
- * Memory layout of new results in PyTorch (2.13, CPU, eager). Results of graphs
- * here are contiguous; code that sees strides (the caller of a program, a later
- * reshape that is a view or a copy) has to see PyTorch's.
+ * Memory layout of new results in PyTorch (2.13, CPU, eager). In our graphs,
+ * results are contiguous. But the caller of a program sees strides, and strides
+ * decide whether a later reshape is a view or a copy: both need the strides
+ * that PyTorch's result has.
  *
  * Copies, and tensors created like another one, keep the strides of a dense
  * operand (memory_format=preserve_format). Operators on images keep channels
@@ -25,9 +26,10 @@ enum pst_eager_format {
     PST_EAGER_CHANNELS_LAST, /* for images or, with rank 5, volumes */
 };
 
-/* True if a tensor of four or five dimensions suggests channels last to
- * operators on images. Not if its strides may be contiguous ones as well, as
- * far as PyTorch distinguishes them: dimensions of size 1 count. */
+/* True if operators on images treat the tensor, of four or five dimensions, as
+ * channels last. False if its strides may also be those of a contiguous tensor,
+ * as far as PyTorch distinguishes the two: strides of dimensions of size 1
+ * count. */
 bool pst_eager_suggests_channels_last(const struct pst_meta *m);
 /* True if the tensor is dense in channels-last order. Dimensions of size 1 do
  * not count. */

@@ -65,7 +65,7 @@ enum pst_status pst_functionalise_stand_for(
 enum pst_status pst_functionalise_explain(
     struct pst_functionalise *f, const struct pst_value *v,
     const char *const *strides, const char *const *offset) PST_MUST_CHECK;
-/* Sets the number of bytes of v's storage (resize.c): all of them, or none. */
+/* Sets the number of bytes of v's storage (resize.c): its full size, or 0. */
 enum pst_status pst_functionalise_resize(struct pst_functionalise *f,
                                          struct pst_value *v,
                                          int64_t bytes) PST_MUST_CHECK;

@@ -17,13 +17,14 @@
 
 struct pst_storage {
     struct pst_value *owner, *version;
-    bool changed;           /* written; after a resize: written since it was
-                               filled */
-    bool resized;           /* the program has resized it (resize.c) */
-    int64_t full, had, has; /* if resized: bytes when it has all of them,
-                               before the program, and now */
-    bool hole;              /* it has grown and was not filled */
-    const char *since;      /* source line of the last resize */
+    bool changed; /* written; after a resize: written since it was
+                     filled */
+    bool resized; /* the program has resized it (resize.c) */
+    /* if resized, in bytes: the full size, the size before the program, and the
+     * size now */
+    int64_t full, had, has;
+    bool hole;         /* it has grown and was not filled */
+    const char *since; /* source line of the last resize */
     bool left; /* a detached name of it was written and is a separate value now,
                   so other names have no valid content */
 };
@@ -34,11 +35,12 @@ struct pst_value_fact {
     struct pst_value *now;       /* the name as a view of a newer version */
     struct pst_value *renamed;   /* its replacement by t_() and similar */
     bool carries;                /* gradients flow through it to a parameter */
-    struct pst_value *original, *copy; /* if the owner's storage stands for an
-                                          input or state: that, and the copy */
+    /* if the owner's storage stands for an input or for state: that value, and
+     * the copy */
+    struct pst_value *original, *copy;
     const char *const *strides, *const *offset; /* expressions from the file, as
                                                    in pst_arg */
-    /* The two lists were set: a NULL in them is a plain number. */
+    /* strides and offset were set; a NULL entry stands for a plain number */
     bool explained;
 };
 
@@ -76,8 +78,8 @@ struct pst_value *pst_versions_follow(const struct pst_functionalise *f,
                                       struct pst_value *v);
 /* True if an operand of the node is in the storage of v. */
 bool pst_versions_reads(struct pst_node *node, const struct pst_value *v);
-/* Returns the view next to v, or v itself, that stops gradients on the way to
- * its storage; NULL: none does. */
+/* Returns the nearest view that stops gradients, on the way from v (inclusive)
+ * to its storage; NULL if there is none. */
 struct pst_value *pst_versions_cut(struct pst_value *v);
 /* True if there is such a view. */
 bool pst_versions_detached(const struct pst_value *v);
@@ -102,8 +104,9 @@ struct pst_arg pst_versions_offset(struct pst_functionalise *f,
 /* True if v is all of the version, in order. */
 bool pst_versions_cover(const struct pst_value *v,
                         const struct pst_value *version);
-/* Returns the smallest row of elements of the version that contains v and
- * divides into elements of v's dtype. */
+/* Returns a one-dimensional view of the version: the smallest range of its
+ * elements that contains v and can be reinterpreted as elements of v's dtype.
+ */
 struct pst_value *pst_versions_around(struct pst_functionalise *f,
                                       const struct pst_value *v,
                                       struct pst_value *version, bool no_grad);
@@ -152,8 +155,8 @@ struct pst_value *pst_versions_written(struct pst_functionalise *f,
  * memory get the same value. */
 bool pst_versions_prepare(struct pst_functionalise *f, struct pst_value *v,
                           bool one_number, struct pst_write_target *ret);
-/* Sets the content of the window to `new`; `fresh` may become the version
- * itself. */
+/* Sets the content of the window to `new`. If that is `fresh`, whose storage no
+ * name of the program refers to, it may become the new version itself. */
 struct pst_value *pst_versions_commit(struct pst_functionalise *f,
                                       const struct pst_write_target *t,
                                       struct pst_value *new,

@@ -21,7 +21,8 @@ struct pst_storage_note {
     const char *origin;
     bool doubtful; /* a view of it may be a copy in PyTorch, or the reverse */
     bool written;
-    int64_t shift; /* elements before an input in PyTorch's storage */
+    /* inputs: number of elements before the input in PyTorch's storage */
+    int64_t shift;
 };
 
 /* PyTorch's strides of a value. */
@@ -90,7 +91,8 @@ struct pst_import {
     struct pst_map used;    /* names of values that the outer graph reads */
     struct pst_map numbers; /* names of numbers that tensors depend on */
     struct pst_map state;   /* FQN of parameter, buffer, constant -> value */
-    struct pst_map shared;  /* FQN -> FQN of another tensor on its memory */
+    /* FQN -> FQN of another tensor that shares its memory */
+    struct pst_map shared;
     struct pst_layouts layouts;
     struct PST_VEC(struct pst_storage_note) notes;
     /* By value id; set if PyTorch's strides differ from ours or were corrected
@@ -105,8 +107,10 @@ struct pst_import {
     struct PST_VEC(struct pst_import_window) windows;
     struct PST_VEC(struct pst_mirror) mirrors;
     struct PST_VEC(struct pst_lost_node) lost; /* in the order of nodes */
-    size_t n_modules, n_ties, n_notes;         /* in model before the import */
-    unsigned n_regions; /* checkpoint regions so far; numbers the next */
+    /* number of entries of the model's lists before the import */
+    size_t n_modules, n_ties, n_notes;
+    /* number of checkpoint regions so far; also the number of the next one */
+    unsigned n_regions;
 };
 
 /* --- weights.c ---------------------------------------------------------- */
@@ -120,7 +124,8 @@ enum pst_status pst_import_weights(struct pst_model *model, struct pst_zip *zip,
 
 /* --- guards.c ----------------------------------------------------------- */
 
-/* Turns a comparison of inputs' sizes into a constraint; *ret: it was one. */
+/* Turns a comparison of inputs' sizes into a constraint. *ret is false if the
+ * guard is no such comparison. */
 enum pst_status pst_import_guard(struct pst_model *model,
                                  const struct pst_document *doc,
                                  const char *guard, bool *ret,
@@ -128,11 +133,12 @@ enum pst_status pst_import_guard(struct pst_model *model,
 
 /* --- lost.c ------------------------------------------------------------- */
 
-/* Records the graph's nodes from number `first` on, which import->place made,
- * if the file lacks the gradient of that place. */
+/* Records the graph's nodes from number `first` on, all made by the node at
+ * import->place, if the file lacks the gradient of that node. */
 enum pst_status pst_import_note_lost(struct pst_import *import,
                                      size_t first) PST_MUST_CHECK;
-/* Adds a note if a gradient passes through such nodes; sets model->lost. */
+/* Adds a note and sets model->lost if a gradient passes through a recorded
+ * node. */
 enum pst_status pst_import_lost(struct pst_import *import) PST_MUST_CHECK;
 
 /* --- symbols.c ---------------------------------------------------------- */
@@ -154,8 +160,8 @@ bool pst_import_is_known(struct pst_import *import,
 /* Does the same for the number with that name. */
 bool pst_import_knows_number(struct pst_import *import,
                              const struct pst_scope *scope, const char *name);
-/* True if a result of a node is used; only known for named numbers, else
- * true. */
+/* False if the result of a node is a named number that nothing uses. True for
+ * all other results. */
 bool pst_import_number_needed(const struct pst_import *import,
                               const struct pst_doc_arg *output);
 /* True if the node reads from data a number whose value the file fixes. */
@@ -178,8 +184,9 @@ enum pst_status pst_import_note_number(
 enum pst_status pst_import_settle(
     struct pst_import *import, struct pst_scope *scope,
     const struct pst_doc_node *node) PST_MUST_CHECK;
-/* Returns the row that computes with a tensor where the node has a number that
- * is read from data; NULL: it has none, or there is no such row. */
+/* Returns the operator that takes a tensor in place of the node's number that
+ * is read from data; NULL if the node has no such number, or if there is no
+ * such operator. */
 const struct pst_op *pst_import_tensor_row(struct pst_import *import,
                                            const struct pst_doc_graph *graph,
                                            const struct pst_doc_node *node);
@@ -206,8 +213,9 @@ enum pst_status pst_pytree_results(const struct pst_doc_tree *tree,
                                    struct pst_arena *arena,
                                    struct pst_paths *ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* Returns those of a model's arguments, a tree (positional, keywords). `names`
- * (may be NULL or have NULL entries) are those of the positional ones. */
+/* Returns the paths of the leaves of a model's arguments, a tree (positional,
+ * keywords). `names` are the names of the positional arguments; it may be NULL
+ * or have NULL entries. */
 enum pst_status pst_pytree_arguments(const struct pst_doc_tree *tree,
                                      const char *const *names, unsigned n_names,
                                      struct pst_arena *arena,
@@ -306,8 +314,9 @@ enum pst_status pst_import_value(struct pst_import *import,
 /* Returns the index of an argument in the schema, also by the names that other
  * variants of the operator use; -1 if there is none. */
 int pst_import_find_arg(const struct pst_schema *schema, const char *name);
-/* Puts the node's arguments in schema order; *ret is in the graph's arena. raw:
- * values themselves, for a write; else their newest versions. */
+/* Puts the node's arguments in schema order; *ret is in the graph's arena. raw
+ * (for a write): arguments are the values that the names first had; otherwise
+ * their newest versions. */
 enum pst_status pst_import_bind(struct pst_import *import,
                                 struct pst_scope *scope,
                                 const struct pst_doc_node *node,
@@ -323,8 +332,9 @@ const char *pst_import_user_path(const char *path);
 enum pst_status pst_import_enter(struct pst_import *import,
                                  const struct pst_doc_place *place)
     PST_MUST_CHECK;
-/* Gives nodes between two nodes of a call that call, even if their stacks have
- * lost it; called when all nodes exist. Adds a note on cut stacks. */
+/* Assigns the nodes between two nodes of a call to that call, even if their
+ * stacks have lost it; called when all nodes exist. Adds a note on cut stacks.
+ */
 enum pst_status pst_import_stay(struct pst_import *import) PST_MUST_CHECK;
 /* Converts a literal; the result is IGNORED if its kind is not supported.
  * Strings are borrowed. */

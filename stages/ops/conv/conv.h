@@ -60,8 +60,8 @@ struct pst_pool;
 PST_CONV_GEMM_DECL(float, );
 PST_CONV_GEMM_DECL(double, _f64);
 
-/* Returns element e of a list that has one entry for all dimensions or one
- * each. */
+/* Returns element e of a list that has one entry for all dimensions, or one
+ * entry per dimension. */
 static inline int64_t pst_conv_entry(const struct pst_arg *list, unsigned e)
 {
     return list->ints[list->n == 1 ? 0 : e];

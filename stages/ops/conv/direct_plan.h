@@ -28,7 +28,8 @@ struct pst_direct_copy {
  * is element first + j * step of the result. */
 struct pst_direct_pass {
     int64_t first[PST_CONV_DIMS], step[PST_CONV_DIMS], count[PST_CONV_DIMS];
-    int64_t place[PST_CONV_DIMS]; /* PST_CONV_X: start in the copy, j = k = 0 */
+    /* PST_CONV_X: position in the copy for j = k = 0 */
+    int64_t place[PST_CONV_DIMS];
     int64_t phase[PST_CONV_DIMS]; /* PST_CONV_X: phase of k * dil */
     int64_t taps;
     const int64_t *offset_of; /* per tap: offset in the copy for position 0 */

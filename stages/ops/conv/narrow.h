@@ -6,10 +6,11 @@
  * of them: only the weights of a group are packed.
  *
  * The channels of a group are copied with zero padding (direct_plan.h). A tile
- * of y or x is some positions of a line by all rows: consecutive numbers of the
- * copy, times a row of the transposed weights; the tile is transposed when it
- * is stored. For w the copy is transposed, so that a row of it has all channels
- * of a position; for each element of the windows, y is multiplied with that.
+ * of y or x has all rows of some positions of a line: consecutive numbers of
+ * the copy are multiplied with a row of the transposed weights, and the tile is
+ * transposed when it is stored. For w the copy is transposed, so that each of
+ * its rows has all channels of a position; for each element of the windows, y
+ * is multiplied with these rows.
  *
  * Sums of y and x go over taps in order, those of w over positions, then
  * images; they do not depend on the number of threads.
@@ -60,8 +61,8 @@ extern const struct pst_narrow_loops pst_narrow_loops_any,
 /* Returns the loops for this processor. */
 const struct pst_narrow_loops *pst_narrow_loops(void);
 
-/* True for contiguous f32 operands; depends on shapes only. False if oneDNN was
- * built in. */
+/* True if these kernels are preferred for the convolution, whose operands must
+ * be contiguous f32; depends on shapes only. False if oneDNN was built in. */
 bool pst_conv_narrow_likes(const struct pst_conv *c, enum pst_conv_fill fill);
 /* True if these kernels can compute the convolution, with a copy and weights
  * that stay in the L2 cache; ignores whether others are faster. */

@@ -16,8 +16,8 @@
 #include "stages/ops/conv/dnnl.h"
 #include "stages/ops/matmul/packed.h"
 
-/* True for contiguous f32 operands; depends on shapes only. False if oneDNN was
- * built in. */
+/* True if these kernels are preferred for the convolution, whose operands must
+ * be contiguous f32; depends on shapes only. False if oneDNN was built in. */
 bool pst_conv_windows_likes(const struct pst_conv *c, enum pst_conv_fill fill);
 /* True if these kernels can compute the convolution within their limits of
  * memory; ignores whether others are faster. */

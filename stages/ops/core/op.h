@@ -44,7 +44,8 @@ struct pst_operand {
     const struct pst_meta *meta; /* NULL: absent */
 };
 
-#define PST_MAX_OPERANDS 1024 /* most operands of a call; also most results */
+/* maximum number of operands, and of results, of a call */
+#define PST_MAX_OPERANDS 1024
 
 /* All inputs of a kernel. The compiler makes one per node, as a template
  * without addresses; a launch runs a copy with addresses, pool, fault, random
@@ -84,10 +85,10 @@ enum pst_kernel_flags {
     PST_K_INPLACE_0 = 4, /* out[0] may be exactly in[0]'s memory (same size and
                             dtype, both contiguous) */
     PST_K_INPLACE_1 = 8,
-    PST_K_COPIES = 16, /* changes single elements of in[0]: if out[0] is other
-                          memory, in[0] is copied there first */
-    PST_K_QUEUED = 32, /* run() enqueues on call->stream; operands are device
-                          addresses */
+    PST_K_COPIES = 16,   /* changes single elements of in[0]: if out[0] is other
+                            memory, in[0] is copied there first */
+    PST_K_QUEUED = 32,   /* run() enqueues on call->stream; operands are device
+                            addresses */
     PST_K_COMPILES = 64, /* a library compiles code in the first calls */
 };
 

@@ -14,8 +14,8 @@ static inline struct pst_value *pst_vjp_grad(const struct pst_vjp *v,
 {
     return v->grads[i];
 }
-/* Returns the flat tensor index (as call->in) of schema argument i, a tensor or
- * a list of tensors (then of its first). */
+/* Returns the flat tensor index (index in call->in) of schema argument `arg`;
+ * for a list of tensors, that of its first tensor. */
 unsigned pst_vjp_flat(const struct pst_vjp *v, unsigned arg);
 /* True if the gradient of schema argument i (of its first tensor) is wanted. */
 bool pst_vjp_needs(const struct pst_vjp *v, unsigned arg);

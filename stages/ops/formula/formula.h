@@ -26,12 +26,12 @@
  *
  * Numbers are computed at once, tensors by nodes: a + b is add.Tensor or
  * add.Scalar, c ? a : b is where for a tensor c. A function is the operator of
- * that name, NAME or NAME.OVERLOAD in namespace aten or penstock, complex.NAME
- * in that of pairs; one with several results gives a list; one of a tensor maps
- * over a list of them. A number that is divided with // and % is rounded down.
- * Functions on facts (builtins.c): is, rank, size, sizes, numel, dtype,
- * floating, dims, ...
- * Functions that give shapes (shapes.c): kept, along, others, shaped.
+ * that name, NAME or NAME.OVERLOAD in namespace aten or penstock, or
+ * complex.NAME in the namespace of pairs; one with several results gives a
+ * list; one of a tensor maps over a list of them. A number that is divided with
+ * // and % is rounded down. Functions that return properties (builtins.c): is,
+ * rank, size, sizes, numel, dtype, floating, dims, ... Functions that give
+ * shapes (shapes.c): kept, along, others, shaped.
  *
  * Gradients are summed and converted to their input's shape and dtype.
  */

@@ -64,7 +64,8 @@ struct pst_arg pst_formula_item(struct pst_formula *f, struct pst_arg list,
 
 /* --- builtins.c --------------------------------------------------------- */
 
-/* If the function is a built-in on facts, sets *ret and returns true. */
+/* If the function is a built-in that returns a property (rank, size, ...), sets
+ * *ret and returns true. */
 bool pst_formula_builtin(struct pst_formula *f,
                          const struct pst_formula_call *call,
                          struct pst_arg *ret);

@@ -35,8 +35,8 @@ struct pst_distance_loops {
     void (*measure[2][PST_DISTANCE_KINDS])(int64_t n, const void *a,
                                            int64_t rows, const void *b,
                                            double *ret);
-    /* acc += w times: sign of d; d; sign of d where |d| = r; for each row with
-     * r != 0. There is none for the count. */
+    /* Add to acc, for each row with r != 0, w times one of: the sign of d; d;
+     * the sign of d where |d| = r. There is no function for the count. */
     void (*add[2][PST_DISTANCE_KINDS])(int64_t n, const void *a, int64_t rows,
                                        const void *b, const double *w,
                                        const double *r, void *acc);

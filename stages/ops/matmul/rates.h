@@ -24,7 +24,8 @@ struct pst_rates {
     double wake;    /* seconds to wake another thread of the process */
     double latency; /* seconds of a message to another rank on this host */
     double wire;    /* message bytes per second */
-    bool measured;  /* the first five are measured, on an equal machine */
+    /* the first five numbers were measured, on an equal machine */
+    bool measured;
 };
 
 /* Rates of a processor with AVX2, for callers that must not depend on the

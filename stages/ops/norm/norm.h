@@ -20,7 +20,8 @@ struct pst_norm {
     const struct pst_operand *x, *w, *b, *g; /* w, b: data NULL if absent */
 };
 
-/* Returns eps; for rms_norm(eps=None) that of the compute dtype. */
+/* Returns eps; for rms_norm(eps=None) the machine epsilon of the compute dtype.
+ */
 double pst_norm_eps(const struct pst_arg *arg, enum pst_dtype dtype);
 
 /* Checks that argument i (int[]) names the last dimensions of x, and that

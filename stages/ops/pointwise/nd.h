@@ -27,8 +27,8 @@ struct pst_nd {
 void pst_nd_init(struct pst_nd *nd, unsigned n,
                  const struct pst_meta *const *metas);
 
-/* Processes n elements along the last dimension: operand k's begin at offset[k]
- * with stride nd->stride[k][nd->rank - 1]. */
+/* Processes n elements along the last dimension: the elements of operand k
+ * begin at offset[k] and have stride nd->stride[k][nd->rank - 1]. */
 typedef void (*pst_nd_fn)(void *ctx, const struct pst_nd *nd,
                           const int64_t *offset, int64_t n);
 

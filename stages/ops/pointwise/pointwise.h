@@ -64,17 +64,17 @@ const struct pst_operand *pst_pw_operand(const struct pst_call *call,
 /* --- the fast way (fast.c): loops of simd/loops.def over f32 -------------- */
 
 /* True if the loops support the call: f32 result, operands and numbers of any
- * dtype, which are rounded to f32 first; or the same in 16 bits if the first
- * operand has them. */
+ * dtype, which are rounded to f32 first. If the first operand has a 16-bit
+ * dtype, that dtype takes the place of f32. */
 bool pst_pw_is_f32(const struct pst_call *call);
 /* True if result and tensors are f32 and none was upcast. */
 bool pst_pw_is_plain_f32(const struct pst_call *call);
 /* True for a bool result of f32 or 16-bit tensors; one of two operands may be a
  * number. */
 bool pst_pw_is_question(const struct pst_call *call);
-/* True for two operands, i64 tensors and integers. */
+/* True for two operands, each of which is an i64 tensor or an integer. */
 bool pst_pw_is_i64(const struct pst_call *call);
-/* True for bool tensors and numbers with a bool result. */
+/* True for operands that are bool tensors or numbers, with a bool result. */
 bool pst_pw_is_logic(const struct pst_call *call);
 /* True if operand `mask` is a bool tensor, and the other operands and the
  * result are as for pst_pw_is_f32. */

@@ -12,7 +12,7 @@
 #include "stages/ops/core/vjp.h"
 #include "stages/ops/cpu/simd/simd.h"
 
-#define PST_SPACE 3 /* most spatial dimensions */
+#define PST_SPACE 3 /* maximum number of spatial dimensions */
 
 enum pst_axis_kind {
     PST_AXIS_COPY,     /* a missing dimension */

@@ -3,8 +3,8 @@
 #define PENSTOCK_STAGES_OPS_REDUCE_ENDS_H
 /*
  * Reductions in two passes: the number m between them, which is rounded to the
- * dtype of the elements, and the result at the end. C and device code, which
- * defines PST_ALWAYS_INLINE before.
+ * dtype of the elements, and the result at the end. Compiled as C and as device
+ * code, which defines PST_ALWAYS_INLINE before it includes this header.
  */
 #ifndef __cplusplus
 #include <math.h>

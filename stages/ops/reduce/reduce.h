@@ -54,8 +54,9 @@ int64_t pst_reduce_load_whole(enum pst_dtype as, const struct pst_operand *x,
 /* An accumulator; zeroed (except b) before the first element. */
 struct pst_acc {
     double a, b;
-    int64_t whole;   /* result of add_i64 */
-    int64_t n, best; /* elements before this block; index of an extremum */
+    int64_t whole; /* result of add_i64 */
+    /* n: elements before this block; best: index of an extremum */
+    int64_t n, best;
 };
 struct pst_reduction {
     void (*add)(struct pst_acc *acc, int64_t n, const double *x);
@@ -79,8 +80,8 @@ enum pst_status pst_reduce_infer(struct pst_infer *c, unsigned k,
 /* Fails if a reduced dimension (or the tensor) is empty: max, argmax. */
 enum pst_status pst_reduce_not_empty(struct pst_infer *c, int arg);
 
-/* Expands the gradient g of a result over the input, whose reduced dimensions
- * it has with size 1, or not at all. */
+/* Expands g, the gradient of a result, to the shape of the input; g has the
+ * reduced dimensions with size 1 (keepdim), or lacks them. */
 struct pst_value *pst_reduce_spread(struct pst_vjp *v, struct pst_value *g,
                                     int arg, int keepdim);
 /* Returns the input elements per result. */

@@ -12,9 +12,9 @@ struct pst_entry {
     /* The part: bytes [begin, begin + bytes) of the tensor. */
     size_t begin, bytes;
     bool shared; /* the part is a shard */
-    /* NaN, or infinities, make the checkpoint bad: neither for tensors that
-     * steps do not change, only NaN for buffers, which may have infinite
-     * bounds. */
+    /* no_nan: a NaN makes the checkpoint bad; no_inf: an infinity does. Both
+     * are false for tensors that steps do not change. no_inf is false for
+     * buffers, which may have infinite bounds. */
     bool no_nan, no_inf;
     bool in_step; /* steps change it before the optimizer runs */
 };

@@ -2,17 +2,19 @@
 #ifndef PENSTOCK_STAGES_RUN_STATE_SAVER_H
 #define PENSTOCK_STAGES_RUN_STATE_SAVER_H
 /*
- * Saves checkpoints while steps run. A thread of each process copies the state
- * in memory, which the next step changes only at its end (what it changes
- * earlier, buffers, is copied between the steps); then it writes its shards of
- * the copy and reads them back; then, when all ranks have done so, the thread
- * of rank 0 writes the manifest. These threads neither communicate with other
- * ranks nor access the engine: the exec thread does, at ends of steps.
+ * Saves checkpoints while steps run. A thread of each process first copies the
+ * state in memory. The next step changes the state only at its end; buffers,
+ * which it changes earlier, are copied between the steps. Then the thread
+ * writes its shards of the copy and reads them back. When all ranks have done
+ * so, the thread of rank 0 writes the manifest. These threads neither
+ * communicate with other ranks nor access the engine: the exec thread does, at
+ * ends of steps.
  *
- * Each rank calls pst_saver_begin; at each later end of a step, once
- * pst_saver_works is false on all ranks, pst_saver_next, until it does not
- * return PST_AGAIN. One save at a time. Exec thread. Until the first
- * pst_saver_next, only steps may change the state.
+ * Each rank calls pst_saver_begin. At the end of a later step, once
+ * pst_saver_works is false on all ranks, each rank calls pst_saver_next. This
+ * is repeated until pst_saver_next returns something other than PST_AGAIN. One
+ * save at a time. Exec thread. Until the first pst_saver_next, only steps may
+ * change the state.
  */
 #include "stages/run/exec.h"
 

@@ -2,10 +2,10 @@
 #ifndef PENSTOCK_STAGES_FRONTEND_IMPORT_REGIONS_REGIONS_H
 #define PENSTOCK_STAGES_FRONTEND_IMPORT_REGIONS_REGIONS_H
 /*
- * Regions of torch.func.vmap and jvp in training exports, which only have nodes
- * at the borders: in between, one tensor of the file stands for many. Its value
- * here has all of them (lanes), with the batch dimensions first, in the order
- * of their levels. One thread.
+ * Regions of torch.func.vmap and jvp in training exports. The file only has
+ * nodes at the begin and end of a region: between these, one tensor of the file
+ * stands for many tensors (lanes). The imported value contains all lanes. Its
+ * batch dimensions come first, in the order of their levels. One thread.
  */
 #include "stages/frontend/import/nodes.h"
 

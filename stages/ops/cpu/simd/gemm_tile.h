@@ -32,7 +32,8 @@
 struct tile {
     int64_t k;
     const float *a;
-    /* strides of A if read in place; a_col: also if packed by columns */
+    /* strides of A if it is read in place; a_col also if it is packed by
+     * columns */
     int64_t a_row, a_col;
     const float *b;
     int64_t ldb;

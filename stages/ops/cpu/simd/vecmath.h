@@ -451,7 +451,7 @@ static PST_ALWAYS_INLINE float pst_vm_tanh(float x)
     return pst_vm_float(pst_vm_bits(p) | (pst_vm_bits(x) & INT32_MIN));
 }
 
-/* 0 below -87, so that nothing is subnormal. */
+/* Returns 1 / (1 + e^-x); 0 for x below -87, so that no result is subnormal. */
 static PST_ALWAYS_INLINE float pst_vm_sigmoid(float x)
 {
     const float y = x < -87.0f ? 87.0f : -x;

@@ -4,7 +4,7 @@
 /* Parameters of code/attention.cu: struct pst_sdpa for the device. */
 #include "stages/ops/cuda/code/params.h"
 
-/* Most columns of q, k and v. */
+/* Maximum number of columns of q, k and v. */
 #define PST_CUDA_SDPA_WIDE   128
 #define PST_CUDA_SDPA_NARROW 64
 

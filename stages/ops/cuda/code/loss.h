@@ -5,7 +5,8 @@
  * indices as targets (stages/ops/loss/cross_entropy.c). */
 #include "stages/ops/cuda/code/params.h"
 
-/* Logits of a long row that its block keeps between its two passes. */
+/* Maximum number of logits of a long row that its block keeps between its two
+ * passes. */
 #define PST_CUDA_LOSS_KEPT 8192
 
 /* Class k of position i is x[(i / d * classes + k) * d + i % d]. */

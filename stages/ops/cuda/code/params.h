@@ -102,7 +102,7 @@ struct pst_cuda_cast {
     uint32_t to_type, from_type, accumulate;
 };
 
-/* Operands that one launch adds. */
+/* Maximum number of operands that one launch adds. */
 #define PST_CUDA_SUM 256
 
 /* to = from[0] + from[1] + ..., in this order. `to` may be one of them. */
@@ -113,7 +113,7 @@ struct pst_cuda_sum {
     int64_t n;
 };
 
-/* Most blocks of a sum of squares. */
+/* Maximum number of blocks of a sum of squares. */
 #define PST_CUDA_SUMSQ 256
 
 /* partial[block] = sum of squares of the block's elements; then *to = the sum
