@@ -183,8 +183,8 @@ static enum pst_status place_of(struct pst_binder *b, struct pst_value *v,
     return PST_OK;
 }
 
-/* Returns x if v is as_strided(write_strided(base, x)) with one geometry, else
- * v: the content of a written view without the rest of its storage. */
+/* If v is as_strided(write_strided(base, x)) and both operators have one
+ * geometry, returns x, the content of the written view; otherwise returns v. */
 static struct pst_value *without_base(struct pst_value *v)
 {
     const struct pst_node *look = v->def, *write;

@@ -161,8 +161,8 @@ static void note_reading(void *ctx, struct pst_value **slot, unsigned arg)
 }
 
 /* True if a node with a gradient has read this version of a storage, which is a
- * leaf's content. Only this check finds it before a write, because the storage
- * itself carries no gradient. */
+ * leaf's content. No other check detects that a write follows such a read,
+ * because the storage itself carries no gradient. */
 static bool was_read(const struct pst_binder *b,
                      const struct pst_value *version)
 {

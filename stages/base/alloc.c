@@ -74,7 +74,7 @@ void pst_budget_end(struct pst_budget *budget)
     budgets = budget->outer;
 }
 
-/* True if all budgets allow so many bytes more. */
+/* True if all budgets allow `size` more bytes. */
 static int may_take(size_t size)
 {
     for (struct pst_budget *b = budgets; b != NULL; b = b->outer)

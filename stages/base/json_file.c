@@ -15,7 +15,7 @@
 /* Heap bytes per byte of the text. */
 #define TEXT 2u
 
-/* Estimates the most heap that jansson would take. */
+/* Estimates the maximum number of heap bytes that jansson would take. */
 static uint64_t weigh(const char *text, size_t size)
 {
     uint64_t bytes = (uint64_t)size * TEXT;

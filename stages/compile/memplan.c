@@ -43,8 +43,8 @@ static int overlap(const struct pst_interval *a, const struct pst_interval *b)
 #define N_SPANS 64
 
 /* Index of the buffers placed so far, by time: time is divided into spans of
- * equal length, and each span lists the buffers that live in it. Few of
- * thousands overlap. */
+ * equal length, and each span lists the buffers that live in it. Of thousands
+ * of buffers only a few overlap. */
 struct calendar {
     unsigned length; /* length of a span */
     size_t n[N_SPANS];

@@ -165,9 +165,9 @@ static bool is_good(const struct pst_checkpoint_rule *rule,
     return row->state == PST_CHECKPOINT_GOOD;
 }
 
-/* Removes old checkpoints: good ones after the `keep` newest good ones, others
- * after the `keep` newest of all. One that cannot be read may be intact: it
- * stays and is not counted. */
+/* Removes old checkpoints: good ones that are not among the `keep` newest good
+ * ones, and others that are not among the `keep` newest of all. One that cannot
+ * be read may be intact: it stays and is not counted. */
 static void prune_rows(const char *dir, uint64_t step,
                        const struct pst_checkpoint_rule *rule,
                        const struct pst_checkpoint_rows *rows)

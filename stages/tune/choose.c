@@ -278,8 +278,8 @@ static const struct pst_choice *best_of(const struct pst_choices *choices)
     return best != NULL ? best : least;
 }
 
-/* Sets stash_keep to the most slots that fit, since more slots mean fewer
- * copies. */
+/* Sets stash_keep to the largest number of slots that fits, since more slots
+ * mean fewer copies. */
 static enum pst_status settle_slots(struct pst_plan *plan,
                                     struct pst_exec_options *o,
                                     struct pst_diag *diag)

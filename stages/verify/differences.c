@@ -29,7 +29,7 @@
 #define KINK_CLOSE   0.1
 #define KINK_ENOUGH  3
 #define KINK_HURRIED 2 /* directions that are enough when time is short */
-/* Most parameter names in a line of unchecked gradients. */
+/* Maximum number of parameter names in a line of unchecked gradients. */
 #define NAMES 20
 
 /* Reports that the gradients of [begin, end), taken together, are wrong. */

@@ -385,8 +385,8 @@ enum pst_status pst_new_file_write_at(struct pst_new_file *file,
             continue;
         if (n <= 0)
             return give_up(file, n < 0 ? errno : ENOSPC, diag);
-        /* Starts writeback now, so that the fsync at the end is not a long wait
-         * without signs of life. */
+        /* Starts writeback now, so that the fsync at the end does not wait long
+         * without reporting progress. */
         file->waiting += (size_t)n;
         if (file->waiting >= PIECE) {
             (void)sync_file_range(file->fd, 0, 0, SYNC_FILE_RANGE_WRITE);

@@ -6,8 +6,8 @@
 
 #include <inttypes.h>
 
-/* Maximum position: pass numbers stay far below overflow. */
-#define LISTED    16 /* ranges of adjacent samples in a text */
+#define LISTED 16 /* ranges of adjacent samples in a text */
+/* maximum position: pass numbers stay far below overflow */
 #define MAX_DRAWN ((uint64_t)1 << 62)
 
 /*

@@ -41,7 +41,7 @@ static const struct spec_row {
 #undef PST_DOC_TAG
 };
 
-/* Reads the payload of a known kind; of other kinds only the tag is kept. */
+/* Reads the payload of a known kind; for other kinds keeps only the tag. */
 static enum pst_status read_payload(struct pst_reader *r,
                                     const struct pst_json *json,
                                     struct pst_doc_spec *spec)

@@ -389,8 +389,8 @@ static bool set_view(const struct pst_meta *from, const struct pst_meta *result,
     return true;
 }
 
-/* Sets the strides of stack(), which concatenates along a dimension and splits
- * that in two. */
+/* Sets the strides of stack(), which concatenates along a dimension and then
+ * splits that dimension in two. */
 static bool set_stack(const struct pst_arg *list, const struct pst_arg *dim,
                       const struct pst_meta *result, int64_t *strides)
 {

@@ -215,9 +215,10 @@ static enum pst_status join_group(struct pst_state *s,
 }
 
 /*
- * Ties unread names in a file without weights. Otherwise ties are found by
- * shared bytes, which such a file lacks. As with tied names, the graph reads
- * only one of them.
+ * Ties names that the graph does not read, in a file without weights. Other
+ * files show ties by shared bytes. Here such a name is tied to a parameter with
+ * the same meta if the graph reads exactly one of these, since of tied names it
+ * reads only one.
  */
 static enum pst_status join_unread(struct pst_state *s)
 {

@@ -25,7 +25,8 @@
  * pairs. */
 #define MAX_MEETING 4096
 
-/* Most elements that are looked at to compare all windows: some seconds. */
+/* Maximum number of elements that are visited to compare all windows, which
+ * takes some seconds. */
 #define MAX_WORK ((int64_t)1 << 32)
 
 /* Groups by position, with links to others of their component. */

@@ -95,7 +95,7 @@ static void add_meta(struct pst_str *out, const struct pst_value *value)
 }
 
 /* Always prints ".", "e" or a word, so that it does not parse as an integer.
- * NaNs are printed with their bits, since there are many. */
+ * NaNs are printed with their bits, since there are many different ones. */
 static void add_f64(struct pst_str *out, double x)
 {
     char text[32];

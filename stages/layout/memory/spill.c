@@ -34,7 +34,7 @@ struct spiller {
 struct place {
     uint32_t busy;  /* last time at which it is occupied; NEVER: not known */
     uint32_t since; /* last use by the previous microbatch */
-    long job;       /* index of that one's eviction in jobs, or -1 */
+    long job; /* index in jobs of the previous microbatch's eviction, or -1 */
 };
 
 /* --- uses of the pool ----------------------------------------------------- */
@@ -102,8 +102,8 @@ static bool may_be_out(const struct spiller *s, uint32_t use, unsigned t)
     return use + 2 <= t && t + 2 <= s->next[use];
 }
 
-/* Returns the index in `open` of the microbatch that is used again last, among
- * those that may be out at time t; -1: none. */
+/* Returns the index in `open` of the microbatch whose next use is the latest,
+ * among those that may be out at time t; -1: none. */
 static long farthest(const struct spiller *s, unsigned t)
 {
     long best = -1;

@@ -162,9 +162,9 @@ static bool is_plain(const struct pst_direct_copy *p)
     return p->lead[2] + p->from[2] <= p->size[2];
 }
 
-/* Copies a channel where all steps are 1 and lines are whole. What one piece
- * writes beyond its end the next one overwrites. Reads nothing from `end`
- * on. */
+/* Copies a channel where all steps are 1 and lines are whole. Each piece is
+ * written with some floats beyond its end, which the next piece overwrites.
+ * Reads nothing from `end` on. */
 static float *copy_plain(const struct pst_direct_copy *p, const float *from,
                          const float *end, float *to)
 {

@@ -8,11 +8,13 @@
 
 #define LINE PST_NARROW_LINE
 #define MANY                                                                   \
-    128           /* most channels of a group: its weights stay in the L2      \
-                   * cache */
-#define FEWER 64  /* the same for y if steps are not 1: lines are shorter */
+    128 /* maximum channels of a group, so that its weights stay in            \
+         * the L2 cache */
+/* the same for y if steps are not 1, since lines are shorter then */
+#define FEWER 64
 #define SLACK 256 /* same as in direct_plan.c */
-#define LARGE (1 << 20) /* most floats of a copy: it stays in the L2 cache */
+/* maximum number of floats of a copy, which stays in the L2 cache */
+#define LARGE (1 << 20)
 
 struct job {
     struct pst_direct_job plan;
@@ -274,8 +276,9 @@ bool pst_conv_narrow_likes(const struct pst_conv *c, enum pst_conv_fill fill)
     return false;
 }
 #else
-/* True unless half of a vector would be unused, which fewer channels leave, or
- * the window has one element: then the convolution is a matmul. */
+/* True if both sides of a group have more than PST_CONV_FEW channels (fewer
+ * would leave half of a vector unused) and the window has several elements
+ * (with one, the convolution is a matmul). */
 bool pst_conv_narrow_likes(const struct pst_conv *c, enum pst_conv_fill fill)
 {
     const int64_t ci = c->ci / c->groups, co = c->co / c->groups;

@@ -27,7 +27,7 @@ static int64_t whole(int64_t n)
     return (n + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* Returns the most positions of an image that one pass sums. */
+/* Returns the maximum number of positions of an image in one pass. */
 static int64_t most_positions(const struct pst_windows_job *j)
 {
     const struct pst_conv *c = j->c;
@@ -280,7 +280,8 @@ static void multiply(const struct pst_windows_job *j,
     }
 }
 
-/* Returns the positions of a range, the most that one of its passes has. */
+/* Returns the number of positions of a range: the largest number that one of
+ * its passes has. */
 static int64_t positions_of(const struct pst_windows_job *j,
                             const struct pst_windows_range *r)
 {

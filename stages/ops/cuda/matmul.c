@@ -11,7 +11,7 @@
 /* Blocks that fill a GPU: about two for each multiprocessor. A constant, since
  * bits must not depend on the GPU. */
 #define BLOCKS 256
-/* Smallest k dimension of a split, and most splits. */
+/* Minimum k dimension of a split, and maximum number of splits. */
 #define SPLIT_K     256
 #define MOST_SPLITS 32
 

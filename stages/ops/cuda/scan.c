@@ -8,7 +8,8 @@
 #include "stages/ops/cuda/code/scan.h"
 #include "stages/ops/cuda/kernels.h"
 
-#define LEAST_COLUMNS 32 /* adjacent lanes for a thread per lane */
+/* adjacent lanes from which on each thread scans one lane */
+#define LEAST_COLUMNS 32
 
 #define D_WHOLE                                                                \
     (PST_D(BOOL) | PST_D(U8) | PST_D(I8) | PST_D(I16) | PST_D(I32) | PST_D(I64))

@@ -86,7 +86,8 @@ static struct pst_arg sizes(struct pst_formula *f,
     return m == NULL ? pst_none() : pst_extents_of(f->build, c->args[0].value);
 }
 
-/* dims(x): all dimensions; dims(x, given): those, or all if none are given. */
+/* dims(x): all dimensions; dims(x, given): the given ones, or all if `given` is
+ * None or empty. */
 static struct pst_arg dims(struct pst_formula *f,
                            const struct pst_formula_call *c)
 {

@@ -230,8 +230,9 @@ static void move_rows(void *ctx, const struct pst_nd *nd, const int64_t *offset,
     }
 }
 
-/* Threads share places if these are only read, else parts of the windows, so
- * that each element is written in the order of the list. */
+/* If places are only read, each thread handles some of them. Otherwise each
+ * thread handles a part of all windows, so that each element is written in the
+ * order of the list. */
 static void run_part(void *ctx, unsigned part, unsigned parts)
 {
     struct job j = *(const struct job *)ctx;

@@ -237,9 +237,9 @@ struct meeting {
 };
 
 /* Loads the distances and weights of a block of pairs. A distance of 0 has no
- * derivative, and neither has a row to itself. The outer loop is over k,
- * because distances of pairs are stored by columns: each cache line is read
- * once. */
+ * derivative, and neither has the distance of a row to itself. The outer loop
+ * is over k, because distances of pairs are stored by columns: each cache line
+ * is read once. */
 static void meet(const struct job *j, struct meeting *t, int64_t base,
                  int64_t first, int64_t rows, int64_t k0, int64_t others)
 {

@@ -195,7 +195,8 @@ bool pst_product_fits_blas(const struct pst_product *p)
             pst_product_operand_layout(&p->b, p->k, p->n, &trans, &ld));
 }
 
-/* The others are too small, or their left operand is not row-major. */
+/* False for matmuls that are too small, or whose left operand is not row-major.
+ */
 bool pst_product_likes_tiles(const struct pst_product *p)
 {
     bool trans;
@@ -379,7 +380,7 @@ static void run_part(void *ctx, unsigned part, unsigned parts)
         run_block(job, part, &k);
 }
 
-/* k is 0: libraries disagree about that case. */
+/* Computes a matmul with k = 0, a case that libraries treat differently. */
 static void run_empty(const struct pst_product *p)
 {
     if (p->m > 0 && p->n > 0)

@@ -75,8 +75,8 @@ static void swap_last(struct job *j, int64_t size)
 
 /* Arranges the dimensions. Those in which nothing overlaps may come in any
  * order: a contiguous one becomes the last, the others come first. The
- * overlapping ones keep their order, but of two the shorter may not be the
- * last. */
+ * overlapping dimensions keep their order, except that of two such dimensions
+ * the shorter may not be the last. */
 static void arrange(struct job *j, const struct pst_nd *nd, int64_t size)
 {
     bool alone[PST_MAX_RANK];

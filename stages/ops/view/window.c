@@ -28,7 +28,7 @@ static void overwrite(const struct pst_call *c, bool reference,
 }
 
 /* Defines kernels ID and ID_ref, which call ID_into(call, reference). The fast
- * one may find its base in place. */
+ * one can run in place: in[0] may be in the memory of out[0]. */
 #define WRITES (PST_K_INPLACE_0 | PST_K_COPIES)
 #define KERNELS(id)                                                            \
     static void id##_run(const struct pst_call *c)                             \

@@ -140,7 +140,7 @@ static void add_kernels(struct binder *b)
 
             if (event->task == PST_RESIDENCY_RELEASE &&
                 !b->with->role->options.verify)
-                /* The memory is free without an instruction. */
+                /* releasing memory needs no instruction */
                 continue;
             add_run(b, l, begin, event->pos - at);
             begin = event->pos - at;

@@ -130,9 +130,9 @@ static void *work(void *ctx)
     return NULL;
 }
 
-/* Starts a thread for a part; a failure is the part's. Without a thread the
- * copy is completed here: updates wait for that, and the copy may be saved to
- * another folder. */
+/* Starts a thread for a part; a failure to start it is the result of the part.
+ * Without a thread the copy is completed here: updates wait for that, and the
+ * copy may be saved to another folder. */
 static void start(struct pst_saver *s, enum part part)
 {
     int err;

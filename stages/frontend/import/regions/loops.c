@@ -295,7 +295,7 @@ static enum pst_status settle_counter(struct pst_import *import,
     return *v != NULL ? PST_OK : b->status;
 }
 
-/* Evaluates the loop's condition. *ret: another trip follows. */
+/* Evaluates the loop's condition. *ret is true if another trip follows. */
 static enum pst_status ask(struct pst_import *import,
                            const struct pst_scope *scope,
                            const struct pst_doc_graph *condition,

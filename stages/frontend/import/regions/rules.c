@@ -140,8 +140,8 @@ static struct pst_value *align(struct pst_import *import, struct pst_value *v,
 
 /* --- element by element --------------------------------------------------- */
 
-/* Returns the promoted dtype in one lane: tensors without dimensions have lower
- * priority there, and would not have it with the batch dimension. */
+/* Returns the promoted dtype in one lane. There, tensors without dimensions
+ * have lower priority; with the batch dimension they would not. */
 static enum pst_dtype lane_type(const struct pst_lane_args *a, unsigned first)
 {
     const struct pst_schema *schema = pst_op_schema(a->target->op);
@@ -306,7 +306,7 @@ static bool look_at_indices(const struct pst_lane_args *a, struct indices *ret)
 }
 
 /* Returns indices along a lane dimension of `self`, so that each lane reads its
- * own. */
+ * own elements. */
 static struct pst_value *own_lane(struct pst_import *import,
                                   const struct pst_value *self, unsigned dim,
                                   unsigned behind)

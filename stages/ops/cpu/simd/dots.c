@@ -155,8 +155,9 @@ static void rows(const struct pst_gemm *g, int64_t n, const float *a,
     }
 }
 
-/* Up to 8 rows do not make up for the cost of packing B. Adding up the lanes
- * costs as much as some dozens of k. */
+/* True for at most 8 rows, for which packing B does not pay, and for k of at
+ * least a vector, since adding up the lanes costs as much as some dozens of k.
+ */
 bool PST_SIMD(pst_simd_dots_likes)(const struct pst_gemm *g)
 {
     return !g->ta && g->tb && g->m <= 8 && g->k >= VEC;

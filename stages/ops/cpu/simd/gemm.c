@@ -28,9 +28,9 @@ static int64_t tile_rows_of(int64_t m)
     return (m + tiles - 1) / tiles;
 }
 
-/* Packs rows [0, m) of A, k deep, for tiles of mr rows. By columns, whole
- * vectors are copied where mr numbers count: the next column overwrites the
- * rest. */
+/* Packs rows [0, m) of A, k deep, for tiles of mr rows. When it packs by
+ * columns, it copies whole vectors, of which only mr numbers count: the next
+ * column overwrites the rest. */
 static void pack_a(bool trans, int64_t m, int64_t mr, int64_t k, const float *a,
                    int64_t lda, float *to)
 {
@@ -47,7 +47,7 @@ static void pack_a(bool trans, int64_t m, int64_t mr, int64_t k, const float *a,
     }
 }
 
-/* Packs a matrix by columns whose elements are picked from weights. */
+/* Packs by columns a matrix whose elements are selected from the weights. */
 static void pick_a(const struct pst_windows *w, int64_t first, int64_t m,
                    int64_t mr, int64_t k, const float *a, float *to)
 {
@@ -269,8 +269,9 @@ static void pack_weights(const struct block *w, int64_t i, const float *a,
         pack_a(g->ta, w->m, w->mr, w->k, w->a, g->lda, to);
 }
 
-/* Returns the size of the parts of n, at most `most` if that is whole grains:
- * all are equal but the last. */
+/* Returns the size of the parts that n is divided into, a multiple of grain. It
+ * is at most `most` if that is such a multiple, too. All parts are equal,
+ * except that the last one may be smaller. */
 static int64_t part_of(int64_t n, int64_t most, int64_t grain)
 {
     const int64_t parts = PST_MAX((n + most - 1) / most, 1);
@@ -349,9 +350,9 @@ static void find_taps(struct block *w, const float *b, int64_t own[KC])
 
 /*
  * Computes C. If A has several blocks, B is packed once for all of them, as
- * many columns at a time as stay in the L2 cache. Windows always are, since
- * more of a line is read then. If there is one panel, A is read only once, so
- * it is not packed.
+ * many columns at a time as stay in the L2 cache. Windows are always packed so,
+ * since longer pieces of a line are read then. If there is one panel, A is read
+ * only once, so it is not packed.
  */
 static void run(const struct pst_gemm *g, const float *a, const float *b,
                 const struct pst_windows *windows, float *c, bool turned,

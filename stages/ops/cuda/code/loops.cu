@@ -146,7 +146,7 @@ PST_DEVICE void pst_loop_choice(const struct pst_cuda_loop &p)
     {                                                                          \
         pst_loop_f32<struct pst_fn_##name>(p);                                 \
     }
-/* `slow` holds everywhere, and is not slow here. */
+/* `slow` is valid everywhere, and is not slow on a GPU. */
 #define GUARDED(name, n_args, expr, ok, slow) LOOP(name, n_args, slow)
 #define RANGED(name, n_args, expr, ok, slow)  LOOP(name, n_args, slow)
 #define PST_LOOP_OF(name, n_args, T, R, run, expr)                             \

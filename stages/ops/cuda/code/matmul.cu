@@ -29,7 +29,8 @@ PST_DEVICE int64_t product_offset(const struct pst_cuda_product &p,
 /*
  * Tiles have LINES rows of a, or columns of b, and K of the k dimension. The
  * threads copy them to shared memory, to [k][line], while they compute with the
- * tiles before. Neighbours read along k, or else along the lines.
+ * previous tiles. ALONG_K: adjacent threads read along k, otherwise along the
+ * lines.
  */
 template <typename T> struct product_reader {
     const T *at; /* the thread's first element of the tile */

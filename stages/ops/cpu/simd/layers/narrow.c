@@ -19,8 +19,8 @@
 #endif
 #define LD 16 /* leading dimension of a transposed tile; at least M1 */
 
-/* Returns the size of the parts of n, at most `most`: all are equal but the
- * last. */
+/* Returns the size of the parts that n is divided into, at most `most`. All
+ * parts are equal, except that the last one may be smaller. */
 static int64_t part_of(int64_t n, int64_t most)
 {
     const int64_t parts = (n + most - 1) / most;
