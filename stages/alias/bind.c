@@ -364,7 +364,8 @@ static enum pst_status note_made(struct pst_binder *b, unsigned i)
     o->storage = b->operands[owner->operand].as.storage;
     if (b->operands[owner->operand].from_before)
         o->storage = o->root = UINT32_MAX - owner->value->id;
-    for (unsigned k = 0; k < b->n; k++) /* it is a tensor of the caller's */
+    /* looks for a tensor of the caller's that is this operand */
+    for (unsigned k = 0; k < b->n; k++)
         if (!b->operands[k].from_before && b->values[k] == b->values[i])
             o->tensor = b->operands[k].as.tensor;
     return PST_OK;

@@ -348,7 +348,7 @@ static size_t write_back(const struct entry *e, const struct filling *f)
         struct pst_meta from = w->meta;
 
         if (pst_alias_program_is_new(bound, (unsigned)w->operand))
-            continue; /* no storage of the caller's */
+            continue; /* the result is in no storage of the caller's */
         pst_meta_set_contiguous(&from);
         pst_copy_strided(&from, e->writes[i], &w->meta,
                          (char *)f->storages[o->storage].data +

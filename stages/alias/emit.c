@@ -156,7 +156,8 @@ static enum pst_status find_offset(struct emission *e)
         e->args[strides].kind != PST_ARG_INTS ||
         e->args[sizes].n != e->args[strides].n ||
         e->args[sizes].n > PST_MAX_RANK)
-        return b->build.status; /* shape inference reports the error better */
+        /* shape inference reports this with a better message */
+        return b->build.status;
     item = (int64_t)pst_dtype_size(v->meta.dtype);
     offset = v->offset + owner->begin / item;
     if (e->args[at].kind == PST_ARG_INT)

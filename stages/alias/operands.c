@@ -158,7 +158,7 @@ static void widen(struct pst_alias_base *base,
     if (base->of != (int64_t)o->root)
         base->of = -1;
     *raw = *raw || *item != pst_dtype_size(o->meta.dtype);
-    if (o->written) /* others are bit-cast to that */
+    if (o->written) /* the others are bit-cast to this dtype */
         base->dtype = o->meta.dtype;
 }
 

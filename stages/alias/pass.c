@@ -146,7 +146,7 @@ static enum pst_status pass(struct pst_binder *b, unsigned i)
     struct pst_value *v;
     char name[32];
 
-    for (unsigned k = 0; k < i; k++) /* the same tensor */
+    for (unsigned k = 0; k < i; k++) /* reuses the value of the same tensor */
         if ((o->leaf != NULL || b->alias == NULL) && b->values[k] != NULL &&
             b->operands[k].as.tensor == o->as.tensor) {
             b->values[i] = b->values[k];

@@ -36,9 +36,10 @@ void pst_arena_fini(struct pst_arena *arena)
     arena->bytes = 0;
 }
 
-/* Chunk sizes grow with the bytes allocated so far. A large block that does not
- * fit into the first chunk gets a chunk of its own size, which becomes the
- * second one, so that the free part of the first one stays in use. */
+/* Adds a chunk. Chunk sizes grow with the bytes allocated so far. A large block
+ * that does not fit into the first chunk gets a chunk of its own size, which
+ * becomes the second one, so that the free part of the first one stays in use.
+ */
 static struct pst_arena_chunk *add_chunk(struct pst_arena *arena, size_t size)
 {
     const size_t usual =

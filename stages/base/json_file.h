@@ -5,9 +5,9 @@
  * takes. */
 #include "stages/base/host/fs.h"
 
-/* Like pst_file_read, but also refuses a text whose parsed values would take
- * more heap than the budget of the file (budget.h), estimated from its brackets
- * and commas. */
+/* Reads a file like pst_file_read, but also refuses a text whose parsed values
+ * would take more heap than the budget of the file (budget.h), estimated from
+ * its brackets and commas. */
 enum pst_status pst_json_file_read(const char *path, size_t max, char **ret,
                                    size_t *ret_size,
                                    struct pst_diag *diag) PST_MUST_CHECK;

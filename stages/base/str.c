@@ -374,7 +374,7 @@ int pst_parse_f64(const char *text, double *ret)
     if (end == text || *end)
         return 0;
     if (errno == ERANGE && fabs(value) > 1.0)
-        return 0; /* too large; numbers that vanish are rounded to zero */
+        return 0; /* too large; numbers that are too small become zero */
     *ret = value;
     return 1;
 }

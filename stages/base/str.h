@@ -41,9 +41,9 @@ static inline void pst_str_addn(struct pst_str *s, const char *text, size_t len)
 }
 
 void pst_str_addf(struct pst_str *s, const char *fmt, ...) PST_PRINTF(2, 3);
-/* Like vsnprintf, but fast for texts and for whole numbers without padding. The
- * C library's conversions are slow here, because libquadmath registers
- * conversions of its own. */
+/* Formats like vsnprintf, but is fast for texts and for whole numbers without
+ * padding. The C library's conversions are slow here, because libquadmath
+ * registers conversions of its own. */
 int pst_vformat(char *out, size_t size, const char *fmt, va_list ap);
 int pst_format(char *out, size_t size, const char *fmt, ...) PST_PRINTF(3, 4);
 /* Appends a decimal number, faster than pst_str_addf: graphs and plans have a

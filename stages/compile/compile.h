@@ -64,7 +64,9 @@ enum pst_status pst_pass_backward(struct pst_compiler *c,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_pass_recompute(struct pst_compiler *c,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* legalise.c */
+/* legalise.c: gives backward nodes copies of buffers that a forward updates;
+ * makes gradients that leave the stage contiguous, and copies outputs that are
+ * views of updated buffers. */
 enum pst_status pst_pass_buffers(struct pst_compiler *c,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_pass_outputs(struct pst_compiler *c,
@@ -72,10 +74,10 @@ enum pst_status pst_pass_outputs(struct pst_compiler *c,
 /* constant.c: fills program->constant for the current graph. */
 enum pst_status pst_pass_constants(struct pst_compiler *c,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* forms.c */
+/* forms.c: converts operands to the layouts that kernels prefer. */
 enum pst_status pst_pass_layouts(struct pst_compiler *c,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* legalise.c */
+/* legalise.c: inserts copies for kernels that need contiguous operands. */
 enum pst_status pst_pass_copies(struct pst_compiler *c,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 /* fusion.c: fills c->fused. */
@@ -93,7 +95,8 @@ enum pst_status pst_pass_regions(struct pst_compiler *c,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_pass_workspace(struct pst_compiler *c,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* operands.c */
+/* operands.c: counts the bytes that are copied because a result is not written
+ * in place (program->copied); then binds all operands to their locations. */
 enum pst_status pst_pass_inplace(struct pst_compiler *c,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_pass_operands(struct pst_compiler *c,

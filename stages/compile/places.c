@@ -245,7 +245,8 @@ static bool writes_over_first(const struct pst_exec_node *x)
         pst_meta_bytes(&pst_value_storage((void *)in)->meta) !=
             pst_meta_bytes(&out->meta))
         return false;
-    for (unsigned k = 1; k < x->call.n_in; k++) /* other views of in */
+    /* looks for other operands that are views of in */
+    for (unsigned k = 1; k < x->call.n_in; k++)
         if (k < x->node->schema->n_args &&
             x->node->args[k].kind == PST_ARG_VALUE &&
             pst_value_storage(x->node->args[k].value) ==

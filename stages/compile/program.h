@@ -52,8 +52,8 @@ enum pst_region_writer {
     PST_WRITER_ARRIVE_B,
     PST_WRITER_I /* I, alone or as part of B */
 };
-/* B is I and W; a message counts as part of the action that computed its
- * content. */
+/* The last action that reads a region. B counts as I and W; a message counts as
+ * part of the action that computed its content. */
 enum pst_region_end { PST_END_F, PST_END_I, PST_END_W, PST_N_ENDS };
 struct pst_region_row {
     enum pst_region_writer writer;

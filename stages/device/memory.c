@@ -102,7 +102,7 @@ enum pst_status pst_device_await(struct pst_device_memory *mem,
     return status;
 }
 
-/* The status is ignored: a device failure persists, and the end of the step
+/* Ignores the status: a device failure persists, and the end of the step
  * reports it. */
 void pst_device_push_wait(struct pst_device_memory *mem, void *at, size_t size)
 {

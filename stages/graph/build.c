@@ -151,7 +151,7 @@ static enum pst_status add_outs(struct pst_build *build, struct pst_node *node,
     }
     if (!pst_vec_push(TAG, &graph->nodes, node))
         return pst_diag_nomem(build->diag, sizeof(node));
-    /* A value without a node counts as dead: set only after success. */
+    /* Sets `def` only after success: a value without a node counts as dead. */
     for (unsigned k = 0; k < c->n_outs; k++)
         node->outs[k]->def = node;
     return PST_OK;

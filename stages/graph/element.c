@@ -81,7 +81,8 @@ static int64_t i64_from_f64(double x)
     return INT64_MIN;
 }
 
-/* Narrower integer types get the low bits of an int32_t. */
+/* Converts to an integer dtype as x86 does: dtypes below 32 bits get the low
+ * bits of an int32_t. */
 static int64_t whole_from_f64(enum pst_dtype dtype, double x)
 {
     if (dtype == PST_I64 || (x > -0x1p31 - 1 && x < 0x1p31))

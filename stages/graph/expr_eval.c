@@ -244,7 +244,7 @@ static bool eval_ceildiv(const number *a, unsigned n, number *ret,
     return eval_div(a, n, &q, why) && eval_ceil(&q, 1, ret, why);
 }
 
-/* The result has the sign of the divisor, as in Python. */
+/* Computes a % b; the result has the sign of the divisor, as in Python. */
 static bool eval_mod(const number *a, unsigned n, number *ret, const char **why)
 {
     int64_t r;

@@ -4,8 +4,8 @@
 
 #define IS_ALL_ONES(x, mask) (((x) & (mask)) == (mask))
 
-/* All exponent bits set: infinite, or NaN if the fraction is nonzero. The loop
- * has no branches. */
+/* A number whose exponent bits are all set is infinite, or NaN if its fraction
+ * is not 0. The loop has no branches. */
 #define DEFINE_HAS(name, type, exponent, fraction)                             \
     static bool name(const void *data, size_t n, bool inf)                     \
     {                                                                          \

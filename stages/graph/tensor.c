@@ -143,8 +143,8 @@ struct pst_meta pst_meta_make(enum pst_dtype dtype, unsigned rank,
     for (unsigned d = 0; d < rank && d < PST_MAX_RANK; d++)
         meta.size[d] = sizes[d];
     if (rank <= PST_MAX_RANK) {
-        /* Sizes may still be invalid (see pst_meta_check): avoids signed
-         * overflow. */
+        /* Unsigned, so that there is no signed overflow: sizes may still be
+         * invalid (see pst_meta_check). */
         uint64_t stride = 1;
 
         for (unsigned d = rank; d-- > 0;) {

@@ -12,8 +12,7 @@
 
 #define PST_MAX_RANK 8
 
-/* Columns: name, bytes, kind, code in .pt2 (pt2-format 2.4), code in ATen, name
- * in safetensors. */
+/* Columns: name, bytes, kind, code in .pt2 and in ATen, name in safetensors. */
 #define PST_DTYPE_LIST(X)                                                      \
     X(F32, 4, FLOAT, 7, 6, "F32")                                              \
     X(F64, 8, FLOAT, 8, 7, "F64")                                              \
@@ -63,7 +62,7 @@ struct pst_meta {
     int64_t stride[PST_MAX_RANK];
 };
 
-/* Contiguous (row-major) meta. sizes may be NULL if rank is 0. */
+/* Returns a contiguous (row-major) meta; sizes may be NULL if rank is 0. */
 struct pst_meta pst_meta_make(enum pst_dtype dtype, unsigned rank,
                               const int64_t *sizes);
 /* Checks that sizes are >= 0, the rank is in range and the strided extent is at
@@ -72,19 +71,21 @@ enum pst_status pst_meta_check(const struct pst_meta *meta,
                                struct pst_diag *diag) PST_MUST_CHECK;
 void pst_meta_set_contiguous(struct pst_meta *meta);
 int64_t pst_meta_numel(const struct pst_meta *meta);
-/* numel * element size: bytes of a contiguous copy. */
+/* Returns numel * element size: the bytes of a contiguous copy. */
 size_t pst_meta_bytes(const struct pst_meta *meta);
 /* Stands for a tensor that is absent. */
 extern const struct pst_meta pst_meta_absent;
-/* Bytes from the first element to the end of the last one, with strides. */
+/* Returns the bytes from the first element to the end of the last one, with
+ * strides. */
 size_t pst_meta_span(const struct pst_meta *meta);
-/* Ignores the strides of dimensions of size 1; empty tensors are contiguous. */
+/* True if the tensor is contiguous; strides of dimensions of size 1 are
+ * ignored, and empty tensors count as contiguous. */
 bool pst_meta_is_contiguous(const struct pst_meta *meta);
 /* True if some permutation of the dimensions is contiguous (no gap, no
  * overlap). */
 bool pst_meta_is_dense(const struct pst_meta *meta);
 bool pst_meta_same_shape(const struct pst_meta *a, const struct pst_meta *b);
-/* Compares dtype and sizes; ignores strides. */
+/* True if dtypes and sizes are equal; strides are ignored. */
 bool pst_meta_same(const struct pst_meta *a, const struct pst_meta *b);
 /* Stores the broadcast sizes in *ret (contiguous, dtype untouched); returns
  * false if the shapes are not compatible. */
@@ -93,11 +94,12 @@ bool pst_meta_broadcast(const struct pst_meta *a, const struct pst_meta *b,
 /* Maps a dimension in -rank..rank-1 to 0..rank-1; -1 if out of range. Rank 0
  * counts as 1. */
 int pst_meta_dim(const struct pst_meta *meta, int64_t dim);
-/* "f32[2, 3]"; strides appended as ":(1, 2)" if not contiguous. */
+/* Writes "f32[2, 3]" to out and returns out; strides are appended as ":(1, 2)"
+ * if the tensor is not contiguous. */
 #define PST_META_TEXT 400
 const char *pst_meta_text(const struct pst_meta *meta, char out[PST_META_TEXT]);
 
-/* Offset in elements of the i-th element in row-major order. */
+/* Returns the offset, in elements, of the i-th element in row-major order. */
 int64_t pst_meta_offset(const struct pst_meta *meta, int64_t i);
 /* Copies between tensors of the same shape with any strides; converts
  * dtypes. */

@@ -15,7 +15,8 @@ struct pst_delivery {
     size_t at, bytes;
 };
 
-/* Any status but PST_OK ends the visit, which returns it. */
+/* Visits one piece. Any status but PST_OK ends the visit, and
+ * pst_delivery_visit returns that status. */
 typedef enum pst_status (*pst_delivery_fn)(void *ctx,
                                            const struct pst_delivery *piece);
 /* Calls fn for all pieces that the rank with this role receives. */

@@ -44,7 +44,8 @@ static inline const struct pst_module_site *pst_modules_call(
     return &modules->sites[modules->outline.order.at[i]];
 }
 
-/* ties: other names of the graph's state. */
+/* Finds the module calls of a graph and their templates. ties: other names of
+ * the graph's state. */
 enum pst_status pst_modules_new(const struct pst_graph *graph,
                                 const struct pst_tie *ties, size_t n_ties,
                                 struct pst_modules **ret,

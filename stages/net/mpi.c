@@ -374,7 +374,7 @@ static enum pst_status mpi_take(struct pst_transport *base, int tag, void *buf,
     return PST_OK;
 }
 
-/* Any call into Open MPI progresses all messages in flight. */
+/* Lets all messages in flight progress: any call of Open MPI does. */
 static void mpi_progress(struct pst_transport *base)
 {
     int flag;
@@ -390,10 +390,10 @@ static void mpi_wait(struct pst_transport *base, unsigned self_rank,
     sched_yield(); /* Open MPI makes no progress while its caller sleeps */
 }
 
-/* mpirun ends the other ranks when one exits without MPI_Finalize. MPI_Abort
- * would make it print a text first, which Open MPI 4.1's mpirun may read after
- * freeing it (orte_rml_oob_send_buffer_nb), and waits for seconds for an mpirun
- * that is already ending the job. */
+/* Ends this process without MPI_Finalize: mpirun then ends the other ranks.
+ * MPI_Abort would make mpirun print a text first, which Open MPI 4.1's mpirun
+ * may read after freeing it (orte_rml_oob_send_buffer_nb), and waits for
+ * seconds for an mpirun that is already ending the job. */
 static void mpi_abort(struct pst_transport *base, int exit_code)
 {
     (void)base;

@@ -35,9 +35,9 @@ struct pst_autodiff_result {
 };
 
 /*
- * wanted: values (mostly inputs or views of inputs) to compute gradients for;
- * propagation stops at them. Integer and bool values, nodes under no_grad and
- * operators with pst_vjp_none also stop it.
+ * Differentiates the graph. wanted: values (mostly inputs or views of inputs)
+ * to compute gradients for; propagation stops at them. Integer and bool values,
+ * nodes under no_grad and operators with pst_vjp_none also stop it.
  */
 enum pst_status pst_autodiff(struct pst_graph *graph,
                              const struct pst_seed *seeds, size_t n_seeds,

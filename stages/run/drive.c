@@ -266,7 +266,7 @@ enum pst_status pst_engine_new(struct pst_plan *plan,
         status = pst_scatter_init(engine, diag);
     if (status == PST_OK)
         status = pst_engine_settle(engine, plan_ranks(engine, diag), diag);
-    pst_joint_drop(plan); /* joint graphs of stages on other ranks */
+    pst_joint_drop(plan); /* frees joint graphs of stages on other ranks */
     if (status == PST_OK)
         status = pst_engine_settle(
             engine, pst_engine_check_headroom(engine, diag), diag);

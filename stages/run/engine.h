@@ -70,8 +70,8 @@ enum pst_status pst_engine_fetch_shares(struct pst_engine *engine,
 enum pst_status pst_engine_transfer(struct pst_engine *engine, bool send,
                                     unsigned peer, void *data, size_t bytes,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* COLLECTIVE. Like pst_engine_compare_copies, but also compares the optimizer's
- * states. */
+/* COLLECTIVE. Compares copies like pst_engine_compare_copies, and also the
+ * optimizer's states. */
 enum pst_status pst_engine_check_copies(struct pst_engine *engine,
                                         uint64_t step,
                                         struct pst_diag *diag) PST_MUST_CHECK;

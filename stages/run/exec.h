@@ -158,9 +158,10 @@ enum pst_status pst_engine_dump_first(struct pst_engine *engine,
 enum pst_status pst_engine_dump_final(struct pst_engine *engine,
                                       struct pst_dump *dump, const char *path,
                                       struct pst_diag *diag) PST_MUST_CHECK;
-/* `step`: number of steps of all runs so far. The first call gives the step of
- * the file's losses, outputs and gradients, the last call that of parameters
- * and buffers. Both are in its metadata, "step" and "last_step". */
+/* Sets a step of the file's metadata. `step`: number of steps of all runs so
+ * far. The first call gives the step of the file's losses, outputs and
+ * gradients, the last call that of parameters and buffers. Both are in its
+ * metadata, "step" and "last_step". */
 void pst_dump_set_step(struct pst_dump *dump, uint64_t step);
 void pst_dump_free(struct pst_dump *dump);
 

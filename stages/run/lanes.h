@@ -17,7 +17,7 @@ struct pst_lanes;
  * are started. */
 enum pst_status pst_lanes_new(struct pst_engine *engine, struct pst_lanes **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
-/* Call before freeing the ranks; joins all threads. NULL is accepted. */
+/* Joins all threads. Call this before freeing the ranks. NULL is accepted. */
 void pst_lanes_free(struct pst_lanes *lanes);
 /* Returns the kernel pool of the i-th local rank. */
 struct pst_pool *pst_lanes_pool(const struct pst_lanes *lanes, unsigned i);

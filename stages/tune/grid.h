@@ -28,10 +28,9 @@ struct pst_grid {
     struct pst_groups groups; /* {0}: steps change no parameter */
 };
 
-/* The options must be resolved (stages/tune/choose.h); the grid copies them and
- * their texts.
- * Borrows the plan until it is released. Must not be moved afterwards. Release
- * with pst_grid_fini also on failure. */
+/* Creates a grid. The options must be resolved (stages/tune/choose.h); the grid
+ * copies them and their texts. Borrows the plan until it is released. Must not
+ * be moved afterwards. Release with pst_grid_fini also on failure. */
 enum pst_status pst_grid_init(struct pst_grid *grid, struct pst_plan *plan,
                               const struct pst_exec_options *options,
                               struct pst_diag *diag) PST_MUST_CHECK;

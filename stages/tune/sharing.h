@@ -12,9 +12,9 @@
 #include "stages/layout/memory/uses.h"
 #include "stages/layout/options.h"
 
-/* ret: a mode (enum pst_sharing) for each parameter of the plan; *ret_most: the
- * highest of them. PST_ERR_USAGE: a word that is invalid or matches nothing, or
- * names something that replicas cannot shard. */
+/* Parses the text. ret: a mode (enum pst_sharing) for each parameter of the
+ * plan; *ret_most: the highest of them. PST_ERR_USAGE: a word that is invalid
+ * or matches nothing, or names something that replicas cannot shard. */
 enum pst_status pst_sharing_read(const char *text, const struct pst_uses *uses,
                                  unsigned char *ret, enum pst_sharing *ret_most,
                                  struct pst_diag *diag) PST_MUST_CHECK;

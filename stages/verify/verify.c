@@ -414,7 +414,7 @@ enum pst_status pst_verify(struct pst_plan *plan,
     v.options.optim = (struct pst_optim_options){0};
     v.options.train = options->train && plan->loss >= 0;
     v.options.keep_outputs = true;
-    /* equal in both runs, since bits depend on it */
+    /* both runs use the same number, since bits depend on it */
     if (v.options.threads == 0)
         v.options.threads =
             PST_MAX(1, pst_cpu_count() / PST_MAX(1, options->ranks));

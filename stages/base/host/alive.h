@@ -109,8 +109,9 @@ struct pst_alive_state pst_alive_state(void);
 /* Sets the hook; NULL removes it. */
 void pst_alive_hook(pst_alive_fn fn, void *ctx);
 
-/* Sets the seconds without progress that are allowed; 0: no limit. Applies to
- * all phases unless steps have a limit of their own. */
+/* Set the seconds without progress that are allowed; 0: no limit. The first
+ * function sets the limit of all phases; the second one then changes that of
+ * steps. */
 void pst_alive_set_limit(double seconds);
 void pst_alive_set_step_limit(double seconds);
 /* Return the limit of a phase (enum pst_alive_phase), and that of the current

@@ -19,8 +19,8 @@ struct pst_headroom {
  * system). Values that are missing or cannot be parsed are unknown. */
 void pst_headroom_look(const char *root, struct pst_headroom *ret);
 
-/* Returns the OOM kills in this process's control group so far, below `root`;
- * those of the host if no group counts them. */
+/* Returns the number of OOM kills in this process's control group so far; if no
+ * group counts them, the number on the host. root: as in pst_headroom_look. */
 uint64_t pst_headroom_oom_kills(const char *root);
 
 #endif

@@ -160,9 +160,9 @@ struct pst_doc_frame {
     unsigned call;    /* index among the calls of the module */
 };
 
-/* Outermost frame first. n_nested counts the leading frames of which each is a
- * submodule of the previous one; a module called from an unrelated module ends
- * them. */
+/* The frames of a module stack, outermost first. n_nested counts the leading
+ * frames of which each is a submodule of the previous one; a module called from
+ * an unrelated module ends them. */
 struct pst_doc_stack {
     const struct pst_doc_frame *frames;
     unsigned n, n_nested;

@@ -276,8 +276,8 @@ static int compare(const struct operands *o, const struct pst_meta *result,
     return 0;
 }
 
-/* Insertion sort as in TensorIterator: if operands disagree the comparison is
- * no total order, and the result depends on the algorithm. */
+/* Sorts by insertion, as TensorIterator does: if operands disagree, the
+ * comparison is no total order, so the result depends on the algorithm. */
 static void sort(const struct operands *o, const struct pst_meta *result,
                  unsigned sorted[PST_MAX_RANK])
 {

@@ -93,8 +93,9 @@ enum pst_status pst_functionalise_check_silent(struct pst_functionalise *f,
         status = differentiate(copy, roots, n, seeds, diag);
     for (size_t i = n_nodes; status == PST_OK && i < copy->nodes.n; i++)
         pst_node_uses(copy->nodes.at[i], find_old_version, &s);
+    /* if the gradient failed, assumes that the content is needed */
     if (status != PST_OK && status != PST_ERR_NOMEM)
-        s.found = &f->silents.at[0]; /* it may be needed */
+        s.found = &f->silents.at[0];
     if (s.found != NULL)
         status = pst_diag_set(diag, s.found->error, "%s", s.found->why);
     pst_graph_free(copy);

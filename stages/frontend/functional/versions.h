@@ -131,10 +131,13 @@ enum pst_status pst_versions_bad_resize(const struct pst_functionalise *f,
 bool pst_versions_is_filled(struct pst_functionalise *f,
                             const struct pst_value *v,
                             const struct pst_storage *s);
-/* Called before each write; false after an error. */
+/* Notes a write of a resized storage; called before each write. Fails the
+ * builder and returns false if the write leaves unwritten content. */
 bool pst_versions_note_write(struct pst_functionalise *f,
                              const struct pst_write_target *t);
-/* Called after the last node; false after an error. */
+/* Sets owner->empty_before and owner->empty_after of a resized storage; called
+ * after the last node. Fails the builder and returns false if the storage has
+ * unwritten content. */
 bool pst_versions_finish_resize(struct pst_functionalise *f,
                                 struct pst_storage *s);
 

@@ -85,7 +85,7 @@ enum pst_status pst_import_autocast(struct pst_import *import,
     return import->build.status;
 }
 
-/* The node's arguments are device, dtype or None, enabled and cache. */
+/* Reads the node's arguments: device, dtype or None, enabled, cache. */
 bool pst_import_autocast_mode(const struct pst_doc_node *node, bool *enabled,
                               enum pst_dtype *dtype)
 {

@@ -129,7 +129,8 @@ static bool find_row(const char *name, struct pst_target *ret)
 {
     ret->op = pst_op_find(name);
     ret->kind = PST_TARGET_OP;
-    /* Not for rejected names, whose variant could have another overload. */
+    /* Rejected names are skipped: their variants could have another overload.
+     */
     if (ret->op == NULL && pst_op_refusal(name) == NULL) {
         ret->op = pst_functional_variant(name);
         ret->kind = PST_TARGET_INPLACE;
@@ -193,8 +194,8 @@ static struct pst_target higher_order(const struct pst_doc_node *node,
         t.kind = PST_TARGET_AUTOCAST;
         return t;
     }
-    /* Marks the beginning and end of a module with a kept signature; PyTorch
-     * does not remove it from sub-graphs. */
+    /* This operator marks the beginning and end of a module with a kept
+     * signature; PyTorch does not remove it from sub-graphs. */
     if (strcmp(name, HOP "_export_tracepoint") == 0) {
         t.kind = PST_TARGET_SAME;
         return t;
@@ -366,7 +367,7 @@ static struct pst_target find_target(const struct pst_doc_node *node,
         return refuse(name, 2, pst_import_several);
     if (t.kind != PST_TARGET_OP)
         return t;
-    /* Reserved for our own nodes. */
+    /* These namespaces are reserved for our own nodes. */
     if (pst_has_prefix(name, "penstock.") || pst_has_prefix(name, "complex.") ||
         pst_has_prefix(name, "from_real."))
         return unsupported(name);

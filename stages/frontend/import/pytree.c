@@ -38,7 +38,7 @@ static enum pst_status add_leaf(struct walk *w, const char *path)
     return PST_OK;
 }
 
-/* The JSON parser bounds the depth. */
+/* Visits a tree recursively; the JSON parser limits its depth. */
 static enum pst_status visit(struct walk *w, const struct pst_doc_tree *tree,
                              const char *path)
 {

@@ -320,7 +320,8 @@ static enum pst_status scan_node(struct scan *s,
     return status;
 }
 
-/* The depth of the document bounds nested sub-graphs. */
+/* Scans a graph and its sub-graphs; the depth of the document bounds the
+ * recursion. */
 static enum pst_status scan_graph(struct scan *s,
                                   const struct pst_doc_graph *graph, bool outer)
 {

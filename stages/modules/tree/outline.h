@@ -30,7 +30,8 @@ struct pst_outline {
     struct PST_VEC(unsigned) order;
 };
 
-/* ties: other names of the graph's state. */
+/* Divides a graph into a frame for each call. ties: other names of the graph's
+ * state. */
 enum pst_status pst_outline_init(struct pst_outline *outline,
                                  const struct pst_graph *graph,
                                  const struct pst_tie *ties, size_t n_ties,

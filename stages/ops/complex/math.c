@@ -45,8 +45,8 @@ COMPLEX(pow_Tensor_Tensor,
         "pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor", POWER);
 COMPLEX(pow_Scalar, "pow.Scalar(Tensor self, Tensor exponent) -> Tensor",
         POWER);
-/* Small integer exponents multiply; others use the power of the absolute
- * value. */
+/* Small integer exponents are computed by multiplication, others by the power
+ * of the absolute value. */
 COMPLEX(pow_Tensor_Scalar,
         "pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor",
         ONE SCALE("a",

@@ -24,7 +24,8 @@ bool pst_conv_windows_likes(const struct pst_conv *c, enum pst_conv_fill fill);
 bool pst_conv_windows_fits(const struct pst_conv *c, enum pst_conv_fill fill);
 size_t pst_conv_windows_scratch(const struct pst_conv *c,
                                 enum pst_conv_fill fill, unsigned threads);
-/* product: the GEMM, pst_gemm_windows or that of one instruction set. */
+/* Runs the convolution by the GEMM `product`: pst_gemm_windows or that of one
+ * instruction set. */
 void pst_conv_windows_run(const struct pst_conv *c, enum pst_conv_fill fill,
                           struct pst_pool *pool, void *scratch,
                           pst_windows_fn product);

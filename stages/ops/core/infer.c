@@ -79,7 +79,8 @@ static void promote_arg(struct promotion *p, const struct pst_arg *arg)
     }
 }
 
-/* A lower class only decides if its category is higher. */
+/* Combines the result types of two classes of operands; PST_N_DTYPES: the class
+ * has no operand. The lower class decides only if its category is higher. */
 static enum pst_dtype outrank(enum pst_dtype high, enum pst_dtype low)
 {
     if (high == PST_N_DTYPES)

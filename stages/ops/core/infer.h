@@ -17,9 +17,10 @@ enum pst_status pst_infer_refuse(const struct pst_infer *c, const char *fmt,
                                  ...) PST_PRINTF(2, 3);
 
 /*
- * PyTorch's result type of mixed operands. There are three classes: tensors
- * with dimensions, 0-dim tensors, numbers; a lower class only counts if its
- * category (bool < integer < floating) is higher. A number is i64, f32 or bool.
+ * Returns PyTorch's result type of mixed operands. There are three classes:
+ * tensors with dimensions, 0-dim tensors, numbers; a lower class only counts if
+ * its category (bool < integer < floating) is higher. A number is i64, f32 or
+ * bool.
  *
  * Considers the tensors and numbers of args[0..n-1]; f32 if there are none.
  * Kernels may call it on call->args too.

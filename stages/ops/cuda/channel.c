@@ -13,7 +13,7 @@ static const void *data_of(const struct pst_operand *x)
     return x != NULL ? x->data : NULL;
 }
 
-/* Absent operands have an empty meta. */
+/* True if the device supports the call. Absent operands have an empty meta. */
 static bool supports(const struct pst_call *c)
 {
     const enum pst_dtype dtype = c->in[0].meta->dtype;

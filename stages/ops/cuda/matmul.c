@@ -57,9 +57,9 @@ static struct division divide(const struct pst_product *p)
     if (p->dtype == PST_F64)
         return tile(p, PST_CUDA_TILE_F64, PST_CUDA_TILE_F64_K);
     d = tile(p, PST_CUDA_TILE_LARGE, PST_CUDA_TILE_LARGE_K);
-    /* Small tiles read twice as much from shared and global memory for an
-     * operation, so they are for results that leave most multiprocessors or
-     * most of a large tile unused. */
+    /* Small tiles read twice as much from shared and global memory per
+     * operation. They are used if large tiles would leave most multiprocessors,
+     * or most of a tile, without work. */
     if (least <= PST_CUDA_TILE_SMALL ||
         d.row_tiles * d.col_tiles * d.splits * pst_product_batches(p) <
             BLOCKS / 4)

@@ -53,8 +53,9 @@ static const struct {
     {"!=", &pst_op_ne_Tensor, &pst_op_ne_Scalar, &pst_op_ne_Scalar},
 };
 
-/* Sum, difference or product modulo 2^64: arguments of a file may be any int64,
- * and the range checks of the operators that take the result refuse it. */
+/* Computes a sum, difference or product modulo 2^64. Arguments of a file may be
+ * any int64: the range checks of the operators that take the result refuse
+ * wrong ones. */
 static int64_t wrap(int64_t a, char op, int64_t b)
 {
     const uint64_t x = (uint64_t)a, y = (uint64_t)b;

@@ -40,9 +40,10 @@ enum pst_status pst_pairs_vjp(struct pst_vjp *v, const struct pst_pairs *f,
 
 /*
  * The fast implementation, for two contiguous f32 tensors of one shape, and
- * weights that broadcast to it. The third operand multiplies the loss; the
- * fourth, if present, is the third of other loops. Backward for the first
- * operand, and for the second if the loss depends on a difference.
+ * weights that broadcast to it. The third operand multiplies the loss; if the
+ * fourth is present, it is the third operand of the loops named "_with". The
+ * backward supports the first operand, and the second one if the loss depends
+ * on a difference.
  */
 struct pst_pairs_loops {
     pst_loop_fn value, slope, value_with, slope_with, mul;

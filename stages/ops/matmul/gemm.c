@@ -27,8 +27,8 @@ static int leading(int64_t ld, int64_t width)
     return (int)PST_MAX(PST_MAX(ld, width), 1);
 }
 
-/* The OpenMP thread count is set per thread. The symbol is looked up because
- * oneDNN may have been built with another runtime. */
+/* Sets the OpenMP thread count, which each thread has for itself. The symbol is
+ * looked up because oneDNN may have been built with another runtime. */
 void pst_gemm_prepare_dnnl(void)
 {
     static _Thread_local bool done;

@@ -54,7 +54,8 @@ static bool matrix(dnnl_memory_desc_t *ret, dnnl_data_type_t type, int64_t rows,
            dnnl_success;
 }
 
-/* Caller owns the scratch; alpha scales, beta 1 accumulates into c. */
+/* Makes the attributes: the caller owns the scratch, alpha scales, and beta 1
+ * accumulates into c. */
 static dnnl_primitive_attr_t attributes(const struct pst_gemm *g)
 {
     const float alpha = (float)g->alpha;

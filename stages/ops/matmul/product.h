@@ -81,16 +81,18 @@ enum pst_product_lib {
     PST_PRODUCT_TILES
 };
 
-/* Sums in double and rounds once; integers wrap around. Any strides. */
+/* Reference: sums in double and rounds once; integers wrap around. Accepts any
+ * strides. */
 void pst_product_ref(const struct pst_product *p);
-/* f32 and f64. Rows, columns or batches are divided among the pool. */
+/* Run the matmul in f32 or f64, each by one library. Rows, columns or batches
+ * are divided among the pool. */
 void pst_product_blas(const struct pst_product *p, struct pst_pool *pool);
 void pst_product_dnnl(const struct pst_product *p, struct pst_pool *pool);
 void pst_product_packed(const struct pst_product *p, struct pst_pool *pool);
 /* Uses the fastest of the three for f32, OpenBLAS for f64. */
 void pst_product_best(const struct pst_product *p, struct pst_pool *pool);
-/* bf16 operands, f32 for c and out, if pst_rates_use_bf16. Scratch is 64-byte
- * aligned; false: the library is out of memory. */
+/* Runs a matmul of bf16 operands, with f32 for c and out, if pst_rates_use_bf16
+ * is true. Scratch is 64-byte aligned; false: the library is out of memory. */
 size_t pst_product_bf16_scratch(const struct pst_product *p, unsigned threads);
 bool pst_product_bf16(const struct pst_product *p, struct pst_pool *pool,
                       void *scratch);

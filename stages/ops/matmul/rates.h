@@ -15,7 +15,7 @@
 
 struct pst_str;
 
-/* Per core; operations, bytes and seconds. */
+/* Rates of one core. */
 struct pst_rates {
     double f32, f64,
         bf16;     /* FLOP/s of a large matmul; bf16 0: no instructions for it */

@@ -150,7 +150,8 @@ struct block {
     bool add;
 };
 
-/* A tile that is passed twice yields the same sum twice. */
+/* Computes a block of 2 x 2 tiles. A tile that is passed twice yields the same
+ * sum twice. */
 PST_TARGET("amx-tile,amx-bf16")
 PST_OPTIMIZED static void run_block(const struct block *b)
 {

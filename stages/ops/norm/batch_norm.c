@@ -343,8 +343,9 @@ PST_REWRITE(instance_norm,
             instance_norm);
 
 /* F.group_norm rejects one value per group, torch.group_norm does not. A model
- * exported with one value must come from the latter and gets no check; any
- * other may come from the former and gets it. */
+ * that was exported with one value per group must come from torch.group_norm:
+ * its node gets no check. Any other model may come from F.group_norm: its node
+ * gets the check. */
 static struct pst_node *group_stats(struct bn *b, int64_t groups)
 {
     const bool one = pst_meta_numel(&b->x->meta) == groups;

@@ -42,7 +42,7 @@ struct pst_norm pst_norm_of_backward(const struct pst_call *c, bool centre,
                                      bool has_weight);
 
 /* Reference kernels: sums in double, any strides and floating dtypes. mean and
- * rstd may be NULL. With accumulate dw is added to. */
+ * rstd may be NULL. If accumulate is true, the result is added to dw. */
 void pst_norm_ref(const struct pst_norm *p, struct pst_operand *y,
                   struct pst_operand *mean, struct pst_operand *rstd);
 void pst_norm_input_ref(const struct pst_norm *p, struct pst_operand *dx);

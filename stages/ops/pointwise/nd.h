@@ -22,8 +22,9 @@ struct pst_nd {
     int64_t stride[PST_ND_MAX][PST_MAX_RANK]; /* elements */
 };
 
-/* metas[0] gives the shape. The others broadcast to it: sizes of 1 and missing
- * leading dimensions get stride 0, and so does a NULL operand. */
+/* Initializes the loop. metas[0] gives the shape, to which the others
+ * broadcast: sizes of 1 and missing leading dimensions get stride 0, and so
+ * does a NULL operand. */
 void pst_nd_init(struct pst_nd *nd, unsigned n,
                  const struct pst_meta *const *metas);
 

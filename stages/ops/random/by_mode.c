@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Selects the operand for training or for evaluation, without copying. A
- * composition has both where an operator differs between the two. Import writes
- * it for training; model.eval() switches it (stages/passes/replay.h).
+ * Selects one of two operands, for training or for evaluation, without copying.
+ * Compositions use this operator where a result differs between the two modes.
+ * The importer emits it in training mode; model.eval() switches it
+ * (stages/passes/replay.h).
  */
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/vjp.h"

@@ -155,7 +155,7 @@ static enum pst_status infer_native_dropout(struct pst_infer *c)
     return status != PST_OK ? status : pst_infer_set_like(c, 1, PST_BOOL, x);
 }
 
-/* train = None means true. */
+/* Returns the argument `train`; None means true. */
 static bool trains(const struct pst_arg *args)
 {
     return args[2].kind != PST_ARG_BOOL || args[2].b;

@@ -212,8 +212,8 @@ static void constant_pad_nd_ref(const struct pst_call *c)
     pad_into(c, &c->args[2], true);
 }
 
-/* Padding by the negated numbers crops what was added and pads what was
- * cropped. */
+/* Pads the gradient by the negated numbers: this crops what was added and pads
+ * what was cropped. */
 static enum pst_status pad_vjp(struct pst_vjp *v)
 {
     const struct pst_arg *pad = &v->node->args[1];

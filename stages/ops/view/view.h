@@ -59,7 +59,7 @@ void pst_view_fill_window(const struct pst_call *c, bool reference,
  * source of one element may be a number in host memory. */
 #define PST_VIEW_IS_COPIES (1u << 17)
 
-/* from: NULL for zeros. */
+/* Replaces a call of pst_view_copy, or of pst_view_zero if from is NULL. */
 typedef void (*pst_view_copy_fn)(void *ctx, const struct pst_meta *from,
                                  const void *src, const struct pst_meta *to,
                                  void *dst, bool accumulate);

@@ -11,9 +11,10 @@
 
 struct pst_tokens;
 
-/* tail: plan of the last microbatches (struct pst_exec_options), or NULL.
- * Refuses losses that cannot ignore targets, or that are not the mean over the
- * targets. Borrows the plans and fill_ctx. Returns owned. */
+/* Creates the counter of targets. tail: plan of the last microbatches (struct
+ * pst_exec_options), or NULL. Refuses losses that cannot ignore targets, or
+ * that are not the mean over the targets. Borrows the plans and fill_ctx.
+ * Returns owned. */
 enum pst_status pst_tokens_new(struct pst_plan *plan, struct pst_plan *tail,
                                unsigned microbatches, unsigned n_tail,
                                pst_fill_fn fill, void *fill_ctx,

@@ -155,7 +155,7 @@ static void damage(struct pst_rank *r)
 static enum pst_status conclude(struct pst_rank *r)
 {
     r->step.phase = PST_RANK_VALUES;
-    r->step.times.optim = 0; /* it was that of the previous step */
+    r->step.times.optim = 0; /* drops the time of the previous step */
     if (r->agreement.decision->fault) {
         pst_update_restore(&r->plan.layout, &r->device);
         return PST_OK;
@@ -221,7 +221,7 @@ enum pst_status pst_rank_advance_end(struct pst_rank *r)
     }
 }
 
-/* The next step reports a failure of the device. */
+/* Ignores the status: the next step reports a failure of the device. */
 void pst_rank_await(struct pst_rank *r)
 {
     if (r->step.optim.used &&

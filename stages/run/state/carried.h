@@ -19,8 +19,8 @@ const char *pst_carried_model(const struct pst_engine *engine);
 /* Returns the identity (struct pst_plan) of the plan that the run began with.
  */
 const char *pst_carried_identity(const struct pst_engine *engine);
-/* PST_ERR_MISMATCH if the checkpoint's run changed the model and the engine's
- * plan is not the changed one, or the other way round. */
+/* Returns PST_ERR_MISMATCH if the checkpoint's run changed the model and the
+ * engine's plan is not the changed one, or the other way round. */
 enum pst_status pst_carried_check(const struct pst_engine *engine,
                                   const struct pst_checkpoint *ckpt,
                                   struct pst_diag *diag) PST_MUST_CHECK;

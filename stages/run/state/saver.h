@@ -49,9 +49,9 @@ bool pst_saver_works(const struct pst_saver *s);
 const char *pst_saver_bad(const struct pst_saver *s);
 /* Waits until the thread has finished, and reports its progress. */
 void pst_saver_wait(struct pst_saver *s);
-/* COLLECTIVE. PST_AGAIN: the next part of the save has begun; PST_OK: the
- * checkpoint is complete; else the failure of the save, the same on all ranks.
- */
+/* COLLECTIVE. Continues the save. PST_AGAIN: the next part of the save has
+ * begun; PST_OK: the checkpoint is complete; else the failure of the save, the
+ * same on all ranks. */
 enum pst_status pst_saver_next(struct pst_saver *s,
                                struct pst_diag *diag) PST_MUST_CHECK;
 

@@ -422,7 +422,8 @@ enum pst_status pst_shard_open(struct pst_shard *s, const char *dir,
 {
     enum pst_status status;
 
-    pst_shard_close(s); /* a file in a folder that failed may be open */
+    /* the file may be open in a folder where the save failed */
+    pst_shard_close(s);
     status = pst_checkpoint_shard_new(dir, step, pst_rank_role(s->rank)->rank,
                                       &s->writer, diag);
     for (size_t i = 0; i < s->items.n && status == PST_OK; i++)
@@ -445,7 +446,8 @@ enum pst_status pst_shard_join(struct pst_shard *s, const char *path,
 {
     const char *copy = pst_arena_strdup(&s->heap, path);
 
-    pst_shard_close(s); /* a file in a folder that failed may be open */
+    /* the file may be open in a folder where the save failed */
+    pst_shard_close(s);
     s->path = copy != NULL ? copy : "";
     s->page = PST_MAX(page, (uint64_t)sysconf(_SC_PAGESIZE));
     return copy != NULL ? PST_OK : pst_diag_nomem(diag, strlen(path));

@@ -66,7 +66,7 @@ struct pst_flight_log {
     struct pst_flight_record *at; /* oldest first; free with pst_free */
 };
 
-/* PST_ERR_INPUT: not a flight file. */
+/* Reads a flight file. PST_ERR_INPUT: it is no flight file. */
 enum pst_status pst_flight_read(const char *path, struct pst_flight_log *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 

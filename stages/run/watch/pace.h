@@ -8,7 +8,7 @@
  */
 #define PST_PACE_STEPS 64
 
-/* Zero-initialized. */
+/* Must be zero-initialized. */
 struct pst_pace {
     double seconds[PST_PACE_STEPS]; /* durations of the newest steps */
     unsigned n;                     /* steps so far */

@@ -110,7 +110,7 @@ static void send_beat(struct pst_pulse *p, unsigned i, const struct beat *beat)
             free = s;
     }
     if (free == NULL)
-        return; /* the peer does not receive earlier ones, so none is sent */
+        return; /* sends none, since the peer has not received earlier ones */
     free->beat = *beat;
     free->request = (struct pst_request){0};
     free->under_way =

@@ -36,7 +36,8 @@ struct pst_pulse;
 enum pst_status pst_pulse_new(struct pst_transport *transport,
                               struct pst_pulse **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
-/* Call after the transport is closed: messages may be in flight until then. */
+/* Frees the pulse. Call this after the transport is closed: messages may be in
+ * flight until then. */
 void pst_pulse_free(struct pst_pulse *pulse);
 
 /* Returns this rank's requests to rank 0, as bits; called before each

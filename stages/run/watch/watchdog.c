@@ -48,8 +48,8 @@ static enum pst_status report(const struct pst_engine *engine,
     return status;
 }
 
-/* If all ranks are in this process, their states are compared, else heartbeats
- * (pulse.h). */
+/* Compares the states of all ranks if they are in this process; otherwise
+ * checks heartbeats (pulse.h). */
 enum pst_status pst_engine_watch(struct pst_engine *engine,
                                  struct pst_diag *diag)
 {

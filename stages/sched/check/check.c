@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Appends the actions around the other side of a message: where the peer has
- * it. */
+/* Appends the actions around the matching send or receive in the peer's list.
+ */
 static void add_other_side(const struct pst_check *c, unsigned rank,
                            size_t index, struct pst_str *out)
 {

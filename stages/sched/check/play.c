@@ -58,7 +58,7 @@ static int awaited_owner(const struct pst_check *c, const struct pst_action *a)
         const struct pst_action *b = &s->ranks[r].at[c->next[r]];
 
         if (c->reduced[k * s->n_ranks + (unsigned)r] == 2)
-            continue; /* met the others here and has continued */
+            continue; /* this owner has met the others here and has continued */
         if (c->next[r] == s->ranks[r].n || b->kind != PST_ACT_REDUCE ||
             b->param != a->param)
             return r;

@@ -72,7 +72,7 @@ static void note_use(void *ctx, struct pst_value **slot, unsigned arg)
     (void)arg;
     use.from = u->last[use.value];
     if (use.from == u->node + 1)
-        return; /* another operand of the same node */
+        return; /* the node reads the value by another operand, too */
     u->last[use.value] = u->node + 1;
     if (u->list)
         u->b->uses[u->n] = use;

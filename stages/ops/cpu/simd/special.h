@@ -74,7 +74,8 @@ static PST_ALWAYS_INLINE double pst_vm_exp_size(float x)
                             PST_VM_LOG2_E);
 }
 
-/* The series up to x^11 is used where the exponentials would cancel. */
+/* Returns sinh(x). Uses the series up to x^11 where the exponentials would
+ * cancel. */
 static PST_ALWAYS_INLINE float pst_vm_sinh(float x)
 {
     static const double odd[] = {

@@ -154,7 +154,7 @@ static PST_ALWAYS_INLINE float pst_vm_expm1(float x)
     return pst_vm_select(x > 88.0f, pst_vm_exp(x), p);
 }
 
-/* 2^x; whole x are exact. */
+/* Returns 2^x, which is exact for whole x. */
 static PST_ALWAYS_INLINE float pst_vm_exp2(float x)
 {
     const float magic = 12582912.0f;

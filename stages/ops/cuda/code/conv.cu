@@ -32,8 +32,9 @@ PST_CUDA_KERNEL(pst_conv_table, struct pst_cuda_conv)
     }
 }
 
-/* A position of an image: of y, as the coordinates in x where its window
- * begins; in form x: of x, with coordinates that count the padding. */
+/* A position in an image of y, given by the coordinates in x at which its
+ * window begins. In form x: a position in an image of x, with coordinates that
+ * include the padding. */
 struct conv_place {
     int32_t image, at; /* at: its index in the image */
     int32_t c[3];

@@ -82,7 +82,7 @@ PST_CUDA_KERNEL(pst_places_last, struct pst_cuda_places)
     }
 }
 
-/* 2. Writes those elements of the list. */
+/* 2. Writes the elements of the list that step 1 has selected. */
 PST_CUDA_KERNEL(pst_places_write, struct pst_cuda_places)
 {
     switch (p.bytes) {

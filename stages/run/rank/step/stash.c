@@ -306,8 +306,9 @@ void pst_stash_begin(struct pst_stash *s, uint64_t step)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* For a device with separate memory, the rank's own thread copies slots between
- * the device and the host's copy, here and in bring(). */
+/* Allows copies to begin. For a device with separate memory, the rank's own
+ * thread copies slots between the device and the host's copy, here and in
+ * bring(). */
 void pst_stash_issue(struct pst_stash *s, unsigned copies)
 {
     const struct pst_spill_job *jobs;
