@@ -288,7 +288,8 @@ static enum pst_status make_entry(struct pst_caller *caller, uint64_t key,
 }
 
 /* True if the entry can serve a call with that key. An engine keeps the content
- * that leaves had in its first call, so with leaves it serves only that one. */
+ * that leaves had in its first call, so an entry with leaves serves only that
+ * call. */
 static bool serves(const struct entry *e, uint64_t key)
 {
     return e->key == key &&

@@ -311,8 +311,8 @@ static bool returns_operand(const struct emission *e, const struct pst_value *v)
            (e->row->flags & PST_OP_DROPOUT) != 0;
 }
 
-/* Records that result number i belongs to the operand of the first argument, or
- * of its item i, if it is a view of it. */
+/* If result number i is a view of the first argument, or of item i of that
+ * list, records that it belongs to the same operand. */
 static enum pst_status inherit(struct emission *e, struct pst_value *v,
                                unsigned i)
 {

@@ -41,7 +41,7 @@ struct pst_alias_operand {
 };
 
 struct pst_alias_base {
-    /* first: the operand whose position among the operands the base takes */
+    /* first: the operand at whose position the base is passed */
     unsigned storage, first;
     int64_t begin, end;   /* range in the storage, in bytes */
     enum pst_dtype dtype; /* u8 if it has elements of several sizes */

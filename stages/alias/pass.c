@@ -98,9 +98,10 @@ static struct pst_value *add_leaf(struct pst_binder *b, unsigned i)
     return pst_emit(&b->build, &pst_op_clone, PST_ARGS(pst_v(v)));
 }
 
-/* Passes a leaf and, if the leaf is not all of it, its storage: the graph
- * writes the leaf's content over the storage's. A leaf whose elements share
- * memory is passed as a view of the storage whose gradient goes to the leaf. */
+/* Passes a leaf. If the leaf does not cover its storage, passes the storage,
+ * too, and the graph writes the leaf's content into it. A leaf whose elements
+ * share memory is passed as a view of the storage whose gradient goes to the
+ * leaf. */
 static enum pst_status pass_leaf(struct pst_binder *b, unsigned i,
                                  int64_t begin, int64_t end)
 {

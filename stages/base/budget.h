@@ -4,9 +4,9 @@
 /*
  * Heap budget for a reader of an untrusted file. Between begin and end,
  * allocations of this thread count, and freed blocks are subtracted; an
- * allocation that would exceed the budget fails as if memory were out, and sets
- * `exceeded` so that the reader can distinguish the two. Budgets nest: an inner
- * one also counts in the outer one.
+ * allocation that would exceed the budget fails as if memory had run out, and
+ * sets `exceeded` so that the reader can distinguish the two. Budgets nest: an
+ * inner one also counts in the outer one.
  */
 #include "stages/base/macros.h"
 

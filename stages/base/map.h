@@ -30,7 +30,7 @@ void pst_map_fini(struct pst_map *map);
 /* Returns the value of the key; NULL if it is absent. */
 void *pst_map_get(const struct pst_map *map, const char *key);
 int pst_map_has(const struct pst_map *map, const char *key);
-/* Inserts or replaces; 0 if memory is out. */
+/* Inserts or replaces; returns 0 if memory runs out. */
 int pst_map_put(struct pst_map *map, const char *key,
                 void *value) PST_MUST_CHECK;
 

@@ -25,7 +25,7 @@ struct pst_str {
 
 void pst_str_fini(struct pst_str *s);
 void pst_str_add(struct pst_str *s, const char *text);
-/* Does pst_str_addn when the capacity is too small. */
+/* Appends like pst_str_addn if the capacity is too small. */
 void pst_str_grow(struct pst_str *s, const char *text, size_t len);
 
 static inline void pst_str_addn(struct pst_str *s, const char *text, size_t len)

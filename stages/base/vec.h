@@ -13,12 +13,12 @@
         size_t n, cap;                                                         \
     }
 
-/* Reserves capacity for `more` elements; false on failure, with the array
- * unchanged. */
+/* Reserves capacity for `more` elements. False if memory runs out; the array is
+ * then unchanged. */
 #define pst_vec_reserve(tag, v, more)                                          \
     pst_vec_grow(tag, (void **)&(v)->at, &(v)->cap, (v)->n, more,              \
                  sizeof(*(v)->at))
-/* Appends x; false if memory is out, with the array unchanged. */
+/* Appends x. False if memory runs out; the array is then unchanged. */
 #define pst_vec_push(tag, v, x)                                                \
     ((v)->n < (v)->cap || pst_vec_reserve(tag, v, 1)                           \
          ? ((v)->at[(v)->n++] = (x), 1)                                        \

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Recomputes values derived from parameters that are gathered on demand
- * (ZeRO-3): casts, transposed copies, norms. Stored as forward results they
- * would stay as long as the microbatch is in flight, each as large as the
- * parameter that was released. The backward computes them again from the
- * parameter that it gathers.
+ * (ZeRO-3): casts, transposed copies, norms. If they were stored as results of
+ * the forward, each would take as much memory as the released parameter, for as
+ * long as the microbatch is in flight. The backward computes them again from
+ * the parameter that it gathers.
  */
 #include "stages/compile/recompute.h"
 #include "stages/ops/core/op.h"

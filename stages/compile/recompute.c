@@ -157,7 +157,8 @@ static bool is_backward(struct recompute *r, const struct pst_node *node)
             !fact_of(r, node->outs[0])->again);
 }
 
-/* True for a backward node, not a copy, of a phase to recompute for. */
+/* True for a backward node of a phase for which values are recomputed, unless
+ * the node is a copy. */
 static bool is_reader(struct recompute *r, const struct pst_node *node)
 {
     return is_backward(r, node) &&

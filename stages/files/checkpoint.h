@@ -57,8 +57,8 @@ struct pst_checkpoint_info {
      * two checkpoints of one step, the one with more changes is newer. */
     uint64_t changes;
     bool bad;
-    /* For a bad one, why it is bad; for a good one, why its run could not
-     * continue. "": unknown. */
+    /* The reason that a bad checkpoint is bad, or that the run of a good one
+     * could not continue. "": unknown. */
     char reason[PST_CHECKPOINT_REASON];
     /* Other settings that the results of the run depend on: one line
      * "NAME=VALUE" each, in the terms of the program that wrote them; lines
@@ -165,8 +165,9 @@ enum pst_status pst_checkpoint_open(const struct pst_checkpoint_query *query,
                                     struct pst_checkpoint **ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 void pst_checkpoint_close(struct pst_checkpoint *ckpt);
-/* Checks if path is the directory of one step: sets *ret_dir to the checkpoint
- * directory that contains it (free with pst_free), else to NULL. */
+/* If path is the directory of one step, sets *ret_dir to the checkpoint
+ * directory that contains it (free with pst_free); otherwise sets it to NULL.
+ */
 enum pst_status pst_checkpoint_step_of(const char *path, char **ret_dir,
                                        uint64_t *ret_step,
                                        struct pst_diag *diag) PST_MUST_CHECK;
@@ -229,8 +230,8 @@ struct pst_checkpoint_former {
 enum pst_status pst_checkpoint_set_aside(const char *dir, uint64_t above,
                                          struct pst_checkpoint_former *ret,
                                          struct pst_diag *diag) PST_MUST_CHECK;
-/* Does the same for checkpoints that have lost their manifest, which the next
- * save would replace. */
+/* Moves checkpoints that have lost their manifest in the same way, since the
+ * next save would replace them. */
 enum pst_status pst_checkpoint_set_lost_aside(
     const char *dir, uint64_t above, struct pst_checkpoint_former *ret,
     struct pst_diag *diag) PST_MUST_CHECK;

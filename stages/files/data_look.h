@@ -9,8 +9,8 @@
 #include "stages/base/host/fs.h"
 #include "stages/files/safetensors.h"
 
-/* Integers that the model accepts: 0 to below - 1, and if `ignores` also
- * `ignored`. */
+/* Integers that the model accepts: 0 to below - 1. If `ignores` is set, it also
+ * accepts `ignored`. */
 struct pst_data_bound {
     int64_t below; /* first integer that is too large; 0: unknown */
     bool ignores;

@@ -19,7 +19,7 @@ struct pst_state_name {
     const char *key;    /* key in the state_dict */
     const char *tensor; /* "param.FQN" or "buffer.FQN", as in checkpoints */
     bool is_complex;    /* pairs of f32 that are complex64 in the state_dict */
-    /* the values are a view of that tensor; else all of it */
+    /* the values are a view of that tensor; false: the whole tensor */
     bool is_window;
     struct pst_meta meta; /* meta of the view; the dtype is the tensor's */
     int64_t offset;       /* offset of the view, in elements */
@@ -64,9 +64,9 @@ enum pst_status pst_state_write(const char *path,
                                 uint64_t *ret_bytes,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Keeps only the keys that the model had before adapters were added, with
- * weights to be written merged. PST_ERR_INPUT: there are no adapters;
- * PST_ERR_UNSUPPORTED: a weight is also read without its adapter. */
+/* Keeps only the keys that the model had before adapters were added; weights
+ * will be written with their adapters merged. PST_ERR_INPUT: there are no
+ * adapters; PST_ERR_UNSUPPORTED: a weight is also read without its adapter. */
 enum pst_status pst_state_names_merge(struct pst_state_names *names,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 /* Counts the tensors that training has changed and that belong to no adapter,

@@ -3,8 +3,8 @@
 #define PENSTOCK_STAGES_FILES_ZIP_H
 /*
  * Read-only zip container of a .pt2. We check all headers, names and ranges on
- * opening; libzip inflates and verifies checksums. The file is read, never
- * memory-mapped, and contents only on demand. One thread.
+ * opening; libzip inflates and verifies checksums. The file is never
+ * memory-mapped; contents are read on demand. One thread.
  */
 #include "stages/base/arena.h"
 #include "stages/base/host/fs.h"

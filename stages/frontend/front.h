@@ -3,7 +3,7 @@
 #define PENSTOCK_STAGES_FRONTEND_FRONT_H
 /*
  * State of opening a file; the passes of the front end (passes.c) work on it.
- * One thread. The model outlives it.
+ * One thread. The model outlives this state.
  */
 #include "stages/base/str.h"
 #include "stages/frontend/import/import.h"

@@ -106,8 +106,8 @@ enum pst_status pst_model_new(struct pst_model **ret,
  */
 enum pst_status pst_model_open(const char *path, struct pst_model **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* Does the same up to and including the pass `last` (NULL: all). There is no
- * graph before pass "inputs". */
+/* Opens a model like pst_model_open, with the passes up to and including `last`
+ * (NULL: all). There is no graph before pass "inputs". */
 enum pst_status pst_model_open_after(const char *path, const char *last,
                                      struct pst_model **ret,
                                      struct pst_diag *diag) PST_MUST_CHECK;

@@ -11,8 +11,8 @@
 #include <string.h>
 
 /* Nesting limit of operands, independent of signs and parentheses: an
- * expression is printed in another form than it was read and must parse
- * again. */
+ * expression is printed in another form than it was read in, and that form must
+ * parse again. */
 #define MAX_LEVELS 64
 /* Recursion limit of the parser: a printed level takes at most two calls. */
 #define MAX_DEPTH 256

@@ -348,7 +348,8 @@ static bool eval_identity(const number *a, unsigned n, number *ret,
 
 /* --- comparison, logic -------------------------------------------------- */
 
-/* Compares: -1, 0 or 1; fractions by cross multiplication. */
+/* Sets *ret to -1, 0 or 1 if a is less than, equal to or greater than b.
+ * Compares fractions by cross multiplication. */
 static bool compare(const number *a, const number *b, int *ret,
                     const char **why)
 {

@@ -64,8 +64,8 @@ static bool is_free(const struct pst_graph *graph, struct pst_str *out,
     return !out->failed && !pst_map_has(&graph->names, out->text);
 }
 
-/* Returns `name`, or with a number appended if it is taken. Doubling and
- * bisection find the number, so that thousands of "mul" stay cheap. */
+/* Returns `name`, with a number appended if it is taken. Doubling and bisection
+ * find the number, so that thousands of "mul" stay cheap. */
 static char *unique_name(struct pst_graph *graph, const char *name)
 {
     struct pst_str out = {0};

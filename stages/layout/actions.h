@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_STAGES_LAYOUT_ACTIONS_H
 #define PENSTOCK_STAGES_LAYOUT_ACTIONS_H
 /*
- * The actions of a rank with everything that they need decided: slots when it
+ * The actions of a rank, with all that is decided for them: slots when the rank
  * is planned (slots.h), instructions and messages when it starts (bind.h).
  * Constant in steps, except the requests of messages. Allocated in the rank's
  * heap. Exec thread only.

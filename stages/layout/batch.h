@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_LAYOUT_BATCH_H
 #define PENSTOCK_STAGES_LAYOUT_BATCH_H
 /*
- * Sizes of the microbatches of a step: the last options.n_tail ones have the
- * rows of options.tail, one less than the plan's, which all others have. Pure
- * functions; any thread.
+ * Sizes of the microbatches of a step. The last options.n_tail microbatches
+ * have the number of rows of options.tail, which is one less than that of the
+ * plan. All others have the plan's number of rows. Pure functions; any thread.
  */
 #include "stages/base/macros.h"
 #include "stages/layout/options.h"

@@ -69,8 +69,9 @@ struct pst_spill_job {
     bool in;
     unsigned stage, region, slot;
     int microbatch;
-    uint32_t issue; /* may begin after that action */
-    /* must end before that action; UINT32_MAX: before the copies that follow */
+    uint32_t issue; /* may begin after the action with this index */
+    /* must end before the action with this index; UINT32_MAX: before the copies
+     * that follow */
     uint32_t need;
     unsigned trip;  /* the eviction and its reload have the same number */
     unsigned place; /* number of the location outside of the arena */

@@ -391,9 +391,10 @@ static void mpi_wait(struct pst_transport *base, unsigned self_rank,
 }
 
 /* Ends this process without MPI_Finalize: mpirun then ends the other ranks.
- * MPI_Abort would make mpirun print a text first, which Open MPI 4.1's mpirun
- * may read after freeing it (orte_rml_oob_send_buffer_nb), and waits for
- * seconds for an mpirun that is already ending the job. */
+ * MPI_Abort is not used for two reasons. It makes mpirun print a text first,
+ * which Open MPI 4.1's mpirun may read after freeing it
+ * (orte_rml_oob_send_buffer_nb). It also waits for seconds for an mpirun that
+ * is already ending the job. */
 static void mpi_abort(struct pst_transport *base, int exit_code)
 {
     (void)base;

@@ -159,7 +159,7 @@ static struct pst_value *widen_result(struct pst_replay *r,
 }
 
 /* Copies arguments. Random numbers are drawn in their original dtype and
- * converted afterwards: drawn as f64 they would differ. */
+ * converted afterwards: if they were drawn as f64, they would differ. */
 static enum pst_status copy_args(struct pst_replay *r,
                                  const struct pst_node *node,
                                  struct pst_arg *args)

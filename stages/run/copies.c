@@ -2,9 +2,10 @@
 /*
  * Several ranks hold copies of a parameter and of its optimizer states, and
  * update them with the same gradient; replicas have the same buffers after each
- * step. Digests (XXH3) verify that they are still equal: of everything before a
- * checkpoint is written, of the values alone on request between steps. A
- * difference in the states appears in the values after the next step.
+ * step. Digests (XXH3) verify that the copies are still equal. Before a
+ * checkpoint is written, everything is compared; between steps, on request,
+ * only the values are. A difference in the states appears in the values after
+ * the next step.
  */
 #include <inttypes.h>
 

@@ -12,19 +12,19 @@
 #include "stages/sched/timeline.h"
 
 /*
- * COLLECTIVE. On rank 0 *ret becomes the timeline, over all ranks of the job,
- * of the step of median length among the last ones, with explanations; release
- * it with pst_timeline_fini. It is empty elsewhere, and if no step has been
- * run.
+ * COLLECTIVE. Sets *ret, on rank 0, to the timeline of a step over all ranks of
+ * the job, with explanations: the step of median length among the last ones.
+ * Release it with pst_timeline_fini. *ret is empty on other ranks, and if no
+ * step has been run.
  */
 enum pst_status pst_engine_timeline(struct pst_engine *engine,
                                     struct pst_timeline *ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 
 /*
- * COLLECTIVE. On rank 0 *ret becomes the costs of the plan with measured times
- * in place of estimates where there are any: stages, optimizer, reductions and
- * the wire between ranks 0 and 1. If only B was run, its time is divided
+ * COLLECTIVE. Sets *ret, on rank 0, to the costs of the plan, with measured
+ * times instead of estimates where they exist: stages, optimizer, reductions
+ * and the wire between ranks 0 and 1. If only B was run, its time is divided
  * between I and W in the estimate's proportion. Release with pst_costs_fini
  * (everywhere).
  */

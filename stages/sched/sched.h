@@ -271,8 +271,9 @@ enum pst_status pst_schedule_check(const struct pst_schedule *sched,
                                    size_t n_shared,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Does the same, where it applies, for lists of any length without messages.
- * Lowering turns such lists into lists that pass pst_schedule_check. */
+/* Proves the same, as far as it applies, of lists of any length without
+ * messages. Lowering turns such lists into lists that pass pst_schedule_check.
+ */
 enum pst_status pst_schedule_check_order(const struct pst_schedule *sched,
                                          const struct pst_link *links,
                                          size_t n_links,

@@ -48,7 +48,7 @@ struct pst_simulation {
     struct PST_VEC(struct pst_sim_meeting) meetings;
     unsigned *heap; /* ranks that are not blocked, ordered by (clock, rank) */
     unsigned n_heap;
-    bool failed; /* memory is out */
+    bool failed; /* memory ran out */
 };
 
 /* Returns the index of the link in by_from; -1 if there is none. */

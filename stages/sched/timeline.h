@@ -69,7 +69,7 @@ struct pst_timeline {
 void pst_timeline_fini(struct pst_timeline *timeline);
 
 /* Adds a span; spans of work start after their inputs have arrived. False:
- * memory is out. */
+ * memory ran out. */
 bool pst_timeline_add(struct pst_timeline *timeline, int rank,
                       enum pst_span_kind kind, int stage, int microbatch,
                       double start, double end) PST_MUST_CHECK;

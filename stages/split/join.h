@@ -14,8 +14,8 @@
 enum pst_status pst_plan_join(struct pst_plan *plan, struct pst_plan **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Does the same; replaces nodes for which `eval` returns true by those that
- * model.eval() would run. */
+/* Joins the stages like pst_plan_join, and replaces nodes for which `eval`
+ * returns true by those that model.eval() would run. */
 typedef bool (*pst_join_eval_fn)(void *ctx, const struct pst_node *node);
 enum pst_status pst_plan_join_as(struct pst_plan *plan, pst_join_eval_fn eval,
                                  void *ctx, struct pst_plan **ret,

@@ -47,7 +47,7 @@ static enum pst_status add_names(const struct pst_plan_param *param,
     return status;
 }
 
-/* Returns a parameter's name in checkpoints; NULL if memory is out. */
+/* Returns a parameter's name in checkpoints; NULL if memory runs out. */
 static const char *tensor_of(const struct pst_plan *plan, const char *fqn,
                              struct pst_arena *arena)
 {

@@ -44,8 +44,9 @@ enum pst_status pst_split_loss(struct pst_splitter *s) PST_MUST_CHECK;
 /* joint.c: fills grad_parts of all edges, last stage first, and uses of all
  * parameters. The joints are cached in the plan. */
 enum pst_status pst_split_gradients(struct pst_splitter *s) PST_MUST_CHECK;
-/* Does the same for a plan whose stages are known; *ret: number of gradients of
- * parameters, summed over the stages. */
+/* Fills grad_parts and uses like pst_split_gradients, for a plan whose stages
+ * are known; *ret: number of gradients of parameters, summed over the stages.
+ */
 enum pst_status pst_plan_count(struct pst_plan *plan, size_t *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 

@@ -3,8 +3,8 @@
 #define PENSTOCK_STAGES_VERIFY_VERIFY_H
 /*
  * Checks a plan in this process, by three questions:
- *  1. Does the first step cut as planned give the same bits as uncut? (Sums of
- *     parameters that several stages share may differ by 1e-6.)
+ *  1. Does the first step give the same bits in the planned cut as without a
+ *     cut? (Sums of parameters that several stages share may differ by 1e-6.)
  *  2. Does each gradient, in f64 on one microbatch, agree with the central
  *     difference of the loss?
  *  3. Do the f32 gradients of the cut step agree with those in f64?

@@ -79,7 +79,7 @@ static bool take_varint(struct bytes *b, uint64_t max, uint64_t *ret)
 }
 
 /* Reads one delta and the zeros before it. False if the data is malformed or
- * has more than `max` deltas, or if memory is out (*ret_failed). */
+ * has more than `max` deltas, or if memory runs out (*ret_failed). */
 static bool take_delta(struct bytes *b, struct pst_folded *ret, size_t max,
                        bool *ret_failed)
 {

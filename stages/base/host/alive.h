@@ -125,7 +125,7 @@ double pst_alive_limit(void);
  * a signal, or as the machine was suspended): that time does not count. Used by
  * the owner's thread only.
  */
-/* seconds; calls of pst_awake_look must come more often */
+/* seconds; calls of pst_awake_look must follow each other sooner */
 #define PST_AWAKE_GAP 1.0
 
 struct pst_awake {

@@ -43,8 +43,9 @@ void pst_guard_begin(struct pst_guard *guard);
  * skipped; a path that cannot be opened for lack of descriptors or memory sets
  * guard->err. */
 void pst_guard_sees(struct pst_guard *guard, const char *path);
-/* Does the same for a path given by the user: also allows the targets of links
- * in that folder (caches of model hubs have these). */
+/* Allows the same reading as pst_guard_sees for a path given by the user, and
+ * also the targets of links in that folder (caches of model hubs have these).
+ */
 void pst_guard_reads(struct pst_guard *guard, const char *path);
 /* Allows writing a file or folder and its siblings, since a file is written
  * under a temporary name beside it. For a device, allows only the device. */

@@ -263,7 +263,7 @@ enum pst_doc_spec_kind {
 #define PST_DOC_SPEC_ROW(kind, tag, key) PST_DOC_SPEC_##kind,
     PST_DOC_SPEC_LIST(PST_DOC_SPEC_ROW)
 #undef PST_DOC_SPEC_ROW
-    /* a kind that is not supported, which is in `tag` */
+    /* a kind that is not supported; `tag` is its name */
     PST_DOC_SPEC_OTHER,
 };
 

@@ -63,8 +63,8 @@ size_t pst_json_members(const struct pst_json *object);
 const struct pst_json *pst_json_at(const struct pst_json *array, size_t i);
 const struct pst_json *pst_json_get(const struct pst_json *object,
                                     const char *key);
-/* Returns the member after `last`, the first one for NULL; NULL after the
- * last. */
+/* Returns the member after `last`, or the first member if last is NULL. Returns
+ * NULL after the last member. */
 const struct pst_json *pst_json_next(const struct pst_json *object,
                                      const struct pst_json *last);
 const char *pst_json_string(const struct pst_json *json);
@@ -80,7 +80,8 @@ const struct pst_json *pst_json_member(const struct pst_json *object,
                                        const char *key, enum pst_json_kind kind,
                                        const char *where,
                                        struct pst_diag *diag);
-/* Returns the text of a member; NULL like pst_json_member. */
+/* Returns the text of a member; NULL in the cases in which pst_json_member
+ * returns NULL. */
 const char *pst_json_text(const struct pst_json *object, const char *key,
                           const char *where, struct pst_diag *diag);
 /* Returns the tag of a union {"tag": payload}; NULL unless it is an object with

@@ -3,8 +3,9 @@
 #define PENSTOCK_STAGES_FILES_PT2_TEXTS_H
 /*
  * Cache of parsed strings, keyed by their raw text in the file (between the
- * quotes): the layers of a model repeat the same strings, so that most need no
- * parsing character by character. Borrows the file and the texts. One thread.
+ * quotes): the layers of a model repeat the same strings, so most of them are
+ * not parsed character by character. Borrows the file and the texts. One
+ * thread.
  */
 #include "stages/base/macros.h"
 
@@ -27,7 +28,7 @@ struct pst_texts {
 /* Returns the parsed text; NULL if it is not cached. */
 const char *pst_texts_find(const struct pst_texts *texts, const char *raw,
                            size_t len);
-/* Adds a text that is not cached. False: memory is out. */
+/* Adds a text that is not cached; false if memory runs out. */
 bool pst_texts_add(struct pst_texts *texts, const char *raw, size_t len,
                    const char *text) PST_MUST_CHECK;
 void pst_texts_fini(struct pst_texts *texts);

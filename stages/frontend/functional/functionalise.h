@@ -59,9 +59,9 @@ bool pst_functionalise_is_detached(const struct pst_functionalise *f,
 enum pst_status pst_functionalise_stand_for(
     struct pst_functionalise *f, struct pst_value *copy,
     struct pst_value *original) PST_MUST_CHECK;
-/* Sets the expressions of the strides and the offset of v's window, in case
- * they cannot be derived (window.h), as in pst_arg (offset: a list of one).
- * Those already known are kept. */
+/* Sets the expressions of the strides and of the offset of v's window; those
+ * that are known already are kept (window.h derives most). Both are lists as in
+ * pst_arg; that of the offset has one element. */
 enum pst_status pst_functionalise_explain(
     struct pst_functionalise *f, const struct pst_value *v,
     const char *const *strides, const char *const *offset) PST_MUST_CHECK;
@@ -92,8 +92,8 @@ struct pst_value *pst_functionalise_inplace(struct pst_functionalise *f,
 /*
  * Records that the content of `version`, a value with a storage of its own, is
  * overwritten without a gradient after a differentiated node has read it; false
- * after an error. If a gradient of one of the roots, values of the finished
- * graph, needs the content, check() reports that error and message.
+ * after an error. check() reports that error and message if a gradient of one
+ * of the roots needs the content; the roots are values of the finished graph.
  */
 bool pst_functionalise_note_silent(struct pst_functionalise *f,
                                    const struct pst_value *version,

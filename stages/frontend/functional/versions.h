@@ -158,8 +158,9 @@ struct pst_value *pst_versions_written(struct pst_functionalise *f,
  * memory get the same value. */
 bool pst_versions_prepare(struct pst_functionalise *f, struct pst_value *v,
                           bool one_number, struct pst_write_target *ret);
-/* Sets the content of the window to `new`. If that is `fresh`, whose storage no
- * name of the program refers to, it may become the new version itself. */
+/* Sets the content of the window to `new`. fresh: NULL, or a value to whose
+ * storage no name of the program refers; if it is `new`, it may become the new
+ * version itself. */
 struct pst_value *pst_versions_commit(struct pst_functionalise *f,
                                       const struct pst_write_target *t,
                                       struct pst_value *new,

@@ -179,8 +179,8 @@ bool pst_import_is_idle(const struct pst_import *import,
 enum pst_status pst_import_note_number(
     struct pst_import *import, struct pst_scope *scope,
     const struct pst_doc_node *node) PST_MUST_CHECK;
-/* Does the same for a number that is fixed in the file, and compares it with
- * the tensor: now if that is constant, else in each step. */
+/* Records a number that is fixed in the file, and compares it with the tensor:
+ * now if the tensor is constant, else in each step. */
 enum pst_status pst_import_settle(
     struct pst_import *import, struct pst_scope *scope,
     const struct pst_doc_node *node) PST_MUST_CHECK;
@@ -190,8 +190,9 @@ enum pst_status pst_import_settle(
 const struct pst_op *pst_import_tensor_row(struct pst_import *import,
                                            const struct pst_doc_graph *graph,
                                            const struct pst_doc_node *node);
-/* Returns that number as a tensor without dimensions and gradient, of the dtype
- * of the node's result; NULL after a failure, which the builder has. */
+/* Returns the number that the node reads from data as a tensor without
+ * dimensions and gradient, of the dtype of the node's result; NULL after a
+ * failure, which the builder has. */
 struct pst_value *pst_import_number(struct pst_import *import,
                                     struct pst_scope *scope,
                                     const struct pst_doc_node *node,
@@ -299,8 +300,8 @@ enum pst_status pst_import_state(struct pst_import *import,
 /* Turns names of the state that share bytes into views of a common value. */
 enum pst_status pst_import_windows(struct pst_import *import,
                                    struct pst_scope *scope) PST_MUST_CHECK;
-/* Moves each of these views before its first reader, so that it gets the
- * reader's stage; called when all nodes exist. */
+/* Moves each view of pst_import_windows before its first reader, so that it
+ * gets the reader's stage; called when all nodes exist. */
 void pst_import_sink_windows(struct pst_import *import);
 
 /* --- bind.c ------------------------------------------------------------- */
@@ -408,8 +409,8 @@ enum pst_status pst_import_sizes(struct pst_import *import) PST_MUST_CHECK;
 /* --- graph.c ------------------------------------------------------------ */
 
 /* The steps that build model->graph from a document with classified nodes, in
- * this order; pst_import_scan comes before the first one after init. Errors are
- * in diag. */
+ * this order. pst_import_scan comes after pst_import_init. Errors are in diag.
+ */
 void pst_import_init(struct pst_import *import, struct pst_model *model,
                      struct pst_zip *zip, const struct pst_document *doc,
                      struct pst_diag *diag);

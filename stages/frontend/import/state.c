@@ -118,8 +118,8 @@ static enum pst_status add_spec(struct pst_state *s,
     return status;
 }
 
-/* Adds a constant or non-persistent buffer that is not an input of the graph,
- * if it is another name of one that is; unused ones are left out. */
+/* Adds a constant or non-persistent buffer that is not an input of the graph
+ * but is another name of an input. Unused ones are left out. */
 static enum pst_status add_alias(struct pst_state *s,
                                  const struct pst_weight *w)
 {
@@ -217,8 +217,8 @@ static enum pst_status join_group(struct pst_state *s,
 /*
  * Ties names that the graph does not read, in a file without weights. Other
  * files show ties by shared bytes. Here such a name is tied to a parameter with
- * the same meta if the graph reads exactly one of these, since of tied names it
- * reads only one.
+ * the same meta if the graph reads exactly one of these, since it reads only
+ * one of several tied names.
  */
 static enum pst_status join_unread(struct pst_state *s)
 {

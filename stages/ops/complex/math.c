@@ -5,8 +5,8 @@
 /* --- roots, logarithms, powers ------------------------------------------- */
 
 COMPLEX(square, "square(Tensor self) -> Tensor", "complex.mul(self, self)");
-/* t is the larger part of the root of self / m, whose larger part is between 1
- * and 2; p is positive, so that the sum does not cancel. The sign of an
+/* The larger part of self / m is between 1 and 2. t is the larger part of its
+ * root; p is positive, so that the sum does not cancel. The sign of an
  * imaginary zero chooses the side of the branch cut. */
 COMPLEX(sqrt, "sqrt(Tensor self) -> Tensor",
         ONE SCALE("a", "b") "none = detach(maximum(abs(a), abs(b))) == 0;"

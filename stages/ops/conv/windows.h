@@ -4,13 +4,13 @@
 /*
  * Convolutions as GEMM without a column matrix: GEMM packs its panels from the
  * zero-padded copy of direct_plan.h (from the tensor itself, if there is no
- * padding and no step). Images with few positions are multiplied together. With
- * few rows, positions are counted along the copy, including line ends: GEMM
- * then packs a panel while its first rows are multiplied. Used in builds
- * without oneDNN.
+ * padding and no step). Images with few positions are multiplied together. If
+ * there are few rows, positions are those of the copy, including the ends of
+ * lines: then GEMM can pack a panel while it multiplies the first rows. Used in
+ * builds without oneDNN.
  *
- * Sums of y and x go over taps in order, those of w over positions, then
- * images; they do not depend on the number of threads.
+ * Elements of y and x are sums over taps in order; those of w are sums over
+ * positions, then images. They do not depend on the number of threads.
  */
 #include "stages/ops/conv/conv.h"
 #include "stages/ops/conv/dnnl.h"

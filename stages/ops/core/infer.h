@@ -75,8 +75,8 @@ enum pst_status pst_infer_broadcast(struct pst_infer *c, unsigned k,
 /* Complete inference functions (pst_infer_same_as_0 is in op.h). */
 
 /* Infer the shape to which arguments 0 and 1 (tensors or numbers) broadcast.
- * Dtype: promoted; promoted, with f32 in place of integers (div); bool
- * (comparisons). */
+ * The dtypes of the three: the promoted one; the promoted one with f32 in place
+ * of integers (div); bool (comparisons). */
 enum pst_status pst_infer_binary(struct pst_infer *c);
 enum pst_status pst_infer_binary_float(struct pst_infer *c);
 enum pst_status pst_infer_compare(struct pst_infer *c);

@@ -127,7 +127,8 @@ struct pst_kernel {
     /* Returns the bytes of scratch; NULL: none. */
     size_t (*scratch)(const struct pst_call *c, unsigned threads);
     void (*run)(const struct pst_call *c);
-    double tolerance; /* against the reference, relative to the largest value */
+    /* allowed difference from the reference, relative to the largest value */
+    double tolerance;
     /* Returns the preferred layout of input i (as in call->in); NULL: no
      * preference. */
     enum pst_form (*form)(const struct pst_call *c, unsigned i);

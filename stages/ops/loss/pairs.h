@@ -6,9 +6,9 @@
  * which broadcast, followed by mean or sum. A row provides the function and its
  * derivatives; references compute everything in double.
  *
- * Arguments are the tensors, then others, including the reduction and
- * optionally a number; those of the backward row are the gradient, the same,
- * and the index of the operand whose gradient is wanted.
+ * The arguments are the tensors, then others, among them the reduction and
+ * optionally a number. The arguments of the backward row are the gradient, then
+ * the same ones, then the index of the operand whose gradient is wanted.
  */
 #include "stages/ops/cpu/simd/loops.h"
 #include "stages/ops/loss/loss.h"

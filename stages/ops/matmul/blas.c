@@ -19,10 +19,10 @@
 #define VARIABLE "OPENBLAS_CORETYPE"
 
 /* The OpenBLAS constructor calls these functions; every version that chooses
- * kernels at run time exports them. The constructor reads the variable before
- * any code of a program can set it (also before its .preinit_array: libc drops
- * what that puts into the environment). So we run the choice a second time. A
- * build for one core type lacks these functions. */
+ * kernels at run time exports them. The constructor reads OPENBLAS_CORETYPE
+ * before any code of a program can set it (also before its .preinit_array: libc
+ * drops what that puts into the environment). So we run the choice a second
+ * time. A build for one core type lacks these functions. */
 PST_WEAK void gotoblas_dynamic_init(void);
 PST_WEAK void gotoblas_dynamic_quit(void);
 /* Ends the library's threads. OpenBLAS calls it before a fork and at exit; a

@@ -41,8 +41,8 @@ static const struct pst_kernel chosen_kernels[] = {
     {.name = "chosen_ref", .dtypes = PST_D_ANY, .run = chosen_ref},
 };
 
-/* Returns in the dtype of `like` which random numbers are below the
- * probabilities p. */
+/* Returns 1 where a random number is below its probability p, else 0, in the
+ * dtype of `like`. */
 const struct pst_op pst_op_chosen = {
     .schema = "penstock::chosen(Tensor below, Tensor p, Tensor like) -> Tensor",
     .flags = PST_OP_ORIGIN,

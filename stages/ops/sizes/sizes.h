@@ -37,7 +37,8 @@ struct pst_extent pst_site_size(const struct pst_site *s,
 void pst_site_set(const struct pst_site *s, unsigned k, unsigned d,
                   struct pst_extent size);
 void pst_site_unknown(const struct pst_site *s, unsigned k, unsigned d);
-/* Gives results from `first` on the sizes of v, if they have its rank. */
+/* Sets the sizes of the results from `first` on to those of v, if they have its
+ * rank. */
 void pst_site_like(const struct pst_site *s, unsigned first,
                    const struct pst_value *v);
 

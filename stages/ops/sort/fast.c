@@ -247,8 +247,8 @@ static void collect_few(const struct lane *l, int64_t k,
 }
 
 /* Collects the first k < n elements in sorted order to a, ordered by index. a
- * and spare have the capacity pst_sort_capacity(n, k): candidates are
- * collected, and cut to k whenever it is full. */
+ * and spare have the capacity pst_sort_capacity(n, k): candidates are collected
+ * in a, and cut to k whenever a is full. */
 static void collect(const struct lane *l, int64_t k, struct pst_sort_pair *a,
                     struct pst_sort_pair *spare)
 {

@@ -23,9 +23,9 @@ struct pst_slice pst_view_slice(int64_t size, const struct pst_arg *start,
                                 const struct pst_arg *end, int64_t step);
 
 /*
- * Copies elements of src to dst with dtype conversion; from broadcasts to to's
- * sizes. With accumulate they are added. Results do not depend on the number of
- * threads.
+ * Copies elements of src to dst with dtype conversion; `from` broadcasts to the
+ * sizes of `to`. If accumulate is true, the elements are added. Results do not
+ * depend on the number of threads.
  */
 void pst_view_copy(struct pst_pool *pool, const struct pst_meta *from,
                    const void *src, const struct pst_meta *to, void *dst,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Copies of a tensor with a window overwritten. Functionalised writes through
- * views become these, with windows given by sizes, strides and an offset in the
- * row-major order of a tensor. */
+/* Copies of a tensor with a window overwritten. Functionalisation turns writes
+ * through views into such copies. A window is given by sizes, strides and an
+ * offset in the row-major order of a tensor. */
 #include "stages/base/checked.h"
 #include "stages/ops/core/rows.h"
 #include "stages/ops/view/view.h"

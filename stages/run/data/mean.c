@@ -28,8 +28,8 @@ struct pst_mean {
     double sum, weight; /* sums of weighted losses, and of weights, so far */
 };
 
-/* Divides the remaining rows into groups whose sizes divide a microbatch: 5 of
- * 8 as 4 and 1. */
+/* Divides the remaining rows into groups whose sizes divide a microbatch. For
+ * example, 5 remaining rows become groups of 4 and 1 if a microbatch has 8. */
 static enum pst_status divide_rest(struct pst_mean *m, struct pst_diag *diag)
 {
     uint64_t first = m->full * m->each;

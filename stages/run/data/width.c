@@ -8,7 +8,8 @@
 
 #define PIECE  4096u
 #define PIECES 64u
-#define FEW    64u /* least bytes at even, and at odd offsets, to decide */
+/* minimum number of bytes at even offsets, and at odd ones, for a decision */
+#define FEW 64u
 
 void pst_bytes_count(struct pst_byte_counts *counts, const unsigned char *bytes,
                      size_t n)

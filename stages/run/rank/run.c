@@ -440,9 +440,9 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
                      &r->device);
 }
 
-/* Runs or continues the next action, and sets its mark; compute sets that of
- * compute actions. A reduction, which waits between its parts, lasts from its
- * first part on. */
+/* Runs or continues the next action. Sets its mark, except for a compute
+ * action, which gets it from its timing at the end of the step (conclude.c). A
+ * reduction waits between its parts; its mark begins with the first part. */
 static enum pst_status run_next(struct pst_rank *r)
 {
     struct pst_rank_action *x = &r->plan.actions.at[r->step.pc];

@@ -45,11 +45,12 @@ const char *pst_shard_path(const struct pst_shard *s);
 enum pst_status pst_shard_join(struct pst_shard *s, const char *path,
                                uint64_t page,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* For a shard that joined a file and was written: returns the edges for the
- * rank that opened it. They live until the shard is closed. */
+/* Returns the edges of a shard that joined a file and was written, for the rank
+ * that opened the file. They live until the shard is closed. */
 struct pst_edges *pst_shard_edges(struct pst_shard *s);
-/* For a shard that opened a file, pst_shard_expect allocates a buffer for the
- * edges of one more rank; pst_shard_expected returns the index-th buffer. */
+/* pst_shard_expect allocates a buffer for the edges of one more rank;
+ * pst_shard_expected returns the index-th buffer. Only for a shard that opened
+ * a file. */
 enum pst_status pst_shard_expect(struct pst_shard *s, uint64_t bytes,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 struct pst_edges *pst_shard_expected(struct pst_shard *s, unsigned index);
@@ -61,9 +62,9 @@ struct pst_edges *pst_shard_expected(struct pst_shard *s, unsigned index);
 enum pst_status pst_shard_write(struct pst_shard *s,
                                 struct pst_checkpoint_shard *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* For a shard that opened a file, when all ranks have written: writes the edges
- * of other ranks and renames the file. After a failure of this or an earlier
- * function, pass ret to pst_checkpoint_shard_discard. */
+/* Writes the edges of other ranks and renames the file. Only for a shard that
+ * opened a file, when all ranks have written. After a failure of this or an
+ * earlier function, pass ret to pst_checkpoint_shard_discard. */
 enum pst_status pst_shard_commit(struct pst_shard *s,
                                  struct pst_checkpoint_shard *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;

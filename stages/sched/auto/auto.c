@@ -2,10 +2,11 @@
 /*
  * Schedule "auto": simulates every named schedule and many schedules of the
  * list scheduler, with several placements of stages. Takes the fastest that
- * fits into memory; among those about as fast, the one with least memory, but
- * none slower than the best named one. Deterministic for equal costs: nothing
- * is timed or random. The candidates do not depend on the memory limit, so a
- * larger limit never results in a slower schedule.
+ * fits into memory. If several are about as fast, takes the one with least
+ * memory, but never one that is slower than the best named schedule.
+ * Deterministic for equal costs: nothing is timed or random. The candidates do
+ * not depend on the memory limit, so a larger limit never results in a slower
+ * schedule.
  */
 #include "stages/sched/auto/search.h"
 #include "stages/sched/generate.h"

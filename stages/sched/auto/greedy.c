@@ -149,9 +149,9 @@ struct choice {
     double wait;
 };
 
-/* Returns the memory of the rank in bytes if each microbatch begun (one_more:
- * and another) has run F on all stages of the rank, and no further I or W has
- * run. */
+/* Returns the memory of the rank in bytes if each microbatch begun has run F on
+ * all stages of the rank, and no further I or W has run. one_more: counts one
+ * further microbatch. */
 static double held(const struct greedy *g, unsigned rank, bool one_more)
 {
     const unsigned begun = g->ranks[rank].begun + one_more;

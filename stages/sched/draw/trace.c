@@ -72,7 +72,7 @@ static bool is_backward(const struct pst_span *s)
 }
 
 /* Finds the forward and backward span of each (stage, microbatch). False: there
- * are none, or memory is out. */
+ * are none, or memory runs out. */
 static bool find_works(const struct pst_timeline *t, struct works *w)
 {
     size_t n;

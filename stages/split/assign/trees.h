@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_STAGES_SPLIT_ASSIGN_TREES_H
 #define PENSTOCK_STAGES_SPLIT_ASSIGN_TREES_H
 /* Two trees over positions 0 to n - 1, for balance.c; each call takes O(log n).
- * Memory comes from an arena; init returns false if memory is out. */
+ * Memory comes from an arena; init returns false if memory runs out. */
 #include "stages/base/arena.h"
 
 #include <stdbool.h>

@@ -45,9 +45,9 @@ enum pst_status pst_plan_bind(struct pst_plan *plan, int64_t rows,
                               struct pst_plan **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Does the same for sizes other than rows: "NAME.DIM=SIZE,...". Rows do not
- * change; pst_batch_init or pst_plan_bind checks whether they are
- * compatible. */
+/* Binds a plan to sizes other than rows: "NAME.DIM=SIZE,...". Rows do not
+ * change; pst_batch_init or pst_plan_bind checks whether they are compatible.
+ */
 enum pst_status pst_plan_resize(struct pst_plan *plan, const char *specs,
                                 struct pst_plan **ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;

@@ -6,8 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* All functions below return NULL if memory is out. They accept NULL for a part
- * that could not be made, and then return NULL, too. */
+/* All functions below return NULL if memory runs out. They accept NULL for a
+ * part that could not be made, and then return NULL, too. */
 
 static json_t *add(json_t *list, json_t *value)
 {

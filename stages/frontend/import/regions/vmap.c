@@ -117,7 +117,7 @@ enum pst_target_kind pst_import_functorch_kind(const struct pst_doc_node *node,
         {FUNCTORCH "_make_dual", PST_TARGET_SAME},
         {FUNCTORCH "_unwrap_for_grad", PST_TARGET_SAME},
         {FUNCTORCH "_unpack_dual", PST_TARGET_UNPACK},
-        /* The graph contains the work of these functions twice: here as
+        /* The graph has these functions in two forms; in this one they are
          * operators. */
         {"aten._make_dual.default", PST_TARGET_SAME},
         {"aten._unpack_dual.default", PST_TARGET_UNPACK},

@@ -4,13 +4,13 @@
 /*
  * Tiles of a GEMM, for gemm.c: at most MR rows by NV vectors of C, with
  * accumulators in registers; a tile of few rows is wider, so that there are
- * enough accumulators to hide the latency of additions. Both operands are read
- * in place or packed:
+ * enough accumulators to hide the latency of additions. Each operand is read in
+ * place, or it is packed:
  *
- *   A  consecutive rows of KC numbers, or if transposed the rows of a tile
- *   interleaved for each k;
- *   B  rows of the panel's width, or in place. A tile that reads it in place
- *   may pack it for the following tiles.
+ *   A  as consecutive rows of KC numbers; if it is transposed, the rows of a
+ *      tile are interleaved for each k;
+ *   B  as rows of the panel's width. A tile that reads B in place may pack it
+ *      for the following tiles.
  */
 #include "stages/ops/cpu/simd/tile.h"
 #include "stages/ops/matmul/packed.h"

@@ -96,8 +96,9 @@ static PST_ALWAYS_INLINE float pst_vm_cosh(float x)
 }
 
 /* Returns log(e^a + e^b): the larger operand plus log(1 + e) = 2 artanh(e / (2
- * + e)) with e = e^-|a - b|; the distance of equal infinities counts as 0. In
- * base b: log2_base is log2(b), over is 1 / ln(b). */
+ * + e)) with e = e^-|a - b|; the distance of equal infinities counts as 0. For
+ * logarithms to another base: log2_base is the log2 of that base, over is 1 /
+ * ln of it. */
 static PST_ALWAYS_INLINE float pst_vm_log_add(float a, float b,
                                               double log2_base, double over)
 {

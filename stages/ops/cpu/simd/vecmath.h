@@ -30,8 +30,8 @@ static PST_ALWAYS_INLINE int32_t pst_vm_bits(float x)
     return bits;
 }
 
-/* cond ? a : b, with both computed: the compiler turns repeated conditions into
- * branches and does not vectorise these. */
+/* Returns cond ? a : b, with a and b both computed: the compiler turns a
+ * repeated ?: into branches, which it does not vectorise. */
 static PST_ALWAYS_INLINE float pst_vm_select(int cond, float a, float b)
 {
     const int32_t mask = -(int32_t)cond;

@@ -60,9 +60,10 @@ void pst_trace_params(struct pst_trace *t, const struct pst_rank_role *role,
 void pst_trace_input(struct pst_trace *t, const struct pst_rank_role *role,
                      struct pst_rank_device *d, const struct pst_action *a,
                      unsigned input, const void *data);
-/* pst_trace_before, called before a kernel, checks the operands and returns
- * their kinds of values that are not finite. pst_trace_after, called after it
- * with that as `before`, checks the results. */
+/* pst_trace_before is called before a kernel: it checks the operands and
+ * returns the kinds of their values that are not finite. pst_trace_after is
+ * called after the kernel, with these kinds as `before`, and checks the
+ * results. */
 unsigned pst_trace_before(struct pst_rank_device *d,
                           const struct pst_call *call);
 void pst_trace_after(struct pst_trace *t, const struct pst_rank_role *role,

@@ -45,8 +45,8 @@ void pst_ring_end(struct pst_ring *ring, double now);
 const struct pst_ring_step *pst_ring_find(const struct pst_ring *ring,
                                           uint64_t step);
 /* True if slot i of the ring holds a complete step that counts. The first two
- * of a run do not if there are others: they touch memory first, and are slow.
- */
+ * steps of a run do not count if there are others: they touch memory first, and
+ * are slow. */
 bool pst_ring_counts(const struct pst_ring *ring, unsigned i);
 /* Returns a step of median length among those that count; NULL if there is
  * none. */
