@@ -141,7 +141,7 @@ static bool eval_mul(const number *a, unsigned n, number *ret, const char **why)
     return true;
 }
 
-/* Exact quotient, as SymPy's 1/2. */
+/* Computes the exact quotient, like SymPy's 1/2. */
 static bool eval_div(const number *a, unsigned n, number *ret, const char **why)
 {
     number inverse;

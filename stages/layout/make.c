@@ -75,8 +75,8 @@ static size_t fixed_place(void *ctx, const struct pst_value *value,
     return l->param_at[index] < 0 ? 0 : l->params.at[l->param_at[index]].data;
 }
 
-/* Adds the prepared values of a borrowed program, whose locations must not
- * change: only sizes matter here. */
+/* Adds the prepared values of a borrowed program. Locations in that program
+ * must not change; only the sizes are counted. */
 static void count_prepared(struct fixed *f)
 {
     const struct pst_exec_list *list = &f->program->lists[PST_LIST_P];

@@ -409,8 +409,8 @@ enum pst_status pst_engine_dump_final(struct pst_engine *engine,
     return pst_engine_settle(engine, status, diag);
 }
 
-/* Concatenates microbatches that follow each other in data along dimension dim.
- */
+/* Concatenates, along dimension dim, the microbatches that are stored one after
+ * the other in `data`. */
 static enum pst_status interleave(const struct pst_engine *engine,
                                   unsigned output, unsigned dim,
                                   unsigned char *data, struct pst_diag *diag)

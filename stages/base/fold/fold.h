@@ -5,8 +5,8 @@
  * Folds a protobuf message so that repeated layers are stored once. The message
  * becomes lines of text (message.c). Lines are left out if each equals the line
  * one period earlier except for its numbers, and if these grow by the same
- * amounts in each period (lines.c). Of 96 equal blocks the first is stored, and
- * the increments of its numbers from block to block.
+ * amounts in each period (lines.c). Of 96 equal blocks, only the first is
+ * stored, with the increments of its numbers from block to block.
  *
  *     %relu = relu(%linear)        %relu_1 = relu(%linear_2)    +1 +2
  *

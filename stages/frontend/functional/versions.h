@@ -81,7 +81,7 @@ bool pst_versions_reads(struct pst_node *node, const struct pst_value *v);
 /* Returns the nearest view that stops gradients, on the way from v (inclusive)
  * to its storage; NULL if there is none. */
 struct pst_value *pst_versions_cut(struct pst_value *v);
-/* True if there is such a view. */
+/* True if a view on that way stops gradients. */
 bool pst_versions_detached(const struct pst_value *v);
 /* True if v is a view of the name, directly or not. */
 bool pst_versions_is_view_of(const struct pst_value *v,

@@ -11,8 +11,9 @@
 /* Minimum number of slots: one is used while another is evicted or reloaded. */
 #define LEAST 2
 
-/* State while one pool is planned. Arrays are indexed by compute action; such
- * an index, here called a time, also identifies the use of the pool by it. */
+/* State while one pool is planned. Arrays are indexed by compute action. Such
+ * an index is called a time here; it also identifies the use of the pool by
+ * that action. */
 struct spiller {
     const struct pst_actions *actions;
     struct pst_layout *layout;

@@ -458,7 +458,8 @@ static void backward_block(const struct job *job, const struct block *b,
     by_col(p, loops, b, r->ds, q, p->e, scale, dk);
 }
 
-/* Each part takes whole key heads, with all query heads of their group. */
+/* Computes the gradients of a part: whole key heads, with all query heads of
+ * their group. */
 static void backward_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct job *job = ctx;

@@ -135,7 +135,7 @@ static struct signal parts(struct pst_rewrite *w, struct pst_value *v)
     return x;
 }
 
-/* Integers are converted to the default dtype. */
+/* Returns the operand; integers are converted to the default dtype. */
 static struct pst_value *given(struct pst_rewrite *w)
 {
     struct pst_value *v = pst_rewrite_in(w, 0);
@@ -204,9 +204,9 @@ static bool add_dim(struct pst_rewrite *w, struct plan *p, int64_t dim)
     return true;
 }
 
-/* The name has the form and the direction: "complex.fft_irfftn.default". hfft
- * is C2R like irfft but in the forward direction, ihfft R2C in the inverse
- * direction. */
+/* Takes the form and the direction from the operator's name, such as
+ * "complex.fft_irfftn.default". hfft is C2R like irfft, but in the forward
+ * direction; ihfft is R2C in the inverse direction. */
 static struct plan plan_of(const struct pst_rewrite *w)
 {
     const char *name = strstr(w->schema->name, "fft_") + 4;
@@ -220,7 +220,8 @@ static struct plan plan_of(const struct pst_rewrite *w)
     return p;
 }
 
-/* norm selects the power of 1/size that this direction is scaled by. */
+/* Runs the transform. `norm` selects the power of 1 / size by which this
+ * direction is scaled. */
 static enum pst_status finish(struct pst_rewrite *w, struct plan *p,
                               const struct pst_arg *norm)
 {

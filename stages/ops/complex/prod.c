@@ -39,8 +39,8 @@ static struct pst_value *multiply(struct pst_rewrite *w, struct pst_value *x,
     return x;
 }
 
-/* The size must be a known number, since it decides how many nodes are
- * emitted. */
+/* Emits the product along a dimension. Its size must be a known number, since
+ * it decides how many nodes are emitted. */
 static enum pst_status prod_along(struct pst_rewrite *w, struct pst_value *x,
                                   int64_t dim, bool keepdim)
 {

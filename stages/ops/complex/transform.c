@@ -170,7 +170,7 @@ static size_t fft_scratch(const struct pst_call *c, unsigned threads)
     return threads * (size_t)pst_fourier_scratch(&l.f) * sizeof(double);
 }
 
-/* The reference computes the sum of the definition. */
+/* Reference: computes the sum of the definition. */
 static void fft_ref(const struct pst_call *c)
 {
     const struct lines l = lines_of(c);

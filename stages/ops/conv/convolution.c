@@ -423,7 +423,7 @@ static enum pst_status backward_weight_vjp(struct pst_vjp *v)
 
 /* --- operators ------------------------------------------------------------ */
 
-/* 2 operations for each position and channel of y and each input of a
+/* Returns 2 operations for each position and channel of y and each input of a
  * window. */
 static double flops_of(const struct pst_node *node, const struct pst_meta *in,
                        const struct pst_meta *out, const struct pst_meta *w)

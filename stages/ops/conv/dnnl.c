@@ -190,7 +190,8 @@ static size_t round_up(size_t n)
     return (n + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* oneDNN describes a gradient by its forward convolution. */
+/* Describes the forward convolution, which oneDNN needs to describe a gradient.
+ */
 static bool forward_hint(const struct form *f, dnnl_primitive_desc_t *ret)
 {
     struct form forward = *f;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/core/call.h"
 
-/* Kernel threads may report at the same moment: one of them writes. */
+/* Sets the fault. Kernel threads may report at the same moment: one of them
+ * writes. */
 void pst_call_fault_set(const struct pst_call *c, enum pst_fault_code code,
                         const union pst_fault_number *numbers)
 {

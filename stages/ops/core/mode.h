@@ -9,8 +9,8 @@
  */
 #include "stages/ops/core/op.h"
 
-/* Sets the arguments (schema order) to eval mode; operands for training only
- * become unused. */
+/* Sets the arguments (schema order) to eval mode. Operands that only training
+ * uses become unused. */
 void pst_mode_leave(const struct pst_schema *schema, struct pst_arg *args);
 
 /* True if a row with PST_OP_DROPOUT drops elements with these arguments. */

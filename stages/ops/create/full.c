@@ -103,7 +103,7 @@ static void fill_ones_ref(const struct pst_call *c)
     fill(c, &one);
 }
 
-/* All-zero bits mean 0 in every dtype. */
+/* Fills with zeros: all-zero bits mean 0 in every dtype. */
 static void fill_zeros_ref(const struct pst_call *c)
 {
     pst_view_zero(c->out[0].meta, c->out[0].data);

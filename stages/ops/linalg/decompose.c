@@ -298,8 +298,9 @@ static enum pst_status infer_pinv(struct pst_infer *c)
 }
 
 PST_MATRIX_KERNEL(pinv, pinv_scratch, pinv_lapack);
-/* Gradient by G. Golub and V. Pereyra, 1973, in the form with the smaller
- * matmuls. Tensors of tolerances (..., 1, 1) replace the numbers. */
+/* The gradient is that of G. Golub and V. Pereyra, 1973, in the form with the
+ * smaller matmuls. If tensors of tolerances (..., 1, 1) are given, they replace
+ * the numbers. */
 const struct pst_op pst_op_pinv_of = {
     .schema = "penstock::pinv_of(Tensor A, float atol, float rtol, "
               "Tensor? atols=None, Tensor? rtols=None) -> Tensor",

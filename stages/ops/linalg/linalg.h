@@ -66,9 +66,9 @@ void pst_lapack_lu_solve(bool transposed, int64_t n, int64_t columns,
 /* Replaces the upper or lower triangle of a by its Cholesky factor; returns
  * info. */
 int pst_lapack_cholesky(bool upper, int64_t n, double *a);
-/* Overwrites a (m, n); results u (m, k), s (k), vt (k, n), k = min(m, n), or if
- * `full` u (m, m) and vt (n, n), with pst_lapack_svd_doubles doubles of
- * workspace. Returns info. */
+/* Overwrites a (m, n). Results: u (m, k), s (k), vt (k, n) with k = min(m, n);
+ * if `full`, u (m, m) and vt (n, n). The workspace has pst_lapack_svd_doubles
+ * doubles. Returns info. */
 int pst_lapack_svd(bool full, int64_t m, int64_t n, double *a, double *s,
                    double *u, double *vt, double *scratch);
 size_t pst_lapack_svd_doubles(int64_t m, int64_t n);

@@ -232,8 +232,8 @@ static enum pst_status no_stats(struct pst_rewrite *w)
     return w->build->status;
 }
 
-/* Batch norm without the training flag in its schema, and with an empty fourth
- * result. */
+/* Rewrites a batch norm that has no training flag in its schema, and an empty
+ * fourth result. */
 static enum pst_status with_reserve(struct pst_rewrite *w, bool training)
 {
     struct bn b = begin(w);

@@ -260,9 +260,9 @@ void pst_norm_run_input(const struct pst_call *c, const struct pst_norm *p,
     start(c, input_part, &job);
 }
 
-/* Rows whose statistics are computed just before their sums, while the rows are
- * in the cache. Partial sums cover as many rows, so that the bits do not depend
- * on the number of threads. */
+/* Number of rows whose statistics are computed just before their sums, while
+ * the rows are in the cache. A partial sum covers the same number of rows, so
+ * the bits do not depend on the number of threads. */
 #define BLOCK 32
 
 /* Returns the scratch for the totals of dw and db, then for the statistics. */

@@ -135,7 +135,7 @@ PST_COMPOSE(
     "Generator? generator=None) -> Tensor",
     "rrelu_with_noise_functional(self, self, lower, upper, training)[0]");
 
-/* Writes the noise that was drawn to argument 1. */
+/* Writes the drawn noise to argument 1. */
 static enum pst_status rrelu_rewrite(struct pst_rewrite *w)
 {
     struct pst_rewrite f;

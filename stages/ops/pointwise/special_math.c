@@ -45,8 +45,8 @@ double pst_math_digamma(double x)
     return y;
 }
 
-/* Hurwitz zeta(s, x) = sum (x + k)^-s: the first terms, then Euler-Maclaurin.
- */
+/* Returns Hurwitz's zeta(s, x) = sum (x + k)^-s: adds the first terms, then
+ * uses the Euler-Maclaurin formula. */
 static double zeta(double s, double x)
 {
     double sum = 0.0, factor, power;
@@ -81,7 +81,8 @@ double pst_math_polygamma(int64_t n, double x)
     return sign * tgamma((double)n + 1.0) * (below + zeta((double)n + 1.0, x));
 }
 
-/* Halley's method from Winitzki's approximation, which has an error of 2e-3. */
+/* Uses Halley's method, from Winitzki's approximation, which has an error of
+ * 2e-3. */
 double pst_math_erfinv(double x)
 {
     const double a = 0.147, l = log1p(-x * x);

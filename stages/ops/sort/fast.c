@@ -136,9 +136,9 @@ static void insert(struct pst_sort_pair *a, int64_t n)
     }
 }
 
-/* Radix sort by digits of 8 bits, the lowest first; digits that all keys share
- * are skipped. Equal keys keep their order, which is that of the indices if
- * pairs came in that order. */
+/* Sorts by digits of 8 bits, the lowest first; digits that all keys share are
+ * skipped. Equal keys keep their order, which is that of the indices if pairs
+ * came in that order. */
 static void digits(struct pst_sort_pair *a, struct pst_sort_pair *spare,
                    int64_t n, unsigned bytes)
 {

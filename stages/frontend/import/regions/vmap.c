@@ -207,8 +207,8 @@ struct crossing {
     unsigned dim;
 };
 
-/* Reads level and dim from the arguments number level_at and dim_at. more: 1 if
- * dim counts a dimension that the tensor does not have yet. */
+/* Reads level and dim from the arguments with these indices. more: 1 if dim
+ * counts a dimension that the tensor does not have yet. */
 static enum pst_status read_crossing(struct pst_import *import,
                                      struct pst_scope *scope,
                                      const struct pst_doc_node *node,

@@ -84,8 +84,8 @@ static PST_ALWAYS_INLINE void join(int mr, const pst_vec r[ROWS],
 #endif
 }
 
-/* C (mr, n), n up to 4; rows of a are lda apart and have k numbers, like those
- * of b. */
+/* Computes C (mr, n) for n up to 4. Rows of a are lda apart; they have k
+ * numbers, like those of b. */
 static PST_ALWAYS_INLINE void dots(int mr, const struct pst_gemm *g, int64_t n,
                                    const float *a, const float *const b[COLS],
                                    float *c)

@@ -56,7 +56,7 @@ struct pst_cuda_fold {
     uint32_t x_type, y_type; /* used by integer kernels */
     uint32_t truth;          /* elements count as x != 0 */
     uint32_t accumulate;     /* y += */
-    uint32_t largest;        /* kernels with places: max, not min */
+    uint32_t largest; /* kernels with places: true for max, false for min */
     double correction;
     void *also[2]; /* further results of the same type as y */
     /* For gradients of norms: g has the layout of x, the statistics are those

@@ -4,8 +4,9 @@
 /* Blocks of four random numbers that are computed at a time. */
 #define LANES 32
 
-/* pst_rng_block for LANES blocks from `block` on, word by word: out[k][j] is
- * word k of block j. The same rounds and constants as in base/rng.c. */
+/* Computes pst_rng_block for LANES blocks from `block` on, word by word:
+ * out[k][j] is word k of block j. Uses the rounds and constants of base/rng.c.
+ */
 static inline void blocks(uint64_t block, const uint32_t stream[4],
                           uint32_t out[4][LANES])
 {
