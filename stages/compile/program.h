@@ -148,8 +148,8 @@ typedef size_t (*pst_fixed_fn)(void *ctx, const struct pst_value *value,
 /* The passes that compile a stage, in order. */
 extern const struct pst_pass_table pst_compile_passes;
 
-/* Creates a program and runs the first pass, after which it has its graph but
- * no locations. */
+/* Creates a program and runs the first pass: the program then has its graph,
+ * but no locations. */
 enum pst_status pst_program_new(const struct pst_plan *plan, unsigned stage,
                                 const struct pst_program_options *options,
                                 struct pst_program **ret,

@@ -45,8 +45,8 @@ struct pst_rank_param {
     size_t shadow;   /* offset of a buffer's copy from before the step, or 0 */
     size_t bytes;
     bool trained, updated;
-    /* This rank adds its elements' gradients to the norm; one rank does so for
-     * each element. */
+    /* This rank adds its elements' gradients to the norm. For each element,
+     * exactly one rank does this. */
     bool counted;
     /* Elements that this rank updates, and whose gradient sum and optimizer
      * states are here: all, or its shard. */

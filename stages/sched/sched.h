@@ -106,8 +106,8 @@ struct pst_candidate {
  * its copies one after another, concurrently with its work. Times are indices
  * into the compute actions of the rank. */
 struct pst_stash_copy {
-    uint32_t issue; /* compute action after which it may begin */
-    /* compute action before which it must end; UINT32_MAX: any time */
+    uint32_t issue; /* compute action after which the copy may begin */
+    /* compute action before which the copy must end; UINT32_MAX: any time */
     uint32_t need;
     double bytes;
 };

@@ -37,9 +37,9 @@ struct pst_value *pst_functionalise_shape(struct pst_functionalise *f,
 /* True if a gradient flows through the current value of v. */
 bool pst_functionalise_carries(struct pst_functionalise *f,
                                struct pst_value *v);
-/* Makes v refer to `window`, possibly in another storage, as set_() does. An
- * error if v or the window has a gradient: it would be lost, and PyTorch
- * rejects the latter, too. */
+/* Makes v refer to `window`, possibly in another storage, as set_() does. Fails
+ * if v or the window has a gradient, which would be lost. PyTorch, too, rejects
+ * a window that has a gradient. */
 enum pst_status pst_functionalise_become(
     struct pst_functionalise *f, struct pst_value *v,
     struct pst_value *window) PST_MUST_CHECK;

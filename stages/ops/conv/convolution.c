@@ -298,8 +298,9 @@ static struct pst_pool *pool_for(const struct pst_call *call,
         .scratch = bytes, .run = fn, .tolerance = precision,                   \
     }
 
-/* Defines the kernels of an operator that computes y, or x if it is transposed
- * (FILL y), the reverse (FILL x), or w. */
+/* Defines the kernels of an operator. FILL y: it computes y, or x if it is
+ * transposed. FILL x: it computes x, or y if it is transposed. FILL w: it
+ * computes w. */
 #define FILL(id, plain, turned, PLAIN, TURNED)                                 \
     static enum pst_conv_fill id##_fill(const struct pst_call *call)           \
     {                                                                          \

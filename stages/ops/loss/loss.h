@@ -40,8 +40,8 @@ static inline const struct pst_operand *pst_classes_optional(
 }
 /* Sets n, classes and d from x. */
 void pst_classes_shape(struct pst_classes *p);
-/* Returns the class of position i, -1 if it is ignored or out of range; the
- * latter is a fault of the call. */
+/* Returns the class of position i; -1 if it is ignored. If it is out of range,
+ * returns -1 and reports a fault of the call. */
 int64_t pst_classes_target(const struct pst_call *c,
                            const struct pst_classes *p, int64_t i);
 double pst_classes_weight(const struct pst_classes *p, int64_t k);

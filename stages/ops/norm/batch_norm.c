@@ -232,8 +232,8 @@ static enum pst_status no_stats(struct pst_rewrite *w)
     return w->build->status;
 }
 
-/* Rewrites a batch norm that has no training flag in its schema, and an empty
- * fourth result. */
+/* Rewrites a batch norm without a training flag in its schema; its fourth
+ * result is empty. */
 static enum pst_status with_reserve(struct pst_rewrite *w, bool training)
 {
     struct bn b = begin(w);

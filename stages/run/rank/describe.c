@@ -85,8 +85,8 @@ void pst_rank_describe(const struct pst_rank *r, struct pst_str *out)
     }
 }
 
-/* Describes a rank whose thread did not stop when requested, so that it does
- * not wait for a message. */
+/* Describes a rank whose thread did not stop when requested: it is running, not
+ * waiting for a message. */
 void pst_rank_describe_running(const struct pst_rank *r, struct pst_str *out)
 {
     const unsigned pc =

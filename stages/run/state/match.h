@@ -8,10 +8,11 @@ struct pst_engine;
 
 /*
  * Returns PST_ERR_MISMATCH if the engine does not accept the checkpoint. It
- * accepts those of every model that computes the same, whichever parameters are
- * trained and however it is cut; any_model: of every model whose tensors have
- * the same names and shapes. An engine that trains also requires the same seed
- * and optimizer. Adapters must always be the same.
+ * accepts checkpoints of every model that computes the same; it does not matter
+ * which parameters are trained and how the model is cut. any_model: it accepts
+ * checkpoints of every model whose tensors have the same names and shapes. An
+ * engine that trains also requires the same seed and optimizer. Adapters must
+ * always be the same.
  */
 enum pst_status pst_match_check(const struct pst_engine *engine,
                                 const struct pst_checkpoint *ckpt,

@@ -79,11 +79,11 @@ struct pst_cast_counts {
 };
 
 /*
- * Casts the floating-point tensors among these to a dtype. If attrs has several
- * tensors, others (also complex ones) and tensors that steps update are
- * skipped. Readers are inferred again: operands of several dtypes are promoted
- * where PyTorch does so, else the operand is converted back to its old dtype.
- * Trained tensors are kept in f32 and rounded where they are read.
+ * Casts the floating-point tensors of attrs to a dtype. If attrs has several
+ * tensors, those of other kinds (also complex ones) and those that steps update
+ * are skipped. Readers are inferred again: operands of several dtypes are
+ * promoted where PyTorch does so, else the operand is converted back to its old
+ * dtype. Trained tensors are kept in f32 and rounded where they are read.
  * PST_ERR_UNSUPPORTED lists the calls that prevent the cast. model, plan and
  * ret as in pst_model_set_file; after an error the model must not be used.
  */
