@@ -7,7 +7,8 @@ PST_DEVICE bool pst_cast_is_float(uint32_t type)
     return type <= PST_CUDA_F16;
 }
 
-/* Converts to an integer; a number out of range becomes INT64_MIN, as on x86. */
+/* Converts to an integer; a number out of range becomes INT64_MIN, as on x86.
+ */
 PST_DEVICE int64_t pst_cast_whole(double x)
 {
     return x >= -0x1p63 && x < 0x1p63 ? (int64_t)x : INT64_MIN;
