@@ -82,7 +82,8 @@ enum pst_status pstd_compare_start(struct pstd_executor *w,
     struct pst_facts facts = {0};
     enum pst_status status;
 
-    add_program(&facts); /* first: other builds could not compare the rest */
+    /* First: other builds could not compare the other facts. */
+    add_program(&facts);
     status = compare(w, &facts, diag);
     if (status == PST_OK)
         status = share_rates(w, diag);
@@ -114,9 +115,9 @@ static enum pst_status add_piece(const struct pst_file *file, uint64_t at,
     return status;
 }
 
-/* Digests the whole file, or pieces spread over a large one, for which reading
- * everything would delay the start; the last piece ends at the end of the
- * file. */
+/* Digests the whole file if it is small. Otherwise digests pieces spread over
+ * it, since reading everything would delay the start; the last piece ends at
+ * the end of the file. */
 enum pst_status pstd_digest_data(const struct pst_file *file, uint64_t *ret)
 {
     const bool whole = file->size <= WHOLE_BYTES;

@@ -16,8 +16,8 @@ void pstd_session_emit_checkpoint(struct pstd_session *s, enum pstd_event event,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* Reports a checkpoint that loading has skipped, and records it for the next
- * pruning, which could not see the damage without reading every byte. */
+/* Reports a checkpoint that loading has skipped as damaged. Records it for the
+ * next pruning, which does not read the data and would count it as good. */
 static void emit_skipped(void *ctx, const char *dir, uint64_t step,
                          const char *text)
 {
@@ -144,8 +144,7 @@ enum pst_status pstd_session_resume(struct pstd_session *s,
     return status;
 }
 
-/* Unlike a resume, keeps what this run has measured, and moves no checkpoint.
- */
+/* Unlike a resume, keeps this run's measurements, and moves no checkpoint. */
 enum pst_status pstd_session_roll_back(struct pstd_session *s,
                                        struct pst_diag *diag)
 {

@@ -56,8 +56,9 @@ enum pst_status pstd_gather(struct pstd_executor *w, const void *mine,
     return status;
 }
 
-/* Makes the decision for all ranks: the failure of the lowest failed rank, or
- * success. The text names that rank unless all ranks have the same text. */
+/* Computes the common result of all ranks: the failure of the lowest failed
+ * rank, or success. The text names that rank unless all ranks have the same
+ * text. */
 static void judge(const struct decision *all, unsigned n, struct decision *ret)
 {
     struct pst_diag diag;
@@ -143,8 +144,8 @@ static enum pst_status wait_for_order(struct pstd_executor *w, unsigned words,
     return status;
 }
 
-/* COLLECTIVE. Distributes rank 0's next order. wait false: does not wait for
- * one; *ret is NONE if there is none. */
+/* COLLECTIVE. Distributes rank 0's next order. wait: waits for an order;
+ * otherwise *ret is NONE if there is none. */
 static enum pst_status next_order(struct pstd_executor *w, bool wait,
                                   unsigned words, struct pstd_order *ret,
                                   struct pst_diag *diag)

@@ -23,14 +23,14 @@ struct pstd_executor {
     struct pst_plan *plan;
     struct pst_batch batch;    /* plans of the microbatches in the last run */
     struct pst_engine *engine; /* engine of the last run; NULL: none */
-    struct pstd_changed
-        *changed;         /* plan of a run with a changed model; or NULL */
-    char *engine_options; /* options of `engine`, as text */
+    /* Plan of a run with a changed model; or NULL. */
+    struct pstd_changed *changed;
+    char *engine_options;        /* options of `engine`, as text */
     struct pst_flight **flights; /* flight recorders by rank, those of local
                                     ranks only; or NULL */
     uint64_t runs;
-    uint64_t
-        base_rss; /* resident bytes of the process before it loaded a model */
+    /* Resident bytes of the process before it loaded a model. */
+    uint64_t base_rss;
     bool stopping;
     bool agreed; /* all ranks have the same failure, which ends the job */
 };

@@ -19,8 +19,8 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Computes median and 99th percentile of the step times, which it sorts; leaves
- * out the first two, which warm up, unless there are no others. */
+/* Sorts the step times, and computes their median and 99th percentile. Leaves
+ * out the first two, which are warm-up steps, unless there are no others. */
 static void fill_steps(struct pstd_result *r, double *times, size_t n)
 {
     const size_t skip = n > 2 ? 2 : 0;

@@ -46,8 +46,8 @@ static void add_option(struct pst_str *course, const struct pstd_config *config,
     pst_str_fini(&text);
 }
 
-/* Returns --shard's mode; modes with identical results have one name
- * (docs/guarantees.md). */
+/* Returns the mode of --shard for comparisons: modes with identical results
+ * have one name (docs/guarantees.md). */
 static const char *sharing(const struct pstd_session *s)
 {
     const char *given = s->config.shard;
@@ -155,8 +155,8 @@ void pstd_course_make(struct pstd_session *s)
         pstd_course_change(s);
 }
 
-/* Finds the line of a setting in `course`. line: text that begins with the
- * setting's name, of `name` bytes; value: the text after '='. */
+/* Finds the line of a setting in `course`, and copies the text after its '=' to
+ * value. line: text that begins with the setting's name, of `name` bytes. */
 static bool find_line(const char *course, const char *line, size_t name,
                       char value[MAX_VALUE + 1])
 {
@@ -220,8 +220,8 @@ static void compare_places(struct pstd_session *s,
     pst_str_fini(&next);
 }
 
-/* Settings that only one of the two has, for instance because another version
- * has saved the checkpoint, are not compared. */
+/* Settings that only the checkpoint or only this run has, for instance because
+ * another version has saved it, are not compared. */
 void pstd_course_compare(struct pstd_session *s,
                          const struct pst_checkpoint_info *info)
 {

@@ -102,9 +102,9 @@ static void report_crash(void)
     (void)!write(STDERR_FILENO, l.text, l.n);
 }
 
-/* Reports the crash, restores the previous handler and returns: the faulting
- * instruction then raises the signal again; one that was sent is raised here.
- */
+/* Reports the crash, restores the previous handler and returns. A faulting
+ * instruction then raises the signal again; a signal that another process sent
+ * is raised here. */
 static void on_fault(int number, siginfo_t *info, void *context PST_UNUSED)
 {
     static atomic_flag reported = ATOMIC_FLAG_INIT;

@@ -274,7 +274,8 @@ void pstd_execute(struct pstd_mailbox *mailbox)
     struct pstd_executor w = {.mailbox = mailbox};
     struct pst_diag diag;
     enum pst_status status;
-    bool alone; /* other ranks may not have this failure, and wait for ever */
+    /* Only this rank may have the failure: the others wait for ever. */
+    bool alone;
 
     pst_diag_init(&diag);
     pst_log_set_sink(take_library_line, mailbox);

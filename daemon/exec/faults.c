@@ -67,9 +67,9 @@ static enum pst_status write_dump(struct pstd_session *s, unsigned microbatch,
     return status;
 }
 
-/* Rank 0: writes --dump-fault for the faulty microbatch; nothing if the fault
- * is outside of all (-1). Adds the file, or why it was not written, to the
- * text. */
+/* Rank 0: writes --dump-fault for the faulty microbatch; -1: writes nothing,
+ * since the fault is in no microbatch. Adds the file, or why it was not
+ * written, to the text. */
 static void dump(struct pstd_session *s, int microbatch, struct pst_str *text)
 {
     struct pstd_note note;

@@ -19,8 +19,8 @@ struct pstd_interval {
     double extra;       /* slowdown of steps since a save began */
     double spent, last; /* cost of all saves, and of the newest one */
     double start, begun, rest;
-    bool
-        wanted; /* save regardless of the share, as soon as the pause is over */
+    /* A save is due regardless of the share, as soon as the pause is over. */
+    bool wanted;
 };
 
 void pstd_interval_init(struct pstd_interval *v, double share, double now);

@@ -6,9 +6,10 @@
 
 #include "stages/base/macros.h"
 
-#define WARM_UP 20   /* losses before one can be a spike */
-#define WINDOW  100  /* losses that mean and variance cover */
-#define FAR     6.0  /* standard deviations above the mean of a spike */
+/* Minimum number of losses before the first reported spike. */
+#define WARM_UP 20
+#define WINDOW  100  /* number of losses that mean and variance cover */
+#define FAR     6.0  /* a spike is so many standard deviations above the mean */
 #define QUIET   10   /* minimum losses between two reported spikes */
 #define LEAST   1e-3 /* minimum standard deviation, relative to the mean */
 

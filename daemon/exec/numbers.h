@@ -37,8 +37,8 @@ void pstd_numbers_applied(struct pstd_numbers *n);
 
 /* Mean and variance of recent losses, exponentially weighted. */
 struct pstd_spikes {
-    uint64_t seen,
-        last; /* losses so far; number of the loss of the newest spike */
+    /* Number of losses so far; index of the newest spike among them. */
+    uint64_t seen, last;
     double mean, variance;
 };
 

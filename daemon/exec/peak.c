@@ -27,8 +27,8 @@ static struct place place_of(const struct pstd_session *s)
     return p;
 }
 
-/* Returns the number of cores that compute on all hosts: for each host the
- * threads of its processes, at most its cores. */
+/* Returns the number of cores that compute, summed over the hosts: the threads
+ * of the host's processes, but at most its cores. */
 static unsigned busy_cores(const struct place *all, unsigned n)
 {
     unsigned ret = 0;

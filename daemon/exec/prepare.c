@@ -52,8 +52,8 @@ enum pst_status pstd_session_check(const struct pstd_config *c,
     return PST_OK;
 }
 
-/* Refuses a plan whose gradients differ from PyTorch's, unless an option allows
- * it. */
+/* Refuses a plan whose gradients differ from PyTorch's, unless
+ * --accept-lost-backward is given. */
 static enum pst_status check_backward(const struct pstd_session *s,
                                       struct pst_diag *diag)
 {
@@ -138,8 +138,9 @@ enum pst_status pstd_session_rekey(struct pstd_session *s,
     return PST_OK;
 }
 
-/* Keeps the engine of the last run if the options are the same (*ret); frees it
- * otherwise. Only for a resume, which loads all values that steps change. */
+/* Keeps the engine of the last run (*ret) if it was made with the same options;
+ * frees it otherwise. Call only for a resume, which loads all values that steps
+ * change. */
 static enum pst_status keep_engine(struct pstd_session *s, bool *ret,
                                    struct pst_diag *diag)
 {
@@ -218,9 +219,9 @@ void pstd_session_look_at_flights(struct pstd_session *s)
     }
 }
 
-/* Opens the flight records beside the logs, which hold the actions of each
- * local rank from its first run on. If there is no disk space, the job
- * continues without them. */
+/* Opens the flight records beside the logs: files with the last actions of each
+ * local rank, also of later runs. If there is no disk space, the job continues
+ * without them. */
 static enum pst_status open_flights(struct pstd_session *s,
                                     struct pst_diag *diag)
 {

@@ -26,8 +26,8 @@ static double now_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* True if the step is reported. Of fast steps only some are, and slow ones more
- * often, so their events have means over all steps since the last event. */
+/* True if the step is reported. The interval is EVENT_GAP_S for fast steps, so
+ * an event has means over all steps since the last event. */
 static bool is_due(const struct pstd_session *s, double now)
 {
     if (s->step == s->config.steps || s->done == 1)
@@ -37,7 +37,8 @@ static bool is_due(const struct pstd_session *s, double now)
     return now - s->last_event >= EVENT_GAP_S;
 }
 
-/* Adds the mean since the last event: what was added to the sum, over n. */
+/* Adds the mean of a quantity over the n steps since the last event. sum: its
+ * sum over the run; reported: that sum at the last event. */
 static void add_mean(struct pstd_note *note, const char *key, double sum,
                      double reported, double n)
 {
@@ -83,8 +84,8 @@ static void emit_step(struct pstd_session *s, bool must)
     s->reported = s->sums;
 }
 
-/* Reports the newest step if it was skipped so far, before an event that
- * follows it. */
+/* Reports the newest step if it has no event yet, before an event that follows
+ * it. */
 static void emit_newest(struct pstd_session *s)
 {
     if (s->done > s->reported.done)
@@ -101,7 +102,7 @@ static void add_times(struct pst_times *sums, const struct pst_times *t)
     sums->wait_other += t->wait_other;
 }
 
-/* Reports a loss far above the previous ones. */
+/* Reports a loss that is a spike: far above the previous ones. */
 static void emit_spike(struct pstd_session *s, double loss)
 {
     const double mean = s->spikes.mean;
@@ -337,8 +338,8 @@ static enum pst_status roll_back(struct pstd_session *s, uint64_t failed,
     return PST_OK;
 }
 
-/* COLLECTIVE. Handles a step that was applied on no rank because its numbers
- * were not finite: the run continues after it or from an earlier state, or ends
+/* COLLECTIVE. Handles a step that no rank has applied, because its numbers were
+ * not finite. The run continues after it or from an earlier state, or ends
  * (PST_ERR_RANGE). */
 static enum pst_status mend(struct pstd_session *s, struct pst_diag *diag)
 {
@@ -381,9 +382,9 @@ static void emit_partial(struct pstd_session *s, uint64_t step,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* COLLECTIVE. Handles an update that was made in part: the run continues with
- * it or from an earlier state, or ends (PST_ERR_RANGE). step, text: as in its
- * event. */
+/* COLLECTIVE. Handles an update that was applied to some elements only. The run
+ * continues with it or from an earlier state, or ends (PST_ERR_RANGE). step,
+ * text: fields of its event. */
 static enum pst_status take_partial(struct pstd_session *s, uint64_t step,
                                     const char *text, struct pst_diag *diag)
 {
@@ -471,8 +472,8 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
                : status;
 }
 
-/* True if this run was paused when its former ranks died. In a job that stays,
- * --begin-paused may be about a run that was given up since. */
+/* True if this run was paused when its former ranks died. In a job with --stay,
+ * --begin-paused may refer to an earlier run, which was given up since. */
 static bool begins_paused(const struct pstd_session *s)
 {
     const struct pstd_config *config = pstd_mailbox_config(s->w->mailbox);
@@ -482,8 +483,8 @@ static bool begins_paused(const struct pstd_session *s)
 }
 
 /* Makes the steps of the run. *ret_now: stopped without a checkpoint. If a step
- * fails in which a stop was accepted, the stop is put back, to end the job
- * after the run. */
+ * fails that has accepted a stop request, the request is put back and ends the
+ * job after the run. */
 static enum pst_status steps(struct pstd_session *s, bool *ret_now,
                              struct pst_diag *diag)
 {

@@ -22,7 +22,7 @@ struct pst_saver;
 struct pstd_sums {
     uint64_t done;
     double seconds;
-    double idle; /* seconds of times.step in which ranks were idle */
+    double idle; /* part of times.step in which ranks were idle, in seconds */
     struct pst_times times;
 };
 
@@ -47,7 +47,7 @@ typedef enum pst_status (*pstd_best_fn)(struct pstd_session *s,
                                         enum pst_status saved, uint64_t step,
                                         const char *bad, struct pst_diag *diag);
 
-/* A save in progress beside the steps. */
+/* A save in progress while steps continue. */
 struct pstd_saving {
     struct pst_saver *saver; /* created by the first save */
     bool is_open;            /* a save is in progress */
@@ -56,9 +56,11 @@ struct pstd_saving {
     pstd_best_fn best;       /* callback of a save of the best checkpoint; NULL:
                                 another save */
     const char *best_dir;    /* folder of the best checkpoint, borrowed */
-    bool then;               /* the same state is saved to --checkpoint next */
-    uint64_t step, changes;  /* state that is saved */
-    double begun, stall_s;   /* time of the begin; seconds without a step */
+    bool then;               /* after this save, the same state is saved to
+                              * --checkpoint */
+    uint64_t step, changes;  /* the state that is saved */
+    /* Time at which the save began; seconds in which steps waited for it. */
+    double begun, stall_s;
 };
 
 struct pstd_session {
@@ -70,7 +72,7 @@ struct pstd_session {
     struct pst_data *data;
     struct pst_tokens *tokens; /* weights of microbatches, or NULL */
     struct pst_dump *dump;
-    /* Set on rank 0, from claim to release. */
+    /* Set on rank 0, from pstd_session_claim to pstd_session_release. */
     struct pst_checkpoint_owner *owner, *fallback_owner;
     char run[33];               /* name of the run in both folders */
     struct pstd_result *result; /* result->losses is a ring buffer until the
@@ -93,15 +95,17 @@ struct pstd_session {
     bool prune_due;  /* prune after the next successful step */
     struct pstd_passed passed[64]; /* the first ones that were skipped */
     size_t n_passed;
-    uint64_t kept[16]; /* ring of hashes of reported removal failures */
+    /* Hashes of removal failures that were reported; a ring buffer. */
+    uint64_t kept[16];
     size_t n_kept;
     struct pstd_saving saving;
     struct pstd_interval interval; /* all ranks measure, rank 0 decides */
     struct pst_pace pace;
     struct pstd_numbers numbers;
     struct pstd_spikes spikes;
-    bool refused;              /* the last step was applied on no rank */
-    bool diverged;             /* the last step's fault: a non-finite number */
+    bool refused; /* the last step was applied on no rank */
+    /* The last step was refused because of a non-finite number. */
+    bool diverged;
     struct pstd_sums sums;     /* sums over this run */
     struct pstd_sums reported; /* the sums at the last step event */
     double last_event;         /* time of the last step event */
@@ -170,8 +174,9 @@ void pstd_session_emit_moved(struct pstd_session *s, const char *dir,
 enum pst_status pstd_session_resume(struct pstd_session *s,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* With --resume=STEP, moves checkpoints after step `above` away, since they are
- * not in this run's past; otherwise only those without a manifest, which a save
- * of the same step would replace. Leaves a folder that is not owned. */
+ * not in this run's past. Without it, moves away only those without a manifest,
+ * which a save of the same step would replace. Changes nothing in a folder that
+ * this run does not own. */
 enum pst_status pstd_session_set_newer_aside(
     struct pstd_session *s, const char *dir, uint64_t above,
     struct pst_diag *diag) PST_MUST_CHECK;
@@ -226,8 +231,8 @@ enum pst_status pstd_session_save_end(struct pstd_session *s,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 /* Drops the save in progress; call before freeing the engine. */
 void pstd_session_save_drop(struct pstd_session *s);
-/* Call after each successful step: prunes the checkpoint that was kept until
- * the newest one was proven by it. */
+/* Call after each successful step: prunes the older checkpoint, which --keep 1
+ * keeps until a step after the newest checkpoint has succeeded. */
 void pstd_session_proven(struct pstd_session *s);
 
 /* COLLECTIVE. Writes the totals of the finished run into the result. */

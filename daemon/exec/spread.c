@@ -23,7 +23,8 @@ static enum pst_status send_pieces(struct pstd_executor *w,
     struct pst_diag why;
 
     status = pstd_agree(w, status, diag);
-    /* A rank with an error takes part until the whole file has been sent. */
+    /* A rank with an error still takes part until the whole file has been
+     * sent. */
     for (uint64_t at = 0; at < size && status == PST_OK; at += PIECE) {
         const size_t n = (size_t)PST_MIN(size - at, (uint64_t)PIECE);
 

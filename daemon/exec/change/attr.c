@@ -10,8 +10,9 @@
 #include "daemon/exec/change/events.h"
 #include "stages/base/alloc.h"
 
-#define MAX_TOLD  512 /* tensors reported per request: the loop keeps 1024 */
-#define MAX_SHOWN 16  /* largest tensor that is shown in full, in elements */
+/* Tensors reported per request; the loop keeps 1024 events. */
+#define MAX_TOLD  512
+#define MAX_SHOWN 16 /* largest tensor that is shown in full, in elements */
 
 /* --- set ------------------------------------------------------------------ */
 
@@ -84,12 +85,12 @@ struct getter {
     struct pst_attrs found;
     struct pst_safetensors_writer *file; /* rank 0, if the order has a path */
     size_t n_put;
-    void *all,
-        *part; /* rank 0: values of a parameter; those that a name refers to */
+    /* Rank 0: all values of a parameter; the values that a name refers to. */
+    void *all, *part;
     struct pst_diag *diag;
 };
 
-/* Statistics of the floats and integers that are not NaN. */
+/* Statistics of a tensor's elements that are not NaN. */
 struct summary {
     double min, max, mean;
     int64_t nans;
@@ -328,7 +329,7 @@ static enum pst_status get(struct getter *g)
             continue;
         status =
             pst_engine_fetch_param(g->s->w->engine, param, g->all, g->diag);
-        /* Rank 0 keeps receiving after an error of its own. */
+        /* Rank 0 keeps receiving from the others after an error of its own. */
         if (g->s->w->rank == 0 && status == PST_OK && mine == PST_OK) {
             mine = give(g, param);
             if (mine != PST_OK)

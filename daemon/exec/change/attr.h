@@ -9,8 +9,8 @@
 /* A zeroed struct is empty. */
 struct pstd_attr {
     struct pst_attrs found;
-    struct pst_safetensors
-        *file; /* file with the new values; NULL: the value is a number */
+    /* File with the new values; NULL: the value is a number. */
+    struct pst_safetensors *file;
     struct pst_setting *setting;
     struct pst_casting *casting;
     struct pst_cast_counts counts; /* for CAST */
@@ -35,8 +35,8 @@ bool pstd_attr_has(const struct pstd_attr *attr, const struct pst_plan *plan,
 void pstd_attr_fini(struct pstd_attr *attr);
 
 /* COLLECTIVE. Emits events about tensors of plan, which the engine runs, and
- * writes them to the order's path if it has one. Returns an error only if no
- * rank can continue. */
+ * writes them to the order's path if it has one. Returns an error only if the
+ * job cannot continue. */
 enum pst_status pstd_attr_get(struct pstd_session *s,
                               const struct pst_plan *plan,
                               const struct pstd_change_order *order,

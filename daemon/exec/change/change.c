@@ -90,8 +90,8 @@ static bool is_fresh(void *ctx, const char *fqn)
            pstd_attr_has(&x->attr, x->before, fqn);
 }
 
-/* Returns the parameter whose optimizer states are kept; NULL: they start from
- * zero. */
+/* Returns the parameter of the old model whose optimizer states the new
+ * parameter keeps; NULL: its states start from zero. */
 static const char *old_name(void *ctx, const char *fqn)
 {
     const struct change *x = ctx;
@@ -102,8 +102,8 @@ static const char *old_name(void *ctx, const char *fqn)
     return x->keep || !is_fresh(ctx, fqn) ? fqn : NULL;
 }
 
-/* Returns the parameter whose value is kept, if replicas share it; NULL: it
- * gets a new value. */
+/* Returns the parameter of the old model whose value the new parameter takes
+ * over, if replicas share it; NULL: it gets a new value. */
 static const char *old_value(void *ctx, const char *fqn)
 {
     const struct change *x = ctx;
@@ -142,7 +142,7 @@ static enum pst_status fill_kept(struct pstd_session *s, struct change *x,
 }
 
 /* COLLECTIVE. Copies the params that no stage reads to changed->kept, so that
- * the plan needs neither the models nor the old engine any more. */
+ * the plan no longer needs the models and the old engine. */
 static enum pst_status keep_unread(struct pstd_session *s, struct change *x,
                                    struct pst_diag *diag)
 {
@@ -181,7 +181,7 @@ static const struct pst_plan_param *find_old(const struct change *x,
     return i >= 0 ? &x->before->params.at[i] : NULL;
 }
 
-/* Marks values that are no longer those of the exported model. */
+/* Marks the parameters of the new plan that differ from the exported model. */
 static void mark_changed(struct change *x)
 {
     struct pst_plan *to = x->changed->plan;

@@ -10,7 +10,7 @@
 #include "daemon/exec/session.h"
 
 /* COLLECTIVE. A failed change is reported as an event; returns an error only if
- * no rank can continue. */
+ * the job cannot continue. */
 enum pst_status pstd_session_change(struct pstd_session *s,
                                     const struct pstd_order *order,
                                     struct pst_diag *diag) PST_MUST_CHECK;

@@ -7,8 +7,8 @@
 
 /* A zeroed struct is empty. The caller closes both models, `model` first. */
 struct pstd_replaced {
-    struct pst_model *module,
-        *model; /* the new module, and the model that contains it */
+    /* The new module, and the model that contains it. */
+    struct pst_model *module, *model;
     unsigned calls;
     unsigned frozen; /* parameters of the new module that are frozen */
 };

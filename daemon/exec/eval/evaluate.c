@@ -27,10 +27,11 @@ struct pstd_evaluation {
     struct pstd_eval_model model; /* model of --eval-model, or empty */
     struct pstd_spread file_of_model;
     const struct pst_engine *from; /* engine whose start values are read */
-    struct pst_plan *of; /* the run's plan, from which cut was made; or NULL */
+    /* The run's plan, from which `cut` was made; or NULL. */
+    struct pst_plan *of;
     struct pst_batch batch;
     struct pst_engine *engine;
-    struct pst_data *data; /* NULL on ranks that read no data, like mean */
+    struct pst_data *data; /* NULL on ranks that read no data, as is `mean` */
     struct pst_mean *mean;
     struct extent extent;
     struct pst_str best, file; /* folder of the best checkpoint, file of past
@@ -297,8 +298,9 @@ static enum pst_status is_there(const char *dir, uint64_t step, bool *ret,
     return status;
 }
 
-/* Forgets past evaluations if the checkpoint of the best one is not in best/,
- * which may have had only a later one, moved away by --resume=STEP. */
+/* Forgets past evaluations if best/ does not have the checkpoint of the best
+ * one. That happens if best/ had only a later one, which --resume=STEP has
+ * moved away. */
 static enum pst_status find_best(struct pstd_session *s, struct pst_diag *diag)
 {
     struct pstd_evaluation *e = s->evaluation;
@@ -498,9 +500,9 @@ static enum pst_status run_forward(struct pstd_session *s, double *ret,
     return pstd_agree(s->w, status, diag);
 }
 
-/* Writes the file of past evaluations. If that fails, only a later resume is
- * affected: it does not know the best one. A folder that could not be taken at
- * the start, which has been reported, is left alone until a save takes it. */
+/* Writes the file of past evaluations. If that fails, the run goes on: only a
+ * later resume will not know the best one. Does nothing if the folder could not
+ * be taken at the start, which was reported then, until a save takes it. */
 static void remember(struct pstd_session *s)
 {
     struct pstd_evaluation *e = s->evaluation;

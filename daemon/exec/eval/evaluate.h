@@ -2,10 +2,10 @@
 #ifndef PENSTOCK_DAEMON_EXEC_EVAL_EVALUATE_H
 #define PENSTOCK_DAEMON_EXEC_EVAL_EVALUATE_H
 /*
- * Evaluations during a run (--eval-data): an engine with the same stages on the
- * same ranks, as in model.eval(), gets the current parameters and runs forward.
- * It has memory of its own, so that the training is not affected. Exec thread;
- * all functions except check, drop and close are COLLECTIVE.
+ * Evaluations during a run (--eval-data). A second engine, with the same stages
+ * on the same ranks but in eval mode, gets the current parameters and runs
+ * forward. It has memory of its own, so that the training is not affected. Exec
+ * thread; all functions except check, drop and close are COLLECTIVE.
  */
 #include "daemon/exec/session.h"
 

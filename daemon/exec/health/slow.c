@@ -51,7 +51,7 @@ void pstd_health_close(struct pstd_session *s)
     pstd_stragglers_fini(&s->stragglers);
 }
 
-/* Reports links that were down and processes that were stopped. */
+/* Reports links that were interrupted and processes that were suspended. */
 static void emit_silences(struct pstd_session *s, double step_s)
 {
     struct pst_silence silence;

@@ -5,14 +5,14 @@
 
 #include "stages/base/alloc.h"
 
-#define COLD 4 /* first steps, which load, map and warm up */
+#define COLD 4 /* first steps, which load, map memory and warm up caches */
 /* A rank's step is slow if its time is more than TIMES times the expected one,
  * and longer than that by more than OF_STEP of the step and LEAST_S seconds. */
 #define TIMES   1.3
 #define OF_STEP 0.02
 #define LEAST_S 1e-3
-#define NAMED   12 /* slow steps in the window that make a straggler */
-#define GONE    4  /* slow steps in the window of a former straggler */
+#define NAMED   12 /* slow steps in the window that make a rank a straggler */
+#define GONE    4  /* slow steps with which it is no straggler any more */
 /* Minimum steps until another measurement if one explains nothing: at first,
  * and after several doublings. */
 #define FIRST_WAIT 64
@@ -70,8 +70,8 @@ static void note(struct pstd_series *p, uint64_t n, double ratio, bool slow)
     p->slow = (p->slow << 1 | slow) & ((1u << PSTD_STRAGGLER_WINDOW) - 1);
 }
 
-/* Updates p->named; true if it has changed. wanted: slow steps in the window
- * from which on the series is named. */
+/* Updates p->named; returns true if it has changed. wanted: minimum number of
+ * slow steps in the window for a series to be named. */
 static bool turns(struct pstd_series *p, unsigned wanted)
 {
     const unsigned n = count_slow(p);
@@ -145,8 +145,8 @@ void pstd_stragglers_reset(struct pstd_stragglers *s)
 }
 
 /* Returns the median of the other ranks' times relative to their first steps,
- * at least 1. s->sorted has these ratios of all ranks; own: that of this rank.
- */
+ * at least 1: this rank may be slower by that factor, too. s->sorted has these
+ * ratios of all ranks; own: this rank's ratio. */
 static double excuse(const struct pstd_stragglers *s, double own)
 {
     const unsigned n = s->ranks - 1; /* without this rank */
@@ -160,8 +160,8 @@ static double excuse(const struct pstd_stragglers *s, double own)
     return PST_MAX(1.0, (low + high) / 2);
 }
 
-/* Returns the median time of the ranks of other replicas with the same stages,
- * for as many microbatches as this rank has; 0: there are no such ranks. */
+/* Returns the median time of the ranks with the same stages in other replicas,
+ * scaled to this rank's number of microbatches; 0: there are no such ranks. */
 static double of_peers(const struct pstd_stragglers *s,
                        const struct pstd_work *work, unsigned rank)
 {
@@ -180,7 +180,7 @@ static void look_at(struct pstd_stragglers *s, const struct pstd_work *work,
     const double took = work[rank].seconds, peers = of_peers(s, work, rank);
     double expected = p->base * excuse(s, took / p->base);
 
-    /* Finds a rank that has been slow from the first step on. */
+    /* Detects a rank that has been slow from the first step on. */
     if (peers > 0 && peers < expected)
         expected = peers;
     note(p, s->n, took / expected,
@@ -189,9 +189,9 @@ static void look_at(struct pstd_stragglers *s, const struct pstd_work *work,
         emit_straggler(s, rank, p, p->named, false);
 }
 
-/* Looks for steps that have become slower without a rank's computing explaining
- * it. All steps of the window must be slow: a shared processor slows only some
- * steps down, late messages all of them. */
+/* Detects steps that have become slower although no rank computes for longer.
+ * All steps of the window must be slow: a shared processor slows some steps
+ * down, late messages slow all of them down. */
 static void look_at_steps(struct pstd_stragglers *s, double seconds,
                           bool is_explained)
 {

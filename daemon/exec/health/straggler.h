@@ -5,12 +5,13 @@
  * Detects a rank that delays the others, from its computing time in each step:
  * forward and backward kernels with reading their data, without waiting.
  *
- * A rank is compared with itself, with the median of its first steps. To the
- * extent that the other ranks are slower than theirs too (by their median), it
- * is excused: an evenly loaded machine has no straggler. With replicas it is
- * also compared, per microbatch, with the ranks that have the same stages. A
- * rank that takes more than 1.3 times as long in 12 of the newest 16 steps is
- * named; it is no longer a straggler when at most 4 of them are slow.
+ * A rank is compared with itself, with the median of its first steps. If the
+ * other ranks have become slower, too, the rank may be slower by the same
+ * factor (their median): an evenly loaded machine has no straggler. With
+ * replicas it is also compared, per microbatch, with the ranks that have the
+ * same stages. A rank that takes more than 1.3 times as long in 12 of the
+ * newest 16 steps is named; it is no longer a straggler when at most 4 of them
+ * are slow.
  *
  * If all 16 steps take that much longer than the first ones, and no rank's
  * computing explains it, the step is suspicious: one is then measured
@@ -25,12 +26,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PSTD_STRAGGLER_WINDOW 16 /* newest steps; also first steps */
+/* Steps in a window: the newest ones, or the first ones. */
+#define PSTD_STRAGGLER_WINDOW 16
 
 /* A series of times, compared with its beginning. */
 struct pstd_series {
     double base; /* seconds, median of the first steps; 0: not known yet */
-    double newest[PSTD_STRAGGLER_WINDOW]; /* seconds of the first steps */
+    /* Seconds of the newest or first steps. */
+    double newest[PSTD_STRAGGLER_WINDOW];
     double ratios[PSTD_STRAGGLER_WINDOW]; /* time over expected time */
     uint32_t slow; /* bit mask of slow steps, the newest one in bit 0 */
     bool named;
@@ -59,16 +62,17 @@ struct pstd_stragglers {
     struct pstd_straggler *changes; /* changes by the last call; has ranks + 1
                                        entries */
     unsigned n_changes;
-    struct pstd_series
-        steps;     /* durations of steps that computing does not explain */
-    unsigned link; /* rank named for its messages, if has_link */
+    struct pstd_series steps; /* durations of the steps in which no rank's
+                               * computing time was too long */
+    unsigned link;            /* rank named for its messages, if has_link */
     bool has_link;
     uint64_t n;          /* steps so far */
     uint64_t n_steps;    /* steps in the series of durations */
     uint64_t measure_at; /* no step is measured before this one */
     uint64_t patience;   /* steps to wait after a measurement without result */
     bool suspicious;     /* a step should be measured */
-    double excess;       /* seconds by which suspicious steps are too long */
+    /* Seconds by which suspicious steps are longer than the first ones. */
+    double excess;
 };
 
 enum pst_status pstd_stragglers_init(struct pstd_stragglers *s, unsigned ranks,
@@ -76,7 +80,7 @@ enum pst_status pstd_stragglers_init(struct pstd_stragglers *s, unsigned ranks,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 void pstd_stragglers_fini(struct pstd_stragglers *s);
 /* Begins anew, after a change of model or kernels or at the end of a run. No
- * rank is named any more; `changes` has those that were. */
+ * rank is a straggler then; `changes` lists those that were. */
 void pstd_stragglers_reset(struct pstd_stragglers *s);
 /* Adds a finished step. work: per rank; seconds: duration of the step. */
 void pstd_stragglers_step(struct pstd_stragglers *s,

@@ -19,7 +19,7 @@ struct serving {
     struct pstd_executor *w;
     const struct pstd_config *config;
     struct pst_carried *carried; /* plan from the checkpoint, or NULL */
-    struct pst_plan *of;         /* plan from which cut was made, borrowed */
+    struct pst_plan *of;         /* plan from which `cut` was made; borrowed */
     struct pst_eval_cut cut;
     struct pstd_eval_model model; /* model of --eval-model, or empty */
     struct pstd_spread file;

@@ -194,9 +194,9 @@ static enum pst_status refuse_memory(const struct pst_plan *plan,
     return PST_OK;
 }
 
-/* Leaves the loss out of the answered outputs if it alone depends on some
- * input, so that requests need no target. With one sample per microbatch the
- * loss could be answered otherwise. */
+/* Leaves the loss out of the answered outputs if some input is needed for the
+ * loss only: requests then need no target. With one sample per microbatch the
+ * loss would otherwise be an answered output. */
 static enum pst_status leave_loss(const struct pst_plan *plan,
                                   struct pstd_signature *s, struct needs *n,
                                   struct pst_diag *diag)
