@@ -18,7 +18,8 @@ struct pstctl_command {
     enum pst_status (*run)(const struct pstd_config *config,
                            struct pst_diag *diag);
     bool sandboxed; /* can only access the files it is given (sandbox.h) */
-    const struct pstd_option_help *options; /* own texts of options, or NULL */
+    /* Texts that replace the help of some options; NULL: none. */
+    const struct pstd_option_help *options;
 };
 
 #define PSTCTL_COMMAND(id, name) extern const struct pstctl_command pstctl_##id;

@@ -229,8 +229,7 @@ static void note_replaced(const char *dir, const char *before,
                       dir);
 }
 
-/* Reads the digest of the plan in a folder; "" if there is no readable plan:
- * saving then fails or not. */
+/* Reads the digest of the plan in a folder; "": there is no readable plan. */
 static void find_digest(const char *dir, char ret[33])
 {
     struct pst_plan *plan;

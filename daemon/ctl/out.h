@@ -17,8 +17,8 @@
 /* Prints with a trusted format; arguments of %s and %c are escaped (no %p %n
  * %a). */
 void pstctl_printf(FILE *out, const char *fmt, ...) PST_PRINTF(2, 3);
-/* Prints a text that was built with {.visible = 1}, which escapes names. Of any
- * other text newlines are escaped, too. */
+/* Prints a text that was built with {.visible = 1}, which escapes names. If the
+ * text was built without it, newlines are escaped, too. */
 void pstctl_print(FILE *out, const struct pst_str *text);
 /* Prints our own JSON text on standard output; strings get \u escapes. */
 void pstctl_print_json(const char *text);

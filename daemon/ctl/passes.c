@@ -61,8 +61,8 @@ enum pst_status pstctl_show_passes(bool json, struct pst_diag *diag)
     return PST_OK;
 }
 
-/* Returns the offset of a parameter, gradient etc., one after the other: their
- * real offsets depend on the rank's other stages. */
+/* Assigns offsets to parameters, gradients etc. one after the other. The real
+ * offsets depend on the rank's other stages. */
 static size_t next_fixed(void *ctx, const struct pst_value *value, unsigned use)
 {
     size_t *end = ctx;

@@ -21,7 +21,7 @@ static const char *const of_the_system[] = {
     "/usr/share/zoneinfo",
 };
 
-/* Options whose files are written; those of all other options are read. */
+/* Options that name a file to write; all other options name files to read. */
 static const char *const written[] = {"output", "svg", "trace", "csv"};
 
 static bool is_written(const char *name)
@@ -32,8 +32,8 @@ static bool is_written(const char *name)
     return false;
 }
 
-/* Allows reading a file, and the folder of an index (.json), which names files
- * beside it. */
+/* Allows reading a file. For an index (.json), also allows its folder, since an
+ * index names files beside it. */
 static void reads_given(struct pst_guard *guard, const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -145,7 +145,8 @@ enum pst_status pstctl_sandbox(const struct pstd_config *config,
 {
     struct pst_guard guard;
 
-    (void)pst_rates_here(); /* reads its file once */
+    /* Reads the file of rates now, before access is limited. */
+    (void)pst_rates_here();
     limit_memory();
     pst_guard_begin(&guard);
     for (size_t i = 0; i < PST_COUNT(of_the_system); i++)

@@ -25,8 +25,9 @@ enum pst_status pstctl_timelines_write(
     const struct pstd_config *config,
     const struct pst_timeline *const *timelines, size_t n, const char *title,
     struct pst_diag *diag) PST_MUST_CHECK;
-/* True if the run has made a step; false, for instance, if it was resumed at
- * its end: then prints which files of a step were not written. */
+/* True if the run has made a step. A run that is resumed at its end, for
+ * instance, has made none; then prints which files of a step were not
+ * written. */
 bool pstctl_is_measured(const struct pstd_config *config,
                         const Pst__Control__Result *result);
 /* Writes a text to a file, then frees it, also on failure. */

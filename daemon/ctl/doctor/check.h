@@ -19,8 +19,8 @@ struct pstctl_finding {
 
 struct pstctl_doctor {
     const struct pstd_config *config;
-    const char
-        *root; /* prefix of /proc, /sys and /dev/shm; "" except in tests */
+    /* Prefix of /proc, /sys and /dev/shm; "" except in tests. */
+    const char *root;
     const char *check; /* name of the check that runs now */
     struct PST_VEC(struct pstctl_finding) findings;
     bool failed; /* out of memory */

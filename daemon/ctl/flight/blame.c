@@ -9,7 +9,8 @@
 
 #define STILL_S 1.0 /* a waiting rank polls much more often than this */
 
-/* Indexed by enum pst_rank_phase, from DRAIN on. */
+/* Objects of "waits for", indexed by enum pst_rank_phase from DRAIN on; "it" is
+ * the step. */
 static const char *const ends[] = {
     "",
     "messages at its end",
@@ -39,8 +40,8 @@ static double last_sign(const struct pst_flight_record *r)
     return PST_MAX(r->begin, PST_MAX(r->end, r->looked));
 }
 
-/* Returns the seconds in which a waiting rank has not polled while others have
- * shown signs of life; 0: it has polled. */
+/* Returns the seconds for which a waiting rank has not polled, while others
+ * have shown signs of life; 0: it polls. */
 static double stands_still(const struct pst_flight_log *logs, unsigned ranks,
                            int rank)
 {
@@ -66,7 +67,8 @@ static int waiter_of(const struct pst_flight_log *logs, unsigned ranks,
     return -1;
 }
 
-/* Returns the rank that has waited for longest, which is the origin. */
+/* Returns the rank that has waited for longest; -1: no rank waits. The search
+ * for the origin begins at it. */
 static int longest_waiter(const struct pst_flight_log *logs, unsigned ranks)
 {
     int found = -1;

@@ -16,7 +16,7 @@ struct pstctl_blamed {
     bool cycle;   /* the waits form a cycle */
     bool missing; /* `rank` has no record */
     int waiter;   /* a rank that waits for `rank`; -1: none */
-    double still; /* seconds without a poll while others polled; 0 */
+    double still; /* seconds without a poll while others polled; 0: it polls */
 };
 
 /* Follows the waits. logs: one per rank of the job; n is 0 if a rank has none.

@@ -131,9 +131,9 @@ static enum pst_status start(struct pstctl_remote *r, const struct agent *agent,
     return PST_OK;
 }
 
-/* Returns the status from waitpid. A process that does not end after closing
- * its output is killed, and left if even that has no effect, as when it waits
- * for a disk. */
+/* Returns the status from waitpid. Kills a process that does not end after
+ * closing its output. Gives up if even that has no effect, as when the process
+ * waits for a disk. */
 static int await(pid_t pid)
 {
     int status = 0;

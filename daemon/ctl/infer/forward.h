@@ -8,11 +8,12 @@
 /* A plan ready to run forward. */
 struct pstctl_forward {
     struct pstctl_plan p;
-    struct pst_carried
-        *carried; /* plan in the checkpoint, used instead of p; or NULL */
+    /* Plan in the checkpoint, used instead of p; or NULL. */
+    struct pst_carried *carried;
     struct pst_plan *eval;  /* the plan as one stage in eval mode */
-    struct pst_batch batch; /* layout of a batch of `plan` */
-    struct pst_plan *plan;  /* plan of the batch; borrowed */
+    struct pst_batch batch; /* microbatches of `eval` */
+    /* Plan that runs, with the batch's sizes; borrowed. */
+    struct pst_plan *plan;
     struct pst_transport *transport;
     struct pst_engine *engine;
     struct pst_data *data; /* --data of an evaluation; else NULL */

@@ -13,8 +13,8 @@
 
 /* An output collected over all steps. */
 struct sink {
-    unsigned output,
-        dim; /* dimension along which microbatches and steps are joined */
+    /* Index of the output; dimension along which its parts are joined. */
+    unsigned output, dim;
     struct pst_meta meta; /* meta of the tensor in the file */
     size_t outer;         /* product of the dimensions before dim */
     size_t line;          /* bytes of a step's output / outer */

@@ -75,10 +75,10 @@ static enum pst_status follow(struct pstctl_follow *f,
     return status;
 }
 
-/* Returns the end of a job whose ranks are gone, as recorded by the process
+/* Returns the status of a job whose ranks are gone, as recorded by the process
  * that started them; waits until that process has ended. had: descriptor of its
- * lock, opened earlier, since another job may have the name now; owner: its
- * pid, 0: unknown. */
+ * lock, opened earlier, since another job may have the name now. owner: its
+ * pid; 0: unknown. */
 static enum pst_status no_result(const char *socket, int had, int owner,
                                  struct pst_diag *diag)
 {

@@ -3,8 +3,9 @@
 #define PENSTOCK_DAEMON_CTL_JOB_FOLLOW_H
 /*
  * The event stream of a job across connections: if the connection is lost,
- * because this process was suspended or was dropped for others, it reconnects
- * and continues with the first event not seen yet. One thread.
+ * because this process was suspended or the daemon dropped it in favour of
+ * other clients, it reconnects and continues with the first event not seen yet.
+ * One thread.
  */
 #include "daemon/ctl/job/conn.h"
 

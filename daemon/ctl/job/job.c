@@ -77,8 +77,8 @@ enum pst_status pstctl_report_run(struct pstctl_conn *conn,
 struct attended {
     struct pstctl_follow follow;
     struct pstctl_progress progress;
-    uint64_t
-        run; /* number of the run; 0: it is restarted, and gets a new number */
+    /* Number of the run; 0: it is restarted, and gets a new number. */
+    uint64_t run;
     bool over;
 };
 

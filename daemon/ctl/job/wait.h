@@ -4,9 +4,10 @@
 /* Waits for an event of a job. One thread. */
 #include "daemon/ctl/print.h"
 
-/* Shows events from number `from` on until one of these names occurs, other
- * than with asked=0. *ret: the frame of that event, owned; NULL: it may be
- * among missed events. Replaces conn if it has to reconnect. */
+/* Shows events from number `from` on, until one with a name of `names` occurs;
+ * an event with the field asked=0 does not count. *ret: the frame of that
+ * event, owned; NULL: it may be among missed events. Replaces conn if it has to
+ * reconnect. */
 enum pst_status pstctl_wait_for(struct pstctl_conn *conn, uint64_t from,
                                 const char *const *names, size_t n,
                                 struct pstctl_progress *progress,
@@ -17,8 +18,8 @@ enum pst_status pstctl_report_run(struct pstctl_conn *conn,
                                   const struct pstd_config *config,
                                   uint64_t run,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* True for asked=0: an event that happened by itself, or by an older request,
- * does not answer the newest one. */
+/* True if the event has the field asked=0: it was caused by nobody or by an
+ * older request, so it does not answer the newest request. */
 bool pstctl_is_unasked(const pstctl_event *event);
 /* True, with a diagnosis, if the event shows that an accepted request is lost,
  * because the run has ended or the ranks were started again. */

@@ -19,8 +19,8 @@ static bool is_action(const struct pst_flight_record *r)
            pst_span_of_action((enum pst_action_kind)r->kind) < PST_N_SPANS;
 }
 
-/* True for a record of a backward pass, which evaluations, whose steps are
- * numbered separately, do not have. */
+/* True for a record of a backward pass. Evaluations have none; their steps are
+ * numbered separately. */
 static bool trains(const struct pst_flight_record *r)
 {
     return is_action(r) && (r->kind == PST_ACT_B || r->kind == PST_ACT_I ||
@@ -69,8 +69,9 @@ static enum pst_status add(const struct pst_flight_log *log, uint64_t step,
     return PST_OK;
 }
 
-/* Returns the time at which the rank began the step: the begin of the first of
- * the consecutive records up to its last backward; 0: not recorded. */
+/* Returns the time at which the rank began the step; 0: not recorded. Goes back
+ * from the step's last backward, through records of the same step, to the first
+ * action. */
 static double begin_of(const struct pst_flight_log *log, uint64_t step)
 {
     double first = 0;

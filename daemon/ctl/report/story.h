@@ -53,9 +53,9 @@ struct pstctl_rank_story {
     const char *stages, *host;
     double memory[PSTCTL_N_MEMORY]; /* bytes */
     double times[PSTCTL_N_TIMES];   /* sums over reported steps, in seconds */
-    double
-        shares[PSTCTL_N_SHARES]; /* measured shares of a step; all 0: unknown */
-    double rss;                  /* newest resident bytes; 0: unknown */
+    /* Measured shares of a step; all 0: unknown. */
+    double shares[PSTCTL_N_SHARES];
+    double rss; /* newest resident bytes; 0: unknown */
 };
 
 struct pstctl_shown_event {

@@ -23,12 +23,12 @@
 #include "daemon/ctl/timeline.h"
 
 #define CONNECT_MS 5    /* interval of attempts to connect to rank 0 */
-#define END_MS     4000 /* time for the ranks to end once they should */
+#define END_MS     4000 /* time for the ranks to end by themselves */
 #define KILL_MS    2000 /* time between asking to end and SIGKILL */
 #define SAY_MS     4000 /* time for a killed process to free its memory */
 #define LEFT_MS    4000 /* time for mpirun to end after rank 0 */
 #define TWICE_MS   1000 /* SIGTERM to a group and to its members counts once */
-#define START_S    10   /* time for mpirun, besides that for the ranks */
+#define START_S    10   /* seconds for mpirun, besides those for the ranks */
 
 static uint64_t now_ms(void)
 {
@@ -38,8 +38,9 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* True if SIGTERM or SIGINT is pending. SIGHUP may arrive before one that was
- * sent earlier, since pending signals are delivered by number. */
+/* True if SIGTERM or SIGINT is pending. Pending signals are delivered by
+ * number, so SIGHUP may be read before a SIGINT or SIGTERM that was sent
+ * earlier. */
 static bool stop_waits(void)
 {
     sigset_t set;
@@ -225,8 +226,8 @@ static void end_left_behind(struct pstctl_attempt *r)
         pstctl_launch_end(&r->launch, true);
 }
 
-/* Fails a job whose rank 0 does not answer in time. Ranks that run but do not
- * all meet report that themselves after --watchdog; the limit is longer. */
+/* Fails a job whose rank 0 does not answer in time. If only some ranks start,
+ * they report that themselves after --watchdog; this limit is longer. */
 static enum pst_status check_start(struct pstctl_attempt *r,
                                    struct pst_diag *diag)
 {
@@ -309,9 +310,9 @@ static void await_stuck(struct pstctl_attempt *r, pid_t pid)
     }
 }
 
-/* Waits patience_ms for the child to end, then ends it; at once with SIGKILL if
- * it was asked to end and is still starting ranks, which have nothing to save.
- */
+/* Waits patience_ms for the child to end, then ends it. A child that was asked
+ * to end while it starts ranks is killed at once: those ranks have nothing to
+ * save. */
 static void wait_end(struct pstctl_attempt *r, uint64_t patience_ms)
 {
     const bool is_early =
@@ -459,8 +460,7 @@ static enum pst_status post_mortem(struct pstctl_attempt *r,
     r->died = status == PST_ERR_PEER;
     if (pstd_stays(r->config)) /* only a stop ends such a job with PST_OK */
         return status;
-    if (status == PST_OK &&
-        r->supervised) /* `penstock stop` while the job loads */
+    if (status == PST_OK && r->supervised) /* stopped while it was loading */
         return pst_diag_set(diag, PST_E_RUN_STOPPED,
                             "the job was stopped before its run began");
     if (status == PST_OK)

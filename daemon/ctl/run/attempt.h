@@ -33,15 +33,16 @@ struct pstctl_attempt {
     uint64_t signal_ms; /* time of the newest such signal */
     bool asked; /* another process asked the job to end: it is not restarted,
                    however it ends */
-    uint64_t restarts;             /* restarts so far */
-    struct pstctl_unsaved unsaved; /* state from the events of all starts */
+    uint64_t restarts; /* restarts so far */
+    /* State that would be lost now, from the events of all starts. */
+    struct pstctl_unsaved unsaved;
     /* State of the newest start. */
     struct pstctl_launch launch;
     struct pstctl_follow follow;
     struct pstctl_progress progress;
     struct pst_awake awake; /* time since the ranks were started */
-    uint64_t
-        gone_ms; /* time since which rank 0 has been gone; 0: it is there */
+    /* Time since which rank 0 has been gone; 0: it is there. */
+    uint64_t gone_ms;
     uint64_t stuck_ms; /* time since which we wait for a killed process */
     bool stop_sent;    /* the job was asked to stop */
     bool left;         /* the terminal was closed: the job continues */

@@ -65,7 +65,7 @@ void pstctl_end_of(const struct pstctl_launch *launch, const char *placement,
 
 struct pstctl_record {
     char *dir;    /* NULL: nothing is written */
-    bool has_log; /* dir is that of --log-dir, else that of checkpoints */
+    bool has_log; /* true: dir is --log-dir; false: dir is --checkpoint */
     const char *job;
     const char *beside; /* file beside the socket, written if the job is
                            restarted */
@@ -84,8 +84,8 @@ enum pst_status pstctl_record_open(struct pstctl_record *r,
 /* Records an end; prints write errors on standard error. */
 void pstctl_record_end(struct pstctl_record *r, const struct pstctl_end *end);
 void pstctl_record_close(struct pstctl_record *r);
-/* For a job without a record: removes the record of an earlier job in that
- * folder, which may be NULL. */
+/* Removes the record that an earlier job has left in a folder; for a job that
+ * keeps no record. dir may be NULL. */
 void pstctl_record_forget(const char *dir);
 
 #endif

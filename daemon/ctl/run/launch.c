@@ -432,9 +432,10 @@ static void read_exit(struct pstctl_launch *launch, const char *line)
         launch->exited_code = (int)strtol(code + 11, NULL, 10);
 }
 
-/* Keeps the first cause that a rank reports, since others follow from it; but
- * collects those of the watchdog: a rank may wait for another waiting one, and
- * together they lead to the rank that does not answer. */
+/* Keeps the first cause that a rank reports, since others follow from it.
+ * Collects all causes that the watchdog reports: a rank may wait for a rank
+ * that waits itself, and only together they lead to the rank that does not
+ * answer. */
 static void take_cause(struct pstctl_launch *launch, const char *text)
 {
     struct pst_str *cause = &launch->cause;

@@ -23,8 +23,8 @@ struct pstctl_launch {
     struct pst_str line;  /* incomplete line */
     struct pst_str tail;  /* last unrecognized lines */
     struct pst_str cause; /* first "penstockd: ..." line, see take_cause */
-    struct pst_str
-        crashes; /* " 1 in step 3, ..." for each rank that reported a crash */
+    /* " 1 in step 3, ..." for each rank that reported a crash. */
+    struct pst_str crashes;
     enum pst_error cause_error; /* row in the tag of that line */
     int killed_rank;            /* -1: none */
     int killed_signal;

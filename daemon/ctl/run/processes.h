@@ -11,9 +11,9 @@ bool pstctl_processes_kill_children(pid_t parent);
 void pstctl_processes_freeze(pid_t pid);
 /* Kills the children of this process that belong to a launcher's session, and
  * reaps those that have ended. Other children are kept: a shell that became
- * this process by `exec` may have left some. Returns the pid of one of the
- * killed processes; 0: there was none. Call it again until then, since children
- * of a child may become ours when it ends. */
+ * this process by `exec` may have left some. Returns the pid of a killed
+ * process; 0: there was none. Call it until it returns 0: when a child ends,
+ * its own children may become ours. */
 pid_t pstctl_processes_reap(pid_t session);
 
 #endif

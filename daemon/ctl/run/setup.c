@@ -60,9 +60,10 @@ static enum pst_status name_journal(struct pstctl_setup *s,
     return s->journal.failed ? pst_diag_nomem(diag, s->temp.path.len) : PST_OK;
 }
 
-/* Creates the temporary folder, again if it was removed, for example by a
- * program that cleans /tmp, and renames the journal then. A folder of that name
- * that another user has made meanwhile is not used. */
+/* Creates the temporary folder if there is none, or if it was removed, for
+ * example by a program that cleans /tmp. The journal's path follows a new
+ * folder. A folder of the old name that another user has made meanwhile is not
+ * used. */
 static enum pst_status make_temp(struct pstctl_setup *s, struct pst_diag *diag)
 {
     bool fresh;

@@ -8,7 +8,7 @@
 #include "daemon/common/setup.h"
 #include "daemon/ctl/out.h"
 
-#define LONG_S 60 /* a job that stays has made progress after so long */
+#define LONG_S 60 /* a job with --stay has made progress after so long */
 #define STAY_S 4u /* longest delay before such a job is restarted */
 
 static enum pstctl_cause cause_of(const struct pstctl_fate *fate,
@@ -83,7 +83,7 @@ static void decide(struct pstctl_supervisor *s, const struct pstctl_fate *fate,
         ret->again = pstctl_budget_take(&s->budget, at, &ret->delay_s);
     if (pstd_stays(s->config)) /* clients wait for the restart */
         ret->delay_s = PST_MIN(ret->delay_s, STAY_S);
-    /* Without a launch the start failed before it had one. */
+    /* without a launch, the start failed before it began one */
     ret->replaced = ret->again && fate->launch != NULL &&
                     pstctl_launch_is_replaced(fate->launch);
     ret->next_ranks = ret->again ? s->ranks.now * pstd_replicas(s->config) : 0;
@@ -110,7 +110,7 @@ static enum pst_status conclude(struct pstctl_supervisor *s,
                             .ranks = s->ranks.now * pstd_replicas(s->config)};
     s->served += fate->begun_s >= LONG_S;
     if (pstd_stays(s->config))
-        ret->checkpoint = fate->saved; /* by any of the job's runs */
+        ret->checkpoint = fate->saved; /* checkpoint of any of the job's runs */
     else if (pstd_past_look(&s->past, s->config, &ret->checkpoint, &ignored) !=
              PST_OK)
         ret->checkpoint = s->budget.step;

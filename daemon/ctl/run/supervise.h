@@ -54,8 +54,8 @@ struct pstctl_supervisor {
     struct pstctl_ranks ranks;
     char job[PSTD_PAST_JOB + 1]; /* prefix of the ids of its starts; "": none */
     uint64_t restarts;           /* restarts so far */
-    uint64_t served; /* starts that lasted a minute; progress of a job that
-                        stays */
+    /* Starts that lasted a minute: the progress of a job with --stay. */
+    uint64_t served;
 };
 
 /* Runs the job; returns how it finally ended. */

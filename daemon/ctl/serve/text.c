@@ -18,8 +18,8 @@
 
 /* --- numbers -------------------------------------------------------------- */
 
-/* The store functions store x as element i; false: the dtype cannot represent
- * x. */
+/* The store functions store x as element i. They return false if the dtype
+ * cannot represent x. */
 static bool store_float(enum pst_dtype dtype, void *data, int64_t i, double x)
 {
     pst_store_f64(dtype, data, i, x);

@@ -17,7 +17,7 @@
 
 /* --- lines ---------------------------------------------------------------- */
 
-/* Returns the bytes of the first `columns` characters. */
+/* Returns the length in bytes of the first `columns` characters. */
 static size_t clip(const char *text, unsigned columns)
 {
     size_t at = 0;
@@ -30,8 +30,8 @@ static size_t clip(const char *text, unsigned columns)
     return at;
 }
 
-/* Returns the bytes of the parts that fit into the columns as a whole; parts of
- * a line are at least `apart` spaces apart. */
+/* Returns the length in bytes of the parts that fit into the columns as a
+ * whole; parts of a line are at least `apart` spaces apart. */
 static size_t clip_parts(const char *text, unsigned columns, size_t apart)
 {
     const size_t n = clip(text, columns);
