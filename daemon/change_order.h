@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CHANGE_ORDER_H
 #define PENSTOCK_DAEMON_CHANGE_ORDER_H
-/* A change of a running job's model, and its bytes in an order of kind
- * PSTD_ORDER_CHANGE. */
+/* A change of a running job's model, and its encoding as the data of an order
+ * of kind PSTD_ORDER_CHANGE. */
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -23,8 +23,9 @@ struct pstd_change_order {
     enum pstd_change_kind kind;
     const char *name; /* FQN, or pattern */
     const char *path; /* SWAP, SET, GET: path of a file on rank 0, or "" */
-    /* SET: a number; CAST: a dtype; SWAP: "NEW\nOLD\n"...: each new parameter
-     * that takes over the optimizer states of an old one; or "" */
+    /* The new value; "": none. SET: a number. CAST: a dtype. SWAP: lines
+     * "NEW\nOLD\n": parameter NEW takes over the optimizer states of parameter
+     * OLD. */
     const char *value;
     int call; /* SWAP: index of the only call to replace; -1: all calls */
     /* aliases: SWAP replaces the module under its other names, too. keep: SWAP

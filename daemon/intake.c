@@ -275,9 +275,9 @@ static bool is_full(const struct pstd_intake *in)
     return at == in->signature.samples * in->signature.microbatches;
 }
 
-/* Waits until the waiting requests fill a step or the oldest has waited
- * batch_s: true. False: that takes longer than until `until`. Called under the
- * lock. */
+/* Waits until the waiting requests fill a step or the oldest has waited batch_s
+ * seconds; then returns true. Returns false at the time `until`. Called under
+ * the lock. */
 static bool wait_for_more(struct pstd_intake *in, double batch_s, double until)
 {
     while (!in->shut && in->waiting.first != NULL && !is_full(in)) {

@@ -3,8 +3,8 @@
 #define PENSTOCK_DAEMON_INTAKE_H
 /*
  * Requests for outputs of a served model: a bounded queue from the loop thread
- * to the exec thread, and a list of answers back. Apart from the mailbox, whose
- * orders are few and small, only this connects the two threads. Each function
+ * to the exec thread, and a list of answers back. The two threads share only
+ * this queue and the mailbox, whose orders are few and small. Each function
  * names its thread.
  */
 #include "stages/base/diag.h"
@@ -18,13 +18,14 @@
 #define PSTD_ASK_BYTES    (16u << 20)  /* bytes of a request or an answer */
 #define PSTD_INTAKE_BYTES (256u << 20) /* bytes of all waiting requests */
 
-/* An input or output of the model, as a request has it. */
+/* An input or output of the model, and its part of a request. */
 struct pstd_port {
     char *name;
     unsigned index;       /* index among the plan's inputs or outputs */
     struct pst_meta meta; /* meta of one microbatch, contiguous */
-    /* Dimension of samples; -1: an input without samples, which each request
-     * has whole. An output without dimensions is one sample. */
+    /* Dimension along which samples are concatenated. -1: an input without
+     * samples, which each request has as a whole; an output without dimensions,
+     * which is one sample. */
     int dim;
     int64_t each;        /* size of one sample along dim */
     bool optional;       /* no answered output depends on this input */
@@ -101,10 +102,10 @@ struct pstd_intake_counts pstd_intake_counts(struct pstd_intake *in,
 
 /* Exec thread. Takes the signature; from now on requests are accepted. */
 void pstd_intake_open(struct pstd_intake *in, struct pstd_signature *signature);
-/* Exec thread. Waits at most ms milliseconds until the waiting requests fill a
- * step, or the oldest has waited batch_s seconds, or no more are accepted.
- * Returns those that fit into a step, a list in order, owned; NULL: none of
- * these was the case. */
+/* Exec thread. Waits until the waiting requests fill a step, or the oldest has
+ * waited batch_s seconds, or no more are accepted. Returns those that fit into
+ * a step, as a list in order, owned; NULL: none of this happened within ms
+ * milliseconds. */
 struct pstd_ask *pstd_intake_take(struct pstd_intake *in, unsigned ms,
                                   double batch_s);
 /* Exec thread. Passes a list of requests with results or diagnoses, which it
@@ -116,13 +117,13 @@ void pstd_intake_count_step(struct pstd_intake *in);
  * PST_ERR_BUSY. */
 void pstd_intake_shut(struct pstd_intake *in, bool at_once);
 
-/* Places a request of so many samples in a step: begins at *ret_begin, at or
- * after *at, the end of the previous request, and sets *at to its own end.
- * False: it does not fit into the step. */
+/* Places a request of so many samples in a step. *at: end of the previous
+ * request. The request begins at *ret_begin, at or after *at; sets *at to its
+ * end. False: it does not fit into the step. */
 bool pstd_signature_place(const struct pstd_signature *s, int64_t samples,
                           int64_t *at, int64_t *ret_begin);
-/* Returns the bytes of so many samples; of an input without samples its size.
- */
+/* Returns the bytes of so many samples, or the size of an input without
+ * samples. */
 size_t pstd_port_bytes(const struct pstd_port *port, int64_t samples);
 void pstd_signature_fini(struct pstd_signature *s);
 void pstd_ask_free(struct pstd_ask *ask);

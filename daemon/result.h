@@ -11,7 +11,8 @@
  * sent as they are. */
 struct pstd_rank_result {
     char stages[64];
-    uint64_t peak_rss, base_rss; /* resident bytes: peak, before the model */
+    /* Resident bytes: the peak, and before the model was loaded. */
+    uint64_t peak_rss, base_rss;
     uint64_t planned, high_water;
     struct pst_times sums;
     double step;              /* seconds of the measured step, a median one */

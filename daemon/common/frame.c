@@ -9,8 +9,8 @@
 
 #define MAX_DEPTH 8 /* control.proto needs 4 */
 
-/* Allocates memory for protobuf-c. ctx: a bool that is set if there is none, or
- * NULL. */
+/* Allocates memory for protobuf-c. ctx: NULL, or a bool that is set to true if
+ * no memory is left. */
 static void *proto_alloc(void *ctx, size_t size)
 {
     void *ret = pst_alloc(PST_TAG_CLIENT, size);

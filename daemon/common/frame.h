@@ -14,7 +14,8 @@
 /* Maximum bytes of a frame to the daemon, and of a frame from it. */
 #define PSTD_REQUEST_MAX (1u << 20)
 #define PSTD_REPLY_MAX   (16u << 20)
-/* Maximum fields of these frames; maximum unknown fields of either. */
+/* Maximum fields of a frame to the daemon, and of a frame from it; maximum
+ * unknown fields of any frame. */
 #define PSTD_REQUEST_FIELD 4096
 #define PSTD_REPLY_FIELD   (1u << 20)
 #define PSTD_UNKNOWN_FIELD 64

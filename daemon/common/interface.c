@@ -18,7 +18,7 @@ struct word {
     unsigned bits;
 };
 
-/* Parses a network; false if it is not one. */
+/* Parses w->text as a network; returns false if it is not one. */
 static bool read_network(struct word *w)
 {
     char *slash = strchr(w->text, '/'), *end;
@@ -43,7 +43,8 @@ static bool same_bits(const unsigned char *a, const unsigned char *b,
            (bits % 8 == 0 || ((a[bits / 8] ^ b[bits / 8]) & rest) == 0);
 }
 
-/* Returns the bytes of an IPv4 or IPv6 address, else NULL. */
+/* Returns the bytes of an interface's IPv4 or IPv6 address; NULL: the interface
+ * is down, or this is another kind of address. */
 static const void *address_of(const struct ifaddrs *a)
 {
     if (a->ifa_addr == NULL || !(a->ifa_flags & IFF_UP))
@@ -73,7 +74,8 @@ static bool is_there(const struct word *w, const struct ifaddrs *all)
     return false;
 }
 
-/* Appends "lo (127.0.0.1), eth0 (10.0.0.1)". */
+/* Appends the interfaces and their addresses: "lo (127.0.0.1), eth0
+ * (10.0.0.1)". */
 static void add_all(const struct ifaddrs *all, struct pst_str *out)
 {
     for (; all != NULL; all = all->ifa_next) {

@@ -4,9 +4,9 @@
 /*
  * Event log of a job in a file, as packed frames: a late client receives all
  * events, and a restarted daemon continues their numbers. An event is written
- * before it is sent to any client. Only the process that restarts the job needs
- * to trust the file: a damaged file, such as one truncated by the end of a
- * process, is used up to the damage. Loop thread.
+ * before it is sent to any client. If the file is damaged, for instance
+ * truncated because a process died, the events before the damage are used. Loop
+ * thread.
  */
 #include "stages/base/vec.h"
 
@@ -24,16 +24,16 @@ struct pstd_journal_part {
     int fd;               /* -1: none, or writing has failed */
     uint64_t first, next; /* numbers of the oldest event, and of the next one */
     uint64_t size;
-    struct PST_VEC(
-        uint64_t) marks;    /* offset of each PSTD_JOURNAL_MARK-th event */
+    /* Offset of each PSTD_JOURNAL_MARK-th event. */
+    struct PST_VEC(uint64_t) marks;
     uint64_t seen, seen_at; /* number and offset of the event read last */
 };
 
 struct pstd_journal {
     char *path;
     uint64_t max;
-    struct pstd_journal_part before,
-        now; /* PATH.before (its fd is -1 if there is none), and PATH */
+    /* PATH.before (its fd is -1 if there is no such file), and PATH. */
+    struct pstd_journal_part before, now;
 };
 
 #define PSTD_JOURNAL_MARK 256

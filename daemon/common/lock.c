@@ -87,7 +87,8 @@ static enum pst_status try_file(const char *path, int *ret,
             *ret = fd;
             return PST_OK;
         }
-        (void)close(fd); /* its last owner removed it before we locked it */
+        /* The previous owner removed the file before we locked it. */
+        (void)close(fd);
         return pst_diag_set(diag, PST_E_SOCKET_IN_USE,
                             "cannot lock %s: others make and remove it all the "
                             "time; try again",

@@ -4,8 +4,8 @@
 /*
  * Locks beside sockets. The lock of BASE (daemon/common/paths.h) makes several
  * calls atomic: creating a folder below BASE and locking a file in it, removing
- * unused files, removing the own folder. It is held for milliseconds, and never
- * while waiting. Any thread.
+ * unused files, and removing the folder of one's own job. It is held for
+ * milliseconds, and never while waiting. Any thread.
  */
 #include "stages/base/diag.h"
 
@@ -20,9 +20,9 @@ int pstd_lock_base(void);
 void pstd_unlock_base(int fd);
 
 /* Creates the folders of a socket (pstd_socket_dirs) and the file SOCKET+end,
- * and locks the file. base: the lock of BASE, or -1; without it a sweeping
- * process may hold the file for a moment. PST_AGAIN: another process has locked
- * it. */
+ * and locks the file. base: the lock of BASE; -1: not held, so a process that
+ * removes unused files may lock the file for a moment. PST_AGAIN: another
+ * process has locked it. */
 enum pst_status pstd_lock_file(int base, const char *socket, const char *end,
                                bool own_dir, int *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;

@@ -225,7 +225,7 @@ static enum pst_status open_file(const char *path, int *ret,
     return PST_OK;
 }
 
-/* Returns the job of the newest line of a file open for reading; "?": none. */
+/* Finds the job that the newest line of the file names; "?": none. */
 static void last_job(const char *path, char ret[128])
 {
     char text[LINE_MAX_BYTES + 1];
@@ -251,8 +251,8 @@ static void last_job(const char *path, char ret[128])
         (void)snprintf(ret, 128, "%.*s", (int)strcspn(found, " \n"), found);
 }
 
-/* Takes the lock if it is free. True if another process has it; false if the
- * file system has no locks. */
+/* Takes the lock if it is free. Returns true if another process has it, false
+ * if it was taken or the file system has no locks. */
 static bool is_held(int fd, int how)
 {
     return flock(fd, how | LOCK_NB) != 0 && errno == EWOULDBLOCK;
@@ -377,7 +377,7 @@ static bool write_all(int fd, const char *data, size_t len, int *ret_err)
     return true;
 }
 
-/* Loses and counts a line that cannot be written: a full disk must not end the
+/* Drops and counts a line that cannot be written: a full disk must not end the
  * job. Ends a partly written line with a newline. */
 void pstd_logfile_write(struct pstd_logfile *file, const char *line, size_t len)
 {

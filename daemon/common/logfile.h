@@ -268,12 +268,12 @@ struct pstd_logfile {
     int fd;
     uint64_t lost;       /* lines that could not be written */
     bool failing, torn;  /* the last write failed; it left a partial line */
-    struct pst_diag why; /* why the last lost line was lost */
+    struct pst_diag why; /* error of the newest lost line */
 };
 
-/* Creates the folder. The file is locked until it is closed, if the file system
- * has locks and no other process holds it; waits up to 2 s for another
- * holder. */
+/* Creates the folder, and opens the file in it. The file is locked until it is
+ * closed, if the file system has locks and no other process holds it; waits up
+ * to 2 s for another holder. */
 enum pst_status pstd_logfile_open(struct pstd_logfile *file, const char *dir,
                                   const char *name,
                                   struct pst_diag *diag) PST_MUST_CHECK;

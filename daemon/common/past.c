@@ -58,8 +58,8 @@ static enum pst_status find_newest(const struct pstd_config *config,
     return status;
 }
 
-/* Limits `step` to that of --resume=STEP as long as no start has moved newer
- * checkpoints away: they are not progress of this run. */
+/* Limits `step` to --resume=STEP until a start has moved newer checkpoints
+ * away: those are not progress of this run. */
 static uint64_t without_newer(const struct pstd_past *past,
                               const struct pstd_config *config, uint64_t step)
 {
@@ -90,10 +90,10 @@ enum pst_status pstd_past_init(struct pstd_past *past,
 
 enum owner { NOBODY, OURS, OTHERS };
 
-/* Finds whose run the checkpoint folder records, or, if it records none, since
- * it was removed or its disk replaced, the second folder. A run that does not
- * resume records a new name in both before its first step; another run may have
- * done so meanwhile. */
+/* Finds if the newest run in the checkpoint folder is this job's. If that
+ * folder names no run (it was removed, or its disk was replaced), uses the
+ * second folder. A run that does not resume records a new name in both folders
+ * before its first step; another job may have done so since. */
 static enum pst_status find_owner(const struct pstd_past *past,
                                   const struct pstd_config *config,
                                   enum owner *ret, struct pst_diag *diag)

@@ -15,7 +15,7 @@
  * with its checkpoints. */
 struct pstd_past {
     char run[33];    /* name of the run recorded in --checkpoint; "": none */
-    char second[33]; /* that in --checkpoint-fallback */
+    char second[33]; /* the same for --checkpoint-fallback */
     /* Prefix of the name that this job gives to its run; "": unknown, but the
      * name is not `run`. */
     char job[PSTD_PAST_JOB + 1];
@@ -38,8 +38,8 @@ struct pstd_past_next {
     const char *resume, *adopt;
 };
 
-/* An error (checkpoint.none): the run had checkpoints, and its folders have
- * none: their disk may be missing for a moment. */
+/* Determines these options. PST_E_CHECKPOINT_NONE: the run had checkpoints, and
+ * its folders have none; perhaps their disk is missing for a moment. */
 enum pst_status pstd_past_next(const struct pstd_past *past,
                                const struct pstd_config *config,
                                struct pstd_past_next *ret,

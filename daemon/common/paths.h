@@ -16,7 +16,8 @@
 #define PSTD_SOCKET_PATH 107
 
 void pstd_socket_base(struct pst_str *out);
-/* Appends the letters, digits and "._-" of text, at most 40, never nothing. */
+/* Appends a job name made from text: at most 40 letters, digits and "._-";
+ * "job" if nothing of the text remains. */
 void pstd_socket_job(const char *text, struct pst_str *out);
 /* Checks a job name given by the user (NULL: none), which is used unchanged or
  * refused, so that different names are always different jobs. */
@@ -34,10 +35,10 @@ enum pst_status pstd_socket_check(const char *path,
 void pstd_socket_folder(const char *path, struct pst_str *out);
 /* True for our own user and root. */
 bool pstd_socket_is_trusted(unsigned uid);
-/* Returns PST_ERR_DENIED if another user could put a socket there. The folder
- * must be owned by us or root, not be a link, and not be writable by others
- * unless it is sticky; BASE and the folders below it must be closed to others.
- * A missing folder is accepted. */
+/* Returns PST_ERR_DENIED if another user could put a socket into the folder.
+ * The folder must be owned by us or root, not be a link, and not be writable by
+ * others unless it is sticky; BASE and the folders below it must be closed to
+ * others. A missing folder is accepted. */
 enum pst_status pstd_socket_check_folders(const char *path,
                                           struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pstd_socket_check_base(const char *base,

@@ -11,7 +11,7 @@
 #include "stages/run/exec.h"
 #include "stages/split/bind/bind.h"
 
-/* Printed by a rank of `penstock run` after it was asked to end; the rank's
+/* Text that a rank of `penstock run` prints after it was asked to end; its rank
  * number follows. */
 #define PSTD_ASKED_TEXT "asked to end: rank "
 
@@ -44,9 +44,9 @@ enum pst_status pstd_open_data(const struct pstd_config *config,
                                struct pst_data **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Opens --data for an evaluation: all its microbatches have the plan's rows,
- * and rows of the file that do not fill one are dropped. The tail of the batch
- * is ignored. */
+/* Opens --data for an evaluation. Each microbatch has the rows of the plan;
+ * rows at the end of the file that do not fill a microbatch are dropped. A tail
+ * microbatch in `batch` is ignored. */
 enum pst_status pstd_open_eval_data(const struct pstd_config *config,
                                     const struct pst_batch *batch, bool compare,
                                     struct pst_data **ret,

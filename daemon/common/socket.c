@@ -43,8 +43,9 @@ static bool is_heard(const char *path)
     return heard;
 }
 
-/* Removes a socket at which no process listens. Waits up to 1 s for that, since
- * a killed rank loses its lock just before its socket. */
+/* Removes a socket at which no process listens. Waits up to 1 s for its
+ * listener to end, since a killed rank loses its lock just before its
+ * socket. */
 static enum pst_status remove_stale(const char *path, struct pst_diag *diag)
 {
     struct stat st;

@@ -48,9 +48,9 @@ enum pst_status pstd_socket_connect(const char *path, int *ret_fd,
 /* Returns the pid of the `penstock run` process that started the job of this
  * socket, whether or not its ranks are running; 0: none, or it has ended. */
 int pstd_socket_owner(const char *socket);
-/* Appends the socket of rank 0 of the only job that answers or has such a
- * process. PST_ERR_NO_DAEMON: there is none; PST_ERR_USAGE: there are several,
- * which the text names. */
+/* Appends the socket of rank 0 of the only job that answers or has a `penstock
+ * run` process. PST_ERR_NO_DAEMON: there is no such job; PST_ERR_USAGE: there
+ * are several, which the error text names. */
 enum pst_status pstd_socket_find(struct pst_str *out,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 

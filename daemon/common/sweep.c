@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Removes files that killed jobs have left beside their sockets. The lock of
- * BASE is held meanwhile, so a folder or file without a lock is not one that is
- * just being created. */
+/* Removes files that killed jobs have left beside their sockets. Holds the lock
+ * of BASE meanwhile, since a folder or file that is just being created has no
+ * lock yet. */
 #include "daemon/common/socket.h"
 
 #include <dirent.h>

@@ -18,8 +18,8 @@ static bool is_limited(enum pstd_event event)
 }
 
 /* Begins a new second for a kind of events if the current one is over, or if
- * the clock was set back. Returns the number of events suppressed in the old
- * one. */
+ * the clock was set back. Returns the number of events suppressed in the second
+ * that has ended. */
 static uint64_t roll(struct pstd_budget *budget, enum pstd_event event,
                      uint64_t now_us)
 {

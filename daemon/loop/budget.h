@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_DAEMON_LOOP_BUDGET_H
 #define PENSTOCK_DAEMON_LOOP_BUDGET_H
 /*
- * Rate limit for events that clients can cause as often as they like: events
- * beyond the limit of a second are neither logged nor sent to watchers, only
- * counted. Loop thread.
+ * Rate limit for events that clients can cause as often as they like. Events
+ * beyond PSTD_BUDGET_EVENTS in a second are counted, but neither logged nor
+ * sent to watchers. Loop thread.
  */
 #include "daemon/common/logfile.h"
 
@@ -22,8 +22,8 @@ struct pstd_budget {
  * to be reported; else 0. */
 bool pstd_budget_takes(struct pstd_budget *budget, enum pstd_event event,
                        uint64_t now_us, uint64_t *ret_suppressed);
-/* Returns a kind whose second has ended with suppressed events, and their
- * number, once; PSTD_N_EVENTS: there is none. */
+/* Finds a kind of events whose second has ended with suppressed events, and
+ * returns it once with their number; PSTD_N_EVENTS: there is none. */
 enum pstd_event pstd_budget_over(struct pstd_budget *budget, uint64_t now_us,
                                  uint64_t *ret_suppressed);
 

@@ -6,7 +6,7 @@
 
 struct pstd_call {
     struct pstd_daemon *d;
-    struct pstd_client *client; /* NULL: the reply is written to record */
+    struct pstd_client *client; /* NULL: the reply is appended to `record` */
     struct pst_str *record;
     const Pst__Control__Request *request;
     Pst__Control__Reply reply;
@@ -15,8 +15,8 @@ struct pstd_call {
 
 /* Sends the reply. */
 void pstd_call_reply(struct pstd_call *call);
-/* Replies with an outcome, and the numbers of an event, from which the client
- * may watch, and of the run. */
+/* Replies with an outcome, the number of the run, and the number of the event
+ * from which the client may watch. */
 void pstd_call_accept(struct pstd_call *call, const struct pst_diag *outcome,
                       uint64_t seq, uint64_t run);
 

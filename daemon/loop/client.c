@@ -7,8 +7,10 @@
 
 #include "stages/base/alloc.h"
 
-#define REQUESTS   200 /* requests of a client at once, while steps run */
-#define REQUESTS_S 100 /* sustained rate per second */
+/* Requests that a client may send at once while steps run. */
+#define REQUESTS 200
+/* Requests per second that it may send in the long run. */
+#define REQUESTS_S 100
 
 struct write {
     uv_write_t req;
@@ -65,8 +67,8 @@ static void on_written(uv_write_t *req, int err)
     pstd_client_go_on(client);
 }
 
-/* Sends data, whose owner it becomes. Bytes that the socket accepts at once
- * need no write request. */
+/* Sends data, and takes it. Bytes that the socket accepts at once need no write
+ * request. */
 static void send_owned(struct pstd_client *client, unsigned char *data,
                        size_t size)
 {
@@ -218,8 +220,9 @@ static enum pst_status take_frame(struct pstd_client *client,
     return PST_OK;
 }
 
-/* True if the next request may be answered: they are answered one at a time,
- * limited by the client's rate and by how fast it reads the answers. */
+/* True if the client's next request may be answered. Requests are answered one
+ * at a time; the client's rate limit, and how fast it reads answers, delay the
+ * next one. */
 static bool may_go_on(struct pstd_client *client)
 {
     struct pstd_control *control = client->control;

@@ -57,8 +57,8 @@ static void set_out(struct pstd_daemon *d, const struct pstd_config *config)
     (void)pstd_job_go(&d->job, PSTD_JOB_TRAINING);
 }
 
-/* Begins a run: checks the options here, so that errors are in the reply, and
- * passes them to the exec thread as text, which every rank parses. again:
+/* Begins a run. Checks the options here, so that the reply has the errors, then
+ * passes them as text to the exec thread; every rank parses them. again:
  * continues an unfinished run with its options. */
 static enum pst_status begin_run(struct pstd_daemon *d,
                                  const struct pst_str *options, bool again,
@@ -246,8 +246,8 @@ static enum pst_status pause_run(struct pstd_call *call)
     return PST_OK;
 }
 
-/* Reports that a pause was taken back before it began, for the client that
- * waits for it. */
+/* Reports that a requested pause was cancelled before it began, for the client
+ * that waits for it. */
 static void publish_taken_back(struct pstd_daemon *d)
 {
     struct pstd_note note;
@@ -317,7 +317,8 @@ static void report_command(const struct pstd_call *call, const struct row *row,
     pstd_daemon_publish(call->d, &note);
 }
 
-/* True if a request with this key was answered before; repeats that answer. */
+/* If a request with this key was answered before, repeats that answer and
+ * returns true. */
 static bool answer_again(struct pstd_call *call)
 {
     const struct pstd_answers *all = &call->d->answers;

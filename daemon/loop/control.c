@@ -5,12 +5,15 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define AGAIN_MS  50
-#define ACCEPTS   100 /* maximum connections accepted per AGAIN_MS */
-#define GRACE_MS  100 /* an active client is not dropped for so long */
-#define SPARE     4   /* clients may use 1 / SPARE of the file descriptors */
-#define IDLE      30  /* multiple of --client-timeout, without requests */
-#define STUCK     (256u << 10) /* queued bytes of a stuck watcher */
+#define AGAIN_MS 50
+#define ACCEPTS  100 /* maximum connections accepted per AGAIN_MS */
+/* A client is not dropped within this time of its last activity. */
+#define GRACE_MS 100
+#define SPARE    4 /* clients may use 1 / SPARE of the file descriptors */
+/* A client without requests is dropped after IDLE * --client-timeout. */
+#define IDLE 30
+/* A watcher with so many queued bytes may be stuck. */
+#define STUCK     (256u << 10)
 #define REPORT_MS 1000
 
 static void emit_drop(struct pstd_control *c, const struct pstd_client *client,
@@ -88,9 +91,9 @@ static bool goes_before(const struct pstd_client *a,
     return rank_a != rank_b ? rank_a < rank_b : a->active_ms < b->active_ms;
 }
 
-/* Drops a client if all slots are taken: one of our user or one of root,
- * whichever has more connections, so that neither can keep the other out.
- * False: no slot is free, and no client can be dropped now. */
+/* If all slots are taken, drops a client: of our user or of root, the one that
+ * has more connections, so that neither can exclude the other. False: no slot
+ * is free, and no client can be dropped now. */
 static bool drop_one_if_full(struct pstd_control *c)
 {
     const uint64_t now = uv_now(c->loop);

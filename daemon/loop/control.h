@@ -6,11 +6,11 @@
  * to one of them. Loop thread. A client's memory is freed in its close
  * callback.
  *
- * No client can make this process grow: nothing is read from a client while
- * much waits to be sent to it; events are sent from the daemon's history as the
- * socket drains, and a client that is too slow is sent the number of events it
- * has missed. Nor can clients keep others out: when all slots are taken, the
- * least active client is dropped.
+ * No client can make this process use more and more memory. Nothing is read
+ * from a client while its queue is full. Events are sent from the daemon's
+ * history as the socket drains; a client that is too slow gets the number of
+ * events that it has missed instead. Clients cannot keep others out, either:
+ * when all slots are taken, the least active client is dropped.
  */
 #include "daemon/common/frame.h"
 #include "daemon/common/socket.h"
@@ -19,9 +19,11 @@
 #include <stdbool.h>
 #include <uv.h>
 
-#define PSTD_MAX_CLIENTS 2048 /* fewer if few files may be open */
+/* Maximum; lower if the process may open few files. */
+#define PSTD_MAX_CLIENTS 2048
 /* Limits in bytes. */
-#define PSTD_QUEUE        (64u << 10)  /* queue of a client for more replies */
+/* A client whose queue is larger gets no more replies. */
+#define PSTD_QUEUE        (64u << 10)
 #define PSTD_ALL_QUEUES   (24u << 20)  /* queues of all clients */
 #define PSTD_ALL_FRAMES   (8u << 20)   /* incomplete frames of all clients */
 #define PSTD_ASKED_FRAMES (128u << 20) /* frames if a model is served */
@@ -67,9 +69,9 @@ struct pstd_client {
     double credit;      /* number of requests that it may make now */
     uint64_t credit_ms; /* time at which credit was computed */
     uint64_t active_ms; /* time of the last frame received, or bytes sent */
-    uint64_t
-        half_since_ms; /* a frame has been incomplete since then; 0: none */
-    size_t queued;     /* queued bytes at the last tick */
+    /* Time since which a frame has been incomplete; 0: no frame is. */
+    uint64_t half_since_ms;
+    size_t queued; /* queued bytes at the last tick */
 };
 
 struct pstd_control {
@@ -89,12 +91,13 @@ struct pstd_control {
     unsigned n_clients, max_clients;
     uv_timer_t again; /* runs while a connection or client waits */
     bool waiting;     /* a connection has not been accepted yet */
-    unsigned accepts; /* connections allowed until the timer fires */
+    /* Connections that may still be accepted until the timer fires. */
+    unsigned accepts;
     size_t queued;    /* queued bytes of all clients */
     size_t held;      /* memory of incomplete frames */
     uint64_t dropped; /* clients dropped so far */
-    uint64_t reported_ms,
-        reported;      /* time of the last report of drops, number reported */
+    /* Time of the last report of drops; number of drops reported so far. */
+    uint64_t reported_ms, reported;
     char chunk[16384]; /* buffer of one read */
 };
 
@@ -106,7 +109,7 @@ void pstd_control_init(struct pstd_control *c, uv_loop_t *loop,
 enum pst_status pstd_control_open(struct pstd_control *c, const char *path,
                                   bool own_dir, struct pstd_identity identity,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Closes everything; queued answers are sent only as far as that is possible at
+/* Closes everything. Queued answers are sent only if the socket accepts them at
  * once. */
 void pstd_control_close(struct pstd_control *c);
 /* Sends new events of the history to every watching client. */

@@ -34,8 +34,8 @@ static void publish(struct pstd_daemon *d, const struct pstd_note *note,
     emit_tensorboard(d);
 }
 
-/* Reports that a TensorBoard record could not be written; once for consecutive
- * ones. */
+/* Reports that a TensorBoard record could not be written; once for a series of
+ * failures. */
 static void emit_tensorboard(struct pstd_daemon *d)
 {
     struct pstd_note note;

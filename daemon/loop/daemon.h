@@ -17,7 +17,8 @@
 #define PSTD_MAX_KEY     64
 #define PSTD_MAX_ANSWERS 64
 
-/* Outcome of a request with a key, for requests that repeat the key. */
+/* Outcome of a request with a key: the answer to a request that repeats the
+ * key. */
 struct pstd_answer {
     char key[PSTD_MAX_KEY + 1];
     struct pst_diag outcome;
@@ -67,9 +68,9 @@ struct pstd_daemon {
     struct pstd_watch watch;
     struct pstd_history history;
     struct pstd_journal journal;
-    uint64_t log_reported; /* lost log lines reported so far */
-    uint64_t
-        dropped_reported; /* events dropped by a full mailbox, as reported */
+    uint64_t log_reported;     /* log lines lost, as already reported */
+    uint64_t dropped_reported; /* events dropped by a full mailbox, as already
+                                * reported */
     unsigned rank, ranks, processes;
     bool started;            /* START has arrived: the rank is known */
     uint64_t stop_signal_ms; /* time of the first stop signal, 0: none */

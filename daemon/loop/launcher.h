@@ -4,7 +4,8 @@
 /*
  * The launcher of a job of `penstock run` has signals blocked that would
  * otherwise make it kill its ranks, even during a save. Such a signal is meant
- * for the job: the ranks see in /proc that it is pending for the launcher.
+ * for the job, so the ranks look in /proc whether one is pending for the
+ * launcher.
  */
 #include "daemon/loop/daemon.h"
 
@@ -13,9 +14,9 @@
 /* True if SIGTERM or SIGINT is pending for the parent of this process. SIGHUP
  * does not end a job. */
 bool pstd_launcher_is_asked(void);
-/* Prints that this rank was asked to end, for the process that started the
- * launcher: the job is then not restarted, even if it dies before the step has
- * ended, whichever rank was asked. */
+/* Prints that this rank was asked to end. The process that started the launcher
+ * reads that, and does not restart the job, even if the job dies before the
+ * step has ended. */
 void pstd_launcher_pass_on(const struct pstd_daemon *d);
 
 #endif

@@ -63,8 +63,8 @@ static enum pst_status open_journal(struct pstd_daemon *d,
 }
 
 /* True if the job has been started before, as its journal shows. At the first
- * start an unusable monitoring file is an error; later the job continues
- * without it and reports that. */
+ * start an unusable monitoring file is an error; after a restart the job
+ * reports it and continues. */
 static bool was_started(const struct pstd_daemon *d)
 {
     return pstd_journal_next(&d->journal) > 1;
@@ -82,7 +82,7 @@ static enum pst_status open_prom(struct pstd_daemon *d, struct pst_diag *diag)
     d->prom.path = d->config->prom;
     d->prom.job = d->job_name;
     d->prom.changed = true;
-    /* After a restart, the event START writes the file. */
+    /* the event START writes the file after a restart */
     return was_started(d) ? PST_OK : pstd_prom_write(&d->prom, diag);
 }
 
@@ -188,10 +188,10 @@ static void on_train_begin(struct pstd_daemon *d, const struct pstd_note *note)
     k->step = (uint64_t)pstd_note_get_int(note, "first_step");
     k->steps = (uint64_t)pstd_note_get_int(note, "steps");
     k->skipped = 0;
-    /* paused, pausing etc. are kept: they may be about requests accepted since
-     * the run was ordered. */
+    /* paused, pausing etc. are kept: a request may have been accepted since the
+     * run was ordered. */
     pstd_set_text(&k->checkpoint_dir, dir != NULL && *dir != '\0' ? dir : NULL);
-    /* A run that resumes has the checkpoint of the step before its first. */
+    /* A run that resumes has a checkpoint of its starting step. */
     k->checkpoint_step = k->checkpoint_dir != NULL ? k->step : 0;
     set_placement(d, pstd_note_get_text(note, "placement"));
     pstd_stay_begun(d);
@@ -325,8 +325,8 @@ static void on_note(void *ctx, struct pstd_note *note)
     }
 }
 
-/* Passes the newest step to --prom, since its event may come much later
- * (--log-every). */
+/* Passes the newest step to --prom; with --log-every, the event of that step
+ * may come much later or never. */
 static void note_newest(struct pstd_daemon *d)
 {
     const struct pstd_totals totals = pstd_mailbox_totals(d->mailbox);
@@ -399,9 +399,9 @@ static void finish(struct pstd_daemon *d)
     pstd_mailbox_close(d->mailbox);
 }
 
-/* Ends the process when no client watches any more, or after LINGER_MS: a
- * client that has watched the run asks for its result next. Queued answers of a
- * served model get --client-timeout. */
+/* Ends the process when no client watches any more, but after LINGER_MS at the
+ * latest: a client that has watched the run asks for its result next. A served
+ * model's queued answers get --client-timeout instead. */
 static void on_linger(uv_timer_t *timer)
 {
     struct pstd_daemon *d = timer->data;

@@ -38,7 +38,7 @@ static void emit_run(struct pstd_daemon *d, uint64_t step, unsigned tries,
     pstd_daemon_publish(d, &note);
 }
 
-/* Continues the run during which the ranks of a job that stays have died, if
+/* In a job with --stay: continues the run during which the ranks have died, if
  * there is one. */
 static void go_on(struct pstd_daemon *d)
 {
@@ -87,8 +87,9 @@ void pstd_once_end(struct pstd_daemon *d)
 }
 
 /* Frees all but the newest part of the file by a hole, so that offsets stay the
- * same; on a file system without holes, empties the file, which the ranks have
- * open for appending. The client that reads it may be suspended or gone. */
+ * same. On a file system without holes empties the file, which the ranks have
+ * open for appending. Needed because the client that reads the file may be
+ * suspended or gone. */
 void pstd_once_trim(const struct pstd_daemon *d)
 {
     struct pst_str path = {0};

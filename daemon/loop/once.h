@@ -2,10 +2,10 @@
 #ifndef PENSTOCK_DAEMON_LOOP_ONCE_H
 #define PENSTOCK_DAEMON_LOOP_ONCE_H
 /*
- * A job for one run (--one-run), which begins and ends without a client; and
- * the run to be continued by a job that stays (stay.h). In other jobs these
- * functions do nothing, except that the output of ranks of `penstock run` is
- * truncated. Loop thread.
+ * Begins and ends the run of a job for one run (--one-run) without a request by
+ * a client; continues an unfinished run of a job with --stay (stay.h). In other
+ * jobs these functions do nothing, except that pstd_once_trim truncates the
+ * output of `penstock run`. Loop thread.
  */
 #include "daemon/loop/daemon.h"
 

@@ -13,7 +13,7 @@ static char *text_or_empty(char *text)
     return text != NULL ? text : (char *)"";
 }
 
-/* Fills in the newest step and its loss, even if it was not reported. */
+/* Fills in the newest step and its loss, even if that step had no event. */
 static void fill_newest(const struct pstd_daemon *d, Pst__Control__Status *ret)
 {
     const struct pstd_known *k = &d->known;
@@ -209,7 +209,7 @@ enum pst_status pstd_query_trace(struct pstd_call *call)
     return PST_AGAIN;
 }
 
-/* Events of an answer, with gaps for those that cannot be read back. */
+/* Events of an answer; a gap stands for events that cannot be read back. */
 struct listed {
     Pst__Control__Event *events[PSTD_EVENTS + 1];
     pstd_frame *frames[PSTD_EVENTS]; /* frames that contain the events */

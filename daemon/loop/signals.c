@@ -10,7 +10,7 @@
 #include "daemon/loop/serve/serving.h"
 #include "stages/base/host/alive.h"
 
-#define AGAIN_MS 1000 /* a second signal ends the process after so long */
+#define AGAIN_MS 1000 /* time after which a second signal ends the process */
 /* At SIGCONT, the process was stopped if no timer has run for so long. */
 #define STOPPED_S 0.5
 
@@ -181,8 +181,8 @@ void pstd_signals_ignore(void)
     (void)signal(SIGUSR1, SIG_IGN);
 }
 
-/* Ignores SIGHUP and SIGUSR1 then: libuv restores the default actions, which
- * would end the process. */
+/* Closes the signal handles, and ignores SIGHUP and SIGUSR1 from then on: libuv
+ * restores the default actions, by which they would end the process. */
 void pstd_signals_close(struct pstd_daemon *d)
 {
     for (size_t i = 0; i < PST_COUNT(d->signals); i++)

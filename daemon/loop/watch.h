@@ -32,8 +32,8 @@ struct pstd_watch {
     struct pst_awake awake;
     _Atomic double looked; /* time of the newest tick; any thread may read it */
     uint64_t seen;         /* count of signs of life at that tick */
-    double
-        since; /* time of the last sign of life, on the clock of time awake */
+    /* Time of the last sign of life, on the clock `awake`. */
+    double since;
     bool decided;
 };
 

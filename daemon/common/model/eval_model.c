@@ -7,7 +7,8 @@
 
 #define TAG PST_TAG_DAEMON
 
-/* Adds the adapters that split --lora has added to the plan's layers. */
+/* Adds to the evaluation model the adapters that split --lora has added to the
+ * plan's layers. */
 static enum pst_status adapt(const struct pst_plan *plan,
                              struct pstd_eval_model *m, struct pst_diag *diag)
 {

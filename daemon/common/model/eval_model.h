@@ -21,9 +21,9 @@ enum pst_status pstd_eval_model_open(const char *path, struct pst_plan *plan,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 void pstd_eval_model_close(struct pstd_eval_model *model);
 
-/* Makes the microbatches of an evaluation: as many as in training, with the
- * same rows and --size if the file leaves these free, else as exported. Borrows
- * plan until pst_batch_fini. */
+/* Makes the microbatches of an evaluation: as many as in training. Rows and
+ * --size are those of training if they are symbolic in the file, else those of
+ * the export. Borrows plan until pst_batch_fini. */
 enum pst_status pstd_eval_model_batch(const struct pstd_config *config,
                                       const struct pst_batch *training,
                                       struct pst_plan *plan,

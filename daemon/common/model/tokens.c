@@ -8,7 +8,7 @@
 /* Search for the values of a stage's graph that are computed from an input's
  * integers. */
 struct flow {
-    bool *has; /* by value id: it is such a value */
+    bool *has; /* by value id: true if the value is computed from them */
     bool met;  /* the current node reads such a value */
 };
 

@@ -184,8 +184,9 @@ static void take_sample(struct pstd_prom *prom, size_t i,
     }
 }
 
-/* True if metric i has a value: one was reported, or it counts from 0. Counters
- * of requests have none before the first event "serving". */
+/* True if metric i has a value: an event has reported it, or it is a counter,
+ * which begins at 0. Counters of requests have none before the first event
+ * "serving". */
 static bool is_known(const struct pstd_prom *prom, size_t i)
 {
     return prom->known[i] || rows[i].is != NULL || rows[i].until != 0 ||

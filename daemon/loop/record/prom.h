@@ -13,13 +13,14 @@
 struct pstd_metric {
     const char *name, *type, *help;
     enum pstd_event event;
-    /* The value: that of a field of `event`; NULL: the number of its events;
-     * "ts": time of its newest one, seconds since 1970. */
+    /* The value is that of this field of `event`. NULL: it is the number of
+     * such events. "ts": it is the time of the newest one, in seconds since
+     * 1970. */
     const char *field;
-    /* Not NULL: the value is 1 if the field's text equals this one, else 0
-     * (gauge); or the number of events in which it did (counter). */
+    /* Not NULL: the value is 1 if the field's text equals `is`, else 0 (gauge);
+     * or it is the number of events with that text (counter). */
     const char *is;
-    /* Not 0: the value is 1 from `event` to this event, else 0. */
+    /* Not 0: the value is 1 from `event` until the event `until`, else 0. */
     enum pstd_event until;
 };
 
@@ -42,7 +43,8 @@ void pstd_prom_note(struct pstd_prom *prom, const struct pstd_note *note,
 void pstd_prom_newest(struct pstd_prom *prom, uint64_t step, double loss,
                       uint64_t time_us);
 /* Adds all metrics that do not come from periodic events to a note, as fields
- * named like the metrics, for readers of the log that start late. */
+ * with the names of the metrics: a reader may see only the newest part of the
+ * log. */
 void pstd_prom_recall(const struct pstd_prom *prom, struct pstd_note *note);
 /* Appends the content of the file. */
 void pstd_prom_format(const struct pstd_prom *prom, struct pst_str *out);

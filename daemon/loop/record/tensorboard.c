@@ -66,8 +66,8 @@ static void fail(struct pstd_tensorboard *t, int err)
     (void)pst_diag_errno(&t->why, err, "cannot write %s", t->path);
 }
 
-/* Appends a record; removes one that was written in part, at which readers
- * would stop, or else closes the file. */
+/* Appends a record. If it was written only in part, removes it, since readers
+ * would stop there; if that fails, closes the file. */
 static void append(struct pstd_tensorboard *t, const unsigned char *bytes,
                    size_t size)
 {
@@ -127,8 +127,8 @@ static void write_version(struct pstd_tensorboard *t, uint64_t time_us)
     t->begun = !t->failing;
 }
 
-/* Records that steps from `step` on follow; readers drop earlier records of
- * these steps. */
+/* Records that the run continues with step `step`; readers drop earlier records
+ * of this and later steps. */
 static void write_start(struct pstd_tensorboard *t, uint64_t time_us,
                         int64_t step)
 {

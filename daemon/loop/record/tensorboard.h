@@ -16,8 +16,8 @@ struct pstd_tensorboard {
     int fd; /* -1: nothing is written */
     char *path;
     bool begun; /* the first record, the version, has been written */
-    bool failing,
-        reported; /* the last record could not be written; this was reported */
+    /* The last record could not be written; that was reported. */
+    bool failing, reported;
     struct pst_diag why;
 };
 
