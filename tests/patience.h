@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How long a test waits for an event that is certain to happen: one limit for
- * all waits, here in C, and in Python by tests/daemon/patience.py, which reads
- * this file. It is so long that a loaded machine passes; only a test that fails
- * waits that long.
+ * Time for which a test waits for an event that is certain to happen. All waits
+ * have the same limit: in C by this file, in Python by
+ * tests/daemon/patience.py, which reads this file. The limit is so long that
+ * tests pass on a loaded machine; only a test that fails waits that long.
  *
  *     PST_TEST_SLOW=N    N times as long, for a slower machine
  *

@@ -135,7 +135,8 @@ static void check_storage(struct checker *k, const char *name,
         check_values(k, name, want, &all, k->c->storages[at].data);
         return;
     }
-    for (int64_t i = 0; i < n; i++) /* {"sum", "last_32"} of a long tensor */
+    /* A long tensor has only {"sum", "last_32"} */
+    for (int64_t i = 0; i < n; i++)
         sum += pst_load_f64(dtype, k->c->storages[at].data, i);
     if (!near(sum, json_number_value(json_object_get(want, "sum"))))
         wrong(k, "the sum of %s is %.9g", name, sum);

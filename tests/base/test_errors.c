@@ -68,7 +68,8 @@ static void of_errno(void **state)
     }
 }
 
-/* Passing an error on keeps its row; wrapping one names both rows. */
+/* An error that is passed on keeps its row; an error that wraps another one
+ * names both rows. */
 static void passes_on(void **state)
 {
     struct pst_diag first, diag;

@@ -78,8 +78,8 @@ static void layers_are_stored_once(void **state)
     pst_str_fini(&text);
 }
 
-/* Strings that look like numbers but are not; placeholders for numbers that
- * also occur in the text. */
+/* Restores strings that look like numbers but are not, and texts in which the
+ * placeholder of a number occurs. */
 static void odd_numbers_come_back(void **state)
 {
     static const char *const lines[] = {"%x",

@@ -104,8 +104,8 @@ static void expect_format(size_t room, const char *fmt, ...)
     va_end(ap);
 }
 
-/* Texts are those of printf: of our own formats, of formats left to printf, of
- * both in one string, and truncated ones. */
+/* Formats like printf: formats of our own, formats left to printf, both in one
+ * string, and truncated texts. */
 static void formats_as_the_library(void **state)
 {
     (void)state;

@@ -354,7 +354,7 @@ static void inplace(void **state)
            "+  copied=48\n");
 }
 
-/* A pass that declares no edits is not followed by the verifier. */
+/* The verifier does not run after a pass that declares no edits. */
 static void others_leave_the_graph(void **state)
 {
     const struct pst_split_options options = {.stages = 1};

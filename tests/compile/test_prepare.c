@@ -133,8 +133,8 @@ static void prepares_once_a_step(void **state)
 
         job_init(&job, 4, &options);
         n = count_prepared(job.engine);
-        /* Three weights. e.weight is read in stages of two ranks, by both its
-         * readers, but only one of them is a matmul. */
+        /* The converted operands are three weights. e.weight is read in the
+         * stages of two ranks, but only one of its readers is a matmul. */
         assert_int_equal(n, 3);
         run_steps(&job, 0, 3);
         assert_int_equal(n_runs, i == 0 ? 3 * n : n); /* nothing has changed */

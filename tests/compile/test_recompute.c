@@ -156,8 +156,8 @@ static void marked(void **state)
     close_split(&s);
 }
 
-/* A list of layers counts as one even if a stage has only one of them; a
- * keyword for a stage overrides all others there. */
+/* The keyword `block` works in a stage that has only one layer of a list.
+ * Keywords for a single stage replace all others in that stage. */
 static void stages(void **state)
 {
     struct split s;

@@ -161,7 +161,7 @@ struct alignas(16) float4 {
     float x, y, z, w;
 };
 
-/* Computes it by Newton's method from an approximation. */
+/* Computes erfinv(y) by Newton's method from an approximation. */
 static inline float erfinvf(float y)
 {
     const double w = -log((1.0 - (double)y) * (1.0 + (double)y));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* accumulate_grad on the device "cuda", over the driver of the tests. It has no
- * result, so that test_kernels.c has no sample of it. */
+/* accumulate_grad on the device "cuda", over the driver of the tests.
+ * test_kernels.c has no sample of this operator, since it has no result. */
 #include "tests/ops/on_device.h"
 
 #include <string.h>

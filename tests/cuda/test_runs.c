@@ -44,7 +44,7 @@ static void assert_close(const struct run *a, const struct run *b)
     assert_true(fabs(a->norm - b->norm) <= 1e-4 * fabs(b->norm));
 }
 
-/* Cuts and schedules give the bits of one stage. */
+/* All cuts and schedules give the same bits as one stage. */
 static void keeps_the_bits(void **state)
 {
     static const char *const schedules[] = {"gpipe", "1f1b", "zb-h1"};

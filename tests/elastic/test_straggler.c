@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which rank is named as the straggler, for durations with random noise. */
+/* Tests which rank is named as the straggler, for durations with random
+ * noise. */
 #include "daemon/exec/health/straggler.h"
 
 #include <math.h>
@@ -132,7 +133,8 @@ static void names_nobody(void **state)
     assert_int_equal(alarms, 0);
 }
 
-/* Replicas are comparable from the first step on. */
+/* With replicas, a rank that is slow from the first step on is named, since the
+ * other replica's rank is comparable. */
 static void knows_what_replicas_take(void **state)
 {
     struct rig r;
@@ -173,8 +175,8 @@ static void names_slow_messages(void **state)
     steps(&r, 30);
     assert_int_equal(r.gone, 1);
     assert_true(r.newest.communication);
-    /* Messages do not explain the delay: no rank is named, and it is rarely
-     * checked. */
+    /* Messages do not explain the delay: no rank is named, and a step is
+     * measured only rarely. */
     r.wait += .05;
     messages[2] = .003;
     for (n = 0; n < 1000; n++) {

@@ -4,10 +4,11 @@
  * as on NFS, and each process as a host of its own.
  *
  * - Other processes see what a process writes when it syncs or closes the file.
- * - What it has read it reads again from its cache, until it opens the file
- *   again.
- * - It caches a file in pages and writes whole pages back: bytes of others in a
- *   page are then those that it saw when it first touched the page.
+ * - A process reads from its cache what it has read before, until it opens the
+ *   file again.
+ * - A process caches a file in pages and writes whole pages back. That restores
+ *   bytes of other processes in the page as they were when it first touched the
+ *   page.
  *
  * Not supported for such files, because the code under test does not use them:
  * mmap, dup, streams of the C library, pipes.
@@ -220,7 +221,7 @@ static int flush(struct node *n, int fd)
     return err == 0 ? 0 : -1;
 }
 
-/* --- what is such a file -------------------------------------------------- */
+/* --- which files are simulated -------------------------------------------- */
 
 static bool is_below(const char *path)
 {

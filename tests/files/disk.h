@@ -28,8 +28,8 @@ const char *disk_name(size_t i);
 /* Makes the new folder `to` a random state that the disk may have if power is
  * lost before operation number `at`. */
 void disk_crash(size_t at, uint64_t seed, const char *to);
-/* Makes `to` the state after only the process is killed there: no finished
- * operation is lost. */
+/* Makes `to` the state if only the process is killed before operation number
+ * `at`: no finished operation is lost. */
 void disk_kill(size_t at, const char *to);
 /* Returns the number of operations so far. */
 size_t disk_count(void);

@@ -200,8 +200,8 @@ static void change_last_byte(const char *path)
     pst_free(bytes);
 }
 
-/* A checkpoint whose damage only its bytes show does not count as the newest
- * good one. */
+/* A checkpoint that only reading its data shows as damaged does not count as
+ * the newest good one. */
 static void removes_by_bytes(void **state)
 {
     static const uint64_t damaged[] = {6};
@@ -401,10 +401,9 @@ static void sees_that_it_was_moved(void **state)
     assert_non_null(strstr(diag.text, "moved away"));
     assert_ok(pst_checkpoint_still_own(b, &diag), &diag);
     pst_checkpoint_disown(b);
-    /* The name of b stays in the folder after its end. */
+    /* The name of run b stays in the folder after that run has ended. */
     assert_int_equal(pst_checkpoint_still_own(a, &diag), PST_ERR_CONFIG);
-    /* Nor is the folder taken over from a run that has not written its name
-     * yet. */
+    /* A run that has not written its name yet keeps the folder, too. */
     assert_ok(own(DIGEST, false, false, &b, &former), &diag);
     assert_int_equal(unlink("ck/owner.json"), 0);
     assert_int_equal(pst_checkpoint_own_again(a, &diag), PST_ERR_CONFIG);
@@ -470,8 +469,8 @@ static void move_owner(const char *host)
     pst_free(text);
 }
 
-/* A lock that was free proves nothing about a process of another host that did
- * not end in the normal way. */
+/* A free lock proves nothing about a process of another host that did not
+ * record its end. */
 static void doubts_what_another_host_left(void **state)
 {
     struct pst_checkpoint_former former;

@@ -109,8 +109,9 @@ static void steps_see_their_rows(void **state)
     pst_data_close(d);
 }
 
-/* An evaluation divides the rows itself: groups that are repeated to fill a
- * microbatch; if inputs differ in their rows, whole microbatches. */
+/* With leave_rest, the caller chooses the rows of each microbatch: a group of
+ * rows, which is repeated to fill the microbatch. If inputs have different
+ * numbers of rows, the caller chooses whole microbatches. */
 static void rows_as_the_caller_chooses(void **state)
 {
     const struct pst_data_input inputs[] = {{"x", meta(PST_F32, 2, 4, 2)},
@@ -151,7 +152,7 @@ static void rows_as_the_caller_chooses(void **state)
 }
 
 /* Bytes of a text have the same distribution at all positions, and so do
- * numbers below 256; halves of 16-bit numbers have two. */
+ * numbers below 256. The two bytes of a 16-bit number have different ones. */
 static void halves_of_wider_tokens(void **state)
 {
     static unsigned char bytes[1 << 14];
@@ -568,7 +569,7 @@ static void tokens_and_their_successors(void **state)
 
 #define LARGE (2u << 20)
 
-/* A file that is truncated during use gives a sentence with its name. */
+/* If a file is truncated during use, the error text names it. */
 static void says_that_the_file_was_cut(void **state)
 {
     const struct pst_data_input batch = {"x", meta(PST_F32, 2, 2, 2), 0, 0,

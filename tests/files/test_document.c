@@ -179,7 +179,7 @@ static void place(struct pst_reader *r, const char *stack, const char *trace,
     assert_string_equal(r->place->source, source);
 }
 
-/* Names may contain the separators of the texts that hold them. */
+/* Names may contain the characters that separate names in the file's texts. */
 static void places_are_found(void **state)
 {
     const struct pst_doc_stack *stack;

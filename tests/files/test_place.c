@@ -86,7 +86,8 @@ static void other_windows_go_on_in_order(void **state)
     assert_int_equal(pst_stream_at(&later, 0), 10);
 }
 
-/* The rest of a shuffled pass keeps its length. */
+/* The rest of a shuffled pass is as long as before: the 60 tokens that are left
+ * give 10 windows of the new length. */
 static void other_windows_of_a_shuffled_pass(void **state)
 {
     const struct pst_stream before = stream(120, 3, 1, 4, true);

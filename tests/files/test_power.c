@@ -94,7 +94,8 @@ static void look(const struct save_case *c, size_t at, uint64_t seed,
     disk_crash(at, seed, "ck");
     pst_diag_init(&diag);
     found = newest(&step);
-    /* An older step may be the newest one only while there is no newer one. */
+    /* The old checkpoint may be the newest one before the save has reported
+     * success, or if its step is greater than the saved one. */
     if (!(found == old && (at < said || !is_newest)) &&
         !(found == fresh && is_newest))
         fail_msg("%s: power lost before operation %zu (%s), seed %llu: the "

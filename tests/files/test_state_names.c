@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define DIGEST "0123456789abcdef0123456789abcdef"
-#define MANY   (3 << 20) /* floats: more than a piece */
+#define MANY   (3 << 20) /* floats, 12 MiB: more than the writer's buffer */
 #define WIDE   (3 << 20) /* rows of a view of 6 floats each, 72 MiB */
 
 static struct pst_diag diag;
@@ -162,7 +162,8 @@ static struct pst_checkpoint *open_it(void)
     return ckpt;
 }
 
-/* A view whose elements overlap is larger than the memory of a reader. */
+/* Views with overlapping elements may be larger than memory: two views of 72
+ * MiB are written within a budget of 64 MiB. */
 static void writes_large_views(void **state)
 {
     const struct pst_safetensors_entry entries[] = {

@@ -220,7 +220,8 @@ static struct pst_arg read_arg(struct machine *m, const json_t *x, bool raw)
 }
 
 /* Writes the full name of an operator. "aten.clone" means "aten.clone.default";
- * with a number it means the Scalar overload. */
+ * "aten.add.Tensor" means "aten.add.Scalar" if its second argument is a
+ * number. */
 static void full_name(const json_t *op, char out[128])
 {
     const char *name = text(op, "op");
@@ -329,7 +330,7 @@ static void expect_values(struct machine *m, const char *what,
     const int64_t n = pst_meta_numel(meta);
 
     assert_non_null(data);
-    if (json_is_object(want)) /* {"sum", "last_32"} of a long storage */
+    if (json_is_object(want)) /* a long storage has only {"sum", "last_32"} */
         want = json_object_get(want, "last_32");
     for (int64_t i = 0; i < (int64_t)json_array_size(want); i++) {
         const int64_t at = n - (int64_t)json_array_size(want) + i;

@@ -135,7 +135,8 @@ static void copied_sources_stay_apart(void **state)
     end(&x);
 }
 
-/* A written value is broadcast and converted to what it is written to. */
+/* A value that is written to a tensor is broadcast to its shape and converted
+ * to its dtype. */
 static void updates_are_fitted(void **state)
 {
     static const char text[] = "graph next_id=0 {\n"
@@ -415,7 +416,8 @@ static void windows_cover_others(void **state)
         {W(1, L(4), L(1)), 1, W(1, L(4), L(1)), 2, false},
         {W(1, L(4), L(1)), 1, W(1, L(4), L(1)), 0, false},
         {W(1, L(3), L(2)), 2, W(1, L(2), L(4)), 2, true},
-        {W(1, L(3), L(2)), 2, W(1, L(4), L(1)), 2, false}, /* in its gaps */
+        {W(1, L(3), L(2)), 2, W(1, L(4), L(1)), 2, false}, /* elements 3 and 5
+                                                            * are not covered */
         {W(2, L(2, 2), L(4, 1)), 0, W(1, L(3), L(2)), 0, false},
         {W(2, L(2, 2), L(4, 1)), 0, W(2, L(2, 2), L(1, 4)), 0, true},
         {W(1, L(3), L(2)), 2, W(1, L(0), L(1)), 0, true},
@@ -442,7 +444,7 @@ static void windows_cover_others(void **state)
     }
 }
 
-/* Any allocation may fail: nothing leaks, nothing crashes. */
+/* If any allocation fails, nothing leaks or crashes. */
 static void memory_may_run_out(void **state)
 {
     static const char text[] =

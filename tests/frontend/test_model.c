@@ -109,8 +109,8 @@ static void structure_is_kept(void **state)
     pst_model_close(m);
 }
 
-/* The import begins again when a layout turns out to differ from the file's;
- * what the first try recorded about the arguments is dropped. */
+/* If a layout differs from the file's, the import begins again. What the first
+ * attempt recorded about the arguments is then dropped. */
 static void arguments_are_those_of_the_graph(void **state)
 {
     struct pst_model *m;
@@ -448,9 +448,9 @@ static void complex_numbers_stand_where_tensors_may(void **state)
 #undef COMPLEX
 }
 
-/* The offset of a view that is written is, at export, the value of another
- * function of the rows, or a plain number: it is computed, not read from the
- * file. */
+/* If a view is written, its offset at export may be another function of the
+ * rows, or a plain number. The import computes the offset and does not read it
+ * from the file. */
 static void windows_follow_their_views(void **state)
 {
 #define SYMBOL "Symbol('s77', positive=True, integer=True)"
@@ -521,7 +521,8 @@ static void damaged_weights_are_refused(void **state)
     assert_ok(pst_model_read(m, w, &w->meta, values, &diag), &diag);
     pst_model_close(m);
 
-    for (size_t i = 0; i + 16 < size; i++) /* changes its second number */
+    /* Changes the second number of the record. */
+    for (size_t i = 0; i + 16 < size; i++)
         if (memcmp(file + i, values, 16) == 0)
             file[i + 5] ^= 4;
     spill("x.pt2", file, size);
@@ -551,7 +552,8 @@ static void absent_weights_are_marked(void **state)
     assert_true(pst_model_weight(m, "emb.weight")->absent);
     assert_false(pst_model_weight(m, "emb.weight")->stored);
     assert_false(pst_model_weight(m, "fc.weight")->absent);
-    /* Empty records prove no tie, but the graph reads one name only. */
+    /* Empty records do not prove that weights are tied, but the graph reads
+     * only one of the names. */
     assert_int_equal(m->ties.n, 1);
     assert_non_null(strstr(m->notes.at[m->notes.n - 1], "another name of"));
     pst_model_close(m);

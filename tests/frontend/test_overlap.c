@@ -82,7 +82,7 @@ static void indices_are_not_counted(void **state)
     const struct {
         struct pst_meta meta;
         int64_t offset;
-        bool meets; /* a single element at 1 */
+        bool meets; /* true: the view contains the element at offset 1 */
     } cases[] = {
         {view_of(2, two, still), 0, false},      /* 0 2 */
         {view_of(2, two, still), 1, true},       /* 1 3 */

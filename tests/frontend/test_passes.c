@@ -73,8 +73,8 @@ static void makes_a_graph(void **state)
            "storage_offset=0)  # - make_tiny.py:40 F id=15\n");
 }
 
-/* Parts of a composition use its name in messages, also if they are PyTorch
- * operators; a name that the file has is not repeated. */
+/* Parts of a composition keep its name for messages (of=), even if they are
+ * PyTorch operators. Operators that are in the file need no such name. */
 static void keeps_names_of_compositions(void **state)
 {
     struct pst_str text = {0};

@@ -101,7 +101,7 @@ static void refuses(struct program *x, bool done, const char *name,
     end(x);
 }
 
-/* A storage that is freed; one that is filled; one that is filled and freed
+/* Tests three storages: one is freed, one is filled, one is filled and freed
  * twice. */
 static void what_is_left(void **state)
 {

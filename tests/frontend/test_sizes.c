@@ -223,8 +223,8 @@ static void unknown_numbers_fix_the_sizes(void **state)
     pst_arena_fini(&m.arena);
 }
 
-/* Guards of Python on sizes hold for other sizes too. good, bad: numbers of
- * rows other than the export's 4. */
+/* Python's guards on sizes limit other sizes, too. good, bad: numbers of rows
+ * other than the export's 4. */
 static void guards_are_limits(void **state)
 {
     static const struct {

@@ -34,7 +34,7 @@ static int teardown(void **state)
 
 static struct pst_target target_of(const char *name)
 {
-    /* An autocast region is judged by its arguments. */
+    /* The importer judges an autocast region by its arguments. */
     struct pst_doc_input inputs[] = {
         {"device_type", {.kind = PST_DOC_STRING, .name = "cpu"}},
         {"dtype", {.kind = PST_DOC_SCALAR_TYPE, .code = 13}},

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_TESTS_FUZZ_MEASURE_H
 #define PENSTOCK_TESTS_FUZZ_MEASURE_H
-/* Measures time and memory that a reader takes for some bytes, in a process of
- * its own: the best of several tries. */
+/* Measures the time and memory that a reader takes for some bytes. Runs in a
+ * process of its own, several times, and reports the best. */
 #include "stages/base/diag.h"
 #include "tests/sanitized.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 
-#define ROOM ((size_t)64 << 20) /* most bytes of an input */
+#define ROOM ((size_t)64 << 20) /* maximum bytes of an input */
 /* Bytes of heap that even the smallest input may take. */
 #define SLACK ((size_t)512 << 10)
 

@@ -26,7 +26,7 @@
  * ms for each MiB. */
 #define MAX_MS  40.0
 #define MAX_FOR 4 /* times the input's size */
-/* Takes the place of MAX_FOR for a plan in folded form, whose lines are each
+/* Used instead of MAX_FOR for a folded plan, since each of its lines is
  * allocated. */
 #define MAX_LINES 8
 #define TRIES     (SANITIZED ? 1 : 5)
@@ -338,8 +338,8 @@ static void try_it(const struct way *way, struct bytes *b, const char *kind,
     *b = map_bytes();
 }
 
-/* No message of ours contains itself: what nests deeper than the schema is text
- * or an unknown field, and costs no more than these. */
+/* No message of the protocol contains itself. Anything that nests deeper than
+ * the schema is text or an unknown field, and costs no more than these. */
 static void nests(void **state)
 {
     const struct way *way = *state;
@@ -360,8 +360,8 @@ static void nests(void **state)
     assert_int_equal(n_failed, 0);
 }
 
-/* Tries empty messages in the whole file, and with so much text that a limit
- * relative to the whole would accept the rest. */
+/* Fills the input with empty messages: completely, or after so much text that a
+ * limit relative to the input's size would accept them. */
 static void empties(void **state)
 {
     static const unsigned of_1000[] = {200, 500, 800, 900, 930, 950, 960,
@@ -415,7 +415,8 @@ static void unknowns(void **state)
     try_it(way, &b, "unknown numbers", 4, false);
     repeat(&b, empty, 3);
     try_it(way, &b, "unknown bytes", 0, false);
-    for (unsigned i = 0; i < 64; i++) { /* as many as are allowed */
+    /* The maximum number of unknown fields. */
+    for (unsigned i = 0; i < 64; i++) {
         static const char zeros[1 << 16];
 
         put(&b, empty, 2);

@@ -289,7 +289,7 @@ static void memory_is_bounded(void **state)
     assert_int_equal(failed, 0);
 }
 
-/* Text after an escaped quote counts as if it stood alone. */
+/* Text after an escaped quote is counted like any other text. */
 static void escapes_hide_nothing(void **state)
 {
     static const char *const begins[] = {"[", "[\"\\\"\",", "[\"\\\\\",",
@@ -344,7 +344,7 @@ static void budgets_count(void **state)
     b = pst_realloc(PST_TAG_TEST, b, 50 << 20);
     assert_non_null(b);
     pst_budget_end(&inner);
-    pst_free(before); /* must not count as less than nothing */
+    pst_free(before); /* allocated before the budgets began: counts as -100 */
     pst_free(b);
     assert_int_equal(outer.used, -100);
     pst_budget_end(&outer);

@@ -211,7 +211,8 @@ static void use_file(const char *path)
     pst_graph_print(model->graph, &text);
     pst_str_fini(&text);
     status = pst_split(model, &options, &plan, &diag);
-    if (status != PST_OK && options.stages > 1) { /* small models */
+    /* The model may be too small for so many stages. */
+    if (status != PST_OK && options.stages > 1) {
         options.stages = 1;
         status = pst_split(model, &options, &plan, &diag);
     }

@@ -64,7 +64,7 @@ static struct {
     unsigned tried, parsed, ran, refused, differentiated, failed;
 } seen;
 
-/* Reports a failure; the test goes on, to find all. */
+/* Reports a failure and continues, so that one run finds all failures. */
 #define complain(...)                                                          \
     do {                                                                       \
         print_error(__VA_ARGS__);                                              \

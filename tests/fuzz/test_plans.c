@@ -474,7 +474,8 @@ static void try_one(void)
     body = malloc(penstock__plan__plan__get_packed_size(pb) + 1);
     assert_non_null(body);
     size = penstock__plan__plan__pack(pb, body);
-    if (mutator_pick(&chance, 8) == 0 && size > 0) /* bytes, not fields */
+    /* Changes a byte of the plan. */
+    if (mutator_pick(&chance, 8) == 0 && size > 0)
         body[mutator_pick(&chance, (unsigned)size)] ^=
             (uint8_t)(1u << mutator_pick(&chance, 8));
     if (mutator_pick(&chance, 4) == 0)

@@ -101,7 +101,7 @@ static void expressions_have_the_values(void **state)
     end(&x);
 }
 
-/* Other values must satisfy the decisions that were made. */
+/* Decisions about a size limit its other values. */
 static void decisions_become_ranges(void **state)
 {
     const struct pst_extent s = {7, "s0"};

@@ -99,7 +99,7 @@ static void fills_defaults_and_names(void **state)
     assert_ok(pst_graph_verify(f->graph, &f->diag), &f->diag);
 }
 
-/* Signatures keep no value alive, and calls are found again in other graphs. */
+/* Call signatures keep no value alive, and another graph can adopt a call. */
 static void calls_are_told(void **state)
 {
     struct fixture *f = *state;
@@ -170,7 +170,7 @@ static void views_know_their_base(void **state)
     struct pst_node *split;
 
     assert_ok(f->build.status, &f->diag);
-    assert_ptr_equal(s->base, a); /* is never a view */
+    assert_ptr_equal(s->base, a); /* the base of a view is never a view */
     assert_int_equal(s->offset, 2);
     assert_int_equal(s->meta.stride[0], 6);
     split = pst_emit_node(&f->build, pst_op_find("aten.split.Tensor"),

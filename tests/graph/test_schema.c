@@ -133,7 +133,7 @@ static void reads_defaults(void **state)
     assert_true(param(&s, "r")->def.f > 1e308);
 }
 
-/* The annotation of the only result says what it may alias. */
+/* The alias annotation of an only result says what it may share. */
 static void reads_what_results_share(void **state)
 {
     static const struct {

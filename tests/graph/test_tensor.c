@@ -222,7 +222,8 @@ static void casts_like_pytorch(void **state)
     check_store(PST_BOOL, NAN, 1.0);
     check_store(PST_BOOL, -0.0, 0.0);
     check_store(PST_BOOL, 0.5, 1.0);
-    /* An integer rounds once: 2^60 + 2^36 + 1 is above the tie of floats. */
+    /* An integer is rounded once: 2^60 + 2^36 + 1 is above the tie between two
+     * floats, and a rounding to double before would lose the 1. */
     pst_store_i64(PST_F32, raw, 0, (1LL << 60) + (1LL << 36) + 1);
     assert_true(pst_load_f64(PST_F32, raw, 0) == 0x1p60 + 0x1p37);
 }

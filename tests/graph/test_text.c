@@ -224,8 +224,8 @@ static void refuses_with_line(void **state)
     }
 }
 
-/* Truncated anywhere, and with any byte changed: it is refused, or read and
- * printed. */
+/* Text that is truncated anywhere, or in which any byte is changed, is refused,
+ * or can be read and printed. */
 static void damaged_text_is_harmless(void **state)
 {
     const size_t n = strlen(good);

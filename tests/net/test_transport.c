@@ -69,7 +69,7 @@ static unsigned previous_of(unsigned rank)
 
 #define BARRIER (PST_MSG_OTHERS + 5000)
 
-/* Waits until all ranks are here: a token goes round twice. */
+/* Waits until all ranks are here: a token goes round the ranks twice. */
 static void barrier(void)
 {
     for (int round = 0; round < 2; round++) {
@@ -120,8 +120,9 @@ static void keeps_order(void **state)
     barrier();
 }
 
-/* Messages with tags of edges and other tags are kept apart when they are
- * received in reverse order, half of them posted before the sends. */
+/* Messages with different tags are kept apart when they are received in reverse
+ * order. Half of the receives are posted before the sends; some tags are those
+ * of edges. */
 static void tells_tags_apart(void **state)
 {
     static struct pst_request out[8][MANY], in[8][MANY];
@@ -342,7 +343,7 @@ static void refuses_wrong_places(void **state)
     barrier();
 }
 
-/* More requests in flight than the first pool holds; a second round of the same
+/* Uses more requests at once than the first pool holds. Repeating the same
  * messages allocates nothing. */
 static void recycles_its_slots(void **state)
 {
@@ -374,7 +375,7 @@ static void recycles_its_slots(void **state)
     barrier();
 }
 
-/* Visible only with self: a send waits for its receive. */
+/* A send of `self` waits for its receive; no other transport shows that. */
 static void self_send_is_a_rendezvous(void **state)
 {
     struct pst_request out, in;

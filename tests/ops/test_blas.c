@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* OpenBLAS uses the best kernels for the processor, even if the library does
- * not know it. */
+/* OpenBLAS uses the best kernels for the processor, even if this version of
+ * OpenBLAS does not know the processor. */
 #include "tests/test.h"
 
 #include "stages/base/str.h"

@@ -126,7 +126,7 @@ static void rounds_ties(void **state)
     }
 }
 
-/* Half a step beyond the largest number is infinite. */
+/* Numbers at least half a step above the largest finite one become infinite. */
 static void overflows(void **state)
 {
     static const float x[] = {65504.0f, 65519.996f, 65520.0f,

@@ -163,7 +163,8 @@ static void refuses_in_words(void **state)
     }
 }
 
-/* Distributions that only the data shows to be invalid are faults. */
+/* Invalid distributions, which only the data shows, give a fault when the node
+ * runs. */
 static void chances_are_checked(void **state)
 {
     static const char *const wrong_data[][2] = {
@@ -205,7 +206,8 @@ static void chances_are_checked(void **state)
     }
 }
 
-/* Tensor.random_(): the range of integers that the dtype holds without gaps. */
+/* Tensor.random_() draws from the range in which the dtype has every
+ * integer. */
 static void random_integers_fit_their_dtype(void **state)
 {
     static const struct {
@@ -339,7 +341,8 @@ static void one_is_never_drawn(void **state)
     }
 }
 
-/* Indices that only the data shows to be invalid are faults. */
+/* Invalid indices, which only the data shows, give a fault when the node
+ * runs. */
 static void indices_are_checked(void **state)
 {
     static const char *const texts[] = {

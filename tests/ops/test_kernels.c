@@ -4,8 +4,8 @@
  * all samples and floating dtypes that it takes: plain, adding to the output,
  * in place of an input, with one thread and with three, and with other bytes
  * for true (the reference itself, too). Outputs begin with garbage and stand
- * between guards; inputs must not change. With PENSTOCK_DEVICE the kernels that
- * this device has of its own, each at least once.
+ * between guards; inputs must not change. With PENSTOCK_DEVICE, tests that
+ * device's own kernels instead, each at least once.
  */
 #include "tests/ops/on_device.h"
 #include "tests/ops/samples/sample.h"
@@ -376,7 +376,7 @@ static bool mode_fits(const struct bench *b, const struct pst_kernel *kernel,
                k < b->n_in && b->in[k].data != NULL &&
                pst_meta_is_contiguous(b->in[k].meta) &&
                pst_meta_same(b->in[k].meta, b->out[0].meta);
-    case POOL: /* kernels do small work on one thread */
+    case POOL: /* small work is done on one thread */
         for (unsigned i = 0; i < b->n_in; i++)
             if (pst_meta_numel(b->in[i].meta) >= 4096)
                 return true;

@@ -239,7 +239,8 @@ static void every_set_windows(void **state)
                            all_windows(pst_simd_gemm_windows_avx512);)
 }
 
-/* The kernels that are chosen for a call: products with vectors use others. */
+/* Tests the kernels that are chosen for a call: products with vectors use other
+ * kernels than products of matrices. */
 static void chosen(void **state)
 {
     (void)state;

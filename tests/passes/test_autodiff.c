@@ -212,7 +212,7 @@ static void input_gradients_need_no_w_node(void **state)
     fixture_fini(&f);
 }
 
-/* Without a wanted value there is no I, and dx is not computed. */
+/* Without a wanted value no node is in phase I, and dx is not computed. */
 static void nothing_superfluous_is_computed(void **state)
 {
     struct fixture with, without;
@@ -226,7 +226,8 @@ static void nothing_superfluous_is_computed(void **state)
     fixture_fini(&without);
 }
 
-/* Backward nodes keep the place and the random key of their forward node. */
+/* Backward nodes have the source location and the random key of their forward
+ * node. */
 static void places_are_kept(void **state)
 {
     struct fixture f;

@@ -110,8 +110,8 @@ static inline bool net_carries(void)
     return getenv("PST_NET_CARRY") != NULL;
 }
 
-/* Adds lines: those with module n or its buffer unless `still`, those marked +
- * or - only if they apply. */
+/* Adds the lines that apply: lines of module n or of its buffer unless `still`;
+ * lines marked + only with PST_NET_CARRY, lines marked - only without it. */
 static inline void net_add(struct pst_str *text, const char *lines, bool still)
 {
     const char other = net_carries() && !still ? '-' : '+';

@@ -79,8 +79,8 @@ static struct counts count_of(const char *text)
     return ret;
 }
 
-/* The second stage reads half of a storage, which would have to live until
- * then. */
+/* The second stage reads half of a storage. That half is copied: otherwise the
+ * whole storage would have to live until then. */
 static void a_part_is_copied(void **state)
 {
     (void)state;

@@ -239,8 +239,9 @@ static void write_it(const struct grid *g, struct saved *ret)
     job_fini(&job);
 }
 
-/* Loads a checkpoint in g and compares it with one saved from there. off:
- * relative differences of the losses of the next two steps. */
+/* Loads a checkpoint into a job of grid g, saves the state again and compares
+ * both checkpoints. off: relative differences of the losses of the next two
+ * steps. */
 static void read_it(const struct grid *g, const struct saved *from,
                     double off[2], size_t *ret_tensors)
 {

@@ -245,7 +245,7 @@ static void check_fault(struct job *job, struct job *other,
     pst_dump_free(clean);
 }
 
-/* A label out of range is such a fault. */
+/* A label out of range is a fault that changes nothing (check_fault). */
 static void faults_change_nothing(void **state)
 {
     static const char *const words[] = {"step 2",

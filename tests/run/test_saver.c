@@ -72,8 +72,8 @@ static void assert_same_state(struct job *a, struct job *b)
     pst_dump_free(got);
 }
 
-/* The saved state is that of its step, even if the run is further when it is
- * written. */
+/* A save contains the state of the step at which it began, even if later steps
+ * run before it is written. */
 static void saves_the_step_it_began_at(void **state)
 {
     (void)state;

@@ -298,8 +298,8 @@ static void case_49_no_outputs(void **state)
     job_fini(&job);
 }
 
-/* Microbatches in flight stay within the schedule's bound, and the plan
- * contains the memory that W waits for. */
+/* Microbatches in flight stay within the schedule's bound. The plan includes
+ * the memory that is kept until W. */
 static void plans_what_is_in_flight(void **state)
 {
     struct pst_exec_options options = net_options("zb-h1", 4, 8, "none");

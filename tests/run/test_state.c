@@ -251,8 +251,8 @@ static void refuses_foreign_checkpoints(void **state)
     job_fini(&job);
 }
 
-/* To continue a run, the checkpoint must be its own; other commands accept any.
- */
+/* Continuing a run requires a checkpoint of that run; other commands accept any
+ * checkpoint. */
 static void refuses_another_run(void **state)
 {
     static const struct {
@@ -349,7 +349,7 @@ static void cleans_up_after_failed_saves(void **state)
     for (unsigned k = 1; k <= 3; k++) {
         enum pst_status status;
 
-        /* With 2 either of the two may fail; with 3 both do. */
+        /* k = 2: one of the two shards may be written; k = 3: none. */
         small.rlim_cur =
             k == 3 ? 100 : (rlim_t)PST_MAX(first.st_size, second.st_size) - 1;
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);

@@ -99,7 +99,8 @@ static void finds_copies_that_differ(void **state)
     assert_non_null(strstr(job.net.diag.text, "rank 2 (stage "));
     assert_non_null(strstr(job.net.diag.text, "than rank 0: "));
     assert_non_null(strstr(job.net.diag.text, "states"));
-    /* Compares values only: a state shows in them after the next step. */
+    /* Only values are compared: a wrong optimizer state changes values in the
+     * next step. */
     assert_ok(pst_engine_compare_copies(job.engine, 1, &job.net.diag),
               &job.net.diag);
     flip(job.engine, 2, find(job.engine, 2, "e.weight")->data + 5);

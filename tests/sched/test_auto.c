@@ -217,8 +217,8 @@ static double peak_of(const struct pst_schedule *s,
     return peak;
 }
 
-/* With smaller and smaller limits steps get longer, the memory is kept, and the
- * refusal of the last limit says what is missing. */
+/* With smaller and smaller limits, steps take longer, and no limit is exceeded.
+ * The refusal of the last limit states what is missing. */
 static void keeps_within_memory(void **state)
 {
     double last = 0, limit;

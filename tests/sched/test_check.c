@@ -52,8 +52,8 @@ struct state {
 
 enum outcome { MOVES, WAITS, BREAKS };
 
-/* True if there is no such message: those to a lower stage carry the buffer of
- * the microbatch before, and microbatch 0 has none before it. */
+/* True if there is no such message. Messages to a lower stage carry the buffer
+ * of the preceding microbatch, and microbatch 0 has none. */
 static bool is_first(int backward, int from, int to, int m)
 {
     return !backward && from > to && m == 0;

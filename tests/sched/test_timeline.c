@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Why ranks wait, and timelines as text. */
+/* Tests the causes of waits, and timelines as text. */
 #include "stages/sched/timeline.h"
 
 #include <string.h>

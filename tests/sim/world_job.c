@@ -341,7 +341,7 @@ static bool is_loss(enum kind kind)
 }
 
 /* Returns true, and lowers w.ranks, if docs/jobs.md, "Fewer ranks", demands it.
- * missing: ranks without a place. */
+ * missing: ranks without a host. */
 static bool must_be_fewer(enum kind kind, unsigned missing)
 {
     const unsigned less =

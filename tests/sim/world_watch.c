@@ -25,12 +25,11 @@
 #define RANKS 6
 #define OPS   16
 #define BEATS 64
-#define DEFAULT                                                                \
-    60.0 /* --watchdog of who gives none (daemon/common/setup.c)               \
-          */
-#define TOKENS 1024
-#define LATER  (400 * SIM_MS) /* from the first report until all are killed */
-#define JITTER (2 * SIM_MS)
+/* --watchdog if it is not given (daemon/common/setup.c) */
+#define DEFAULT 60.0
+#define TOKENS  1024
+#define LATER   (400 * SIM_MS) /* from the first report until all are killed */
+#define JITTER  (2 * SIM_MS)
 
 enum op_kind { WORK, SEND, WAIT, SAVE };
 

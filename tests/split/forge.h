@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_TESTS_SPLIT_FORGE_H
 #define PENSTOCK_TESTS_SPLIT_FORGE_H
-/* Plans by an attacker who knows the format: well-formed, but not right. */
+/* Forged plans, as an attacker who knows the format can make them: well-formed
+ * and with a matching digest, but inconsistent. */
 #include "tests/test.h"
 
 #include "plan.pb-c.h"

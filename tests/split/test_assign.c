@@ -139,7 +139,9 @@ struct search {
     char names[8][16];
     const char *at[8];
     double worst, bytes;
-    double limit; /* fewest bytes up to this cost; HUGE_VAL: lowest cost */
+    /* Finds the fewest bytes among cuts up to this cost; HUGE_VAL: finds the
+     * lowest cost. */
+    double limit;
 };
 
 static void try_all(struct search *search, unsigned k, unsigned from)

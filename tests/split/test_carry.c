@@ -53,9 +53,9 @@ static const struct pst_output *update_of(const struct pst_plan *plan,
                : NULL;
 }
 
-/* Stages 0 and 1 write the buffer, stage 2 reads the old value. The last of
- * them sends the buffer to the next microbatch, and receives its new value like
- * any other. */
+/* Stages 0 and 1 write the buffer, stage 2 reads the old value. Stage 2, the
+ * last one to use it, sends the buffer to the next microbatch. It receives the
+ * new value like any other value. */
 static void the_last_user_sends(void **state)
 {
     static const char text[] =
@@ -76,7 +76,7 @@ static void the_last_user_sends(void **state)
     assert_true(n->carried);
     assert_int_equal(n->writer, 2);
     assert_int_equal(n->owner_stage, 0);
-    assert_int_equal(n->n_stages, 2); /* stage 1 makes it of something else */
+    assert_int_equal(n->n_stages, 2); /* stage 1 does not read the old value */
     assert_int_equal(n->stages[1], 2);
     assert_int_equal(edge->from_stage, 2);
     assert_null(update_of(plan, 0));

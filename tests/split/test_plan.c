@@ -469,9 +469,9 @@ static void forged_windows_are_refused(void **state)
     pst_free(data);
 }
 
-/* Counts of gradients determine the memory of accumulators and the messages: a
- * count that is too large for any plan is refused at once, others where the
- * stage is made. */
+/* Counts of gradients determine the messages and the memory of accumulators. A
+ * count that is too large for any plan is refused at once, other wrong counts
+ * when the stage is made. */
 static void forged_counts_are_refused(void **state)
 {
     static const struct {
@@ -542,7 +542,7 @@ static void bombs_are_refused_unopened(void **state)
         if (strstr(diag.text, bombs[i].said) == NULL)
             fail_msg("%s", diag.text);
         assert_true(pst_alloc_calls() - calls < 100);
-        /* The file itself, twice, is 20 MiB. */
+        /* Two copies of the file take 20 MiB. */
         assert_true(after.ru_maxrss - before.ru_maxrss < 64 << 10);
     }
     free(body);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where a model is cut, and which values cross. */
+/* Tests where a model is cut, and which values cross the cuts. */
 #include "tests/split/model.h"
 
 #include <stdio.h>

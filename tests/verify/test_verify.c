@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Joined plans; and whether pst_verify finds planted errors. */
+/* Tests joined plans, and that pst_verify finds planted errors. */
 #include "tests/run/net.h"
 
 #include "stages/ops/core/vjp.h"

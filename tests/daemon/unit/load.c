@@ -199,8 +199,8 @@ static void ask_all(int poll, int n, double seconds, double rate)
             }
             waits = waits || (c->fd >= 0 && c->waits);
         }
-        /* At full rate it does not sleep: waking a sleeping client takes as
-         * long as an answer, and that is not the daemon's time. */
+        /* At full rate this client does not sleep: waking it would take as long
+         * as an answer, and would be counted as the daemon's time. */
         listen_to(poll, rate > 0 ? 1 : 0);
     }
     for (int i = 0; i < n; i++)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which bytes of the data files ranks compare. */
+/* Tests which bytes of data files ranks compare. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

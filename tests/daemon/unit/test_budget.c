@@ -8,7 +8,7 @@
 
 static struct pstd_budget budget;
 
-/* Returns the number of events, of n at that time, that are accepted. *told:
+/* Reports n events at that time; returns the number that is accepted. *told:
  * number of events that were suppressed before them. */
 static unsigned take(enum pstd_event event, unsigned n, uint64_t now_us,
                      uint64_t *told)

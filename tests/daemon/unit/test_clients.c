@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How the daemon treats clients of a control socket, tested in this process. */
+/* Tests how the daemon treats clients of a control socket, in this process. */
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -311,7 +311,7 @@ static uint64_t read_events(int fd, uint64_t until)
     return missed;
 }
 
-/* A watcher, and a client that requests the newest events, learns how many
+/* A watcher and a client that requests the newest events both learn how many
  * events could not be read back. */
 static void tells_what_cannot_be_read(void **state)
 {

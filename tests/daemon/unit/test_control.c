@@ -247,13 +247,15 @@ static void steers_a_run(void **state)
     drive_says("paused after step");
     drive_expect("penstock status --socket s", 0);
     drive_says("(paused)");
-    drive_expect("penstock checkpoint --socket s", 0); /* at once */
+    /* Saves at once: the run is paused. */
+    drive_expect("penstock checkpoint --socket s", 0);
     drive_says("saved in");
     drive_expect("penstock resume --socket s", 0);
     drive_await("log/rank-0.log", "event=continued", NULL);
     drive_expect("penstock pause --socket s", 0);
-    drive_expect("penstock resume --socket s", 0);     /* begun or not */
-    drive_expect("penstock checkpoint --socket s", 0); /* steps go on */
+    /* Whether the pause has begun or not. */
+    drive_expect("penstock resume --socket s", 0);
+    drive_expect("penstock checkpoint --socket s", 0); /* the run goes on */
     assert_int_equal(kill(train, SIGINT), 0);          /* the client only */
     (void)drive_wait(train);
     drive_expect("penstock log --socket s --lines 1000 --json", 0);
@@ -277,7 +279,7 @@ static int setup(void **state)
     return drive_setup(state) != 0 || start(state) != 0;
 }
 
-/* Sends SIGTERM during a run: it gives a checkpoint and exit code 0, and
+/* Sends SIGTERM during a run: the run saves a checkpoint, exits with code 0 and
  * removes the socket. */
 static int teardown(void **state)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How options, and the files that they name, become a cut. */
+/* Tests how options, and the files that they name, become a cut. */
 #include "tests/test.h"
 
 #include "daemon/ctl/cut.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* When a run saves by itself: runs of steps and saves are simulated, with a
- * virtual clock. */
+/* Tests when a run saves by --checkpoint-cost. Runs of steps and saves are
+ * simulated, with a virtual clock. */
 #include "daemon/exec/interval.h"
 
 #include "tests/test.h"

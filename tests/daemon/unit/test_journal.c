@@ -179,8 +179,8 @@ static void turns_over_when_full(void **state)
     assert_int_equal(unlink(PATH ".before"), 0);
 }
 
-/* All events survive a process that ended between two renames; if the older
- * file is then truncated, those of the newer file do. */
+/* All events survive a process that ends between two renames. If the older file
+ * is then truncated, the events of the newer file survive. */
 static void turns_over_whole(void **state)
 {
     struct log log;
@@ -206,8 +206,8 @@ static void turns_over_whole(void **state)
     assert_int_equal(unlink(PATH ".before"), 0);
 }
 
-/* Damage during use: an event that cannot be read back is skipped, and those
- * after the next mark are there. */
+/* If the file is damaged during use, an event that cannot be read back is
+ * skipped; the events after the next mark are found. */
 static void damage_in_use_is_a_gap(void **state)
 {
     const uint64_t n = 3 * PSTD_JOURNAL_MARK;

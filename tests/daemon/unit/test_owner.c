@@ -144,8 +144,9 @@ static pid_t start(unsigned number, unsigned times)
 #define AT_ONCE 6
 #define STARTS  40
 
-/* Every process has a name of its own; two more are killed repeatedly. The next
- * sweep removes what those have left. */
+/* Many processes start jobs of different names at the same time, and two more
+ * are killed repeatedly. The next sweep removes what the killed ones have
+ * left. */
 static void starts_at_once(void **state)
 {
     pid_t pids[AT_ONCE], victims[2] = {0};

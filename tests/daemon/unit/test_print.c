@@ -30,7 +30,7 @@ static void open_screen(struct screen *s, unsigned short columns)
     s->fd = posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
     assert_true(s->fd >= 0 && grantpt(s->fd) == 0 && unlockpt(s->fd) == 0);
     assert_int_equal(ptsname_r(s->fd, name, sizeof(name)), 0);
-    /* The leader of a session would be killed when the terminal closes. */
+    /* O_NOCTTY: a session leader would be killed when its terminal closes. */
     s->out = fdopen(open(name, O_RDWR | O_NOCTTY), "r+");
     assert_non_null(s->out);
     assert_int_equal(ioctl(fileno(s->out), TIOCSWINSZ, &size), 0);
@@ -160,7 +160,8 @@ static void units_are_of_what_is_shown(void **state)
     }
 }
 
-/* Small losses do not print as zero, nor large ones as a row of digits. */
+/* Small losses do not print as zero; large ones do not print as a row of
+ * digits. */
 static void losses_are_told(void **state)
 {
     static const struct {
@@ -180,7 +181,7 @@ static void losses_are_told(void **state)
     }
 }
 
-/* Losses appear in each line that has one. */
+/* The lines of a step, an evaluation and a result contain the loss. */
 static void lines_tell_losses(void **state)
 {
     Pst__Control__Result r = PST__CONTROL__RESULT__INIT;

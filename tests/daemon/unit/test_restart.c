@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* When a job is restarted, and what is removed of a job that is gone. */
+/* Tests when a job is restarted, and what is removed of a job that is gone. */
 #include "daemon/ctl/run/restart.h"
 
 #include <fcntl.h>
@@ -81,13 +81,14 @@ static void goes_on_with_fewer_ranks(void **state)
     assert_false(pstctl_fewer_ranks(&r, true, 10, 0));
     assert_true(pstctl_fewer_ranks(&r, true, 10, 0));
     assert_int_equal(r.now, 2);
-    for (unsigned i = 0; i < 5; i++) /* no fewer ranks than that */
+    for (unsigned i = 0; i < 5; i++) /* the minimum is reached */
         assert_false(pstctl_fewer_ranks(&r, true, 10, 0));
     assert_int_equal(r.now, 2);
     pstd_config_fini(&config);
 }
 
-/* Three ranks have no place any more: each of the two replicas loses two. */
+/* Three of eight ranks have no host: each of the two replicas continues with
+ * two ranks instead of four. */
 static void goes_on_where_there_is_place(void **state)
 {
     struct pstctl_ranks r;
@@ -174,7 +175,8 @@ static void age(const char *path)
     assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
 }
 
-/* A process that holds the lock keeps the folder. */
+/* A sweep removes abandoned folders, and keeps those whose lock a process
+ * holds. */
 static void sweeps_what_nobody_holds(void **state)
 {
     char base[] = "/tmp/pst-sweep-XXXXXX", other[64], gone[64], half[64],
@@ -213,7 +215,8 @@ static void sweeps_what_nobody_holds(void **state)
     (void)snprintf(gone, sizeof(gone), "%s/gone", base);
     assert_true(is_there(gone));
     pstctl_scratch_sweep(base);
-    assert_false(is_there(gone)); /* the link is broken */
+    /* The folder that this link names was removed. */
+    assert_false(is_there(gone));
     assert_false(is_there(half));
     assert_true(is_there(other) && is_there(full) && is_there(far) &&
                 is_there(held.path.text));

@@ -88,8 +88,8 @@ static void rename_in_folder(const char *from, const char *to)
     assert_int_equal(rename(old, new), 0);
 }
 
-/* A service passes --resume at each start: the first time there is no
- * checkpoint. */
+/* --resume=auto, which a service gives at each start, also works at the first
+ * start, when there is no checkpoint. */
 static void resumes_if_there_is_one(void **state)
 {
     (void)state;
@@ -101,7 +101,8 @@ static void resumes_if_there_is_one(void **state)
     rename_in_folder("any/step-00000002/manifest.json", "any/m2");
     drive_expect(run("--steps 5 --checkpoint any --resume=auto --json"), 65);
 
-    block_step("fd", true); /* the checkpoint is in the second folder */
+    /* The first folder fails, so the second one gets the checkpoint. */
+    block_step("fd", true);
     drive_expect(run("--steps 3 --checkpoint fd --checkpoint-fallback vf "
                      "--resume=auto --quiet"),
                  0);
@@ -331,7 +332,7 @@ static void saves_elsewhere_or_later(void **state)
     drive_expect(run("--steps 3 --checkpoint lost --checkpoint-retry 0"), 74);
     drive_says("the last checkpoint, of step 3, is lost");
     drive_says("--checkpoint-fallback DIR");
-    assert_null(strstr(drive.text, "Free space")); /* that is not the fault */
+    assert_null(strstr(drive.text, "Free space")); /* space is not the cause */
     pid = drive_start(run("--steps 3 --checkpoint lost --checkpoint-retry 30 "
                           "--log-dir loglost"));
     drive_await("loglost/rank-0.log", "event=checkpoint_failed", NULL);
@@ -356,7 +357,7 @@ static void saves_elsewhere_or_later(void **state)
     assert_true(drive_exists("third/step-00000002/manifest.json"));
 }
 
-/* `penstock stop` from another shell is not a success of the run. */
+/* A run that `penstock stop` ends from another shell does not succeed. */
 static void tells_when_another_stops_it(void **state)
 {
     pid_t pid;
@@ -414,8 +415,8 @@ static void measures_a_step(void **state)
     drive_expect("penstock plan tiny.plan -n 2 -m 2 --costs costs.json", 0);
 }
 
-/* The log and the plan name the matmul kernels, also those of a wrong choice.
- */
+/* The log and the plan name the matmul kernels, also those that
+ * OPENBLAS_CORETYPE has chosen. */
 static void tells_which_kernels_multiply(void **state)
 {
     static const char *const plan = "penstock plan tiny.plan -n 2 -m 2";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One program for all targets: PST_FUZZ_TARGET chooses one (scripts/fuzz.sh,
- * which builds it with clang). */
+/* The fuzzer's program for all targets; PST_FUZZ_TARGET chooses one.
+ * scripts/fuzz.sh builds it with clang. */
 #include <stdio.h>
 #include <stdlib.h>
 

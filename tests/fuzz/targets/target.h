@@ -61,7 +61,7 @@ char *fuzz_text(const uint8_t *data, size_t size);
 
 /* Aborts (a finding) if a bool has a byte other than 0 and 1. */
 void fuzz_check_values(enum pst_dtype dtype, const void *data, size_t bytes);
-/* Aborts unless the claim holds: a finding. */
+/* Aborts, which is a finding, unless the claim holds. */
 void fuzz_check(bool claim, const char *what);
 /* Checks a refusal: not an internal error, and a message of one line. Returns
  * false. */

@@ -39,7 +39,8 @@ static void use_frame(const pstd_frame *frame)
     pst_free(packed);
 }
 
-/* Feeds pieces whose sizes are taken from the bytes themselves. */
+/* Feeds the bytes in pieces, whose sizes are taken from the bytes
+ * themselves. */
 bool fuzz_frame(const uint8_t *data, size_t size)
 {
     enum pst_status status = PST_OK;
@@ -205,7 +206,8 @@ bool fuzz_costs(const uint8_t *data, size_t size)
 
 /* --- options ------------------------------------------------------------- */
 
-/* Options that are set print, and read back into an equal copy. */
+/* Checks that options that are set can be printed and read back into an equal
+ * copy. */
 static void use_options(const struct pstd_config *config)
 {
     size_t n;
@@ -370,9 +372,9 @@ bool fuzz_line(const uint8_t *data, size_t size)
 
 #define FLIGHT_HEAD 56 /* bytes before the records (watch/flight.c) */
 
-/* Reads flight records of several ranks. A file is long and mostly zeros: the
- * bytes are its beginning. Each rank has one record less than the one before
- * it. */
+/* Reads flight records of several ranks. The bytes are the beginning of each
+ * file; the rest of it is zeros. Each rank has one record less than the rank
+ * before it. */
 bool fuzz_flight(const uint8_t *data, size_t size)
 {
     static uint8_t file[FLIGHT_HEAD +

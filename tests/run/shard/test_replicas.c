@@ -83,10 +83,10 @@ static void refuses_what_cannot_be_shared(void **state)
 }
 
 /*
- * After a step, all replicas have a buffer that microbatches change as replica
- * 0's microbatches left it. Nothing is trained here, and net_fill identifies
- * microbatches by their number in the step, so a single pipeline with replica
- * 0's share gives the same bits.
+ * After a step, a buffer that microbatches change is the same in all replicas:
+ * as replica 0's microbatches left it. Nothing is trained here, and net_fill
+ * identifies microbatches by their number in the step, so a single pipeline
+ * with replica 0's share gives the same bits.
  */
 static void has_the_buffers_of_replica_0(void **state)
 {

@@ -149,8 +149,8 @@ static void assert_same(const struct pst_dump *a, const struct pst_dump *b)
 }
 
 /* The arithmetic of the golden model depends on the rows of a microbatch
- * (arange, rows**0.5), so that the whole batch is not a reference: its parts
- * are, run one by one. */
+ * (arange, rows**0.5). So the reference is not the whole batch; it is the parts
+ * of the batch, run one by one. */
 static void microbatches_may_differ_in_rows(void **state)
 {
     static const char *const schedules[] = {"gpipe", "1f1b"};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Parameters whose values are gathered before use (zero3): when, and the check
- * of that. */
+/* Tests when parameters are gathered before use (zero3), and the check of such
+ * schedules. */
 #include "stages/layout/memory/residency.h"
 #include "stages/tune/choose.h"
 #include "tests/folder.h"
