@@ -18,7 +18,7 @@ enum pstd_change_kind {
     PSTD_CHANGE_OPTIONS,  /* changes options: lines "NAME=VALUE\n" in `value` */
 };
 
-/* Texts are borrowed. */
+/* The parts of a change. Texts are borrowed. */
 struct pstd_change_order {
     enum pstd_change_kind kind;
     const char *name; /* FQN, or pattern */

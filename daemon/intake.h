@@ -57,7 +57,7 @@ struct pstd_ask {
                                The array is owned */
     unsigned char *result;  /* outputs one after the other; owned */
     size_t result_bytes;
-    struct pst_diag diag; /* why there is no result */
+    struct pst_diag diag; /* error, if there is no result */
 };
 
 /* Statistics since the intake was created. */

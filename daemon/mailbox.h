@@ -37,8 +37,8 @@ enum pstd_order_kind {
     PSTD_ORDER_NONE,
     PSTD_ORDER_TRAIN,       /* data: "name\0value\0..." of the given options */
     PSTD_ORDER_TRAIN_AGAIN, /* continues an unfinished run; data as of TRAIN */
-    PSTD_ORDER_RESUME,      /* the control word, in a paused run */
-    PSTD_ORDER_PAUSE,       /* the control word, in a paused run */
+    PSTD_ORDER_RESUME,      /* the control word as an order, in a paused run */
+    PSTD_ORDER_PAUSE,       /* the control word as an order, in a paused run */
     PSTD_ORDER_SAVE,
     PSTD_ORDER_STOP,
     PSTD_ORDER_STOP_NOW,

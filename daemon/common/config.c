@@ -508,7 +508,7 @@ static enum pst_status parse_long(struct pstd_config *config, uint64_t groups,
     return give(config, row, who, value, diag);
 }
 
-/* True for short options; "-3" and "-.5" are numbers. */
+/* True for a short option such as "-n"; "-3" and "-.5" are numbers. */
 static bool is_short(const char *arg)
 {
     return arg[0] == '-' && arg[1] != '\0' && arg[1] != '.' &&

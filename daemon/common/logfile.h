@@ -278,7 +278,7 @@ enum pst_status pstd_logfile_open(struct pstd_logfile *file, const char *dir,
                                   const char *name,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* Checks before a job is started that no running job uses the folder; changes
- * nothing. PST_ERR_CONFIG: one does. */
+ * nothing. PST_ERR_CONFIG: a running job uses it. */
 enum pst_status pstd_logfile_check(const char *dir,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* Reopens the file after a rename by logrotate; keeps the old file on

@@ -43,8 +43,8 @@ enum pst_status pstd_socket_check_folders(const char *path,
                                           struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pstd_socket_check_base(const char *base,
                                        struct pst_diag *diag) PST_MUST_CHECK;
-/* Creates missing folders of path with mode 0700. own_dir: the last two must be
- * ours and closed to others, else PST_ERR_DENIED. */
+/* Creates missing folders of path with mode 0700. own_dir: the last two folders
+ * must be ours and closed to others, else PST_ERR_DENIED. */
 enum pst_status pstd_socket_dirs(const char *path, bool own_dir,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 

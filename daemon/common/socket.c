@@ -15,8 +15,9 @@
 #include "daemon/common/lock.h"
 #include "stages/base/alloc.h"
 
-#define CONNECT_S 1   /* time limit of connecting if the listen queue is full */
-#define LOOK_MS   512 /* longest pause; each is twice the previous one */
+#define CONNECT_S 1 /* time limit of connecting if the listen queue is full */
+/* Longest pause between attempts; each pause is twice the previous one. */
+#define LOOK_MS 512
 
 static void set_address(struct sockaddr_un *address, const char *path)
 {

@@ -89,8 +89,8 @@ static bool is_free(int dir, const char *name)
            !is_heard(dir, name);
 }
 
-/* Calls fn for each file of a rank until it returns false. Returns false if it
- * did. */
+/* Calls fn for each file of a rank, until fn returns false. Returns false if fn
+ * has. */
 static bool each(int fd, bool (*fn)(int dir, const char *name))
 {
     const int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

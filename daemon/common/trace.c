@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#define MAX_SPANS 50000 /* spans of both timelines in a reply */
+#define MAX_SPANS 50000 /* maximum spans of both timelines in a reply */
 #define MAX_RANKS 65536
 #define NANO      1e9
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Opens models and plans for commands; penstock split. */
+/* Opens models and plans for commands, and implements `penstock split`. */
 #include "daemon/ctl/model.h"
 
 #include <limits.h>

@@ -85,7 +85,7 @@ void pstctl_duration(double seconds, struct pst_str *out)
 
     if (!isfinite(seconds))
         pst_str_add(out, "?");
-    else if (1e6 * seconds < 999.5) /* rounding as displayed */
+    else if (1e6 * seconds < 999.5) /* compares the value as it is displayed */
         pst_str_addf(out, "%.0f us", 1e6 * seconds);
     else if (1e3 * seconds < 999.5)
         pst_str_addf(out, "%.3g ms", 1e3 * seconds);

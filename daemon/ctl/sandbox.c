@@ -99,7 +99,8 @@ static void add_options(struct pst_guard *guard,
     }
 }
 
-/* Returns private memory as counted by RLIMIT_DATA; 0: unknown. */
+/* Returns the private memory of this process in bytes, as RLIMIT_DATA counts
+ * it; 0: unknown. */
 static uint64_t data_bytes(void)
 {
     FILE *f = fopen("/proc/self/statm", "re");

@@ -92,7 +92,8 @@ static void add_machine(struct pst_str *course)
     add(course, "instructions", pst_str_text(&text));
     pst_str_fini(&text);
     pst_products_describe(&text);
-    if (strstr(pst_str_text(&text), " (") != NULL) /* a remark at the end */
+    /* Leaves out a remark at the end. */
+    if (strstr(pst_str_text(&text), " (") != NULL)
         *strstr(text.text, " (") = '\0';
     add(course, "libraries", pst_str_text(&text));
     pst_str_fini(&text);

@@ -5,9 +5,9 @@
  * Interval between saves with --checkpoint-cost: saves as often as possible
  * while all saves together take at most that share of the run's time. The cost
  * of a save is measured: the time without steps, plus the slowdown of steps
- * beside it (Mohan et al., CheckFreq, FAST 2021). Until one has been measured,
- * one save is made. Times are in seconds; the caller provides the clock. No
- * threads.
+ * beside it (Mohan et al., CheckFreq, FAST 2021). The first save, whose cost is
+ * not known yet, is due after the first steps. Times are in seconds; the caller
+ * provides the clock. No threads.
  */
 #include <stdbool.h>
 #include <stdint.h>

@@ -608,7 +608,7 @@ enum pst_status pstd_run(struct pstd_executor *w,
         status = run(&s, diag);
     pstd_health_close(&s);
     if (pst_engine_is_stuck(
-            w->engine)) /* nothing is freed, since its thread still reads it */
+            w->engine)) /* frees nothing: a thread still reads it */
         return status;
     pstd_session_save_drop(&s);
     if (status == PST_OK || is_sound(status)) {

@@ -213,9 +213,9 @@ enum pstd_save {
 enum pst_status pstd_session_save(struct pstd_session *s, enum pstd_save how,
                                   const char *fault,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* COLLECTIVE. Saves the state of this step, which is the best so far, to a
- * folder (borrowed until the end) beside the steps; *ret_begun false: there is
- * no memory for that, and nothing was done. */
+/* COLLECTIVE. Begins to save the state of this step, which is the best so far,
+ * to the folder dir (borrowed until the save has ended), while steps continue.
+ * *ret_begun: false if there is no memory for that; then nothing was done. */
 enum pst_status pstd_session_save_best(struct pstd_session *s, const char *dir,
                                        pstd_best_fn ended, bool *ret_begun,
                                        struct pst_diag *diag) PST_MUST_CHECK;

@@ -80,7 +80,7 @@ struct pstd_daemon {
     struct pstd_result *result; /* result of the newest finished run */
     struct pstd_trace *trace;   /* newest trace; NULL: none */
     struct pst_diag failure;
-    struct pst_diag refused; /* why the only run was refused */
+    struct pst_diag refused; /* error of the only run, if it was refused */
     char *socket;            /* path of our socket; NULL: none */
 };
 
@@ -98,7 +98,7 @@ void pstd_daemon_failed(struct pstd_daemon *d, const struct pst_diag *diag);
  * ranks have the same failure, only rank 0 prints it. */
 void pstd_daemon_report_failure(struct pstd_daemon *d,
                                 const struct pstd_note *note);
-/* Keeps the error of a note with id= and text= as the newest one, for
+/* Keeps the error of a note (id=, text=) as the newest one, for requests of the
  * status. */
 void pstd_daemon_keep_error(struct pstd_daemon *d,
                             const struct pstd_note *note);

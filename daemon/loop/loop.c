@@ -128,7 +128,7 @@ static enum pst_status open_outputs(struct pstd_daemon *d,
     else if (d->rank == 0)
         pst_str_add(socket, given);
     else
-        return PST_OK; /* --socket names that of rank 0 */
+        return PST_OK; /* --socket names the socket of rank 0 only */
     return status == PST_OK
                ? pstd_control_open(&d->control, pst_str_text(socket),
                                    given == NULL, identity_of(d), diag)

@@ -30,7 +30,8 @@ static struct {
     volatile sig_atomic_t pid;
 } senders[PST_COUNT(numbers)];
 static const struct pstd_watch *watch;
-static volatile sig_atomic_t was_stopped; /* before the newest SIGCONT */
+/* The process was stopped before the newest SIGCONT. */
+static volatile sig_atomic_t was_stopped;
 
 static size_t index_of(int number)
 {

@@ -16,8 +16,8 @@
  * report its own hang first. */
 #define MEET_PATIENCE 1.5
 
-/* Returns the rank of this process; before the transport is open, that in the
- * launcher's environment. */
+/* Returns the rank of this process; before the transport is open, the rank that
+ * the launcher's environment states. */
 static unsigned rank_of(const struct pstd_watch *w)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK",

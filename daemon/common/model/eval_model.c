@@ -45,7 +45,8 @@ enum pst_status pstd_eval_model_open(const char *path, struct pst_plan *plan,
 
     if (status != PST_OK)
         return status;
-    ret->file->name = plan->name; /* the path may differ between ranks */
+    /* Not the path, which may differ between ranks. */
+    ret->file->name = plan->name;
     status = adapt(plan, ret, diag);
     return status == PST_OK
                ? pst_eval_cut_other(

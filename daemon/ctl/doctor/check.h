@@ -39,10 +39,10 @@ void pstctl_found(struct pstctl_doctor *d, enum pstctl_level level,
  * false if it does not exist. */
 bool pstctl_peek(const struct pstctl_doctor *d, const char *path, char *ret,
                  size_t size);
-/* Returns NULL if the variable is not set or empty. */
+/* Returns a variable of the environment; NULL: it is not set or empty. */
 const char *pstctl_environment(const char *name);
 
-/* A row of pstctl_checks_machine (gpus.c). */
+/* The check of GPUs, a row of pstctl_checks_machine (gpus.c). */
 void pstctl_check_gpus(struct pstctl_doctor *d);
 /* The checks of each source file. */
 extern const struct pstctl_check pstctl_checks_programs[],

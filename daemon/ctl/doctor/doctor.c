@@ -131,7 +131,8 @@ static enum pst_status run_doctor(const struct pstd_config *config,
     size_t checks = 0;
     enum pst_status status = PST_OK;
 
-    /* Folders first, because mpirun creates its folder. */
+    /* Folders come first: the check of programs runs mpirun, which creates its
+     * own folder. */
     checks += run_checks(&d, pstctl_checks_folders, pstctl_n_folders);
     checks += run_checks(&d, pstctl_checks_programs, pstctl_n_programs);
     checks += run_checks(&d, pstctl_checks_machine, pstctl_n_machine);

@@ -22,7 +22,8 @@
 #include "stages/base/host/cpu.h"
 #include "stages/ops/matmul/blas.h"
 
-/* mpirun takes 0.1 to 2 s to start a process, more on a busy host. */
+/* Time limit for mpirun, which takes 0.1 to 2 s to start a process, more on a
+ * busy host. */
 #define MPIRUN_S 20.0
 #define END_S    1.0 /* time to end after a signal */
 

@@ -10,8 +10,8 @@
 
 #define ASK_S 15
 
-/* Appends a shell command that prints the version of `daemon`; if something is
- * missing, it prints that and exits with code 3. */
+/* Appends a shell command that prints the version of `daemon`. If the host
+ * lacks something, the command prints that and exits with code 3. */
 static void add_question(const char *daemon, const char *plan,
                          const char *interface, struct pst_str *out)
 {

@@ -38,9 +38,10 @@ enum pst_status pstctl_hosts_read(struct pstctl_hosts *h, const char *path,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns the slots of all hosts that are not away; UINT_MAX: no limit. */
 unsigned pstctl_hosts_slots(const struct pstctl_hosts *h);
-/* Assigns consecutive ranks to hosts that are not away: fills the slots of each
- * in order; evenly if no host has a number of slots; if only some do, the
- * others get one rank each. PST_ERR_USAGE if there are too few slots. */
+/* Assigns consecutive ranks to hosts that are not away, and fills the slots of
+ * each host in order. If no host has a number of slots, divides the ranks
+ * evenly; if only some have one, the others get one rank each. PST_ERR_USAGE:
+ * there are too few slots. */
 enum pst_status pstctl_hosts_place(struct pstctl_hosts *h, unsigned ranks,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns the largest number of ranks on a host. */

@@ -39,9 +39,10 @@ struct window {
 /* Counts and times for the final report. */
 struct tally {
     uint64_t steps;
-    size_t prompt;         /* tokens */
-    double read_s, made_s; /* seconds for reading the prompt, which without a
-                              cache is part of the first step, and for steps */
+    size_t prompt; /* tokens */
+    /* Seconds for reading the prompt, and for the steps. Without a cache the
+     * first step reads the prompt. */
+    double read_s, made_s;
 };
 
 /* --- the model ----------------------------------------------------------- */

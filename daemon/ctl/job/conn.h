@@ -47,8 +47,8 @@ enum pst_status pstctl_where(const struct pstd_config *config,
  * many clients. */
 enum pst_status pstctl_open_patiently(const char *path, struct pstctl_conn *ret,
                                       struct pst_diag *diag) PST_MUST_CHECK;
-/* Connects to the job that pstctl_where finds. PST_ERR_NO_DAEMON: there is
- * none; PST_ERR_BUSY: it has no ranks at the moment. */
+/* Connects to the job that pstctl_where finds. PST_ERR_NO_DAEMON: there is no
+ * such job; PST_ERR_BUSY: it has no ranks at the moment. */
 enum pst_status pstctl_connect(const struct pstd_config *config,
                                struct pstctl_conn *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
@@ -89,7 +89,8 @@ enum pst_status pstctl_get(struct pstctl_conn *conn,
                            Pst__Control__Request__BodyCase body,
                            pstd_frame **ret,
                            struct pst_diag *diag) PST_MUST_CHECK;
-/* Sends a request without fields; any kind of reply but this is an error. */
+/* Sends a request without fields; a reply of another kind than `reply` is an
+ * error. */
 enum pst_status pstctl_ask(struct pstctl_conn *conn,
                            Pst__Control__Request__BodyCase request,
                            Pst__Control__Reply__BodyCase reply,

@@ -7,7 +7,8 @@
 #include "daemon/ctl/job/owner.h"
 #include "stages/base/host/alive.h"
 
-#define AGAIN_MS     20 /* pause per failed connection since the last frame */
+/* Pause for each connection that failed since the last frame. */
+#define AGAIN_MS     20
 #define MAX_FAILURES 50
 
 static void note_job(struct pstctl_follow *f, const struct pstctl_conn *conn)

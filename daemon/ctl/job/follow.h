@@ -13,7 +13,8 @@ struct pstctl_follow {
     struct pstctl_conn conn;      /* fd -1: none at the moment */
     struct pstctl_conn next_conn; /* waiting for its Hello; fd -1: none */
     double since;                 /* time at which next_conn was opened */
-    double again;                 /* time before which none is opened */
+    double again;                 /* time before which no connection is
+                                   * opened */
     struct pst_str path;          /* path of the socket */
     char run_id[33];              /* id that the job must have; "": any */
     uint64_t pid;                 /* pid of the daemon; 0: unknown */

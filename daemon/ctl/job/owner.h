@@ -41,8 +41,8 @@ bool pstctl_is_ask(const struct signalfd_siginfo *info);
 bool pstctl_is_owned(const char *socket);
 /* Records the launcher, so that others can find the processes of the job. */
 void pstctl_own_launcher(const struct pstctl_owner *owner, pid_t launcher);
-/* Records how the job has ended in the lock, for processes that have it
- * open. */
+/* Records in the lock file how the job has ended, for processes that have the
+ * file open. */
 void pstctl_own_end(const struct pstctl_owner *owner, enum pst_status status,
                     const struct pst_diag *diag);
 /* Opens the lock of a running job for pstctl_owner_end; -1: there is none. */

@@ -472,8 +472,8 @@ static enum pst_status run_plan(const struct pstd_config *config,
     if (status == PST_OK)
         status = pstd_exec_options(config, f.ranks, p.plan->loss >= 0, &options,
                                    diag);
-    /* If the list has several kinds of devices, memory is predicted for that of
-     * rank 0. */
+    /* If --device lists several kinds of devices, memory is predicted for the
+     * kind of rank 0. */
     if (status == PST_OK)
         status = pst_device_named(config->device, 0, &options.device, diag);
     if (status == PST_OK)

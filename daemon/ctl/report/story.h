@@ -71,7 +71,7 @@ struct pstctl_story {
     const char *job, *plan, *version, *schedule, *dtype, *optimizer, *transport,
         *placement, *status, *end_text;
     bool stopped; /* the run was stopped by request before its last step */
-    const char *stop_by; /* value of event stop; "": none */
+    const char *stop_by; /* field `by` of the event stop; "": none */
     /* Fields patience and best_step of the event early_stop; NaN: there was
      * none. */
     double patience, better;

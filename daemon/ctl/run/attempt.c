@@ -25,10 +25,12 @@
 #define CONNECT_MS 5    /* interval of attempts to connect to rank 0 */
 #define END_MS     4000 /* time for the ranks to end by themselves */
 #define KILL_MS    2000 /* time between asking to end and SIGKILL */
-#define SAY_MS     4000 /* time for a killed process to free its memory */
-#define LEFT_MS    4000 /* time for mpirun to end after rank 0 */
-#define TWICE_MS   1000 /* SIGTERM to a group and to its members counts once */
-#define START_S    10   /* seconds for mpirun, besides those for the ranks */
+/* Time before it is printed that a killed process does not end. */
+#define SAY_MS  4000
+#define LEFT_MS 4000 /* time for mpirun to end after rank 0 */
+/* Time in which SIGTERM to a process group and to its members counts once. */
+#define TWICE_MS 1000
+#define START_S  10 /* seconds for mpirun, besides those for the ranks */
 
 static uint64_t now_ms(void)
 {
@@ -197,7 +199,7 @@ static enum pst_status take_frames(struct pstctl_attempt *r,
         pstd_frame_free(frame);
     }
     if (r->follow.other)
-        return status; /* our job cannot get the name */
+        return status; /* another job has the name */
     return status == PST_AGAIN || r->follow.conn.fd < 0 ? PST_OK : status;
 }
 
@@ -387,7 +389,8 @@ static enum pst_status report(struct pstctl_attempt *r, struct pst_diag *diag)
 
     if (status != PST_OK)
         return status;
-    r->answered = true; /* the run's own status may be "not found", too */
+    /* A flag, since the run's own status may be "not found", too. */
+    r->answered = true;
     result = frame->reply->result;
     if (r->config->json) {
         status = pstctl_json_print(

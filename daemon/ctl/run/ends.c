@@ -107,7 +107,7 @@ bool pstctl_end_is_loss(const struct pstctl_end *e)
         return !is_own_fault(e->signal);
     case PSTCTL_CAUSE_WATCHDOG: /* a rank with a broken link appears to hang */
         return e->rank >= 0;
-    case PSTCTL_CAUSE_EXIT: /* without a rank, mpirun has lost a host */
+    case PSTCTL_CAUSE_EXIT: /* if no rank is known, mpirun has lost a host */
         return e->rank < 0;
     case PSTCTL_CAUSE_DONE:
     case PSTCTL_CAUSE_STOPPED:

@@ -30,7 +30,7 @@
 struct argv {
     const char *at[MAX_ARGS];
     unsigned n;
-    char numbers[3][24]; /* arguments that are numbers, formatted */
+    char numbers[3][24]; /* texts of numeric arguments */
     unsigned n_numbers;
 };
 

@@ -25,7 +25,7 @@ struct pstctl_launch {
     struct pst_str cause; /* first "penstockd: ..." line, see take_cause */
     /* " 1 in step 3, ..." for each rank that reported a crash. */
     struct pst_str crashes;
-    enum pst_error cause_error; /* row in the tag of that line */
+    enum pst_error cause_error; /* catalogue row that `cause` names */
     int killed_rank;            /* -1: none */
     int killed_signal;
     int exited_rank; /* first rank that ended, with exited_code; -1: none */
@@ -73,8 +73,8 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
 void pstctl_launch_pump(struct pstctl_launch *launch);
 /* Processes a line of the child's output. */
 void pstctl_launch_line(struct pstctl_launch *launch, const char *line);
-/* Ends the job without waiting for its steps. hard: kills the launcher, too,
- * for a second call if the first had no effect. */
+/* Ends the job without waiting for its steps. hard: also kills the launcher;
+ * for a second call, if the first had no effect. */
 void pstctl_launch_end(const struct pstctl_launch *launch, bool hard);
 /* True if the program file of the ranks has been replaced: the next start may
  * be of another version than this process. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_RUN_REST_H
 #define PENSTOCK_DAEMON_CTL_RUN_REST_H
-/* Reads events that ranks have written before they died, but not sent to a
+/* Reads events that dead ranks have written to the journal, but not sent to a
  * client. */
 #include "daemon/ctl/job/conn.h"
 

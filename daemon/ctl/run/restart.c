@@ -36,7 +36,7 @@ bool pstctl_budget_renew(struct pstctl_budget *b, uint64_t step)
     return b->limit > 0;
 }
 
-/* Checks if the schedule exists for so many ranks. */
+/* Checks if the schedule accepts so many ranks. */
 static enum pst_status try_ranks(const struct pstctl_ranks *r, unsigned ranks,
                                  struct pst_diag *diag)
 {

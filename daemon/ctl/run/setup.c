@@ -61,9 +61,9 @@ static enum pst_status name_journal(struct pstctl_setup *s,
 }
 
 /* Creates the temporary folder if there is none, or if it was removed, for
- * example by a program that cleans /tmp. The journal's path follows a new
- * folder. A folder of the old name that another user has made meanwhile is not
- * used. */
+ * example by a program that cleans /tmp. A new folder also changes the path of
+ * the journal. A folder of the old name that another user has made meanwhile is
+ * not used. */
 static enum pst_status make_temp(struct pstctl_setup *s, struct pst_diag *diag)
 {
     bool fresh;

@@ -81,9 +81,10 @@ static void decide(struct pstctl_supervisor *s, const struct pstctl_fate *fate,
         ret->again = pstctl_budget_renew(&s->budget, at);
     else
         ret->again = pstctl_budget_take(&s->budget, at, &ret->delay_s);
-    if (pstd_stays(s->config)) /* clients wait for the restart */
+    /* Limits the delay, since clients wait for the restart. */
+    if (pstd_stays(s->config))
         ret->delay_s = PST_MIN(ret->delay_s, STAY_S);
-    /* without a launch, the start failed before it began one */
+    /* Without a launch, the start failed before ranks were launched. */
     ret->replaced = ret->again && fate->launch != NULL &&
                     pstctl_launch_is_replaced(fate->launch);
     ret->next_ranks = ret->again ? s->ranks.now * pstd_replicas(s->config) : 0;

@@ -25,7 +25,7 @@ struct asking {
     bool whole;       /* send the inputs unchanged and let the job check them */
 };
 
-/* Reports that the ranks have gone; restarted ones may answer. */
+/* Reports that the ranks have gone; they may answer after a restart. */
 static enum pst_status lost(struct pst_diag *diag)
 {
     return pst_diag_set(diag, PST_E_SERVE_LOST,
@@ -169,8 +169,8 @@ static void count_samples(struct asking *a)
         a->whole = true;
 }
 
-/* Returns the product of dimensions before dim, and the bytes of one sample in
- * each. */
+/* Returns in *ret_outer the product of the dimensions before dim, and in
+ * *ret_inner the bytes of one sample in each of these parts. */
 static void divide(const struct pst_meta *meta, int dim, uint64_t samples,
                    size_t *ret_outer, size_t *ret_inner)
 {
@@ -183,8 +183,8 @@ static void divide(const struct pst_meta *meta, int dim, uint64_t samples,
 
 /* --- one request ---------------------------------------------------------- */
 
-/* Makes the message of a tensor, or of its samples `from` to from + n - 1; then
- * *ret_copy, owned, has the data. */
+/* Makes the message of a tensor, or of its samples `from` to from + n - 1. In
+ * the second case *ret_copy, owned, has their data. */
 static enum pst_status pack(const struct asking *a,
                             const struct pstctl_tensor *t, uint64_t from,
                             uint64_t n, uint64_t *sizes,

@@ -83,7 +83,8 @@ struct getter {
     const struct pst_plan *plan;
     const struct pstd_change_order *order;
     struct pst_attrs found;
-    struct pst_safetensors_writer *file; /* rank 0, if the order has a path */
+    /* On rank 0, if the order has a path; else NULL. */
+    struct pst_safetensors_writer *file;
     size_t n_put;
     /* Rank 0: all values of a parameter; the values that a name refers to. */
     void *all, *part;

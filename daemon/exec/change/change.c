@@ -43,7 +43,8 @@ struct change {
     unsigned n;            /* calls, parameters or tensors that were changed */
     struct pstd_attr attr; /* for SET and CAST */
     struct pstd_change_states states; /* for SWAP */
-    bool keep; /* keep optimizer states of new tensors with old names, too */
+    /* New tensors with the name of an old one keep its optimizer states. */
+    bool keep;
     struct pstd_spread file;
     struct pstd_changed *changed;
 };

@@ -9,7 +9,7 @@
 #include "stages/base/map.h"
 
 struct pstd_change_states {
-    char *text;         /* text of the names, owned */
+    char *text;         /* memory of the names in `old`; owned */
     struct pst_map old; /* name of a new parameter -> name of an old one */
 };
 

@@ -500,9 +500,9 @@ static enum pst_status run_forward(struct pstd_session *s, double *ret,
     return pstd_agree(s->w, status, diag);
 }
 
-/* Writes the file of past evaluations. If that fails, the run goes on: only a
- * later resume will not know the best one. Does nothing if the folder could not
- * be taken at the start, which was reported then, until a save takes it. */
+/* Writes the file of past evaluations. A failure affects only a later resume,
+ * which then does not know the best one. If the folder could not be taken at
+ * the start, which was reported, writes nothing until a save has taken it. */
 static void remember(struct pstd_session *s)
 {
     struct pstd_evaluation *e = s->evaluation;

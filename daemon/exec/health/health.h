@@ -6,10 +6,8 @@
  */
 #include "daemon/exec/session.h"
 
-/* COLLECTIVE, after each step. Compares copies of parameters if
- * --compare-replicas says so; PST_ERR_INTERNAL, which ends the run: they
- * differ.
- */
+/* COLLECTIVE, after each step. Compares copies of parameters as often as
+ * --compare-replicas says. PST_ERR_INTERNAL: they differ; that ends the run. */
 enum pst_status pstd_replicas_compare(struct pstd_session *s,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 
@@ -24,8 +22,8 @@ void pstd_health_reset(struct pstd_session *s);
 void pstd_health_step(struct pstd_session *s, double seconds);
 /* Returns PSTD_CTL_MEASURE if a step should be measured, else 0. */
 unsigned pstd_health_words(const struct pstd_session *s);
-/* COLLECTIVE; call if all ranks have PSTD_CTL_MEASURE in a step's control
- * words. */
+/* COLLECTIVE. Measures the step; call it if all ranks have PSTD_CTL_MEASURE in
+ * the step's control words. */
 enum pst_status pstd_health_measure(struct pstd_session *s,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 

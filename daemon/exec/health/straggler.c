@@ -12,7 +12,9 @@
 #define OF_STEP 0.02
 #define LEAST_S 1e-3
 #define NAMED   12 /* slow steps in the window that make a rank a straggler */
-#define GONE    4  /* slow steps with which it is no straggler any more */
+/* With at most so many slow steps in the window, a rank is no longer a
+ * straggler. */
+#define GONE 4
 /* Minimum steps until another measurement if one explains nothing: at first,
  * and after several doublings. */
 #define FIRST_WAIT 64

@@ -14,7 +14,8 @@ enum pst_status pstd_requests_init(struct pstd_requests *r,
                                    const struct pstd_signature *signature,
                                    struct pst_diag *diag)
 {
-    const size_t n = (size_t)capacity(signature); /* one run per sample */
+    /* Upper bound: one run per sample. */
+    const size_t n = (size_t)capacity(signature);
 
     *r = (struct pstd_requests){.signature = signature, .max_runs = n};
     r->runs = pst_calloc(PST_TAG_DAEMON, n, sizeof(*r->runs));

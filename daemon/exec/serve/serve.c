@@ -469,7 +469,7 @@ enum pst_status pstd_serve(struct pstd_executor *w, struct pst_diag *diag)
         pstd_intake_shut(s->intake, true);
     w->stopping = true;
     if (pst_engine_is_stuck(
-            w->engine)) /* nothing is freed, since its thread still reads it */
+            w->engine)) /* frees nothing: a thread still reads it */
         return status;
     free_serving(s);
     return status;

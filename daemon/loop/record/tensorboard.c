@@ -15,7 +15,7 @@
 #include "stages/base/str.h"
 #include "tensorboard.pb-c.h"
 
-#define START 1 /* SessionLog */
+#define START 1 /* status of a SessionLog */
 
 /* Curves, each from a field of an event of rank 0. */
 static const struct {
@@ -155,7 +155,7 @@ static void write_values(struct pstd_tensorboard *t,
         if (rows[i].event != note->event || !has(note, rows[i].field))
             continue;
         pst__tensorboard__value__init(v);
-        v->tag = (char *)rows[i].tag; /* packing does not write it */
+        v->tag = (char *)rows[i].tag; /* packing does not change it */
         v->what_case = PST__TENSORBOARD__VALUE__WHAT_SIMPLE_VALUE;
         v->simple_value = (float)pstd_note_get_real(note, rows[i].field);
         list[summary.n_value++] = v;
