@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Calls by one caller whose operands are at other locations each time. A file
- * of cases cannot express this. */
+/* Tests calls by one caller whose operands are at other locations each time. A
+ * file of cases cannot express this. */
 #include "stages/alias/call.h"
 #include "stages/ops/core/op.h"
 #include "tests/test.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The table of errors, and how diagnoses keep their ids. */
+/* Tests the table of errors, and that diagnoses keep their ids. */
 #include "stages/base/diag.h"
 #include "tests/test.h"
 

@@ -182,7 +182,7 @@ static void forged_runs_are_refused(void **state)
     static const struct {
         struct pst_fold_run run;
         int64_t delta;
-        const char *said; /* NULL: not accepted */
+        const char *said; /* text of the refusal; NULL: accepted */
     } forgeries[] = {
         {{2, 1, 3, 0, 1}, 1, NULL},
         {{2, 2, 3, 0, 2}, 1, NULL},

@@ -64,7 +64,7 @@ static int try_connect(void)
     return ret;
 }
 
-/* Returns the number of the first failed check; 77: no Landlock. */
+/* Returns 0, or the number of the first failed check; 77: no Landlock. */
 static int guarded(void)
 {
     static const char *const others[] = {"outside", "/etc/passwd",

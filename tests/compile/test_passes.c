@@ -222,7 +222,7 @@ static void layouts(void **state)
                      pst_rates_use_bf16() ? 1 : 2);
     assert_int_equal(count(pst_str_text(&change), "default(%w"), 1);
     pst_str_fini(&change);
-    if (!pst_rates_use_bf16()) /* nodes have other names */
+    if (!pst_rates_use_bf16()) /* otherwise the nodes have other names */
         return;
     expect(product, true, "layouts",
            "-  %y: f32[2, 3] = aten.linear.default(%t, %w, bias=%b)  # - "

@@ -4,9 +4,9 @@
 /* Damaged and modified copies of valid archives, in the working folder. */
 #include <stddef.h>
 
-/* One edit. entry: name below the root. find NULL: the entry becomes `replace`,
- * or is removed if that is NULL too; else every occurrence of find is replaced,
- * and there must be one. */
+/* One edit. entry: name below the root. find NULL: the entry becomes `replace`;
+ * if that is NULL, too, it is removed. Otherwise every occurrence of find is
+ * replaced; there must be at least one. */
 struct repack_edit {
     const char *entry, *find, *replace;
 };

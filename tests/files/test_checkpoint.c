@@ -65,7 +65,7 @@ static void finds_every_damage(void **state)
             good[i] = (char)(good[i] ^ 1 << i % 8);
             write_bytes(files[k], good, size);
             if (k == 2 && is_newer())
-                n_newer++;   /* the version with a greater number */
+                n_newer++;   /* a version number above the supported one */
             else if (!space) /* white space in the manifest has no meaning */
                 assert_falls_back(files[k], i);
             good[i] = (char)(good[i] ^ 1 << i % 8);

@@ -501,7 +501,8 @@ static void doubts_what_another_host_left(void **state)
         _exit(own(DIGEST, false, false, &a, &former) != PST_OK);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_ok(own(DIGEST, false, false, &a, &former), &diag);
-    assert_false(pst_checkpoint_doubt(a, &host, &ended)); /* of this host */
+    /* The owner is of this host. */
+    assert_false(pst_checkpoint_doubt(a, &host, &ended));
     pst_checkpoint_disown(a);
 }
 

@@ -79,8 +79,8 @@ static void steps_see_their_rows(void **state)
     (void)state;
     write_batch();
     assert_ok(open_batch(inputs, 4, false, &d), &diag);
-    assert_int_equal(pst_data_samples(d, 6), 6); /* of x */
-    assert_int_equal(pst_data_samples(d, 3), 3); /* of k */
+    assert_int_equal(pst_data_samples(d, 6), 6); /* samples of x */
+    assert_int_equal(pst_data_samples(d, 3), 3); /* samples of k */
     assert_int_equal(pst_data_samples(d, 9), 9);
     for (uint64_t step = 0; step < 2; step++) {
         for (unsigned m = 0; m < 3; m++) {
@@ -536,7 +536,8 @@ static void tokens_and_their_successors(void **state)
         assert_int_equal(ids[i], 100 + i);
         assert_int_equal(y[i], 101 + i);
     }
-    assert_ok(pst_data_fill(d, 1, 0, 0, ids, &diag), &diag); /* wraps */
+    /* Continues at the beginning of the file. */
+    assert_ok(pst_data_fill(d, 1, 0, 0, ids, &diag), &diag);
     assert_int_equal(ids[0], 106);
     assert_int_equal(ids[3], 100);
     pst_data_close(d);

@@ -47,8 +47,8 @@ static void prepare(const struct save_case *c)
                   &diag);
 }
 
-/* Returns the values of the newest checkpoint; 0: there is none; -1: what is
- * there was never saved. */
+/* Returns the first value of the newest checkpoint; 0: there is none; -1: its
+ * values were never saved. */
 static float newest(uint64_t *ret_step)
 {
     struct pst_checkpoint *ckpt = NULL;

@@ -109,7 +109,8 @@ static void writes_keys_and_windows(void **state)
                         sizeof(odd));
     assert_int_equal(pst_safetensors_find(to, "empty")->meta.size[1], 4);
     e = pst_safetensors_find(to, "complex");
-    assert_ptr_equal(e, pst_safetensors_at(to, 0)); /* 8 bytes: aligned */
+    /* First, so that its 8-byte elements are aligned. */
+    assert_ptr_equal(e, pst_safetensors_at(to, 0));
     assert_true(e->is_complex);
     assert_int_equal(e->meta.rank, 2);
     assert_memory_equal(e->data, floats, sizeof(floats));

@@ -477,7 +477,8 @@ static void windows_follow_their_views(void **state)
 #undef SYMBOL
 }
 
-/* One message names all of them, with module, source and reason. */
+/* One message names all unsupported operators, each with module, source and
+ * reason. */
 static void unsupported_operators_are_named(void **state)
 {
     const struct repack_edit edits[] = {

@@ -135,7 +135,7 @@ static void fixes_sizes(void **state)
            "6{s27})  # - make_parts.py:57 F id=88 of=aten.fft_irfft.default\n");
 }
 
-/* Runs last. */
+/* Runs last: checks that a test has shown the effect of every pass. */
 static void every_row_is_tested(void **state)
 {
     const struct pst_pass *rows = pst_frontend_passes.passes;

@@ -2,8 +2,9 @@
 /*
  * Protobuf that protobuf-c alone would unpack until the stack or the memory
  * overflows: plans and control frames of some megabytes. Each is refused within
- * 4 ms and with at most four times its size in memory, both measured in a
- * process of its own, as the best of several tries.
+ * 40 ms of CPU time, ten times the goal, and with at most four times its size
+ * in memory, both measured in a process of its own, as the best of several
+ * tries.
  */
 #include <math.h>
 #include <stdio.h>

@@ -334,7 +334,8 @@ static void budgets_count(void **state)
     a = pst_alloc(PST_TAG_TEST, 40 << 20);
     assert_non_null(a);
     pst_budget_begin(&inner, 0);
-    assert_null(pst_alloc(PST_TAG_TEST, 30 << 20)); /* 70 of the outer's 64 */
+    /* 70 MiB of the outer budget's 64 MiB. */
+    assert_null(pst_alloc(PST_TAG_TEST, 30 << 20));
     assert_true(outer.exceeded);
     assert_false(inner.exceeded);
     b = pst_calloc(PST_TAG_TEST, 20, 1 << 20);

@@ -33,7 +33,7 @@
 #define SECONDS   20
 
 struct base {
-    char path[512], program[64]; /* program: its entry */
+    char path[512], program[64]; /* program: name of the program's entry */
     json_t *json, *weights;
 };
 

@@ -133,7 +133,8 @@ static void reads_defaults(void **state)
     assert_true(param(&s, "r")->def.f > 1e308);
 }
 
-/* The alias annotation of an only result says what it may share. */
+/* If an operator has only one result, its alias annotation says if it may share
+ * memory with an operand. */
 static void reads_what_results_share(void **state)
 {
     static const struct {

@@ -141,7 +141,7 @@ static void reads_files(void **state)
     }
 }
 
-/* This host is asked by the command that ssh runs on other hosts. */
+/* This host is checked by the command that ssh runs on other hosts. */
 static void asks_the_host_itself(void **state)
 {
     struct pstctl_hosts h = {0};

@@ -69,7 +69,7 @@ static const char *const right[] = {
     "%r: i64[5] = aten.arange.default(5)",
     "%r: f32[4] = aten.arange.start_step(0, 1, 0.3)",
     "%r: f32[] = aten.scalar_tensor.default(2)",
-    "%r: f64[3] = aten.ones.default([3])", /* the dtype of the file counts */
+    "%r: f64[3] = aten.ones.default([3])", /* the stated dtype counts */
     /* shapes */
     "input %x: f32[1, 3]; input %y: f32[0, 1]; %r: f32[0, 3] = "
     "aten.add.Tensor(%x, %y)",

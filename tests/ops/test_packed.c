@@ -107,7 +107,8 @@ static void all_shapes(pst_packed_fn fn)
         one(fn, form & 1, form & 2, 400, 9, 40, 1, 1);
         one(fn, form & 1, form & 2, 9, 400, 40, 1, 1);
         one(fn, form & 1, form & 2, 130, 130, 20, 1, 0);
-        one(fn, form & 1, form & 2, 230, 600, 270, 1, 1); /* B in parts */
+        /* B is packed in parts. */
+        one(fn, form & 1, form & 2, 230, 600, 270, 1, 1);
         one(fn, form & 1, form & 2, 50, 2100, 64, -1, 0);
         one(fn, form & 1, form & 2, 6, 13, 2100, -1, 0.5);
     }

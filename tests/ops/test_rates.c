@@ -133,7 +133,8 @@ static void keeps_what_was_measured(void **state)
     assert_true(rates.measured && rates.f32 == 3e9 && rates.f64 == 2e9);
     assert_true(rates.bf16 == 1e9 && rates.bytes == 5e9 &&
                 rates.launch == 2e-7);
-    assert_true(rates.wire > 0 && rates.wake > 0); /* missing in the file */
+    /* Not in the file: defaults. */
+    assert_true(rates.wire > 0 && rates.wake > 0);
 }
 
 /* A line that was changed is ignored. */

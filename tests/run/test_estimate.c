@@ -123,7 +123,8 @@ static void all_ask_one_function(void **state)
     }
 }
 
-/* Costs measured with 2 stages serve 4: the total work is the same. */
+/* Costs measured with 2 stages are also used for 4: the total work is the
+ * same. */
 static void measured_costs_serve_other_cuts(void **state)
 {
     struct pst_exec_options options = net_options("1f1b", 1, 4, "adamw");

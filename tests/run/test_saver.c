@@ -87,7 +87,8 @@ static void saves_the_step_it_began_at(void **state)
         steps(&straight, 0, 4);
         job_begin(&saved, 2, replicas);
         s = saver(&saved);
-        for (unsigned k = 2; k <= 3; k++) { /* reuses its memory */
+        /* The second save reuses the saver's memory. */
+        for (unsigned k = 2; k <= 3; k++) {
             steps(&saved, k == 2 ? 0 : 2, k);
             begin(s, &saved, dir, k);
             steps(&saved, k, k + 1);

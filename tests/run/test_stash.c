@@ -297,7 +297,8 @@ static void proves_what_was_planned(void **state)
     }
 }
 
-/* Reloaded data differs from what was evicted: nothing is computed from it. */
+/* If reloaded data differs from what was evicted, nothing is computed from
+ * it. */
 static void finds_a_wrong_place(void **state)
 {
     const struct row row = {"gpipe", 1, 1, 6, true};

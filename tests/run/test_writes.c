@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A step writes only planned memory: two steps of every golden of the splitter,
- * on a device that watches every access (watched.h), on ranks of this process,
- * each in one schedule.
+ * Tests that a step writes only planned memory. Runs two steps of every golden
+ * of the splitter, each in one schedule, on ranks of this process and on a
+ * device that watches every access (watched.h).
  */
 #include "tests/run/watched.h"
 #include "tests/split/golden.h"

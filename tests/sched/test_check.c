@@ -43,7 +43,8 @@ enum { POSTED = 1, SENT = 2, HANDED = 4 };
 
 struct state {
     unsigned char done[MAX_S][MAX_N];
-    unsigned char mail[2][MAX_S][MAX_S][MAX_N]; /* backward, from, to */
+    /* By direction (1: backward), sender, receiver. */
+    unsigned char mail[2][MAX_S][MAX_S][MAX_N];
     unsigned char grad[MAX_S][MAX_S], link[MAX_S][MAX_S];
     size_t next[MAX_S];
     unsigned char reduced[3][MAX_S];

@@ -225,9 +225,9 @@ static void receives_are_posted_early(void **state)
     pst_schedule_free(s);
 }
 
-/* Stage 3 sends a buffer on to stage 0. A schedule that allows this stays;
- * otherwise the forwards that others wait for move up, and backwards keep their
- * order. */
+/* Stage 3 sends a buffer on to stage 0. A schedule that allows this is
+ * unchanged; otherwise the forwards that others wait for move up, and backwards
+ * keep their order. */
 static void buffers_go_from_microbatch_to_microbatch(void **state)
 {
     const struct pst_link links[] = {

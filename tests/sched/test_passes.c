@@ -415,7 +415,8 @@ static void case_32_names(void **state)
     assert_non_null(strstr(diag.text, " 1f1b, "));
     assert_non_null(strstr(diag.text, " interleaved-1f1b, "));
     assert_non_null(strstr(diag.text, "csv:FILE"));
-    assert_null(strstr(diag.text, "inference")); /* not to be chosen */
+    /* A schedule that cannot be chosen. */
+    assert_null(strstr(diag.text, "inference"));
     o.name = "inTERLeaved1f1B";
     assert_ok(pst_schedule_make(&o, &s, &diag), &diag);
     assert_string_equal(s->name, "interleaved-1f1b");

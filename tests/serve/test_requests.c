@@ -105,8 +105,7 @@ static struct pstd_ask *draw_ask(const struct pstd_signature *s,
     return ask;
 }
 
-/* The request that has a position of the step, and which of its samples that
- * is. */
+/* The request at a position of the step, and the index of its sample there. */
 struct place {
     const struct pstd_ask *ask;
     int64_t sample;
@@ -396,7 +395,7 @@ static void takes_what_fits(void **state)
     assert_int_equal(put(&q, 1, 1), PST_OK);
     assert_int_equal(put(&q, 2, 2), PST_OK);
     assert_int_equal(put(&q, 3, 2), PST_OK); /* does not fit beside them */
-    assert_int_equal(put(&q, 4, 1), PST_OK); /* not overtaken */
+    assert_int_equal(put(&q, 4, 1), PST_OK); /* request 3 is not overtaken */
     expect(pstd_intake_take(q.in, 0, 0), "1 2");
     expect(pstd_intake_take(q.in, 0, 0), "3 4");
     expect(pstd_intake_take(q.in, 0, 0), "");

@@ -25,7 +25,7 @@ void sim_net_cut_all(void);
 /* Ends a random connection. */
 void sim_net_cut_one(void);
 
-/* Returns a client's end; -1: nothing listens. */
+/* Connects a client and returns its descriptor; -1: nothing listens. */
 int sim_connect(void);
 void sim_close(int fd);
 /* Returns the number of bytes; 0: none now; -1: the connection has ended. */

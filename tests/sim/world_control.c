@@ -220,7 +220,7 @@ bool __wrap_pstd_mailbox_control(struct pstd_mailbox *mailbox, unsigned bits)
         later(PSTD_EVENT_FROZEN);
     if (bits & PSTD_CTL_STOPS)
         sim_at(sim_now() + sim_between(0, SIM_S), on_done, NULL, w.starts);
-    return false; /* a requested pause happens */
+    return false; /* no pause is cancelled */
 }
 
 void __wrap_pstd_mailbox_answer(struct pstd_mailbox *mailbox,
@@ -249,7 +249,7 @@ struct pst_diag *__wrap_pstd_mailbox_result(struct pstd_mailbox *mailbox)
     return &w.result;
 }
 
-/* --- what is looked at, or would differ ----------------------------------- */
+/* --- functions that are observed or replaced ------------------------------ */
 
 void __real_pstd_command(struct pstd_daemon *d, struct pstd_client *client,
                          const Pst__Control__Request *request);
@@ -546,8 +546,8 @@ static void connect_asker(struct asker *a)
         disconnect(a);
 }
 
-/* Repeats the request until there is an answer; sometimes twice, sometimes once
- * more. */
+/* Sends the request and repeats it until there is an answer; sometimes also
+ * before the answer is late, or after it has arrived. */
 static void go_on_asking(struct asker *a)
 {
     const bool is_impatient = sim_now() - a->asked > SIM_S || sim_once_in(50);
@@ -674,7 +674,8 @@ static void draw_world(void)
 {
     memset(&w, 0, sizeof(w));
     sim_net_reset();
-    if (sim_once_in(2)) /* many small pieces now, or more of them later */
+    /* Small pieces with little delay, or larger ones with more. */
+    if (sim_once_in(2))
         sim_net_network(SIM_MS, sim_between(64, 20000), sim_between(8, 100));
     else
         sim_net_network(sim_between(SIM_MS, 40 * SIM_MS),

@@ -65,7 +65,8 @@ static void evaluates(void **state)
     assert_true(find(whole, "n")->args[2].b);
     assert_non_null(find(whole, "mode")->outs[0]->base);
     assert_false(find(eval, "d")->args[2].b);
-    assert_non_null(find(eval, "d")->outs[0]->base); /* nothing runs */
+    /* A view: no dropout runs. */
+    assert_non_null(find(eval, "d")->outs[0]->base);
     assert_false(find(eval, "n")->args[2].b);
     assert_null(find(eval, "mode")->outs[0]->base);
     assert_int_equal(find(eval, "y")->id, find(whole, "y")->id);
@@ -140,7 +141,8 @@ static void chance_is_refused_by_name(void **state)
         strstr(eval->notes.at[0], "aten.dropout_.default in a at m.py:3;"));
     pst_plan_free(eval);
 
-    assert_ok(eval_noisy(plan, "a", &eval), &diag); /* and everything in it */
+    /* Random operators in a, and in everything in it, stay. */
+    assert_ok(eval_noisy(plan, "a", &eval), &diag);
     assert_int_equal(count_draws(eval), 3);
     assert_int_equal(eval->notes.n, 0);
     assert_float_equal(find(eval, "s")->args[4].f, 0.0, 0.0);

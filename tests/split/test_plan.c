@@ -162,7 +162,7 @@ static void refuses_foreign_weights(void **state)
     assert_ok(pst_plan_save(f->plan, f->dir, &diag), &diag);
     snprintf(a, sizeof(a), "%s/stage-000.safetensors", f->dir);
     snprintf(b, sizeof(b), "%s/stage-001.safetensors", f->dir);
-    assert_int_equal(rename(b, a), 0); /* without w */
+    assert_int_equal(rename(b, a), 0); /* a file without w */
     expect_bad(f, PST_ERR_INPUT, "stage-000.safetensors is damaged: it is not");
     assert_int_equal(unlink(a), 0);
     expect_bad(f, PST_ERR_IO, "stage-000.safetensors: No such file");
@@ -330,7 +330,8 @@ static void failed_saves_keep_the_old_plan(void **state)
 struct forgery {
     unsigned stage;
     const char *find, *replace; /* edit of the text of its graph */
-    bool edge;                  /* edits the edge that ends there, too */
+    bool edge;                  /* also edits the edge that ends at this
+                                 * stage */
     const char *said;
 };
 
@@ -576,7 +577,7 @@ static void damage_is_found_or_harmless(void **state)
         harmless += forge_unpack(data, size, PST_PLAN_VERSION, &diag) == PST_OK;
         data[i] ^= (uint8_t)(1u << i % 8);
     }
-    assert_true(harmless < size); /* letters of names */
+    assert_true(harmless < size); /* changed letters of names are harmless */
     pst_free(data);
 }
 

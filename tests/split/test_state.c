@@ -113,7 +113,8 @@ static void lists_readers(void **state)
     assert_int_equal(param_of(f->plan, "c")->n_stages, 2);
 }
 
-/* Replication is the default: a name is checked, and may occur once. */
+/* Replication is the default, so --replicate only checks its names; a name may
+ * occur once. */
 static void checks_what_is_replicated(void **state)
 {
     static const char *const names[] = {"m.tied", "m.v"};

@@ -183,7 +183,7 @@ static void finds_vocabularies(void **state)
     for (unsigned i = 0; i < PST_COUNT(below); i++) {
         assert_ok(pst_plan_bound(plan, i, &bound, &diag), &diag);
         assert_int_equal(bound.below, below[i]);
-        /* The table that the labels index too ignores none. */
+        /* The table, which the labels index, too, ignores no index. */
         assert_false(bound.ignores);
     }
     pst_plan_free(plan);

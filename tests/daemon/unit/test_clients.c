@@ -279,8 +279,8 @@ static void count(const Pst__Control__Event *event, uint64_t *last,
         assert_int_equal(event->seq, ++*last);
 }
 
-/* Reads events, or a list of them, until the one with number `until`. Returns
- * how many were missing. */
+/* Reads events, in single frames or in lists, until the one with number
+ * `until`. Returns how many were missing. */
 static uint64_t read_events(int fd, uint64_t until)
 {
     struct pstd_frames frames;

@@ -51,7 +51,7 @@ static void reads_all_forms(void **state)
     assert_string_equal(c.args[1], "--steps");
     assert_true(PSTD_GIVEN(&c, steps));
     assert_false(PSTD_GIVEN(&c, seed));
-    assert_true(isnan(c.weight_decay)); /* the optimizer's default */
+    assert_true(isnan(c.weight_decay)); /* NaN: the optimizer's default */
     pstd_config_fini(&c);
 }
 
@@ -149,7 +149,8 @@ static void refuses_what_is_wrong(void **state)
     refuse("--resume=perhaps", NULL, "no number of a step");
     refuse("--resume=0", NULL, "0 is not a step of a checkpoint");
     refuse("--data", "", "empty");
-    refuse("--prompt", "x", "unknown option"); /* another command's */
+    /* An option of another command. */
+    refuse("--prompt", "x", "unknown option");
 }
 
 static void reads_environment(void **state)

@@ -231,7 +231,7 @@ static void steers_a_run(void **state)
     drive_expect("penstock checkpoint --socket s", 75);
     drive_says("needs a job that is training");
     drive_expect("penstock train --socket s --steps 5 --lr 0.1", 78);
-    drive_says("belongs to another run"); /* the key of keeps_keys */
+    drive_says("belongs to another run"); /* the run of keeps_keys */
     drive_expect("penstock train --socket s --steps 5 --lr 0.1 --json --adopt",
                  0);
     assert_true(drive_exists("ck/former-1"));
@@ -253,7 +253,7 @@ static void steers_a_run(void **state)
     drive_expect("penstock resume --socket s", 0);
     drive_await("log/rank-0.log", "event=continued", NULL);
     drive_expect("penstock pause --socket s", 0);
-    /* Whether the pause has begun or not. */
+    /* A resume is accepted whether the pause has begun or not. */
     drive_expect("penstock resume --socket s", 0);
     drive_expect("penstock checkpoint --socket s", 0); /* the run goes on */
     assert_int_equal(kill(train, SIGINT), 0);          /* the client only */

@@ -107,7 +107,7 @@ static void finds_who_owes(void **state)
     blames((const int[]){9, -1}, 2, 0, false); /* no such rank */
 }
 
-/* Each rank waits for the next; one of them has not polled for long. */
+/* Each rank waits for the next; one of them has not polled for a long time. */
 static void finds_who_stands_still(void **state)
 {
     (void)state;

@@ -108,7 +108,8 @@ static void refuses_sizes(void **state)
     }
 }
 
-/* protobuf-c would unpack these until the stack or the memory overflows. */
+/* Refuses frames that protobuf-c would unpack until the stack or the memory
+ * overflows. */
 static void refuses_bombs(void **state)
 {
     static unsigned char bomb[100000];

@@ -9,15 +9,15 @@
 
 struct course {
     double step_s;
-    double stall_s; /* duration of a save between two steps */
-    double write_s; /* duration of a save beside steps */
+    double stall_s; /* part of a save in which no step runs */
+    double write_s; /* part of a save in which steps continue */
     double slower;  /* factor by which steps are slower during a save */
 };
 
 struct outcome {
     unsigned saves;
-    /* Seconds: lost by saves, and of the whole run; until the first save (-1:
-     * none), and the shortest pause between two. */
+    /* Seconds that saves cost, and of the whole run; time of the first save,
+     * -1: none; shortest pause between two saves. */
     double lost, seconds;
     double first, closest;
 };

@@ -269,7 +269,8 @@ static void makes_legal_transitions(void **state)
                         "training");
     assert_ok(pstd_job_demand(&job, PSTD_IN_ANY, "status", &diag), &diag);
     assert_true(pstd_job_go(&job, PSTD_JOB_STOPPING));
-    assert_false(pstd_job_go(&job, PSTD_JOB_READY)); /* end of the run */
+    /* The end of a run does not make the job ready again. */
+    assert_false(pstd_job_go(&job, PSTD_JOB_READY));
     assert_true(pstd_job_go(&job, PSTD_JOB_FAILED));
     for (int s = 0; s < PSTD_JOB_FAILED; s++)
         assert_false(pstd_job_go(&job, (enum pstd_job_state)s));

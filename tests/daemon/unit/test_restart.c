@@ -53,7 +53,8 @@ static void set_options(struct pstd_config *config, const char *grid,
         &diag);
 }
 
-/* A rank is lost twice in a row without a newer checkpoint: one rank less. */
+/* If a rank is lost twice in a row without a newer checkpoint, the job
+ * continues with one rank less. */
 static void goes_on_with_fewer_ranks(void **state)
 {
     struct pstctl_ranks r;
@@ -66,7 +67,8 @@ static void goes_on_with_fewer_ranks(void **state)
     assert_false(pstctl_fewer_ranks(&r, true, 0, 0));
     assert_false(pstctl_fewer_ranks(&r, false, 0, 0)); /* no rank was lost */
     assert_false(pstctl_fewer_ranks(&r, true, 0, 0));
-    assert_false(pstctl_fewer_ranks(&r, true, 10, 0)); /* it got further */
+    /* There is a newer checkpoint. */
+    assert_false(pstctl_fewer_ranks(&r, true, 10, 0));
     assert_int_equal(r.now, 4);
     assert_ok(pstctl_ranks_config(&r, &config, &diag), &diag);
     assert_string_equal(config.place, "0=0");

@@ -54,7 +54,7 @@ static void takes_107_bytes(void **state)
     assert_int_equal(pstd_socket_connect(path, &fd, &diag), PST_ERR_CONFIG);
     path[PSTD_SOCKET_PATH] = '\0';
     assert_ok(pstd_socket_bind(path, false, &l, &diag), &diag);
-    assert_int_equal(access(path, F_OK), 0); /* not a truncated path */
+    assert_int_equal(access(path, F_OK), 0); /* the socket has the whole path */
     pstd_socket_unbind(&l);
     assert_int_not_equal(access(path, F_OK), 0);
     assert_int_equal(pstd_socket_check("", &diag), PST_ERR_CONFIG);

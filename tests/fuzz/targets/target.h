@@ -45,7 +45,7 @@ struct fuzz_target {
 
 /* Terminated by a row of NULL. */
 extern const struct fuzz_target fuzz_targets[];
-/* Returns NULL if there is no such target. */
+/* Returns the target of that name; NULL: there is none. */
 const struct fuzz_target *fuzz_find(const char *name);
 
 /* Returns the path of a file in memory with these bytes; valid until the next

@@ -388,7 +388,8 @@ static void forward(struct job *job, enum pst_sharing shard, bool rows,
     assert_ok(
         pst_engine_new(job->net.plan, job->transport, &options, &engine, diag),
         diag);
-    for (unsigned i = 0; i < 2; i++) { /* twice: no state is left */
+    /* Twice: the first run leaves no state. */
+    for (unsigned i = 0; i < 2; i++) {
         assert_ok(pst_engine_show(engine, job->engine, diag), diag);
         assert_ok(
             pst_engine_step(engine, 7, net_fill, &job->data, 0, &result, diag),
