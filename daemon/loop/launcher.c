@@ -43,6 +43,6 @@ bool pstd_launcher_is_asked(void)
 
 void pstd_launcher_pass_on(const struct pstd_daemon *d)
 {
-    if (d->config->run_id != NULL) /* `penstock run` reads the output */
+    if (d->config->run_id != NULL) /* `penstock run` reads this output */
         (void)fprintf(stderr, "penstockd: " PSTD_ASKED_TEXT "%u\n", d->rank);
 }

@@ -15,8 +15,8 @@
 
 #define MIB      1048576.0
 #define LOW_MIB  512.0
-#define SHM_EACH 4.0  /* MiB per rank */
-#define SHM_MIN  64.0 /* MiB */
+#define SHM_EACH 4.0  /* MiB of shared memory that each rank needs */
+#define SHM_MIN  64.0 /* minimum MiB of shared memory */
 
 /* Returns the value of a line "MemAvailable:   123 kB" of /proc/meminfo in MiB;
  * -1: unknown. */

@@ -114,7 +114,7 @@ static const char *plain_name(const char *name)
                                                                          : NULL;
 }
 
-/* Reads --state; pairs of map:FILE are appended as "NEW\nOLD\n". */
+/* Reads --state=map:FILE, and appends each pair of names as "NEW\nOLD\n". */
 static enum pst_status read_states(const char *state, struct pst_str *out,
                                    struct pst_diag *diag)
 {

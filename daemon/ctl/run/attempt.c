@@ -395,7 +395,8 @@ static enum pst_status report(struct pstctl_attempt *r, struct pst_diag *diag)
     if (r->config->json) {
         status = pstctl_json_print(
             pstctl_result_json(result, pstctl_start_us()), diag);
-    } else if (result->status == PST_OK) { /* with --quiet the only line */
+        /* With --quiet, this is the only line. */
+    } else if (result->status == PST_OK) {
         struct pst_str line = {0};
 
         pstctl_result_line(result, &line);
@@ -461,9 +462,11 @@ static enum pst_status post_mortem(struct pstctl_attempt *r,
                       (unsigned long long)lost, r->setup.journal.text);
     r->asked |= r->launch.asked;
     r->died = status == PST_ERR_PEER;
-    if (pstd_stays(r->config)) /* only a stop ends such a job with PST_OK */
+    /* Such a job ends with PST_OK only when it is stopped. */
+    if (pstd_stays(r->config))
         return status;
-    if (status == PST_OK && r->supervised) /* stopped while it was loading */
+    /* It was stopped while it was loading. */
+    if (status == PST_OK && r->supervised)
         return pst_diag_set(diag, PST_E_RUN_STOPPED,
                             "the job was stopped before its run began");
     if (status == PST_OK)

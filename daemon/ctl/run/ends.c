@@ -114,7 +114,7 @@ bool pstctl_end_is_loss(const struct pstctl_end *e)
     case PSTCTL_CAUSE_FAULT:
     case PSTCTL_CAUSE_REFUSED:
     case PSTCTL_CAUSE_LAUNCHER:
-    case PSTCTL_CAUSE_CORRUPTION: /* the rank itself is alive */
+    case PSTCTL_CAUSE_CORRUPTION: /* no rank was lost: it is alive */
         break;
     }
     return false;

@@ -11,7 +11,7 @@
 struct pstctl_budget {
     uint64_t limit; /* maximum; 0: the job is never restarted */
     uint64_t used;
-    uint64_t step; /* newest checkpoint at the last end; 0: none */
+    uint64_t step; /* the newest checkpoint when the job last ended; 0: none */
 };
 
 /* Counts a restart after the job has died; False: the limit is reached. step:

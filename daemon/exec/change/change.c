@@ -365,7 +365,7 @@ static void take_over(struct pstd_session *s, const struct change *x,
     pst_engine_free(s->w->engine);
     pstd_changed_free(s->w->changed);
     s->w->engine = engine;
-    s->pace = (struct pst_pace){0}; /* learnt from another model */
+    s->pace = (struct pst_pace){0}; /* learnt with the previous model */
     pst_alive_set_limit(pstd_watchdog(&s->config));
     s->w->changed = x->changed;
     s->batch = &x->changed->batch;

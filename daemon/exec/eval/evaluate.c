@@ -628,7 +628,7 @@ static enum pst_status conclude(struct pstd_session *s, double loss,
     emit_evaluated(s, loss, seconds, &v);
     if (v.best && s->config.keep_best)
         status = save_best(s, loss, diag);
-    else if (s->saving.best == NULL) /* best_ended() does it otherwise */
+    else if (s->saving.best == NULL) /* otherwise best_ended() does it */
         remember(s);
     emit_enough(s, &v);
     return status;
