@@ -100,10 +100,10 @@ static void plans_follow_their_operands(void **state)
     assert_true(c.result.is_new);
     assert_int_equal(c.result.bound->alias.n_bases, 1);
     check(&c, 0, 0, 1);
-    run(caller, &c, 0, 3, 4); /* another offset */
+    run(caller, &c, 0, 3, 4); /* the same storage, another offset */
     assert_false(c.result.is_new);
     check(&c, 0, 3, 4);
-    run(caller, &c, 1, 1, 2); /* in another storage */
+    run(caller, &c, 1, 1, 2); /* another storage */
     assert_false(c.result.is_new);
     check(&c, 1, 1, 2);
     run(caller, &c, 1, 0, 3); /* a and b do not overlap */

@@ -228,8 +228,8 @@ static void runs_come_back(void **state)
     } forgeries[] = {
         {"\x02", 1, 10},
         {"\x02\x01\x03\x01", 4, 10},
-        {"\x02\x01\x03\x01\x10", 5, 10},     /* a delta of any size */
-        {"\x02\x01\x03\x01\xa2\x01", 6, 10}, /* 10 zeros and one more */
+        {"\x02\x01\x03\x01\x10", 5, 10},     /* its last delta is missing */
+        {"\x02\x01\x03\x01\xa2\x01", 6, 10}, /* 11 deltas: 10 zeros and 1 */
         {"\x02\x01\x03\x02\x02\x02", 6, 1},
         {"\xff\xff\xff\xff\x7f\x01\x03\x00", 8, 10},
         {"\x02\x01\xff\xff\xff\xff\x0f\x00\x02\x01\x01\x00", 12, 10},
@@ -290,7 +290,8 @@ static void forged_lines_are_no_message(void **state)
             fail_msg("taken: %s", wrong[i]);
     }
     lines.len = 0;
-    for (int i = 0; i < 100000; i++) /* limited, or the stack overflows */
+    /* Without a limit on the depth, the stack would overflow. */
+    for (int i = 0; i < 100000; i++)
         pst_str_add(&lines, "a{\n");
     assert_int_equal(pst_message_pack(&lines, &packed, &diag), PST_ERR_INPUT);
     pst_str_fini(&lines);

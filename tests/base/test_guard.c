@@ -151,7 +151,7 @@ static int processed(void)
         unlink("mode") != 0 || mkdir("modes", 0777) != 0 ||
         stat("modes", &st) != 0 || (st.st_mode & 0777) != 0750)
         return 4;
-    (void)umask(077); /* a stricter umask stays */
+    (void)umask(077); /* a stricter umask is kept */
     pst_guard_process(false);
     if (umask(0) != 077)
         return 5;

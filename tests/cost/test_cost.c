@@ -72,7 +72,8 @@ static void operations(void **state)
     s.bf16 = true;
     assert_near(cost(&s, 0), n / 1e13);
     assert_near(cost(&s, 2), n / 1e11);
-    assert_near(cost(&s, 3), n / 512 / 1e12); /* not a matmul */
+    /* This operator is not a matmul. */
+    assert_near(cost(&s, 3), n / 512 / 1e12);
     no.bf16 = 0;
     s.rates = &no;
     assert_near(cost(&s, 0), n / 1e12);

@@ -100,7 +100,7 @@ static void names_the_slow_rank(void **state)
         assert_false(r.newest.communication);
         assert_true(r.newest.ratio > 1.3 && r.newest.ratio < 1.8);
         assert_int_equal(pstd_stragglers_count(&r.s), 1);
-        steps(&r, 200); /* reported once */
+        steps(&r, 200); /* rank `who` is named only once */
         assert_int_equal(r.named, 1);
         assert_int_equal(r.gone, 0);
         r.slow[who] = 1;
@@ -170,7 +170,7 @@ static void names_slow_messages(void **state)
     assert_true(r.newest.communication);
     assert_int_equal(pstd_stragglers_count(&r.s), 1);
     steps(&r, 50);
-    assert_false(r.s.suspicious); /* already known */
+    assert_false(r.s.suspicious); /* the straggler is known already */
     r.wait -= .05;
     steps(&r, 30);
     assert_int_equal(r.gone, 1);

@@ -166,7 +166,7 @@ void repack(const char *from, const char *to, const char *root, int deflate,
         else
             free(data);
     }
-    for (size_t i = 0; i < n_edits; i++) { /* new entries */
+    for (size_t i = 0; i < n_edits; i++) { /* adds the new entries */
         char full[512];
 
         snprintf(full, sizeof(full), "%s%s%s", root, root[0] != '\0' ? "/" : "",

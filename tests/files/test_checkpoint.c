@@ -78,7 +78,8 @@ static void finds_every_damage(void **state)
         if (k < 2)
             assert_falls_back(files[k], 0);
         else
-            assert_int_equal(latest(1, NULL), 1); /* merely incomplete */
+            /* Without its manifest, step 2 is merely incomplete. */
+            assert_int_equal(latest(1, NULL), 1);
         write_bytes(files[k], good, size);
         assert_int_equal(latest(2, NULL), 2);
         pst_free(good);
@@ -145,7 +146,8 @@ static void full_disk_keeps_the_previous_one(void **state)
     setrlimit(RLIMIT_FSIZE, &was);
     assert_int_equal(status, PST_ERR_IO);
     assert_non_null(strstr(diag.text, "rank-000.safetensors (4096 bytes"));
-    assert_int_equal(rmdir("ck/step-00000002"), 0); /* no temporary file */
+    /* The folder is empty: no temporary file was left. */
+    assert_int_equal(rmdir("ck/step-00000002"), 0);
     assert_int_equal(latest(1, NULL), 1);
     /* Saves the same step again, over a complete one. */
     setrlimit(RLIMIT_FSIZE, &limit);

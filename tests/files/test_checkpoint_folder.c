@@ -172,7 +172,8 @@ static void tells_damage_from_errors(void **state)
     assert_ok(save(2, 8, 2, 0), &diag);
     assert_ok(pst_file_read(loop, 1 << 20, &text, &size, &diag), &diag);
     assert_int_equal(unlink(loop), 0);
-    assert_int_equal(symlink("manifest.json", loop), 0); /* ELOOP */
+    /* Opening it fails with ELOOP. */
+    assert_int_equal(symlink("manifest.json", loop), 0);
     assert_int_equal(latest(1, NULL), PST_ERR_IO);
     assert_non_null(strstr(diag.text, loop));
     assert_non_null(strstr(diag.text, "--resume=STEP"));
@@ -354,7 +355,7 @@ static void belongs_to_one_run(void **state)
     (void)state;
     assert_int_equal(own(DIGEST, true, false, &a, &former), PST_ERR_NOT_FOUND);
     assert_ok(own(DIGEST, false, false, &a, &former), &diag);
-    for (int i = 0; i < 4; i++) { /* the owner lives: no takeover */
+    for (int i = 0; i < 4; i++) { /* the owner is alive: nobody takes over */
         assert_int_equal(own(DIGEST, i & 1, i & 2, &b, &former),
                          PST_ERR_CONFIG);
         assert_non_null(strstr(diag.text, "belongs to a job that runs"));
@@ -395,7 +396,8 @@ static void sees_that_it_was_moved(void **state)
     assert_ok(pst_checkpoint_still_own(a, &diag), &diag);
     assert_ok(save(1, 8, 1, 0), &diag);
     assert_int_equal(rename("ck", "ck.old"), 0);
-    assert_ok(pst_checkpoint_still_own(a, &diag), &diag); /* no folder */
+    /* No other folder replaced it. */
+    assert_ok(pst_checkpoint_still_own(a, &diag), &diag);
     assert_ok(own(DIGEST, false, false, &b, &former), &diag);
     assert_int_equal(pst_checkpoint_still_own(a, &diag), PST_ERR_CONFIG);
     assert_non_null(strstr(diag.text, "moved away"));

@@ -171,7 +171,8 @@ static void halves_of_wider_tokens(void **state)
                 token %= limits[kind - 3];
             bytes[i] = (unsigned char)token;
             bytes[i + 1] = (unsigned char)(token >> 8);
-            for (size_t k = 0; k < 2 && kind < 2; k++) /* letters; digits */
+            /* Kind 0: letters; kind 1: digits. */
+            for (size_t k = 0; k < 2 && kind < 2; k++)
                 bytes[i + k] = (unsigned char)(kind ? '0' + bytes[i + k] % 10
                                                     : 97 + bytes[i + k] % 26);
         }
@@ -267,7 +268,8 @@ static void goes_on_with_other_microbatches(void **state)
     assert_ok(pst_data_open(&options, inputs, 3, (struct pst_data_step){2, 0},
                             &before, &diag),
               &diag);
-    assert_true(pst_data_place(before, 11, &place)); /* in the second pass */
+    /* In pass 1, the second one. */
+    assert_true(pst_data_place(before, 11, &place));
     assert_int_equal(place.pass, 1);
     assert_int_equal(place.at, 11 * 16 - 128);
     assert_int_equal(place.unit, 8);
@@ -428,7 +430,8 @@ static void wraps_within_a_microbatch(void **state)
         }
         pst_data_close(d);
         assert_ok(open_batch(&in, 1, true, &d), &diag);
-        for (unsigned k = 0; k < 6; k++) { /* `rows` passes over the file */
+        /* These 6 batches are `rows` passes over the file. */
+        for (unsigned k = 0; k < 6; k++) {
             assert_ok(pst_data_fill(d, k / 3, k % 3, 0, x, &diag), &diag);
             for (int64_t r = 0; r < rows; r++)
                 seen[(unsigned)x[2 * r] / 2]++;

@@ -466,7 +466,8 @@ static void documents_are_records(void **state)
     assert_int_equal(doc->inputs[1].kind, PST_DOC_SPEC_OTHER);
     assert_string_equal(doc->inputs[1].tag, "later");
     assert_int_equal(doc->n_calls, 4);
-    assert_string_equal(doc->calls[2].fqn, "b@1"); /* the module's own name */
+    /* "@1" belongs to the module's name. */
+    assert_string_equal(doc->calls[2].fqn, "b@1");
     assert_string_equal(doc->calls[3].fqn, "a");
     assert_int_equal(doc->calls[3].index, 1);
     signature = doc->calls[3].signature;

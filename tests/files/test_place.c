@@ -75,9 +75,10 @@ static void other_windows_go_on_in_order(void **state)
     (void)state;
     for (uint64_t i = 0; i < 12; i++)
         assert_int_equal(pst_stream_at(&now, i), 36 + 5 * i);
-    assert_int_equal(pst_stream_at(&now, 12), 0); /* 4 tokens were left */
+    /* The last 4 tokens of the pass are too few. */
+    assert_int_equal(pst_stream_at(&now, 12), 0);
     assert_int_equal(pst_stream_at(&now, 12 + 20), 0);
-    later = go_on(&now, 3 + 6, 4, 1); /* shorter windows use them */
+    later = go_on(&now, 3 + 6, 4, 1); /* windows of 4 tokens use these 4 */
     assert_int_equal(pst_stream_at(&later, 0), 96);
     assert_int_equal(pst_stream_at(&later, 1), 0);
     later = go_on(&now, 3 + 6 + 10, 4, 1);
@@ -99,7 +100,7 @@ static void other_windows_of_a_shuffled_pass(void **state)
         seen |= (uint64_t)1 << pst_stream_at(&now, i) / 6;
     assert_int_equal(__builtin_popcountll(seen), 10);
     seen = 0;
-    for (uint64_t i = 10; i < 30; i++) /* the next pass draws all */
+    for (uint64_t i = 10; i < 30; i++) /* the next pass draws all 20 windows */
         seen |= (uint64_t)1 << pst_stream_at(&now, i) / 6;
     assert_int_equal(seen, 0xfffff);
 }
@@ -111,7 +112,8 @@ static void refuses_places_that_no_run_had(void **state)
     (void)state;
     assert_false(pst_stream_begin(&s, 0, UINT64_MAX, 0));
     assert_false(pst_stream_begin(&s, 0, UINT64_MAX / 100, 0));
-    assert_true(pst_stream_begin(&s, 0, 1000, UINT64_MAX)); /* a longer file */
+    /* No overflow with a long file. */
+    assert_true(pst_stream_begin(&s, 0, 1000, UINT64_MAX));
     assert_int_equal(pst_stream_at(&s, 0), 0);
     s.shuffle = true;
     assert_true(pst_stream_begin(&s, 0, 1000, UINT64_MAX));

@@ -223,7 +223,8 @@ static void checkpoints_keep_them(void **state)
     names.all.at[1].is_complex = true;
     add_window(&names, "part", (int64_t[]){2, 2}, (int64_t[]){3, 1}, 1);
     assert_ok(save(&names), &diag);
-    assert_int_equal(names.all.n, 0); /* the checkpoint has taken them */
+    /* save() moved the names into the checkpoint. */
+    assert_int_equal(names.all.n, 0);
     for (int again = 0; again < 2; again++) {
         const struct pst_state_name *name;
 

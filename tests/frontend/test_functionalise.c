@@ -276,7 +276,7 @@ static void results_must_fit_the_target(void **state)
         x.f, add, PST_ARGS(pst_v(get(&x, "x")), pst_v(get(&x, "y")))));
     assert_int_equal(x.build.status, PST_ERR_SHAPE);
     end(&x);
-    begin(&x, text); /* would lose the fraction */
+    begin(&x, text); /* an integer result would lose the fraction */
     assert_null(pst_functionalise_inplace(
         x.f, add, PST_ARGS(pst_v(get(&x, "k")), pst_v(get(&x, "x")))));
     assert_int_equal(x.build.status, PST_ERR_SHAPE);
@@ -382,7 +382,7 @@ static void windows_meet_others(void **state)
     } cases[] = {
         {W(1, L(4), L(1)), 0, W(1, L(4), L(1)), 4, false},
         {W(1, L(4), L(1)), 0, W(1, L(4), L(1)), 3, true},
-        {W(1, L(3), L(2)), 0, W(1, L(3), L(2)), 1, false}, /* even, odd */
+        {W(1, L(3), L(2)), 0, W(1, L(3), L(2)), 1, false}, /* even and odd */
         {W(1, L(3), L(2)), 0, W(1, L(2), L(3)), 1, true},  /* both have 4 */
         {W(2, L(3, 4), L(8, 1)), 0, W(2, L(2, 4), L(8, 1)), 10, true},
         {W(2, L(4, 4), L(8, 1)), 0, W(2, L(4, 4), L(8, 1)), 4, false},

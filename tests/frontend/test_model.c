@@ -66,7 +66,7 @@ static void structure_is_kept(void **state)
     g = m->graph;
     assert_string_equal(m->name, "tiny");
     assert_false(m->decomposed);
-    assert_int_equal(m->modules.n, 4); /* emb, fc, head, spare */
+    assert_int_equal(m->modules.n, 4); /* emb, fc, head and spare */
     assert_int_equal(g->inputs.n, PST_COUNT(inputs));
     for (size_t i = 0; i < g->inputs.n; i++)
         assert_string_equal(g->inputs.at[i]->name, inputs[i]);
@@ -105,7 +105,7 @@ static void structure_is_kept(void **state)
         if (strcmp(g->nodes.at[i]->schema->name, "aten.linear.default") == 0 &&
             strcmp(g->nodes.at[i]->call->path, "fc") == 0)
             node = g->nodes.at[i];
-    assert_int_equal(node->call->index, 1); /* its second call */
+    assert_int_equal(node->call->index, 1); /* the module's second call */
     pst_model_close(m);
 }
 

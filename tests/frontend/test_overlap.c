@@ -84,10 +84,10 @@ static void indices_are_not_counted(void **state)
         int64_t offset;
         bool meets; /* true: the view contains the element at offset 1 */
     } cases[] = {
-        {view_of(2, two, still), 0, false},      /* 0 2 */
-        {view_of(2, two, still), 1, true},       /* 1 3 */
-        {view_of(2, square, flat), 0, true},     /* 0 1 2 ... */
-        {view_of(2, square, coprime), 0, false}, /* 0 2 3 4 ... */
+        {view_of(2, two, still), 0, false},      /* offsets 0 2 */
+        {view_of(2, two, still), 1, true},       /* offsets 1 3 */
+        {view_of(2, square, flat), 0, true},     /* offsets 0 1 2 ... */
+        {view_of(2, square, coprime), 0, false}, /* offsets 0 2 3 4 ... */
     };
     const struct pst_meta one = pst_meta_make(PST_F32, 0, NULL);
     const struct pst_window at = {&one, 1};

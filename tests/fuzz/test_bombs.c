@@ -384,7 +384,7 @@ static void empties(void **state)
                 pad(&b, field, text, BIG / 1000 * of_1000[k]);
                 try_it(way, &b, "padded messages", field, false);
                 pad(&b, field, text, BIG / 1000 * of_1000[k]);
-                put_varint(&b, text << 3); /* a number */
+                put_varint(&b, text << 3); /* a number instead of the text */
                 put_varint(&b, 1);
                 try_it(way, &b, "padded and another kind", field, false);
             }

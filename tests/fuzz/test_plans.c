@@ -506,7 +506,7 @@ static void changed_plans_are_refused_or_run(void **state)
     add_model("norm.pt2", 2);
     add_model("dynamic.pt2", 2);
     assert_true(n_bases > 2);
-    for (unsigned i = 0; i < n_bases; i++) { /* unchanged plans run */
+    for (unsigned i = 0; i < n_bases; i++) { /* the unchanged plans run */
         write_plan(&bases[i], bases[i].body, bases[i].size);
         use_plan(bases[i].dir);
     }

@@ -81,7 +81,8 @@ static void fills_defaults_and_names(void **state)
     assert_ok(f->build.status, &f->diag);
     assert_string_equal(a->name, "add");
     assert_string_equal(a->def->schema->name, "aten.add.Tensor");
-    assert_int_equal(a->def->args[2].kind, PST_ARG_INT); /* alpha=1 */
+    /* Alpha, 1 by default. */
+    assert_int_equal(a->def->args[2].kind, PST_ARG_INT);
     assert_int_equal(a->def->args[2].i, 1);
     assert_ptr_equal(a->def->call, call);
     assert_string_equal(a->def->call->path, "layers.0");
@@ -194,7 +195,7 @@ static void a_failure_sticks(void **state)
     assert_int_equal(f->build.status, PST_ERR_SHAPE);
     assert_non_null(strstr(f->diag.text, "f32[4, 6]"));
     assert_non_null(strstr(f->diag.text, "f32[5]"));
-    assert_null(emit1(f, "aten.neg.default", f->x)); /* fails from now on */
+    assert_null(emit1(f, "aten.neg.default", f->x)); /* later calls fail, too */
     assert_int_equal(f->graph->nodes.n, 0);
 }
 

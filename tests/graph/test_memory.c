@@ -80,7 +80,7 @@ static void survives_every_failure(void **state)
             assert_int_equal(status, PST_ERR_NOMEM);
         assert_int_equal(pst_alloc_live(PST_TAG_GRAPH), live);
     }
-    assert_true(n > 50); /* there were that many allocations */
+    assert_true(n > 50); /* everything() allocates more than 50 times */
 }
 
 int main(void)

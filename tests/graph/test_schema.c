@@ -261,7 +261,8 @@ static void coerces_like_pytorch(void **state)
     assert_true(arg.kind == PST_ARG_FLOATS && arg.floats[1] == 2.0);
     arg = (struct pst_arg){.kind = PST_ARG_BOOL, .b = true};
     assert_ok(coerce(&s, 4, &arg), &diag);
-    assert_int_equal(arg.kind, PST_ARG_BOOL); /* a Scalar keeps its kind */
+    /* A bool stays a bool in a Scalar argument. */
+    assert_int_equal(arg.kind, PST_ARG_BOOL);
     assert_ok(coerce(&s, 5, &arg), &diag);
     assert_true(arg.kind == PST_ARG_INT && arg.i == 1);
     arg = (struct pst_arg){.kind = PST_ARG_NONE};

@@ -246,7 +246,7 @@ static void copies_strided(void **state)
     for (int i = 0; i < 3; i++) {
         assert_int_equal(dst[3 * i], (int)src[i]);
         assert_int_equal(dst[3 * i + 1], (int)src[i + 3]);
-        assert_int_equal(dst[3 * i + 2], 0x55555555); /* the gap */
+        assert_int_equal(dst[3 * i + 2], 0x55555555); /* the gap is unchanged */
     }
     from = make(PST_I32, 3, 1, 2, 3); /* broadcast source, larger integers */
     from.stride[0] = from.stride[1] = 0;
@@ -255,7 +255,8 @@ static void copies_strided(void **state)
     for (int i = 0; i < 6; i++)
         assert_int_equal(same[i], dst[i % 3]);
     from = make(PST_F32, 2, 0, 2, 0);
-    pst_copy_strided(&from, NULL, &from, NULL); /* nothing to read */
+    /* Empty tensors: nothing is read. */
+    pst_copy_strided(&from, NULL, &from, NULL);
     from = make(PST_F32, 0, 0, 0, 0);
     to = make(PST_F64, 0, 0, 0, 0);
     pst_copy_strided(&from, src, &to, same);

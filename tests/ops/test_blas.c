@@ -26,7 +26,8 @@ static void test_better(void **state)
         {"Prescott", PST_ISA_AVX512, "SkylakeX"},
         {"Prescott", PST_ISA_AVX2, "Haswell"},
         {"Prescott", PST_ISA_ANY, NULL},
-        {"Barcelona", PST_ISA_AVX512, "SkylakeX"}, /* Zen 5 in 0.3.21 */
+        /* OpenBLAS 0.3.21 takes Zen 5 for Barcelona. */
+        {"Barcelona", PST_ISA_AVX512, "SkylakeX"},
         {"sandybridge", PST_ISA_AVX2, "Haswell"},
         {"Zen", PST_ISA_AVX512, "SkylakeX"},
         {"Zen", PST_ISA_AVX2, NULL},
@@ -105,7 +106,7 @@ static void test_unknown_processor(void **state)
     unsetenv(VARIABLE);
     pst_blas_choose();
     assert_null(pst_blas_better(pst_blas_core(), pst_cpu_isa()));
-    assert_null(getenv(VARIABLE)); /* children choose for themselves */
+    assert_null(getenv(VARIABLE)); /* child processes choose for themselves */
     pst_blas_describe(&text);
     assert_non_null(strstr(pst_str_text(&text), pst_blas_core()));
     assert_non_null(strstr(pst_str_text(&text), "its own choice was Prescott"));

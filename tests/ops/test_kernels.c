@@ -431,7 +431,8 @@ static void note_tried(const struct pst_kernel *kernel)
         tried[n_tried++] = kernel;
 }
 
-/* Runs last. Operators without results have no samples. */
+/* Runs last: checks that every kernel of the device was tried. Operators
+ * without results have no samples. */
 static void every_own_kernel_was_tried(void **state)
 {
     const struct pst_device *on = pst_device_default();

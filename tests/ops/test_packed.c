@@ -224,7 +224,7 @@ static void all_windows(windows_fn fn)
                            taps[turn % (int)PST_COUNT(taps)]);
                 one_windows(fn, tb, rows[j], &x);
             }
-    for (int tb = 0; tb < 2; tb++) { /* exceeds the buffer for B */
+    for (int tb = 0; tb < 2; tb++) { /* B is larger than the buffer for it */
         image_init(&x, 1, 11, 60, 0, MAX_TAPS);
         one_windows(fn, tb, 200, &x);
     }

@@ -165,7 +165,7 @@ static void numbers_are_right(void **state)
     assert_null(f.grads.grads[2]);
     assert_string_equal(f.grads.grads[0]->fqn, "one.weight");
     assert_int_equal(f.grads.grads[0]->kind, PST_VALUE_GRAD);
-    run(&f); /* accumulates, like a second microbatch */
+    run(&f); /* adds to the gradients, like a second microbatch */
     expect(&f, f.grads.grads[1], (const float[]){-22, 166});
     fixture_fini(&f);
 }
@@ -338,7 +338,8 @@ static void gradients_end_where_they_should(void **state)
 
     (void)state;
     differentiate(&f, ends, "x k alone", "loss");
-    assert_null(f.grads.wanted[0]); /* reached only through no_grad */
+    /* The loss depends on it only through no_grad. */
+    assert_null(f.grads.wanted[0]);
     assert_null(f.grads.wanted[1]); /* an integer */
     assert_null(f.grads.wanted[2]);
     assert_non_null(f.grads.grads[0]);

@@ -239,7 +239,8 @@ static void orders_the_tables(void **state)
     (void)state;
     check_order(front);
     check_order(&pst_compile_passes);
-    for (size_t i = 0; i < front->n; i++) /* --after takes names of both */
+    /* --after takes names of both tables, which must differ. */
+    for (size_t i = 0; i < front->n; i++)
         assert_false(
             pst_passes_have(&pst_compile_passes, front->passes[i].name));
 }

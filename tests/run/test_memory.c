@@ -130,7 +130,7 @@ static void limits_of_both_versions_are_found(void **state)
 
     (void)state;
     fresh_root();
-    pst_headroom_look(root, &headroom); /* nothing is known */
+    pst_headroom_look(root, &headroom); /* no file says anything */
     assert_true(headroom.host == UINT64_MAX && headroom.group == UINT64_MAX);
     put("/proc/meminfo", "MemTotal:  9000 kB\nMemAvailable:    2048 kB\n");
     put("/proc/self/cgroup", "0::/a/b\n");
@@ -160,7 +160,7 @@ static void limits_of_both_versions_are_found(void **state)
     pst_headroom_look(root, &headroom);
     assert_int_equal(headroom.group, 1007);
 
-    fresh_root(); /* unreadable contents */
+    fresh_root(); /* files with unreadable contents */
     put("/proc/meminfo", "MemAvailable: -5 kB\n");
     put("/proc/self/cgroup", "::\n0::/../../..\nx\n");
     pst_headroom_look(root, &headroom);

@@ -16,7 +16,7 @@ static void learns_from_steps(void **state)
     assert_true(pst_pace_take(&pace, 1) == 1000);
     for (unsigned i = 0; i < PST_PACE_STEPS; i++)
         limit = pst_pace_take(&pace, 1);
-    assert_true(limit == 30); /* the long steps are forgotten */
+    assert_true(limit == 30); /* the steps of 100 s are forgotten */
     assert_true(pst_pace_take(&pace, 3.5) == 35);
     for (unsigned i = 0; i < 1000; i++)
         limit = pst_pace_take(&pace, 1e-3);
@@ -37,7 +37,8 @@ static void limits_differ_by_phase(void **state)
     (void)pst_alive_enter(PST_ALIVE_SAVE);
     assert_true(pst_alive_limit() == 60);
     assert_true(pst_alive_limit_of(PST_ALIVE_STEP) == 30);
-    pst_alive_set_limit(7); /* another run's: nothing is learnt */
+    /* A new run's limit: what was learnt is forgotten. */
+    pst_alive_set_limit(7);
     assert_true(pst_alive_limit_of(PST_ALIVE_STEP) == 7);
 }
 

@@ -160,7 +160,7 @@ static void leaves_out_steps_without_targets(void **state)
                         "step 2 was not applied: every target of the step is "
                         "ignored, so that its loss is the mean of nothing");
     assert_true(result.diverged && result.no_targets && isnan(result.loss));
-    assert_int_equal(result.control, 0x10); /* commands are not lost */
+    assert_int_equal(result.control, 0x10); /* the commands are still there */
     assert_int_equal(result.microbatch, -1);
     assert_false(result.backward);
     assert_ok(

@@ -197,7 +197,7 @@ static void one_at_a_time(void **state)
     assert_int_equal(
         pst_saver_begin(s, job.engine, "one", 2, 0, NULL, &job.net.diag),
         PST_ERR_INTERNAL);
-    pst_saver_free(s); /* cancelled: no files are there */
+    pst_saver_free(s); /* cancels the saving: no files are left */
     assert_true(access("one/step-00000001", F_OK) != 0);
     job_fini(&job);
 }

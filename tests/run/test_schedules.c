@@ -138,7 +138,7 @@ static void case_60_messages_given(void **state)
         "1RECV_F0,1RECV_F1,1F0,1F1,1B1,1B0,1SEND_B1,1SEND_B0\n";
 
     (void)state;
-    if (net_carries()) /* microbatch 1 reads 1F0's buffer */
+    if (net_carries()) /* 1F1 reads the buffer after 1F0 */
         refuse(2, 2, late, "buffer \"c.tick\" goes from microbatch to");
     else
         csv(2, 2, 2, late);

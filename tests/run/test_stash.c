@@ -346,7 +346,7 @@ static void refuses_by_name(void **state)
                          PST_ERR_USAGE);
         assert_non_null(strstr(net.diag.text, "--stash"));
     }
-    for (unsigned i = 0; i < 2; i++) { /* 1: nothing is evicted */
+    for (unsigned i = 0; i < 2; i++) { /* with short_row, nothing is evicted */
         options = options_of(i == 0 ? &row : &short_row, "disk:nowhere");
         assert_ok(pst_transport_self.open("1", &transport, &net.diag),
                   &net.diag);

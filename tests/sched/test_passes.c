@@ -531,7 +531,9 @@ static void case_42_refused_lists(void **state)
         lists = lists ? lists + 2 : "";
         if (sscanf(line, "check P=%u S=%u n=%u:", &ranks, &stages, &n) == 3) {
             if (strstr(lists, "given"))
-                lists = "0F0 0B0"; /* ranks 0 and 2: lines have no numbers */
+                /* The line gives ranks 0 and 2; our lists have no rank
+                 * numbers. */
+                lists = "0F0 0B0";
             try_lists(lists, ranks, stages, n);
         } else if (strncmp(line, "lower ranks=0,", 14) == 0) {
             try_lists(strstr(lists, "(empty)") ? "0F0 0B0" : lists,

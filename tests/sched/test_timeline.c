@@ -90,7 +90,7 @@ static void late_peers_are_imbalance(void **state)
     add(&t, 0, PST_SPAN_F, 0, 0, 0, 1);
     add(&t, 1, PST_SPAN_F, 1, 0, 1, 2);
     add(&t, 1, PST_SPAN_B, 1, 0, 2, 3);
-    add(&t, 0, PST_SPAN_F, 0, 1, 1, 7); /* slow */
+    add(&t, 0, PST_SPAN_F, 0, 1, 1, 7); /* rank 0 is slow here */
     add(&t, 1, PST_SPAN_F, 1, 1, 7, 8);
     add(&t, 1, PST_SPAN_B, 1, 1, 8, 9);
     explain(&t);

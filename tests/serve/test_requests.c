@@ -400,9 +400,11 @@ static void takes_what_fits(void **state)
     expect(pstd_intake_take(q.in, 0, 0), "3 4");
     expect(pstd_intake_take(q.in, 0, 0), "");
     assert_int_equal(put(&q, 5, 4), PST_OK);
-    expect(pstd_intake_take(q.in, 0, 100), "5"); /* full: no wait */
+    /* The batch is full: no wait. */
+    expect(pstd_intake_take(q.in, 0, 100), "5");
     assert_int_equal(put(&q, 6, 3), PST_OK);
-    expect(pstd_intake_take(q.in, 1, 100), ""); /* not yet */
+    /* The time to wait has not passed. */
+    expect(pstd_intake_take(q.in, 1, 100), "");
     expect(pstd_intake_take(q.in, 1000, 0.01), "6");
     assert_int_equal(put(&q, 7, 3), PST_OK);
     pstd_intake_shut(q.in, false); /* no more requests can fill it */
@@ -423,7 +425,7 @@ static void refuses_beyond_its_limit(void **state)
     assert_int_equal(pstd_intake_counts(q.in, false).refused, 1);
     expect(pstd_intake_take(q.in, 0, 0), "1 2");
     assert_int_equal(put(&q, 4, 1), PST_OK);
-    close_queue(&q); /* while one waits */
+    close_queue(&q); /* one request is still waiting */
 }
 
 static void forgets_who_is_gone(void **state)

@@ -215,7 +215,7 @@ static void decomposed_dropout_is_off(void **state)
     assert_ok(pst_split(model, &options, &plan, &diag), &diag);
     assert_ok(eval_noisy(plan, NULL, &eval), &diag);
     assert_int_equal(count_draws(eval), 0);
-    assert_int_equal(eval->notes.n, 1); /* about the function */
+    assert_int_equal(eval->notes.n, 1); /* a note about the function */
     assert_non_null(
         strstr(eval->notes.at[0],
                "aten.bernoulli.p in the outermost module at make_drops.py"));

@@ -31,8 +31,8 @@ static struct pst_diag diag;
 struct run {
     struct pst_plan *plan;
     const float *x;
-    void *edges[16];    /* values that cross */
-    void *parts[16][8]; /* gradients that cross */
+    void *edges[16];    /* values that cross a cut */
+    void *parts[16][8]; /* gradients that cross a cut */
     float grad_w[64], grad_v[64];
 };
 
@@ -206,7 +206,7 @@ static void numbers_the_parts(void **state)
     assert_int_equal(plan->edges.at[3].grad_parts, 1);
     assert_ok(pst_joint_new(plan, 0, &joint, &diag), &diag);
     assert_int_equal(joint->seeds.n, 4);
-    assert_int_equal(joint->seeds.at[0].edge, 1); /* stage 2 first */
+    assert_int_equal(joint->seeds.at[0].edge, 1); /* stage 2's comes first */
     assert_int_equal(joint->seeds.at[1].edge, 0);
     assert_int_equal(joint->seeds.at[1].part, 0);
     assert_int_equal(joint->seeds.at[2].part, 1);

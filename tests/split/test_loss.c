@@ -112,8 +112,8 @@ static void takes_one_element(void **state)
     check_dims("f32[0]", "y", "1", -2);
 }
 
-/* Specifications by PyTorch's nested True and False, and PyTorch's messages for
- * wrong ones (errors.txt in tests/data/splitter.tar.xz). */
+/* Tests specifications in PyTorch's form, nested True and False, and PyTorch's
+ * messages for wrong ones (errors.txt in tests/data/splitter.tar.xz). */
 static void mirrors_outputs(void **state)
 {
     (void)state;

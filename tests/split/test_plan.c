@@ -92,7 +92,8 @@ static void plans_read_back(void **state)
     float want[6], got[6];
 
     assert_ok(pst_plan_save(f->plan, f->dir, &diag), &diag);
-    assert_ok(pst_plan_save(f->plan, f->dir, &diag), &diag); /* replaces it */
+    /* Replaces the saved plan. */
+    assert_ok(pst_plan_save(f->plan, f->dir, &diag), &diag);
     assert_ok(pst_plan_load(f->dir, &plan, &diag), &diag);
     assert_string_equal(plan->digest, f->plan->digest);
     assert_string_equal(plan->model_digest, f->model.digest);
@@ -269,7 +270,8 @@ static void failed_saves_leave_nothing(void **state)
             break;
         assert_non_null(strstr(diag.text, "cannot write"));
         assert_int_equal(save_limited(f, f->dir, limit), PST_ERR_IO);
-        assert_int_equal(rmdir(f->dir), 0); /* still there, and empty */
+        /* The folder is still there, and empty. */
+        assert_int_equal(rmdir(f->dir), 0);
         assert_ok(pst_mkdirs(f->dir, 0777, &diag), &diag);
         failed++;
     }

@@ -98,8 +98,8 @@ static void cuts_at_markers(void **state)
     assert_int_equal(plan->stages.at[2].inputs[2].kind, PST_SOURCE_MODEL_INPUT);
     assert_int_equal(plan->stages.at[2].inputs[2].index, 1);
     assert_int_equal(plan->edges.n, 4);
-    assert_int_equal(plan->edges.at[0].to_stage, 1); /* a */
-    assert_int_equal(plan->edges.at[1].to_stage, 2); /* a */
+    assert_int_equal(plan->edges.at[0].to_stage, 1); /* value a */
+    assert_int_equal(plan->edges.at[1].to_stage, 2); /* value a again */
     assert_int_equal(plan->edges.at[1].from_output, 0);
     assert_int_equal(plan->edges.at[1].to_input, 3);
     assert_int_equal(plan->params.n, 2);
@@ -155,9 +155,10 @@ static void cuts_at_names(void **state)
 
     (void)state;
     model_init(&model, layers, modules, PST_COUNT(modules));
-    expect_at(&model, "layers.1", "012233"); /* each call; not layers.10 */
+    /* Before each call of it, but not of layers.10. */
+    expect_at(&model, "layers.1", "012233");
     expect_at(&model, "layers.1:end", "001223");
-    expect_at(&model, "layers.0", "000000"); /* nothing before it */
+    expect_at(&model, "layers.0", "000000"); /* nothing comes before layers.0 */
     expect_at(&model, "layers.0:end", "011111");
     expect_at(&model, "layers:end", "000001");
     expect_at(&model, "layers.10:begin", "000111");
@@ -213,7 +214,8 @@ static void sends_dense_values(void **state)
     assert_int_equal(plan->edges.at[0].meta.stride[0], 1);
     assert_int_equal(plan->edges.at[0].meta.stride[1], 3);
     assert_int_equal(plan->edges.at[1].meta.stride[0], 1);
-    assert_int_equal(plan->edges.at[2].meta.stride[0], 1); /* copied */
+    /* A copy of the value. */
+    assert_int_equal(plan->edges.at[2].meta.stride[0], 1);
     assert_string_equal(plan->stages.at[0].graph->outputs.at[2].arg.value->name,
                         "c_dense");
     assert_string_equal(plan->stages.at[1].graph->inputs.at[2]->name, "c");

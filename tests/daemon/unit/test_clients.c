@@ -125,7 +125,7 @@ static void accepts_after_a_failed_allocation(void **state)
     pst_alloc_fail_at(0);
     assert_int_equal(heard(fd, text, sizeof(text)), 0);
     turn(200);
-    assert_true(heard(fd, text, sizeof(text)) > 10); /* Hello */
+    assert_true(heard(fd, text, sizeof(text)) > 10); /* a Hello was received */
     (void)close(fd);
 }
 

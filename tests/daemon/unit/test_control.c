@@ -255,8 +255,9 @@ static void steers_a_run(void **state)
     drive_expect("penstock pause --socket s", 0);
     /* A resume is accepted whether the pause has begun or not. */
     drive_expect("penstock resume --socket s", 0);
-    drive_expect("penstock checkpoint --socket s", 0); /* the run goes on */
-    assert_int_equal(kill(train, SIGINT), 0);          /* the client only */
+    /* The run continues meanwhile. */
+    drive_expect("penstock checkpoint --socket s", 0);
+    assert_int_equal(kill(train, SIGINT), 0); /* only the client ends */
     (void)drive_wait(train);
     drive_expect("penstock log --socket s --lines 1000 --json", 0);
     drive_says("\"event\":\"checkpoint_saved\"");

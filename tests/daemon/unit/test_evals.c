@@ -27,16 +27,16 @@ static void finds_the_best(void **state)
     assert_null(pstd_evals_best(&e));
     assert_int_equal(pstd_evals_since_best(&e, 20), 2);
     put(&e, 30, 2.5);
-    put(&e, 40, 2.5); /* not better */
+    put(&e, 40, 2.5); /* not better than step 30 */
     put(&e, 50, 3);
     assert_int_equal(pstd_evals_best(&e)->step, 30);
     assert_int_equal(pstd_evals_since_best(&e, 50), 2);
     assert_int_equal(pstd_evals_since_best(&e, 40), 1);
-    put(&e, 50, 1); /* evaluated again */
+    put(&e, 50, 1); /* step 50 is evaluated again */
     assert_int_equal(e.n, 5);
     assert_int_equal(pstd_evals_best(&e)->step, 50);
     assert_int_equal(pstd_evals_since_best(&e, 40), 0);
-    put(&e, 35, 4); /* a skipped step */
+    put(&e, 35, 4); /* step 35 was not evaluated before */
     assert_int_equal(e.at[3].step, 35);
     assert_int_equal(e.at[4].step, 40);
     pstd_evals_forget(&e, 39);

@@ -137,7 +137,8 @@ static void refuses_bombs(void **state)
         bomb[n + 1] = 0;
     }
     refuse(bomb, sizeof(bomb), "too many unknown fields");
-    for (n = 0; n + 2 <= sizeof(bomb); n += 2) /* empty Hello, repeated */
+    /* Fills the bomb with empty Hello messages. */
+    for (n = 0; n + 2 <= sizeof(bomb); n += 2)
         bomb[n] = 1 << 3 | 2;
     refuse(bomb, sizeof(bomb), "a message stands twice where one belongs");
 }

@@ -225,7 +225,7 @@ static void damage_in_use_is_a_gap(void **state)
     fd = open(PATH, O_RDWR);
     for (uint64_t i = 0; i < n / 2; i++) {
         assert_int_equal(pread(fd, &size, sizeof(size), at), sizeof(size));
-        at += (off_t)(sizeof(size) + size); /* little endian */
+        at += (off_t)(sizeof(size) + size); /* the size is little endian */
     }
     size = UINT32_MAX;
     assert_int_equal(pwrite(fd, &size, sizeof(size), at), sizeof(size));

@@ -49,7 +49,7 @@ static void rolls_back(void **state)
     for (uint64_t step = 10; step < 100; step += 10)
         assert_int_equal(pstd_numbers_failed(&n, step + 1, step),
                          PSTD_NUMBERS_ROLLBACK);
-    n = numbers("rollback"); /* there is no checkpoint */
+    n = numbers("rollback"); /* newest checkpoint 0: there is none */
     assert_int_equal(pstd_numbers_failed(&n, 1, 0), PSTD_NUMBERS_ROLLBACK);
     assert_int_equal(pstd_numbers_failed(&n, 1, 0), PSTD_NUMBERS_SKIP);
     assert_int_equal(pstd_numbers_failed(&n, 2, 0), PSTD_NUMBERS_ROLLBACK);
@@ -87,7 +87,7 @@ static void finds_spikes(void **state)
         told += pstd_spikes_take(&s, 4 + .2 * noise(&seed)) > 0;
     assert_true(told < 5);
     assert_true(fabs(s.mean - 4) < .1);
-    s = (struct pstd_spikes){0}; /* a constant loss */
+    s = (struct pstd_spikes){0}; /* the loss is constant */
     for (unsigned i = 0; i < 100; i++)
         assert_true(pstd_spikes_take(&s, 1.5) == 0);
     assert_true(pstd_spikes_take(&s, 1.6) > 6);

@@ -30,7 +30,8 @@ static void waits_longer_without_progress(void **state)
         assert_int_equal(delay, want[i]);
     }
     assert_false(pstctl_budget_take(&b, 7, &delay));
-    assert_false(pstctl_budget_take(&b, 6, &delay)); /* an older one */
+    /* An older checkpoint is no progress. */
+    assert_false(pstctl_budget_take(&b, 6, &delay));
     assert_true(pstctl_budget_take(&b, 8, &delay));
     assert_int_equal(delay, 0);
 }
@@ -83,7 +84,8 @@ static void goes_on_with_fewer_ranks(void **state)
     assert_false(pstctl_fewer_ranks(&r, true, 10, 0));
     assert_true(pstctl_fewer_ranks(&r, true, 10, 0));
     assert_int_equal(r.now, 2);
-    for (unsigned i = 0; i < 5; i++) /* the minimum is reached */
+    /* The minimum number of ranks is reached. */
+    for (unsigned i = 0; i < 5; i++)
         assert_false(pstctl_fewer_ranks(&r, true, 10, 0));
     assert_int_equal(r.now, 2);
     pstd_config_fini(&config);
@@ -100,7 +102,8 @@ static void goes_on_where_there_is_place(void **state)
     (void)state;
     set_options(&config, "2x4", "1f1b", "4");
     assert_ok(pstctl_ranks_init(&r, &config, 4, 4, &diag), &diag);
-    assert_false(pstctl_fewer_ranks(&r, true, 5, 5)); /* too few are left */
+    /* Too few ranks would be left. */
+    assert_false(pstctl_fewer_ranks(&r, true, 5, 5));
     assert_true(pstctl_fewer_ranks(&r, true, 5, 3));
     assert_int_equal(r.now, 2);
     pstd_config_fini(&config);
@@ -194,8 +197,9 @@ static void sweeps_what_nobody_holds(void **state)
     (void)snprintf(half, sizeof(half), "%s/penstock-abcdeg", base);
     (void)snprintf(full, sizeof(full), "%s/penstock-abcdeh", base);
     (void)snprintf(far, sizeof(far), "%s/penstock-abcdei", base);
-    assert_int_equal(mkdir(other, 0700), 0); /* just being made */
-    assert_int_equal(mkdir(half, 0700), 0);  /* was never locked */
+    /* No owner yet, as if just created. */
+    assert_int_equal(mkdir(other, 0700), 0);
+    assert_int_equal(mkdir(half, 0700), 0); /* old, and never locked */
     put(half, "owner.new", "");
     age(half);
     assert_int_equal(mkdir(full, 0700), 0); /* does not belong to penstock */
@@ -205,7 +209,7 @@ static void sweeps_what_nobody_holds(void **state)
     put(far, "owner", "another-host 1234\n");
     held = new_scratch(base);
     pid = fork();
-    if (pid == 0) { /* a process that is killed */
+    if (pid == 0) { /* the child process, which is killed */
         struct pstctl_scratch mine = new_scratch(base);
 
         put(mine.path.text, "file", "x");

@@ -474,7 +474,7 @@ static void ends_when_a_rank_is_killed(void **state)
         (void)snprintf(log, sizeof(log), "logkill%u/rank-%u.log", rank, rank);
         pid = drive_start(run(options));
         kill_rank(log);
-        drive_expect_end(pid, 1); /* after 2.2 s on an idle machine */
+        drive_expect_end(pid, 1); /* takes 2.2 s on an idle machine */
         (void)snprintf(text, sizeof(text),
                        "rank %u (stages %u) was killed by signal 9", rank,
                        rank);

@@ -74,7 +74,7 @@ static void second_is_refused_stale_taken_over(void **state)
     assert_int_equal(st.st_mode & 0777, 0600);
     assert_int_equal(pstd_socket_bind(path, false, &second, &diag),
                      PST_ERR_BUSY);
-    assert_int_equal(access(path, F_OK), 0); /* untouched */
+    assert_int_equal(access(path, F_OK), 0); /* the first socket still exists */
     /* As after SIGKILL: closing the descriptor releases the lock, files stay.
      */
     (void)close(first.fd);

@@ -63,7 +63,7 @@ static void leaves_no_half_record(void **state)
 
     assert_int_equal(unlink(t.path), 0);
     pstd_tensorboard_close(&t);
-    write_step(&t, 5); /* no file is open */
+    write_step(&t, 5); /* the file is closed: nothing is written */
     assert_int_equal(rmdir(dir), 0);
 }
 

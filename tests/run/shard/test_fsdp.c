@@ -395,7 +395,8 @@ static void takes_the_memory_of_the_formula(void **state)
             options_of(4, 16, (enum pst_sharing)s);
         const struct figures f = figures_of(&job, &options);
 
-        assert_mb(f.memory.params, all); /* updated in place: no sharding */
+        /* Parameters are not sharded: they are updated in place. */
+        assert_mb(f.memory.params, all);
         assert_mb(f.memory.grads, s == PST_SHARING_ZERO2 ? share : all);
         assert_mb(f.memory.optim, s == PST_SHARING_NONE ? all : share);
         assert_int_equal(f.gathers, 0);
