@@ -45,7 +45,8 @@ static bool parse_flag(const char *text, bool *ret)
     return false;
 }
 
-/* Parses a number of MiB, or one with a unit: K, M, G, T, also as KiB. */
+/* Parses a size: a number of MiB, or a number with a unit (K, M, G, T, also as
+ * KiB). */
 static bool parse_mib(const char *text, double *ret)
 {
     static const char units[] = "KMGT";
@@ -175,9 +176,9 @@ static enum pst_status store_grid(struct pstd_config *config,
     return PST_OK;
 }
 
-/* Parses the value of a flag with an optional step: a number is a step, "yes"
- * and "no" are the flag without a step, "auto" is on if there is a checkpoint.
- */
+/* Parses the value of a flag with an optional step. A number is a step; "yes"
+ * and "no" are the flag without a step; "auto" means on if there is a
+ * checkpoint. */
 static enum pst_status store_from(struct pstd_config *config,
                                   const struct pstd_option *row,
                                   const char *who, const char *text,

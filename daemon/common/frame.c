@@ -29,8 +29,9 @@ static void proto_free(void *ctx, void *p)
 static ProtobufCAllocator allocator = {.alloc = proto_alloc,
                                        .free = proto_free};
 
-/* Upper bound of heap use for unpacking a frame: replies are tables of small
- * messages. Logs have the smallest ones and take 6.7 times the frame's size. */
+/* Upper bound of the heap that unpacking a frame takes. Replies with many small
+ * messages take most, relative to the frame's size: logs, which have the
+ * smallest ones, take 6.7 times that size. */
 #define HEAP(size) (12 * (size) + 65536)
 
 enum pst_status pstd_frame_unpack(const void *data, size_t size,

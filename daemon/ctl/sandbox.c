@@ -60,8 +60,8 @@ static void add_path(struct pst_guard *guard, const char *name,
         reads_given(guard, path);
 }
 
-/* Allows the file of "csv:FILE" or "file:FILE", in options that may also be a
- * name. */
+/* Allows the file of "csv:FILE" or "file:FILE", in options whose value may also
+ * be a name. */
 static void add_text(struct pst_guard *guard, const char *text)
 {
     if (pst_has_prefix(text, "csv:"))

@@ -7,7 +7,9 @@
 
 #include "stages/sched/sched.h"
 
-#define STILL_S 1.0 /* a waiting rank polls much more often than this */
+/* A waiting rank polls much more often. If it has not polled for so many
+ * seconds, it hangs. */
+#define STILL_S 1.0
 
 /* Objects of "waits for", indexed by enum pst_rank_phase from DRAIN on; "it" is
  * the step. */

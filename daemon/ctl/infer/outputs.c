@@ -17,7 +17,7 @@ struct sink {
     unsigned output, dim;
     struct pst_meta meta; /* meta of the tensor in the file */
     size_t outer;         /* product of the dimensions before dim */
-    size_t line;          /* bytes of a step's output / outer */
+    size_t line;          /* bytes of a step's output, divided by `outer` */
     char *data;
 };
 

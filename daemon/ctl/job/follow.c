@@ -7,7 +7,8 @@
 #include "daemon/ctl/job/owner.h"
 #include "stages/base/host/alive.h"
 
-/* Pause for each connection that failed since the last frame. */
+/* Milliseconds to wait before connecting again, for each connection that failed
+ * since the last frame. */
 #define AGAIN_MS     20
 #define MAX_FAILURES 50
 

@@ -100,7 +100,8 @@ static enum pst_status run_watch(const struct pstd_config *config,
 static enum pst_status fresh_trace(struct pstctl_conn *conn,
                                    struct pst_diag *diag)
 {
-    /* A run that is paused before it takes a trace makes no step meanwhile. */
+    /* A run that is paused before it has taken a trace takes none until it is
+     * resumed. */
     static const char *const ends[] = {"trace", "train_end", "paused", "start"};
     struct pstctl_progress progress = {.out = stderr, .quiet = true};
     pstd_frame *taken = NULL, *event = NULL;

@@ -233,10 +233,10 @@ static void add_values(struct pst_str *out, enum pstd_option_type type)
                     type == PSTD_PATH ? ") files=1 ;;\n" : ") return ;;\n");
 }
 
-/* Lists jobs whose rank 0 has its socket here; a killed job leaves a folder,
- * and often a socket that is no longer bound. A folder in /tmp may be another
- * user's, and compgen runs the commands in a word: only names that a job can
- * have are offered. */
+/* Lists jobs whose rank 0 listens on a socket here, since a killed job leaves
+ * its folder, and often its socket. Offers only names that a job can have: a
+ * folder in /tmp may be another user's, and compgen runs commands that a word
+ * contains. */
 static const char jobs[] =
     "_penstock_jobs() {\n"
     "  local dir=/tmp/penstock-$EUID path bound\n"

@@ -308,7 +308,8 @@ static void print_choice(const struct pst_choice *c,
     pst_str_fini(&name);
 }
 
-/* Prints savings and cost of each choice, against the first possible one. */
+/* Prints savings and cost of each choice, compared with the first possible
+ * one. */
 static void print_choices(const struct forecast *f)
 {
     const struct pst_choice *none = NULL;

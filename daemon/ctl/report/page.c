@@ -36,7 +36,8 @@ static const char style[] =
     "tr.warn td{color:var(--warn)}tr.error td{color:var(--bad)}\n"
     ".key{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 1em}"
     ".legend{color:var(--dim);font-size:.85rem;margin:.2rem 0}\n"
-    /* The timeline picture has its own colours, for paper. */
+    /* The timeline picture keeps its own colours, which are made for white
+     * paper. */
     ".paper{background:#fff;overflow-x:auto;border-radius:4px}\n";
 
 static void add_style(struct pst_str *out)

@@ -77,7 +77,7 @@ struct pstctl_story {
     double patience, better;
     double median;     /* seconds of the run's median step; NaN: unknown */
     double begin, end; /* times of the first and newest line */
-    double steps;      /* number of steps to reach */
+    double steps;      /* step at which the run ends */
     unsigned starts, restarts, ranks;
     unsigned newest_ranks; /* ranks of the newest start; 0: unknown */
     bool tokens;           /* rates count tokens, else samples */

@@ -28,7 +28,8 @@
 /* Time before it is printed that a killed process does not end. */
 #define SAY_MS  4000
 #define LEFT_MS 4000 /* time for mpirun to end after rank 0 */
-/* Time in which SIGTERM to a process group and to its members counts once. */
+/* Time within which two SIGTERMs count as one: one sent to the process group,
+ * one to the process. */
 #define TWICE_MS 1000
 #define START_S  10 /* seconds for mpirun, besides those for the ranks */
 

@@ -43,7 +43,7 @@ struct pstctl_attempt {
     struct pst_awake awake; /* time since the ranks were started */
     /* Time since which rank 0 has been gone; 0: it is there. */
     uint64_t gone_ms;
-    uint64_t stuck_ms; /* time since which we wait for a killed process */
+    uint64_t stuck_ms; /* time at which we began to wait for a killed process */
     bool stop_sent;    /* the job was asked to stop */
     bool left;         /* the terminal was closed: the job continues */
     bool begun;        /* the job trains, serves or waits for runs */

@@ -45,7 +45,7 @@ struct pstctl_end {
     uint64_t restarts;    /* restarts before this end */
     bool again;           /* the job is restarted after delay_s */
     unsigned delay_s;     /* seconds */
-    unsigned ranks;       /* ranks of the job that ended, all replicas */
+    unsigned ranks;       /* ranks of the job that ended, in all replicas */
     unsigned next_ranks;  /* ranks of the restarted job; 0: not restarted */
     bool paused;          /* the run was paused, and begins paused again */
     bool replaced;        /* the next start runs another program file */

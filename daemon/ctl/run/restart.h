@@ -14,9 +14,9 @@ struct pstctl_budget {
     uint64_t step; /* the newest checkpoint when the job last ended; 0: none */
 };
 
-/* Counts a restart after the job has died; False: the limit is reached. step:
- * its newest good checkpoint, 0: none. *ret_delay_s: seconds to wait before the
- * restart: 0 after progress, then 1, 2, 4 ... 60. */
+/* Counts a restart of a job that has died. False: the limit is reached. step:
+ * the job's newest good checkpoint, 0: none. *ret_delay_s: seconds to wait
+ * before the restart: 0 after progress, then 1, 2, 4 ... 60. */
 bool pstctl_budget_take(struct pstctl_budget *b, uint64_t step,
                         unsigned *ret_delay_s);
 
@@ -36,7 +36,7 @@ struct pstctl_ranks {
     unsigned now;                     /* ranks in the newest start */
     unsigned least;                   /* minimum, by --min-ranks */
     unsigned losses; /* consecutive losses with this number of ranks */
-    uint64_t step;   /* newest checkpoint at the last end; 0: none */
+    uint64_t step;   /* newest checkpoint when the job last ended; 0: none */
 };
 
 /* Sets the ranks of the job's first start, and the minimum by --min-ranks.

@@ -11,8 +11,9 @@ void pstd_health_open(struct pstd_session *s)
     struct pst_silence before;
     struct pst_diag ignored;
 
+    /* Drops the silences of the time in which the model was loaded. */
     while (pst_pulse_take_silence(s->w->pulse, &before))
-        ; /* drops silences while the model was loaded */
+        ;
     if (s->w->rank != 0 ||
         pstd_stragglers_init(&s->stragglers, s->w->ranks, s->options.ranks,
                              &ignored) != PST_OK)

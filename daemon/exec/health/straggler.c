@@ -15,8 +15,8 @@
 /* With at most so many slow steps in the window, a rank is no longer a
  * straggler. */
 #define GONE 4
-/* Minimum steps until another measurement if one explains nothing: at first,
- * and after several doublings. */
+/* Minimum steps between a measurement that explains nothing and the next one:
+ * at first, and at most. Each such measurement doubles it. */
 #define FIRST_WAIT 64
 #define LONGEST    4096
 #define EXPLAINS   0.5 /* share of the excess that messages must explain */
