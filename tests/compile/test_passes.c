@@ -381,8 +381,8 @@ static void others_leave_the_graph(void **state)
     model_fini(&model);
 }
 
-/* Runs last. Row 0 makes the text that the other rows change, so it is skipped.
- */
+/* Runs last: checks that a test has shown the effect of every pass. Skips row
+ * 0, which makes the text that the other rows change. */
 static void every_row_is_tested(void **state)
 {
     const struct pst_pass *rows = pst_compile_passes.passes;

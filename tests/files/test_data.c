@@ -264,7 +264,9 @@ static void goes_on_with_other_microbatches(void **state)
     struct pst_data *before, *now;
     struct pst_str text = {0};
 
-    (void)state; /* file of the test before: 128, 256 and 512 rows */
+    /* Uses the file of the previous test, with inputs of 128, 256 and 512
+     * rows. */
+    (void)state;
     assert_ok(pst_data_open(&options, inputs, 3, (struct pst_data_step){2, 0},
                             &before, &diag),
               &diag);

@@ -68,8 +68,8 @@ static void round_trip_is_aligned(void **state)
     assert_int_equal(pst_alloc_live(PST_TAG_ARCHIVE), live);
 }
 
-/* In PyTorch any non-zero byte of a bool is true; bytes of other dtypes stay.
- */
+/* In PyTorch any non-zero byte of a bool is true. Bytes of other dtypes are
+ * unchanged. */
 static void other_bytes_of_bools_are_true(void **state)
 {
     static const uint8_t other[6] = {0xff, 0, 2, 0x80, 0, 1};

@@ -339,8 +339,8 @@ static void try_it(const struct way *way, struct bytes *b, const char *kind,
     *b = map_bytes();
 }
 
-/* No message of the protocol contains itself. Anything that nests deeper than
- * the schema is text or an unknown field, and costs no more than these. */
+/* No message of the protocol contains itself. The reader takes deeper nesting
+ * for text or for an unknown field, which is as cheap. */
 static void nests(void **state)
 {
     const struct way *way = *state;

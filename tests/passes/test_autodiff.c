@@ -357,8 +357,8 @@ static void gradients_end_where_they_should(void **state)
     fixture_fini(&f);
 }
 
-/* The gradient of a wanted intermediate value is complete, and nothing before
- * it is computed. */
+/* The gradient of a wanted intermediate value is complete, and no gradient of a
+ * value before it is computed. */
 static void propagation_stops_at_wanted_values(void **state)
 {
     struct fixture f;

@@ -8,7 +8,8 @@
 #include "stages/split/join.h"
 
 static struct pst_model *model;
-static struct pst_plan *plans[3]; /* three stages, two, one in eval mode */
+/* The model in three stages, in two, and in eval mode. */
+static struct pst_plan *plans[3];
 
 static struct pst_plan *split(struct pst_split_options options)
 {

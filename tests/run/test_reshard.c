@@ -36,8 +36,8 @@ static char root[] = "/tmp/pst-reshard-XXXXXX";
 
 /* --- a model of six blocks ------------------------------------------------ */
 
-/* Makes a model of six blocks: the first and the last one share a weight, and
- * every microbatch changes a buffer of each block; dropout. */
+/* Makes a model of six blocks with dropout: the first and the last block share
+ * a weight, and every microbatch changes a buffer of each block. */
 static void make_text(struct pst_str *text, unsigned stages)
 {
     pst_str_add(text, "graph next_id=1 {\n  input %x0: f32[4, 8]\n"

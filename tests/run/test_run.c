@@ -265,7 +265,8 @@ static void faults_change_nothing(void **state)
     job_fini(&other);
 }
 
-/* An infinite loss is found in its own step, before weights are lost. */
+/* A loss that is not finite is found in its own step, before it destroys the
+ * weights. */
 static void losses_are_finite(void **state)
 {
     static const struct {

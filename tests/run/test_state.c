@@ -105,8 +105,8 @@ static int remove_folder(void **state)
     return nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Asserts that four steps equal two steps, save, load into a new engine, two
- * more. */
+/* Asserts that four steps give the same as two steps, a save, a load into a new
+ * engine, and two more steps. */
 static void resume(unsigned stages, unsigned ranks, const char *optimizer)
 {
     struct job straight, first, second;

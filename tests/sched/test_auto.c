@@ -162,8 +162,8 @@ static void never_slower_than_a_named_one(void **state)
     }
 }
 
-/* Four ranks with unequal stages: at least 5 % faster than 1F1B. (Except where
- * the first rank has most work, since 1F1B keeps that one busy.) */
+/* Four ranks with unequal stages: at least 5 % faster than 1F1B, except where
+ * the first rank has most work, since 1F1B keeps that rank busy. */
 static void beats_1f1b_on_uneven_stages(void **state)
 {
     static const double work[][8] = {{1, 1, 1, 1},

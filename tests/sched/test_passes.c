@@ -503,8 +503,8 @@ static const char *const elsewhere[] = {
     /* Empty cells are gaps here, in any format. */
     "csv compute_comms", "csv other", /* there is one format */
     "hook ",                          /* actions cannot be replaced */
-    /* Arguments come from a data file and from the plan; losses stay with the
-     * ranks: there are no lists that could be too short. */
+    /* There are no lists that could be too short: arguments come from a data
+     * file and from the plan, and losses stay with the ranks. */
     "step ", "losses ", "loss ", "forward only with losses"};
 
 static bool is_elsewhere(const char *line)

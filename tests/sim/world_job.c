@@ -276,7 +276,8 @@ static void do_steps(uint64_t last, unsigned ranks)
         if (step % w.every == 0)
             due = step;
     }
-    /* Finishes a save in progress, or the last one, as often as needed. */
+    /* Saves the last step again until its save succeeds; first finishes a save
+     * in progress. */
     if (due > 0 || last == w.steps)
         do_save(due > 0 ? due : last, ranks);
     while (
@@ -316,8 +317,8 @@ static void rewind_disk(size_t at, bool power)
     disk_free();
 }
 
-/* Draws the disk operation at which a start ends: one of its beginning, of its
- * newest save, or any, or the end of all work. */
+/* Draws the disk operation at which a start ends: one at its beginning, one of
+ * its newest save, any one, or the end of all work. */
 static size_t draw_end(void)
 {
     const size_t n = disk_count();

@@ -46,7 +46,8 @@ struct beat {
 };
 
 struct rank {
-    struct pst_transport transport; /* first: the pulse points to it */
+    /* Must be the first member: the pulse points to it. */
+    struct pst_transport transport;
     unsigned number;
     struct pst_alive alive;
     struct pst_pulse *pulse;

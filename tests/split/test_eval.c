@@ -141,7 +141,7 @@ static void chance_is_refused_by_name(void **state)
         strstr(eval->notes.at[0], "aten.dropout_.default in a at m.py:3;"));
     pst_plan_free(eval);
 
-    /* Random operators in a, and in everything in it, stay. */
+    /* Random operators in module a, and in its submodules, stay. */
     assert_ok(eval_noisy(plan, "a", &eval), &diag);
     assert_int_equal(count_draws(eval), 3);
     assert_int_equal(eval->notes.n, 0);

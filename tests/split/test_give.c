@@ -147,8 +147,8 @@ static void narrow_ones_are_widened(void **state)
     check_saved(f);
 }
 
-/* Two names of one tensor whose data differs, in the last element, are refused.
- */
+/* Two names of one tensor are refused if their data differs, here in the last
+ * element. */
 static void names_of_one_tensor_must_agree(void **state)
 {
     struct fixture *f = *state;

@@ -3,9 +3,9 @@
 #define PENSTOCK_TESTS_FUZZ_TARGETS_TARGET_H
 /*
  * Fuzz targets: one function for each reader of untrusted bytes. It takes any
- * bytes; a crash, a sanitizer report or abort() is a finding. Accepted input
- * must print and read back to the same; refused input must give one sentence
- * for the user. One thread.
+ * bytes; a crash, a sanitizer report or abort() is a finding. Input that is
+ * accepted must be the same after it was printed and read back. Input that is
+ * refused must give one sentence for the user. One thread.
  */
 #include "stages/graph/tensor.h"
 

@@ -45,7 +45,7 @@ struct pst_node *sample_node(const struct pst_graph *graph);
  * according to its name; the same in every call. Free with pst_free. */
 void *sample_fill(const struct pst_value *value);
 /* Replaces bytes of a bool that are true by other non-zero bytes, as files may
- * have them; always the same ones. Other dtypes stay. */
+ * have them; always the same ones. Other dtypes are unchanged. */
 void sample_other_bytes(const struct pst_meta *meta, void *data);
 
 #endif

@@ -407,9 +407,10 @@ static void takes_the_memory_of_the_formula(void **state)
     text_fini(&job);
 }
 
-/* Embedding and head of a language model: the last group of a backward and the
- * first one of the next, with a forward in between. Only one of them is in
- * memory at a time. */
+/* The first and the last layer are large, as embedding and head of a language
+ * model. The embedding is the last group of a backward, and the head is the
+ * first group of the next one, with a forward in between. So only one of them
+ * is in memory at a time. */
 static void has_one_of_two_large_groups(void **state)
 {
     static const unsigned sizes[] = {1000, 4000, 10, 4000, 1000};

@@ -375,8 +375,8 @@ static void outputs_are_joined_where_inputs_were_divided(void **state)
     model_fini(&m);
 }
 
-/* Two losses whose targets are of two kinds are refused; a scaled loss has
- * targets of its own. */
+/* A loss made of two losses whose targets are of two kinds is refused. A loss
+ * multiplied by a number has the targets of that loss. */
 static void losses_of_two_kinds_are_refused(void **state)
 {
     static const struct {
