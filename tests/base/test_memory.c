@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Allocation, arenas, vectors and maps, each with failing allocations. */
+/* Tests allocation, arenas, vectors and maps, each with failing allocations. */
 #include "tests/test.h"
 
 #include "stages/base/arena.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Text, numbers, similar names, messages, digests and random streams. */
+/* Tests text, numbers, similar names, messages, digests and random streams. */
 #include "tests/test.h"
 
 #include "stages/base/crc32c.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The check detects wrong memory descriptors of programs and graphs: one is
- * planted in each place that has a descriptor. */
+/* Tests that the check detects wrong memory descriptors of programs and graphs:
+ * one is planted in each place that has a descriptor. */
 #include "stages/compile/memplan.h"
 #include "stages/compile/program.h"
 #include "tests/split/model.h"

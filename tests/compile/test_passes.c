@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Effect of each pass of the compiler: the lines of a program's text that it
- * removes (-) and adds (+), as penstock show --after prints them. */
+/* Tests the effect of each pass of the compiler: the lines of a program's text
+ * that it removes (-) and adds (+), as penstock show --after prints them. */
 #include "stages/base/str.h"
 #include "stages/compile/memplan.h"
 #include "stages/compile/program.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Conversion of operands to the layout that kernels prefer (rounded to bf16):
- * once for all readers, and once per step for parameters. That matmuls have the
- * same bits with and without conversion is tested in tests/ops/test_narrow.c.
- */
+/* Tests the conversion of operands to the layout that kernels prefer (rounded
+ * to bf16): once for all readers, and once per step for parameters.
+ * tests/ops/test_narrow.c tests that matmuls have the same bits with and
+ * without conversion. */
 #include <math.h>
 #include <unistd.h>
 

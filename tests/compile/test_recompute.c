@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* `--recompute`: which nodes are in a segment, and which values are refused.
- * tests/split/test_random.c shows that no bit changes. */
+/* Tests --recompute: which nodes are in a segment, and which values are
+ * refused. tests/split/test_random.c shows that no bit changes. */
 #include "stages/base/str.h"
 #include "stages/compile/recompute.h"
 #include "tests/split/model.h"

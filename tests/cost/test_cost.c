@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Estimated durations of nodes for given rates of a machine. */
+/* Tests estimated durations of nodes, for given rates of a machine. */
 #include "tests/test.h"
 
 #include "stages/cost/cost.h"

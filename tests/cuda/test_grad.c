@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* accumulate_grad on the device "cuda", over the driver of the tests.
+/* Tests accumulate_grad on the device "cuda", with the driver of the tests.
  * test_kernels.c has no sample of this operator, since it has no result. */
 #include "tests/ops/on_device.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Matmuls and column sums of the device "cuda": all tiles, edges, layouts and
- * splits, against sums in double. Elements that belong to no operand are NaN.
- */
+/* Tests matmuls and column sums of the device "cuda" against sums in double:
+ * all tiles, edges, layouts and splits. Elements that belong to no operand are
+ * NaN. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Whole steps on the device "cuda", over the driver of the tests: the same bits
- * for every cut and schedule, and the CPU's numbers. */
+/* Tests whole steps on the device "cuda", with the driver of the tests. Every
+ * cut and schedule gives the same bits, and the numbers are those of the
+ * CPU. */
 #include <math.h>
 #include <stdlib.h>
 

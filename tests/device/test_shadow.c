@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A device whose memory the host cannot access: the bits are the same, and an
- * access is detected. */
+/* Tests a device whose memory the host cannot access: the bits are the same,
+ * and an access by the host is detected. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdlib.h>

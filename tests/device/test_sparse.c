@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A device with kernels of its own for few operators, in a table of its own:
+/* Tests a device that has kernels for few operators, in a table of its own:
  * missing operators are refused by name, the others run. */
 #include "stages/ops/core/order.h"
 #include "stages/ops/core/rows.h"

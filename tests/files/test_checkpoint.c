@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Checkpoints: whatever is truncated, flipped, swapped or missing, the newest
- * valid one is found and the fault is named. A save that fails changes nothing.
- */
+/* Tests damaged checkpoints: if a file is truncated, changed, swapped or
+ * missing, the newest valid checkpoint is found, and the fault is named. A save
+ * that fails changes nothing. */
 #include "tests/files/checkpoints.h"
 
 static void keeps_the_newest(void **state)

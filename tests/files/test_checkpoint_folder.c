@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A folder of checkpoints: which stay and which are removed, what is reported
- * about unreadable ones, and who owns the folder. */
+/* Tests a folder of checkpoints: which stay and which are removed, what is
+ * reported about unreadable ones, and who owns the folder. */
 #include "tests/files/checkpoints.h"
 
 static void mark_bad(uint64_t step)

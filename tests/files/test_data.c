@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Batches from files: which sample is in which microbatch, and what is refused.
- */
+/* Tests batches from files: which sample is in which microbatch, and what is
+ * refused. */
 #include "tests/test.h"
 
 #include "stages/base/alloc.h"

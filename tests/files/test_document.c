@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Documents of .pt2 files as records: limits, exactness, variants. */
+/* Tests how documents of .pt2 files are read into records: limits, exactness,
+ * variants. */
 #include "tests/test.h"
 
 #include "stages/base/rng.h"

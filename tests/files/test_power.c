@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Saves on a disk that loses power at each operation. Whatever state the disk
- * then has, it holds the old checkpoint or the new one, complete; the new one
- * from the moment the save has reported success; and the next save works.
+ * Tests saves on a disk that loses power at each operation. Whatever state the
+ * disk then has, it holds the old checkpoint or the new one, and that one is
+ * complete. Once the save has reported success, it is the new one. The next
+ * save works.
  *
  *     PST_FUZZ=N                 number of disk states for each operation
  *     test-files-power CASE OPERATION SEED    one of them again

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tensor files: what is written reads back; damaged files are refused. */
+/* Tests tensor files: what was written is read back, and damaged files are
+ * refused. */
 #include "tests/folder.h"
 #include "tests/test.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A state_dict as a file: chunks, windows, and names that a checkpoint keeps.
- */
+/* Tests a state_dict as a file: chunks, windows, and names that a checkpoint
+ * keeps. */
 #include "tests/folder.h"
 #include "tests/test.h"
 

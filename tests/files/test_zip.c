@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Zip archives: those of PyTorch and of other writers are read; any damage is
- * refused, and nothing is read outside the file. */
+/* Tests zip archives: those of PyTorch and of other writers are read; any
+ * damage is refused, and nothing is read outside the file. */
 #include "tests/test.h"
 
 #include "stages/base/host/alive.h"

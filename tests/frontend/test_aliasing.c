@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Programs that write through aliases (tests/golden/aliasing.json),
+ * Tests programs that write through aliases (tests/golden/aliasing.json),
  * functionalised and run by the reference kernels. The results must equal those
  * of eager PyTorch: returned values, storages after the run, gradients of
  * leaves. Each storage is a graph input (a parameter if it has a leaf), each

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Nodes that the pass emits, programs that it refuses, overlap of windows,
- * names of functional variants. test_aliasing.c compares the numbers. */
+/* Tests the nodes that the pass emits, the programs that it refuses, the
+ * overlap of windows, and the names of functional variants. test_aliasing.c
+ * compares the numbers. */
 #include "stages/frontend/functional/functionalise.h"
 #include "stages/frontend/functional/overlap.h"
 #include "stages/ops/core/op.h"

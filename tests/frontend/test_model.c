@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* PyTorch programs as graphs, and which of them are refused. */
+/* Tests PyTorch programs as graphs, and which of them are refused. */
 #include "tests/test.h"
 
 #include "stages/files/safetensors.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Views of one storage that may share elements: random ones, compared with the
- * sets of their elements, and ones with too many elements to count. */
+/* Tests whether views of one storage share elements: random views, compared
+ * with the sets of their elements, and views with too many elements to
+ * count. */
 #include "stages/frontend/functional/overlap.h"
 #include "tests/test.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Effect of each pass of the front end: the lines of a model's text that it
- * removes (-) and adds (+), as penstock show --after prints them. */
+/* Tests the effect of each pass of the front end: the lines of a model's text
+ * that it removes (-) and adds (+), as penstock show --after prints them. */
 #include "stages/base/str.h"
 #include "stages/frontend/model.h"
 #include "tests/changes.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Names of arguments and results from containers. */
+/* Tests the names of arguments and results that are in containers. */
 #include "tests/test.h"
 
 #include "stages/files/pt2/reader.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Storages that are freed and filled again inside a program: how the graph
- * records that, and the names of refusals. */
+/* Tests storages that are freed and filled again inside a program: how the
+ * graph records that, and the names of refusals. */
 #include "stages/frontend/functional/functionalise.h"
 #include "stages/frontend/model.h"
 #include "stages/ops/core/rows.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Every overload of PyTorch (tests/data/schemas.json): the importer knows those
- * of tiers 1 and 2, with exactly the arguments and results of PyTorch's schema;
- * those of tier 3 are refused with their reason. */
+/* Tests every overload of PyTorch (tests/data/schemas.json). The importer knows
+ * those of tiers 1 and 2, with exactly the arguments and results of PyTorch's
+ * schema. It refuses those of tier 3, with their reason. */
 #include "tests/test.h"
 
 #include "stages/frontend/import/import.h"

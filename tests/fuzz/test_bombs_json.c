@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * JSON that expands to many times its size: each reader (weights, models,
+ * Tests JSON that expands to many times its size: each reader (weights, models,
  * costs, indices, manifests) takes at most 40 times the file and 64 MiB, and
  * says what is wrong. Genuine models are read.
  */

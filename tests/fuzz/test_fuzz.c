@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * PyTorch programs with random changes, through import, cut, plan on disk and
- * one step: each is refused with a sentence, or runs. None crashes or hangs
+ * Runs PyTorch programs with random changes, through import, cut, plan on disk
+ * and one step: each is refused with a sentence, or runs. None crashes or hangs
  * (SIGPROF). After a crash the folder /tmp/pst-fuzz-* has the file.
  *
  *     PST_FUZZ=N       number of changed files

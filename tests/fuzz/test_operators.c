@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Samples of operators (tests/ops/) with random changes of sizes, strides,
+ * Runs samples of operators (tests/ops/) with random changes of sizes, strides,
  * dtypes, arguments and bytes of bools. Each is refused with a sentence, or the
  * best kernels compute the same as the reference, and gradients run. None
  * crashes or hangs (SIGPROF); a sample that does is printed.

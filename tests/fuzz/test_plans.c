@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Plans with random changes and a matching digest: a digest is no signature, so
- * each plan is refused with a sentence, or runs. None crashes, hangs (SIGPROF)
- * or accesses memory out of bounds (sanitizers). After a crash the folder
- * /tmp/pst-plans-* has the plan.
+ * Runs plans with random changes and a matching digest: a digest is no
+ * signature, so each plan is refused with a sentence, or runs. None crashes,
+ * hangs (SIGPROF) or accesses memory out of bounds (sanitizers). After a crash
+ * the folder /tmp/pst-plans-* has the plan.
  *
  *     PST_FUZZ=N        number of changed plans
  *     PST_TEST_SEED=N   these changes again; the seed is printed

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Sizes as value and expression: after any computation, the expression gives
- * the value, for other values of the symbols too. */
+/* Tests sizes that have a value and an expression: after any computation, the
+ * expression gives the value, for other values of the symbols too. */
 #include "stages/base/macros.h"
 #include "stages/graph/extent.h"
 #include "stages/graph/oprow.h"

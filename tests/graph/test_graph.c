@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Building, verifying, copying graphs and removing dead code. */
+/* Tests building, verifying and copying graphs, and removing dead code. */
 #include "tests/test.h"
 
 #include "stages/graph/build.h"

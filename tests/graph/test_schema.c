@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Difficult schema texts of PyTorch's registry, and coercion of arguments. */
+/* Tests difficult schema texts of PyTorch's registry, and the coercion of
+ * arguments. */
 #include "tests/test.h"
 
 #include "stages/graph/schema.h"

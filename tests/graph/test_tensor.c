@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Dtypes, metas, single elements and strided copies. */
+/* Tests dtypes, metas, single elements and strided copies. */
 #include "tests/test.h"
 
 #include "stages/graph/tensor.h"

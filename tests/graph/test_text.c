@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Graph text: printed text reads back to the same text; invalid text is refused
- * with its line. */
+/* Tests graph text: printed text reads back to the same text; invalid text is
+ * refused with its line. */
 #include "tests/test.h"
 
 #include "stages/graph/build.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Guarantees of every transport: test_transport self 3, or mpi under mpiexec.
- * Each test acts for all ranks of this process; a failure ends the whole job,
- * so that no other rank waits for ever.
+ * Tests the guarantees of every transport: test_transport self 3, or mpi under
+ * mpiexec. Each test acts for all ranks of this process; a failure ends the
+ * whole job, so that no other rank waits for ever.
  */
 #include "stages/net/transport.h"
 

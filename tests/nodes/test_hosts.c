@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Lists of hosts, and the ranks that each host gets. */
+/* Tests lists of hosts, and the ranks that each host gets. */
 #include "daemon/common/interface.h"
 #include "daemon/ctl/hosts/hosts.h"
 

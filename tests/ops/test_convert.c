@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Conversions between f32 and 16-bit floats, with every instruction set of the
- * processor, compared with the conversion of single elements: all 16-bit
+ * Tests conversions between f32 and 16-bit floats, with every instruction set
+ * of the processor, compared with the conversion of single elements: all 16-bit
  * numbers; floats spread evenly over all exponents; numbers at and beside the
  * midpoint of two neighbours; all lengths of a loop's end, at unaligned
  * addresses.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Results that inference must give: sizes, dtypes, strides, and whether they
- * alias their input; and refusals with their texts. The numbers are PyTorch's.
+ * Tests the results that inference must give: sizes, dtypes, strides, and
+ * whether they alias their input; and refusals with their texts. The numbers
+ * are PyTorch's.
  */
 #include "tests/ops/samples/sample.h"
 

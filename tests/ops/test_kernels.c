@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Every kernel of every operator against the reference kernel of its row, on
- * all samples and floating dtypes that it takes: plain, adding to the output,
- * in place of an input, with one thread and with three, and with other bytes
- * for true (the reference itself, too). Outputs begin with garbage and stand
+ * Tests every kernel of every operator against the reference kernel of its row,
+ * on all samples and floating dtypes that it takes. Each runs plain, adding to
+ * the output, in place of an input, with one thread and with three, and with
+ * other bytes for true (the reference, too). Outputs begin with garbage and are
  * between guards; inputs must not change. With PENSTOCK_DEVICE, tests that
  * device's own kernels instead, each at least once.
  */

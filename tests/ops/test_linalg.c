@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* LAPACK's results equal PyTorch's (info, LU, pivots); and which variants of an
- * operator fail a step. */
+/* Tests that LAPACK's results equal PyTorch's (info, LU, pivots), and which
+ * variants of an operator fail a step. */
 #include "tests/ops/samples/sample.h"
 
 #include "stages/ops/linalg/linalg.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Matmuls of rounded operands against sums in double of the same operands. */
+/* Tests matmuls of rounded operands against sums in double of the same
+ * operands. */
 #include "tests/ops/metas.h"
 #include "tests/test.h"
 

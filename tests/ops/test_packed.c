@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Our own f32 matmul against sums in double, for every instruction set of this
- * processor. */
+/* Tests our own f32 matmul against sums in double, for every instruction set of
+ * this processor. */
 #include "tests/test.h"
 
 #include "stages/ops/cpu/simd/simd.h"

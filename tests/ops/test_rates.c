@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Measured rates of this machine, and the decisions made from them. */
+/* Tests measured rates of this machine, and the decisions made from them. */
 #include "tests/test.h"
 
 #include "stages/base/alloc.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Invariants of every row of the registry. */
+/* Tests invariants of every row of the registry. */
 #include "tests/test.h"
 
 #include "stages/base/map.h"

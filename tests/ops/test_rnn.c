@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A recurrent layer on several threads: the rows of the batch are divided. */
+/* Tests a recurrent layer on several threads: the rows of the batch are
+ * divided. */
 #include "tests/test.h"
 
 #include "stages/base/host/pool.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Matmuls whose second operand is stored in tiles: the layout against a plain
- * description of it, sums against sums in double, prepared against unprepared
- * operands, one thread against three. */
+/* Tests matmuls whose second operand is stored in tiles. Compares the layout
+ * with a plain description of it, sums with sums in double, prepared with
+ * unprepared operands, and one thread with three. */
 #include "tests/ops/metas.h"
 #include "tests/test.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Convolutions by windows against the reference, for every instruction set of
- * the processor, on one thread, and with the same bits on three. */
+/* Tests convolutions by windows against the reference, for every instruction
+ * set of the processor, on one thread, and with the same bits on three. */
 #include "tests/sanitized.h"
 #include "tests/test.h"
 

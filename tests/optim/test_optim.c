@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Optimizers, learning rates and clipping against numbers from PyTorch 2.13. */
+/* Tests optimizers, learning rates and clipping against numbers from PyTorch
+ * 2.13. */
 #include "stages/optim/optim.h"
 #include "stages/optim/rows.h"
 #include "tests/test.h"

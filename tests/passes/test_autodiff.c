@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Gradients of small graphs: numbers, structure, phases, order of sums. */
+/* Tests gradients of small graphs: numbers, structure, phases, order of
+ * sums. */
 #include "stages/ops/core/call.h"
 #include "stages/passes/autodiff.h"
 #include "tests/test.h"

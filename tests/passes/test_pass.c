@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The driver of passes, with a table of its own and with the compiler's. */
+/* Tests the driver of passes, with a table of its own and with the
+ * compiler's. */
 #include "stages/compile/program.h"
 #include "stages/frontend/model.h"
 #include "stages/ops/core/op.h"

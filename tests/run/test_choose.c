@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Options that trade time for memory: each estimate is right, and a memory
- * limit selects the fastest option that fits. */
+/* Tests options that trade time for memory: each estimate is right, and a
+ * memory limit selects the fastest option that fits. */
 #include "stages/tune/choose.h"
 #include "tests/run/net.h"
 

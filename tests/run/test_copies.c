@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Copies within a rank: a step copies only what cannot be read in place. */
+/* Tests copies within a rank: a step copies only what cannot be read in
+ * place. */
 #include "stages/layout/actions.h"
 #include "tests/run/job.h"
 #include "tests/test.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Bytes of several ranks in one file: no two ranks write in one page. */
+/* Tests how several ranks write bytes into one file: no two ranks write in one
+ * page. */
 #include "stages/run/state/edges.h"
 #include "tests/folder.h"
 #include "tests/test.h"

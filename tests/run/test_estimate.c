@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Costs of a plan: estimated, and transferred to another cut; schedules chosen
- * by them, within a memory limit. */
+/* Tests the costs of a plan, estimated ones and ones transferred to another
+ * cut, and the schedules that are chosen by them within a memory limit. */
 #include <math.h>
 
 #include "stages/sched/simulate.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Ranks of one process, each on a thread of its own. */
+/* Tests ranks of one process, each on a thread of its own. */
 #include <pthread.h>
 #include <unistd.h>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Times of actions: recorded, collected, explained, and converted to costs. */
+/* Tests how times of actions are recorded, collected, explained, and converted
+ * to costs. */
 #include <math.h>
 
 #include "stages/run/measure.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Sizes beyond any memory, and arenas that do not fit. */
+/* Tests sizes beyond any memory, and arenas that do not fit. */
 #include "tests/split/model.h"
 
 #include "stages/base/checked.h"

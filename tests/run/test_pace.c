@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Watchdog limits that the user has not set. */
+/* Tests watchdog limits that the user has not set. */
 #include "stages/run/watch/pace.h"
 
 #include "stages/base/host/alive.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The small model on real ranks, one per process. Rank 0 compares with the
- * uncut model on transport self.
+ * Tests the small model on real ranks, one per process. Rank 0 compares with
+ * the uncut model on transport self.
  *
  *   mpiexec -n N test-exec-ranks STAGES [REPLICAS]
  */

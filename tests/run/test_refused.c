@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Steps that are not applied: the reason, and where the first number that is
- * not finite came from. */
+/* Tests steps that are not applied: the reason, and where the first number that
+ * is not finite came from. */
 #include <math.h>
 
 #include "tests/run/net.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Steps of a small model (net.h), cut in all ways, on transport self. */
+/* Tests steps of a small model (net.h), cut in all ways, on transport self. */
 #include "tests/run/job.h"
 #include "tests/step.h"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Checkpoints that are written while steps go on, on transport self. */
+/* Tests checkpoints that are written while steps continue, on transport
+ * self. */
 #include "tests/folder.h"
 #include "tests/run/job.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Plans bound to other sizes: numbers that the model's file does not contain
- * follow them; numbers that cannot be derived are refused. */
+/* Tests plans that are bound to other sizes: numbers that the model's file does
+ * not contain follow the sizes; numbers that cannot be derived are refused. */
 #include "tests/run/golden.h"
 
 static void open_data(const char *name)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Microbatches that wait for their backward outside the arena (--stash). */
+/* Tests microbatches that wait for their backward outside the arena
+ * (--stash). */
 #include <sys/resource.h>
 
 #include "stages/layout/memory/spill.h"

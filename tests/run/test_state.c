@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Checkpoints of engines and dump files, on transport self. */
+/* Tests checkpoints of engines, and dump files, on transport self. */
 #include "tests/run/net.h"
 
 #include "stages/files/safetensors.h"

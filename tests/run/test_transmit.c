@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A parameter of several stages that its owner sends to the others
+/* Tests a parameter of several stages that its owner sends to the others
  * (--transmit), and the check that copies are equal. */
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Schedule "auto": never slower than a named schedule, faster where stages
- * differ, within the memory limit, and always runnable. */
+/* Tests the schedule "auto": it is never slower than a named schedule, faster
+ * where stages differ, within the memory limit, and can always run. */
 #include "stages/sched/simulate.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The table of docs/schedules.md: bubble and memory of each schedule if F, I
- * and W take the same time everywhere and messages take none; and the cost of
- * microbatch numbers that PyTorch refuses.
+ * Tests the table of docs/schedules.md: bubble and memory of each schedule if
+ * F, I and W take the same time everywhere and messages take none; and the cost
+ * of microbatch numbers that PyTorch refuses.
  */
 #include "stages/sched/simulate.h"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Generators, placement, lowering compared with PyTorch's, estimates. */
+/* Tests generators, placement, lowering (compared with PyTorch's) and
+ * estimates. */
 #include "stages/sched/sched.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The simulator against reference numbers of the schedules, and against small
- * schedules computed by hand; cost files. */
+/* Tests the simulator against reference numbers of the schedules, and against
+ * small schedules computed by hand. Also tests cost files. */
 #include "stages/sched/simulate.h"
 
 #include "stages/base/host/fs.h"

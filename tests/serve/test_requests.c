@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Requests that share a step, and the queue that they wait in. Models are
+/* Tests requests that share a step, and the queue that they wait in. Models are
  * random and return their inputs, so every request must get its own inputs
- * back; their expected positions are computed element by element. */
+ * back. Their expected positions are computed element by element. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Plans for microbatches of other sizes. tests/run/shard/test_rows.c compares
- * their results with PyTorch. */
+/* Tests plans for microbatches of other sizes. tests/run/shard/test_rows.c
+ * compares their results with PyTorch. */
 #include "tests/test.h"
 
 #include "stages/base/host/fs.h"

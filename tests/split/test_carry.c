@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Buffers that several stages write: how they are cut, who owns them, and plans
- * that contradict that. split-random tests the numbers. */
+/* Tests buffers that several stages write: how they are cut, who owns them, and
+ * plans that contradict that. split-random tests the numbers. */
 #include "tests/split/forge.h"
 #include "tests/split/model.h"
 #include "tests/step.h"

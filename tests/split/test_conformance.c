@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Cases 1 to 19 of tests/conformance/README.md by number: what they require
- * beyond the splits and numbers of the goldens (test_golden.c,
+ * Tests cases 1 to 19 of tests/conformance/README.md by number: what they
+ * require beyond the splits and numbers of the goldens (test_golden.c,
  * test_golden_run.c). For cases 14 and 15 see tests/conformance/cases.py.
  */
 #include "tests/split/golden.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Several stages joined to one, in training and evaluation mode. */
+/* Tests several stages joined to one, in training and evaluation mode. */
 #include "tests/split/model.h"
 
 #include "stages/files/safetensors.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Weights given in place of the model's: in chunks, converted, under any of a
- * tensor's names. */
+/* Tests weights given in place of the model's: in chunks, converted, under any
+ * of a tensor's names. */
 #include "tests/split/model.h"
 
 #include "stages/base/host/fs.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The splitter's goldens (tests/data): models with PyTorch's graphs and the
- * expected split. One case per way of cutting.
+ * Tests the splitter's goldens (tests/data): models with PyTorch's graphs and
+ * the expected split. One case per way of cutting.
  */
 #include "tests/split/golden.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Options --loss and --loss-fn. */
+/* Tests the options --loss and --loss-fn. */
 #include "tests/split/model.h"
 
 #include <stdio.h>

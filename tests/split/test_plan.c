@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Plans on disk: intact, damaged, of other models. */
+/* Tests plans on disk: intact ones, damaged ones, and those of other models. */
 #include "tests/split/forge.h"
 #include "tests/split/model.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Large graphs: the time from a model to a job that is ready grows about
+ * Tests large graphs: the time from a model to a job that is ready grows about
  * linearly. Measures CPU time, so that other work on the machine does not
  * count. "test-split-scale N STAGES" prints the parts for one size.
  */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Plans as shown to users and programs. */
+/* Tests how plans are shown to users and programs. */
 #include "tests/split/model.h"
 
 #include "stages/base/str.h"

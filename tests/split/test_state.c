@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Parameters, buffers and constants of stages: names, readers, modes. */
+/* Tests parameters, buffers and constants of stages: names, readers, modes. */
 #include "tests/split/model.h"
 
 #include "stages/base/host/fs.h"

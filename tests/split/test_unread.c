@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Notes of a plan on state and inputs that training leaves unchanged, on
- * backwards that the file has lost, and on numbers beyond the vocabulary. */
+/* Tests the notes of a plan: on state and inputs that training leaves
+ * unchanged, on backwards that the file has lost, and on numbers beyond the
+ * vocabulary. */
 #include "tests/split/model.h"
 
 #include "stages/split/join.h"

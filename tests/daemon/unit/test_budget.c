@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Events that clients can cause have a budget; suppressed ones are counted. */
+/* Tests the budget of events that clients can cause: events beyond it are
+ * suppressed and counted. */
 #include "daemon/loop/budget.h"
 
 #include "tests/test.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A running penstockd: its socket, clients and signals. */
+/* Tests a running penstockd: its socket, clients and signals. */
 #include "daemon/ctl/job/conn.h"
 
 #include <poll.h>

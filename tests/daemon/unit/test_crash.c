@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Report of a process that crashes. */
+/* Tests the report of a process that crashes. */
 #include "daemon/exec/crash.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Evaluations that a run stores. */
+/* Tests the evaluations that a run stores. */
 #include "daemon/exec/eval/history.h"
 
 #include <math.h>

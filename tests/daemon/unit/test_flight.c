@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Flight records: what is kept, and which rank they blame. */
+/* Tests flight records: what they keep, and which rank they blame. */
 #include <string.h>
 
 #include "daemon/ctl/flight/blame.h"

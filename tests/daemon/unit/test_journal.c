@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Events in a file: all of them are there again after any end of the process.
- */
+/* Tests the file of events: however the process ends, all events can be read
+ * again. */
 #include "daemon/loop/record/history.h"
 
 #include <fcntl.h>

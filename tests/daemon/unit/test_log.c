@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The log is an interface: these lines define it. */
+/* Tests the lines of the log. The log is an interface, and these lines define
+ * it. */
 #include "daemon/common/logfile.h"
 
 #include <math.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Handling of steps whose numbers are not finite; spikes of the loss. */
+/* Tests how steps are handled whose numbers are not finite, and how spikes of
+ * the loss are found. */
 #include "daemon/exec/numbers.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Owner of a job, as other processes see it. */
+/* Tests who owns a job, as other processes see it. */
 #include "daemon/ctl/job/owner.h"
 
 #include <signal.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Output for the user: the live line of a terminal, and numbers. */
+/* Tests output for the user: the live line of a terminal, and numbers. */
 #include "daemon/ctl/print.h"
 
 #include <fcntl.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The programs as users run them. With the argument "mpi": over mpirun. */
+/* Tests the programs as users run them; with the argument "mpi", over
+ * mpirun. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

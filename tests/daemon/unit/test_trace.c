@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Traces sent to the client: they arrive unchanged, and inconsistent ones are
- * refused. */
+/* Tests traces that are sent to the client: they arrive unchanged, and
+ * inconsistent ones are refused. */
 #include "daemon/common/trace.h"
 
 #include "stages/base/alloc.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Replicas of a pipeline: R x P ranks share a batch (conformance 69). */
+/* Tests replicas of a pipeline: R x P ranks share a batch (conformance 69). */
 #include <math.h>
 #include <stdatomic.h>
 #include <time.h>
