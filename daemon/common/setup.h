@@ -63,11 +63,12 @@ enum pst_status pstd_check_apart(const char *option, const char *path,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
 /*
- * model/tokens.c: counts the tokens of one step: elements of the first integer
- * input of rank 2 or more that is used in an embedding lookup; in a model
- * without such an input, elements of the first input of rank 2 with integers of
- * more than a byte; 0 if there is none. Images and byte masks are not tokens.
- * Traverses the graphs: do not call it in each step.
+ * model/tokens.c: counts the tokens of one step, 0 if there are none. Tokens
+ * are the elements of the first integer input of rank 2 or more that is used in
+ * an embedding lookup. In a model without such an input, they are the elements
+ * of the first input of rank 2 with integers of more than a byte, since images
+ * and byte masks are not tokens. Traverses the graphs: do not call it in each
+ * step.
  */
 uint64_t pstd_tokens(const struct pst_batch *batch);
 /* Returns the floating-point operations of one training step. */

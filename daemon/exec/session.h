@@ -214,7 +214,7 @@ enum pst_status pstd_session_save(struct pstd_session *s, enum pstd_save how,
                                   const char *fault,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* COLLECTIVE. Begins to save the state of this step, which is the best so far,
- * to the folder dir (borrowed until the save has ended), while steps continue.
+ * while steps continue. dir: the folder, borrowed until the save has ended.
  * *ret_begun: false if there is no memory for that; then nothing was done. */
 enum pst_status pstd_session_save_best(struct pstd_session *s, const char *dir,
                                        pstd_best_fn ended, bool *ret_begun,

@@ -3,8 +3,8 @@
 #define PENSTOCK_DAEMON_LOOP_WATCH_H
 /*
  * Watchdog on the loop thread for the exec thread of this process
- * (stages/base/host/alive.h): the exec thread may hang in a kernel, in a file
- * system, or in an MPI call, where it can neither query other ranks nor answer
+ * (stages/base/host/alive.h). The exec thread may hang in a kernel, in a file
+ * system, or in an MPI call. There it can neither query other ranks nor answer
  * them (stages/run/watch/pulse.h). Beyond the limit the job ends, with a
  * diagnosis in the log and on standard error. Also detects that the whole
  * process was stopped for a while. Loop thread.

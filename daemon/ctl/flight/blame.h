@@ -3,10 +3,10 @@
 #define PENSTOCK_DAEMON_CTL_FLIGHT_BLAME_H
 /*
  * Finds the rank that keeps the others waiting, from the flight records of all
- * ranks: follows each wait from the waiting rank to the one that has not sent
- * (or received) its message, until that rank does not wait itself. A waiting
- * rank polls for its message: if it has not polled for a second while others
- * have, it hangs, whatever it was waiting for. Pure functions.
+ * ranks. Follows each wait from the waiting rank to the one that has not sent
+ * (or received) its message, and ends at a rank that does not wait itself. A
+ * waiting rank polls for its message: if it has not polled for a second while
+ * others have, it hangs, whatever it was waiting for. Pure functions.
  */
 #include "stages/base/str.h"
 #include "stages/run/watch/flight.h"

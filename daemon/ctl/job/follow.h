@@ -2,10 +2,10 @@
 #ifndef PENSTOCK_DAEMON_CTL_JOB_FOLLOW_H
 #define PENSTOCK_DAEMON_CTL_JOB_FOLLOW_H
 /*
- * The event stream of a job across connections: if the connection is lost,
- * because this process was suspended or the daemon dropped it in favour of
- * other clients, it reconnects and continues with the first event not seen yet.
- * One thread.
+ * The event stream of a job across connections. A connection is lost if this
+ * process was suspended, or if the daemon dropped it in favour of other
+ * clients. The stream then reconnects, and continues with the first event not
+ * seen yet. One thread.
  */
 #include "daemon/ctl/job/conn.h"
 

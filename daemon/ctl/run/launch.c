@@ -215,11 +215,11 @@ static void set_environment(void)
 }
 
 /* Sets the signal mask of the child. At SIGTERM, SIGINT or SIGHUP mpirun would
- * send SIGTERM to all ranks and SIGKILL soon after, even during a save, so
- * these signals are blocked in mpirun: local ranks see that they are pending
- * (daemon/loop/launcher.h). mpirun's children have them unblocked. SIGUSR1 and
- * SIGHUP, which do not end a job, are ignored until the program installs
- * handlers. */
+ * send SIGTERM to all ranks and SIGKILL soon after, even during a save. So
+ * these signals are blocked in mpirun, and local ranks see that they are
+ * pending (daemon/loop/launcher.h). mpirun's children have them unblocked.
+ * SIGUSR1 and SIGHUP, which do not end a job, are ignored until the program
+ * installs handlers. */
 static void choose_signals(bool is_mpirun)
 {
     sigset_t blocked;

@@ -45,15 +45,15 @@ enum pst_status pstctl_ranks_init(struct pstctl_ranks *r,
                                   const struct pstd_config *config,
                                   unsigned stages, unsigned ranks,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Decides, when the job has died, if the next start has fewer ranks: true, with
- * their number in r->now. lost: the job died by the loss of a rank; step: its
- * newest good checkpoint, 0: none; missing: ranks without a host, 0: unknown.
- */
+/* Decides if a job that has died is restarted with fewer ranks. True: it is,
+ * and r->now has their number. lost: the job died by the loss of a rank. step:
+ * its newest good checkpoint, 0: none. missing: ranks without a host, 0:
+ * unknown. */
 bool pstctl_fewer_ranks(struct pstctl_ranks *r, bool lost, uint64_t step,
                         unsigned missing);
-/* Makes the options of a start with r->now ranks: a placement for another
- * number of ranks is dropped, so that the schedule decides; a rank keeps its
- * number of kernel threads, since the results depend on it. */
+/* Makes the options of a start with r->now ranks. Drops a placement for another
+ * number of ranks, so that the schedule decides. Keeps the number of kernel
+ * threads of a rank, since the results depend on it. */
 enum pst_status pstctl_ranks_config(const struct pstctl_ranks *r,
                                     struct pstd_config *options,
                                     struct pst_diag *diag) PST_MUST_CHECK;

@@ -83,8 +83,8 @@ static void put(struct page *p, enum pstctl_top_colour colour,
 static const unsigned char dots[2][4] = {{0x01, 0x02, 0x04, 0x40},
                                          {0x08, 0x10, 0x20, 0x80}};
 
-/* Returns the mean of the finite ones of n values in bucket i of `places`; NaN:
- * there is none. */
+/* Divides n values into `places` buckets, and returns the mean of the finite
+ * values in bucket i; NaN: there is none. */
 static double sample(const double *values, size_t n, size_t i, size_t places)
 {
     size_t from = i * n / places, to = (i + 1) * n / places, count = 0;

@@ -3,8 +3,8 @@
 #define PENSTOCK_DAEMON_EXEC_CHANGE_CHANGE_H
 /*
  * Changes a run's model between two steps (swap of a module, attr, freeze), on
- * all ranks or on none: each rank builds the new plan and its engine beside the
- * old one, which is kept until all ranks have succeeded. Exec thread.
+ * all ranks or on none. Each rank builds the new plan and its engine beside the
+ * old ones, which are kept until all ranks have succeeded. Exec thread.
  */
 #include "daemon/change_order.h"
 #include "daemon/exec/session.h"

@@ -13,8 +13,8 @@
  * newest 16 steps is named; it is no longer a straggler when at most 4 of them
  * are slow.
  *
- * If all 16 steps take that much longer than the first ones, and no rank's
- * computing explains it, the step is suspicious: one is then measured
+ * Steps are suspicious if all 16 take that much longer than the first ones, and
+ * no rank's computing explains it. One of them is then measured
  * (stages/run/measure.h), and the rank that spends most of the excess on
  * messages is named.
  *
