@@ -2,9 +2,9 @@
 /*
  * Tests protobuf that protobuf-c alone would unpack until the stack or the
  * memory overflows: plans and control frames of some megabytes. Each is refused
- * within 40 ms of CPU time, ten times the goal, and with at most four times its
- * size in memory, both measured in a process of its own, as the best of several
- * tries.
+ * within 40 ms of CPU time, ten times the goal, and takes at most four times
+ * its size in memory. Both are measured in a process of its own, as the best of
+ * several tries.
  */
 #include <math.h>
 #include <stdio.h>

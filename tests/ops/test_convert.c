@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Tests conversions between f32 and 16-bit floats, with every instruction set
- * of the processor, compared with the conversion of single elements: all 16-bit
- * numbers; floats spread evenly over all exponents; numbers at and beside the
- * midpoint of two neighbours; all lengths of a loop's end, at unaligned
- * addresses.
+ * of the processor, against the conversion of single elements. Converts all
+ * 16-bit numbers, floats spread evenly over all exponents, and numbers at and
+ * beside the midpoint of two neighbours. Also tests all lengths of a loop's
+ * end, at unaligned addresses.
  */
 #include "tests/test.h"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Tests elementary functions of simd/vecmath.h, in the loops of every
- * instruction set of the processor, against long double: the largest error in
- * units of the last place over floats spread evenly over all exponents, and the
- * results for NaN, infinities, zeros and the ends of the range.
+ * Tests elementary functions of simd/vecmath.h against long double, in the
+ * loops of every instruction set of the processor. Computes the largest error,
+ * in units of the last place, over floats spread evenly over all exponents.
+ * Checks the results for NaN, infinities, zeros and the ends of the range.
  */
 #include "tests/sanitized.h"
 #include "tests/test.h"

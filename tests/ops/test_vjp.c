@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Tests every gradient against central differences in f64. For a sample with
- * results y and random s, L = sum of s y: the derivatives of L that autodiff's
- * nodes compute must equal (L(x + h) - L(x - h)) / 2h, and that must be zero
- * where autodiff gives no gradient.
+ * results y, L is the sum of s y with random s. The derivatives of L that
+ * autodiff's nodes compute must equal (L(x + h) - L(x - h)) / 2h. Where
+ * autodiff gives no gradient, this difference must be zero.
  */
 #include "tests/ops/samples/sample.h"
 

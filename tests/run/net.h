@@ -2,13 +2,13 @@
 #ifndef PENSTOCK_TESTS_RUN_NET_H
 #define PENSTOCK_TESTS_RUN_NET_H
 /*
- * A small model with everything that makes cuts difficult: values read by
- * several later stages, one sent as a permuted view, one whose view is sent,
- * integer inputs of the first and the last stage, a parameter of two stages
- * that is not the first one, a frozen and an unused one, a buffer that every
- * microbatch updates, dropout, two user outputs. With PST_NET_CARRY set, all
- * parts also write a second buffer, and the first and the last one read it
- * first.
+ * A small model with everything that makes cuts difficult. Several later stages
+ * read some of its values; one value is sent as a permuted view, and of another
+ * one a view is sent. The first and the last stage have integer inputs. Two
+ * stages have the same parameter, which is not the first one; another parameter
+ * is frozen, and another unused. Every microbatch updates a buffer. There are
+ * dropout and two user outputs. With PST_NET_CARRY set, all parts also write a
+ * second buffer, and the first and the last one read it first.
  */
 #include "tests/split/model.h"
 

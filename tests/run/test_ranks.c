@@ -334,8 +334,8 @@ static void draws_one_clock(void **state)
         for (size_t k = 0; k < t.spans.n; k++) {
             const struct pst_span *a = &t.spans.at[i], *b = &t.spans.at[k];
 
-            /* 2 ms: the process that answers a ping may have to wait for a
-             * core. */
+            /* Tolerates 2 ms, since the process that answers a ping may have to
+             * wait for a core. */
             if (a->kind == PST_SPAN_F && b->kind == PST_SPAN_F &&
                 a->microbatch == b->microbatch && a->stage + 1 == b->stage)
                 assert_true(b->start > a->end - 2e-3);

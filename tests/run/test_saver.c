@@ -14,7 +14,7 @@ static void job_begin(struct job *job, unsigned ranks, unsigned replicas)
     struct pst_exec_options options = net_options("1f1b", ranks, 4, "adamw");
 
     options.replicas = PST_MIN(replicas, 2);
-    if (replicas > 2) /* two replicas that share optimizer states */
+    if (replicas > 2) /* stands for two that share optimizer states */
         options.shard = PST_SHARING_ZERO1;
     job_init(job, 3, &options);
 }

@@ -99,9 +99,9 @@ static double seconds(const struct pst_sim *sim, unsigned rank,
     return sim->shares[rank].seconds[kind];
 }
 
-/* 1F1B, 4 ranks, 8 microbatches, F = 1, B = 2: rank 0 waits 6 for its first
- * gradient and 1 between each of its last 4; rank 3 waits 3 for its first input
- * and 6 at the end. */
+/* 1F1B, 4 ranks, 8 microbatches, F = 1, B = 2. Rank 0 waits 6 for its first
+ * gradient, and 1 between each of its last 4. Rank 3 waits 3 for its first
+ * input, and 6 at the end. */
 static void names_why_ranks_wait(void **state)
 {
     struct pst_schedule *s = made("1f1b", 4, 4, 8);
@@ -142,8 +142,9 @@ static void names_why_ranks_wait(void **state)
     pst_schedule_free(s);
 }
 
-/* Two ranks, one microbatch, a message with 3 s of latency and 4 bytes at 2
- * bytes/s forward, 2 bytes back: F 1, message 5, F 1, B 2, message 4, B 2. */
+/* Two ranks, one microbatch. Messages have 3 s of latency and 2 bytes/s;
+ * forward 4 bytes are sent, back 2. The seconds are: F 1, message 5, F 1, B 2,
+ * message 4, B 2. */
 static void messages_take_time(void **state)
 {
     struct pst_link_cost link = {{0, 1, true}, 4, 2};

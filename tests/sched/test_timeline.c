@@ -53,9 +53,9 @@ static void every_gap_has_its_cause(void **state)
     assert_int_equal(t.spans.n, n);
     pst_timeline_shares(&t, shares);
 
-    /* Rank 0: 2-3 waited for no rank; 4-6 rank 1 had not computed B0, 6-9 it
-     * was on its way; 10-11 B1 was not computed, after the last forward; 11-12
-     * it was on its way; 13-15 no work was left. */
+    /* Rank 0 waits. 2-3: for no rank. 4-6: rank 1 has not computed B0. 6-9: B0
+     * is on its way. 10-11: rank 1 has not computed B1, after the last forward.
+     * 11-12: B1 is on its way. 13-15: no work is left. */
     assert_float_equal(shares[0].seconds[PST_SPAN_OTHER], 1, 1e-9);
     assert_float_equal(shares[0].seconds[PST_SPAN_WARM_UP], 2, 1e-9);
     assert_float_equal(shares[0].seconds[PST_SPAN_MESSAGE], 3 + 1, 1e-9);
@@ -63,8 +63,8 @@ static void every_gap_has_its_cause(void **state)
     assert_float_equal(shares[0].seconds[PST_SPAN_IMBALANCE], 0, 1e-9);
     assert_float_equal(shares[0].bubble, 10.0 / 15, 1e-9);
 
-    /* Rank 1: 0-2 and 2-3 before F0; 7-8 B1 waits for no rank; 11-14 before the
-     * optimizer. */
+    /* Rank 1 waits. 0-2 and 2-3: before F0. 7-8: before B1, for no rank. 11-14:
+     * before the optimizer. */
     assert_float_equal(shares[1].seconds[PST_SPAN_WARM_UP], 2, 1e-9);
     assert_float_equal(shares[1].seconds[PST_SPAN_MESSAGE], 1, 1e-9);
     assert_float_equal(shares[1].seconds[PST_SPAN_OTHER], 1, 1e-9);

@@ -9,8 +9,8 @@
  * killed while it writes its journal and is restarted.
  *
  * Invariants: a change takes effect at most once per key, and exactly once if
- * it was accepted; a key has one answer; a request has at most one answer, its
- * own; a watcher gets each event once, in order, without a gap.
+ * it was accepted. A key has one answer. A request has at most one answer, its
+ * own. A watcher gets each event once, in order, without a gap.
  */
 #include "tests/sim/net.h"
 #include "tests/sim/sim.h"

@@ -8,9 +8,9 @@
  * again.
  *
  * Invariants: a start continues from the newest checkpoint that was reported as
- * saved, or from a newer one, with its values; at most one interval and the
- * work in progress are lost; starts, delays and ranks are those that
- * docs/jobs.md promises, computed here independently; a job that nobody ends
+ * saved, or from a newer one, with its values. At most one interval and the
+ * work in progress are lost. Starts, delays and ranks are those that
+ * docs/jobs.md promises, computed here independently. A job that nobody ends
  * reaches its end.
  */
 #include "tests/sim/sim.h"

@@ -7,9 +7,9 @@
  * wall clock is set. Some jobs finally hang: a rank is stuck, or stopped for
  * good, or its message is lost.
  *
- * Invariants: a job that makes progress is never reported; one that hangs is
- * reported in time, and the blame is on the first rank that has not done its
- * part, as the supervisor reads it (daemon/ctl/run/launch.c,
+ * Invariants: a job that makes progress is never reported. One that hangs is
+ * reported in time, and the first rank that has not done its part is blamed, as
+ * the supervisor reads the report (daemon/ctl/run/launch.c,
  * daemon/ctl/run/ends.c).
  */
 #include "tests/sim/sim.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Tests random models, cut at random places in three ways, on 1 to 4 ranks, in
- * every schedule, with and without recomputation: loss, outputs, gradients and
+ * every schedule, with and without recomputation. Loss, outputs, gradients and
  * buffers have the bits of the uncut run without recomputation.
  * "test-split-random N" runs N seeds, "test-split-random seed K" only that one,
  * with its text. PST_TEST_SEED=N begins with another seed.

@@ -357,11 +357,11 @@ static void assert_mb(size_t bytes, double mb)
         fail_msg("%.3f MB, not %.3f", (double)bytes / MB, mb);
 }
 
-/* The memory follows the formula: N / D for values, gradients and states; 1 +
- * window groups of gathered values; one group of gradients, or two if sums
- * travel while kernels run, each with the pieces that the other owners send.
- * Groups that the formula does not count: gradients reuse the memory of values
- * that were read. */
+/* The memory follows the formula. Values, gradients and states take N / D each.
+ * Gathered values take 1 + window groups. Gradients to be summed take one
+ * group, or two if sums travel while kernels run, each with the pieces that the
+ * other owners send. `saved` is not needed, because gradients reuse the memory
+ * of values that were read. */
 static void takes_the_memory_of_the_formula(void **state)
 {
     static const double saved[] = {4, 4, 4, 8};
