@@ -26,9 +26,9 @@
 #define PSTD_QUEUE      (64u << 10)
 #define PSTD_ALL_QUEUES (24u << 20) /* queues of all clients */
 #define PSTD_ALL_FRAMES (8u << 20)  /* incomplete frames of all clients */
-/* As PSTD_ALL_FRAMES, if a model is served. */
+/* Incomplete frames of all clients, if a model is served. */
 #define PSTD_ASKED_FRAMES (128u << 20)
-/* As PSTD_ALL_QUEUES, if a model is served. */
+/* Queues of all clients, if a model is served. */
 #define PSTD_ASKED_QUEUES (256u << 20)
 #define PSTD_MAX_ASKED    16 /* pending requests of a client for outputs */
 
