@@ -166,9 +166,9 @@ static bool is_pipe(const char *path)
     return lstat(path, &st) == 0 && S_ISFIFO(st.st_mode);
 }
 
-/* A pipe is never replaced by a file. Another process switches a link between a
- * file and a pipe while files are written to the link. A pipe also replaces a
- * file while that is being written. */
+/* A pipe is never replaced by a file. Another process makes a link point to a
+ * file and to a pipe in turn, while files are written to the link. Finally a
+ * pipe appears at the path of a file that is being written. */
 static void writes_no_pipe_away(void **state)
 {
     struct pst_new_file f;

@@ -133,7 +133,7 @@ static void keeps_what_was_measured(void **state)
     assert_true(rates.measured && rates.f32 == 3e9 && rates.f64 == 2e9);
     assert_true(rates.bf16 == 1e9 && rates.bytes == 5e9 &&
                 rates.launch == 2e-7);
-    /* Not in the file: defaults. */
+    /* These rates are not in the file: they have defaults. */
     assert_true(rates.wire > 0 && rates.wake > 0);
 }
 

@@ -175,7 +175,7 @@ static void case_62_one_rank(void **state)
     csv(4, 1, 2,
         "0F0,1F0,2F0,3F0,0F1,1F1,2F1,3F1,3I1,3B0,2B0,3W1,2I1,1B0,1I1,0B0,"
         "0B1,1W1,2W1\n");
-    /* As executed, without messages. */
+    /* The actions as they are executed, without messages. */
     csv(2, 1, 1,
         "0UNSHARD,1UNSHARD,0F0,1F0,1B0,1REDUCE_GRAD,1RESHARD,0B0,"
         "0REDUCE_GRAD,0RESHARD\n");

@@ -72,7 +72,7 @@ static enum outcome inputs_there(const struct state *s, int backward, int stage,
         if (!linked || mail == HANDED || is_first(backward, (int)o, stage, m))
             continue;
         if (!(mail & POSTED))
-            return BREAKS; /* it is never posted now */
+            return BREAKS; /* it will never be posted */
         if (!(mail & SENT))
             outcome = WAITS;
     }

@@ -378,8 +378,8 @@ static void forge(const void *packed, size_t size, const struct forgery *x)
     penstock__plan__plan__free_unpacked(pb, NULL);
 }
 
-/* An attacker can compute the digest of a plan: strides that differ where bytes
- * are copied would write out of bounds. */
+/* An attacker can compute the digest of a plan. Without a check, strides that
+ * differ where bytes are copied would write out of bounds. */
 static void forged_strides_are_refused(void **state)
 {
     static const struct forgery forgeries[] = {

@@ -535,8 +535,8 @@ static enum pst_status twice_relu(struct pst_vjp *v)
     return pst_vjp_set(v, 0, pst_vjp_mul_scalar(v, v->ret[0], 2.0));
 }
 
-/* At a kink the one-sided derivatives differ for any step size: what they do
- * not decide is compared beside the kink. */
+/* At a kink the one-sided derivatives differ for any step size. A gradient
+ * between them may be right or wrong, so it is compared beside the kink. */
 static void knows_kinks(void **state)
 {
     pst_vjp_fn right;

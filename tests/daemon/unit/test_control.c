@@ -63,7 +63,7 @@ static void closes_on_garbage(void **state)
         {{0, 0, 0, 0}, 4},                      /* length 0 */
         {{1, 0, 16, 0}, 4},                     /* 1 MiB and a byte */
         {{0xff, 0xff, 0xff, 0xff, 1, 1}, 6},    /* 4 GiB */
-        {{3, 0, 0, 0, 0xff, 0xff, 0xff}, 7},    /* no message */
+        {{3, 0, 0, 0, 0xff, 0xff, 0xff}, 7},    /* these bytes are no message */
         {{2, 0, 0, 0, 2 << 3 | 2, 0}, 6},       /* a request before Hello */
         {{4, 0, 0, 0, 1 << 3 | 2, 2, 8, 99}, 8} /* Hello without our version */
     };

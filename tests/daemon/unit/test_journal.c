@@ -111,7 +111,7 @@ static void torn_ends_go(void **state)
         last = log.history->seq;
         assert_true(last < 4);
         assert_events(&log, 1, last);
-        log_add(&log, last + 1); /* and the file is valid again */
+        log_add(&log, last + 1); /* the file is then valid again */
         log_close(&log);
         log_open(&log, PSTD_JOURNAL_MAX);
         assert_events(&log, 1, last + 1);
