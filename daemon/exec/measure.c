@@ -30,8 +30,8 @@ static enum pst_status finish(struct pstd_session *s,
 {
     enum pst_status status = simulate(s, costs, &t->predicted, diag);
 
-    /* A schedule that has run cannot deadlock; if the simulator reports that,
-     * there is no prediction, and it is not an error. */
+    /* A schedule that has run cannot deadlock. If the simulator reports that it
+     * would, that is no error: only the prediction is missing. */
     if (status == PST_ERR_INPUT)
         status = PST_OK;
     if (status == PST_OK) {

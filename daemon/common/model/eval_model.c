@@ -45,7 +45,7 @@ enum pst_status pstd_eval_model_open(const char *path, struct pst_plan *plan,
 
     if (status != PST_OK)
         return status;
-    /* Not the path, which may differ between ranks. */
+    /* The path is not used as the name, since it may differ between ranks. */
     ret->file->name = plan->name;
     status = adapt(plan, ret, diag);
     return status == PST_OK

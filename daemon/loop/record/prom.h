@@ -17,8 +17,9 @@ struct pstd_metric {
      * such events. "ts": it is the time of the newest one, in seconds since
      * 1970. */
     const char *field;
-    /* Not NULL: the value is 1 if the field's text equals `is`, else 0 (gauge);
-     * or it is the number of events with that text (counter). */
+    /* NULL, or a text to compare with the field's text. The value of a gauge is
+     * 1 if they are equal, else 0. The value of a counter is the number of
+     * events with that text. */
     const char *is;
     /* Not 0: the value is 1 from `event` until the event `until`, else 0. */
     enum pstd_event until;
