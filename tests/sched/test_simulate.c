@@ -254,8 +254,9 @@ static void reduces_and_steps(void **state)
     pst_schedule_free(s);
 }
 
-/* F 0-1, F 1-2, B 2-4, B 4-6: rank 1 sums its stage from 4 to 9 while rank 0
- * continues, rank 0 its own from 6 to 7. */
+/* F runs on rank 0 at 0-1 and on rank 1 at 1-2, B on rank 1 at 2-4 and on rank
+ * 0 at 4-6. Rank 1 sums its stage from 4 to 9, while rank 0 continues. Rank 0
+ * sums its own from 6 to 7. */
 static void sums_over_replicas_move_beside_the_work(void **state)
 {
     struct pst_schedule *s = made("1f1b", 2, 2, 1);
