@@ -73,7 +73,8 @@ if [ -n "$pack" ]; then
   exit
 fi
 
-# verdicts SET: runs a set with four sets of kernels; a program counts once.
+# verdicts SET: runs a set with the kernels of each instruction set and appends
+# one result per program to $all.
 verdicts() {
   local set=$1 isa name log code kernels=() excuses=()
   shift
@@ -92,9 +93,9 @@ verdicts() {
       grep '^STALE' "$log" || true
       tail -n 1 "$log"
     fi
-    # A line of the list that was not needed is a failure.
+    # Counts lines of known.txt that were not needed: each is a failure.
     grep -c '^STALE' "$log" >>"$stale" || true
-    # the reference kernels are the same for every instruction set
+    # The reference kernels are the same for every instruction set.
     kernels=(-k best)
   done
   awk '{ if (!($1 in v) || $2 == "failed") v[$1] = $2 }

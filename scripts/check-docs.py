@@ -24,7 +24,7 @@ OPTION = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]+)")
 PLAIN = re.compile(r"^[A-Za-z0-9_.\-/]+$")
 ENDINGS = (".c", ".h", ".def", ".md", ".py", ".sh", ".proto", ".build")
 README_BYTES = 14 * 1024
-# Options of programs that are not ours.
+# Options of programs that are not part of penstock.
 FOREIGN = {"oversubscribe", "allow-run-as-root", "mca",  # mpirun
            "suite", "benchmark"}  # meson
 

@@ -19,7 +19,7 @@ ROW = re.compile(r'PST_ERROR\((\w+), "([^"]+)", (\w+),\s*((?:"(?:[^"\\]|\\.)*"'
 FORM = re.compile(r"[a-z][a-z0-9]*(\.[a-z][a-z0-9-]*)$")
 TEXTS = re.compile(r"\b(?:uv_|zip_error_)?strerror(?:_r)?\(|\bperror\(|"
                    r"(?<![\w:])assert\(")
-# file: reason why it may use texts of errno or assert
+# File: the reason why it may use texts of errno or assert.
 ALLOWED = {
     "stages/base/diag.c": "pst_diag_errno, with a row for each number",
     "stages/base/host/guard.c": "of PST_LOG=debug alone",

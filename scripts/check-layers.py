@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks includes and headers.
+"""Checks the directions of includes, and the form of headers.
 
 Folders include each other in one direction only (LAYERS), and so do units; a
-unit is NAME.h with NAME.c. So each unit can be understood together with the
-units below it alone. The include guard of a header is its path, each header
+unit is NAME.h with NAME.c. So a unit can be understood from itself and the
+units that it includes. The include guard of a header is its path, each header
 compiles alone, and only the listed files may include some headers (OWNERS,
 INSIDES).
 
@@ -21,7 +21,8 @@ import shlex
 import subprocess
 import sys
 
-# A folder may include itself and these (ARCHITECTURE.md, "Folders").
+# LAYERS: the folders that each folder may include besides itself
+# (ARCHITECTURE.md, "Folders").
 BASE = ["stages/base"]
 GRAPH = BASE + ["stages/graph"]
 DEVICE = GRAPH + ["stages/device"]
@@ -98,7 +99,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^">]+)[">]')
 
 
 def folder_of(path):
-    """Returns the layer of a path from the root; None if it is in none."""
+    """Returns the folder of LAYERS that contains a path, or None. The path is
+    relative to the root."""
     parts = path.split("/")
     for n in (2, 1):
         name = "/".join(parts[:n])
@@ -177,7 +179,7 @@ def check_file(root, path):
 
 
 def includes_of(root, path):
-    """Returns the included files; none if there is no such file."""
+    """Returns the files that a file includes; none if it does not exist."""
     if not os.path.exists(os.path.join(root, path)):
         return set()
     with open(os.path.join(root, path), encoding="utf-8") as file:

@@ -4,9 +4,9 @@
 
 usage: check-programs.py ROOT [ADMIN]
 
-Otherwise a program that only the developer's machine has would be missing on
-other machines. A program must be in a package that every Debian system has, or
-in one that scripts/ install. The installed packages are the words after
+A program that is installed only on the developer's machine would be missing on
+other machines. So each program must be in a package that every Debian system
+has, or in one that scripts/ install. The installed packages are the words after
 `need_packages` and those of packages_build in scripts/setup.sh, in
 scripts/test.sh and in the script that calls the program, and their
 dependencies. ADMIN is the database of dpkg (default /var/lib/dpkg).
@@ -25,7 +25,7 @@ import sys
 SCRIPTS = ["scripts/*.sh", "tests/**/*.sh", "examples/**/*.sh", ".ci/run"]
 PYTHON = ["scripts/*.py", "tests/**/*.py", "examples/**/*.py"]
 C = ["tests/**/*.c"]
-# Builtins of the shell, and commands whose next word is the program.
+# Builtins of the shell, and commands whose next word is a program to run.
 SHELL = set("""! . : [ [[ alias break builtin case cd command continue declare do
     done echo elif else esac eval exec exit export false fi for function getopts hash if
     in kill let local mapfile printf pwd read readonly return select set shift
@@ -37,10 +37,12 @@ SUBPROCESS = {"run", "Popen", "call", "check_call", "check_output"}
 OTHER_CALLS = {"which", "execvp", "execlp", "execvpe", "begin_as"}
 BINARY = re.compile(r"(?m)^(/s?bin|/usr/s?bin)/([^/\n]+)$")
 INSTALLERS = ["scripts/setup.sh", "scripts/test.sh"]
-# Files run by one script only, which installs the programs that they call.
+# Files that only one script runs, with that script, which installs the
+# programs that they call.
 RUN_BY = {"tests/contrib/bare.sh": "scripts/package.sh"}
-# Programs built here; programs that only users other than root need; those of
-# a machine with a GPU, which scripts/gpu.sh asks if they are there.
+# Programs that need no package: those built here, those that only users other
+# than root need, and those of a machine with a GPU, which scripts/gpu.sh looks
+# for before it uses them.
 OURS = {"penstock", "penstockd", "sudo", "nvcc", "nvidia-smi",
         "compute-sanitizer"}
 
@@ -54,7 +56,8 @@ def texts(root, patterns):
 
 
 def closed(text, at):
-    """Returns the end of the parenthesis that opens before `at`."""
+    """Returns the offset after the parenthesis that closes the one before
+    `at`."""
     depth = 1
     while at < len(text) and depth:
         depth += {"(": 1, ")": -1}.get(text[at], 0)
@@ -112,7 +115,7 @@ def first_word(node, lists):
 
 
 def called(node):
-    """Returns (function, object) of a call."""
+    """Returns the names of the function and of the object that a call uses."""
     f = node.func
     if isinstance(f, ast.Attribute):
         return f.attr, getattr(f.value, "id", None)
@@ -175,7 +178,7 @@ def packages_of(root, path):
 
 
 class Dpkg:
-    """Installed packages, from dpkg's database."""
+    """Reads from dpkg's database which packages are installed."""
 
     def __init__(self, admin):
         self.admin, self.packages, self.given, self.lists = admin, {}, {}, {}
@@ -198,7 +201,8 @@ class Dpkg:
             self.packages[name].get("Priority") == "required"
 
     def with_needed(self, names):
-        """Returns the installed ones of these packages, with their dependencies."""
+        """Returns those of the packages that are installed, and their
+        dependencies."""
         todo, found = list(names), set()
         while todo:
             name = todo.pop()
@@ -223,7 +227,8 @@ class Dpkg:
                     yield name
 
     def by_choice(self, name):
-        """Returns the alternative that provides a program, as for mpirun."""
+        """Returns dpkg's record of the alternatives of a program, such as
+        mpirun; "" if there is none."""
         path = f"{self.admin}/alternatives/{name}"
         if not os.path.exists(path):
             return ""
@@ -232,7 +237,7 @@ class Dpkg:
 
 
 def called_in(root):
-    """Returns the programs that each file calls, by path."""
+    """Returns the programs that each file calls, by the path of the file."""
     used, functions = {}, set()
     for path, text in texts(root, SCRIPTS):
         functions |= set(re.findall(r"(?m)^\s*([\w-]+)\(\) *\{", text))

@@ -17,12 +17,12 @@ import re
 import subprocess
 import sys
 
-# prefix of the symbols, table, macros that may list a symbol in the table
+# Prefix of the symbols; table; macros that may list a symbol in the table.
 TABLES = [("pst_op_", "stages/ops/core/ops.def", ["PST_OP", "PST_OP_NO_KERNEL"]),
           ("pst_cpu_kernels_", "stages/ops/core/ops.def", ["PST_OP"]),
           ("pst_optim_", "stages/optim/optims.def", ["PST_OPTIM"])]
-# tables, pattern of names in them, documents that must name each, pattern in
-# the document, exceptions
+# Tables; pattern of the names in them; documents that must contain each name;
+# pattern of a name in a document; names that are exempt.
 WORD = r"(?<![\w-]){}(?![\w-])"
 NAMES = [("stages/sched/scheds.def", r'PST_SCHED\(\w+, "([\w-]+)"',
           ["docs/schedules.md"], WORD, {"inference"}),

@@ -21,15 +21,16 @@ import re
 import sys
 
 FOLDERS = ["stages/ops", "stages/frontend/functional"]
-# Structures with the builder; structures of a file that contain one are added.
+# Structures that contain the builder. Structures that contain one of these are
+# added by holders().
 BUILDERS = {"pst_rewrite", "pst_build", "pst_formula"}
-# Structures of functions that see final sizes although they emit nodes:
-# gradients.
+# Functions that get one of these structures compute gradients, shapes or
+# kernels: they see final sizes, although some of them emit nodes.
 FINAL = {"pst_vjp", "pst_infer", "pst_call", "pst_site"}
 READS = (r"\bmeta(?:\.|->)size\b|\bpst_meta_(?:numel|bytes|span)\b|"
          r"\bpst_meta_(?:is_contiguous|same\w*)\b|\bpst_matrix_(?:size|count)\b|"
          r"\bpst_(?:rw|extent)_\w+\((?:[^()]|\([^()]*\))*\)\.value\b")
-# Declarations of metas, functions that return extents, declarations of extents.
+# Declarations of a meta; of a function that returns an extent; of extents.
 METAS = re.compile(r"\bstruct pst_meta (\*?)(\w+)")
 MADE = re.compile(r"^static struct pst_extent (\w+)\(", re.M)
 EXTENTS = re.compile(r"\bstruct pst_extent ([^;]*);")

@@ -1,27 +1,27 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Comments, documents and names use plain words.
+"""Checks that comments, documents and names use plain words.
 
 usage: check-words.py [--list] ROOT
 
-Checks:
-- Words that only this project uses, each with the field's word for it.
-  scripts/words-allowed.txt has how often each still stands in the tree: a
-  number may only fall.
-- Comments that begin with "of", "what", "whose" and the like describe their
-  subject by a riddle; a comment names the subject first.
-- A struct tag with the prefix of a library is defined once.
-- Sentences of documents have at most 45 words.
+Reports as faults:
+- Words that only this project uses, if they are more frequent than
+  scripts/words-allowed.txt allows. WORDS has the field's word for each. The
+  allowed numbers may only fall.
+- Comments that begin with "of", "what", "whose" and the like: they describe
+  their subject without naming it. A comment names its subject first.
+- Struct tags with the prefix of a library that are defined twice.
+- Sentences of documents with more than 45 words.
 
-One line per fault, exit code 1 if there is any. --list prints each place
-instead.
+Prints one line per fault; exit code 1 if there is any. --list prints each
+place instead.
 """
 import collections
 import os
 import re
 import sys
 
-# word: what to write instead
+# Word: what to write instead.
 WORDS = {
     "twin": "functional variant; the model at another size",
     "verdict": "decision, result",
@@ -59,15 +59,17 @@ def line_of(text, at):
 
 
 def words(name, text):
-    """Yields (word, place); a word in a name counts: `home_of`."""
+    """Yields (word, place). A word that is a part of a name counts:
+    `home_of`."""
     for word in WORDS:
         for m in re.finditer(rf"(?<![a-zA-Z]){word}s?(?![a-zA-Z])", text):
             yield word, f"{name}:{line_of(text, m.start())}"
 
 
 def riddles(name, text):
-    """A comment after code, as that of a member, continues its name: `digest;
-    /* of the plan */`."""
+    """Yields comments that begin with a word of FIRST. Comments that follow
+    code in their line continue its name, as in `digest; /* of the plan */`,
+    and are skipped."""
     if name.endswith(CODE):
         for m in COMMENT.finditer(text):
             if text[text.rfind("\n", 0, m.start()) + 1:m.start()].strip():
@@ -78,8 +80,8 @@ def riddles(name, text):
 
 
 def long_sentences(name, text):
-    """Sentences of paragraphs and list items; code, tables and headings are
-    skipped."""
+    """Yields sentences with more than MOST_WORDS words, of paragraphs and list
+    items. Code, tables and headings are skipped."""
     if not name.endswith(".md"):
         return
     text = re.sub(r"^(```|~~~).*?^\1[^\n]*$", "", text, flags=re.S | re.M)

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Compares with PyTorch.
+# Compares results of penstock with those of PyTorch.
 #
 #   scripts/compare.sh [--full] [--seed N] [--only TEXT] [--list]
 #   scripts/compare.sh sweep [--full] [--seed N] [--only TEXT] [--list]
@@ -11,9 +11,9 @@
 #   scripts/compare.sh alias [--seed N] [--count N]
 #   scripts/compare.sh libraries [--library NAME] [--only TEXT] [--sample N]
 #
-# In this order: training steps of real models, tensor by tensor; every model
-# of tests/compare/zoo.py in every cut; the numbered cases of
-# tests/conformance/README.md; operators that depend on model.eval(); random
+# These lines compare, in this order: training steps of real models, tensor by
+# tensor; every model of tests/compare/zoo.py in every cut; the numbered cases
+# of tests/conformance/README.md; operators that depend on model.eval(); random
 # trees of modules; import and export of weights; random programs that write
 # through aliases; classes of a library of models (docs/libraries.md). Without
 # --full the first two and the trees run a sample. Ends with "N passed, N

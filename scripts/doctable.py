@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a generated part of a document, which is between two comments."""
+"""Replaces a generated part of a document, which is between two comments."""
 
 
 def settle(document, name, new, check, command):

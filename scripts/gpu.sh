@@ -2,18 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # Tests and measures the device "cuda" on a machine with one GPU.
 #
-#   scripts/gpu.sh pack FILE.tar.xz       here: builds, packs what `run` needs
-#   scripts/gpu.sh run FILE [OUT]         there: tests, times beside PyTorch's
-#   scripts/gpu.sh run --more FILE [OUT]  there: what `run` leaves out
+#   scripts/gpu.sh pack FILE.tar.xz       on the machine that builds: packs what
+#                                         `run` needs
+#   scripts/gpu.sh run FILE [OUT]         on the machine with the GPU: tests,
+#                                         and times penstock and PyTorch
+#   scripts/gpu.sh run --more FILE [OUT]  runs the parts that `run` leaves out
 #
-# There, `run` needs a clone of the repository, FILE (or the folder that it
-# unpacks to), the driver, Python, PyTorch with transformers and safetensors,
-# and no Debian packages. Without PyTorch it does what it can, and says so.
-# It writes OUT/table.md, which it also prints, OUT/rows.json and OUT/log.txt.
-# OUT is gpu-out by default. Models are kept in $PST_GPU_WORK, by default
-# /tmp/penstock-gpu, where `run --more` finds them. `run` takes less than seven
-# minutes; each part has a limit of its own. Exit code 1: a part has failed.
-# --only PART,... runs these parts alone (tests/cuda/gpu.py lists them).
+# `run` needs a clone of the repository, FILE (or the folder that FILE unpacks
+# to), the driver, Python, PyTorch with transformers and safetensors, and no
+# Debian packages. Without PyTorch, `run` reports that and runs the parts that
+# do not need PyTorch. `run` writes OUT/table.md, which it also prints,
+# OUT/rows.json and OUT/log.txt. OUT is gpu-out by default. Models are kept in
+# $PST_GPU_WORK, by default /tmp/penstock-gpu, where `run --more` finds them.
+# `run` takes less than seven minutes; each part has a limit of its own. Exit
+# code 1: a part has failed. --only PART,... runs these parts alone
+# (tests/cuda/gpu.py lists them).
 #
 # To try it without a GPU, set PENSTOCK_LIBCUDA to the tests' driver,
 # build/tests/cuda/libcuda-test.so: all sizes are tiny then, and PyTorch
@@ -28,14 +31,16 @@ programs="daemon/penstock daemon/penstockd tests/cuda/test-cuda-matmul
   tests/ops/test-ops-kernels"
 debian=/usr/lib/x86_64-linux-gnu
 
-# libraries FILE...: what they are linked to, but for glibc's.
+# libraries FILE...: prints the libraries that these files are linked to,
+# except those of glibc.
 libraries() {
   ldd "$@" | awk '/=> \// { print $3 }' | sort -u |
     grep -vE '/(libc|libm|libpthread|libdl|librt|ld-linux[^/]*)\.so'
 }
 
-# open_mpi DIR: mpirun, its plugins and texts. With OPAL_PREFIX=DIR they are
-# found there. Plugins for networks that need more libraries are left out.
+# open_mpi DIR: copies mpirun, its plugins and its texts to DIR, where mpirun
+# finds them if OPAL_PREFIX is DIR. Plugins for networks that need more
+# libraries are left out.
 open_mpi() {
   local dir=$1 plugins=$1/lib/x86_64-linux-gnu/openmpi/lib/openmpi3 name
   mkdir -p "$plugins" "$dir/share" "$dir/etc" "$dir/pmix/lib"
@@ -70,13 +75,14 @@ pack() {
   git -C "$root" describe --always --dirty >"$dir/commit" 2>/dev/null ||
     echo unknown >"$dir/commit"
   say "compressing $(du -sm "$dir" | cut -f1) MB"
-  # The programs have most of their code in common, within the reach of -9.
+  # The programs share most of their code. The window of -9 (64 MiB) is large
+  # enough to find what they share.
   tar -C "$dir" --owner=0 --group=0 -cf - bin lib share etc pmix golden \
     bytegpt.pt2 GPL-3 commit | xz -9 -T1 >"$file"
   say "$file: $(du -m "$file" | cut -f1) MB"
 }
 
-# unpack FILE DIR: also without the program xz.
+# unpack FILE DIR: unpacks an archive; uses Python if there is no program xz.
 unpack() {
   mkdir -p "$2"
   if command -v xz >/dev/null; then

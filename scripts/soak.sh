@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs in full the tests for jobs of weeks, of which scripts/test.sh runs
-# samples. Takes hours on an otherwise idle machine.
+# Runs in full the tests for jobs that train for weeks; scripts/test.sh runs
+# samples of them. Takes hours on an otherwise idle machine.
 #
 #   scripts/soak.sh [SEED [TEXT]]   TEXT: only parts whose names contain TEXT
 set -euo pipefail
@@ -79,7 +79,7 @@ for transport in self mpi; do
     $transport --full --seed "$seed"
 done
 part "the package on a bare Debian" scripts/package.sh --bare
-# PENSTOCK_OLDER: the program of an older version, built elsewhere.
+# PENSTOCK_OLDER: the client `penstock` of an older version, built elsewhere.
 [ -z "${PENSTOCK_OLDER:-}" ] || part "beside an older version" \
   python3 tests/elastic/older.py "$PENSTOCK_OLDER" $penstock $tiny
 for name in "${failed[@]}"; do

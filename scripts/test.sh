@@ -48,13 +48,14 @@ timed() {
   return "$code"
 }
 
-# worked FILE: prints the CPU seconds in FILE, which `times` has written.
+# worked FILE: prints the CPU seconds in FILE, which has the output of `times`.
 worked() {
   tr -s ' ' '\n' <"$1" |
     awk -F '[ms]' '{ n += 60 * $1 + $2 } END { printf "%.2f", n }'
 }
 
-# meson_tests DIR NAME [arguments]: runs tests, adds meson's counts.
+# meson_tests DIR NAME [arguments]: runs tests and adds meson's counts to
+# $passed, $failed and $skipped.
 meson_tests() {
   local dir=$1 name=$2 code=0 good bad
   shift 2
@@ -66,7 +67,7 @@ meson_tests() {
     END { print n + 0 }' "$log")
   skipped=$((skipped + $(awk '/^Skipped: / { n += $NF }
     END { print n + 0 }' "$log")))
-  # Nothing ran, or meson itself failed.
+  # Counts a failure if nothing ran or if meson itself failed.
   if [ $((good + bad)) = 0 ] || { [ "$code" != 0 ] && [ "$bad" = 0 ]; }; then
     bad=$((bad + 1))
   fi
@@ -81,20 +82,20 @@ meson_tests() {
   failed=$((failed + bad))
 }
 
-# counted SCRIPT [arguments]: a script of tests/compare whose last line has its
-# counts.
+# counted SCRIPT [arguments]: runs a script of tests/compare and adds the
+# counts of its last line.
 counted() {
   local script=$1 last good=0 bad=1
   shift
   need_python
-  # PyTorch's second thread spins where there is other work.
+  # PyTorch's second thread would spin and delay other processes.
   OMP_NUM_THREADS=1 "$python" "$root/tests/compare/$script" \
     "$root/build/daemon/penstock" "$@" 2>"$log.err" | tee "$log" |
     grep -vE '^[0-9]+ passed, ' || true
   last=$(tail -n 1 "$log")
   if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
     good=${BASH_REMATCH[1]}
-    # A script that ran nothing has not passed.
+    # A script that ran nothing counts as failed.
     [ "$good" = 0 ] || bad=${BASH_REMATCH[2]}
   fi
   skipped=$((skipped + $(grep -c '^left out ' "$log" || true)))
@@ -104,7 +105,8 @@ counted() {
   failed=$((failed + bad))
 }
 
-# claim TITLE COMMAND...: one test that prints what it measured.
+# claim TITLE COMMAND...: runs a command as one test and prints the last line
+# with a measured value.
 claim() {
   local title=$1
   shift
@@ -118,7 +120,7 @@ claim() {
   fi
 }
 
-# Operators against PyTorch, all cases: they take seconds.
+# Compares operators with PyTorch, all cases, since these take only seconds.
 cases() {
   local last
   bash "$root/scripts/cases.sh" -q >"$log" 2>&1 || true
@@ -133,10 +135,11 @@ cases() {
   cat "$log"
 }
 
-# sanitizers: builds with sanitizers and runs the tests that profit from them:
-# not those that wait for seconds, nor those that watch programs from outside.
-# Half of the long tests run only here, half only without sanitizers
-# (`sanitized` and `unsanitized` in tests/); a hunt runs the second half too.
+# sanitizers: builds with sanitizers and runs the tests that profit from them,
+# but neither tests that wait for seconds nor tests that watch programs from
+# other processes. Half of the long tests run only here, half only without
+# sanitizers (`sanitized` and `unsanitized` in tests/); scripts/hunt.sh runs
+# the second half with them, too.
 sanitizers() {
   # -O1 runs twice as fast as -O0 and builds in nearly the same time. -g1 has
   # no locations of variables, which take a third of the compile time. A
@@ -157,19 +160,20 @@ sanitizers() {
     "ranks on threads, with TSan" --suite threads
 }
 
-# comparisons: runs those that standard input lists (tests/compare/several.py),
-# in copies of one process.
+# comparisons: runs the scripts that standard input lists, in copies of one
+# process (tests/compare/several.py).
 comparisons() {
   counted several.py --times "$times"
 }
 
-# row TITLE SCRIPT [arguments]
+# row TITLE SCRIPT [arguments]: prints a line of the list for `comparisons`.
 row() {
   local IFS=$'\t'
   printf '%s\n' "$*"
 }
 
-# About half of the comparisons, by time: those that rarely use several ranks.
+# comparisons_aside: runs about half of the comparisons, by duration: those
+# that rarely use several ranks.
 comparisons_aside() {
   comparisons < <(
     row "tensors set and cast" attr.py "$root/out/attr" "${seed[@]}"
@@ -206,8 +210,8 @@ comparisons_here() {
   )
 }
 
-# Many tests wait more than they compute, so this runs beside them. Its output
-# and counts follow when it is done.
+# rest: runs in the background beside the tests, many of which wait more than
+# they compute. Its output and counts are added when it has ended.
 rest() {
   sanitizers
   comparisons_aside
@@ -233,8 +237,8 @@ join_aside() {
   skipped=$((skipped + out))
 }
 
-# Durations, the longest first: parts with their CPU seconds, then single
-# tests.
+# list_times: prints durations, the longest first: parts with their CPU
+# seconds, then single tests.
 list_times() {
   say "seconds, seconds of work, what; all of it is in out/checks.txt"
   mkdir -p "$root/out"
@@ -247,13 +251,13 @@ full=()
 [ "$mode" != --full ] || full=(--full)
 seed=(--seed "$PST_TEST_SEED")
 sample=("${full[@]}" "${seed[@]}")
-# Programs that tests call, for check-programs to read.
+# Installs programs that tests call. scripts/check-programs.py reads this list.
 need_packages valgrind mtail logrotate prometheus iproute2 nftables strace \
   groff-base systemd lnav
 # shellcheck disable=SC2086
 timed "building" need_build "$root/build" ${PENSTOCK_MESON:-}
 if [ "$mode" != --quick ]; then
-  # The builds of `rest` do not wait for the download.
+  # The builds of `rest` need not wait until PyTorch is downloaded.
   aside rest &
   other=$!
   timed "PyTorch" need_python

@@ -1,13 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Trains the digits example on two ranks and tests it on digits it never saw.
+# Trains the digits example on two ranks, then tests it on digits that were not
+# in the training data.
 #
 #   examples/digits/train.sh [--steps N]
 #
-# Model and data are written by Python with PyTorch and safetensors (.venv, made
-# if need be; PENSTOCK_PYTHON names another). Everything is written to
-# out/digits/; the course of loss and accuracy is out/digits/curve.svg. Fails if
-# less than 97 % of the test digits are right.
+# Python with PyTorch and safetensors writes model and data: the interpreter of
+# .venv, which is made if necessary, or the one that PENSTOCK_PYTHON names. All
+# output is in out/digits/; the curves of loss and accuracy are
+# out/digits/curve.svg. Fails if less than 97 % of the test digits are right.
 source "$(dirname "${BASH_SOURCE[0]}")/../../scripts/setup.sh"
 
 steps=300
@@ -33,7 +34,7 @@ rm -rf "$out/plan" "$out/checkpoint" "$out/log" "$out/accuracy"
 say "splitting into two stages"
 "$penstock" split "$out/digits.pt2" -o "$out/plan" --stages 2
 
-# Six parts, each of which goes on where the one before ended.
+# Trains in six parts; each resumes from the checkpoint of the previous one.
 for part in 1 2 3 4 5 6; do
   to=$((steps * part / 6))
   resume=()

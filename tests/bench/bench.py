@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times penstock and PyTorch's pipelines in alternation.
+"""Times steps of penstock and of PyTorch's pipelines, in alternation.
 
 Prints a table with the ratio penstock / PyTorch and its target.
 

@@ -41,7 +41,7 @@ import torch
 from peer_models import MODELS
 from torch_peer import MICROBATCHES, WithLoss, export, free_port
 
-GRAD, LOSS = 2e-5, 1e-5  # maximum error, relative to the largest value
+GRAD, LOSS = 2e-5, 1e-5  # maximum errors, relative to the largest value
 DUMP = "ours.safetensors"
 
 
@@ -138,7 +138,7 @@ def ours(a, folder, grid, mode, schedule, dump=False):
 
 def theirs(a, folder, grid, mode, dump=False):
     replicas, ranks = map(int, grid.split("x"))
-    # gloo sometimes aborts when its process ends, so it is repeated.
+    # gloo sometimes aborts when its process ends, so the call is repeated.
     return call(sys.executable, __file__, "peer", a.model, folder, mode,
                 replicas * ranks, a.steps, int(dump), int(dump and a.f64), tries=4)
 

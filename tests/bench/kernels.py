@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times single kernels and PyTorch's in alternation, on one thread each.
+"""Times kernels of penstock and of PyTorch in alternation, on one thread.
 
     kernels.py BENCH-KERNELS [--only TEXT] [--rounds N] [--strict]
 
@@ -20,7 +20,7 @@ import torch
 
 from cases import all_cases
 
-SLICE = 0.1  # seconds of one side in one round
+SLICE = 0.1  # seconds that each side runs per round
 
 
 class Ours:
@@ -29,7 +29,8 @@ class Ours:
                                         stdout=subprocess.PIPE, text=True)
 
     def run(self, c, runs):
-        """Returns the milliseconds of each run, summed over all nodes."""
+        """Returns the milliseconds of each run, summed over all nodes of the
+        case."""
         total = [0.0] * runs
         for node in c["nodes"]:
             self.process.stdin.write(f"{runs} {c['flags']} {node}\n")

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Models of the benchmarks. units() returns a list of modules between which a
-pipeline may be cut, batch(n) the data of n microbatches."""
+"""Defines the models of the benchmarks.
+
+units() of a model returns a list of modules; a pipeline may be cut between any
+two of them. batch(n) returns the data of n microbatches."""
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -40,7 +42,8 @@ class Embedding(nn.Module):
 
 
 class Gpt:
-    """The shape of GPT-2; the head does not share its weight."""
+    """A model of the shape of GPT-2; its head does not share the embedding's
+    weight."""
 
     def __init__(self, samples, vocabulary, length, width, heads, layers):
         self.samples, self.vocabulary, self.length = samples, vocabulary, length
@@ -135,7 +138,8 @@ def conv(inputs, outputs, size, stride=1):
 
 
 class Bottleneck(nn.Module):
-    """Bottleneck of ResNet (arXiv 1512.03385) with the stride in the 3x3."""
+    """A bottleneck block of ResNet (arXiv 1512.03385); the 3x3 convolution has
+    the stride."""
 
     def __init__(self, inputs, width, stride):
         super().__init__()

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the predictions of `penstock plan` with a run, after `calibrate`.
+"""Compares what `penstock plan` predicts after `calibrate` with real runs.
 
 usage: predict.py PENSTOCK MODEL.pt2=DATA... [--check]
 
 Prints a row for each model on 1 and 2 ranks of one thread: seconds of a step,
-bubble, memory of the rank with the most (the planned memory, plus that of a
+bubble, memory of the rank that has the most (the planned memory, plus that of a
 process without a model), and the seconds that `plan` took. --check: exit code
 1 unless the predicted step is within 20 %, the bubble within 3 percentage
 points and the memory within 10 % of the run, and `plan` takes at most 2 s.
@@ -20,7 +20,7 @@ import tempfile
 import time
 
 STEP, POINTS, MEMORY, PLAN_S = .2, .03, .1, 2
-OWN_MIB = 40  # memory of penstockd without a model, with MPI and libraries
+OWN_MIB = 40  # MiB that penstockd uses without a model, with MPI and libraries
 RUN_S = 6
 
 

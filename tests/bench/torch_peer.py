@@ -59,7 +59,7 @@ def export(name, folder, dtype=torch.float32):
 
 def parts(units, n):
     """Divides the units into n contiguous groups with about the same number of
-    matmul weights."""
+    weights of matmuls."""
     costs = [sum(p.numel() for m in u.modules() if isinstance(m, nn.Linear)
                  for p in m.parameters()) for u in units]
     groups, done = [[] for _ in range(n)], 0

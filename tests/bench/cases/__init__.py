@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cases of scripts/bench-kernels.sh: one file per family of operators."""
+"""Makes the cases of scripts/bench-kernels.sh: a file per operator family."""
 from . import (attention, elementwise, images, lookups, planes, products,
                recurrent, reductions, rows)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scaled dot product attention, forward and backward."""
+"""Defines cases of scaled dot product attention, forward and backward."""
 import torch
 import torch.nn.functional as F
 

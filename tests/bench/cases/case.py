@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A case is one line of the table: what penstock and PyTorch run."""
+"""Makes cases. A case is a line of the table: what penstock and PyTorch run."""
 import torch
 
 

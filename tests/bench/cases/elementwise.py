@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elementwise operators, with one line of the table for each operator."""
+"""Defines a case (one line of the table) for each elementwise operator."""
 import torch
 import torch.nn.functional as F
 
@@ -30,7 +30,8 @@ INPUTS = {
     "h": (f"bf16[{M}, {N}]", lambda: torch.randn(M, N).bfloat16()),
 }
 
-# operator and its arguments, with %names from INPUTS; PyTorch's equivalent
+# Pairs: the operator with its arguments (%names are those of INPUTS), and
+# PyTorch's equivalent.
 LINES = [
     ("add.Tensor(%x, %y)", lambda x, y: x + y),
     ("add.Tensor(%x, %y, alpha=2.0)", lambda x, y: torch.add(x, y, alpha=2)),

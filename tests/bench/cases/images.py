@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions, pooling, norms of channels."""
+"""Defines cases of convolutions, pooling and norms of channels."""
 import torch
 import torch.nn.functional as F
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Embedding, gather, scatter, sorting, copies."""
+"""Defines cases of embedding, gather, scatter, sorting and copies."""
 import torch
 import torch.nn.functional as F
 
@@ -9,7 +9,7 @@ M, N = 512, 768  # rows and columns of most cases
 
 
 def embedding(m, v, n, padding=-1, classes=None):
-    # upper bound of the indices: a small bound gives many duplicates
+    # Upper bound of the indices: a small bound gives many duplicates.
     top = classes or v
     indices = torch.randint(0, top, (m,))
     name = f"embedding forward + backward {m} of {v}x{n}"
@@ -46,7 +46,7 @@ def bags(m, each, v, n):
 
 
 def one(name, inputs, node, run, *tensors):
-    """Compares run(*tensors), which PyTorch runs, with one node."""
+    """Returns a case that compares one node with run(*tensors) in PyTorch."""
     return case(name, 0.0, [f"{inputs}; {node}"], lambda: lambda: run(*tensors))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pooling, resizing, sampling and rearranging of images."""
+"""Defines cases of pooling, resizing, sampling and rearranging of images."""
 import torch
 import torch.nn.functional as F
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matrix products."""
+"""Defines cases of matrix products."""
 import torch
 import torch.nn.functional as F
 

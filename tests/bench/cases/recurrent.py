@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent layers: forward with all gradients, or with that of the input."""
+"""Defines cases of recurrent layers: forward with all gradients, or with only
+the gradient of the input."""
 import torch
 
 from .case import case, with_gradient
 
-# Number of gates, and size of the saved values as a multiple of the state's.
+# Layer; number of gates; size of the saved values as a multiple of the state.
 KINDS = {"lstm": (torch.nn.LSTM, 4, 5), "gru": (torch.nn.GRU, 3, 4),
          "tanh": (torch.nn.RNN, 1, 0)}
 

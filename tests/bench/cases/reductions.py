@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reductions, scans, losses and random numbers, with one line of the table for
-each operator."""
+"""Defines a case (one line of the table) for each reduction, scan, loss and
+random number operator."""
 import torch
 import torch.nn.functional as F
 
@@ -15,7 +15,7 @@ INPUTS = {
     "s": ("F[]", lambda: torch.ones(())),
 }
 
-# Nodes and PyTorch's equivalents, as in elementwise.py.
+# Pairs of a node and PyTorch's equivalent, as in elementwise.py.
 LINES = [
     ("sum.default(%x)", lambda x: x.sum()),
     ("sum.dim_IntList(%x, [1])", lambda x: x.sum(1)),

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elementwise operators, norms, softmax, losses, optimizers."""
+"""Defines cases of elementwise operators, norms, softmax, losses and
+optimizers."""
 import torch
 import torch.nn.functional as F
 
