@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random programs that write through aliases, compared with a byte-level
+"""Compares random programs that write through aliases with a byte-level
 interpreter and eager PyTorch.
 
 usage: alias.py PENSTOCK DIR [--count N] [--full] [--seed S] [--keep]
@@ -10,13 +10,14 @@ Operands are views of shared storages, of several dtypes. Programs make views
 (as_strided anywhere in a storage, view(dtype)) and write through them, several
 times. Some programs compute gradients: then a leaf (contiguous, with gaps or
 expanded) is an operand, or operands are derived from it, and an optimizer may
-update it. The storages, returns and gradients of eager PyTorch are written to
-a file of cases together with the required bases: the connected components of
-operands that share a byte of which one is written. storages.py, which uses no
-tensor library, must give the same results. Some programs run a second time
-with its values, on storages that were partly overwritten. The driver must
-agree with all of it. --full: 10 000 programs. Program N of a seed is the same
-for any count.
+update it. Eager PyTorch runs each program; its storages, returns and gradients
+are written to a file of cases. The file also has the required bases: the
+connected components of operands that share a byte of which one is written.
+storages.py, which uses no tensor library, must give the same results. Some
+programs run a second time with that interpreter's values, on storages that were
+partly overwritten. The driver must agree with all results. --full: 10 000
+programs. Program N of a seed is the same for any --count. --keep: keeps the
+programs that fail.
 """
 import argparse
 import json
@@ -41,7 +42,8 @@ def overlaps_itself(t):
 
 
 def offsets(t):
-    """Offsets of the elements in the storage, in row-major order."""
+    """Returns the offsets of the elements in the storage, in row-major
+    order."""
     ret = [t.storage_offset()]
     for size, stride in zip(t.shape, t.stride()):
         ret = [o + i * stride for o in ret for i in range(size)]
@@ -59,16 +61,16 @@ class Program:
         self.grads = grads
         self.storages, self.tensors, self.args = {}, {}, []
         self.ops, self.before = [], []
-        self.live = {}  # name -> PyTorch tensor
+        self.live = {}  # name -> PyTorch tensor, for the tensors of the program
         self.origin = {}    # data pointer of a storage -> its name
-        self.of = {}  # name -> operand that it is a view of
+        self.of = {}  # name -> the operand that this tensor is a view of
         self.written = set()
         self.counter = 0
         self.stage = 0 if rng.random() < .25 else None
         self.stages = {}    # storage -> stages that have written it
-        self.silent = False # something without a gradient was written
+        self.silent = False # a value without a gradient was written
         self.beyond = False  # a tensor reaches outside of all operands
-        self.expanded = False # the leaf has elements that share memory
+        self.expanded = False # elements of the leaf share memory
         self.sgd = None
 
     # --- operands ----------------------------------------------------------
@@ -165,7 +167,8 @@ class Program:
             self.sgd = {"lr": .5, "weight_decay": rng.choice([0., .25])}
 
     def make(self, name, op, args, t):
-        """Derives an operand from a tensor before the call."""
+        """Adds an operator that derives an operand from tensor `t` before the
+        call."""
         self.before.append({"op": op, "args": args, "out": [name]})
         self.live[name], self.of[name] = t, name
         self.args.append(name)
@@ -220,8 +223,8 @@ class Program:
             ret.append(("aten.diagonal", [0, 0, 1], t.diagonal(0, 0, 1)))
         ret += self.as_strided(t) + self.as_bits(t)
         ret.append(("aten.unsqueeze", [0], t.unsqueeze(0)))
-        # Elements that share memory have separate gradients, so a further view
-        # is not made.
+        # An expanded leaf has a gradient for each of the elements that share
+        # memory, so no further expanded view is made.
         if not self.expanded:
             ret.append(("aten.expand", [[2, *t.shape]],
                         t.expand(2, *t.shape)))
@@ -239,7 +242,7 @@ class Program:
         n = t.untyped_storage().nbytes() // t.element_size()
         sizes, strides, offset = self.window(n)
         result = t.as_strided(sizes, strides, offset)
-        # PyTorch loses the parts of gradients that are outside of t.
+        # PyTorch loses the gradients of elements that are outside of t.
         if t.requires_grad and not bytes_of(result) <= bytes_of(t):
             return []
         return [("aten.as_strided", [sizes, strides, offset], result)]
@@ -252,7 +255,8 @@ class Program:
             return []
 
     def move(self, x, t):
-        """In-place operators on the view itself, as t_()."""
+        """Changes the geometry of a tensor itself by an in-place operator, as
+        t_()."""
         rng = self.rng
         again = [f"%{i}" for i, n in enumerate(self.args) if n == x]
         op, args, move = rng.choice([
@@ -425,7 +429,7 @@ class Program:
         if self.grads and not self.differentiate(case, returns):
             return None
         if reaches: # a stage may have received only the window
-            case["plan"]["or_error"] = "" # any
+            case["plan"]["or_error"] = "" # any message
         if self.before:
             case["before"] = self.before
         case["returns"] = returns
@@ -446,13 +450,15 @@ class Program:
                  if shapes[n] != self.location(n)}
         if moved:
             case["expect"]["geometry"] = moved
-        # An operand may have changed a stride that no element uses.
+        # The stride of a dimension of size 1 may differ, since no element uses
+        # it.
         if start | self.normalised(moved) != \
                 start | self.normalised(machine.geometry()):
             self.differs("geometry", moved, machine.geometry())
         if not self.grads and self.rng.random() < .3:
             self.run_again(case, machine)
-        # Numbers that JSON cannot represent, or that have become meaningless.
+        # Drops programs whose results have NaN or infinity, which JSON cannot
+        # represent.
         text = json.dumps(case["expect"])
         return None if "NaN" in text or "Infinity" in text else case
 
@@ -468,11 +474,12 @@ class Program:
             for n, g in geometry.items()}
 
     def differs(self, what, torchs, ours):
-        if "NaN" not in json.dumps([torchs, ours]): # such programs are dropped
+        if "NaN" not in json.dumps([torchs, ours]): # main() drops such programs
             raise AssertionError(f"{what}: PyTorch {torchs}, bytes {ours}")
 
     def witness(self, case, machine):
-        """Checks that PyTorch and the interpreter agree."""
+        """Checks that PyTorch and the interpreter agree on the results of a
+        program."""
         want = case["expect"]
         for a, b in zip(want["returns"][0], machine.returns()):
             strides = [(s, t) for n, s, t in zip(a["sizes"], a["strides"],
@@ -487,8 +494,8 @@ class Program:
                 for n in self.storages}
         if held != machine.contents():
             self.differs("storages", held, machine.contents())
-        # With elements that share memory, the interpreter has no gradient to
-        # compare.
+        # If elements of the leaf share memory, the interpreter has no gradient
+        # to compare with.
         if "grads" in want and not self.expanded:
             ours = machine.gradient("w")
             if any(abs(a - b) > 1e-6 * abs(a)
@@ -510,13 +517,14 @@ class Program:
         machine.call()
         again = machine.returns()
         for first, second in zip(case["expect"]["returns"][0], again):
-            second["strides"] = first["strides"] # also with a single element
+            second["strides"] = first["strides"] # also of dimensions of size 1
         case["expect"]["returns"].append(again)
         case["expect"]["storages"] = machine.contents()
 
     def differentiate(self, case, returns):
-        """Adds a loss, the sum of a tensor with gradient history, and its
-        gradients."""
+        """Adds to the program a loss, which is the sum of a tensor that
+        depends on the leaf, and PyTorch's gradients. Returns False if there is
+        no such tensor."""
         names = [n for n in self.visible() if self.live[n].requires_grad]
         if not names:
             return False
@@ -531,7 +539,7 @@ class Program:
         returns.insert(0, "loss")
         case["backward"] = True
         case["expect"]["grads"] = {"w": self.live["w"].grad.reshape(-1).tolist()}
-        if self.expanded: # the locations of its views cannot be recorded
+        if self.expanded: # penstock cannot record where its views are
             case["plan"]["or_error"] = \
                 "E_" if "or_error" in case["plan"] else "E_SELF_OVERLAP"
         if self.silent:  # penstock may also refuse a write without a gradient

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small versions of architectures of the transformers library.
+"""Defines small versions of architectures of the transformers library.
 
-Each brings operators that the others and those of handwritten.py lack. Entries
-are like those of models.MODELS: (module, function that makes one
+Each has operators that neither the others nor the models of handwritten.py
+have. Entries are like those of models.MODELS: (module, function that makes one
 microbatch).
 """
 import torch
@@ -38,8 +38,8 @@ class Labelled(nn.Module):
 
 
 class Squared(nn.Module):
-    """Returns the mean square of the output as loss, for a model without
-    one."""
+    """Returns the mean square of the output as the loss of a model that has no
+    loss."""
 
     def __init__(self, model, output, **fixed):
         super().__init__()
@@ -69,7 +69,8 @@ def causal(model, **fixed):
 
 
 def masked_less(model):
-    """A masked language model without an attention mask."""
+    """Returns a masked language model that is called without an attention
+    mask."""
     def batch():
         x = tokens()
         return dict(input_ids=x, labels=torch.where(
@@ -161,7 +162,8 @@ def codegen():
 
 @architecture
 def llama4():
-    """Rotary embeddings in complex numbers, each token uses one expert."""
+    """Returns a model with rotary embeddings in complex numbers and one expert
+    per token."""
     return causal(hf.Llama4ForCausalLM(hf.Llama4TextConfig(
         **DECODER, num_key_value_heads=2, head_dim=8, intermediate_size_mlp=48,
         num_local_experts=2, attention_chunk_size=8, moe_layers=[1],
@@ -179,7 +181,8 @@ def mixtral():
 
 @architecture
 def afmoe():
-    """The router starts as zero, so all experts score equally."""
+    """Returns a mixture whose router is initialised to zero: all experts score
+    equally."""
     return causal(hf.AfmoeForCausalLM(hf.AfmoeConfig(
         **DECODER, num_key_value_heads=2, head_dim=8, num_experts=4,
         num_experts_per_tok=2, num_dense_layers=1, moe_intermediate_size=24,
@@ -188,8 +191,8 @@ def afmoe():
 
 @architecture
 def marked():
-    """Rows selected by one mask are set to a vector, by another mask to a
-    number."""
+    """Returns a model that sets rows selected by one mask to a vector, and
+    rows selected by another mask to a number."""
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
@@ -239,7 +242,8 @@ def fnet():
 
 @architecture
 def xlm():
-    """An empty cache is concatenated with keys; assertions on data."""
+    """Returns a model that concatenates an empty cache with keys and has
+    assertions on data."""
     return masked_less(hf.XLMWithLMHeadModel(hf.XLMConfig(
         **TEXT, emb_dim=32, n_layers=2, n_heads=4, dropout=0.0,
         attention_dropout=0.0, max_position_embeddings=32)))
@@ -316,7 +320,7 @@ def wav2vec2():
 
 @architecture
 def spectrum():
-    """Many complex operators, more than other models have."""
+    """Returns a model with more complex operators than any other model has."""
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
@@ -373,7 +377,8 @@ def regnet():
 
 @architecture
 def efficientnet():
-    """Its pooling window is larger than its input."""
+    """Returns a model whose pooling window is larger than the input of the
+    pooling."""
     return picture(hf.EfficientNetForImageClassification(hf.EfficientNetConfig(
         image_size=32, width_coefficient=0.25, depth_coefficient=0.1,
         hidden_dim=320, depth_divisor=4, num_labels=5, dropout_rate=0.0,

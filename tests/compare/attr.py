@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors set and cast in a running job (`penstock attr`), against PyTorch.
+"""Compares jobs whose tensors are set or cast while they run with PyTorch.
 
     attr.py PENSTOCK WORKDIR [--seed N]
 
-PyTorch starts from the values that `attr get` wrote just before the change;
-the losses of the next steps must agree. Where dtypes meet, PyTorch promotes by
-its own rules. What it refuses to mix (matmuls, convolutions, norms) is
-computed in f32 with the rounded values. A trained parameter that was cast is
-stored in f32 and rounded when it is read, as in a model that was exported in
-bf16. The seed draws weights and data. Ends with "N passed, N failed".
+The commands are those of `penstock attr`. PyTorch starts from the values that
+`attr get` wrote just before the change; the losses of the next steps must
+agree. Where dtypes meet, PyTorch promotes by its own rules. Operators that
+refuse mixed dtypes in PyTorch (matmuls, convolutions, norms) are computed in
+f32 with the rounded values. A trained parameter that was cast is stored in f32
+and rounded when it is read, as in a model that was exported in bf16. The seed
+draws weights and data. Ends with "N passed, N failed".
 """
 import json
 import os
@@ -32,12 +33,12 @@ from patience import PATIENCE  # noqa: E402
 
 ROWS = 4  # rows per microbatch; a step has two microbatches
 LR = 0.01
-STEPS = 1000000  # all jobs are stopped
+STEPS = 1000000  # more than any job runs: all jobs are stopped
 
 
 class Net(nn.Module):
-    """Matmuls, norms, operators that join operands, a tied and a shared
-    tensor."""
+    """A model with matmuls, norms, operators that join operands, a tied tensor
+    and a shared tensor."""
     def __init__(self):
         super().__init__()
         self.emb = nn.Embedding(11, 8)
@@ -63,7 +64,7 @@ class Net(nn.Module):
 
 
 class Counts(nn.Module):
-    """Buffers that steps write."""
+    """A model whose steps write buffers."""
     def __init__(self):
         super().__init__()
         self.lin, self.bn = nn.Linear(8, 8), nn.BatchNorm1d(8)
@@ -84,7 +85,8 @@ class Counts(nn.Module):
 
 
 class Mixed(TorchFunctionMode):
-    """Converts operands to f32 where PyTorch refuses mixed dtypes."""
+    """Converts operands to f32 for functions that refuse mixed dtypes in
+    PyTorch."""
     SAME = {F.linear, F.layer_norm, F.conv1d, torch.conv1d,
             F.scaled_dot_product_attention, torch.nn.functional.batch_norm}
 
@@ -162,8 +164,8 @@ class Job:
         return load_file(self.folder / "state.safetensors")
 
     def renew(self):
-        """Sets all tensors to new random values; returns them as `attr get`
-        does."""
+        """Sets all tensors to new random values; returns these in the format
+        of `attr get`."""
         own = self.model.state_dict()
         new = {n: torch.randn(t.shape).to(t.dtype)
                if t.is_floating_point() else t.clone()
@@ -194,7 +196,8 @@ class Job:
 
 
 def follow(model, state, rows, n, casts=None):
-    """Returns the losses of n steps; casts: names to dtypes."""
+    """Returns PyTorch's losses of n steps. casts: names of tensors ->
+    dtypes."""
     model.load_state_dict(state)
     names = {n: p for n, p in model.named_parameters(remove_duplicate=False)}
     names |= dict(model.named_buffers())
@@ -283,8 +286,8 @@ def casts(b, job):
                 how["emb.weight"] = how["head.weight"] = torch_dtype
             have = job.losses(step, 3)
             want = follow(net, state, job.rows(), 3, how)
-            # Gradients are rounded at other places, by 2^-8. If everything has
-            # 16 bits, so has the loss.
+            # Gradients are rounded at other operators than in PyTorch, by up
+            # to 2^-8. If all tensors have 16 bits, so has the loss.
             whole = names == [""]
             b.near(have[:1], want[:1], 1e-2 if whole else 1e-5)
             b.near(have, want, 4e-2 if whole else 1e-2)
@@ -292,7 +295,7 @@ def casts(b, job):
 
 
 def back(b):
-    """Casts a model that was exported in bf16 to f32."""
+    """Checks that a model that was exported in bf16 can be cast to f32."""
     job = Job(b.penstock, b.folder, Net().bfloat16())
     job.begin()
     with b.case("cast back"):
@@ -309,8 +312,8 @@ def back(b):
 
 
 def thawed(b):
-    """A 16-bit model is exported without trained parameters. Parameters that
-    are unfrozen must train as if they had been exported as trained."""
+    """Checks that parameters of a 16-bit model that --unfreeze makes trained
+    train like parameters that were exported as trained."""
     net = Net().bfloat16()
     part = load_file(b.folder / "ids.safetensors")["ids"][:ROWS]
     dumps = []
@@ -354,8 +357,8 @@ class Stop(nn.Module):
 
 
 def cut_off(b):
-    """A module that passes no gradient: only parameters after it are
-    trained."""
+    """Checks that a new module that passes no gradient leaves only the
+    parameters after it trained."""
     net = Net()
     torch.export.save(torch.export.export(Stop(), (torch.randn(ROWS, 5, 8),)),
                       b.folder / "stop.pt2")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Base of scripts that run penstock in cases and count them."""
+"""Runs penstock in the cases of a script and counts those that pass."""
 import argparse
 import contextlib
 import subprocess
@@ -12,10 +12,11 @@ class Bench:
     def __init__(self, penstock, folder):
         self.penstock, self.folder = penstock, folder
         self.passed = self.failed = 0
-        self.warned = ""  # warnings of the last call, on standard error
+        self.warned = ""  # standard error of the last call: its warnings
 
     def call(self, *args, code=0):
-        """Returns its output, or its error message if it is expected to fail."""
+        """Returns the output of a command, or its error message if an exit
+        code other than 0 is expected."""
         done = subprocess.run([self.penstock, *map(str, args)],
                               cwd=self.folder, text=True, capture_output=True,
                               check=False)

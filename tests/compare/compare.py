@@ -45,7 +45,7 @@ OPTIMIZERS = ["sgd", "adamw"]
 STEPS = 3
 LR = 0.01
 
-# A model whose file has lost a backward is run and compared, too.
+# Models whose export has lost a custom backward are run and compared, too.
 os.environ.setdefault("PENSTOCK_ACCEPT_LOST_BACKWARD", "1")
 
 
@@ -54,7 +54,8 @@ class Failed(Exception):
 
 
 def call(*words):
-    """Runs a command; returns its standard output, or raises Failed with its messages."""
+    """Runs a command. Returns its standard output, or raises Failed with its
+    error messages."""
     words = [str(w) for w in words]
     try:
         done = subprocess.run(words, capture_output=True, text=True,
@@ -69,7 +70,7 @@ def call(*words):
 
 
 class Bench:
-    """Makes references, plans and runs, and caches them."""
+    """Makes references, plans and dumps, and keeps them for further cases."""
 
     def __init__(self, penstock, work):
         self.penstock = penstock
@@ -130,9 +131,9 @@ def off(x, y):
 
 
 def narrow_case(bench, name, model, way):
-    """The error of bf16 gradients against f64 may be twice PyTorch's. Way
-    `exported`: the model is in bf16; `products`: it is in f32 with matmuls in
-    bf16 (PyTorch: autocast)."""
+    """Checks that the error of bf16 gradients against f64 is at most twice
+    PyTorch's. Way `exported`: the model is in bf16; `products`: it is in f32
+    with matmuls in bf16 (PyTorch: autocast)."""
     torch.manual_seed(0)
     net, make_batch = reference.find(model)
     exported = way == "exported"
@@ -222,10 +223,10 @@ def rows_case(bench, name, model, stages, m, rows):
 
 
 def along_case(bench, name, model, sizes, stages, m):
-    """Samples along --chunk dimensions, two steps: a dump of the first step
-    and the outputs of `infer` are compared with PyTorch for each microbatch.
-    The file has one sample fewer than two steps need, so the last sample is
-    the first one again."""
+    """Runs two steps with samples along --chunk dimensions. Compares a dump of
+    the first step and the outputs of `infer` with PyTorch, for each
+    microbatch. The file has one sample fewer than two steps need, so the last
+    sample is the first one again."""
     torch.manual_seed(0)
     net, make_batch = reference.find(model)
     net.train()
@@ -302,15 +303,16 @@ def arch_case(bench, name, model, stages, form="training"):
     step_case(bench, name, model, form, stages, "1f1b", 2, "sgd")
 
 
-# (ranks, stages, schedule, transport); all results must equal the first row's.
+# (ranks, stages, schedule, transport): all must have the results of the first.
 CUTS = [(1, 1, "gpipe", "self"), (2, 2, "1f1b", "mpi"),
         (4, 4, "gpipe", "mpi"), (4, 4, "1f1b", "self"),
         (1, 1, "1f1b", "mpi"), (2, 4, "1f1b", "mpi"), (2, 2, "1f1b", "mpi")]
 
 
 def bits_case(bench, name, model, m):
-    """A parameter that several stages use is summed in another order. So it is
-    left out, and only the first step is compared."""
+    """Checks that all CUTS have equal dumps. Gradients of a parameter that
+    several stages use are summed in another order: such parameters are not
+    compared, and only the first step is."""
     but = reference.shared_parameters(model)
     ref = bench.reference(model, "training", m, "adamw")
     first = None
@@ -329,7 +331,8 @@ def bits_case(bench, name, model, m):
 
 
 def resume_case(bench, name, steps, ranks):
-    """Runs half of the steps on two ranks, the rest on `ranks`."""
+    """Compares a run of half of the steps on two ranks, resumed on `ranks`
+    ranks, with an uninterrupted run."""
     pt2 = ROOT / "examples/bytegpt/bytegpt.pt2"
     text = bench.work / "text"
     folder = bench.work / name.replace(" ", "-")
@@ -375,8 +378,8 @@ def step_names(full, seed):
         OPTIMIZERS) if c[1] == "training" or c[0] in core]
     if full:
         return grid
-    # Covers each model and form in each number of stages; the other parameters
-    # are random.
+    # Covers each model and form with each number of stages; draws the other
+    # properties of a case.
     rng = random.Random(seed)
     groups = {}
     for c in grid:
@@ -399,12 +402,12 @@ def all_cases(full, seed):
     cases += [("narrow", "gemma2", "exported")]
     names = list(architectures.ARCHITECTURES)
     for name in ("sequences", "columns"):
-        names.remove(name)  # the group "along" has these
+        names.remove(name)  # the group "along" has these models
     if not full:
         names = random.Random(seed).sample(names, 6)
     cases += [("arch", model, n) for model in names for n in (1, 3)]
-    cases += [("arch", "factors", 2, "core")]  # has assertions with effects
-    cases += [("arch", "shared_buffers", 1)]  # each name is in the dump
+    cases += [("arch", "factors", 2, "core")]  # its assertions have effects
+    cases += [("arch", "shared_buffers", 1)]  # the dump must have each name
     cases += [("arch", "fno", 3), ("arch", "fno", 2, "core")]  # complex
     cases += [("arch", "denoiser", 2), ("arch", "autocast", 1)]
     cases += [("arch", "branches", 2), ("arch", "branches", 1, "core")]
@@ -455,7 +458,7 @@ def main():
         except Failed as e:
             failed += 1
             print(f"FAILED  {name}\n{e}", flush=True)
-        except Exception:  # of PyTorch: the other cases go on
+        except Exception:  # PyTorch raised it: the other cases run on
             if case[1] in bench.no_core:
                 print(f"left out {name}: PyTorch cannot write this form",
                       flush=True)

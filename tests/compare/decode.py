@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`penstock infer` with models that cache earlier tokens in buffers, against
-PyTorch, token by token.
+"""Compares `penstock infer` with PyTorch, token by token, for models that cache
+earlier tokens in buffers.
 
     decode.py PENSTOCK WORKDIR [--seed N] [--bench N]
 
@@ -37,7 +37,8 @@ def check(name, ok, why=""):
 
 
 class Counting(nn.Module):
-    """Counts in a buffer how many tokens it has read."""
+    """A model with a cache that counts in a buffer how many tokens it has
+    read."""
     def __init__(self, width=16, capacity=24):
         super().__init__()
         self.emb = nn.Embedding(300, width)
@@ -90,8 +91,9 @@ def counting():
 
 @torch.no_grad()
 def greedy(program, prompt, n):
-    """Returns the most probable tokens, and the smallest distance to a
-    runner-up."""
+    """Generates n tokens greedily in PyTorch. Returns the tokens and the
+    smallest difference of scores between the best and the second best
+    token."""
     names = list(program.example_inputs[1])
     run, token, tokens, gaps = program.module(), None, [], []
     for i in range(len(prompt) + n - 1):
@@ -108,16 +110,16 @@ def greedy(program, prompt, n):
 
 
 def infer(args, model, prompt, n, *more):
-    """Runs `infer`. Tokens of a byte vocabulary are printed as text, others as
-    numbers."""
+    """Runs `infer`, which prints tokens of a byte vocabulary as text, others
+    as numbers."""
     return subprocess.run(
         [args.penstock, "infer", str(model), "--prompt", prompt, "--tokens",
          str(n), "--json", *more], capture_output=True)
 
 
 def tokens_of(run, numbers):
-    """Returns text or numbers. Bytes that are invalid UTF-8 are U+FFFD in
-    JSON."""
+    """Returns the text or the numbers that `infer` has printed. In JSON, bytes
+    that are invalid UTF-8 are U+FFFD."""
     text = json.loads(run.stdout)["text"]
     return ([int(t) for t in text.split()] if numbers else text)
 
@@ -169,7 +171,8 @@ def rate_of_generate(model, n):
 
 
 def rate_anew(model, n):
-    """Measures a forward pass over 1024 tokens for each new token."""
+    """Returns tokens per second of a forward pass over 1024 tokens for each
+    new token."""
     ids = torch.randint(0, 256, (1, 1024))
     with torch.no_grad():
         begin = time.perf_counter()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random trees of modules, as Python source.
+"""Makes random trees of modules, as Python source.
 
 A model is a text, so that a failing one can be read and run again. Modules
 call their children any number of times, with constants that specialise the
@@ -43,7 +43,7 @@ class Pair(nn.Module):
         return {{"x": pair[0] * y["key"], "w": y["key"] - 0.5}}
 """
 
-# Modules without children: the text in __init__, and the body.
+# Modules without children: name -> (lines of __init__, lines of forward).
 LEAVES = {
     "Flag": ([], ["return x + 0.5 if flag else x * 0.75"]),
     "Third": ([], ["return x - 0.25 if flag else torch.sin(x)"]),
@@ -93,7 +93,7 @@ class Forest:
         self.rng = random.Random(seed)
         self.classes = {}  # modules with children: name -> text
         self.used = set(["Scale"])
-        self.past = []  # classes that call a module elsewhere
+        self.past = []  # classes that call a module registered elsewhere
         self.text = HEAD.format(seed=seed)
         root = self.inner(self.rng.randint(2, 4), root=True)
         for name in sorted(self.used):
@@ -120,7 +120,8 @@ class Forest:
         return self.rng.choice(sorted(LEAVES))
 
     def make(self, depth):
-        """Returns the class of a child."""
+        """Returns the name of the class of a child: one without children, one
+        that exists, or a new one."""
         if depth == 0 or self.rng.random() < 0.35:
             name = self.choose()
             self.used.add(name)
@@ -165,7 +166,8 @@ class Forest:
         return name
 
     def listed(self, names):
-        """Adds names for existing modules, and a new module."""
+        """Returns the items of a ModuleList: existing modules, which get a
+        second name, or new ones."""
         self.used.update(("Scale", "Lin"))
         return ", ".join(self.rng.choice([f"self.{n}" for n in names] +
                                          ["Scale()", "Lin()"])
@@ -263,7 +265,8 @@ def source(seed, most=250):
 
 
 def load(text, name="forest"):
-    """Executes the source; returns the module that has class Model."""
+    """Executes the source of a model as a Python module of this name; returns
+    the Python module."""
     sys.modules[name] = ret = types.ModuleType(name)
     linecache.cache[f"{name}.py"] = (len(text), None,
                                      text.splitlines(True), f"{name}.py")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models as users write them, each with a feature that no library model has.
+"""Defines models as users write them, with features that no library model has.
 
 Entries of HANDWRITTEN are functions that return (module, function that makes
 one microbatch), like those of architectures.ARCHITECTURES.
@@ -20,8 +20,8 @@ def handwritten(function):
 
 @handwritten
 def critic():
-    """Spectral norms: in every call a power iteration without gradients writes
-    its buffers with `out=`."""
+    """Returns a model with spectral norms: every call makes a power iteration
+    without gradients, which writes buffers with `out=`."""
 
     class Critic(nn.Module):
         def __init__(self):
@@ -41,8 +41,8 @@ def critic():
 
 @handwritten
 def factors():
-    """Inverse, solve, determinants, Cholesky factor and exponential of small
-    matrices, and a weight norm of the whole matrix."""
+    """Returns a model with inverse, solve, determinants, Cholesky factor and
+    exponential of small matrices, and a weight norm of a whole matrix."""
 
     class Factors(nn.Module):
         def __init__(self):
@@ -67,8 +67,8 @@ def factors():
 
 @handwritten
 def small_integers():
-    """A uint8 image; int32, int16 and int8 ids, offsets and signs; counts and
-    the largest byte in integer buffers."""
+    """Returns a model with a uint8 image, int32, int16 and int8 ids, offsets
+    and signs, and counts and the largest byte in integer buffers."""
 
     class Small(nn.Module):
         def __init__(self):
@@ -106,9 +106,9 @@ def small_integers():
 
 @handwritten
 def memory():
-    """Buffers as in contrastive learning: a ring of keys written at a moving
-    position, a counter, an average, a maximum, and a start value that the
-    first call sets."""
+    """Returns a model with buffers as in contrastive learning: a ring of keys
+    written at a moving position, a counter, an average, a maximum, and a start
+    value that the first call sets."""
 
     class Memory(nn.Module):
         def __init__(self):
@@ -148,8 +148,8 @@ def memory():
 
 @handwritten
 def shared_buffers():
-    """Buffers that several modules share under different names; one is written
-    under one name and read under the others."""
+    """Returns a model whose modules share buffers under different names; one
+    is written under one name and read under the others."""
 
     class Scale(nn.Module):
         def __init__(self, by):
@@ -206,8 +206,8 @@ class Spectral(nn.Module):
 
 @handwritten
 def fno():
-    """A Fourier neural operator: complex parameters, a spectrum written in
-    place."""
+    """Returns a Fourier neural operator: complex parameters, a spectrum
+    written in place."""
 
     class Operator(nn.Module):
         def __init__(self):
@@ -233,8 +233,9 @@ def fno():
 
 @handwritten
 def waves():
-    """Complex layers as users write them: literals, masks, conjugates, a norm
-    of absolute values, a recurrence of rotations written in place."""
+    """Returns a model with complex layers as users write them: literals,
+    masks, conjugates, a norm of absolute values, a recurrence of rotations
+    written in place."""
 
     class Waves(nn.Module):
         def __init__(self):
@@ -268,8 +269,8 @@ def waves():
 
 @handwritten
 def denoiser():
-    """A mask on the spectra of short frames of a sound, and the inverse
-    transform."""
+    """Returns a model that masks the spectra of short frames of a sound and
+    applies the inverse transform."""
 
     class Denoiser(nn.Module):
         def __init__(self):
@@ -291,8 +292,8 @@ def denoiser():
 
 @handwritten
 def branches():
-    """torch.cond with branches that are not taken and whose results and
-    gradients are not finite."""
+    """Returns a model with torch.cond, some of whose branches are not taken
+    and have results and gradients that are not finite."""
 
     class Branches(nn.Module):
         def __init__(self):
@@ -317,8 +318,8 @@ def branches():
 
 @handwritten
 def autocast():
-    """Operators that decompose into matmuls (einsum, GRU, tensordot, LSTM
-    cell), under autocast."""
+    """Returns a model with operators that decompose into matmuls (einsum, GRU,
+    tensordot, LSTM cell), under autocast."""
 
     class Autocast(nn.Module):
         def __init__(self):
@@ -343,12 +344,13 @@ def autocast():
 
 @handwritten
 def sequences():
-    """Time is the first dimension, the default of PyTorch's recurrent layers
-    and transformers. Samples are along dimension 1 of x, dimension 0 of the
-    labels and the last dimension of an output."""
+    """Returns a model whose first dimension is time, the default of PyTorch's
+    recurrent layers and transformers. Samples are along dimension 1 of x,
+    dimension 0 of the labels and the last dimension of an output."""
 
     class Sequences(nn.Module):
-        # The samples' dimension of each input and output (None: it has none).
+        # The dimension of the samples, for each input and for each output
+        # (None: the output has none).
         along = dict(x=1, wanted=0), (None, 1, 2)
 
         def __init__(self):
@@ -369,9 +371,9 @@ def sequences():
 
 @handwritten
 def columns():
-    """Rows are along dimension 0 of the inputs. Some outputs have them along
-    another dimension or not at all, although one has a dimension of the same
-    size."""
+    """Returns a model with rows along dimension 0 of its inputs. Some outputs
+    have the rows along another dimension or not at all, although one has a
+    dimension of the same size."""
     class Columns(nn.Module):
         along = dict(x=0, wanted=0), (None, 1, 2, None)
 
@@ -392,8 +394,8 @@ def columns():
 
 @handwritten
 def loops():
-    """Loops that the export keeps: scan with a state, map, and while_loop with
-    a counter."""
+    """Returns a model with loops that the export keeps: scan with a state,
+    map, and while_loop with a counter."""
     from torch._higher_order_ops import scan, while_loop
     from torch._higher_order_ops.map import map as each
 
@@ -425,8 +427,8 @@ def loops():
 
 @handwritten
 def generators():
-    """Random numbers with `generator=None`, as in libraries of image models.
-    The result does not depend on the values drawn."""
+    """Returns a model with random numbers of `generator=None`, as in libraries
+    of image models. Its result does not depend on the values drawn."""
 
     class Generators(nn.Module):
         def __init__(self):
@@ -450,8 +452,8 @@ def generators():
 
 @handwritten
 def quantised():
-    """Fake-quantised weights and activations, with the gradients of
-    straight-through estimators."""
+    """Returns a model with fake-quantised weights and activations and the
+    gradients of straight-through estimators."""
 
     class Quantised(nn.Module):
         def __init__(self):
@@ -480,8 +482,9 @@ def quantised():
 
 @handwritten
 def detached():
-    """Rows of a table are detached and then written with a gradient, like
-    position embeddings in transformers; nothing else reads these rows."""
+    """Returns a model that detaches rows of a table and then writes them with
+    a gradient, like position embeddings in transformers. It reads these rows
+    under no other name."""
 
     class Detached(nn.Module):
         def __init__(self):

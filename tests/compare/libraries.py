@@ -258,7 +258,7 @@ LIBRARIES = {"transformers": transformers_classes, "timm": timm_classes,
 
 
 class Squared(nn.Module):
-    """The loss is the sum of the mean squares of all outputs."""
+    """Adds a loss to a model: the sum of the mean squares of all outputs."""
 
     def __init__(self, model):
         super().__init__()
@@ -279,7 +279,7 @@ class Squared(nn.Module):
 
 
 def step(model, batch, dtype, seed=0):
-    """Returns loss and gradients of a step."""
+    """Returns the loss and the gradients of a step in PyTorch."""
     model = copy.deepcopy(model).to(dtype)
     torch.manual_seed(seed)
     loss = model(**{n: t.to(dtype) if t.is_floating_point() else t
@@ -315,7 +315,8 @@ def compare(dump, f32, f64, floor):
 
 
 def judge(make, penstock, folder):
-    """Returns (outcome, reason)."""
+    """Runs a class in penstock and PyTorch. Returns (result, reason), where
+    the result is one of those in the module's docstring."""
     torch.manual_seed(0)
     try:
         model, batch = make()
@@ -334,7 +335,8 @@ def judge(make, penstock, folder):
     try:
         f64 = step(model, batch, torch.float64)
         floor = 1e-4
-    # PyTorch has no f64 kernel: both results have errors of f32
+    # PyTorch has no f64 kernel for an operator: then both results have errors
+    # of f32.
     except RuntimeError:
         f64 = {n: t.double() for n, t in f32.items()}
         floor = 1e-3
@@ -363,7 +365,7 @@ def judge(make, penstock, folder):
 
 
 def read_table(path):
-    """{(library, class): outcome} of all classes in the table."""
+    """Returns {(library, class): outcome} of all classes in the table."""
     named = {}
     for line in path.read_text().splitlines() if path.exists() else []:
         cells = [c.strip().strip("`") for c in line.strip("|").split("|")]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Low-rank adapters (`--lora`) against adapters written by hand in PyTorch.
+"""Compares low-rank adapters (`--lora`) with handwritten ones in PyTorch.
 
     lora.py PENSTOCK WORKDIR [--seed N]
 
@@ -32,7 +32,7 @@ LR = 1e-2
 # --- models ------------------------------------------------------------------
 
 class Conv1D(nn.Module):
-    """As in transformers: the weight has shape (in, out)."""
+    """A linear layer as in transformers: the weight has shape (in, out)."""
     def __init__(self, n_in, n_out):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(n_in, n_out) * .3)
@@ -55,7 +55,7 @@ class Mlp(nn.Module):
 
 
 class Deep(nn.Module):
-    """Takes sequences (B, T, 6) or rows (B, 6)."""
+    """A model of several blocks for sequences (B, T, 6) or rows (B, 6)."""
     def __init__(self, n=3, **how):
         super().__init__()
         self.h = nn.ModuleList([Mlp(**how) for _ in range(n)])
@@ -79,7 +79,7 @@ class Convolved(nn.Module):
 
 
 class Repeated(nn.Module):
-    """One layer, called three times."""
+    """A model that calls one layer three times."""
     def __init__(self):
         super().__init__()
         self.lin, self.out = nn.Linear(6, 6), nn.Linear(6, 2)
@@ -91,7 +91,7 @@ class Repeated(nn.Module):
 
 
 class Aliased(nn.Module):
-    """One layer under two names."""
+    """A model that has one layer under two names."""
     def __init__(self):
         super().__init__()
         self.a = nn.Linear(6, 6)
@@ -103,7 +103,7 @@ class Aliased(nn.Module):
 
 
 class Tied(nn.Module):
-    """Two layers share one weight."""
+    """A model in which two layers share one weight."""
     def __init__(self):
         super().__init__()
         self.a, self.b = nn.Linear(6, 6), nn.Linear(6, 6, bias=False)
@@ -114,7 +114,7 @@ class Tied(nn.Module):
 
 
 class Headed(nn.Module):
-    """The head shares the embedding's weight."""
+    """A model whose head shares the embedding's weight."""
     def __init__(self):
         super().__init__()
         self.scale = nn.Parameter(torch.randn(5, 6))
@@ -126,7 +126,7 @@ class Headed(nn.Module):
 
 
 class Double(nn.Module):
-    """A layer of another dtype between f32 layers."""
+    """A model with a layer of another dtype between f32 layers."""
     def __init__(self, dtype):
         super().__init__()
         self.first, self.out = nn.Linear(6, 6), nn.Linear(6, 3)
@@ -153,8 +153,8 @@ class Adapter(nn.Module):
 
 
 def adapt(model, adapters, scales):
-    """Wraps layers. adapters: FQN -> (A, B). A module with two names has one
-    adapter."""
+    """Returns a copy of the model with adapters around layers, and these by
+    name. adapters: FQN -> (A, B). A module with two names has one adapter."""
     model = copy.deepcopy(model)
     for p in model.parameters():
         p.requires_grad_(False)
@@ -193,7 +193,8 @@ class Bench(bench.Bench):
         return load_file(self.folder / "w.safetensors")
 
     def split(self, loras, stages, *options):
-        """Splits the model; makes B non-zero and returns the adapters."""
+        """Splits the model and sets B of all adapters to random values;
+        returns the adapters."""
         words = [w for lora in loras for w in ("--lora", lora)]
         self.call("split", "model.pt2", "-o", "plan", *words, *options)
         start = self.tensors("plan")
@@ -223,8 +224,8 @@ def near(have, want, what, tol=1e-5):
 
 
 def train(model, wrapped, x):
-    """Returns first loss, first gradients and last parameters, by penstock's
-    names."""
+    """Trains in PyTorch. Returns the first loss, the first gradients and the
+    last parameters, with penstock's names."""
     ret = {}
     params = [p for a in wrapped.values() for p in (a.down, a.up)]
     optimizer = torch.optim.AdamW(params, lr=LR, weight_decay=0)
@@ -248,13 +249,14 @@ def train(model, wrapped, x):
 
 
 def clear(folder):
-    """Removes checkpoints of other runs."""
+    """Removes checkpoints of earlier runs from the folder."""
     for name in "saved", "half":
         shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def check_merged(b, model, wrapped, what):
-    """The merged file has the model's keys and W plus the adapters."""
+    """Checks that the merged file has the keys of the model and the weights W
+    plus the adapters."""
     merged = b.tensors(what, "--merge")
     state = model.state_dict()
     assert merged.keys() == state.keys(), merged.keys() ^ state.keys()
@@ -278,8 +280,8 @@ def check_merged(b, model, wrapped, what):
 
 
 def check_peft(b, model, wrapped, what, same):
-    """peft must load the adapter. same: other layers that share the first
-    one's adapter."""
+    """Checks that peft can load the adapter. same: other layers that share the
+    first one's adapter."""
     b.call("weights", what, "-o", "adapter", "--adapter")
     known = {n for n, _ in model.named_modules()}  # one name per module
     twins = {n for n, _ in model.named_modules(remove_duplicate=False)} - known
@@ -316,8 +318,8 @@ def check_peft(b, model, wrapped, what, same):
 
 
 def check_memory(b, wrapped):
-    """With one stage, only adapters have gradients and optimizer states, each
-    padded to 64 bytes."""
+    """Checks that with one stage only adapters have gradients and optimizer
+    states, each padded to 64 bytes."""
     said = json.loads(b.call("plan", "plan", "--json", "--optimizer", "adamw",
                              "-m", 2))
     want = sum(-(-p.numel() * p.element_size() // 64) * 64
@@ -331,7 +333,8 @@ def compare(b, name, model, loras, x, scales=lambda path: 4.0, form="training",
     """Compares some steps with PyTorch.
 
     paths: the adapters that are trained, if not all. shared: layers that share
-    the first one's weight. aliases: other names of it that calls have."""
+    the weight of the first one. aliases: other names of that layer under which
+    it is called."""
     b.export(model, x.chunk(2)[0], form, **how)
     for stages in 1, 2:
         with b.case(f"{name}, {form}, {stages} stages"):
@@ -389,7 +392,8 @@ def dtypes(b):
 
 
 def sizes(b):
-    """Free sizes stay free: a longer sequence and more rows work."""
+    """Checks that free sizes stay free: longer sequences and more rows are
+    accepted."""
     model, x = Deep(), torch.randn(2 * ROWS, 5, 6)
     free = ({0: torch.export.Dim("b"), 1: torch.export.Dim("t")},)
     long = torch.randn(2 * (ROWS + 2), 9, 6)
@@ -406,8 +410,8 @@ def sizes(b):
 
 
 def starts(b):
-    """A is uniform in +-1/sqrt(in), drawn from the seed; B is zero, so the
-    output is unchanged."""
+    """Checks that A is uniform in +-1/sqrt(in), drawn from the seed, and that
+    B is zero, so that the output is unchanged."""
     model, x = Deep(), torch.randn(2 * ROWS, 5, 6)
     b.export(model, x)
     save_file({"x": x}, b.folder / "x.safetensors")
@@ -444,8 +448,8 @@ def starts(b):
 
 
 def resumed(b):
-    """A run that resumes from a checkpoint on another number of ranks has the
-    same result."""
+    """Checks that a run that resumes from a checkpoint on another number of
+    ranks has the same result."""
     model, x = Deep(), torch.randn(2 * ROWS, 5, 6)
     b.export(model, x.chunk(2)[0])
     save_file({"x": x}, b.folder / "x.safetensors")
@@ -476,8 +480,8 @@ class Twice(nn.Module):
 
 
 def one_call(b):
-    """One call of a module is replaced: then each call has an adapter of its
-    own, named like the parameters of the call."""
+    """Checks that after one call of a module was replaced each call has an
+    adapter of its own, named like the parameters of the call."""
     model, x = Twice(), torch.randn(2 * ROWS, 6)
     for call in 0, 1:
         with b.case(f"another module at call {call}"):

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Loss curves of 50 steps of low-rank adapters on a small GPT-2, in penstock
-and in PyTorch (with peft if it is installed, else with handwritten adapters).
+"""Compares loss curves of 50 steps of low-rank adapters on a small GPT-2: those
+of penstock and of PyTorch (with peft if installed, else handwritten adapters).
 
     lora_curve.py PENSTOCK WORKDIR [--seed N] [--svg FILE] [--markdown]
 
-The model is first trained on one text, then its adapters on another one, from
-the same values and on the same rows. Ends with "1 passed, 0 failed" if the
-losses differ by at most 1e-5.
+The model is first trained on one text; then only its adapters are trained on
+another text. Both sides start from the same values and read the same rows. Ends
+with "1 passed, 0 failed" if the losses differ by at most 1e-5.
 """
 import argparse
 import re
@@ -28,13 +28,13 @@ except ImportError:
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS, ROWS, LENGTH = 50, 8, 64
-BATCHES = 5  # batches of the second text, repeated
+BATCHES = 5  # number of batches of the second text, which are repeated
 RANK, ALPHA, LR = 4, 16, 1e-2
 LAYERS = "transformer.h.*.c_*"
 
 
 class Trained(nn.Module):
-    """The exported module: returns the loss of a batch."""
+    """The module that is exported: it returns the loss of a batch."""
     def __init__(self, model):
         super().__init__()
         self.model = model
@@ -123,7 +123,7 @@ class Bench:
         return done.stdout
 
     def start(self, model, x, y):
-        """Returns the A of each layer."""
+        """Returns the initial A of each layer."""
         half = slice(0, ROWS // 2)
         torch.export.save(torch.export.export(Trained(model), (
             x[half], y[half])), self.folder / "model.pt2")
@@ -147,7 +147,8 @@ class Bench:
 
 
 def draw(path, curves):
-    """Steps on the x axis, losses on the y axis; the second curve is dotted."""
+    """Draws the losses over the steps as an SVG file; the second curve is
+    dotted."""
     low = min(map(min, curves.values()))
     high = max(map(max, curves.values()))
 

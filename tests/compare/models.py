@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small models with features that are difficult for pipelines.
+"""Defines small models with features that are difficult for pipelines.
 
 Each entry of MODELS returns (module, function that makes one microbatch as
 keyword arguments). The first output is the loss.
@@ -13,7 +13,7 @@ LENGTH = 16
 
 
 class Mlp(nn.Module):
-    """Many equal layers: can be cut anywhere."""
+    """A model of many equal layers, which can be cut anywhere."""
 
     def __init__(self):
         super().__init__()
@@ -28,8 +28,9 @@ class Mlp(nn.Module):
 
 
 class Skips(nn.Module):
-    """Values used by several later stages, an input first used by the last
-    layer, one weight in the first and the last layer, three outputs."""
+    """A model with values that several later stages use, an input that only
+    the last layer uses, one weight in the first and the last layer, and three
+    outputs."""
 
     def __init__(self):
         super().__init__()
@@ -48,8 +49,8 @@ class Skips(nn.Module):
 
 
 class Transformer(nn.Module):
-    """PyTorch's own encoder layers, with a causal mask that the model makes
-    itself."""
+    """PyTorch's own encoder layers with a causal mask that the model itself
+    makes."""
 
     def __init__(self):
         super().__init__()
@@ -67,9 +68,9 @@ class Transformer(nn.Module):
 
 
 class Statistics(nn.Module):
-    """Convolution, running statistics, pooling, a bidirectional recurrent
-    layer, and a buffer whose value in the forward pass of a microbatch is
-    needed for its gradients."""
+    """A model with convolution, running statistics, pooling, a bidirectional
+    recurrent layer, and a buffer whose value during the forward pass of a
+    microbatch is needed for the gradients of that microbatch."""
 
     def __init__(self):
         super().__init__()
@@ -92,7 +93,7 @@ class Statistics(nn.Module):
 
 class Gpt2(nn.Module):
     """GPT-2 of transformers, called with labels; its head shares the
-    embedding."""
+    embedding's weight."""
 
     def __init__(self):
         from transformers import GPT2Config, GPT2LMHeadModel

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`penstock infer` with models exported in training mode, against model.eval()
-in PyTorch: operators that depend on the mode or on random numbers.
+"""Compares `penstock infer` on models exported in training mode with
+model.eval() in PyTorch: operators that depend on the mode or on random numbers.
 
     modes.py PENSTOCK WORKDIR [--only TEXT] [--seed N] [--list]
 
-Each case is exported in training mode, as torch.export writes it and
-decomposed ("core"). Cases that have to be refused are also exported in eval
-mode. The last line is `N passed, N failed`.
+Each case is exported in training mode, both as torch.export writes it and
+decomposed ("core"). Cases that must be refused are also exported in eval mode.
+The last line is `N passed, N failed`.
 """
 import argparse
 import shutil
@@ -30,7 +30,7 @@ ROWS = 4
 
 
 class Net(nn.Module):
-    """A layer, the tested module, and another layer."""
+    """A model of a layer, the tested module and another layer."""
 
     def __init__(self, tried, *shape):
         super().__init__()
@@ -52,7 +52,7 @@ class Call(nn.Module):
 
 
 def off(name, *shape):
-    """Adds a case that evaluation mode switches off."""
+    """Adds a case whose module does nothing in eval mode."""
     def add(make):
         OFF[name] = (make, shape)
         return make
@@ -60,7 +60,8 @@ def off(name, *shape):
 
 
 def stir(module):
-    """Gives running statistics values other than those of a new model."""
+    """Sets running statistics to random values, which differ from initial
+    ones."""
     for n, b in module.named_buffers():
         if b.is_floating_point():
             b.copy_(torch.rand_like(b) + 0.5)
@@ -77,7 +78,7 @@ class Attend(nn.Module):
 
 
 class Asks(nn.Module):
-    """Reads self.training, as handwritten code does."""
+    """A module that reads self.training, as handwritten code does."""
 
     def __init__(self, function):
         super().__init__()
@@ -153,7 +154,8 @@ def path_rand(x, module):
     return x.div(0.5) * (0.5 + torch.rand((x.shape[0], 1, 1))).floor_()
 
 
-# Function; the operator in the message (a second name: in the core form).
+# Name of the case; function; the operator that the message names (a second
+# one: in the core form).
 for case, function, *names in (
         ("drop path", path_bernoulli, "aten.bernoulli"),
         ("drop path of rand", path_rand, "aten.rand.default"),
@@ -205,7 +207,7 @@ class Bench:
         self.penstock, self.work, self.seed = penstock, work, seed
 
     def infer(self, model, *options):
-        """Returns exit code, output and message."""
+        """Runs `infer`. Returns its exit code, its output and its messages."""
         out = self.work / "out.safetensors"
         out.unlink(missing_ok=True)
         done = subprocess.run(
@@ -220,8 +222,8 @@ class Bench:
         net = Net(make(), *shape)
         x = torch.randn(ROWS, 6)
         if make is Attend or name == "encoder layer":
-            # Runs after the export, so that PyTorch's fast path for eval() is
-            # not exported.
+            # Calls net.eval() after the export: it may make PyTorch use a fast
+            # path, which must not be exported.
             net.eval()(x)
         path = self.work / "model.pt2"
         export(net.train(mode == "training"), x, form, path)
@@ -242,7 +244,8 @@ def off_case(bench, name, form):
         raise Failed(f"exit code {code}: {said}")
     if not same(got, want):
         raise Failed(f"off by {(got - want).abs().max():.2g}: {said}")
-    # These functions may have read self.training.
+    # In these cases penstock cannot know whether the function has read
+    # self.training.
     called = "function" in name or name in (
         "native dropout", "native dropout without a mode", "attention")
     noted = "called as a function" in said and " in tried at modes.py:" in said
@@ -276,7 +279,8 @@ def random_case(bench, name, form):
 
 
 def eval_case(bench, name, form):
-    """An export in eval mode is unchanged if the file records that mode."""
+    """Checks exports in eval mode: drop path gives PyTorch's result; for other
+    operators a message reports the mode."""
     make, shape, names = RANDOM[name]
     path, want = bench.make(name, lambda: nn.Sequential(
         stir(nn.BatchNorm1d(3)), make()), shape, "eval", form)

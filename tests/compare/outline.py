@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the calls of modules in an exported program, and which of them are
-equal, from PyTorch's own graph. `penstock modules --calls --json` is compared
-with it.
+equal, from PyTorch's own graph. Tests compare `penstock modules --calls --json`
+with the result.
 
 The operators of a program form one sequence; each has the stack of modules in
 which it was called. A call is a run of operators whose stacks begin alike. It
@@ -19,8 +19,8 @@ EMPTY = "_empty_nn_module_stack_from_metadata_hook"
 
 
 class Value:
-    """A result of an operator. `owner`: the call that contains the
-    operator."""
+    """A result of an operator. `owner`: the call that contains the operator.
+    `wanted`: the innermost call that contains all its readers."""
 
     def __init__(self, owner=None):
         self.owner, self.wanted = owner, owner
@@ -107,7 +107,8 @@ class Outline:
     # --- the sequence of operators -------------------------------------------
 
     def drop_dead(self, results):
-        """Operators with unused results are in the file, but not in the graph."""
+        """Removes operators whose results are unused: they are in the file,
+        but not in penstock's graph."""
         wanted, live = set(self.values_in(results)), []
         for item in reversed(self.row):
             schema = getattr(item.target, "_schema", None)
@@ -118,10 +119,10 @@ class Outline:
         self.row = live[::-1]
 
     def place(self):
-        """Makes calls from the sequence. An operator whose stack is shorter
-        than that of its neighbours in a call has lost a part of it:
-        decomposition gives operators of a no_grad region the stack of the
-        region."""
+        """Makes the calls from the sequence of operators. An operator whose
+        stack is shorter than those of its neighbours in a call has lost a part
+        of its stack: decomposition gives operators of a no_grad region the
+        stack of the region."""
         last, around = {}, [self.root]
         for i, item in enumerate(self.row):
             for path, index, _ in item.frames:
@@ -170,7 +171,7 @@ class Outline:
             args = self.branches(*args[:3], operands=args[3])
         if stack and EMPTY not in stack:
             frames = frames_of(stack)
-        else:  # it belongs to the operators before it
+        else:  # the operator belongs to the same call as the one before it
             frames = self.row[-1].frames if self.row else []
         self.row.append(Operator(node.target, args,
                                  self.substitute(node.kwargs, values), grad,
@@ -191,7 +192,8 @@ class Outline:
         return []
 
     def attribute(self, call, value):
-        """Returns the module's own name for a piece of state."""
+        """Returns the name that a tensor of the state has in the module of a
+        call."""
         below = call.path + "." if call.path else ""
         for name in self.state.get(value, ()):
             if name.startswith(below):
@@ -205,8 +207,8 @@ class Outline:
         self.give(self.root)
 
     def want(self, value, call):
-        """Extends value.wanted to the innermost call that contains it and this
-        reader."""
+        """Extends value.wanted to the innermost call that contains both
+        value.wanted and `call`, which reads the value."""
         at = value.wanted
         while at is not call:
             if at.depth >= call.depth:
@@ -246,8 +248,8 @@ class Outline:
 
     @staticmethod
     def branches(pred, *bodies, operands):
-        """Describes the arguments of a condition: operands are listed in order
-        of use, and the branches refer to them by number."""
+        """Describes the arguments of a condition: lists the operands in order
+        of use; the branches refer to them by number."""
         order, texts = [], []
         for body in bodies:
             described = {}
@@ -309,7 +311,7 @@ class Outline:
 
 
 def outline(program):
-    """Returns the object that the command prints."""
+    """Returns the object that `penstock modules --calls --json` prints."""
     found = Outline(program)
     keys = {}
     calls = [{"path": c.path, "index": c.index,
@@ -320,6 +322,7 @@ def outline(program):
 
 
 def updates(program):
-    """Returns how many of the first results update buffers and inputs."""
+    """Returns how many results are updates of buffers and inputs: these come
+    first."""
     return sum(s.kind is not OutputKind.USER_OUTPUT
                for s in program.graph_signature.output_specs)

@@ -3,10 +3,10 @@
 
 usage: programs.py OLD NEW FILE.pt2...
 
-OLD and NEW are the clients of two builds. Everything that the compiler prints
-for a model in one stage is compared: operators, kernels, shapes, strides, and
-the location of every value and operand (show --after operands). Ends with "N
-passed, N failed".
+OLD and NEW are the clients `penstock` of two builds. All that the compiler
+prints for a model in one stage is compared: operators, kernels, shapes, strides
+and the location of every value and operand (show --after operands). Ends with
+"N passed, N failed".
 """
 import difflib
 import os

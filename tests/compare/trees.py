@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Random trees of modules: calls, templates, numbers, gradients and buffers
-against PyTorch.
+"""Compares random trees of modules with PyTorch: calls, templates, numbers,
+gradients and buffers.
 
     trees.py PENSTOCK WORKDIR [--seed N] [--number N] [--full] [--one SEED]
 
 A tree is exported in a form that its seed draws (strict or not, decomposed or
-not, some modules with preserved signatures). `modules --calls` is compared
-with outline.py. Then two steps in one or several stages are compared with the
-model in eager mode, or with the flat program if the export or decomposition
-has lost no_grad regions. Then the same runs with one module replaced by an
-export of itself. --full: 1000 trees. The tree of a failure is left in WORKDIR;
---one runs it again. Ends with "N passed, N failed".
+not, some modules with preserved signatures). `modules --calls` is compared with
+outline.py. Then two steps in one or several stages are compared with the model
+in eager mode, or with the flat program if the export or decomposition has lost
+no_grad regions. Then one module is replaced by an export of itself, and the
+same steps are compared. --full: 1000 trees. The tree of a failure is left in
+WORKDIR; --one runs it again. Ends with "N passed, N failed".
 """
 import argparse
 import collections
@@ -49,11 +49,11 @@ class Failed(Exception):
 
 
 class LeftOut(Exception):
-    """PyTorch itself cannot export the tree."""
+    """Raised if PyTorch itself cannot export the tree."""
 
 
 class Form:
-    """How a tree is exported and cut; drawn from its seed."""
+    """The way in which a tree is exported and cut, drawn from its seed."""
 
     def __init__(self, seed):
         rng = self.rng = random.Random(seed)
@@ -69,7 +69,7 @@ class Form:
 
 
 class Seen:
-    """Records the inputs of modules in eager mode."""
+    """Records the inputs of each module in eager mode."""
 
     def __init__(self, model, x):
         self.calls = collections.defaultdict(list)
@@ -117,7 +117,8 @@ class Tree:
     # --- PyTorch -------------------------------------------------------------
 
     def export(self):
-        """Exports the model; returns the program as the file has it."""
+        """Exports the model; returns the program as read back from the
+        file."""
         first = self.x[:forest.ROWS]
         how = {"strict": self.form.strict}
         if self.form.preserve:
@@ -146,8 +147,8 @@ class Tree:
             raise LeftOut(str(error)) from error
 
     def steps(self, model, dtype=torch.float32):
-        """Returns the tensors of a dump: gradients of the first step, buffers
-        of the last."""
+        """Returns the tensors of PyTorch's dump: gradients of the first step,
+        buffers of the last."""
         model = copy.deepcopy(model).to(dtype)
         want = {}
         for k, rows in enumerate(self.x.to(dtype).split(forest.ROWS)):
@@ -164,10 +165,10 @@ class Tree:
         return want
 
     def ill_conditioned(self):
-        """Returns why results depend on rounding, or "". A batch norm divides
-        a channel with almost no variance, which amplifies rounding a hundred
-        times, again in each of several such norms. Or a condition tests a sum
-        that consists of rounding errors."""
+        """Returns the reason why results depend on rounding, or "". A batch
+        norm divides a channel by almost no variance, which amplifies rounding
+        a hundred times in each such norm; or a condition tests a sum that
+        consists of rounding errors."""
         found = set()
 
         def of_norm(_, args):
@@ -188,8 +189,8 @@ class Tree:
         return ", ".join(sorted(found))
 
     def same_gradients(self, flat):
-        """Compares gradients with those of the flat program, which differ if
-        the export has lost a nested no_grad region."""
+        """Returns whether the gradients equal those of the flat program. They
+        differ if the export has lost a nested no_grad region."""
         a, b = self.steps(self.model), self.steps(flat)
         return all(torch.allclose(a[n], b[n], 1e-4, 1e-6) for n in b
                    if n in a and n.startswith("grad."))
@@ -234,7 +235,8 @@ class Tree:
         return list(groups.values())
 
     def check_missing(self, missing):
-        """A dump may lack names of a tied parameter, if it has one of them."""
+        """Checks the tensors that the dump lacks: only further names of tied
+        parameters may be missing."""
         for group in self.names_of_ties():
             if set(group) <= set(missing):
                 raise Failed(f"none of {group} in the dump")
@@ -259,7 +261,8 @@ class Tree:
         return want
 
     def check_plan(self, want):
-        """A plan has the same calls, and `show` can print each of them."""
+        """Checks that a plan has the calls of the model, and that `show` can
+        print each of them."""
         printed = json.loads(self.call("modules", "plan", "--calls",
                                     "--json").stdout)
         have = [(c["path"], c["index"], c["name"]) for c in printed["calls"]]
@@ -277,7 +280,8 @@ class Tree:
                 raise Failed(f"show --module {name}: {text[:200]}")
 
     def swap(self, listed, want, exact):
-        """Replacing a module by its own export changes no result."""
+        """Checks that replacing a module by its own export changes no
+        result."""
         seen = Seen(copy.deepcopy(self.model), self.x[:forest.ROWS])
         listed = collections.Counter(c["path"] for c in listed["calls"])
         tied = {id(p) for p, n in collections.Counter(
@@ -319,7 +323,8 @@ class Tree:
             self.done["refused"] += 1
 
     def unflattened(self, program, want):
-        """Counts whether PyTorch's own unflatten is right, wrong or raises."""
+        """Returns whether the result of PyTorch's own unflatten is right,
+        wrong or an exception."""
         try:
             model = torch.export.unflatten(program)
             loss, _ = model(self.x[:forest.ROWS])

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reading and writing of weights, against PyTorch and transformers.
+"""Compares reading and writing of weights with PyTorch and transformers.
 
     weights.py PENSTOCK WORKDIR [--seed N] [--only TEXT] [--large]
 
 A model is exported with other weights or without any (on the meta device, with
-fake tensors). `split --weights` takes those that `save_pretrained` or
-`save_file` wrote of another instance. After 50 steps
-`load_state_dict(strict=True)` and `from_pretrained` must accept what `penstock
-weights` writes, and PyTorch's loss must be that of `penstock eval` to 1e-5.
---large splits a model of a thousand million parameters into four stages and
-prints the memory that this took. The last line is `N passed, N failed`.
+fake tensors). `split --weights` reads the weights that `save_pretrained` or
+`save_file` wrote of another instance. After 50 steps, `penstock weights` writes
+the trained weights: `load_state_dict(strict=True)` and `from_pretrained` must
+accept them, and PyTorch's loss must be that of `penstock eval` to 1e-5.
+--large splits a model of 10^9 parameters into four stages and prints the memory
+that this took. The last line is `N passed, N failed`.
 """
 import argparse
 import json
@@ -60,8 +60,8 @@ def refused(text, *words):
 
 
 class Norms(nn.Module):
-    """Running statistics, complex numbers, a non-persistent buffer, a buffer
-    and a parameter that nothing reads."""
+    """A model with running statistics, complex numbers, a non-persistent
+    buffer, and a buffer and a parameter that nothing reads."""
 
     def __init__(self):
         super().__init__()
@@ -115,7 +115,8 @@ def near(a, b):
 
 
 def train(bench, plan, data):
-    """Runs fifty steps; returns the file written by `weights` and the loss."""
+    """Runs fifty steps; returns the file that `weights` writes, and the
+    loss."""
     folder, out = bench.new("ck"), bench.new("out") / "model.safetensors"
     out.parent.mkdir()
     call(bench.penstock, "run", plan, "--transport", "self", "--data", data,
@@ -126,8 +127,8 @@ def train(bench, plan, data):
     return out, loss
 
 
-# The measured command starts from a small process, since a child starts with
-# the memory of its parent.
+# A child process starts with the peak memory of its parent, so a small process
+# starts the command that is measured.
 MEASURE = """
 import resource, subprocess, sys
 code = subprocess.call(sys.argv[1:], stdout=sys.stderr)
@@ -137,7 +138,7 @@ sys.exit(code)
 
 
 def resident(*words):
-    """Peak resident size of a command in MiB."""
+    """Runs a command; returns its peak resident size in MiB."""
     return int(call(sys.executable, "-S", "-c", MEASURE, *words)) / 1024
 
 
@@ -152,8 +153,8 @@ class Bench:
 
 
 def start(bench, make, make_batch):
-    """Returns a model to export, one with the wanted weights, a batch and its
-    file."""
+    """Returns a model to export, a model with the weights to give, a batch,
+    and the file of the batch."""
     other, wanted = make(), make()
     batch = make_batch(ROWS)
     data = bench.new("data.safetensors")
@@ -162,7 +163,8 @@ def start(bench, make, make_batch):
 
 
 def trained_gpt2(bench, pt2, given, batch, data, before):
-    """Trains with weights from a folder; transformers must load the result."""
+    """Trains with weights from a folder and checks that transformers can load
+    the result."""
     plan = bench.new("plan")
     call(bench.penstock, "split", pt2, "-o", plan, "--stages", 3, "--weights",
          given)
@@ -201,8 +203,8 @@ def tied_gpt2(bench):
 
 @case
 def tied_names(bench):
-    """A tied tensor may be given under any of its names, or under both if the
-    values are equal."""
+    """Checks that a tied tensor may be given under any of its names, or under
+    both if the values are equal."""
     other, wanted, batch, data = start(bench, gpt2, gpt2_batch)
     pt2 = bench.new("gpt2.pt2")
     export(other, batch, pt2)
@@ -309,7 +311,7 @@ class Layer(nn.Module):
 
 
 class Large(nn.Module):
-    """1.0e9 parameters, of which 131e6 are one tensor."""
+    """A model of 1.0e9 parameters, of which one tensor has 131e6."""
 
     def __init__(self, width=2048, layers=18, words=64000):
         super().__init__()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The models that sweep.py cuts in every way: those of models.MODELS and small
-versions of well-known architectures.
+"""Defines the models that sweep.py cuts in every way: those of models.MODELS
+and small versions of well-known architectures.
 
 Entries of ZOO are functions that return (module, function that makes one
 microbatch).
@@ -25,7 +25,8 @@ def entry(function):
 
 
 class Convolutions(nn.Module):
-    """Batch and group norms, an in-place activation, two kinds of pooling."""
+    """A model with batch and group norms, an in-place activation and two kinds
+    of pooling."""
 
     def __init__(self):
         super().__init__()
@@ -96,8 +97,8 @@ def vit():
 
 @entry
 def resnet():
-    # Large enough that the last norms have more than one pixel per row: with
-    # two values per channel all gradients would be rounding errors.
+    # The picture is so large that the last norms have more than one pixel per
+    # row: with two values per channel all gradients would be rounding errors.
     return picture(hf.ResNetForImageClassification(hf.ResNetConfig(
         embedding_size=8, hidden_sizes=[8, 16, 16, 24], depths=[1, 1, 1, 1],
         num_labels=5)), size=64)
