@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases 14, 15 and 25 to 31: losses, the backward pass of a stage."""
+"""Tests cases 14, 15 and 25 to 31: losses, and the backward pass of a stage."""
 import json
 
 import torch
@@ -19,7 +19,8 @@ def sum_mse(y, target):
 # --- losses ------------------------------------------------------------------
 
 class WithOutput(nn.Module):
-    """Returns (out, loss); has a split marker between its layers."""
+    """A model that returns (out, loss); it has a split marker between its
+    layers."""
 
     def __init__(self):
         super().__init__()
@@ -41,7 +42,7 @@ def loss_specification(t):
     want = torch_step(model, batch, 2, loss=1)
     for spec in ("(False, True)", "[False, True]", "1", "-1"):
         compare(t.run(pt2, batch, 2, "--loss", spec), want)
-    # Specifications that PyTorch refuses, with its messages.
+    # Loss specifications that PyTorch refuses, with its messages.
     for spec, text in (
             ("(True, False, False)", "must match length of loss specification "
              "(True, False, False)"),
@@ -60,7 +61,8 @@ def loss_specification(t):
 
 
 class Wrapper(nn.Module):
-    """The loss is the only output (PyTorch emits no backward for it)."""
+    """A model whose only output is the loss (PyTorch emits no backward for
+    it)."""
 
     def __init__(self):
         super().__init__()
@@ -129,7 +131,7 @@ LOSSES = [
 
 
 class Scored(nn.Module):
-    """A model that computes its loss itself; its parameters keep their
+    """A model that adds a loss to another model, whose parameters keep their
     names."""
 
     def __init__(self, inner, loss):
@@ -161,7 +163,7 @@ def loss_functions(t):
 
 
 class Modes(nn.Module):
-    """Modules whose behaviour eval() changes."""
+    """A model of modules that eval() changes."""
 
     def __init__(self):
         super().__init__()
@@ -338,8 +340,8 @@ def odd_losses(t):
 # --- the backward pass of a stage --------------------------------------------
 
 class Behind(nn.Module):
-    """A stage that follows a parameter x in place of another stage: the
-    gradient of x is what the stage sends back."""
+    """A stage whose input is a parameter x instead of the output of another
+    stage: the gradient of x is the gradient that the stage would send back."""
 
     def __init__(self, shape, inner):
         super().__init__()
@@ -357,7 +359,8 @@ def mlp():
 
 
 def stage(t, inner, shape=(256, 512), out=None):
-    """Returns (model, pt2, inputs, PyTorch's gradients)."""
+    """Exports a stage. Returns (model, path of the .pt2 file, inputs,
+    PyTorch's gradients)."""
     model = Behind(shape, inner)
     inputs = {"zero": torch.zeros(shape),
               "target": torch.randn(out or shape)}

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Cases of the conformance catalogue, by their numbers, against PyTorch.
+"""Compares the numbered cases of the conformance catalogue with PyTorch.
 
     conformance.py PENSTOCK WORKDIR [--only TEXT] [--seed N] [--list]
 
 Each case exports a model, runs it cut into stages with penstock, and compares
 it with PyTorch, uncut. Tolerances are those of the catalogue: D for outputs
-and losses, G for gradients. Where PyTorch's own error in float32 against
-float64 exceeds them, penstock's may be four times as large; such tensors are
-printed. The last line is `N passed, N failed`.
+and losses, G for gradients. If PyTorch's own error in float32 against float64
+exceeds them, penstock's error may be four times as large as PyTorch's; such
+tensors are printed. The last line is `N passed, N failed`.
 """
 import argparse
 import copy
@@ -51,7 +51,7 @@ def case(name):
 
 
 class Tools:
-    """The context of a case, with a work folder."""
+    """The functions that cases use, with a work folder."""
 
     def __init__(self, penstock, folder):
         self.penstock = penstock
@@ -107,7 +107,8 @@ class Tools:
         return plan, json.loads(done.stdout)
 
     def backward(self, model, inputs, what):
-        """Runs the last stage's actions F and I, or F, I and W."""
+        """Runs actions of the last stage: F and I, or F, I and W. Returns its
+        dump."""
         out = self.folder / f"{what}.safetensors"
         self.call(self.stage_backward, model, self.data(inputs), out, what)
         return load_file(out)
@@ -124,12 +125,13 @@ def close(name, got, want, rtol, atol):
 
 
 class Step(dict):
-    """The tensors of one step's dump, in float32 and in float64."""
+    """The tensors of one step's dump in float32; `exact` has them in
+    float64."""
     exact = None
 
 
 def torch_step(model, batch, m, loss=0):
-    """Returns the mean over the microbatches."""
+    """Returns PyTorch's results of a step: the means over the microbatches."""
     step = Step(one_step(model, batch, m, loss))
     double = {n: t.double() if t.is_floating_point() else t
               for n, t in batch.items()}
@@ -158,11 +160,13 @@ def one_step(model, batch, m, loss):
     return dump
 
 
-ROUNDED = set()  # tensors of the current case that were compared with float64
+ROUNDED = set()  # tensors of the current case with another limit
 
 
 def is_near_exact(name, got, want, exact):
-    """Compares largest errors, since sums may be computed in any order."""
+    """Returns whether the error against float64 is at most TIMES_TORCH times
+    PyTorch's. The largest errors are compared, since sums may be computed in
+    any order. If it returns True, it adds the name to ROUNDED."""
     ours = (got.double() - exact).abs().max().item()
     theirs = (want.double() - exact).abs().max().item()
     if not ours <= TIMES_TORCH * theirs:

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of DistributedDataParallel: ddp.py MODEL DATA MICROBATCHES STEPS OUT
+"""Runs steps of DistributedDataParallel in two processes.
 
-MODEL is a pickled module whose first output is the loss. Two processes share
-the batch of a step: each has its half of the microbatches, in order. OUT gets
+usage: ddp.py MODEL DATA MICROBATCHES STEPS OUT
+
+MODEL is a pickled module whose first output is the loss. The processes share
+the batch of a step: each has one half of the microbatches, in order. OUT gets
 the state of process 0 after the last step.
 """
 import os
@@ -43,7 +45,7 @@ def work(rank, store, path, data, m, steps, out):
 if __name__ == "__main__":
     model, data, m, steps, out = sys.argv[1:]
     # gloo sometimes aborts a process whose peer has closed the connection
-    # first. The reference is not under test, so it is repeated.
+    # first. The reference is not under test, so the run is repeated.
     for left in 2, 1, 0:
         with tempfile.TemporaryDirectory() as folder:
             try:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases 45 to 62: steps under every schedule, against PyTorch, uncut.
+"""Compares steps under every schedule with PyTorch, uncut: cases 45 to 62.
 
-Where the catalogue sums over microbatches, penstock takes their mean: the loss
-and the gradients are compared after division by the number of microbatches.
-48, 49 and 58 to 62 are in tests/run (hand-written schedules, outputs, forward
-only). 53 and 56 need hand-written stages and weight gradients, which penstock
-does not support.
+The catalogue sums over microbatches; penstock computes their mean. So the loss
+and the gradients are divided by the number of microbatches before they are
+compared. Cases 48, 49 and 58 to 62 are in tests/run (hand-written schedules,
+outputs, forward only). Cases 53 and 56 need hand-written stages and weight
+gradients, which penstock does not support.
 """
 import copy
 import importlib
@@ -23,7 +23,7 @@ from conformance import Failed, case, close, compare, is_near_exact, \
 
 COMPARE = Path(__file__).resolve().parents[1] / "compare"
 WIDTH, ROWS = 512, 64
-ATOL = 1e-5  # for many_steps
+ATOL = 1e-5  # absolute tolerance of many_steps
 # (ranks, stages per rank) for each schedule.
 GRID = [(p, v) for p in (1, 2, 4) for v in (1, 2)]
 ANY = ("gpipe", "1f1b", "interleaved-1f1b", "looped-bfs", "zb-h1")
@@ -49,7 +49,8 @@ def lively(layers=8):
 
 
 class Layers(nn.Module):
-    """Layers with a sum-MSE loss; by default as many layers as stages."""
+    """A model of equal layers with a sum-MSE loss; by default as many layers
+    as stages."""
 
     def __init__(self, layers=8, width=WIDTH):
         super().__init__()
@@ -79,7 +80,8 @@ def equal(first, dump, what):
 
 
 def every(t, pt2, batch, want, m, schedules=ANY + PAIRS, grid=GRID):
-    """All schedules agree with PyTorch, and with each other bit by bit."""
+    """Checks that all schedules agree with PyTorch, and with each other bit by
+    bit."""
     first, plans = None, {}
     for ranks, v in grid:
         n = ranks * v
@@ -168,7 +170,8 @@ def fed_back(t):
 
 
 def torch_sgd(model, batch, m, steps, lr, dtype=torch.float32):
-    """Returns the parameters after this number of steps on the same batch."""
+    """Returns PyTorch's parameters after this number of steps on the same
+    batch."""
     model = copy.deepcopy(model).to(dtype)
     batch = {n: t.to(dtype) for n, t in batch.items()}
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
@@ -258,7 +261,8 @@ def replicas(t):
 
 
 class Moving(nn.Module):
-    """Two buffers that microbatches change: one only counts, one is read."""
+    """A model with two buffers that microbatches change: one is only counted
+    up, the other is read."""
 
     def __init__(self):
         super().__init__()

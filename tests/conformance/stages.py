@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases 63 to 72: running stages, their memory, and refusals. Case 69,
+"""Tests cases 63 to 72: running stages, their memory, and refusals. Case 69,
 replicas of the pipeline, is in tests/run."""
 import json
 
@@ -18,8 +18,8 @@ def scaled(*shape):
 
 
 class ExampleCode(nn.Module):
-    """A skip connection from stage 0 to 2, and a parameter in stages 0 and
-    1."""
+    """A model with a skip connection from stage 0 to 2, and a parameter that
+    stages 0 and 1 use."""
 
     def __init__(self):
         super().__init__()
@@ -42,7 +42,7 @@ class ExampleCode(nn.Module):
 
 
 class MultiMLP(nn.Module):
-    """The last stage reads the first input."""
+    """A model whose last stage reads the first input."""
 
     def __init__(self):
         super().__init__()
@@ -59,7 +59,7 @@ class MultiMLP(nn.Module):
 
 
 class Kwargs(nn.Module):
-    """An argument with a default that every stage reads."""
+    """A model with an argument with a default, which every stage reads."""
 
     def __init__(self):
         super().__init__()
@@ -194,7 +194,7 @@ def w_without_i(t):
 
 
 class Normed(nn.Module):
-    """Each microbatch updates the running statistics once."""
+    """A model with running statistics, which each microbatch updates once."""
 
     def __init__(self):
         super().__init__()
@@ -223,7 +223,7 @@ def buffers(t):
 
 
 class Skip(nn.Module):
-    """Stage 3 uses a value of stage 0, and an argument."""
+    """A model whose stage 3 uses a value of stage 0, and an argument."""
 
     def __init__(self):
         super().__init__()
@@ -252,7 +252,7 @@ def far_skip(t):
 
 
 class Sliced(nn.Module):
-    """Each call reads a part of a buffer (positions)."""
+    """A model that reads a part of a buffer (positions) in each call."""
 
     def __init__(self):
         super().__init__()
@@ -273,8 +273,8 @@ def equal_sizes(t):
     batch = {n: torch.randn(8, 10, 32) for n in ("x", "target")}
     pt2 = t.export(model, {n: v[:2] for n, v in batch.items()})
     want = torch_step(model, batch, 4)
-    # With --policy flops: by times, small layers would be cut where sending is
-    # cheap. Only the numbers matter here.
+    # --policy flops: the default, measured times, would cut small layers where
+    # sending is cheap. Only the numbers matter here.
     plan, _ = t.split(pt2, "--stages", 4, "--policy", "flops")
     compare(t.run(plan, batch, 4), want)
     plan, report = t.split(pt2, "--stages", 4, "--policy", "memory")

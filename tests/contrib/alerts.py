@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Each alert of contrib/alerts.yml fires in a job that has the fault.
+"""Checks that each alert of contrib/alerts.yml fires for a job with the fault.
 
 usage: alerts.py PENSTOCK TESTS [all | ALERT...]
 
@@ -43,14 +43,14 @@ from patience import PATIENCE  # noqa: E402  pylint: disable=wrong-import-positi
 
 PERIOD_S = scrape.PERIOD_S
 CLOCK = "_timestamp_seconds"
-CLOCK_S = 1  # resolution of mtail's clock
+CLOCK_S = 1  # resolution of mtail's clock, in seconds
 QUIET = None
 ENDLESS = 10 ** 9
 
 
 def value(series, text, begin, stretch):
-    """Returns the text of a number for promtool's series, whose time begins at
-    0."""
+    """Returns a number as text for promtool's series, in which time begins at
+    0. Times are stretched, too."""
     name = series.partition("{")[0]
     if name.endswith(CLOCK):
         return repr((float(text) - begin) * stretch)
@@ -60,7 +60,7 @@ def value(series, text, begin, stretch):
 
 
 class Samples:
-    """The samples of one scene, on a time grid of PERIOD_S."""
+    """The samples of one scene, on a time grid of PERIOD_S seconds."""
 
     def __init__(self, seen, name, stretch, begin, end, more=()):
         self.begin, self.stretch = begin, stretch
@@ -98,8 +98,8 @@ class Samples:
                        f'"firing"}}[{until + 1}s]))')
 
     def ask(self, folder, questions):
-        """Evaluates questions of (alert or None for any, time, expected to
-        have fired)."""
+        """Evaluates questions by promtool. A question is (alert, or None for
+        any; time; whether it is expected to have fired)."""
         asked = []
         for name, at, wanted in questions:
             until, expr = self.fired(name, at)
@@ -132,8 +132,8 @@ class Stage:
         self.jobs, self.mounts, self.more = [], [], []
 
     def show_logs(self, name):
-        """Creates the logs early, since mtail starts at the end of a log that
-        it finds."""
+        """Creates the log files before the job does, since mtail reads a log
+        that it finds from its end."""
         os.makedirs(self.b.path(name), exist_ok=True)
         for log in "rank-0", "rank-1", "supervisor":
             with open(self.b.path(name, f"{log}.log"), "a", encoding="utf-8"):
@@ -157,7 +157,7 @@ class Stage:
 
     def step(self, name, step):
         """Returns the time of the log line of a step, or of the first later
-        one."""
+        step that is logged."""
         until = time.monotonic() + job.PATIENCE
         while time.monotonic() < until:
             for line in self.b.events(name, "step", "rank-0"):
@@ -167,7 +167,8 @@ class Stage:
         raise AssertionError((name, step))
 
     def mount(self, name, size):
-        """Mounts a file system that is removed when the scene ends."""
+        """Mounts a file system in memory, which is unmounted when the scene
+        ends."""
         os.mkdir(self.b.path(name))
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs",
                         self.b.path(name)], check=True)
@@ -184,8 +185,7 @@ class Stage:
         self.mounts.clear()
 
 
-# --- scenes: each returns the time of its fault
-# -------------------------------
+# --- scenes: each causes a fault and returns its time ----------------------
 
 def clean(s, name):
     s.begin(name, fault="F:1+:2")
@@ -199,7 +199,8 @@ def stalled(s, name):
 
 
 def not_a_number(s, name):
-    """The loss is NaN in step 12."""
+    """Starts a job whose loss is NaN in step 12; returns the time of that
+    fault."""
     not_finite.write_data(s.b.path("bad.safetensors"), {12})
     s.begin(name, "-m", "2", plan=f"{s.golden}/tiny.pt2",
             data="bad.safetensors", fault="F:1+:50")
@@ -215,7 +216,8 @@ def skipped(s, name):
 
 
 def spikes(s, name):
-    """One batch in 100 contains outliers."""
+    """Starts a job in which one batch of 100 contains outliers; returns the
+    time of the sixth spike of the loss."""
     path = s.b.path("far.safetensors")
     evaluate.write_data(path, 1, x=[800, 4])
     with open(path, "r+b") as file:
@@ -226,7 +228,8 @@ def spikes(s, name):
 
 
 def restarts(s, name):
-    """Each restart progresses only a little."""
+    """Starts a job that is killed soon after each start; returns the time of
+    the sixth restart."""
     s.begin(name, "--checkpoint", name, "--checkpoint-every", "20",
             "--max-restarts", "3", transport="mpi", fault="updated:400:kill")
     return s.when(name, "job_restart", 6, "supervisor")
@@ -241,7 +244,8 @@ def rank_lost(s, name):
 
 
 def cannot_save(s, name):
-    """A file stands at the path of the checkpoint folder."""
+    """Puts a file at the path of the checkpoint folder; returns the time at
+    which a save failed."""
     s.begin(name, "--checkpoint", "saved", "--checkpoint-every", "100",
             fault="step:1+:3")
     s.when(name, "checkpoint_saved")
@@ -256,7 +260,8 @@ def cannot_save(s, name):
 
 
 def bad_checkpoint(s, name):
-    """A buffer that no step reads becomes NaN."""
+    """Sets a buffer that no step reads to NaN; returns the time of the first
+    bad checkpoint."""
     s.begin(name, "--checkpoint", "spoilt", "--checkpoint-every", "100",
             fault="step:1+:3")
     s.when(name, "checkpoint_saved")
@@ -283,8 +288,8 @@ def slow_rank(s, name):
 
 
 def slower(s, name):
-    """After an hour of stretched time the job gets a third of the
-    processor."""
+    """Gives a job a third of the processor after an hour of stretched time;
+    returns the time of that change."""
     s.begin(name, fault="F:1+:2")
     pid = s.b.pid(name, 0)
     time.sleep(1.2 * 3600 / SCENES["PenstockSlower"].stretch)
@@ -298,7 +303,8 @@ def slower(s, name):
 
 
 def log_lost(s, name):
-    """The disk of the log is full for a while; the totals report it."""
+    """Fills the disk of the log for a while; the log's totals report lost
+    lines."""
     s.mount(name, "2m")
     s.begin(name, fault="step:1+:20")
     fill = s.b.path(name, "fill")
@@ -316,8 +322,8 @@ def log_lost(s, name):
 
 
 def disk_low(s, name):
-    """Checkpoints fill a small disk in memory. The metrics of node-exporter
-    are imitated here."""
+    """Fills a small disk in memory with checkpoints. The metrics of
+    node-exporter are imitated."""
     s.mount("disk", "4m")
     labels = f'{{fstype="ext4",mountpoint="/disk",job="{name}"}}'
     s.begin(name, "--checkpoint", "disk/saved", "--checkpoint-every", "10",
@@ -346,8 +352,8 @@ def serve(s, name, queue, delay_ms, model=None):
 
 
 def ask_until(s, name, clients, n):
-    """Each client keeps DEPTH requests waiting until the n-th event with
-    counts."""
+    """Makes each client keep DEPTH requests waiting until the n-th event that
+    reports counts of requests."""
     over = threading.Event()
 
     def go_on(client):
@@ -372,7 +378,7 @@ ROWS = {"x": asking.floats(random.Random(1), 4, 7)}
 
 
 def refused(s, name):
-    """Sends more requests than may wait."""
+    """Sends more requests than the queue holds."""
     clients = serve(s, name, "2", 20)
     return ask_until(s, name, clients, 2)
 
@@ -390,7 +396,8 @@ def failing(s, name):
 
 
 def waiting(s, name):
-    """The queue is full, and each request waits long in stretched time."""
+    """Fills the queue, so that each request waits for long in stretched
+    time."""
     clients = serve(s, name, "100", 300)
     return ask_until(s, name, clients, 2)
 
@@ -402,7 +409,7 @@ class Scene:
     def __init__(self, play, stretch, within_s, quick=False, mounts=False):
         self.play, self.stretch = play, stretch
         self.quick, self.mounts = quick, mounts
-        self.within_s = within_s  # seconds of the job after the fault
+        self.within_s = within_s  # limit after the fault, in seconds
 
 
 SCENES = {
@@ -446,7 +453,8 @@ def play(stage, mtail, alert, scene):
                         else [(alert, before, False), (alert, end, True)])
             break
         except AssertionError:
-            # A busy machine may have delayed mtail and the job.
+            # A busy machine may have delayed mtail and the job: looks again
+            # later.
             if alert is QUIET or time.monotonic() > until:
                 raise
             end = time.time()

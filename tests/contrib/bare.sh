@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs the package on a bare Debian 12, trains by hand and as the service,
-# and removes it again: only files that the jobs have written may remain.
+# Tests the package on a bare Debian 12: installs it, trains by hand and as the
+# service, and removes it again. Only files that the jobs have written may
+# remain.
 #
 #   bare.sh FILE.deb MODEL.pt2 DATA
 #
@@ -51,7 +52,7 @@ cat "$bare/root/log" >&2
 echo "installed, trained, served and removed"
 exit 0
 
-# --- there: bash -eu ---
+# --- in the container: bash -eu ---
 cd /tmp
 trap 'systemctl status -l --no-pager penstock@night || true
   journalctl --no-pager | tail -n 30; ls -la /var/log/journal /run/log/journal' ERR
@@ -68,7 +69,7 @@ ask() {
   runuser -u penstock-night -- env XDG_RUNTIME_DIR=/run/penstock-night \
     penstock "$@"
 }
-# Waits until the service has made a step after this one.
+# await STEP: waits until the service has made a later step than STEP.
 await() {
   for _ in $(seq 60); do
     sleep 1
@@ -101,7 +102,7 @@ test "$(systemctl is-active penstock@night)" = failed
 apt-get -q -y purge penstock
 left=$(find /usr /etc /var/lib /var/log /lib/systemd -path '*/dpkg/*' -prune \
   -o -path '*/apt/*' -prune -o -name '*penstock*' -print | sort)
-# State and logs of the service, and its configuration file.
+# These may remain: state and logs of the service, and its configuration file.
 want="/etc/penstock
 /var/lib/penstock
 /var/lib/private/penstock

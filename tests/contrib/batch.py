@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs contrib/penstock.sbatch with a fake scontrol.
+"""Tests contrib/penstock.sbatch with a fake scontrol.
 
 usage: batch.py PENSTOCK TINY.pt2 ROOT
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics for Prometheus: --prom, contrib/penstock.mtail, contrib/alerts.yml.
+"""Tests metrics for Prometheus: --prom, contrib/penstock.mtail and
+contrib/alerts.yml.
 
 usage: metrics.py PENSTOCK NORM.pt2 ROOT [READS]
 
@@ -39,7 +40,8 @@ def read(*path):
 
 
 def names_agree(root):
-    """The daemon, the mtail program and the rules use the same names."""
+    """Checks that the daemon, the mtail program and the rules use the same
+    names."""
     ours = {"penstock_" + name: "counter" if kind == "COUNT" else "gauge"
             for kind, name, _, _ in
             ROW.findall(read(root, "daemon/loop/record/prom.c"))}
@@ -94,8 +96,8 @@ def rules_hold(root):
 
 
 def file_is_whole(b, names, reads):
-    """A reader sees either the old or the new file, never a partial one. At
-    the end the file has the values of the log."""
+    """Checks that a reader sees either the old or the new file of --prom,
+    never a partial one, and that the last file has the values of the log."""
     job = b.begin(*b.words("log", "--prom", "job.prom", "--steps", "1000000000",
                            "--log-every", "1", "--job", "night",
                            "--checkpoint", "ck"))
@@ -127,13 +129,14 @@ def file_is_whole(b, names, reads):
     if shutil.which("promtool"):
         ask(["promtool", "check", "metrics"],
             input=b.bytes_of("job.prom").decode())
-    # A path that cannot be written is refused at the start.
+    # A path that cannot be written is refused when the job starts.
     b.call(*b.words("log2", "--prom", "missing/job.prom"), code=74)
 
 
 def newest_is_reported(b, names):
-    """If steps are too fast for each to be reported, clients that query, or
-    that wait for a pause or the end, still get the newest one."""
+    """Checks that clients get the newest step if steps are too fast for each
+    to be reported: when they query, and when they wait for a pause or the
+    end."""
     def ask_status():
         return json.loads(b.call("status", "--job", "few", "--json"))
 
@@ -178,8 +181,8 @@ def newest_is_reported(b, names):
 
 
 def rotates(b, root, times):
-    """The log of a running job is renamed, by logrotate or in the same way:
-    every line is in one of the files."""
+    """Renames the log of a running job, by logrotate or in the same way, and
+    checks that every line is in one of the files."""
     conf = read(root, "contrib/penstock.logrotate")
     assert ("/var/log/penstock/*/rank-*.log "
             "/var/log/penstock/*/supervisor.log {") in conf
@@ -218,8 +221,9 @@ def rotates(b, root, times):
 
 
 def truncates(b, times):
-    """After copytruncate the file continues with a whole line; only lines
-    written between copy and truncation are lost."""
+    """Checks that after logrotate's copytruncate the file continues with a
+    whole line, and that only lines written between copy and truncation are
+    lost."""
     job = b.begin(*b.words("cut", "--steps", "1000000000", "--log-every", "1"))
     path = b.path("cut/rank-0.log")
     until = time.monotonic() + PATIENCE
@@ -234,7 +238,7 @@ def truncates(b, times):
     job.communicate(timeout=PATIENCE)
     last = lost = 0
     for part in parts:
-        # The last line may have been read while it was written.
+        # The last line may be incomplete if it was being written.
         seen = [logs.parse(line)[0]["seq"] for line in
                 part[:part.rindex(b"\n") + 1].decode().splitlines(True)]
         assert seen == list(range(seen[0], seen[0] + len(seen)))

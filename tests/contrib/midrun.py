@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""mtail that is started in the middle of a run is up to date after the next
-totals.
+"""Checks that mtail, started in the middle of a run, is up to date after the
+next totals in the log.
 
 usage: midrun.py PENSTOCK TINY.pt2 ROOT
 
-The job has already run steps, saved checkpoints, evaluated and skipped a step.
-Then it is paused, so that mtail sees only the totals, which are logged every
-15 seconds. After them each gauge and counter must have the value in `penstock
-status --json` and in the file of --prom. If mtail is missing, a message says
-that nothing was compared.
+Before mtail starts, the job has run steps, saved checkpoints, evaluated and
+skipped a step. Then the job is paused, so that mtail sees only the totals,
+which are logged every 15 seconds. After these each gauge and counter must have
+the value in `penstock status --json` and in the file of --prom. If mtail is
+missing, a message says that nothing was compared.
 """
 import json
 import os
@@ -30,7 +30,7 @@ from patience import PATIENCE  # noqa: E402  pylint: disable=wrong-import-positi
 NAME = "middle"
 TOTALS_S = 15
 SAMPLE = re.compile(r"^(penstock_\w+)\{[^}]*\} (\S+)", re.MULTILINE)
-# Keys of `status --json` and the names of their metrics.
+# Keys of `status --json` -> names of metrics.
 STATUS = {"run": "run", "step": "step", "steps": "steps", "loss": "loss",
           "lr": "lr", "grad_norm": "grad_norm", "step_s": "step_seconds",
           "tok_s": "tokens_per_second", "mfu": "mfu_ratio", "bubble": "bubble_ratio",
@@ -65,8 +65,8 @@ def mtail_has(mtail):
 
 
 def differ(said, truth):
-    """Returns metrics with different values; mtail's clock has whole
-    seconds."""
+    """Returns the metrics whose values differ. Times may differ by less than a
+    second, since mtail's clock has whole seconds."""
     return {name: (said.get(name), want) for name, want in truth.items()
             if said.get(name) != (int(want) if "timestamp" in name else want)}
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the installed files and the files for administrators: systemd unit,
+"""Tests the installed files, and those for administrators: systemd unit,
 logrotate, lnav.
 
 usage: package.py ROOT BUILD|FILE.deb [PENSTOCK]
 
-BUILD is a build folder; the test looks at what `meson install` would install.
-systemd-analyze and lnav are used if they are installed; otherwise a message
-says so.
+BUILD is a build folder: then the files that `meson install` would install are
+tested. systemd-analyze and lnav are used if they are installed; otherwise a
+message says so.
 """
 import glob
 import json
@@ -38,7 +38,7 @@ def read(*path):
 
 
 def installed(what):
-    """Returns the installed paths from /usr on, without .gz."""
+    """Returns the paths of the installed files, from /usr on, without .gz."""
     if os.path.isdir(what):
         found = json.loads(ask("meson", "introspect", "--installed", what))
         return {re.sub("^/usr/local/", "/usr/", x) for x in found.values()}
@@ -75,8 +75,8 @@ def commands_of(root):
 
 
 def unit_is_closed(root):
-    """The unit uses existing options and is as restricted as its comments
-    state."""
+    """Checks that the unit uses existing options and is as restricted as its
+    comments state."""
     unit = f"{root}/contrib/penstock@.service"
     text = read(unit)
     options = set(re.findall(r'"([a-z][a-z-]+)"',
@@ -108,7 +108,7 @@ def unit_is_closed(root):
 
 
 def lnav_reads(root):
-    """The tables that contrib/penstock.lnav.sql makes from a log are right."""
+    """Checks the tables that contrib/penstock.lnav.sql makes from a log."""
     if not shutil.which("lnav"):
         print("lnav is not installed: its tables were not tried")
         return

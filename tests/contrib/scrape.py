@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs mtail with contrib/penstock.mtail beside jobs, for the tests of this
+"""Runs mtail with contrib/penstock.mtail while jobs run, for the tests of this
 folder."""
 import os
 import re
@@ -12,13 +12,13 @@ import urllib.request
 # The importing test has added the folder of patience.py to sys.path.
 from patience import PATIENCE
 
-PERIOD_S = .1  # interval of scrapes
+PERIOD_S = .1  # seconds between reads of the metrics
 SAMPLE = re.compile(r"^(penstock_\w+\{[^}]*\}) (\S+)", re.MULTILINE)
 
 
 class Mtail:
-    """Metrics of all logs in the subfolders of a folder, scraped every
-    PERIOD_S."""
+    """Runs mtail on all logs in the subfolders of a folder, and reads its
+    metrics every PERIOD_S seconds."""
 
     def __init__(self, root, folder):
         with socket.socket() as free:

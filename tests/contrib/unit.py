@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job over MPI needs no more system calls and kinds of sockets than
-contrib/penstock@.service allows.
+"""Checks that a job over MPI needs only the system calls and kinds of sockets
+that contrib/penstock@.service allows.
 
 usage: unit.py PENSTOCK NORM.pt2 ROOT
 
-Needs strace and systemd-analyze; without them the test says so and ends with
-77.
+Needs strace and systemd-analyze; without these the test prints that and ends
+with 77.
 """
 import os
 import re
@@ -60,7 +60,8 @@ def main():
                 text = file.read()
     used = set(re.findall(r"^\d+ +(\w+)\(", text, re.MULTILINE))
     sockets = set(re.findall(r" socket\((AF_\w+)", text))
-    # Checks the trace itself: any such job uses these calls and sockets.
+    # Checks that the trace is complete: any such job uses these calls and
+    # sockets.
     assert {"clone3", "mmap", "process_vm_readv"} & used and len(used) > 50
     assert sockets >= {"AF_UNIX", "AF_INET"}, sockets
     print(f"{len(used)} calls, {' '.join(sorted(sockets))}")

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of gpu.py that compare numbers: the bits of several cuts, schedules
-and transports, and the errors against f64 with those of PyTorch on the same
-GPU.
+"""Compares numbers for gpu.py: the bits of several cuts, schedules and
+transports, and errors against f64 with those of PyTorch on the same GPU.
 
 Functions import PyTorch themselves, so that bytegpt() also runs without it.
 """
@@ -16,8 +15,8 @@ import struct
 import traceback
 
 MICROBATCHES = 4
-AT_ONCE = 6  # models of the zoo that run at the same time
-# Stages, ranks, transport, schedule. Each cut has the same bits as the first.
+AT_ONCE = 6  # number of models of the zoo that run at the same time
+# Stages, ranks, transport, schedule. Each cut has the bits of the first one.
 CUTS = [(1, 1, "self", "1f1b"), (2, 2, "self", "gpipe"),
         (4, 4, "self", "zb-h1"), (2, 2, "mpi", "1f1b"),
         (4, 4, "mpi", "1f1b"), (4, 1, "self", "1f1b")]
@@ -39,8 +38,8 @@ def load(path):
 
 
 def contents(path):
-    """Returns the contents of a dump without names: a shared parameter may
-    have any of its names, and has several if it is in several stages."""
+    """Returns the tensors of a dump without their names: a shared parameter
+    may have any of its names, and has several if several stages use it."""
     return {(name.split(".")[0], dtype, hashlib.sha1(data).digest())
             for name, (dtype, data) in load(path).items()}
 
@@ -63,7 +62,7 @@ def distance(a, b):
 
 
 def dump(job, plan, data, m, device, cut, to, *more):
-    """Runs a step; returns the path of its dump."""
+    """Runs a step; returns the path of the dump that it writes."""
     stages, ranks, transport, schedule = cut
     path = os.path.join(job.work, f"{to}.st")
     if os.path.exists(path):
@@ -77,11 +76,11 @@ def dump(job, plan, data, m, device, cut, to, *more):
 
 
 def bytegpt(job):
-    """Gradients equal the CPU's up to rounding, and have the same bits in all
-    cuts. Needs no PyTorch."""
+    """Checks that gradients equal those of the CPU up to rounding, and have
+    the same bits in all cuts. Needs no PyTorch."""
     model = f"{job.pack}/bytegpt.pt2"
     data = f"{job.pack}/GPL-3"
-    if job.tiny:  # the emulation needs 20 s for a microbatch of bytegpt
+    if job.tiny:  # emulated, a microbatch of bytegpt takes 20 s
         model = f"{job.pack}/golden/shared.pt2"
         data = f"{job.pack}/golden/shared.safetensors"
     plan = os.path.join(job.work, "bytegpt")
@@ -138,7 +137,8 @@ def on_device(job, module, data, dtype, m, **more):
 
 
 def error_of(tensors, exact):
-    """Returns the relative error of all gradients together."""
+    """Returns the error of all gradients together, relative to the exact
+    ones."""
     far = whole = 0.0
     for name, want in exact.items():
         if name.startswith("grad."):
@@ -148,7 +148,7 @@ def error_of(tensors, exact):
 
 
 def net(job, name):
-    """Compares the errors of our gradients against f64 with PyTorch's, for two
+    """Compares our errors of gradients against f64 with PyTorch's, for two
     microbatches."""
     import safetensors.torch
     import torch
@@ -196,11 +196,12 @@ def prepare_model(words):
             reference.make(name, zoo_folder(work, name), MICROBATCHES,
                            optimizer="none", steps=1)
     except Exception:  # pylint: disable=broad-except
-        traceback.print_exc()  # zoo() reports the model
+        traceback.print_exc()  # zoo() adds the model to its report
 
 
 def prepare_zoo(job):
-    """Exports the models, and computes their results in f64 on the CPU."""
+    """Exports the models of the zoo, and computes their results in f64 on the
+    CPU."""
     with multiprocessing.Pool(AT_ONCE, maxtasksperchild=8) as pool:
         pool.map(prepare_model, [(job.work, name) for name in zoo_names(job)],
                  chunksize=1)
@@ -226,7 +227,7 @@ def check_model(job, name):
 
 
 def on_gpu(job, name):
-    """Computes PyTorch's results in f32 again, on the GPU."""
+    """Computes PyTorch's results in f32 on the GPU instead of the CPU."""
     import safetensors.torch
     import torch
     import reference
@@ -240,7 +241,7 @@ def on_gpu(job, name):
 
 
 def zoo(job):
-    """Compares all models of tests/compare/zoo.py."""
+    """Checks all models of tests/compare/zoo.py on the GPU."""
     names, results = zoo_names(job), {}
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
         running = {}

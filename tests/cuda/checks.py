@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of gpu.py that need no models: the tests of the kernels, with and
-without compute-sanitizer."""
+"""Runs the parts of gpu.py that need no models: the tests of the kernels, with
+and without compute-sanitizer."""
 import glob
 import os
 import re
@@ -16,8 +16,9 @@ PATIENCE = 100  # seconds
 
 
 def doctor(job):
-    """Adds a row with the GPU that `penstock doctor` finds. Its other faults
-    do not fail the row: the rows of jobs with mpirun show them."""
+    """Adds a row with the GPU that `penstock doctor` finds. Other faults that
+    doctor reports do not fail this row: the rows of jobs with mpirun show
+    them."""
     lines = job.penstock("doctor", code=None).splitlines()
     found = [line.split(": ", 1)[1] for line in lines if "GPU" in line]
     job.row("doctor", found[0] if found else "finds no GPU",
@@ -41,7 +42,8 @@ def begin(job, name, *before, parts=1):
 
 
 def end(process, log, limit):
-    """Returns the exit code, None after the limit, and the output."""
+    """Waits for a test. Returns its exit code (None if it was ended after the
+    limit) and its output."""
     try:
         code = process.wait(max(limit, 0.1))
     except subprocess.TimeoutExpired:
@@ -64,7 +66,8 @@ def first_failure(text):
 def kernels(job):
     """Runs all tests at the same time, since most of their time is spent on
     the CPU."""
-    # The emulation takes minutes for all samples and for the sums in double.
+    # The emulated driver would take minutes for all samples and for sums in
+    # double.
     names = [KERNELS] if job.tiny else TESTS
     since = time.monotonic()
     running = [(name, *begin(job, name, parts=200 if job.tiny else 1))

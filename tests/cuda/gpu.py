@@ -4,10 +4,10 @@
 
 usage: gpu.py [--more] [--only PART,...] PACK WORK OUT
 
-PACK is the unpacked archive, WORK keeps models. Each part is a process of its
-own with a time limit: it adds rows to the table, and one that fails or takes
-too long adds a row that says so. Exit code 1 if there is such a row. With the
-tests' driver (PENSTOCK_LIBCUDA) all sizes are tiny.
+PACK is the unpacked archive; models are kept in WORK. Each part is a process of
+its own with a time limit, and adds rows to the table. A part that fails or
+takes too long adds a row that says so; then the exit code is 1. With the tests'
+driver (PENSTOCK_LIBCUDA) all sizes are tiny.
 """
 import argparse
 import collections
@@ -23,12 +23,12 @@ import time
 import traceback
 
 LIMIT = 400  # seconds; parts that would begin later are left out
-PRINTED = 8000  # characters
-CELL = 150  # characters
+PRINTED = 8000  # number of last characters of a part's output that are printed
+CELL = 150  # maximum number of characters of a cell of the table
 COLUMNS = ["what", "penstock", "PyTorch", "ratio", "wanted", "note"]
 
-# run: module.function; torch: it needs PyTorch; after: preparations that must
-# have ended.
+# run: module.function; torch: whether the part needs PyTorch; after: names of
+# preparations that must have ended before.
 Part = collections.namedtuple("Part", "name limit run torch after")
 PREPARE = [
     Part("models", 150, "accuracy.prepare_nets", True, ()),
@@ -60,15 +60,16 @@ MORE = [
 
 
 class Job:
-    """State that all parts share. Rows are appended to a file, since each part
-    is a process."""
+    """The state that all parts share. Parts are processes, so they append
+    their rows to a file."""
 
     def __init__(self, pack, work, out):
         self.pack, self.work, self.out = pack, work, out
         self.tiny = "PENSTOCK_LIBCUDA" in os.environ
         self.bin = os.path.join(pack, "bin")
         self.rows = os.path.join(work, "rows.jsonl")
-        # Only for programs of the archive: other programs need newer libraries.
+        # This environment is only for programs of the archive: other programs
+        # need newer libraries.
         self.env = dict(os.environ, OPENBLAS_NUM_THREADS="1",
                         PST_GOLDEN=os.path.join(pack, "golden"),
                         PATH=f"{self.bin}:{os.environ['PATH']}")
@@ -91,7 +92,7 @@ class Job:
 
     def penstock(self, *words, code=0):
         """Runs penstock. Returns its output, or its messages if it is expected
-        to fail. code: expected exit code; None: any."""
+        to fail. code: the expected exit code; None: any."""
         begin = time.monotonic()
         done = subprocess.run(
             [os.path.join(self.bin, "penstock"), *map(str, words)], text=True,
@@ -135,7 +136,7 @@ def log_of(job, part):
 
 
 def start(job, part):
-    """Returns the number of the process."""
+    """Starts a part; returns the process id."""
     pid = os.fork()
     if pid:
         return pid
@@ -156,11 +157,12 @@ def start(job, part):
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)  # the parent has what atexit knows
+        os._exit(code)  # skips atexit, whose functions are those of the parent
 
 
 def finish(job, part, pid, limit):
-    """Waits for the end of a part, and ends it after its time."""
+    """Waits for the end of a part, and kills it after its time limit. Returns
+    whether it has succeeded."""
     end = time.monotonic() + limit
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
@@ -184,7 +186,7 @@ def finish(job, part, pid, limit):
 
 
 class Preparations:
-    """Parts that run beside the first ones."""
+    """The parts that prepare models, while the first other parts run."""
 
     def __init__(self, job, wanted):
         self.job, self.running = job, {}
@@ -202,8 +204,8 @@ class Preparations:
 
 
 def versions():
-    """Imports PyTorch, once for the processes of all parts; "": there is
-    none."""
+    """Imports PyTorch, once for the processes of all parts. Returns the
+    versions of its packages, or "" if there is no PyTorch."""
     if importlib.util.find_spec("torch") is None:
         return ""
     import torch
@@ -227,7 +229,7 @@ def run_parts(job, parts, limit):
             job.row(part.name, note="left out for want of time")
             continue
         since = time.monotonic()
-        # The emulation is slow beside other work.
+        # The emulated driver is slow while other processes run.
         most = part.limit * (4 if job.tiny else 1)
         good = finish(job, part, start(job, part), min(most, left + 15))
         print(f"{part.name}: {'done' if good else 'FAILED'}, "
@@ -240,7 +242,7 @@ def run_parts(job, parts, limit):
 
 
 def said_by(*words):
-    """The last line that a program prints, or ""."""
+    """Returns the last line that a program prints, or ""."""
     try:
         done = subprocess.run(words, text=True, stdin=subprocess.DEVNULL,
                               capture_output=True, timeout=20, check=False)
@@ -250,7 +252,7 @@ def said_by(*words):
 
 
 def heading(job, torch):
-    """Sets the lines above the table. Returns True if there is PyTorch."""
+    """Sets the lines above the table. Returns whether there is PyTorch."""
     card = said_by("nvidia-smi", "--format=csv,noheader",
                    "--query-gpu=name,driver_version,memory.total")
     compiler = said_by("nvcc", "--version")
@@ -283,7 +285,7 @@ def table_of(job, rows, most=CELL):
 
 
 def write_out(job, parts):
-    """Writes what there is so far: the process may be ended early."""
+    """Writes the results so far, since the process may be ended early."""
     rows = job.read_rows()
     with open(f"{job.out}/table.md", "w", encoding="utf-8") as file:
         file.write(table_of(job, rows))
@@ -317,14 +319,14 @@ def main():
     a = p.parse_args()
     job = Job(*map(os.path.abspath, (a.pack, a.work, a.out)))
     os.makedirs(job.out, exist_ok=True)
-    # torch.compile and others keep nothing in the user's folder.
+    # Keeps torch.compile and others from writing to the user's folder.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{job.work}/inductor")
     sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                     "..", "compare"))
     parts = MORE if a.more else MAIN
     rows = job.read_rows() if a.more else []
-    if a.more:  # and what was left out before
+    if a.more:  # also runs parts that were left out for want of time
         late = {r["part"] for r in rows if "want of time" in r["note"]}
         rows = [r for r in rows if "want of time" not in r["note"]]
         parts = [x for x in MAIN if x.name in late] + parts

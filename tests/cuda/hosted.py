@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Operators without a kernel on the GPU run on the host, and are reported.
+"""Checks that operators without a kernel on the GPU run on the host, and are
+reported.
 
 usage: hosted.py PENSTOCK MODEL    PENSTOCK_LIBCUDA: the driver of the tests
 

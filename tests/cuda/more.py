@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of `gpu.sh run --more`: compiled PyTorch, PyTorch's pipelines, and
-steps on the CPU of the machine."""
+"""Runs the parts of `gpu.sh run --more`: compiled PyTorch, PyTorch's pipelines,
+and steps on the CPU of the machine."""
 import os
 import time
 
@@ -15,7 +15,8 @@ def compiled(job):
 
 
 def stages_of(net, cut):
-    """Returns two modules: the first blocks, and the others with the head."""
+    """Returns two modules: one of the first blocks, one of the others with the
+    head."""
     from torch import nn
 
     class Front(nn.Module):
@@ -107,8 +108,8 @@ def cpu(job):
 
 
 def torch_step(job, nets, name):
-    """Returns the seconds of a step of PyTorch on all cores, with 16
-    microbatches (twice those of the net)."""
+    """Returns the seconds that PyTorch takes for a step on all cores, with 16
+    microbatches (twice as many as the net has)."""
     import torch
     net = nets.find(job, name)
     module = nets.built(net)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models whose steps scripts/gpu.sh measures, in full and tiny size: their
-export, their data, and the same steps in PyTorch."""
+"""Defines the models whose steps scripts/gpu.sh measures, in full and tiny
+size: their export, their data, and the same steps in PyTorch."""
 import collections
 import os
 import time
@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 import safetensors.torch
 
-# make: returns the module; vocab; rows and length of a microbatch; m: how many
-# microbatches a step has.
+# make: function that returns the module; vocab: number of tokens; rows,
+# length: of a microbatch; m: number of microbatches of a step.
 Net = collections.namedtuple("Net", "make vocab rows length m")
 LR = 1e-4
 
@@ -140,13 +140,13 @@ def find(job, name):
 
 
 def built(net):
-    """Returns the module, with the same start values each time."""
+    """Returns the module with the same initial values each time."""
     torch.manual_seed(0)
     return net.make().train()
 
 
 def batch(net, m=None):
-    """Returns the input of a step, or of its first m microbatches."""
+    """Returns the input of a step, or only of its first m microbatches."""
     size = (net.m * net.rows, net.length)
     rng = torch.Generator().manual_seed(1)
     x = torch.randint(0, net.vocab, size, generator=rng)
@@ -156,8 +156,8 @@ def batch(net, m=None):
 
 
 def prepare(job, name, stages=()):
-    """Writes NAME.pt2, NAME.safetensors and the plans NAME-1, ... of so many
-    stages to the work folder."""
+    """Writes NAME.pt2, NAME.safetensors and, for each number K in stages, the
+    plan NAME-K of K stages to the work folder."""
     net = find(job, name)
     path = os.path.join(job.work, name)
     if not os.path.exists(f"{path}.pt2"):
@@ -206,7 +206,7 @@ class Trainer:
             loss.backward()
             total = total + loss.detach()
         self.optimizer.step()
-        return float(total)  # waits for the GPU
+        return float(total)  # float() waits for the GPU
 
     def times(self, n):
         """Returns the seconds of each of n steps."""

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/gpu.sh runs over the tests' driver, as far as it needs no PyTorch.
+"""Checks that scripts/gpu.sh runs on the tests' driver; parts that need PyTorch
+are not run.
 
 usage: script.py ROOT BUILD    PENSTOCK_LIBCUDA: the driver of the tests
 
@@ -32,7 +33,7 @@ def make_pack(root, build, folder):
 
 
 def run(root, folder, python, parts=PARTS):
-    """Returns the exit code and the rows by part."""
+    """Runs gpu.sh. Returns the exit code and the rows by part."""
     env = dict(os.environ, PENSTOCK_PYTHON=python, TMPDIR=folder,
                XDG_RUNTIME_DIR=folder)
     done = subprocess.run(
@@ -55,7 +56,7 @@ def main():
     root, build = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         make_pack(root, build, f"{folder}/pack")
-        # -S: without PyTorch, wherever it is installed.
+        # -S hides the installed packages, so that there is no PyTorch.
         python = f"{folder}/python"
         with open(python, "w", encoding="utf-8") as file:
             file.write(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
@@ -71,7 +72,7 @@ def main():
             input=f"3 {ATTENTION}\n", capture_output=True).stdout.split()
         assert said[0] == "cuda_sdpa_f32" and len(said) == 4, said
         assert all(float(x) >= 0 for x in said[1:]), said
-        # A part that fails is named, and is the exit code.
+        # A part that fails has a row, and the exit code is 1.
         os.unlink(f"{folder}/pack/bin/test-ops-kernels")
         code, rows, _ = run(root, folder, python, "kernels")
         assert code == 1, rows

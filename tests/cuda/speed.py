@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of gpu.py that measure: steps, kernels, ranks and memory, in
-alternation with PyTorch."""
+"""Measures for gpu.py: steps, kernels, ranks and memory, in alternation with
+PyTorch."""
 import os
 import shutil
 import statistics
@@ -32,7 +32,8 @@ def ms(x):
 
 
 def measure(job, name, dtype="f32", compiled=False):
-    """Adds the rows of a model's step: times, losses, start, memory."""
+    """Adds the rows of a model's step: times, losses, time of the start,
+    memory."""
     import nets
     nets.prepare(job, name, (1,))
     theirs = nets.Trainer(job, name, dtype, compiled)
@@ -97,7 +98,7 @@ def bf16(job):
     """Measures steps with `--dtype bf16`, if the device has kernels for it."""
     name, data = "gpt-25m", f"{job.work}/gpt-25m.safetensors"
     model = f"{job.work}/{name}.pt2"
-    if not os.path.exists(model):  # there is no PyTorch
+    if not os.path.exists(model):  # prepared only with PyTorch
         name, model, data = ("bytegpt", f"{job.pack}/bytegpt.pt2",
                              f"{job.pack}/GPL-3")
     words = ["run", model, "--data", data, "-n", 1, "--transport", "self",
@@ -120,8 +121,7 @@ def bf16(job):
 
 
 def ranks(job):
-    """Compares 2 and 4 ranks on one GPU with one rank that has as many
-    stages."""
+    """Compares 2 and 4 ranks on one GPU with one rank of 2 and 4 stages."""
     import nets
     name = "gpt2-124m"
     net, data = nets.find(job, name), f"{job.work}/{name}.safetensors"
@@ -148,8 +148,8 @@ def ranks(job):
 
 
 class Watch:
-    """Runs nvidia-smi several times per second. Its own loop is not used,
-    since it may buffer lines."""
+    """Runs nvidia-smi several times per second. nvidia-smi's own loop is not
+    used, since it may buffer lines."""
 
     def __init__(self):
         self.seen, self.stopped = [], threading.Event()
@@ -171,8 +171,9 @@ class Watch:
 
 
 def watched(job, watch, model, data, m, steps):
-    """Runs a model. Returns the result, the MiB of GPU memory that it took,
-    and the percentage of the last steps in which the GPU was busy."""
+    """Runs a model. Returns the result, the MiB of GPU memory that the job
+    took, and the percentage of the last steps during which the GPU was
+    busy."""
     before = watch.seen[-1][1] if watch.seen else 0.0
     begin = time.monotonic()
     said = job.run(model, data, "cuda", 1, m, steps, "--lr", "1e-4")
@@ -226,7 +227,8 @@ class Kernels:
             stdout=subprocess.PIPE, text=True, env=job.env, cwd=job.work)
 
     def times(self, text):
-        """Returns the name of the kernel and the milliseconds of its runs."""
+        """Returns the name of the kernel and the milliseconds of each of its
+        runs."""
         self.process.stdin.write(f"{self.runs} {text}\n")
         self.process.stdin.flush()
         words = self.process.stdout.readline().split()
@@ -260,7 +262,7 @@ def torch_times(device, run):
 
 
 def alternate(device, kernels, texts, run):
-    """Returns the median milliseconds of our kernels, summed over texts, those
+    """Returns the median milliseconds of our kernels (summed over texts) and
     of PyTorch's, and the names of our kernels."""
     ours, theirs, names = [[] for _ in texts], [], []
     for _ in range(min(ROUNDS, kernels.runs)):
