@@ -17,7 +17,7 @@ storages.py, which uses no tensor library, must give the same results. Some
 programs run a second time with that interpreter's values, on storages that were
 partly overwritten. The driver must agree with all results. --full: 10 000
 programs. Program N of a seed is the same for any --count. --keep: keeps the
-programs that fail.
+file of cases, DIR/alias-random.json.
 """
 import argparse
 import json

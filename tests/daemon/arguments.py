@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Misspelt options, missing values and wrong values of every command.
+"""Tests misspelt options, missing values and wrong values of every command.
 
 usage: arguments.py PENSTOCK PENSTOCKD [all]
 

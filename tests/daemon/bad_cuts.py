@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`split` refuses wrong cuts.
+"""Checks that `split` refuses wrong cuts.
 
 usage: bad_cuts.py PENSTOCK MODEL.pt2
 
-For each cut the exit code and the message are checked. No plan may be left
-behind, and a plan that existed before must be unchanged.
+For each cut the exit code and the message are checked. `split` may leave no
+plan, and must not change a plan that existed before.
 """
 import os
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job must not be affected by what happens to its clients.
+"""Checks that a job is not affected by what happens to its clients.
 
 usage: clients.py PENSTOCK PENSTOCKD TINY.pt2 self|mpi
 
@@ -94,7 +94,7 @@ class Job:
         assert self.weights(name) == self.want, name
 
     def gone(self):
-        """Checks that no process and no file of a job is left."""
+        """Checks that no process and no file of a job remains."""
         until = time.monotonic() + PATIENCE
         while self.call("status").returncode != 69:
             assert time.monotonic() < until
@@ -115,8 +115,8 @@ def write_data(path, first_token=0, last_label=12):
 
 
 def check_names(job):
-    """A job's name stays taken until the job has ended, and a client ends only
-    its own job."""
+    """Checks that a job's name stays taken until the job has ended, and that a
+    client ends only its own job."""
     many = 10 ** 9
     first = job.start("first", "--job", "same", steps=many)
     line = job.await_log("first", "event=step")
@@ -127,7 +127,7 @@ def check_names(job):
         assert f"process {first.pid} of user {os.getuid()}" in done.stderr, done
         assert "--job" in done.stderr
         job.check("status", "--job", "same")
-    # The client is killed; the job keeps its name.
+    # If the client is killed, the job keeps its name.
     first.kill()
     first.wait()
     job.check(*job.args, "--job", "same", code=75, says="running already")
@@ -141,7 +141,7 @@ def check_names(job):
     assert sorted(one.returncode for one in both) == [0, 75]
     winner = [one.returncode for one in both].index(0)
     job.finished(f"race{winner}")
-    # A client must not end a daemon that was started by hand.
+    # A client must not end a daemon that a user has started.
     with subprocess.Popen(
             [job.penstockd, "tiny.plan", "--transport", "self", "--ranks", "2",
              "--job", "hand", "--log-dir", "log-hand"], cwd=job.folder,
@@ -155,7 +155,8 @@ def check_names(job):
 
 
 def check_sleep(job):
-    """The client is stopped in the middle of the job, and beyond its end."""
+    """Stops one client for a while in the middle of its job, and another one
+    until its job has ended. Both must report the result."""
     client = job.start("nap", "--json")
     job.await_log("nap", "event=step")
     client.send_signal(signal.SIGSTOP)
@@ -178,8 +179,8 @@ def check_sleep(job):
 
 
 def check_output(job):
-    """The output of the ranks does not fill the disk, whether or not it is
-    read."""
+    """Checks that the output of the ranks does not fill the disk, whether or
+    not it is read."""
     path = os.path.join(job.folder, "penstock", "bound", "rank0.sock.out")
     line, size = b"a library says something again and again\n", 8 << 20
     for _ in range(2):
@@ -192,8 +193,8 @@ def check_output(job):
 
 
 def check_death(job):
-    """A killed client leaves its job running, unless --die-with-client is
-    given."""
+    """Checks that a killed client leaves its job running, unless
+    --die-with-client is given."""
     client = job.start("dead", "--job", "dead")
     job.await_log("dead", "event=step")
     client.kill()
@@ -226,8 +227,7 @@ def read_until(fd, pattern, seen=b""):
 
 
 def check_terminal(job):
-    """The client is suspended and resumed in a shell; then the terminal is
-    closed."""
+    """Suspends and resumes the client in a shell, then closes the terminal."""
     pid, fd = pty.fork()
     if pid == 0:
         os.chdir(job.folder)
@@ -254,7 +254,8 @@ def check_terminal(job):
 
 
 def saved_at_the_end(job, name, client, code):
-    """The run was stopped in order: its last step has a good checkpoint."""
+    """Checks that the run was stopped in order: its last step has a good
+    checkpoint."""
     _, err = client.communicate(timeout=PATIENCE)
     assert client.returncode == code and "--resume goes on" in err, (
         name, client.returncode, err)
@@ -265,8 +266,9 @@ def saved_at_the_end(job, name, client, code):
 
 
 def check_signals(job):
-    """SIGTERM and SIGINT save the last checkpoint, whichever process receives
-    them. SIGUSR1 saves a checkpoint. SIGHUP to all processes ends nothing."""
+    """Checks that SIGTERM and SIGINT save a last checkpoint, whichever process
+    receives them, that SIGUSR1 saves a checkpoint, and that SIGHUP to all
+    processes ends nothing."""
     endless = 10 ** 9
     for name, signals, to_all in (
             ("term", [signal.SIGTERM], False), ("int-2", [signal.SIGINT], False),
@@ -309,7 +311,8 @@ def has_child(pid):
 
 
 def child_of(pid):
-    """Returns the launcher or the penstockd that a client has started."""
+    """Returns the process id of the launcher or penstockd that a client has
+    started."""
     for entry in os.listdir("/proc"):
         try:
             with open(f"/proc/{entry}/stat", encoding="utf-8") as file:
@@ -322,8 +325,8 @@ def child_of(pid):
 
 
 def check_frozen(job):
-    """A daemon that owns the name but does not answer is reported, and a
-    client never reports the result of another run as its own."""
+    """Checks that a daemon that owns the name but does not answer is reported,
+    and that a client never reports the result of another run as its own."""
     daemon = subprocess.Popen(
         [job.penstockd, "tiny.plan", "--job", "ice", "-n", "2", "-m", "2",
          "--transport", "self"], cwd=job.folder, env=job.env)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`penstock doctor` finds each planted problem and prints its remedy.
+"""Checks that `penstock doctor` finds planted problems and prints the remedies.
 
 usage: doctor.py PENSTOCK PLANTED.so
 """
@@ -15,13 +15,13 @@ import tempfile
 
 from patience import PATIENCE
 
-BIG = 1 << 46  # an address space limit that is large enough for any sanitizer
-# Findings that the machine running the test may itself cause.
+BIG = 1 << 46  # bytes of address space, enough for any sanitizer
+# Findings that the machine that runs the test may cause itself.
 OWN = {"root", "products", "cores", "copies", "mpirun", "host-name"}
 
 
 class Machine:
-    """A root folder with the /proc, /sys and /dev/shm of a healthy machine."""
+    """A folder with the /proc, /sys and /dev/shm of a healthy machine."""
 
     def __init__(self, penstock, shim, folder):
         self.penstock, self.folder, self.n = penstock, folder, 0
@@ -79,7 +79,7 @@ class Machine:
         self.n += 1
 
     def planted(self, name, text, check, level, *texts):
-        """Plants a text in a file of the root, checks the finding, and
+        """Writes a text to a file of the machine, checks the finding, and
         restores the file."""
         path = self.at(f"root/{name}")
         before = None
@@ -129,8 +129,8 @@ def programs(m):
 
 
 def wrong_kernels(m):
-    """Requests OpenBLAS kernels for Prescott on a processor with AVX2.
-    OpenBLAS reports the kernels that it uses, which may differ from those
+    """Requests OpenBLAS kernels for an old processor (Prescott). doctor must
+    warn of the kernels that OpenBLAS reports, which may differ from those
     requested."""
     m.own = OWN - {"products"}
     found = m.ask(OPENBLAS_CORETYPE="Prescott")

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Flight records show which rank keeps a job waiting.
+"""Checks that flight records show which rank keeps a job waiting.
 
 usage: flight.py PENSTOCK TINY.pt2 mpi [NUMBER [SEED]]
 
 One of four ranks (two stages, two replicas) hangs at a point that is drawn
-with the seed. `penstock flight` has to name this rank, while the job hangs and
-after all its processes were killed.
+with the seed. `penstock flight` has to name this rank, both while the job hangs
+and after all its processes were killed.
 """
 import contextlib
 import glob
@@ -49,7 +49,7 @@ def content(path):
 
 
 def still(folder):
-    """Waits until no rank adds records, and until a hanging rank has not
+    """Waits until no rank adds records, and until the hanging rank has not
     polled for messages for more than a second."""
     before, since, until = None, 0, time.monotonic() + PATIENCE
     while time.monotonic() < until:
@@ -73,7 +73,7 @@ class Bench(job.Bench):
         return self.call("flight", log, *words, code=code)
 
     def await_blamed(self, log, rank):
-        # A rank that merely waits for a processor may be blamed at first.
+        # At first the command may name a rank that only waits for a processor.
         until = time.monotonic() + PATIENCE
         while True:
             said = json.loads(self.ask(log, "--json"))
@@ -87,7 +87,7 @@ class Bench(job.Bench):
 
     def hang(self, name, point, nth, rank):
         # Each job gets a new name: the client of a killed job may still hold
-        # its own.
+        # the name of that job.
         self.n += 1
         self.call("run", "tiny.pt2", "-n", "2x2", "-m", "4", "--data",
                   "data.safetensors", "--transport", "mpi", "--steps",

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every line of a log can be parsed by its grammar, whatever texts it
-contains.
+"""Checks that every line of a log can be parsed by its grammar, whatever texts
+the line contains.
 
 usage: grammar.py WRITE-LOGS LINES [SEED]
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hostile, slow, silent and greedy clients do not harm a job.
+"""Checks that hostile, slow, silent and greedy clients do not harm a job.
 
 usage: greedy.py PENSTOCK PENSTOCKD TINY.pt2 [FRAMES CLIENTS]
 
@@ -102,7 +102,7 @@ class Daemon:
         return (most * 1e-9, step) if step > after else self.work(after)
 
     def step_times(self, since):
-        """Returns step_s of the step events that were logged since then."""
+        """Returns step_s of the step events that were logged after `since`."""
         times = []
         with open(os.path.join(self.folder, "log", "rank-0.log"),
                   encoding="utf-8") as file:
@@ -124,8 +124,8 @@ class Daemon:
 
 
 class Watchman(threading.Thread):
-    """A thread that requests the status repeatedly and watches the memory of
-    rank 0."""
+    """Requests the status repeatedly and watches the memory of rank 0, in a
+    thread."""
 
     def __init__(self, daemon, limit):
         super().__init__(daemon=True)
@@ -169,7 +169,7 @@ def now():
 
 
 def damaged(rng):
-    """Returns a frame with a fault, or random bytes."""
+    """Returns a frame with a fault, or random bytes instead of a frame."""
     good = frame(HELLO) + frame(rng.choice([GET_LOG, WATCH, STATUS]))
     kind = rng.randrange(5)
     if kind == 0:
@@ -204,12 +204,12 @@ def greet(s, requests=b""):
 def send_greedy(daemon, n, seconds):
     """Opens n connections at once. Each behaves in its own way and reconnects
     when it is closed."""
-    kinds = [lambda s: s.setblocking(False),               # silent
-             lambda s: s.sendall(b"\xff\xff\x0f\x00abc"),  # slow
+    kinds = [lambda s: s.setblocking(False),               # sends nothing
+             lambda s: s.sendall(b"\xff\xff\x0f\x00abc"),  # sends half a frame
              lambda s: s.sendall(b"\xff\xff\x0f\x00" + bytes(200000)),
-             lambda s: greet(s, frame(GET_LOG) * 400),     # greedy
+             lambda s: greet(s, frame(GET_LOG) * 400),     # reads no answers
              lambda s: greet(s, frame(STATUS) * 2000),
-             lambda s: greet(s, frame(WATCH)),             # never reads
+             lambda s: greet(s, frame(WATCH)),             # reads no events
              lambda s: greet(s, frame(WATCH) * 500)]
     open_ones = []
     until = time.monotonic() + seconds

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that read untrusted data are built with hardening options.
+"""Checks that programs that read untrusted data have hardening options.
 
 usage: hardening.py fortify|plain PROGRAM...
 """

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Process state inherited from the parent does not change how programs behave.
+"""Checks that programs do not depend on state inherited from their parent.
 
 usage: inherited.py PENSTOCK PENSTOCKD TINY.pt2
 
 ignored   SIGCHLD is ignored, which used to make waiting for a child impossible
 blocked   SIGTERM is blocked, which used to make it ineffective
-variables  of options that only ranks have; programs used to wait because of
-           them
-closed    descriptors 0 to 2 are closed; output used to go into the next
-          files
+variables  PENSTOCK_* variables of options that only ranks have are set;
+          programs used to wait because of them
+closed    descriptors 0 to 2 are closed; output used to go into the next files
+          that were opened
 """
 import os
 import signal

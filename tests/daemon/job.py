@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs in a folder of their own: the base of all tests that run jobs."""
+"""Runs jobs in a folder of their own: the base of all tests that run jobs."""
 import fcntl
 import glob
 import json
@@ -15,7 +15,8 @@ class Bench:
 
     def __init__(self, penstock, folder):
         self.penstock, self.folder = os.path.abspath(penstock), folder
-        # A crash must end the process by its signal, also with a sanitizer.
+        # A crash must end the process by its signal, also with a sanitizer,
+        # which would handle the signal.
         asan = os.environ.get("ASAN_OPTIONS", "") + ":handle_segv=0"
         self.env = dict(os.environ, XDG_RUNTIME_DIR=folder, TMPDIR=folder,
                         ASAN_OPTIONS=asan)
@@ -25,7 +26,7 @@ class Bench:
         return self
 
     def __exit__(self, *fault):
-        """Kills the jobs that a failed test has left behind."""
+        """Ends the jobs that a failed test has left running."""
         for job in self.jobs:
             if job.poll() is None:
                 job.terminate()

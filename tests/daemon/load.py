@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Load tests of the control socket, with a job that is idle and one that
-trains.
+"""Tests the control socket under load, with an idle job and a training job.
 
 usage: load.py PENSTOCK PENSTOCKD LOAD TINY.pt2 [full]
 
 idle      1 client, then 64, request the status as fast as they can
-knock     connections that send one request each
-many      1000 clients, one request per second each
-beside    100 requests per second while the job trains; steps must not slow
-          down
-watch     100 watchers of about 100 events per second; some of them never read
-drip      clients that send a byte per second; closed after --client-timeout
+knock     connections send one request each
+many      1000 clients send one request per second each
+beside    clients send 100 requests per second while the job trains; steps must
+          not slow down
+watch     100 watchers get about 100 events per second; some of them never read
+drip      clients send a byte per second; they are closed after
+          --client-timeout
 
 No request may be refused, no event lost, and rank 0 may grow by less than 100
 MiB. `full` is for an otherwise idle machine and applies the required times;
@@ -43,7 +43,8 @@ class Idle(greedy.Daemon):
 
 
 class Busy(greedy.Daemon):
-    """A job that trains, with about this number of step events per second."""
+    """A job that trains and has about 1000 / sleep_ms step events per
+    second."""
 
     def __init__(self, *args, sleep_ms=0, timeout_s=10):
         self.sleep_ms, self.timeout_s = sleep_ms, timeout_s
@@ -76,9 +77,9 @@ class Bench:
         return said
 
     def within(self, value, most):
-        """Checks a time, or with exchanged arguments a rate. Without `full`
-        the limit is loose because other work may take any share of the
-        machine."""
+        """Checks that a time is small enough, or with exchanged arguments that
+        a rate is large enough. Without `full` the limit is loose, since other
+        processes may take any share of the machine."""
         assert not self.full or value <= most, (value, most)
 
     def times(self, quick, full):
@@ -108,8 +109,8 @@ def check_many(b, job):
 
 
 def check_beside(b, job):
-    """Compares the processor time of steps, which does not depend on other
-    work."""
+    """Checks that requests do not slow down steps: compares processor times,
+    which do not depend on other processes."""
     seconds = b.times(1, 10)
     ratios = []
     for _ in range(b.times(1, 5)):

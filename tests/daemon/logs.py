@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads logs with a parser that was written from docs/log.md alone.
 
-usage: logs.py FOLDER...    prints all lines of every *.log, or the first
-fault
+usage: logs.py FOLDER...
+
+Prints all lines of every *.log in the folders, or the first fault.
 """
 import glob
 import json
@@ -26,8 +27,8 @@ def plain(value):
 
 
 def parse(line):
-    """Parses a line into the parts that every line has and its other
-    fields."""
+    """Parses a line. Returns the parts that every line has, and the fields of
+    this line."""
     if line[-1:] != "\n" or len(line.encode()) > MOST:
         raise Fault(f"no line of at most {MOST} bytes: {line!r}")
     head = HEAD.match(line)

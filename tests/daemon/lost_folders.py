@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Folders of checkpoints that are removed or moved away while a run uses them,
-and links in them.
+"""Tests checkpoint folders that are removed or moved away while a run uses
+them, and links in them.
 
 usage: lost_folders.py PENSTOCK TINY.pt2 self|mpi
 """
@@ -18,8 +18,8 @@ from restarts import EVERY, STEPS, Bench
 
 
 def moved_in_pause(b):
-    """A checkpoint of a step that has one already is saved again if that is no
-    longer there; the last one of a stop, too."""
+    """Checks that the checkpoint of a step is saved again if it is no longer
+    in its folder: on request in a pause, and at a stop."""
     name = b.fresh()
     run = b.begin(*b.words(name, "--job", name, "--log-dir", name + "-log",
                            steps=10 ** 9), PENSTOCK_FAULT="step:1+:20")
@@ -54,11 +54,12 @@ def killed_after_save(b):
 
 
 def first_folder_dies(b):
-    """A job whose first folder is gone is started again from its second one."""
+    """Checks that a job whose first folder has disappeared is restarted from
+    its second one."""
     name = b.fresh()
     first, second = name, name + "-second"
     os.mkdir(b.path(first))
-    for step in range(EVERY, STEPS, EVERY):  # so that no save there succeeds
+    for step in range(EVERY, STEPS, EVERY):  # so that saves here fail
         with open(b.path(first, f"step-{step:08}"), "x", encoding="utf-8"):
             pass
     run = b.begin(*b.words(first, "--checkpoint-fallback", second,
@@ -75,8 +76,8 @@ def first_folder_dies(b):
 
 
 def disk_is_away(b):
-    """While the disk of the checkpoints is away nothing is begun anew; when it
-    is back, the job goes on."""
+    """Checks that no run starts from step 0 while the disk of the checkpoints
+    is missing, and that the job continues when the disk is back."""
     name = b.fresh()
     os.mkdir(b.path("disk"))
     run = b.begin(*b.words("disk/ck", "--max-restarts", "50", "--log-dir",
@@ -97,8 +98,8 @@ def disk_is_away(b):
 
 
 def links(b):
-    """A link in the place of an old checkpoint stays, as does what it leads
-    to."""
+    """Checks that a link at the path of an old checkpoint stays, and so does
+    the folder that it refers to."""
     name = b.fresh()
     os.makedirs(b.path("archive", "kept"))
     os.mkdir(b.path(name))

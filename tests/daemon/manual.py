@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Manual pages and completion contain every command and every option.
+"""Checks that manual pages and completion contain all commands and options.
 
 usage: manual.py PENSTOCK PENSTOCKD FOLDER    FOLDER has the built pages
 """
@@ -30,7 +30,7 @@ def check_page(name, page, options):
     assert lines[0].startswith(f'.TH {name.upper()} 1 ""'), lines[0]
     assert [x[4:] for x in lines if x.startswith(".SH ")][:2] == \
         ["NAME", "SYNOPSIS"]
-    for line in lines:  # macro lines must be known requests
+    for line in lines:  # a line with a dot must be a known request
         assert line[:1] != "'" and (line[:1] != "." or line[:3] in
                                     (".TH", ".SH", ".TP", ".B ")), line
     found = re.findall(r"^(?:\\fB\\-\w\\fR, )?\\fB\\-\\-(\S+?)\\fR", page,
@@ -54,7 +54,8 @@ def complete(script, words, **env):
 
 
 def check_jobs(script):
-    """Completion offers the jobs whose rank 0 listens, and no others."""
+    """Checks that completion offers the jobs whose rank 0 listens, and no
+    others."""
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         sockets = []
         for job in "night", "dead":
@@ -72,7 +73,7 @@ def check_jobs(script):
 
 
 def check_foreign(script, words, folder):
-    """A file name that is no valid job name is neither offered nor
+    """Checks that a file name that is no valid job name is neither offered nor
     executed."""
     ran = folder + "/ran"
     names = "$(>$RAN)", "`>$RAN`", "$(>$RAN", "good"

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A job with 32 ranks on few cores becomes ready soon, with little memory per
-rank.
+"""Checks that a job with 32 ranks on few cores becomes ready soon, with little
+memory per rank.
 
 usage: many.py PENSTOCK BYTEGPT.pt2 DATA [SECONDS]
 
-SECONDS: limit for becoming ready (default 60: the test runs beside others).
+SECONDS: limit for becoming ready (default 60, since other tests run meanwhile).
 """
 import datetime
 import glob
@@ -20,7 +20,7 @@ import time
 from patience import PATIENCE
 
 RANKS = 32
-# Resident anonymous memory, including the rank's part of the model.
+# Resident anonymous memory of a rank in MiB, including its part of the model.
 OWN_MIB = 30
 
 

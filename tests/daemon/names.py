@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names in a model are escaped before they reach a terminal, a log or a
-picture.
+"""Checks that names in a model are escaped before they reach a terminal, a log
+or a picture.
 
 usage: names.py PENSTOCK TINY.pt2 SOURCES
 
@@ -50,7 +50,7 @@ def rename(source, target):
 
 
 def check_text(what, data, lines=True):
-    """Checks output that people may see: the names are in it, escaped."""
+    """Checks output that people may see: it contains the names, escaped."""
     text = data.decode("utf-8")  # fails unless it is valid UTF-8
     found = HIDDEN.search(text if lines else text.rstrip("\n"))
     assert found is None, (what, found, text[:found.end()][-80:])
@@ -76,7 +76,8 @@ def check_sources(root):
 
 
 class Ways:
-    """All ways of output, in a folder with the model and its plan."""
+    """Runs commands in a folder with the model and its plan, with each kind of
+    output."""
 
     def __init__(self, penstock, folder):
         self.penstock, self.folder = penstock, folder
@@ -122,7 +123,8 @@ class Ways:
         os.waitpid(pid, 0)
         os.close(fd)
         assert b"\\x0d\\x1b[K" not in data, data
-        # Removes penstock's own control characters of the live line.
+        # Removes the control characters that penstock itself writes for the
+        # live line.
         return check_text(args, data.replace(b"\r\x1b[K", b"")
                           .replace(b"\r\n", b"\n"))
 
@@ -161,7 +163,7 @@ def check_models(ways):
     ways.json("verify", "m.plan", "-m", "2", codes=(0, 2), names=False)
     ways.text("plan", "m.plan", names=False)
     ways.json("plan", "m.plan", names=False)
-    # Error messages contain the argument of the user and the existing names.
+    # Error messages contain the argument of the user and the names that exist.
     ways.text("split", "m.pt2", "-o", "x.plan", "--stages", "2",
               "--replicate", "\x1b[31m\u009b", codes=(64, 65))
     ways.text("show", "no\x1b[31m\u009bfile", codes=(64, 65, 74))
@@ -201,7 +203,7 @@ def check_runs(ways):
 
 
 def check_help(penstock):
-    """Line breaks that penstock writes itself are not escaped."""
+    """Checks that line breaks that penstock writes itself are not escaped."""
     def help_of(*words):
         return subprocess.run([penstock, *words, "--help"], text=True,
                               capture_output=True, check=True).stdout

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`run MODEL.pt2` prints the same notes as `split MODEL.pt2`, once.
+"""Checks that `run MODEL.pt2` prints the notes of `split MODEL.pt2`, once.
 
 usage: notes.py PENSTOCK UNREAD.pt2
 
-With --quiet it prints none. For a plan it prints none either, since split has
-printed them.
+With --quiet `run` prints none. For a plan `run` prints none either, since split
+has printed them.
 """
 import os
 import sys
@@ -24,8 +24,8 @@ def main():
         b = Bench(penstock, folder)
         want = notes(b.said("split", model, "-o", "plan"))
         assert len(want) > 2, want
-        # The data do not exist, so the run ends after it has printed the
-        # notes.
+        # The data file does not exist, so the run ends after it has printed
+        # the notes.
         for words, expected in (([model], want), ([model, "--quiet"], []),
                                 (["plan"], [])):
             done = b.done("run", *words, "--data", "none.safetensors",

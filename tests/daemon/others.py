@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A job is protected from another user of the machine.
+"""Checks that a job is protected from another user of the machine.
 
 usage: others.py PENSTOCK PENSTOCKD TINY.pt2
 
 Another user cannot reach the socket. If folder and socket are open to all, the
-daemon itself refuses the connection. The daemon refuses to make its socket
-where there is a link, in folders of others, and in place of a running job's
+daemon itself refuses the connection. The daemon refuses to make its socket at
+the path of a link, in folders of others, and at the path of a running job's
 socket. A socket option of a rank other than 0 has no effect. The test needs
 root (to act as two users) and otherwise ends with 77.
 """
@@ -67,7 +67,7 @@ class Bench(job.Bench):
 
 
 def talk(uid, path):
-    """Connects as this user and returns everything that the daemon sends."""
+    """Connects to a socket as this user; returns all that the daemon sends."""
     out, into = os.pipe()
     child = os.fork()
     if child == 0:
@@ -95,8 +95,8 @@ def await_ready(b, path):
 
 
 def check_output(b, folder):
-    """Another user has put a pipe or a file in place of the output file of the
-    ranks."""
+    """Checks that the ranks' output file is not written if another user has
+    put a pipe or a file at its path."""
     shared = folder + "/shared"
     os.mkdir(shared)
     os.chmod(shared, 0o1777)
@@ -127,14 +127,14 @@ def main():
         try:
             await_ready(b, path)
             assert os.stat(path).st_mode & 0o777 == 0o600
-            # First the mode of the folder, then that of the socket prevents
-            # access.
+            # Access is prevented first by the mode of the folder, then by that
+            # of the socket.
             for folder_mode, socket_mode in (0o700, 0o600), (0o755, 0o600):
                 os.chmod(b.home, folder_mode)
                 os.chmod(path, socket_mode)
                 for words in ("status",), ("stop",), ("watch",):
                     b.call(OTHER, *words, "--socket", path, code=77)
-            # Both modes allow access: the daemon checks the user id.
+            # Both modes allow access; the daemon itself checks the user id.
             os.chmod(path, 0o666)
             said = talk(OTHER, path)
             assert f"this job is user {OWNER}'s, you are user {OTHER}" in said, \
@@ -143,7 +143,7 @@ def main():
             os.chmod(path, 0o600)
             os.chmod(b.home, 0o700)
             b.call(OWNER, "status", "--socket", path)
-            # The path is in use by a running job, so each user is refused.
+            # A running job uses the path, so its own user is refused, too.
             b.refused(OWNER, path, "listens", "running", "in use")
         finally:
             job.send_signal(signal.SIGKILL)

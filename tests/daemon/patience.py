@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The time limit of tests for an event that is certain to happen.
+"""Defines the time limit of tests for an event that is certain to happen.
 
 The value, in seconds, is read from tests/patience.h. No other file in tests/
 may define a time limit.
@@ -22,7 +22,8 @@ PATIENCE = limit()
 
 
 def wait_until(holds, what, every=.01):
-    """Calls `holds` until its result is true, and returns the result."""
+    """Calls `holds` until its result is true, and returns that result. what:
+    the event, for the message after PATIENCE seconds."""
     until = time.monotonic() + PATIENCE
     while True:
         said = holds()

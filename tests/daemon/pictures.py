@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The output files of `penstock plan`, `run` and `trace` are valid and agree.
+"""Checks that the output files of `penstock plan`, `run` and `trace` are valid
+and agree.
 
 usage: pictures.py PENSTOCK PENSTOCKD MODEL.pt2
 
@@ -34,8 +35,8 @@ def plan(penstock, model, folder, *options):
 
 
 def check_arrows(events, pid, number):
-    """Checks that each message begins within a span of one rank and ends at
-    the begin of a span of another rank, of the same microbatch and the next
+    """Checks that each message begins in a span of one rank and ends at the
+    begin of a span of another rank, which has the same microbatch and the next
     stage."""
     spans = [e for e in events if e["ph"] == "X" and e["pid"] == pid and
              e["cat"] in WORK]
@@ -45,7 +46,7 @@ def check_arrows(events, pid, number):
     for key, begin in begins.items():
         end = ends[key]
         assert begin["tid"] != end["tid"] and end["bp"] == "e", (begin, end)
-        # A span without duration begins where another one ends.
+        # A span without duration begins at the time at which another one ends.
         sources = [s for s in spans if s["tid"] == begin["tid"] and s["ts"] <=
                    begin["ts"] < s["ts"] + max(s["dur"], .001)]
         targets = [s for s in spans if s["tid"] == end["tid"] and
@@ -92,8 +93,8 @@ def check(result, svg, events, ranks, microbatches):
 
 
 def check_auto(penstock, model, folder):
-    """The schedule `auto` has the predicted time and memory; its CSV gives the
-    same result."""
+    """Checks that the schedule `auto` has the predicted time and memory, and
+    that its CSV gives the same result."""
     csv = os.path.join(folder, "a.csv")
     common = ["--stages", "4", "-m", "6"]
     result, _, _ = plan(penstock, model, folder, *common, "--schedule", "auto",
@@ -117,9 +118,9 @@ def check_auto(penstock, model, folder):
 
 
 def check_choices(penstock, model, folder):
-    """Memory and time of each way of recomputation in --what-if match the plan
-    with that way. With a memory limit, plan and run choose the fastest way
-    that fits."""
+    """Checks that memory and time of each way of recomputation in --what-if
+    match the plan with that way. With a memory limit, plan and run choose the
+    fastest way that fits."""
     common = ["--stages", "2", "-m", "4"]
     result, _, _ = plan(penstock, model, folder, *common, "--what-if")
     choices = result["choices"]
@@ -160,7 +161,8 @@ def check_choices(penstock, model, folder):
 
 
 def check_shares(ranks):
-    """Checks that work and the causes of waiting add up to the whole time."""
+    """Checks that the times of work and of the causes of waiting add up to the
+    whole time."""
     for rank in ranks:
         causes = rank.get("step", rank)
         idle = 1 - causes["work"] if "work" in causes else causes["bubble"]
@@ -171,8 +173,8 @@ def check_shares(ranks):
 
 
 def check_picture(svg, trace, ranks):
-    """Checks that the picture has the measured and the predicted step with all
-    ranks."""
+    """Checks that the picture shows the measured and the predicted step with
+    all ranks."""
     texts = ["".join(t.itertext())
              for t in ElementTree.parse(svg).getroot().iter(SVG + "text")]
     for rank in range(ranks):
@@ -187,7 +189,8 @@ def check_picture(svg, trace, ranks):
 
 
 def check_run(penstock, model, folder):
-    """A run writes pictures and costs; plan and split accept these costs."""
+    """Checks that a run writes pictures and costs, and that plan and split
+    accept these costs."""
     data = os.path.join(folder, "data.bin")
     costs = os.path.join(folder, "costs.json")
     svg, trace = os.path.join(folder, "r.svg"), os.path.join(folder, "r.json")
@@ -218,8 +221,8 @@ def check_run(penstock, model, folder):
 
 
 def check_nothing_left(penstock, model, folder):
-    """The run ends before the trace: it succeeds and reports what is
-    missing."""
+    """Checks that a run that ends before its trace succeeds and reports which
+    files are missing."""
     files = [os.path.join(folder, "over." + x) for x in ("svg", "json", "costs",
                                                          "dump")]
     words = [penstock, "run", model, "--stages", "2", "-n", "2", "-m", "4",

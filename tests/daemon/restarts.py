@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that die and are restarted by `penstock run --max-restarts`.
+"""Tests jobs that die and are restarted by `penstock run --max-restarts`.
 
 usage: restarts.py PENSTOCK TINY.pt2 self|mpi [KILLS [SEED]]
 
@@ -15,16 +15,16 @@ budget    a job that dies repeatedly at the same step is given up
 launcher  mpirun or the supervisor is killed: no process is left
 shells    other children of the supervisor's process survive
 replaced  penstockd is upgraded while a job runs
-unkillable  a process that SIGKILL does not end
+unkillable  SIGKILL does not end a process
 causes    last_exit.json and supervisor.log name the cause of each kind of end
 dump      a rank is killed while the job writes its dump
-detach    the job in the background
+detach    the job runs in the background
 rotated   supervisor.log is renamed, then removed with its folder
 forgotten  a run without supervisor removes the last_exit.json of an older job
 flipped   a bit of a message is flipped
-watchers  clients that watch the job through restarts
+watchers  clients watch the job through restarts
 cleaned   the job's folders are removed while it runs
-pipes     named pipes in place of the job's files
+pipes     named pipes are at the paths of the job's files
 unrecorded  the flight record cannot be written
 unwatched   the files of --prom and --tensorboard become unwritable
 """
@@ -49,7 +49,7 @@ POINTS = {"start": 1, "load": 2, "agree": 3, "step": 40, "save": 3, "gather": 1,
           "end": 1, "F": 80, "B": 60, "SEND_F": 50, "RECV_F": 50, "SEND_B": 50,
           "RECV_B": 50, "report": 30, "update": 40, "updated": 40, "shard": 2,
           "sharded": 3, "rename": 4, "manifest": 3, "saved": 2}
-# Points that only one rank's thread, or only one process, reaches.
+# Points that only one rank's thread, or only one process, can reach.
 RANK_0 = {"manifest", "saved", "SEND_F", "RECV_B"}
 RANK_1 = {"RECV_F", "SEND_B"}
 STEPS, EVERY = 60, 10
@@ -117,7 +117,7 @@ class Bench(job.Bench):
                                                   "rank-*.log"))):
             with open(path, encoding="utf-8") as file:
                 lines = [x for x in file if " event=start " in x]
-            if lines:  # a rank that was killed early has not logged its id
+            if lines:  # a rank that was killed early has logged no id
                 found.append(int(lines[-1].split(" pid=")[1].split()[0]))
         return found
 
@@ -184,12 +184,11 @@ def steps_lost(b, name):
 
 
 def kills(b, number, rng, points=tuple(POINTS)):
-    """Kills ranks `number` times, at all points about equally often. Where
-    steps wait for checkpoints, a restart loses at most the steps between two
+    """Kills ranks `number` times, at all points about equally often. If steps
+    wait for checkpoints, a restart loses at most the steps between two
     checkpoints."""
     points = list(points)
-    # One process has all ranks, so there are no messages to reach these
-    # points.
+    # One process has all ranks, so no message is sent or received.
     if b.transport == "self":
         points = [p for p in points if "RECV" not in p and "SEND" not in p]
     lost, most, seconds = 0, 0, []
@@ -224,8 +223,9 @@ def kills(b, number, rng, points=tuple(POINTS)):
 
 
 def budget(b):
-    """A job that progresses is restarted without limit. A job that does not is
-    given up, with a pause before each start but the first."""
+    """Checks that a job that progresses is restarted without limit, and that
+    one that does not progress is given up, with a pause before each start but
+    the first."""
     name = b.fresh()
     b.call(*b.words(name, "--max-restarts", "1", "--log-dir", name,
                     "--checkpoint-sync"),
@@ -253,8 +253,8 @@ def budget(b):
 
 
 def causes(b):
-    """Checks the reported causes. With mpi, the failed rank is known; without
-    it, one process has all ranks."""
+    """Checks the reported causes. Without mpi one process has all ranks, so no
+    rank is named."""
     for point, action, cause, key, value in (
             ("updated:12", "kill", "signal", "signal", 9),
             ("kernel:300", "crash", "signal", "signal", 11),
@@ -279,7 +279,7 @@ def causes(b):
     if b.transport == "mpi":
         assert " of_rank=1 " in end, end
     assert b.weights(name) == b.want
-    # A start that would be refused again is not repeated.
+    # A start that was refused for a reason that stays is not repeated.
     name = b.fresh()
     b.call("run", "tiny.plan", "-n", "2", "-m", "2", "--data", "none",
            "--transport", b.transport, "--checkpoint", name, "--log-dir", name,
@@ -293,8 +293,8 @@ def causes(b):
 
 
 def dump(b):
-    """The dump is right although a rank was killed while saving the last
-    files."""
+    """Checks that the dump is right if a rank was killed while it saved the
+    last files."""
     want = b.path(b.fresh())
     b.call(*b.words("dumped", "--dump", want))
     for nth in 1, 2:
@@ -311,7 +311,8 @@ def dump(b):
 
 
 def launcher(b):
-    """Whichever process is killed, the others end and leave nothing behind."""
+    """Checks that whichever process is killed, the others end and leave
+    nothing."""
     name = b.fresh()
     job = b.begin(*b.words(name, "--max-restarts", "1", "--log-dir", name,
                            "--job", "gone", steps=10 ** 9))
@@ -338,7 +339,7 @@ def launcher(b):
     job.wait()
     b.nothing_left(list(pids))
     assert "was killed, so that no last_exit.json" in b.ended(seen, 1).stderr
-    # The next job removes what this one left behind, sockets included.
+    # The next job removes what this job has left, sockets included.
     if shared:
         assert os.path.exists(shared) and glob.glob(b.folder +
                                                     "/penstock-??????")
@@ -348,8 +349,8 @@ def launcher(b):
 
 
 def shells(b):
-    """Processes that a shell has started before it executes the supervisor do
-    not belong to the job, and survive it."""
+    """Checks that processes that a shell has started before it executes the
+    supervisor do not belong to the job, and survive it."""
     name = b.fresh()
     env, flag = b.once("updated:12", 0)
     words = b.words(name, "--max-restarts", "1", "--log-dir", name)
@@ -369,7 +370,8 @@ def shells(b):
 
 
 def replaced(b):
-    """penstockd is replaced while a job runs: the next restart reports it."""
+    """Checks that the next restart reports that penstockd was replaced while
+    the job ran."""
     if b.transport == "mpi":
         return
     name = b.fresh()
@@ -397,8 +399,8 @@ def replaced(b):
 
 
 def unkillable(b):
-    """SIGKILL does not end a process (as when it waits for a disk). The user
-    is told so and can end the wait."""
+    """Checks that the user gets a message if SIGKILL does not end a process
+    (as when it waits for a disk), and can end the wait."""
     if b.transport == "mpi" or "PST_PLANTED" not in os.environ:
         return
     name = b.fresh()
@@ -428,8 +430,8 @@ def unkillable(b):
 
 
 def output_fails(b):
-    """A detached run that has begun is no failure, even if its output cannot
-    be written."""
+    """Checks that a detached run that has begun does not fail if the client's
+    output cannot be written."""
     for out in "closed", "/dev/full":
         words = b.words(b.fresh(), "--detach", "--job", "far", steps=10 ** 9)
         words.remove("--quiet")
@@ -446,8 +448,8 @@ def output_fails(b):
 
 
 def rotated(b):
-    """After supervisor.log was renamed, the next event goes to a new file of
-    the old name."""
+    """Checks that after supervisor.log was renamed the next event goes to a
+    new file of that name."""
     name = b.fresh()
     logs = name + "-log"
     job = b.begin(*b.words(name, "--max-restarts", "3", "--log-dir", logs),
@@ -468,8 +470,8 @@ def rotated(b):
 
 
 def forgotten(b):
-    """`status` does not report the end of an older job for a later run that
-    has no record."""
+    """Checks that `status` does not report the end of an older job for a later
+    run that has no record."""
     for with_logs in True, False:
         name = b.fresh()
         folder = name + "-log" if with_logs else name
@@ -508,8 +510,8 @@ def detach(b):
 
 
 def unbegun(b):
-    """A supervisor is killed before the run has begun, and the client reports
-    that. Tracing the process delays the time at which it is reaped."""
+    """Checks that the client reports that the supervisor was killed before the
+    run began. Tracing the supervisor delays the time at which it is reaped."""
     job = b.begin(*b.words(b.fresh(), "--detach"),
                   PENSTOCK_FAULT="load:1:10000")
     path = f"/proc/{job.pid}/task/{job.pid}/children"
@@ -528,7 +530,8 @@ def unbegun(b):
 
 
 def flipped(b):
-    """A flipped bit in a message is detected, reported and corrected."""
+    """Checks that a flipped bit in a message is detected, reported and
+    corrected."""
     if b.transport == "self":  # no message leaves the process
         return
     for nth, rank in (40, 0), (150, 1):
@@ -543,8 +546,8 @@ def flipped(b):
 
 
 def pipes(b):
-    """A named pipe in place of a log file, or of the temporary file of --prom,
-    does not block a job."""
+    """Checks that a named pipe at the path of a log file, or of the temporary
+    file of --prom, does not block a job."""
     name = b.fresh()
     os.mkdir(b.path(name))
     os.mkfifo(b.path(name, "supervisor.log"))
@@ -566,7 +569,8 @@ def pipes(b):
 
 
 def unrecorded(b):
-    """A job runs without a flight record if its file cannot be made."""
+    """Checks that a job runs without a flight record if its file cannot be
+    made."""
     name = b.fresh()
     os.makedirs(b.path(name, "rank-0.flight"))
     with open(b.path(name, "rank-0.flight.before"), "w", encoding="utf-8"):
@@ -576,8 +580,8 @@ def unrecorded(b):
 
 
 def unwatched(b):
-    """Unwritable files of --prom and --tensorboard are refused when a job
-    starts, but do not end a running job."""
+    """Checks that unwritable files of --prom and --tensorboard are refused
+    when a job starts, but do not end a running job."""
     name = b.fresh()
     words = b.words(name, "--max-restarts", "1", "--log-dir", name + "-log",
                     "--prom", "watch/a.prom", "--tensorboard", "board/of")
@@ -609,15 +613,15 @@ def numbers(lines):
 
 
 def watchers(b):
-    """Events are numbered per job: a client that watches from event 1 gets
-    each event once, through all restarts, however late it begins. `attach`
-    ends as `run` does."""
+    """Checks that events are numbered per job: a client that watches from
+    event 1 gets each event once, through all restarts, however late it begins.
+    `attach` ends as `run` does."""
     name = b.fresh()
     env, flag = b.once(f"updated:{600 * b.lanes}", 0)
     b.call(*b.words(name, "--detach", "--job", "seen", "--max-restarts", "1",
                     "--log-every", "1", "--log-dir", name, steps=1500), **env)
     watch = ["watch", "--job", "seen", "--from", "1", "--json"]
-    # Output goes to files, since a slow reader of a pipe loses events.
+    # Output goes to files: a client whose pipe is read slowly loses events.
     early = b.into_file("early", *watch)
     attached = b.begin("attach", "seen", "--quiet")
     left = b.begin("attach", "seen")
@@ -652,8 +656,8 @@ def watchers(b):
 
 
 def cleaned(b):
-    """Checkpoints, sockets or session files are removed while the job runs, as
-    by a program that cleans /tmp. The job can still be restarted, from the
+    """Removes checkpoints, sockets or session files while the job runs, as a
+    program that cleans /tmp does. The job can still be restarted, from the
     checkpoints that it has saved since."""
     if b.transport == "self":
         return
@@ -688,8 +692,8 @@ def cleaned(b):
 
 
 def status_reports(b, number):
-    """`status` reports the cause of each fault, while the job runs on and
-    after its end."""
+    """Checks that `status` reports the cause of each fault, both while the job
+    runs on and after its end."""
     if b.transport == "self":
         return
     faults = [("kill", "signal"), ("crash", "signal"), ("exit", "exit"),
@@ -739,7 +743,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(penstock, model, sys.argv[3], folder) as b:
         kills(b, number, random.Random(seed))
-        # Kills at the end of the run, before the client asks for its result.
+        # Kills at the end of the run, before the client requests its result.
         if b.transport == "self":
             kills(b, 10, random.Random(seed), ["end", "gather"])
         run_parts(b, [budget, causes, dump, launcher, shells,

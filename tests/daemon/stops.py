@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that are stopped, paused, changed or queried while they die and are
-restarted by `penstock run --max-restarts`.
+"""Tests jobs that are stopped, paused, changed or queried while they die and
+are restarted by `penstock run --max-restarts`.
 
 usage: stops.py PENSTOCK TINY.pt2 self|mpi [all [SEED]]
 
 With mpi and without `all`, four of these parts, drawn with the seed:
 
-stopped   a job dies after it was told to stop
+stopped   a job dies after it was requested to stop
 early     signals arrive before the ranks have started
 between   commands are used while no rank runs
 attaching  ranks end and are restarted during `attach`
@@ -47,9 +47,9 @@ def commands(pid):
 
 
 def between(b):
-    """A job exists even while its ranks are restarted. Commands find it,
-    clients that watch it wait, and `stop` ends it, reports that, and frees its
-    name."""
+    """Checks that a job exists even while its ranks are restarted: commands
+    find it, clients that watch it wait, and `stop` ends it, reports that, and
+    frees its name."""
     if b.transport == "mpi":  # mpirun makes no difference here
         return
     name = b.fresh()
@@ -81,7 +81,7 @@ def between(b):
         said = b.ended(w, code=130).stderr
         assert "--resume goes on" in said and "[run.stopped]" in said, said
     b.ended(waiting[1])
-    for _ in range(3):  # its name is free at once
+    for _ in range(3):  # the name is free at once
         b.call("stop", "--job", "other")
         second = b.begin(*b.words(b.fresh(), "--job", "other", "--log-dir",
                                   f"job-{b.n}", steps=10 ** 9))
@@ -91,8 +91,8 @@ def between(b):
 
 
 def attaching(b):
-    """Ranks end just after `attach` has connected (1) or has requested their
-    state (2). `attach` continues with the restarted ranks."""
+    """Checks that `attach` continues with the restarted ranks if ranks end
+    just after it has connected (1) or has requested their state (2)."""
     if b.transport == "mpi":
         return
     for point in 1, 2:
@@ -127,8 +127,8 @@ def begin_seen(b, *more):
 
 
 def taken(b):
-    """A client that follows a job ends when the job ends, even if another job
-    has taken its name meanwhile."""
+    """Checks that a client that follows a job ends when the job ends, even if
+    another job has taken the name meanwhile."""
     if b.transport == "mpi":
         return
     name, killed, seen = begin_seen(b, "--max-restarts", "9")
@@ -148,8 +148,8 @@ def taken(b):
 
 
 def foreign(b):
-    """A job dies before it owns its checkpoint folder. After the restart it
-    does not resume from checkpoints that another run has saved there."""
+    """Checks that a job that died before it owned its checkpoint folder does
+    not resume from checkpoints that another run has saved there."""
     if b.transport == "mpi":
         return
     name, flag = b.fresh(), b.path("dies")
@@ -170,8 +170,9 @@ def foreign(b):
 
 
 def moved(b):
-    """The journal is removed, as by a program that cleans /tmp. After the next
-    restart there is a new one, and clients continue to follow the job."""
+    """Removes the journal, as a program that cleans /tmp does. After the next
+    restart there must be a new one, and clients must continue to follow the
+    job."""
     if b.transport == "mpi":
         return
     name, job, seen = begin_seen(b, "--max-restarts", "9")
@@ -189,9 +190,9 @@ def moved(b):
 
 
 def passing(b):
-    """Files are missing at a restart and may come back: the start is repeated
-    as often as the budget allows. The first start of a job is refused at
-    once."""
+    """Checks that a restart is repeated as often as the budget allows if files
+    are missing, since they may come back, but that the first start of a job is
+    refused at once."""
     for what in "data.safetensors", "tiny.plan":
         name = b.fresh()
         job = b.begin(*b.words(name, "--max-restarts", "5", "--log-dir", name),
@@ -207,7 +208,8 @@ def passing(b):
 
 
 def lost(b):
-    """`stop` reports that the last checkpoint could not be written."""
+    """Checks that `stop` reports that the last checkpoint could not be
+    written."""
     name = b.fresh()
     logs = name + "-log"
     job = b.begin(*b.words(name, "--checkpoint-retry", "0", "--log-dir", logs,
@@ -239,8 +241,8 @@ def stop_by_signal(b, name):
 
 
 def stopped(b):
-    """A job that was told to stop is not restarted, even if its ranks hang or
-    are killed before they have stopped."""
+    """Checks that a job is not restarted after a request to stop, even if its
+    ranks hang or are killed before they have stopped."""
     stops = stop_by_command, stop_and_interrupt, stop_by_signal
     for stop in stops if b.transport == "mpi" else stops[:1]:
         for hangs in (True, False) if b.transport == "mpi" else (False,):
@@ -258,7 +260,7 @@ def stopped(b):
                 os.kill(rank, signal.SIGSTOP)
             stop(b, name)
             if not hangs:
-                # A pause is refused, since the stop comes first.
+                # A pause is refused after the request to stop.
                 if stop == stop_by_command:
                     b.call("pause", "--job", name, code=75)
                 os.kill(rank, signal.SIGKILL)
@@ -272,8 +274,8 @@ def stopped(b):
 
 
 def changed(b):
-    """A changed model is saved soon. Other lost changes are reported, and a
-    job that was paused is paused again."""
+    """Checks that a changed model is saved soon, that other lost changes are
+    reported, and that a job that was paused is paused again."""
     name = b.fresh()
     words = b.words(name, "--max-restarts", "2", "--log-dir", name, "--job",
                     "changed", steps=10 ** 9)
@@ -309,8 +311,8 @@ def changed(b):
 
 
 def pausing(b):
-    """A pause that was accepted still holds after a restart if the job dies
-    before the pause has begun. A pause that was revoked does not."""
+    """Checks that an accepted pause holds after a restart if the job dies
+    before the pause has begun, and that a pause that was revoked does not."""
     for taken_back in False, True:
         name = b.fresh()
         env, _ = b.once(f"step@{2 * EVERY + 1}", 0, "20000")
@@ -343,8 +345,8 @@ def pausing(b):
 
 
 def pausing_early(b):
-    """A pause and a checkpoint are accepted before rank 0 has received the
-    order to train. Both are carried out in that run."""
+    """Checks that a pause and a checkpoint that are accepted before rank 0 has
+    received the order to train are carried out in that run."""
     for word in "pause", "checkpoint":
         name = b.fresh()
         job = b.begin(*b.words(name, "--job", name, steps=10 ** 9),
@@ -357,8 +359,8 @@ def pausing_early(b):
 
 
 def resumed_early(b):
-    """A pause that is accepted before the run has begun can be taken back while
-    its first step is made."""
+    """Checks that a pause that was accepted before the run began can be
+    revoked during the first step."""
     begun = False
     while not begun:
         name = b.fresh()
@@ -367,7 +369,7 @@ def resumed_early(b):
         while b.done("pause", "--detach", "--job", name, code=None).returncode:
             assert job.poll() is None, job.communicate()
         begin = b.await_event(name, "train_begin", "rank-0")
-        last = b.events(name, "request", "rank-0")[-1]  # that was accepted
+        last = b.events(name, "request", "rank-0")[-1]  # it was accepted
         begun = int(jobs.field(last, "seq")) < int(jobs.field(begin, "seq"))
         if begun:
             b.call("resume", "--job", name)
@@ -377,8 +379,8 @@ def resumed_early(b):
 
 
 def paused_again(b):
-    """A pause that is accepted before a resume has taken effect waits for its
-    own beginning."""
+    """Checks that a pause that is accepted before a resume has taken effect
+    waits until it has begun itself."""
     name = b.fresh()
     env, _ = b.once("resumed", 0, "3000")
     job = b.begin(*b.words(name, "--max-restarts", "2", "--log-dir", name,
@@ -394,8 +396,8 @@ def paused_again(b):
 
 
 def resumed_busy(b):
-    """A resume ends a pause even if another pause was accepted while rank 0 was
-    saving a checkpoint in it."""
+    """Checks that a resume ends a pause even if another pause was accepted
+    while rank 0 was saving a checkpoint in the first one."""
     name = b.fresh()
     job = b.begin(*b.words(name, "--job", name, "--log-dir", name,
                            "--log-every", "1", steps=10 ** 9),
@@ -414,8 +416,8 @@ def resumed_busy(b):
 
 
 def asleep(b):
-    """A client that was stopped while the ranks died and were started again
-    does not wait for what these ranks know nothing of."""
+    """Checks that a client that was stopped while the ranks died and were
+    restarted does not wait for a request that the new ranks do not know."""
     name = b.fresh()
     env, _ = b.once(f"step@{2 * EVERY + 5}", 0, "60000")
     job = b.begin(*b.words(name, "--max-restarts", "2", "--log-dir", name,
@@ -440,7 +442,7 @@ def asleep(b):
 
 
 def stopped_paused(b):
-    """`stop --now` of a paused run writes no checkpoint."""
+    """Checks that `stop --now` of a paused run writes no checkpoint."""
     name = b.fresh()
     job = b.begin(*b.words(name, "--job", name, steps=10 ** 9))
     while b.done("pause", "--job", name, code=None).returncode != 0:
@@ -453,8 +455,8 @@ def stopped_paused(b):
 
 
 def warned(b):
-    """SIGHUP and SIGUSR1 do not end ranks that have not yet installed their
-    handlers, or that have already removed them."""
+    """Checks that SIGHUP and SIGUSR1 do not end ranks that have not yet
+    installed their handlers, or that have already removed them."""
     name = b.fresh()
     job = b.begin(*b.words(name, "--log-dir", name + "-log", steps=3))
     children, sent = f"/proc/{job.pid}/task/{job.pid}/children", 0
@@ -472,9 +474,8 @@ def warned(b):
 
 
 def early(b):
-    """A signal arrives before the ranks have started: no run begins, and the
-    job ends soon.
-    """
+    """Checks that no run begins and the job ends soon if a signal arrives
+    before the ranks have started."""
     if b.transport == "self":  # the only process starts within milliseconds
         warned(b)
         return
@@ -485,14 +486,14 @@ def early(b):
         words = b.words(name, "--log-dir", name + "-log", "--job", name)
         begin = time.monotonic()
         job = b.begin(*words)
-        # Waits until exec has replaced Python by penstock.
+        # Waits until the child process executes penstock instead of Python.
         while "penstock" not in commands(job.pid):
             assert job.poll() is None
         time.sleep(ms / 1000)
         job.send_signal(signal.SIGTERM)
         said = b.ended(job, None).stderr
         if job.returncode != 143 or "before the ranks were" not in said:
-            continue  # the signal came too early or too late
+            continue  # the signal came before the handlers or after the start
         assert not b.events(name + "-log", "train_begin", "rank-0"), (ms, said)
         # The job must not wait for the watchdog's limit.
         assert time.monotonic() - begin < PATIENCE, ms

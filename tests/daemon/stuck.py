@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Hanging ranks and frozen jobs, with two ranks over MPI.
+"""Tests hanging ranks and frozen jobs, with two ranks over MPI.
 
 usage: stuck.py [--times N] [--limit SECONDS] [--jobs N] PENSTOCK PENSTOCKD
 MODEL.pt2 LARGE.pt2 TEXT [CASE...]
@@ -11,8 +11,8 @@ hang     a rank hangs (its exec thread or the whole process) in each phase of a
 freeze   all processes of a job are stopped for longer than the limit and
          continued one after the other; the weights at the end must equal those
          of an undisturbed run
-stop     a signal to one rank, in each state of a job, and before a step that
-         fails; the job has to end in order
+stop     a signal is sent to one rank, in each state of a job, and before a
+         step that fails; the job has to end in order
 unlike   ranks with different options, data or programs are refused by name,
          with exit code 78; options that may differ are accepted
 
@@ -34,7 +34,8 @@ import time
 import clients
 from patience import PATIENCE
 
-# (PHASE[:N], whether the phase needs a run); N: the N-th begin of the phase.
+# (PHASE[:N], whether only a run has the phase); the N-th begin of the phase
+# counts.
 PHASES = [("start", False), ("load", False), ("agree", False),
           ("idle", False), ("load:2", True), ("agree:3", True),
           ("step:3", True), ("save", True), ("gather", True)]
@@ -57,7 +58,7 @@ def is_stopped(pid, seconds):
 
 
 class Job:
-    """A job of two ranks; lines of standard error are kept with their
+    """A job of two ranks. Keeps the lines of standard error with their
     times."""
 
     def __init__(self, a, folder, name, faults=("", ""), options=(),
@@ -128,7 +129,8 @@ class Job:
         return self.penstock("train", "--detach", *words)
 
     def begin_train(self):
-        """Starts a run without waiting for the answer: rank 0 may hang."""
+        """Starts a run without waiting for the answer, since rank 0 may
+        hang."""
         self.log(0, "to=ready")
         subprocess.Popen([self.a.penstock, "train", "--detach", "--socket",
                           self.socket], stdout=subprocess.DEVNULL,
@@ -192,8 +194,8 @@ def hang(a, folder, name, phase, runs, victim, action):
 
 
 def hang_lane(a, folder, name):
-    """The second rank of a process hangs in its own thread. The error names
-    this rank, and the process ends without waiting for it."""
+    """Lets the second rank of a process hang in its thread. The error must
+    name this rank, and the process must end without waiting for it."""
     where = os.path.join(folder, name)
     plan, socket = os.path.join(where, "plan"), os.path.join(where, "s")
     os.mkdir(where)
@@ -235,8 +237,8 @@ def hang_lane(a, folder, name):
 
 
 def hang_mpirun(a, folder, name):
-    """The ranks never start: the run reports it, and a signal ends it at
-    once."""
+    """Checks that a run whose ranks never start reports that, and that a
+    signal ends it at once."""
     where = os.path.join(folder, name)
     os.mkdir(where)
     fake = os.path.join(where, "mpirun")
@@ -273,7 +275,7 @@ def hang_mpirun(a, folder, name):
 
 def freeze(a, folder, name, at, first, apart, want):
     """Stops all processes: one rank in a phase, the other where it waits for
-    it."""
+    the first."""
     faults = ["", ""]
     faults[first] = f"{at}:stop"
     job = Job(a, folder, name, faults,
@@ -309,7 +311,7 @@ def freeze(a, folder, name, at, first, apart, want):
 
 
 def stop(a, folder, name, state, rank):
-    """Sends a signal to one rank only, as if it were the only one on its
+    """Sends a signal to one rank only, as if no other rank were on its
     host."""
     faulty = state == "faulty"
     nap = "load:2:1500" if faulty else ""
@@ -440,7 +442,7 @@ SAMPLE = ["hang-start-1-hang", "hang-load-0-stop", "hang-agree-1-stop",
 
 def play(a, folder, name, run):
     """Runs a case. Without --times a failed case is repeated until the time
-    limit, since other work on the machine may delay a rank."""
+    limit is over, since other processes on the machine may delay a rank."""
     until, n = time.monotonic() + PATIENCE, 0
     while True:
         fault, took = run(folder, f"{name}-{n}".replace(":", "-"))

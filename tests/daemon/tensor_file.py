@@ -5,7 +5,7 @@ import struct
 
 
 def save(path, tensors, about=None):
-    """about: metadata of the file, a dict of strings."""
+    """Writes a file. about: metadata of the file, a dict of strings."""
     header, body = {}, b""
     if about:
         header["__metadata__"] = about

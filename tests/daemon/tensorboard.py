@@ -61,7 +61,8 @@ def records(path):
 
 
 def curves(folder):
-    """Returns {tag: {step: value}} and the number of files."""
+    """Returns {tag: {step: value}} of all files in a folder, and the number of
+    files."""
     found, paths = {}, sorted(glob.glob(os.path.join(folder, "events.out.*")))
     for path in paths:
         for n, body in enumerate(records(path)):
@@ -83,7 +84,8 @@ def curves(folder):
 
 
 def of_log(path, event="step"):
-    """Returns {field: {step: value}}; the newest value of a repeated step."""
+    """Returns {field: {step: value}} of an event in a log; for a repeated step
+    the newest value."""
     found = {}
     with open(path, encoding="utf-8") as file:
         for line in file:
@@ -111,7 +113,7 @@ class Bench(job.Bench):
         return self.done(
             "run", "tiny.pt2", "--stages", "2", "-n", "2", "-m", "2", "--data",
             "data.safetensors", "--steps", STEPS, "--lr", "0.001",
-            "--warmup", "3",  # the rate rises from 0
+            "--warmup", "3",  # the learning rate rises from 0
             "--transport", "self", "--log-every", "1", "--log-dir", name,
             "--tensorboard", name + "/board", "--quiet", *more, code=code,
             **env).stderr

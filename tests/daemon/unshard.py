@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A rank that owns a part of sharded parameters stops while others gather it.
+"""Stops a rank that owns a part of sharded parameters while others gather it.
 
 usage: unshard.py PENSTOCK TINY.pt2
 
 kill      the job ends and names the rank that was killed; with --max-restarts
-          it goes on and ends with the weights of an undisturbed run
-hang      the watchdog names the waiting rank and what it waits for
-alone     one replica shares nothing: a note says so; the weights are the
-          same
+          it continues and ends with the weights of an undisturbed run
+hang      the watchdog names the waiting rank and the rank that it waits for
+alone     a job of one replica prints a note that nothing is sharded; the
+          weights are the same
 """
 import json
 import os
@@ -30,7 +30,7 @@ class Bench(job.Bench):
         clients.write_data(os.path.join(folder, "data.safetensors"))
 
     def run(self, name, *more, fault=None, flag=None, quiet=True):
-        """Returns exit code, all output, and seconds."""
+        """Runs a job. Returns exit code, all output, and seconds."""
         env = {}
         if fault:
             env.update(PENSTOCK_FAULT=fault, PENSTOCK_FAULT_RANK="1")
@@ -38,7 +38,7 @@ class Bench(job.Bench):
             with open(self.path(flag), "w"):
                 env["PENSTOCK_FAULT_ONCE"] = self.path(flag)
         begin = time.monotonic()
-        # A hanging job is ended by the timeout, which fails the test.
+        # If the job hangs, the timeout ends it and the test fails.
         p = self.done("run", "tiny.pt2", "-n", "2x1", "-m", "4", "--shard",
                       "zero3", "--data", "data.safetensors", "--steps", STEPS,
                       "--lr", "0.001", "--transport", "mpi", "--checkpoint",

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Clients and daemons of other versions.
+"""Tests clients and daemons of other versions.
 
 usage: versions.py PENSTOCK PENSTOCKD TINY.pt2
 
 A client that speaks a newer protocol and also ours is served. Unknown fields
 are skipped, unknown requests refused by name. A client that does not speak our
-protocol is told so. Our client reports the same of such a daemon, and works
-with a newer daemon that still speaks our protocol.
+protocol gets an error that says so. Our client reports the same of such a
+daemon, and works with a newer daemon that still speaks our protocol.
 """
 import os
 import socket
@@ -96,7 +96,8 @@ def check_client(penstock, folder):
 
 
 def forward(a, b, more):
-    """Forwards bytes from a to b and appends `more` to each frame."""
+    """Forwards bytes from socket a to socket b and appends `more` to each
+    frame."""
     data = b""
     try:
         while got := a.recv(65536):
@@ -117,7 +118,7 @@ def forward(a, b, more):
 
 
 def newer(body):
-    """Changes a frame as a daemon of the next version would send it.
+    """Returns a frame as a daemon of the next version would send it.
 
     A Hello gets a newer protocol that still includes ours; every frame gets an
     unknown field."""
@@ -131,7 +132,8 @@ def newer(body):
 
 
 def check_newer_daemon(daemon, penstock, folder):
-    """Runs our client against a daemon of the next version, by a proxy."""
+    """Runs our client against a daemon of the next version, which a proxy
+    imitates."""
     path = os.path.join(folder, "newer")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(path)

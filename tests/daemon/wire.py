@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Protocol Buffers without a library: tests write and read messages
-independently of penstock's code."""
+"""Reads and writes Protocol Buffers without a library, so that tests are
+independent of penstock's code."""
 
 
 def varint(n):
@@ -11,7 +11,8 @@ def varint(n):
 
 
 def field(key, value):
-    """Encodes an integer, a text or bytes (which may be a message)."""
+    """Encodes a field whose value is an integer, a text or bytes (which may be
+    a message)."""
     if isinstance(value, int):
         return varint(key << 3) + varint(value)
     if isinstance(value, str):
@@ -20,7 +21,7 @@ def field(key, value):
 
 
 def read_varint(data, at):
-    """Returns the number and the offset after it."""
+    """Returns the number and the offset of the byte after it."""
     n = shift = 0
     while True:
         n |= (data[at] & 127) << shift
