@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters, buffers and constants of a running job are read, set and cast,
-on three ranks.
+"""Reads, sets and casts parameters, buffers and constants of a running job, on
+three ranks.
 
 usage: attr.py PENSTOCK FOLDER self|mpi
 
@@ -32,7 +32,8 @@ NAN = float("nan")
 
 
 def write(path, **values):
-    """values: lists for dtype F32, otherwise (dtype, shape, bytes)."""
+    """Writes a file of tensors. values: lists for dtype F32, otherwise (dtype,
+    shape, bytes)."""
     tensor_file.save(path, {
         name.replace("__", "."): v if isinstance(v, tuple) else (
             "F32", [len(v)], struct.pack(f"<{len(v)}f", *v))
@@ -110,7 +111,8 @@ def refused(b):
 
 
 def set_everywhere(b):
-    """Sets n.w to 3: the three calls of n then multiply by 27."""
+    """Sets n.w to 3 and checks that the three calls of n then multiply by
+    27."""
     b.call("split", f"{b.models}/u06.pt2", "-o", "still", "--loss-fn",
            "mse:target=x", "--freeze", "n")
     for name, value in ("three", "3"), ("minus", "-.5"):
@@ -151,10 +153,9 @@ def resumed(b):
 
 
 def no_parameters(b):
-    """Sets a buffer that no step writes, and a constant; checkpoints contain
-    both. y = 2 (x + 3) + 1 + 2 (buf + 1). The constant c does not affect y
-    unless it is not finite.
-    """
+    """Sets a buffer that no step writes, and a constant, and checks that
+    checkpoints contain both. y = 2 (x + 3) + 1 + 2 (buf + 1). The constant c
+    does not affect y unless it is not finite."""
     b.call("split", f"{b.models}/u08.pt2", "-o", "plan8", "--stages", "2",
            "--loss-fn", "mse:target=x")
     run = b.train("buffer", "--checkpoint", "saved8", "--log-every", "1",
@@ -212,8 +213,8 @@ def overlapping(b):
 
 
 def cast(b):
-    """A trained parameter that is cast is stored in f32 and rounded when it is
-    read. A frozen one takes half of the memory."""
+    """Checks that a trained parameter that is cast is stored in f32 and
+    rounded when it is read, and that a frozen one takes half of the memory."""
     run = b.train("cast", "--checkpoint", "cast.saved", "--keep", "0",
                   "--checkpoint-every", str(STEPS // 4))
     b.ask("attr", "set", "n.w", "1.1")
@@ -253,8 +254,8 @@ def cast(b):
 
 
 def behind_a_checkpoint(b):
-    """A change after the last saved step is saved when the run ends, in
-    whichever folder is writable."""
+    """Checks that a change after the last saved step is saved when the run
+    ends, in whichever folder is writable."""
     options = ("--checkpoint", "each", "--checkpoint-every", "1", "--keep", "1",
                "--checkpoint-retry", "0", "--checkpoint-fallback", "each.2")
     shutil.rmtree(f"{b.folder}/log", ignore_errors=True)
@@ -269,13 +270,13 @@ def behind_a_checkpoint(b):
             (("swap", "n", f"{b.models}/u06.pt2"), "n.n.w: ")):
         b.ask(*change)
         step = json.loads(b.ask("status", "--json"))["step"]
-        if change[1] == "set":  # the folder becomes unwritable
+        if change[1] == "set":  # makes the first folder unwritable
             os.rename(f"{b.folder}/each", f"{b.folder}/away")
             with open(f"{b.folder}/each", "w", encoding="utf-8"):
                 pass
         b.ask("stop")
         b.end(run, resume=False, code=130)
-        if change[1] == "set":  # and writable again
+        if change[1] == "set":  # makes it writable again
             os.remove(f"{b.folder}/each")
             os.rename(f"{b.folder}/away", f"{b.folder}/each")
             assert os.path.exists(f"{b.folder}/each.2/step-{step:08}")
@@ -286,8 +287,9 @@ def behind_a_checkpoint(b):
 
 
 def no_number(b):
-    """n.w becomes NaN after a saved step. That checkpoint stays good, whether
-    the next step fails by the NaN or the run is stopped before it."""
+    """Sets n.w to NaN after a saved step. The checkpoint of that step must
+    stay good, whether the next step fails because of the NaN or the run is
+    stopped before that step."""
     for name, fault in (("shown", True), ("hidden", False)):
         options = ("--checkpoint", name, "--checkpoint-every", "1", "--keep",
                    "1", "--checkpoint-retry", "30", "--log-dir", "log")
@@ -313,7 +315,8 @@ def no_number(b):
 
 
 def pending(b):
-    """While one change is pending, another one is told to retry."""
+    """Checks that while one change is pending, another one gets an error that
+    says to retry."""
     if b.transport != "mpi":
         return
     shutil.rmtree(f"{b.folder}/log", ignore_errors=True)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluations and best checkpoints in a folder belong to one run.
+"""Checks that evaluations and best checkpoints in a folder belong to one run.
 
 usage: best.py PENSTOCK NORM.pt2
 
@@ -10,8 +10,8 @@ taken    a run with --keep-best refuses a folder `best` that is the folder of
          another run, and removes nothing there
 others   the evaluations of a former run, and those after --resume=STEP, are
          forgotten also by a start without --eval-data
-left     a job that could not take its first folder changes nothing in it, and
-         sets aside what is not its past once it can
+left     a job that could not take its first folder changes nothing in it; once
+         it can take the folder, it sets aside checkpoints of other runs
 """
 import glob
 import json
@@ -28,12 +28,14 @@ KEEP = "--keep-best", "--checkpoint-every", "3"
 
 class Bench(saves.Bench):
     def train(self, name, *more, **options):
-        """Trains with evaluations in the folder `name`."""
+        """Trains with evaluations and with checkpoints in the folder
+        `name`."""
         return self.evaluated("log-" + name, "--checkpoint", name, *KEEP,
                               *more, **options)
 
     def plain(self, name, *more, code=0):
-        """Trains without evaluations."""
+        """Trains without evaluations, with checkpoints in the folder
+        `name`."""
         return self.call(*self.words("log-" + name, "--checkpoint", name,
                                      *more), code=code)
 
@@ -45,7 +47,8 @@ class Bench(saves.Bench):
                 for file in files}
 
     def steps(self, name):
-        """Returns the steps in the file of evaluations."""
+        """Returns the steps in the file of evaluations of a checkpoint
+        folder."""
         path = self.path(name, "evaluations")
         if not os.path.exists(path):
             return []
@@ -79,13 +82,15 @@ def copied(b):
     resumed, = b.events("log-copy", "resume", "rank-0")
     assert f"step={said['best_step']} " in resumed, resumed
     assert b.saved("ck/best") == [best]
-    # Not a folder of a run: nobody else writes to it.
+    # runs/ is not the checkpoint folder of a run, so runs/best is an ordinary
+    # name.
     b.plain("runs/best")
 
 
 def taken(b):
-    """The folder `best` may have been taken before its parent belonged to a
-    run, or while the job runs, through a link that hides the parent."""
+    """Checks folders `best` that another run owns: one that it took before the
+    parent belonged to a run, and one that it takes while the job runs, by a
+    path without that parent (a link)."""
     b.plain("parent/best", "--steps", "6", "--keep", "0")
     before = b.tree("parent/best")
     words = b.words("log-taken", "--checkpoint", "parent", "--eval-data",
@@ -98,7 +103,8 @@ def taken(b):
     os.makedirs(b.path("elsewhere"))
     os.makedirs(b.path("linked"))
     os.symlink(b.path("elsewhere"), b.path("linked/best"))
-    # The loss of the training data falls slowly, so the best one is never far.
+    # The loss of the training data falls slowly, so a new best step comes
+    # soon.
     job = b.begin(*b.words("log-linked", "--job", "linked", "--checkpoint",
                            "linked", "--eval-data", "train.safetensors",
                            "--eval-every", "60", "--lr", "1e-6", "--keep-best",
@@ -130,10 +136,10 @@ def others(b):
         found, said = b.train(name, "--resume", "--steps", "15")
         assert [x[0] for x in found] == [9, 12, 15], found
         if name == "adopted":
-            assert found[0][2], found  # the first one of this run
+            assert found[0][2], found  # it is the first one of this run
             assert b.steps(name) == [9, 12, 15]
             assert b.best_of(name)[0] == f"step-{said['best_step']:08d}"
-    # A resume without --eval-data is the same course.
+    # A resume without --eval-data continues the same run.
     shutil.copytree(b.path("a"), b.path("same"))
     b.plain("same", "--resume", "--steps", "14")
     assert b.steps("same") == [3, 6, 9, 12]
@@ -141,7 +147,8 @@ def others(b):
 
 
 def left(b):
-    """A folder in the place of ck/lock: the folder cannot be taken."""
+    """Puts a folder at the path of ck/lock, so that no job can take the folder
+    ck."""
     b.train("held", "--keep", "0")
     os.unlink(b.path("held/lock"))
     os.mkdir(b.path("held/lock"))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Activation checkpointing: regions that the author put under
+"""Tests activation checkpointing: regions that the author put under
 torch.utils.checkpoint.
 
 usage: checkpoints.py PENSTOCK CHECKPOINTS.pt2 NORM.pt2
@@ -43,8 +43,8 @@ class Bench(job.Bench):
 
 
 def shown(b, model):
-    """`show` prints the region of each node, and omits the wrapper module that
-    a strict export adds."""
+    """Checks that `show` prints the region of each node, and omits the wrapper
+    module that a strict export adds."""
     text = b.call("show", model)
     for module, region in REGIONS.items():
         assert re.search(rf"# {module} .* region={region}\n", text), module
@@ -81,8 +81,8 @@ def less_memory(b, model):
     assert marked[1] < kept[1] - .9 * (kept[2] - marked[2]), (marked, kept)
     assert of("--recompute", "marked") == marked
     assert of("--recompute", "0=none")[1] == kept[1]
-    # Last stage with separate I and W: values that W reads are kept or, with
-    # `twice`, recomputed.
+    # In the last stage, which separates I and W, values that W reads are kept
+    # or, with `twice`, recomputed.
     def last(words, schedule="zb-h1"):
         plan = json.loads(b.call(
             "plan", model, "-n", "2", "--stages", "2", "-m", "8", "--schedule",

@@ -121,8 +121,8 @@ def saved(folder):
 
 
 def kill(job, name):
-    """Kills a process of this name while the job saves; returns the seconds
-    until all processes have ended."""
+    """Kills a process of this name while the job saves. Returns the seconds
+    until all processes of the job have ended."""
     kept = job.folder / f"kept-{name}"
     log = open(job.folder / f"{name}.txt", "w", encoding="utf-8")
     client = subprocess.Popen(

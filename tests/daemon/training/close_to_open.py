@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Each rank acts as a host of its own on a file system like NFS.
+"""Tests checkpoints on a file system like NFS, with each rank on a host of its
+own.
 
 usage: close_to_open.py PENSTOCK LIBRARY BYTEGPT.pt2 TEXT
 
@@ -21,7 +22,8 @@ from swap import tensors
 import job  # swap has added the folder to sys.path
 from patience import PATIENCE
 
-# Executes file operations that it reads from its input.
+# A program, one per emulated host, that executes file operations which it
+# reads from its input.
 HOST = r"""
 import os, sys
 fd = None
@@ -61,8 +63,9 @@ class Host:
 
 
 def library(env, path):
-    """Tests the library: data that were not synced are not seen, data that
-    were read stay, and two writers of one page overwrite each other."""
+    """Tests the library: data that were not synced are not seen, data that a
+    process has read stay the same, and two writers of one page overwrite each
+    other."""
     a, b = Host(path, env), Host(path, env)
     for words in "open", "write 0 hello":
         assert a(words) == "ok"
@@ -109,8 +112,8 @@ class Bench(job.Bench):
 
 
 def saved(b):
-    """Saves after each of some steps, resumes, and saves after further
-    steps."""
+    """Saves after each step, resumes, and saves after further steps. All
+    checkpoints must be complete."""
     weights = {}
     for way, (grid, *words) in WAYS.items():
         ck, dump = f"{b.there}/{way}", f"{b.there}/{way}.dump"
@@ -136,7 +139,8 @@ def saved(b):
 
 
 def fallen_back(b):
-    """The first checkpoint folder is not writable: the second one is used."""
+    """Checks that the second checkpoint folder is used if the first one is not
+    writable."""
     os.symlink("/proc/self", f"{b.there}/first")
     b.train("back", "--steps", "2", "--shard", "zero1", "--checkpoint",
             f"{b.there}/first", "--checkpoint-fallback", f"{b.there}/second",

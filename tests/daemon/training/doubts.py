@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Warnings and notes about input that is valid but probably a mistake.
+"""Tests warnings and notes about input that is valid but probably a mistake.
 
 usage: doubts.py PENSTOCK BYTEGPT.pt2 NORM.pt2 TEXT
 """
@@ -20,8 +20,8 @@ class Bench(job.Bench):
     runs = 0
 
     def run(self, model, data, *more, **env):
-        """Returns the warnings of standard error and of the log. Such a short
-        run may end before its events are sent to clients."""
+        """Returns the warnings of standard error and of the log. The log is
+        read since such a short run may end before clients get its events."""
         self.runs += 1
         log = f"log-{self.runs}"
         done = self.done("run", model, "-n", "1", "--transport", "self",
@@ -58,7 +58,7 @@ def of_models(b, norm):
 
 
 def of_words(b, norm):
-    """Unknown environment variables, and mistakes in file names."""
+    """Tests unknown environment variables, and mistakes in file names."""
     said = b.run(norm, "x.safetensors", PENSTOCK_MICROBACHES="2",
                  PENSTOCK_SEED="1", PENSTOCK_NO_SUCH_THING="")
     assert said.count("penstock: warning: nothing reads PENSTOCK_") == 2, said

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A long test of model changes in a running job on three ranks over MPI.
+"""Tests many model changes in a running job on three ranks over MPI.
 
 usage: endure.py PENSTOCK FOLDER mpi [SWAPS [KILLS [SEED]]]
 
@@ -94,7 +94,8 @@ class Killed:
                      if rank_of(p) is not None}
 
     def swap(self):
-        """Requests a swap; it may fail."""
+        """Requests a swap, which may fail. Returns the process of the
+        client."""
         return self.b.begin("swap", "n", f"{self.b.models}/u06.pt2", "--job",
                             self.b.job)
 
@@ -102,15 +103,15 @@ class Killed:
         os.kill(self.pids[rank], signal.SIGKILL)
 
     def resume(self, steps=LONG):
-        """Resumes the run; returns whether all ranks have the old or the new
-        model."""
+        """Resumes the run. Returns "old" or "new": the model that all ranks
+        have."""
         b = self.b
         b.ended(self.run, code=1)
         b.call("run", "plan", "--transport", "mpi", *b.ranks, "-m",
                MICROBATCHES, "--steps", str(steps), "--lr", "1e-3",
                "--optimizer", "adamw", "--data", "x.safetensors", "--dump",
                self.name, "--quiet", *OPTIONS, "--resume")
-        # --verify has compared the copies on all ranks
+        # --verify has compared the copies of all ranks.
         have = b.result(self.name)
         if have == b.result("plain"):
             return "old"
@@ -119,8 +120,8 @@ class Killed:
 
 
 def while_prepared(b, rng):
-    """Rank 2 is stopped, so that the others wait for it; then one of the
-    others is killed."""
+    """Stops rank 2, so that the others wait for it in a swap, and kills one of
+    the others."""
     k = Killed(b, "prepared")
     os.kill(k.pids[2], signal.SIGSTOP)
     asked = k.swap()
@@ -132,8 +133,8 @@ def while_prepared(b, rng):
 
 
 def at_some_time(b, rng):
-    """A swap takes some milliseconds from request to end: kills a rank at a
-    random time."""
+    """Kills a rank at a random time of a swap, which takes some milliseconds
+    from request to end."""
     k = Killed(b, "some time")
     asked = k.swap()
     time.sleep(rng.uniform(0, .03))

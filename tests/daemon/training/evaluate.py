@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluations during training: `run --eval-data`.
+"""Tests evaluations during training: `run --eval-data`.
 
 usage: evaluate.py PENSTOCK NORM.pt2 DROPS.pt2 ROWS.pt2 PATHS.pt2
            PATHS-EVAL.pt2 self|mpi
@@ -72,7 +72,8 @@ class Bench(job.Bench):
                 str(STEPS), "--log-dir", name, "--json", *more]
 
     def evaluated(self, name, *more, other="other", **options):
-        """Runs a job; returns its evaluations from the log, and its result."""
+        """Runs a job. Returns its evaluations from the log, and its JSON
+        result."""
         env = options.pop("env", {})
         said = json.loads(self.call(
             *self.words(name, "--eval-data", f"{other}.safetensors",
@@ -106,8 +107,8 @@ class Bench(job.Bench):
 
 
 def same_numbers(b):
-    """Evaluations during a run give the numbers of `eval` and do not affect
-    training."""
+    """Checks that evaluations during a run give the numbers of `eval` and do
+    not affect training."""
     b.call(*b.words("log-plain", "--dump", "plain.dump"))
     found, said = b.evaluated("log-1", "--dump", "watched.dump",
                               "--checkpoint", "ck1", "--keep-best")
@@ -150,8 +151,9 @@ def same_numbers(b):
 
 
 def counts_each_row_once(b, whole):
-    """Each row counts once for every division into microbatches; the mean over
-    all rows is the weighted mean over its parts."""
+    """Checks that each row counts once for every division into microbatches,
+    and that the mean over all rows is the weighted mean over parts of the
+    rows."""
     for more in (("-m", "1"), ("-m", "5"), ("-m", "64"), ("--batches", "99"),
                  ("--microbatch-weights", "equal")):
         said = b.alone("norm.plan", "other", "ck1", *more)
@@ -167,7 +169,7 @@ def counts_each_row_once(b, whole):
 
 
 def divides(b):
-    """--chunk applies to evaluation data as it does to training data."""
+    """Checks that --chunk applies to evaluation data as to training data."""
     chunk = "--chunk", "target=replicate"
     found, _ = b.evaluated("log-chunk", *chunk, "--checkpoint", "ck-chunk",
                            plan="drops.plan", data="whole", other="whole")
@@ -178,9 +180,9 @@ def divides(b):
 
 
 def weighs(b):
-    """Each target that is not ignored counts once, also if a microbatch, a
-    step or the padding of the last step has no such targets, and for every
-    weighting."""
+    """Checks that each target that is not ignored counts once, for every
+    weighting, even if a microbatch, a step or the padding of the last step has
+    no such targets."""
     classes = [0, 1, -100, 2, 3, -100, 4, -100, -100, -100] * 2 + [2]
     classes[12:16] = [-100] * 4
     x = b.bytes_of("train.safetensors")[-588:]
@@ -215,8 +217,9 @@ def weighs(b):
 
 
 def gathers(b):
-    """With sharded parameters, replicas gather the values for an evaluation.
-    The results equal those without sharding bit by bit, after each step."""
+    """Checks that replicas with sharded parameters gather the values for an
+    evaluation: the results equal those without sharding bit by bit, after each
+    step."""
     grid = "-n", "2x1" if b.transport == "mpi" else "2x2", "-m", "4"
     plain, _ = b.evaluated("log-whole-none", *grid)
     for mode, same in (("zero1", plain), ("zero2", None),
@@ -253,8 +256,8 @@ def gathers(b):
 
 
 def continues(b):
-    """A run in two parts, and one that is killed and restarted, have the
-    evaluations of an uninterrupted run."""
+    """Checks that a run in two parts, and one that is killed and restarted,
+    have the evaluations of an uninterrupted run."""
     keep = "--keep-best", "--checkpoint-every", "2"
     whole, _ = b.evaluated("log-whole", "--checkpoint", "whole", *keep)
     b.evaluated("log-part", "--checkpoint", "part", *keep, "--steps", "6")
@@ -305,8 +308,9 @@ def continues(b):
 
 
 def other_mode(b, paths, mode, other):
-    """--eval-model: evaluations use another export, with the same cut as the
-    model. The results equal those of `eval` and `infer` with that file."""
+    """Checks that evaluations with --eval-model use another export, with the
+    same cut as the model: the results equal those of `eval` and `infer` with
+    that file."""
     draw = random.Random(6)
     numbers = [draw.gauss(0, 1) for _ in range(19 * 8)]
     x = ("F32", [19, 8], struct.pack(f"<{19 * 8}f", *numbers))
@@ -356,8 +360,9 @@ def other_mode(b, paths, mode, other):
 
 
 def reports_changes(b):
-    """A resumed run reports the options that differ from those of the earlier
-    run. Losses on other evaluation data are not compared with."""
+    """Checks that a resumed run reports the options that differ from those of
+    the earlier run, and does not compare losses on different evaluation
+    data."""
     write_data(b.path("first.safetensors"), 7, x=[96, 4])
     write_data(b.path("second.safetensors"), 8, x=[28, 4])
     keep = "--checkpoint", "told", "--keep-best", "--threads", "1"
@@ -392,8 +397,8 @@ def reports_changes(b):
 
 
 def reports_rank_changes(b):
-    """Reports changes of replicas, sharding and threads, since bits depend on
-    them."""
+    """Checks that changes of replicas, sharding and threads are reported,
+    since bits depend on these."""
     def run(name, steps, *more, **env):
         b.call(*b.words("log-" + name, "--checkpoint", "many", "--steps",
                         str(steps), *more), **env)
@@ -421,8 +426,8 @@ def changes(b, name):
 
 
 def ends_early(b):
-    """--patience ends the run: with a learning rate of 0 the first evaluation
-    stays the best."""
+    """Checks that --patience ends a run whose first evaluation stays the best
+    one, as the learning rate is 0."""
     more = ("--lr", "0", "--patience", "2", "--checkpoint", "early",
             "--checkpoint-every", "4")
     found, said = b.evaluated("log-early", *more, plan="drops.plan",
@@ -446,7 +451,8 @@ def ends_early(b):
 
 
 def interrupted(b):
-    """`stop` interrupts an evaluation; a changed model is evaluated, too."""
+    """Checks that `stop` interrupts an evaluation, and that a changed model is
+    evaluated, too."""
     head = json.dumps({"x": {"dtype": "F32", "shape": [LONG, 4],
                              "data_offsets": [0, 16 * LONG]}}).encode()
     with open(b.path("long.safetensors"), "wb") as file:
@@ -484,8 +490,8 @@ def await_text(b, name, text):
 
 
 def prints_perplexity(b):
-    """Perplexity is printed only for a loss that is a mean of cross
-    entropies."""
+    """Checks that perplexity is printed only for a loss that is a mean of
+    cross entropies."""
     said = b.call("eval", "norm.plan", "--data", "train.safetensors", "-m", "2",
                   "--batches", "2")
     assert re.fullmatch(r"loss \S+ over 16 rows in 2 batches\n", said), said

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The file system of --stash disk:FOLDER is full: no data are lost.
+"""Checks that no data are lost if the folder of --stash disk:FOLDER is full.
 
 usage: full_disk.py PENSTOCK MODEL.pt2 TOKENS
 
@@ -28,7 +28,8 @@ SMALL = "mount -t tmpfs -o size=256k tmpfs small && "
 
 
 def within(*words):
-    """Runs words in a mount namespace with a small file system in `small`."""
+    """Runs a command in a mount namespace with a small file system in the
+    folder `small`."""
     return ["unshare", "--map-root-user", "--mount", "sh", "-c",
             SMALL + '"$@"; code=$?; ls -A small >left; exit $code', "sh",
             *words]
@@ -59,8 +60,8 @@ class Bench(job.Bench):
 
 
 def cut(b, tokens):
-    """The error names the step and the file, not the fault that an operator
-    found."""
+    """Truncates a data file while it is read. The error must name the step and
+    the file, not the wrong number that an operator found."""
     with open(tokens, "rb") as file, open(b.path("cut"), "wb") as copy:
         copy.write(file.read())
     for at in "all", "first":

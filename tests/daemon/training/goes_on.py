@@ -20,8 +20,8 @@ import tensor_file  # noqa: E402
 
 
 def write_data(path, rows):
-    """Writes these samples of an endless sequence. A sample has 1, 1, 4 and 8
-    rows of the inputs."""
+    """Writes the samples with these numbers of an endless sequence. A sample
+    has 1, 1, 4 and 8 rows of the inputs."""
     tensor_file.save(path, {
         "tokens": ("I64", [len(rows), 3], b"".join(struct.pack(
             "<3q", *[(5 * r + i) % 12 for i in range(3)]) for r in rows)),
@@ -70,8 +70,8 @@ class Bench(job.Bench):
 
 
 def other_steps(b):
-    """After a change of the batch size the run continues with the next
-    samples: the loss equals that of a run on these samples alone."""
+    """Checks that a run continues with the next samples after a change of the
+    batch size: the loss equals that of a run on these samples alone."""
     write_data(b.path("all.safetensors"), range(20))
     none = "--optimizer", "none"
     b.run(3, *none, folder="place")
@@ -86,7 +86,7 @@ def other_steps(b):
     write_data(b.path("these.safetensors"), range(12, 18))
     b.run(1, *none, "--dump", "want", m=3, data="these")
     assert b.dumped("got")["loss"] == b.dumped("want")["loss"]
-    # Continues in the second pass over the data, and with unchanged options.
+    # Resumes in the second pass over the data, and with unchanged options.
     said = b.run(6, *none, "--resume", folder="place")
     assert "with rows 18 to 19 of" in said, said
     said = b.run(7, *none, "--resume", "--dump", "got", m=1, folder="place")
@@ -100,8 +100,8 @@ def other_steps(b):
 
 
 def other_exports(b):
-    """A run resumed with another export has the same bits and reports the
-    difference."""
+    """Checks that a run resumed with another export has the same bits and
+    reports the difference."""
     adamw = "--optimizer", "adamw", "--lr", ".01"
     export_again(b.path("tiny.pt2"), b.path("again.pt2"))
     b.run(6, *adamw, folder="straight")
@@ -112,7 +112,8 @@ def other_exports(b):
     assert "trained" not in said, said
     parts, straight = b.saved("parts"), b.saved("straight")
     assert parts == straight, [k for k in parts if parts[k] != straight[k]]
-    # Back to the first export, with a module frozen and later trained again.
+    # Resumes with the first export again, with a module frozen and later
+    # trained again.
     b.call("split", "tiny.pt2", "-o", "frozen.pln", "--freeze", "fc")
     said = b.run(7, *adamw, "--resume", model="frozen.pln", folder="parts")
     assert "'fc.weight', 'fc.bias': trained before and not now, the states " \

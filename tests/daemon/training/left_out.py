@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""--on-nan in runs of several ranks and replicas.
+"""Tests --on-nan in runs of several ranks and replicas.
 
 usage: left_out.py PENSTOCK TINY.pt2 ROOTS.pt2 self|mpi
 
@@ -83,8 +83,8 @@ class Bench(job.Bench):
 
 
 def layouts(transport):
-    """Two microbatches per step: on one rank, a pipeline, and replicas with
-    and without sharding."""
+    """Returns options for two microbatches per step: on one rank, a pipeline,
+    and replicas with and without sharding."""
     two = ("-n", "2x1", "-m", "2")
     return {
         "one": ("-n", "1", "-m", "2"),
@@ -100,7 +100,8 @@ def layouts(transport):
 
 
 def left_out(b, name, ranks):
-    """Returns the parameters after all steps."""
+    """Checks that a run that skips steps has the parameters of a run without
+    these batches, and reports the fault. Returns the parameters."""
     want, _ = b.trained(f"{name}-good", "good", STEPS - len(BAD), *ranks)
     have, said = b.trained(f"{name}-bad", "bad", STEPS, *ranks, "--on-nan",
                            "skip", "--dump-fault", f"{name}.safetensors")
@@ -120,7 +121,8 @@ def left_out(b, name, ranks):
 
 
 def rolled_back(b, name, ranks, want):
-    """The steps after a checkpoint are repeated, with the same result."""
+    """Checks that a run that repeats the steps since a checkpoint has the same
+    result."""
     have, _ = b.trained(f"{name}-back", "bad", STEPS, *ranks, "--on-nan",
                         "rollback", "--checkpoint-every", "2")
     assert b.skipped() == [str(s) for s in sorted(BAD)], name
@@ -128,8 +130,8 @@ def rolled_back(b, name, ranks, want):
 
 
 def unfrozen(b, name, ranks):
-    """For a parameter that is trained from update 4 on, AdamW's bias
-    correction counts the updates since then, not the steps."""
+    """Checks that AdamW's bias correction of a parameter that is trained from
+    update 4 on counts the updates since then, not the steps."""
     ends = []
     for data, first, last, more in (
             ("good", 4, STEPS - len(BAD), ()),
@@ -145,8 +147,8 @@ def unfrozen(b, name, ranks):
 
 
 def partial(b, name, ranks):
-    """The squares of some gradients are not finite: those parameters and their
-    states keep their values, whichever rank updates them."""
+    """Checks that parameters whose squared gradients are not finite keep their
+    values and states, whichever rank updates them."""
     ret, said = b.trained(f"{name}-large", "large", 4, *ranks, "--on-nan",
                           "skip")
     assert "the update of step 2 left" in said and not b.skipped(), said
@@ -154,8 +156,9 @@ def partial(b, name, ranks):
 
 
 def named(b, name, ranks):
-    """The origin of a NaN gradient is found by repeating the backward passes:
-    step 2 of roots.pt2 has a row of zeros in its second microbatch."""
+    """Checks that the origin of a NaN gradient is found by repeating the
+    backward passes. Step 2 of roots.pt2 has a row of zeros in its second
+    microbatch."""
     b.n += 1
     said = b.done("run", "roots.pt2", "--data", "zeros.safetensors", "--steps",
                   "4", "--quiet", "--transport", b.transport, "--optimizer",
@@ -169,7 +172,7 @@ def named(b, name, ranks):
         "NaN: stage 0, microbatch 1, the backward of aten.mul.Tensor" in \
         message, (name, said)
     assert "microbatch 1 is rows 6 to 7 of " in message, (name, said)
-    # The search takes place on the rank that computed the gradient.
+    # The rank that computed the gradient repeats the passes.
     replicas, stages = map(int, ("1x" + ranks[1]).split("x")[-2:])
     where = re.findall(r"rank (\d), stage 0, microbatch 1, the backward", said)
     assert set(where) == {str((replicas - 1) * stages)}, (name, said)
@@ -178,7 +181,8 @@ def named(b, name, ranks):
 
 
 def parameters(tensors):
-    """Omits the count of microbatches, which differs between replicas."""
+    """Returns the tensors without the count of microbatches, which differs
+    between replicas."""
     return {n: t for n, t in tensors.items() if n != "steps"}
 
 

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Training of a model that needs more than 2 GiB, with an address space of 2
-GiB.
+"""Trains a model that needs more than 2 GiB in an address space of 2 GiB.
 
 usage: limited.py PENSTOCK WIDE.pt2
 

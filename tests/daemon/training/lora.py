@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`split --lora`: trained parameters in every cut, checkpoints, the output of
-`weights --merge` and `--adapter`, and refusals.
+"""Tests `split --lora`: trained parameters in every cut, checkpoints, the
+output of `weights --merge` and `--adapter`, and refusals.
 
 usage: lora.py PENSTOCK BYTEGPT.pt2 TEXT
 """
@@ -24,7 +24,7 @@ STEPS = 6
 
 
 def load(path):
-    """Returns name -> (shape, bytes)."""
+    """Returns {name: (shape, bytes)} of a file."""
     return {name: (shape, data)
             for name, (_, shape, data) in tensor_file.load(path)[0].items()}
 
@@ -51,8 +51,8 @@ class Bench(job.Bench):
         return self.said("split", self.model, "-o", plan, *options)
 
     def run(self, plan, dump, *options, steps=STEPS):
-        # One thread: the number of threads per rank depends on the number of
-        # ranks, and libraries may then sum rows in another order.
+        # One thread: by default the number of threads per rank depends on the
+        # number of ranks, and libraries may then sum rows in another order.
         self.said("run", plan, "--transport", "self", "--threads", 1, "-m", 2,
                   "--steps", steps, "--lr", "1e-2", "--data", self.text, "--dump", dump,
                   "--quiet", *options)
@@ -60,9 +60,9 @@ class Bench(job.Bench):
 
 
 def check_split(b):
-    """All tensors of the model are unchanged, A is within its bounds, B is
-    zero. A layer of shape (in, out) has rank * (in + out) additional
-    parameters."""
+    """Checks that all tensors of the model are unchanged, A is within its
+    bounds, B is zero, and that a layer of shape (in, out) has rank * (in +
+    out) additional parameters."""
     b.split("base")
     said = b.split("plan", "--stages", 3, *LORAS)
     assert "12 linear layers have an adapter, with 17408 parameters" in said, (
@@ -88,8 +88,8 @@ def check_split(b):
 
 
 def check_training(b, base):
-    """Every cut gives the same bits; frozen parameters have no gradient and do
-    not change."""
+    """Checks that every cut gives the same bits, and that frozen parameters
+    have no gradient and do not change."""
     whole = b.run("plan", "whole", "--ranks", 1)
     cut = b.run("plan", "cut", "--ranks", 3, "--schedule", "gpipe",
                 "--checkpoint", "saved", "--checkpoint-every", 2, "--keep", 0)
@@ -114,7 +114,8 @@ def check_training(b, base):
 
 
 def check_others(b, loss):
-    """A checkpoint whose adapters differ from those of the plan is refused."""
+    """Checks that a checkpoint whose adapters differ from those of the plan is
+    refused."""
     up = ["h.?.up:rank=2,alpha=6"]
     for name, options, words in (
             ("bare", [], "this model has none: give --lora h.0.attn"),
@@ -139,15 +140,15 @@ def check_others(b, loss):
 
 
 def check_memory(b):
-    """AdamW stores two states per parameter, for adapters only."""
+    """Checks that AdamW stores two states per parameter, for adapters only."""
     said = json.loads(b.said("plan", "plan", "--json", "-n", 1))
     assert said["ranks"][0]["optim_bytes"] == 2 * 4 * 17408, said
     assert said["ranks"][0]["grads_bytes"] == 4 * 17408, said
 
 
 def check_merged(b, base, trained, loss):
-    """The merged file has the model's own keys, the weights are W + alpha /
-    rank * B A, and the loss is the same."""
+    """Checks that the merged file has the model's own keys and the weights W +
+    alpha / rank * B A, and gives the same loss."""
     merged = b.weights("saved", "--merge")
     assert merged.keys() == base.keys(), merged.keys() ^ base.keys()
     changed = {n for n, t in base.items() if merged[n] != t}
@@ -173,7 +174,8 @@ def check_merged(b, base, trained, loss):
 
 
 def check_adapter(b, trained):
-    """--adapter writes the names of peft, as a folder or a file."""
+    """Checks that --adapter writes the names of peft, as a folder or a
+    file."""
     b.said("weights", "saved", "-o", "adapter", "--adapter")
     b.said("weights", "saved", "-o", "lone.safetensors", "--adapter")
     with open(f"{b.folder}/adapter/adapter_config.json",
@@ -199,8 +201,8 @@ def check_adapter(b, trained):
 
 
 def check_given(b):
-    """--weights accepts the model's weights, adapters or both, under
-    penstock's names and peft's."""
+    """Checks that --weights accepts the model's weights, adapters or both,
+    under penstock's names and peft's."""
     want = b.weights("saved")
     inits = b.weights("plan")
     for given, expected in (
@@ -235,14 +237,15 @@ def check_given(b):
 
 
 def check_alphas(b):
-    """The alpha of the given adapters must equal that of the plan. It is in
-    peft's configuration or in the metadata of a file of all tensors."""
+    """Checks that the alpha of the given adapters must equal that of the plan.
+    The given alpha is in peft's configuration or in the metadata of a file of
+    all tensors."""
     folder = f"{b.folder}/others"
     shutil.copytree(f"{b.folder}/adapter", folder)
     with open(f"{folder}/adapter_config.json", encoding="utf-8") as file:
         config = json.load(file)
     tensors = load(f"{folder}/adapter_model.safetensors")
-    # This copy has no metadata.
+    # This file has no metadata.
     save(f"{folder}/adapter_model.safetensors", tensors)
 
     def given(weights, loras=LORAS, code=65, **changed):
@@ -309,8 +312,8 @@ def check_changes(b):
 
 
 def left_out(b, checkpoint, *names):
-    """--adapter leaves out and reports other trained parameters, which peft
-    does not load."""
+    """Checks that --adapter leaves out and reports other trained parameters,
+    which peft does not load."""
     done = b.done("weights", checkpoint, "-o", "left", "--adapter", "--json")
     assert json.loads(done.stdout).get("left_out", 0) == len(names), done
     assert all(f'"{n}"' in done.stderr for n in names), done
@@ -318,7 +321,8 @@ def left_out(b, checkpoint, *names):
 
 
 def check_job(b):
-    """Changes of a running job do not affect the list of adapters."""
+    """Checks that changes of a running job do not affect the list of
+    adapters."""
     run = b.begin("run", "plan", "--transport", "self", "--ranks", 2, "--steps",
                   5000, "--data", b.text, "--checkpoint", "changed", "--job",
                   "lora", "--quiet")
@@ -341,8 +345,8 @@ def check_job(b):
 
 
 def check_served(b):
-    """`serve` accepts the checkpoints that eval and infer accept, with a plan
-    in them or without."""
+    """Checks that `serve` accepts the checkpoints that eval and infer accept,
+    with or without a plan in them."""
     rows = {"x": [[k % 97 for k in range(128)]] * 4, "y": [[3] * 128] * 4}
     with open(f"{b.folder}/rows.json", "w", encoding="utf-8") as file:
         json.dump(rows, file)
@@ -393,7 +397,7 @@ def check_refused(b):
 
 
 def check_manifest(b):
-    """Damage in a checkpoint's list of adapters is detected."""
+    """Checks that damage in a checkpoint's list of adapters is detected."""
     path = f"{b.folder}/saved/step-00000006/manifest.json"
     with open(path, encoding="utf-8") as file:
         manifest = json.load(file)

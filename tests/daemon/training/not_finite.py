@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""--on-nan in runs with steps whose loss is NaN, or whose gradient would make
-the optimizer's state overflow.
+"""Tests --on-nan in runs with steps whose loss is NaN, or whose gradient would
+make the optimizer's state overflow.
 
 usage: not_finite.py PENSTOCK TINY.pt2 self|mpi
 """
@@ -59,15 +59,16 @@ class Bench(job.Bench):
             "--checkpoint-every", "4", "--log-dir", f"log{self.n}", "--quiet"]
 
     def run(self, data, *words, code=0, folder=None):
-        """Returns standard error, events, and the last checkpoint."""
+        """Runs a job. Returns its standard error, its events, and its last
+        checkpoint."""
         folder = folder or f"ck{self.n + 1}"
         done = self.done(*self.words(data, folder), *words, code=code)
         return (done.stderr, *self.found(folder))
 
     def run_frozen(self, data, *words):
-        """As run(), but freezes "fc" after the checkpoint of step 5 and before
-        step 6. A pause takes effect after the step that follows the current
-        one."""
+        """Runs a job like run(), but freezes "fc" after the checkpoint of step
+        5 and before step 6. A pause takes effect after the step that follows
+        the current one."""
         folder = f"ck{self.n + 1}"
         self.done(*self.words(data, folder), "--steps", "3")
         run = self.begin(*self.words(data, folder), "--resume", *words,
@@ -99,8 +100,9 @@ class Bench(job.Bench):
 
 
 def partial(b):
-    """In step 6 the loss is finite but squares of the gradient overflow. Those
-    parameters and states keep their values; no checkpoint becomes bad."""
+    """Checks step 6, in which the loss is finite but squares of some gradients
+    overflow: those parameters and their states keep their values, and no
+    checkpoint becomes bad."""
     incomplete = ("update_partial", "6", "")
     for way, code, want in (
             ("stop", 65, [incomplete]), ("skip", 0, [incomplete]),
@@ -123,8 +125,8 @@ def partial(b):
 
 
 def second(b, want):
-    """All checkpoints are in the second folder: the first one could never be
-    taken."""
+    """Checks that a rollback finds the checkpoints in the second folder if no
+    run could ever take the first one."""
     os.makedirs(b.path("first", "lock"))
     _, events, back = b.run("one", "--on-nan", "rollback", "--checkpoint",
                             "first", "--checkpoint-fallback", "second",
@@ -135,8 +137,9 @@ def second(b, want):
 
 
 def undone(b):
-    """A run of a job that stays goes on from a checkpoint: what the last update
-    of the run before has left is not reported as of its first step."""
+    """Checks that a second run of a job that stays, which resumes from a
+    checkpoint, does not report the fault of the first run's last update for
+    its own first step."""
     b.call("split", "tiny.pt2", "-o", "tiny.plan")
     b.call("up", "tiny.plan", "-n", "2", "--transport", b.transport, "--job",
            "stays", "--log-dir", "stays", "--detach")

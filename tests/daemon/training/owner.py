@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`split --owner`: a buffer that two stages write is passed from microbatch to
-microbatch.
+"""Tests `split --owner`: a buffer that two stages write is passed from
+microbatch to microbatch.
 
 usage: owner.py PENSTOCK T12.pt2 self|mpi
 
@@ -61,8 +61,8 @@ def check_training(b):
 
 
 def check_checkpoints(b):
-    """A checkpoint contains the buffer once, and every cut can resume from
-    it."""
+    """Checks that a checkpoint contains the buffer once, and that every cut
+    can resume from it."""
     want = b.run("one")
     for n, (begin, end) in enumerate((("last", "one"), ("first", "last"),
                                       ("one", "first"), ("last", "first"))):

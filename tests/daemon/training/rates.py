@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Two ranks over MPI have different calibrated rates: both must use those of
-rank 0, so that they choose the same kernels.
+"""Checks that two ranks over MPI with different calibrated rates both use those
+of rank 0, so that they choose the same kernels.
 
 usage: rates.py PENSTOCK PENSTOCKD MODEL.pt2 DATA
 
@@ -46,8 +46,8 @@ def await_text(path, text):
 
 
 def dtype_of(folder, first, second):
-    """Returns how matmuls run in a job whose ranks have these caches of
-    rates."""
+    """Returns how matmuls run (f32 or bf16) in a job whose two ranks have
+    these files of rates."""
     folder.mkdir()
     words = ["mpirun", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1"]
     for rank, cache in enumerate((first, second)):
@@ -71,8 +71,8 @@ def dtype_of(folder, first, second):
 
 
 def check_mfu(top, kept):
-    """MFU = FLOP/s of the step / (calibrated rate * cores that have
-    threads)."""
+    """Checks that MFU = FLOP/s of the step / (calibrated rate * cores that
+    have threads)."""
     for rate, ranks, threads, transport in (
             (1e9, 1, 1, "self"), (2e9, 2, 1, "mpi"), (2e9, 1, 64, "self"),
             (1e9, 2, 64, "mpi")):

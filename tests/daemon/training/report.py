@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Pages that `penstock report` writes from logs.
+"""Tests the pages that `penstock report` writes from logs.
 
 usage: report.py PENSTOCK NORM.pt2 self|mpi
 """
@@ -13,7 +13,7 @@ import xml.etree.ElementTree as ET
 import evaluate
 
 HTML, SVG = "{http://www.w3.org/1999/xhtml}", "{http://www.w3.org/2000/svg}"
-# Attacks in a name, a path or a message of a log.
+# Harmful text for a name, a path or a message of a log.
 HOSTILE = '</td><script src="http://x/">&amp;\x1b[31m\u202e\'"'
 
 
@@ -65,7 +65,7 @@ def whole(b):
     assert len(lines[0].get("points").split()) == 12  # one point per step
     assert len(lines[1].get("points").split()) == 4  # one point per evaluation
     assert len(list(root.iter(HTML + "circle"))) == 4
-    # The page has a picture of a step.
+    # The page contains a picture of a step.
     assert any(x.tag == SVG + "svg" for x in root.iter())
     rows = [[x.text for x in row] for row in root.iter(HTML + "tr")]
     assert [r[2] for r in rows].count("evaluated") == 4, rows
@@ -112,7 +112,8 @@ def hostile(b):
     assert said["step"] == 1 and said["loss"] == 1.5, said
 
 
-    # Zeros and a torn line, as after a power failure, do not hide other lines.
+    # Zeros and an incomplete line, as after a power failure, do not hide other
+    # lines.
     write(b, "torn", [line("step", 1, step=1, steps=9, loss=1.5, lr=1),
                       line("step", 2, step=2, steps=9, loss=9)[:40],
                       "\0" * 10000,
@@ -122,7 +123,7 @@ def hostile(b):
 
 
 def again(b):
-    """A step that was repeated is shown once, with its last values."""
+    """Checks that a repeated step is shown once, with its last values."""
     write(b, "twice", [line("step", n + 1, step=step, steps=9, loss=loss, lr=1)
                        for n, (step, loss) in enumerate(
                            ((1, 9.), (2, 8.), (3, 7.), (2, 5.), (3, 4.)))])
@@ -149,7 +150,7 @@ def again(b):
 
 
 def ends(b):
-    """The page says how and why the newest run ended."""
+    """Checks that the page shows how and why the newest run ended."""
     begin = line("train_begin", 1, steps=90)
     over = {"run": 1, "status": "OK", "stopped": 0, "step": 40, "text": ""}
     early = line("early_stop", 2, step=40, best_step=20, patience=4)
@@ -176,7 +177,8 @@ def ends(b):
 
 
 def rates(b):
-    """Reports rates of the whole run, not of its last step."""
+    """Checks that the page shows rates of the whole run, not of its last
+    step."""
     lines = [line("step", n, step=n, steps=9, loss=1., lr=1, tok_s=0,
                   step_s=seconds, samples_s=8 / seconds)
              for n, seconds in enumerate((.1, .1, .1, .5), 1)]
@@ -190,8 +192,8 @@ def rates(b):
 
 
 def newest(b):
-    """If a folder has logs of several jobs, the page shows name and ranks of
-    the newest."""
+    """Checks that if a folder has logs of several jobs, the page shows name
+    and ranks of the newest one."""
     write(b, "both", [
         line("start", 1, job="old", ranks=2),
         line("train_begin", 2, job="old", steps=9, placement="0;1"),

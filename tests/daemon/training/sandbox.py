@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""File access of commands that read untrusted files, and permissions of the
-files that a job writes.
+"""Tests which files commands that read untrusted files can open, and the
+permissions of the files that a job writes.
 
 usage: sandbox.py PENSTOCK NORM.pt2 ESCAPE.so
 
@@ -33,8 +33,8 @@ def has_landlock():
 
 
 def tried(b, shim, names, *words):
-    """Tries to open each name at the end of a command; returns the errno
-    values."""
+    """Runs a command that tries to open each of the names at its end. Returns
+    the errno values."""
     done = subprocess.run(
         [b.penstock, *words], cwd=b.folder, text=True, check=False, timeout=PATIENCE,
         capture_output=True, env=dict(
@@ -70,7 +70,7 @@ def commands_see_what_they_are_given(b, norm, shim):
         given = [x for x in words[1:] if x == norm or os.path.exists(b.path(x))]
         found = tried(b, shim, outside + given[:1], *words)
         assert found == [denied] * len(outside) + [0], (words, found)
-    # Model hubs use a folder of symbolic links and an index.
+    # Model hubs store weights as a folder of symbolic links with an index.
     os.makedirs(b.path("hub/snap"))
     os.rename(b.path("out/w.safetensors"), b.path("hub/blob"))
     os.symlink("../blob", b.path("hub/snap/model.safetensors"))
@@ -87,8 +87,8 @@ def commands_see_what_they_are_given(b, norm, shim):
 
 
 def leaves_nothing_open(b):
-    """No core files are written, and other users cannot read what a job
-    writes."""
+    """Checks that no core files are written, and that other users cannot read
+    what a job writes."""
     resource.setrlimit(resource.RLIMIT_CORE, (
         resource.getrlimit(resource.RLIMIT_CORE)[1],) * 2)
     os.umask(0)
@@ -119,7 +119,8 @@ def leaves_nothing_open(b):
         assert mode & 0o027 == 0, (path, oct(mode))
         if "/penstock/" in path:
             assert mode & 0o077 == 0, (path, oct(mode))
-    # The metrics collector runs as another user.
+    # The program that collects metrics runs as another user, so it can read
+    # this file.
     assert stat.S_IMODE(os.stat(b.path("job.prom")).st_mode) == 0o644
     os.umask(0o022)
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints are saved while steps go on; each client hears of its own save.
+"""Checks that checkpoints are saved while steps continue, and that each client
+gets the result of the save that it has requested.
 
 usage: saves.py PENSTOCK NORM.pt2 self|mpi
 
@@ -14,10 +15,10 @@ often   --checkpoint-cost: saves happen by themselves, and their cost is
 again   a save that fails in one folder goes to the other, with the state of
         its own step, although later steps have run
 moved   a run whose folder was moved away does not touch files that another run
-        has made in its place
+        has made at the same path
 spoilt  a checkpoint with a NaN is reported as bad
-refused both folders are unwritable for a while: steps go on, also with --shard
-and --keep-best, and the next save works normally
+refused both folders are unwritable for a while: steps continue, also with
+        --shard and --keep-best, and the next save works normally
 memory  `penstock plan` predicts the memory that evaluations reserve
 """
 import ctypes
@@ -65,8 +66,8 @@ class Bench(evaluate.Bench):
 
 
 def asked(b):
-    """The periodic save of step 5 is slow; a client requests another save
-    meanwhile."""
+    """Requests a save while the periodic save of step 5, which is slow, is
+    running."""
     job = b.begin(*b.words("log-asked", "--job", "asked", "--checkpoint", "ck",
                            "--checkpoint-every", "5", "--steps", "1000000000",
                            "--log-every", "1"),
@@ -132,8 +133,8 @@ def often(b):
 
 
 def best(b):
-    """Step 3 has the best evaluation: steps do not wait until its checkpoint
-    is written."""
+    """Checks that steps do not wait until the checkpoint of step 3, which has
+    the best evaluation, is written."""
     for name, more in ("alone", ()), ("both", ("--checkpoint-every", "3")):
         log = f"log-best-{name}"
         job = b.begin(*b.words(log, "--job", name, "--eval-data",
@@ -156,8 +157,8 @@ def best(b):
 
 
 def again(b):
-    """In the first folder there are plain files at the paths of steps 5 and
-    10."""
+    """Puts plain files at the paths of steps 5 and 10 in the first folder, so
+    that these saves go to the second folder."""
     os.mkdir(b.path("again-a"))
     for step in 5, 10:
         with open(b.path("again-a", f"step-{step:08}"), "x", encoding="utf-8"):
@@ -176,8 +177,8 @@ def again(b):
 
 
 def unnamed(b):
-    """The record in the folder is JSON, which has no names that are not
-    UTF-8."""
+    """Checks that a second folder is refused if its name is not UTF-8, since
+    the file in the first folder that records the name is JSON."""
     said = b.call(*b.words("log-unnamed", "--checkpoint", "unnamed",
                            "--checkpoint-fallback",
                            os.fsdecode(b.path("fall").encode() + b"\xff")),
@@ -206,8 +207,8 @@ def moved(b):
 
 
 def exchange(a, b):
-    """Swaps two folders atomically: a running job would recreate a missing
-    folder."""
+    """Swaps two folders atomically. Two moves would not do: the running job
+    would make the missing folder again in between."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.renameat2(AT_FDCWD, a.encode(), AT_FDCWD, b.encode(),
                       RENAME_EXCHANGE):
@@ -275,7 +276,7 @@ def refused(b):
 
 
 def spoilt(b):
-    """A buffer that no step reads becomes NaN. The loss stays finite, but no
+    """Sets a buffer that no step reads to NaN. The loss stays finite, but no
     run can resume from later checkpoints."""
     run = b.begin(*b.words("log-spoilt", "--job", "spoilt", "--checkpoint",
                            "spoilt", "--checkpoint-every", "40", "--steps",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of a running job whose replicas shard parameters (--shard).
+"""Tests changes of a running job whose replicas shard parameters (--shard).
 
 usage: shares.py PENSTOCK NORM.pt2 FOLDER self|mpi
 
@@ -25,7 +25,8 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
 from patience import PATIENCE  # noqa: E402
 
 STEPS, AT = 10, 5
-# Delays of the step before, in which a client requests the pause.
+# Durations of the step before, which is delayed so that a client has time to
+# request the pause; the next one is tried if the pause came too late.
 NAPS_MS = 500, 2000, 8000, 30000
 WHOLE = "zero2"
 PARTS = ("zero3",), ("zero3", "--shard-layout", "rows"), (
@@ -54,7 +55,7 @@ class Bench(job.Bench):
                 "--keep", "0", "--checkpoint-every", "1", "--quiet", *more]
 
     def run(self, plan, mode, changes, *more):
-        """Runs a job, changes it after step AT, and returns its results."""
+        """Runs a job that is changed after step AT. Returns its results."""
         if plan == "norm.plan":
             more = ("--eval-data", "more.safetensors", "--eval-every",
                     str(AT), *more)
@@ -79,13 +80,14 @@ class Bench(job.Bench):
                 "dump": self.state(f"{name}.dump")}
 
     def state(self, dump):
-        """Returns parameters and buffers; other tensors of a dump are of the
-        first step."""
+        """Returns the parameters and buffers of a dump, which are those of its
+        last step; its other tensors are those of its first step."""
         return {name: data for name, data in tensors(self.path(dump)).items()
                 if name.startswith(("param.", "buffer."))}
 
     def pauses(self, run, name):
-        """Returns False if a busy machine has paused after another step."""
+        """Pauses the job after step AT. Returns False if the machine was busy
+        and the pause came after another step."""
         until = time.monotonic() + PATIENCE
         log = self.path(f"log-{name}/rank-0.log")
         while not os.path.exists(log) or f" step={AT - 3} " not in \
@@ -115,7 +117,7 @@ class Bench(job.Bench):
 
     def resume_with(self, left, mode, *more):
         """Resumes from the checkpoint after the change, in another sharding
-        mode."""
+        mode. The state at the end must be the same."""
         words = self.words(left["name"], "norm.plan", mode, *more)
         words[words.index("--dump") + 1] = "again.dump"
         self.call(*words, f"--resume={AT + 2}", "--adopt")
@@ -147,12 +149,12 @@ CHANGES = {
 
 
 def changed(b):
-    """A job with sharded values must have the results of one with whole
+    """Checks that a job with sharded values has the results of one with whole
     values."""
     seen = []
     for name, changes in CHANGES.items():
         if b.transport == "mpi" and name in ("thawed", "back"):
-            continue  # several processes take long
+            continue  # with several processes these take too long
         want = b.run("norm.plan", WHOLE, changes)
         if name == "nothing":  # its values are used by "set"
             os.rename(b.path(f"{want['name']}-all.safetensors"),
@@ -172,7 +174,8 @@ def changed(b):
 
 
 def given_back(b):
-    """Setting all values to themselves changes no bit of values or states."""
+    """Checks that setting all values to themselves changes no bit of values or
+    states."""
     changes = [(("attr", "get", "", "-o", "now.safetensors"), 0),
                (("attr", "set", "", "now.safetensors"), 0)]
     want = b.run("norm.plan", "zero3", changes[:1])
@@ -181,7 +184,8 @@ def given_back(b):
 
 
 def replaced(b):
-    """Replaces a module; its values come from the file."""
+    """Checks that a module can be replaced; the new values come from its
+    file."""
     changes = [(("swap", "n", f"{b.models}/u06.pt2"), 0)]
     want = b.run("u06.plan", WHOLE, changes)
     assert "param.n.n.w" in want["dump"]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Modules are replaced and parameters frozen in a running job on three ranks.
+"""Replaces modules and freezes parameters in a running job on three ranks.
 
 usage: swap.py PENSTOCK FOLDER self|mpi
 
@@ -36,7 +36,7 @@ def tensors(path):
 
 
 class Bench(job.Bench):
-    """A job on three ranks; *models* is the folder of the models."""
+    """Runs a job on three ranks; *models* is the folder of the models."""
 
     def __init__(self, penstock, models, transport, folder):
         super().__init__(penstock, folder)
@@ -78,7 +78,8 @@ class Bench(job.Bench):
         raise AssertionError("no run was caught in its first half")
 
     def paused(self, run, steps):
-        """Returns False if the run was over before the pause."""
+        """Pauses the run. Returns False if it was no longer in its first
+        half."""
         while run.poll() is None:
             self.done("pause", "--job", self.job, code=None)
             said = self.done("status", "--json", "--job", self.job, code=None)
@@ -122,8 +123,8 @@ def logged_steps(b):
 
 
 def check_rate(logged, at):
-    """AdamW moves a new parameter by the learning rate in each of its first
-    steps. n.w is 2 at first; the output is w ** 9 x."""
+    """Checks that AdamW moves a new parameter by the learning rate in each of
+    its first steps. n.w is 2 at first; the output is w ** 9 x."""
     for steps in 5, 40:
         loss = logged[at + steps][1]
         w = (1 + (loss / 1.5625) ** .5) ** (1 / 9)
@@ -162,8 +163,8 @@ def replaced(b):
 
 
 def mapped(b):
-    """The optimizer moments of a new parameter are copied from the old
-    parameter that a file maps to it."""
+    """Checks that a file can map a new parameter to an old one, whose
+    optimizer moments are then copied."""
     def swap(names, code=0):
         with open(f"{b.folder}/names.json", "w", encoding="utf-8") as f:
             f.write(names)
@@ -192,7 +193,8 @@ def mapped(b):
 
 
 def aliased(b):
-    """One layer norm has three names."""
+    """Replaces one layer norm that has three names, under one name and under
+    all."""
     b.call("split", f"{b.models}/u12.pt2", "-o", "norms", "--loss-fn",
            "mse:target=x", "--stages", "3")
     run = b.train("dump", "--data", "row.safetensors", plan="norms")
@@ -204,8 +206,8 @@ def aliased(b):
 
 
 def another_model(b):
-    """Other models with the same tensor names: u06-core computes the same as
-    u06, u20 does not."""
+    """Evaluates a checkpoint with other models that have the same tensor
+    names: u06-core computes the same as u06, u20 does not."""
     b.end(b.train("dump", "--checkpoint", "kept"))
 
     def evaluate(model, *options, code=0):
@@ -237,18 +239,18 @@ def another_model(b):
 
 
 def second_folder(b):
-    """The plan of the newest checkpoint is found in the second folder, which
-    the first folder refers to."""
+    """Checks that the plan of the newest checkpoint is found in the second
+    folder, which the first folder refers to."""
     first = f"{b.folder}/first"
     run = b.train("moved", "--checkpoint", "first", "--checkpoint-fallback",
                   "second", "--keep", "0", "--checkpoint-every",
                   str(STEPS // 4), "--checkpoint-retry", "0")
-    os.rename(first, first + ".away")  # the folder becomes unwritable
+    os.rename(first, first + ".away")  # makes the folder unwritable
     with open(first, "w", encoding="utf-8"):
         pass
     b.swap("n", "u06")
     b.end(run)
-    os.remove(first)  # and writable again
+    os.remove(first)  # makes it writable again
     os.rename(first + ".away", first)
     shutil.rmtree(f"{b.folder}/second/step-{STEPS:08}")
     b.call("run", "plan", "--transport", b.transport, *b.ranks, "-m",
@@ -309,7 +311,7 @@ def daemons(b):
             with open(path, encoding="utf-8", errors="replace") as f:
                 words = f.read().split("\0")
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # the process has ended meanwhile
         if os.path.basename(words[0]) == "penstockd" and any(
                 b.job in w for w in words[1:]):
             found.append(path.split("/")[2])
@@ -318,7 +320,8 @@ def daemons(b):
 
 
 def many(b):
-    # A sanitizer must not keep freed memory here, since memory is measured.
+    # A sanitizer must not keep freed memory here, since the test measures
+    # memory.
     b.env["ASAN_OPTIONS"] += (
         ":quarantine_size_mb=0:thread_local_quarantine_size_kb=0")
     run = b.train("many")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`penstock top` shows what a job does.
+"""Checks that `penstock top` shows what a job does.
 
 usage: top.py PENSTOCK NORM.pt2 self|mpi
 """
@@ -85,7 +85,7 @@ def await_step(b, name):
     while True:
         job = b.begin("log", "--job", name, "--lines", "1024", "--json")
         out, _ = job.communicate(timeout=PATIENCE)
-        # At most twenty step events per second are sent.
+        # The job sends at most twenty step events per second.
         if job.returncode == 0 and sum(e["event"] == "step" for e in
                                        json.loads(out)["events"]) > 4:
             return
@@ -121,8 +121,8 @@ def shows(b):
 
 
 def expects(b):
-    """The expected remaining time extrapolates the mean time per step,
-    including the work between steps."""
+    """Checks that the expected remaining time extrapolates the mean time per
+    step, including the work between steps."""
     job = begin(b, "four")
     await_step(b, "four")
     b.call("pause", "--job", "four")
@@ -144,8 +144,8 @@ def expects(b):
 
 
 def fits(b):
-    """Adapts to width, height, colours and characters of the terminal; ignores
-    other keys."""
+    """Checks that top adapts to width, height, colours and characters of the
+    terminal, and ignores unknown keys."""
     job = begin(b, "two")
     await_step(b, "two")
     for columns, rows, env in ((40, 20, {"LC_ALL": "C"}),
@@ -187,7 +187,8 @@ def fits(b):
 
 
 def restarted(b):
-    """top continues after a restart, and waits when the job has ended."""
+    """Checks that top continues after a restart, and waits when the job has
+    ended."""
     job = begin(b, "three", "--max-restarts", "5")
     await_step(b, "three")
     t = Terminal(b, 80, 30, "--job", "three", LC_ALL="C")

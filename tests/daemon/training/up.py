@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A job that stays (`penstock up`) and runs given to it.
+"""Tests a job that stays (`penstock up`), and runs that are given to it.
 
 usage: up.py PENSTOCK TINY.pt2 self|mpi
 
-runs      several runs in turn, with the options of the job as defaults
+runs      several runs, one after the other, use the options of the job as
+          defaults
 longer    a run resumes with more steps, which its learning rate depends on
 kept      a run goes on with the engine of the last one
 recovers  a rank is killed in a run: the run resumes by itself, with the bits
-          of an undisturbed run; `train` waits for it, and a pause stays a
-          pause
+          of an undisturbed run; `train` waits for it, and a paused run stays
+          paused
 begun     the same with --resume=STEP, which sets newer checkpoints aside once
 given_up  a run that dies at the same step again and again is given up; the job
           accepts another one
-pause_given_up  the pause of such a run ends with it
-refused   contradicting options
+pause_given_up  if a paused run is given up, the pause ends, too
+refused   contradicting options are refused
 """
 import glob
 import json
@@ -65,8 +66,8 @@ def runs(b):
 
 
 def longer(b):
-    """A run that resumes with more steps has the learning rates of these, as
-    in jobs of its own."""
+    """Checks that a run that resumes with more steps has the learning rates
+    that belong to that number of steps, as in a job of its own."""
     name = b.fresh()
     b.up(name)
     for more, steps in ([], 20), (["--resume"], restarts.STEPS):
@@ -106,7 +107,7 @@ def recovers(b):
     again = b.await_event(name, "run_again", "rank-0")
     assert " step=20 tries=1" in again, again
     assert len(b.events(name, "job_restart")) == 1
-    # A run of `train`, killed while it is paused.
+    # A run of `train` is killed while it is paused.
     run = b.begin(*b.train(name, name + "-b", steps=10 ** 9))
     b.await_event(name, "train_begin", "rank-0", n=3)
     b.await_event(name, "checkpoint_saved", "rank-0", n=restarts.STEPS // 10 + 1)
@@ -157,7 +158,7 @@ def given_up(b):
 
 
 def pause_given_up(b):
-    """With a run that is given up its pause is over, too."""
+    """Checks that the pause of a run ends when the run is given up."""
     name = b.fresh()
     b.up(name)
     run = b.begin(*b.train(name, name + "-a", steps=10 ** 9))
@@ -181,8 +182,8 @@ def pause_given_up(b):
 
 
 def stopped_saving(b):
-    """`stop --now` ends a job that stays while the last save of its run is
-    tried again and again."""
+    """Checks that `stop --now` ends a job that stays while the last save of
+    its run is tried again and again."""
     name = b.fresh()
     b.up(name, PENSTOCK_FAULT="step@3:2000")
     folder = b.path(name + "-a")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`penstock weights` and `split --weights` are inverse to each other.
+"""Checks that `split --weights` reads exactly what `penstock weights` writes.
 
 usage: weights.py PENSTOCK BYTEGPT.pt2 SHARED.pt2 TEXT
 
 Also tests views of shared storage, names that no stage reads, and wrong files,
-each of which must be refused by name and leave no plan behind.
+each of which must be refused by name and leave no plan.
 """
 import json
 import os
@@ -100,8 +100,8 @@ def tensors_of(plan):
 
 
 def check_plan(b, model):
-    """Tensors copied from one plan to another keep their bytes, in every file
-    format."""
+    """Checks that tensors copied from one plan to another keep their bytes, in
+    every file format."""
     plan, want, _ = b.split(model, "--stages", 2)
     path, got, about = b.weights(plan)
     assert about == {"format": "pt"}, about
@@ -135,7 +135,7 @@ def check_plan(b, model):
     _, taken, said = b.split(model, "--weights", b.path("cut.safetensors"))
     assert taken == {**want, **wide}
     assert "%d tensors have a narrower dtype" % len(cut) in said, said
-    # eval uses the given weights.
+    # eval uses the weights of --weights.
     losses = [json.loads(b.done(
         "eval", model, "--data", b.text, "--json", *options).stdout)["loss"]
         for options in ([], ["--weights", path],
@@ -145,7 +145,7 @@ def check_plan(b, model):
 
 
 def check_windows(b, model):
-    """Views of one storage are separate tensors in the file."""
+    """Checks that views of one storage are separate tensors in the file."""
     plan, want, _ = b.split(model)
     path, got, _ = b.weights(plan)
     assert set(got) >= {"whole", "front", "front_again", "odd", "upper",
@@ -171,7 +171,8 @@ def check_windows(b, model):
 
 
 def check_empty(b, model, want, given):
-    """A model that was exported without weights needs --weights."""
+    """Checks that a model that was exported without weights needs
+    --weights."""
     bare = b.path("bare.pt2")
     empty_records(model, bare)
     save(b.path("given.safetensors"), given)
