@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""unpack.py STAMP FOLDER ARCHIVE...: files of archives into a new folder."""
+"""Unpacks the files of archives into a new folder: unpack.py STAMP FOLDER
+ARCHIVE... (STAMP is a file that is written at the end, with their names)."""
 import shutil
 import sys
 import tarfile
@@ -12,7 +13,8 @@ folder.mkdir(parents=True)
 for archive in archives:
     with tarfile.open(archive) as files:
         for member in files:
-            # Nothing but plain files, each directly in the folder.
+            # An archive may contain only plain files, each directly in its
+            # folder.
             if not member.isfile() or "/" in member.name:
                 sys.exit(f"{archive}: {member.name} is not a plain file")
             (folder / member.name).write_bytes(files.extractfile(member).read())

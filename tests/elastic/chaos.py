@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A supervised job with repeated random faults.
+"""Causes random faults in a supervised job, again and again.
 
 usage: chaos.py PENSTOCK TINY.pt2 SECONDS PERIOD [SEED [LEAST]]
 
 Every PERIOD seconds, if the job has saved a checkpoint since the last fault, a
 rank is killed, crashed or stopped permanently, or mpirun is killed; the seed
-draws which. The job has to recover without help. After SECONDS it is told to
-stop. It must have the bits of an undisturbed run of as many steps on one rank,
-and leave neither processes nor files. LEAST: required share of effective time.
+draws which. The job has to recover without help. After SECONDS it is stopped.
+It must have the bits of an undisturbed run of as many steps on one rank, and
+leave neither processes nor files. LEAST: required share of effective time.
 The time from the last step before a fault to the first new step after it is
 not effective.
 """
@@ -53,7 +53,7 @@ def steps_seen(b, name):
 
 def pids(b, name):
     """Returns the process ids of both ranks and of their mpirun; none while
-    they are being started."""
+    these are being started."""
     found = []
     for rank in 0, 1:
         lines = b.events(name, "start", f"rank-{rank}")
@@ -77,7 +77,7 @@ def saved(b, name):
 
 
 def strike(b, name, rng, seen):
-    """Causes a fault; False if no job was running."""
+    """Causes a fault. Returns False if no job was running."""
     fault = rng.choice(list(FAULTS))
     found = pids(b, name)
     if not found:
@@ -93,8 +93,8 @@ def strike(b, name, rng, seen):
 
 
 def storm(b, seconds, period, rng):
-    """Runs the job with faults until it is told to stop; returns their
-    number."""
+    """Runs the job with faults until it is stopped. Returns the number of
+    faults."""
     seen, n, newest = set(), 0, 0
     begin = last = time.monotonic()
     run = b.begin(*COMMON, *STORM)

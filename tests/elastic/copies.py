@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Damaged copies of parameters are detected, reported and repaired.
+"""Checks that damaged copies of parameters are detected, reported and repaired.
 
 usage: copies.py PENSTOCK TINY.pt2
 
-flips     a bit of a replica's weight flips: it is found at the next comparison
-          and reported, and the job resumes from the checkpoint before, with
-          the same bits
+flips     a bit of a replica's weight flips: the next comparison finds and
+          reports it, and the job resumes from the checkpoint before, with the
+          same bits
 third     of three replicas the one that differs is named; of two, both are
-clean     no rank is named, and the log says what is compared, by mode of
+clean     no rank is named, and the log names what is compared, by mode of
           --shard
 """
 import os
@@ -57,7 +57,7 @@ def flips(b):
     again, = b.events("flipped", "job_restart")
     assert job.field(again, "checkpoint_step") == "10", again
     assert b.weights("flipped") == want
-    # Without the option the next checkpoint detects it.
+    # Without --compare-replicas the next checkpoint detects the damage.
     with open(flag, "w", encoding="utf-8"):
         pass
     b.call(*words("late", "2x2", "--max-restarts", "1"),
@@ -88,7 +88,7 @@ def shards(b):
         event, = b.events(name, "replicas_compared", "rank-0")
         parts = int(job.field(event, "in_parts"))
         assert (parts == 0) == whole, (mode, event)
-        # Each replica has whole buffers in every mode, so some tensors are
+        # In every mode each replica has whole buffers, so some tensors are
         # compared.
         assert int(job.field(event, "tensors")) > 0, (mode, event)
         assert ("each replica has its own" in event) != whole, event

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Any damage in a checkpoint is detected and named, and the run uses an older
-one.
+"""Checks that any damage in a checkpoint is detected and named, and that the
+run uses an older checkpoint.
 
 usage: damage.py PENSTOCK TINY.pt2 [N] [SEED]
 
@@ -25,7 +25,7 @@ import job  # noqa: E402
 import clients  # noqa: E402
 
 NEW = "step-00000020"
-RESUMED = 20  # one in this number is resumed
+RESUMED = 20  # of so many damaged jobs one is resumed
 
 
 def words(name, steps, *more):
@@ -59,8 +59,8 @@ def is_named(b, name, file, what):
 
 
 def is_gone_round(b, name, want, what):
-    """A run resumes from the older checkpoint and ends with the right
-    weights."""
+    """Checks that a run resumes from the older checkpoint and ends with the
+    right weights."""
     shutil.copytree(b.path(name), b.path("again"))
     done = b.done(*words("again", 20, "--resume", "--json"))
     assert "checkpoint passed over" in done.stderr, (what, done)
@@ -120,7 +120,8 @@ class Damage:
         good = self.bytes_of("manifest.json")
         shutil.copy(self.b.path("other", NEW, "manifest.json"),
                     self.b.path("job", NEW, "manifest.json"))
-        # The manifest's own digest is right; the first file does not match it.
+        # The digest of the manifest itself is right, but the first file does
+        # not match the manifest.
         self.check("rank-000.safetensors", "manifest of another job", True)
         self.put("manifest.json", good)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that lose a rank permanently and continue with the remaining ranks.
+"""Tests jobs that lose a rank permanently and continue with the other ranks.
 
 usage: elastic.py PENSTOCK NORM.pt2 TINY.pt2
 
@@ -8,7 +8,7 @@ fewer     a rank dies at each start: four ranks become three, then two, and the
           weights at the end have the bits of a run that lost no rank
 replicas  each of two pipelines shrinks by a rank
 crashes   a crash of a rank itself does not reduce the number of ranks
-refused   contradicting options
+refused   contradicting options are refused
 """
 import os
 import sys
@@ -54,15 +54,15 @@ def fewer(b):
     said = b.last_exit("lost")
     assert said["cause"] == "done" and said["ranks"] == 2, said
     assert said["next_ranks"] == 0 and said["restarts"] == 4, said
-    # All stages are placed, at the end on two ranks.
+    # All stages are placed on ranks: at first on four, at the end on two.
     begin = b.events("lost", "train_begin", "rank-0")
     places = [job.field(x, "placement").strip('"').split(";") for x in begin]
     assert [len(x) for x in places] == [4, 4, 3, 3, 2], places
 
 
 def limit(b):
-    """The number of ranks does not fall below --min-ranks: the budget ends the
-    job."""
+    """Checks that the number of ranks does not fall below --min-ranks; the
+    budget of restarts ends the job instead."""
     said = b.call(*words(b, "limit"), "--max-restarts", "1", "--min-ranks", "3",
                   code=1, PENSTOCK_FAULT="step@8:kill", PENSTOCK_FAULT_RANK="2")
     assert "with 3 ranks instead of 4" in said, said

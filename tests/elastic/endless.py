@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A long run of tiny steps: memory, descriptors and step time do not grow.
+"""Checks that memory, descriptors and step time do not grow in a long run of
+tiny steps.
 
 usage: endless.py PENSTOCK TINY.pt2 STEPS [TIMES]
 
@@ -38,7 +39,8 @@ def descriptors(pid):
 
 
 def sample(pids):
-    """Returns minima per rank over some samples, since a save opens files."""
+    """Returns the smallest memory and number of descriptors of each rank over
+    some samples, since a save opens files."""
     samples = []
     for _ in range(20):
         samples.append([(resident(p), descriptors(p)) for p in pids])
@@ -54,7 +56,7 @@ def words(name, steps):
 
 
 def step_of(b, file):
-    """Reads new lines of the log; returns the newest step."""
+    """Reads the new lines of a log. Returns the newest step."""
     for line in file:
         if " event=step " in line and line.endswith("\n"):
             b.times.append(float(job.field(line, "step_s")))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that are damaged in transit, with --verify-messages.
+"""Tests messages that are damaged in transit, with --verify-messages.
 
 usage: flips.py PENSTOCK TINY.pt2 [N [SEED]]
 
@@ -48,9 +48,9 @@ def fault(b, point, rank, nth, bit):
 
 
 def flip(b, i, rng, most):
-    """Runs jobs until one of them receives the drawn message, whose bit is
-    then flipped: each job draws a smaller number of the message. Returns the
-    job and what was flipped."""
+    """Runs jobs until one of them receives the drawn message, one of whose
+    bits is then flipped. A number that a job does not reach becomes the new
+    upper limit. Returns the name of the job, and what was flipped."""
     rank = rng.randrange(len(most))
     point = rng.choice(["message", "message", "message", "checksum"])
     while True:

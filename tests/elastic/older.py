@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""An older build of penstock and this one work together.
+"""Checks that an older build of penstock and this one work together.
 
 usage: older.py OLD/penstock NEW/penstock TINY.pt2
 
-In both directions: plans, checkpoints (with the bits of one version alone),
-commands for a job of the other version, and logs.
+Tests in both directions: plans, checkpoints (with the bits of one version
+alone), commands for a job of the other version, and logs.
 """
 import json
 import os
@@ -28,7 +28,8 @@ def words(what, *more, steps=STEPS):
 
 
 def files(one, two, name):
-    """Plan and checkpoint of one version are used by the other one."""
+    """Checks that the other version uses the plan and the checkpoint of one
+    version."""
     plan, ck = f"{name}.plan", f"{name}.ck"
     one.call("split", "tiny.pt2", "--stages", "2", "-o", plan)
     alone = json.loads(one.call(*words(plan, "--json")))["losses"]
@@ -42,7 +43,8 @@ def files(one, two, name):
 
 
 def commands(one, two, name):
-    """Commands of one version control a job of the other one."""
+    """Checks that commands of one version control a job of the other
+    version."""
     run = one.begin(*words(f"{name}.plan", "--job", name, "--log-dir", name,
                            "--checkpoint", name + ".job", steps=10 ** 9),
                     PENSTOCK_FAULT="F:1+:2")

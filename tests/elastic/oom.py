@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A job in a control group that runs out of memory.
+"""Lets a job run out of memory in a control group.
 
 usage: oom.py PENSTOCK TINY.pt2 [NUMBER]
 
@@ -25,7 +25,7 @@ import restarts  # noqa: E402
 from patience import PATIENCE  # noqa: E402
 
 NAME, LIMIT = "job", 400 << 20
-STEPS = 30000  # for each time
+STEPS = 30000  # of the job, for each time
 HOG = """
 import os, sys, time
 kept = []
@@ -36,7 +36,7 @@ while os.path.exists(f"/proc/{sys.argv[1]}/fd/0"):
 
 
 class Group:
-    """A control group of cgroup v1 or v2; None if there is none."""
+    """A control group of cgroup v1 or v2."""
 
     def __init__(self, folder, limit):
         self.folder, self.limit = folder, limit

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A supervised job that loses ranks repeatedly: how quickly it recovers, and
-whether it names the rank that hung.
+"""Measures how quickly a supervised job recovers from losing ranks, and checks
+that it names a rank that hung.
 
 usage: recover.py PENSTOCK TINY.pt2 NUMBER [SEED]
 
@@ -50,8 +50,8 @@ def newest(b, event, log="rank-0"):
 
 
 def await_after(b, event, since, log="rank-0"):
-    """Returns the first line of an event after a time, and the time of the
-    line."""
+    """Waits for an event after a time. Returns its first log line and the time
+    of that line."""
     until = time.monotonic() + job.PATIENCE
     while time.monotonic() < until:
         for line in b.events(NAME, event, log):
@@ -62,8 +62,8 @@ def await_after(b, event, since, log="rank-0"):
 
 
 def await_progress(b):
-    """Waits until the present ranks have saved a checkpoint; returns their
-    process ids."""
+    """Waits until the ranks that run now have saved a checkpoint. Returns
+    their process ids."""
     started = max(chaos.at(newest(b, "start", f"rank-{r}"))
                   for r in range(RANKS))
     await_after(b, "checkpoint_saved", started)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A slow rank is named with its cause; in a clean job no rank is named.
+"""Checks that a slow rank is named with its cause, and that in a clean job no
+rank is named.
 
 usage: slow.py PENSTOCK NORM.pt2 [NUMBER CLEAN]
 
@@ -25,7 +26,7 @@ import evaluate  # noqa: E402
 DELAY_MS = 5
 STEPS = 120
 M = 4  # microbatches: each rank has as many F and B per step
-SLOW_FROM = 50  # step
+SLOW_FROM = 50  # the step from which on a rank is slow
 
 
 def words(name, steps=STEPS):
@@ -40,7 +41,8 @@ def stragglers(b, name):
 
 
 def run(b, name, fault, rank):
-    """Returns the first event, and the steps from the slowdown to it."""
+    """Runs a job with a fault. Returns the first event that names a rank, and
+    the number of steps from the slowdown to it."""
     b.call(*words(name), PENSTOCK_FAULT=fault, PENSTOCK_FAULT_RANK=rank)
     found = [x for x in stragglers(b, name) if job.field(x, "slow") == "1"]
     assert found, b.events(name, "step", "rank-0")[-1]
@@ -55,7 +57,8 @@ def compute(b, name, rank):
     assert 0 < after <= 30, line
     assert float(job.field(line, "ratio")) > 1.3, line
     assert job.field(line, "stragglers") == "1", line
-    # It is reported once, and once more when it ends with the run.
+    # The slow rank is reported once, and once more when the slowness ends with
+    # the run.
     states = [job.field(x, "slow") for x in stragglers(b, name)]
     assert states == ["1", "0"], states
     return after
@@ -79,8 +82,8 @@ def clean(b, name, steps):
 
 
 def undisturbed(scene, b, name, *more):
-    """Repeats a failed scene, since other work on the machine also slows down
-    ranks."""
+    """Repeats a failed scene, since other processes on the machine also slow
+    down ranks."""
     until, n = time.monotonic() + job.PATIENCE, 0
     while True:
         try:

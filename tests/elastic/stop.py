@@ -33,7 +33,7 @@ import restarts  # noqa: E402
 from patience import PATIENCE  # noqa: E402
 
 GRACE_S, SECOND_S = 30, 3  # on an otherwise idle machine (NUMBER > 1)
-ROWS = 130000  # rows of the position table: 67 MB, plus the states of AdamW
+ROWS = 130000  # rows of the position table: 67 MB without AdamW's states
 RANKS = 2
 
 
@@ -60,7 +60,7 @@ def with_rows(document):
 
 
 class Job:
-    """A job in a process group of its own, as a terminal starts it."""
+    """Runs a job in a process group of its own, as a terminal does."""
 
     def __init__(self, b, name, fault=""):
         self.b, self.name = b, name
@@ -118,7 +118,9 @@ def by_ctrl_c(work):
 
 
 def by_batch(work):
-    """The warning saves a checkpoint, and the stop saves another one."""
+    """Ends a job as a batch system does: the warning (SIGUSR1) saves a
+    checkpoint, and the end (SIGTERM) saves another one. Returns the expected
+    exit code."""
     work.signal_all(signal.SIGUSR1)
     work.b.await_event(work.name, "checkpoint_saved", "rank-0")
     work.signal(signal.SIGTERM)
@@ -143,8 +145,8 @@ def graceful(b, way, name, rng, grace_s):
 
 
 def impatient(b, name, fault, event, within_s):
-    """The first Ctrl-C waits for the hanging operation, the second one does
-    not."""
+    """Checks that the first Ctrl-C waits for the hanging operation and the
+    second one does not."""
     work = Job(b, name, fault)
     b.await_event(name, event, "rank-0")
     work.signal_all(signal.SIGINT)

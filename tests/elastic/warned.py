@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Signals that announce the end of a job are reported at once and end nothing.
+"""Checks that signals that announce the end of a job are reported at once and
+end nothing.
 
 usage: warned.py PENSTOCK TINY.pt2
 
@@ -47,12 +48,13 @@ def stopped(b):
     line = b.await_event(name, "rank_silent", "rank-1")
     assert job.field(line, "of_rank") == "0", line
     assert STOP_S - 1 < float(job.field(line, "seconds")) < \
-        time.monotonic() - begin + 1, line  # from its last sign on
+        time.monotonic() - begin + 1, line  # counted from its last message
     assert not b.events(name, "rank_silent", "rank-0")
     before = len(b.events(name, "step", "rank-0"))
     b.await_event(name, "step", "rank-0", before + 5)
     assert not warnings(b, name), warnings(b, name)
-    # Until the stop is over, a SIGCONT counts as its end, so it is repeated.
+    # Until the rank has noticed that it was stopped, it takes a SIGCONT for
+    # the end of the stop, so the signal is repeated.
     def warned():
         os.kill(pid, signal.SIGCONT)
         return warnings(b, name)
@@ -60,10 +62,11 @@ def stopped(b):
     line = patience.wait_until(warned, "SIGCONT is not told", every=.5)[0]
     assert " signal=SIGCONT by=process " in line, line
     assert f" pid={os.getpid()} " in line, line
-    # The job continues.
+    # The job must continue.
     before = len(b.events(name, "step", "rank-0"))
     b.await_event(name, "step", "rank-0", before + 5)
-    # A warning as of a batch system is reported, and a checkpoint saved.
+    # SIGUSR1, which a batch system sends as a warning, is reported and saves a
+    # checkpoint.
     os.kill(run.pid, signal.SIGUSR1)
     b.await_event(name, "checkpoint_saved", "rank-0")
     line = warnings(b, name)[-1]

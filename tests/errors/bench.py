@@ -80,7 +80,8 @@ class Bench:
         return done
 
     def archive(self, name, change, of="tiny"):
-        """Copies a model; change(names -> bytes) edits its files."""
+        """Copies a model; change(names -> bytes) edits the files in the
+        copy."""
         with zipfile.ZipFile(self.at(of + ".pt2")) as old:
             files = {e.filename: old.read(e) for e in old.infolist()}
         change(files)
@@ -89,7 +90,8 @@ class Bench:
                 new.writestr(path, data)
 
     def model(self, name, change, of="tiny"):
-        """Copies a model; change(document) edits its JSON document."""
+        """Copies a model; change(document) edits the JSON document of the
+        copy."""
         def edit(files):
             path = of + "/models/model.json"
             document = json.loads(files[path])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of command lines, plans, weights and data, in the format of
+"""Lists errors of command lines, plans, weights and data, in the format of
 models.py."""
 import json
 import os

@@ -25,7 +25,8 @@ import models  # noqa: E402
 
 
 def rest_of(path):
-    """Returns id -> reason; ids are indented below their reason."""
+    """Returns id -> reason. In the file the ids are indented under their
+    reason."""
     found, reason = {}, None
     with open(path, encoding="utf-8") as file:
         for line in file:
@@ -45,8 +46,8 @@ class Expect:
         self.faults = []
 
     def __call__(self, name, code, place, done):
-        """done: the finished process, or None if the caller has checked the
-        output."""
+        """Checks that an error is reported as the catalogue requires. done:
+        the finished process, or None if the caller has checked its output."""
         self.count += 1
         self.seen.add(name)
         if done is not None:

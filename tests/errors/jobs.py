@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of checkpoints, limits, jobs and their sockets.
+"""Provokes errors of checkpoints, limits, jobs and their sockets.
 
 Each function gets a Bench and expect(id, code, place, done), and makes the
 files that it needs.
@@ -63,9 +63,9 @@ def limits(b, expect):
     expect("file.size-limit", 74, "lim.plan", b.call(
         "split", "tiny.pt2", "-o", "lim.plan",
         preexec_fn=limit(resource.RLIMIT_FSIZE, 0)))
-    env = b.env  # LeakSanitizer opens files
+    env = b.env  # turns off LeakSanitizer, which opens files
     b.env = dict(env, ASAN_OPTIONS="detect_leaks=0")
-    for files in 4, 5:  # including the standard streams
+    for files in 4, 5:  # number of open files, including the standard streams
         expect("host.open-files", 74, "Too many open files", b.call(
             "split", "tiny.pt2", "-o", "lim.plan",
             preexec_fn=limit(resource.RLIMIT_NOFILE, files)))
@@ -112,15 +112,15 @@ def begin(b, name, *more):
 
 
 def end(b, job, name, number):
-    """Sends the signal to the client; returns its exit code and output."""
+    """Sends the signal to the client. Returns its exit code and output."""
     job.send_signal(number)
     out, err = job.communicate(timeout=PATIENCE)
     return subprocess.CompletedProcess(name, job.returncode, out, err)
 
 
 def control(b, expect, name):
-    """Errors that the daemon reports to a client that speaks the protocol
-    itself."""
+    """Provokes errors that the daemon reports only to a client that speaks the
+    protocol itself."""
     path = os.path.join(b.folder, "penstock", name, "rank0.sock")
 
     class Daemon:
@@ -218,7 +218,7 @@ def killed(b, expect):
 
 
 def strangers(b, expect):
-    """Listening sockets that are not penstockd's."""
+    """Connects clients to listening sockets that are not penstockd's."""
     def meet(name, *data):
         path = b.at(name)
         listener = socket.socket(socket.AF_UNIX)
@@ -260,8 +260,8 @@ def strangers(b, expect):
 
 
 def ranks(b, expect):
-    """Over MPI an error of one rank ends all ranks and the client with that
-    error."""
+    """Checks that over MPI an error of one rank ends all ranks and the client
+    with that error."""
     data = rows(4)
     data["labels"] = ("I64", [4, 3], struct.pack("<12q", *(99,) * 12))
     safetensors(b.at("labels.safetensors"), data)

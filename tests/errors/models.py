@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of model files: (id, exit code, place that the message names, words
-of the command), after the functions that make the files."""
+"""Lists errors of model files: (id, exit code, place that the message names,
+words of the command), after the functions that make the files."""
 
 
 def node(document, target):

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Maliciously crafted files are refused.
+"""Checks that maliciously crafted files are refused.
 
 usage: hostile.py PENSTOCK TINY.pt2
 
 Archives, documents and tensors with one fault each, one file for each check. A
 command that opens such a file must end with exit code 65 within SECONDS, use
 at most MIB more memory than with a good file, name the file and the place in
-it, and leave no file behind. No message may contain a control character.
+it, and leave no file. No message may contain a control character.
 """
 import copy
 import io
@@ -108,7 +108,7 @@ def deflated(pieces):
 
 
 def archives(good):
-    """Yields name and bytes of files whose archive is wrong."""
+    """Yields (name, bytes) of files whose archive is wrong."""
     whole = good.write()
     n = len(good.entries)
     model = next(i for i, e in enumerate(good.entries)
@@ -196,7 +196,7 @@ def overlapping(good):
 
 
 def documents(good):
-    """Yields name and bytes of files with a document that cannot be parsed."""
+    """Yields (name, bytes) of files with a document that cannot be parsed."""
     text = good.get(MODEL)
     for name, data in (
             ("empty", b""), ("a number", b"1"), ("null", b"null"),
@@ -222,8 +222,8 @@ def documents(good):
 
 
 def change(tree, path, value):
-    """Returns a copy of the tree with another value at a path; None removes
-    it."""
+    """Returns a copy of the tree with another value at a path; None as the
+    value removes the entry."""
     new = copy.deepcopy(tree)
     at = new
     for key in path[:-1]:
@@ -236,7 +236,7 @@ def change(tree, path, value):
 
 
 def meanings(good):
-    """Yields name and bytes of files whose documents have impossible
+    """Yields (name, bytes) of files whose documents have impossible
     contents."""
     model = json.loads(good.get(MODEL))
     module = ("graph_module",)
@@ -317,7 +317,7 @@ def meanings(good):
 
 
 def tensors():
-    """Yields name and bytes of invalid safetensors files."""
+    """Yields (name, bytes) of invalid safetensors files."""
     def made(header, data=b"", length=None):
         raw = header if isinstance(header, bytes) else json.dumps(header).encode()
         return struct.pack("<Q", len(raw) if length is None else length) + \
@@ -421,12 +421,14 @@ def main():
         b = {"penstock": penstock, "folder": folder, "n": 0, "faults": 0,
              "longest": 0.0, "most": 0,
              "slow": 4 if "ASAN_OPTIONS" in os.environ else 1}
-        # A file that is written again without changes is accepted.
+        # A good file that Archive writes again is accepted: the faults alone
+        # are refused.
         with open(os.path.join(folder, "good.pt2"), "wb") as file:
             file.write(good.write())
         code, said, _, b["usual"] = measure([penstock, "split", "good.pt2",
                                              "-o", "good.plan"], folder)
-        # The child's peak memory includes that of this process before exec.
+        # The child's peak memory includes the memory that this process had
+        # when it started the child.
         own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         assert own >> 10 < MIB, own
         assert code == 0, said

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Saves that are killed or fail leave the old or the new checkpoint, complete.
+"""Checks that saves which are killed or fail leave a complete checkpoint: the
+old or the new one.
 
   kill_saves.py calls SAVE_ONCE     faults at each system call, by strace
   kill_saves.py full SAVE_ONCE      file systems of several sizes become full
@@ -53,8 +54,8 @@ def run(*words, **more):
 
 
 def traced(log, env, *words):
-    """Returns words that run a program under strace; only the program gets the
-    environment."""
+    """Returns a command that runs a program under strace; only the program
+    gets the environment."""
     added = [w for x in ("LD_PRELOAD", "PST_CLOSE_TO_OPEN") if LIBRARY
              for w in ("-E", f"{x}={env[x]}")]
     return run("strace", "-f", "-o", log, *added, *words)
@@ -72,8 +73,9 @@ def count_calls(log, words, env):
 
 
 class Saves:
-    """A folder with the old checkpoint. After each fault it must contain the
-    old or the new one, and another save must succeed from there."""
+    """A folder with the old checkpoint. After each fault the folder must
+    contain the old or the new checkpoint, and another save must succeed from
+    there."""
 
     def __init__(self, program):
         self.program = program
@@ -145,8 +147,8 @@ def calls(program):
 
 
 def full(program):
-    """The disk is full after a given number of bytes: by a small mount, or by
-    a limit of file sizes."""
+    """Makes the disk full after a given number of bytes, by a small mount or
+    by a limit of file sizes."""
     saves = Saves(program)
     mount = saves.root / "mount"
     mount.mkdir()
@@ -217,8 +219,8 @@ def last_saved(log):
 
 
 def jobs(penstock, model, data, n, seed, transport):
-    """Jobs that save after each step are killed, with all processes, at random
-    times."""
+    """Kills jobs that save after each step, with all their processes, at
+    random times."""
     print(f"seed {seed}, transport {transport}")
     chance = random.Random(seed)
     root = pathlib.Path(tempfile.mkdtemp(prefix="pst-kill-"))

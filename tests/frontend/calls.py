@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of modules, and which of them are equal, against expected results.
+"""Compares the calls of modules, and which of them are equal, with expected
+results.
 
 usage: calls.py PENSTOCK FOLDER GOLDEN
 
@@ -19,7 +20,7 @@ from xml.etree import ElementTree
 WORD = r'("(?:[^"\\]|\\.)*"|[^\s@]+)'
 CALL = re.compile(rf"  call {WORD}(?:@(\d+))? in {WORD}(?:@(\d+))?"
                   rf"(?: type {WORD})?(?: key (\S+))?$")
-# The expected signatures of one file: nested arguments, one of them unused.
+# The expected signature of a call: nested arguments, one of which is unused.
 NESTED = ('  signature nested in "0.0" %z in "0.1" %x in "y.key" %y '
           'out "x" %add out "w" %mul')
 
@@ -29,7 +30,8 @@ def unquoted(word):
 
 
 def numbered(names):
-    """Numbers names by first appearance: equal names get equal numbers."""
+    """Returns numbers for names, by first appearance: equal names have equal
+    numbers."""
     seen = {}
     return [seen.setdefault(name, len(seen)) for name in names]
 
@@ -76,8 +78,8 @@ def run(*args, code=0):
 
 
 def check_show(penstock, file, want, modules):
-    """`show` gives the same calls for each call alone, as a tree, and for a
-    plan."""
+    """Checks that `show` gives the same calls for each call alone, as a tree,
+    and for a plan."""
     with tempfile.TemporaryDirectory(prefix="pst-") as work:
         plan = os.path.join(work, "plan")
         run(penstock, "split", file, "-o", plan, "--policy", "flops",
@@ -142,7 +144,7 @@ def refusals(penstock, folder):
 
 
 def cuts(penstock, folder):
-    """--at accepts the names that --calls prints."""
+    """Checks that --at accepts the names that --calls prints."""
     with tempfile.TemporaryDirectory(prefix="pst-") as work:
         def operators(model, at, code=0):
             said = run(penstock, "split", os.path.join(folder, model), "-o",
@@ -157,15 +159,16 @@ def cuts(penstock, folder):
         assert operators("u03.pt2", "n@1") == [3, 4]
         assert operators("u03.pt2", "n@1:end") == [4, 3]
         assert operators("u03.pt2", "n@2:end") == [6, 1]
-        # Its child is called before it, so that is not a part of this call.
+        # k.n is called before k, so its operators are not a part of the call
+        # of k.
         assert operators("u10.pt2", "k") == [3, 4]
         assert operators("u10.pt2", "k.n@1") == [4, 3]
         said = operators("u03.pt2", "n@3", code=65)
         assert "has 3 calls, and none of them has that number" in said, said
         said = operators("u03.pt2", "n@01", code=65)
         assert "no module and no node of that name" in said, said
-        # By these costs most of the work is in two calls: each gets its own
-        # stage.
+        # With these costs most of the work is in two calls, each of which gets
+        # its own stage.
         costs = os.path.join(work, "costs.json")
         for pair, want in ((("n@0", "n@1"), (2, 3)), (("n@1", "n@2"), (4, 5))):
             with open(costs, "w", encoding="utf-8") as f:
@@ -184,8 +187,8 @@ def cuts(penstock, folder):
 
 
 def sizes(penstock, folder):
-    """The plan.pb of 32 equal blocks has at most 1.3 times the size of that of
-    one."""
+    """Checks that the plan.pb of 32 equal blocks has at most 1.3 times the
+    size of the plan.pb of one block."""
     with tempfile.TemporaryDirectory() as work:
         size = {}
         for name in "u17-one", "u17":
@@ -196,7 +199,7 @@ def sizes(penstock, folder):
 
 
 def pictures(penstock, folder):
-    """Pictures show the calls in each stage."""
+    """Checks that pictures show the calls in each stage."""
     file = os.path.join(folder, "u17.pt2")
     dot = run(penstock, "show", file, "--stages", "2", "--format", "dot")
     assert '[label="layers.0\\n' in dot, dot
@@ -213,8 +216,8 @@ def pictures(penstock, folder):
 
 
 def goldens(penstock, golden):
-    """Operators without a stack, a constant with two names, and calls without
-    operators: tests/golden/make/make_regions.py."""
+    """Tests operators without a stack, a constant with two names, and calls
+    without operators: models of tests/golden/make/make_regions.py."""
     for name in "regions", "empty":
         file = os.path.join(golden, f"{name}.pt2")
         modules = json.loads(run(penstock, "modules", file, "--calls",

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Modules that are called several times: loss, gradients and buffers of two
-steps against expected results, and a table of them beside PyTorch's tree.
+"""Compares loss, gradients and buffers of two steps with expected results, for
+modules that are called several times. Compares these results with PyTorch's
+module tree in a table.
 
 usage: fixtures.py PENSTOCK FOLDER TABLE
 
 FOLDER/expected.json has the expected results, and what torch.export.unflatten
-makes from each FOLDER/*.pt2. TABLE is compared with the results;
+makes from each FOLDER/*.pt2. TABLE must equal the table of the results;
 PST_UPDATE_GOLDEN=1 writes it. The loss is a mean square with a target for
 which each element of the first output has the gradient 1.
 """
@@ -107,7 +108,7 @@ class Fixture:
         tensors[target] = ("float32", [2 * one["shape"][0], *one["shape"][1:]],
                            [v - n / 2 for v in one["values"] + two["values"]])
         write(os.path.join(self.work, "data.safetensors"), tensors)
-        return n * n / 4  # the loss of both steps
+        return n * n / 4  # the loss of each of both steps
 
     def run(self, stages):
         names, output = self.names()

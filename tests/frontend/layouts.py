@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Operators whose results have other strides in eager PyTorch than in the
+"""Tests operators whose results have other strides in eager PyTorch than in the
 file.
 
 usage: layouts.py PENSTOCK GOLDEN

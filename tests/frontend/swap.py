@@ -15,7 +15,7 @@ import sys
 import tempfile
 import zipfile
 
-# (model, swaps, output for x = 1)
+# (model, swaps, expected output for x = 1)
 CASES = [
     ("u01", [], 16),
     ("u01", ["n=u01"], 1 + 3 + 15 + 4 + 15 + 5),
@@ -27,7 +27,7 @@ CASES = [
     ("u05", ["n@0=u06", "n@1=u06"], 64),
     ("u06", ["n@1=u01"], (2 * 1 + 15) * 2),
     ("u06", ["n=u06"], 512),
-    # A buffer changes from call to call: 2, then 3, then 5.
+    # The buffer of u07 changes from call to call: 2, then 3, then 5.
     ("u07", ["n@1=u01"], 1 + 2 + 1 + 15 + 1 + 3 + 1 + 5),
     ("u08", ["n@0=u01", "n@1=u05"], (4 + 15) + (4 * 4 + 3)),
 ]
@@ -57,8 +57,9 @@ def add_views(old, new, record, value, views):
 
 
 def views_stay(call, folder, work):
-    """A tensor that shares memory with a buffer of the replaced module keeps
-    its values, even if the new module has a buffer of that name."""
+    """Checks that a tensor that shares memory with a buffer of the replaced
+    module keeps its values, even if the new module has a buffer of that
+    name."""
     add_views(f"{folder}/u01.pt2", f"{work}/old.pt2", "weight_9", 7,
               {"n.own": 1, "m.part": 2, "m.more": 3})
     add_views(f"{folder}/u01.pt2", f"{work}/new.pt2", "weight_9", 5,

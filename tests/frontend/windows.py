@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Buffers that share memory: their values after a step against PyTorch.
+"""Compares buffers that share memory with PyTorch: their values after a step.
 
 usage: windows.py PENSTOCK GOLDEN
 
@@ -15,11 +15,11 @@ import sys
 import tempfile
 import zipfile
 
-SECONDS = 300  # far less than enumerating all indices or pairs would take
+SECONDS = 300  # enumerating all indices or pairs would take far longer
 
 
 def load(path):
-    """Returns name -> (shape, values) of a file of f32 tensors."""
+    """Returns {name: (shape, values)} of a file of f32 tensors."""
     with open(path, "rb") as f:
         size, = struct.unpack("<Q", f.read(8))
         header = json.loads(f.read(size))
@@ -73,9 +73,9 @@ def view(like, record, sizes, strides, offset):
 
 
 def hostile(penstock, model, folder):
-    """Small files whose views would take hours to compare index by index: more
-    indices than bytes, many views of one tensor file, many interleaved
-    views."""
+    """Tests small files whose views would take hours to compare index by
+    index: more indices than bytes, many views of one tensor file, many
+    interleaved views."""
     def indices(config):
         for i in range(2):
             config[f"few{i}"] = view(config["whole"], "weight_4", [1 << 42, 2],

@@ -71,7 +71,7 @@ ELSEWHERE = {
 
 def counts(build, source):
     """Returns {line: runs} of a source, without the functions of ELSEWHERE."""
-    # meson names an object after the path of its source.
+    # meson derives the name of an object file from the path of its source.
     words = source.split("/")
     found = []
     for i in range(1, len(words)):

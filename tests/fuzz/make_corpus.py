@@ -19,11 +19,11 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
                              "..", "daemon"))
 from patience import PATIENCE  # noqa: E402
 
-# Different features: tags of a program, loops, free sizes, pairs.
+# Models with different features: tags of a program, loops, free sizes, pairs.
 MODELS = ["lost", "halves", "resize"]
 DOCUMENTS = MODELS + ["mixed"]
-# These are compressed: they would be too large, and mutation of their contents
-# gains little.
+# These models stay compressed: uncompressed they would be too large, and
+# mutation of their contents gains little.
 PACKED = ["mixed", "square", "cube", "rows", "regions", "empty", "odd",
           "shared", "gathers", "gathers-2", "norm", "sizes", "tiny", "drops",
           "dynamic", "asserts"]
@@ -43,7 +43,7 @@ EXPRESSIONS = [
     "CeilToInt(IntTrueDiv(s0, 3)) + TruncToFloat(Rational(7, 2))",
     "CleanDiv(6*s0, 3) + PowByNatural(s0, 3)", "Symbol('true')",
 ]
-# Command lines with options.
+# Seeds for the parser of command lines.
 OPTIONS = [
     "-m 4 --steps=100 --quiet -n 2x4 --resume model.pt2 -- --steps",
     "--checkpoint-memory 1.5GiB --lr 1e-3 --schedule 1f1b --resume=7",
@@ -113,7 +113,7 @@ def models(corpus, golden):
         with zipfile.ZipFile(f"{golden}/{name}.pt2") as zipped:
             entries = [(x.filename, zipped.read(x)) for x in
                        zipped.infolist() if x.file_size < 100000]
-        # A short text is easier to mutate.
+        # A short text has fewer bytes that mutate without effect.
         entries = [(n, json.dumps(json.loads(d), separators=(",", ":"))
                     if n.endswith("model.json") else d) for n, d in entries]
         if name in MODELS:
@@ -278,7 +278,8 @@ def framed(body):
 
 
 def frames(corpus):
-    """Field numbers are those of proto/control.proto."""
+    """Writes frames of the control protocol. Field numbers are those of
+    proto/control.proto."""
     hello = message(1, number(1, 1) + number(2, 1) +
                     message(3, "0.1.0") + message(4, "night") + number(6, 2))
     option = message(1, message(1, "steps") + message(2, "100"))
@@ -370,7 +371,7 @@ def tensor(name, dtype, size, data):
 
 
 def requests(corpus):
-    """Requests for the model of tests/fuzz/targets/texts.c."""
+    """Writes requests for the model of tests/fuzz/targets/texts.c."""
     x = tensor("x", "F32", [3, 3], bytes(36))
     mask = tensor("mask", "BOOL", [2, 6], bytes([1, 0] * 6))
     whole = tensor("whole", "I64", [4], bytes(32))

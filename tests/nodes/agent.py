@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a command on an emulated host (rig.py), in place of ssh.
 
-usage: agent.py [-OPTION...] HOST COMMAND...     a line for sh, as ssh has it
-       agent.py --exec HOST WORD...              words
+usage: agent.py [-OPTION...] HOST COMMAND...   joins COMMAND to a line for sh,
+                                               as ssh does
+       agent.py --exec HOST WORD...            runs the words as a command
 
 A host that does not exist or whose link is down cannot be reached.
 PST_RIG_SET_HOST="NAME=VALUE ..." sets the environment of one host only.

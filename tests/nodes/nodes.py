@@ -1,26 +1,27 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs on three emulated hosts with two ranks each (rig.py), and failures of
-hosts.
+"""Tests jobs on three emulated hosts with two ranks each (rig.py), and failures
+of hosts.
 
 usage: nodes.py PENSTOCK BYTEGPT.pt2 DATA [NAME...|all]
 
 bits     the weights equal those of a single process
 refused  all missing hosts are named; too few slots are refused
-doctor   `doctor --hosts`
+doctor   `doctor --hosts` checks the hosts
 flap     a link is down for 1 s, then 4 s: no data are lost, nothing restarts;
          the log names the silent rank and the duration
 flap_long  the same for 25 s
 lost     a link is down for longer than the watchdog's limit: the job ends on
          all hosts, and recovers when the link is up again
-drops    a network that loses packets
-hostile  garbage sent to each listening port
+drops    the network loses packets
+hostile  garbage is sent to each listening port
 gone     a host disappears: the job continues on a spare one
 fewer    the same without a spare host: the job continues with fewer ranks
 killed   mpirun, or its daemon on a host, is killed: no process is left
 
 Without names: the first three and one of the others, which PST_TEST_SEED
-draws. Ends with 77 where there are no namespaces (PST_NEED_RIG=1: with 1).
+draws. Ends with 77 where there are no namespaces, or with 1 if PST_NEED_RIG is
+set.
 """
 import datetime
 import glob
@@ -45,7 +46,7 @@ from patience import PATIENCE  # noqa: E402
 HOSTS = ["n1", "n2", "n3"]
 STEPS, EVERY, WATCHDOG_S = 40, 5, 3
 # Each forward sleeps for 4 ms, so that a fast machine does not finish before
-# something happens.
+# the test has acted.
 SLOWLY = {"PENSTOCK_FAULT": "F:1+:4"}
 
 
@@ -86,7 +87,7 @@ class Nodes:
         return out + err
 
     def job(self, *more, hosts="n1,n2,n3", **env):
-        """Starts a job; returns it and its name."""
+        """Starts a job. Returns its process and its name."""
         self.n += 1
         name = f"job-{self.n}"
         return self.begin(*self.words(name, "--hosts", hosts, "--interface",
@@ -264,8 +265,8 @@ def check_flap_long(b):
 
 
 def runs(pid):
-    """Returns False if the process has ended, though it may not be reaped
-    yet."""
+    """Returns whether a process runs. One that has ended but was not yet
+    reaped does not."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
             return file.read().rpartition(")")[2].split()[0] not in "ZX"
@@ -313,8 +314,8 @@ def check_drops(b):
 
 
 def talk(rng, address, port):
-    """Sends to a port: noise, nothing at all, or the beginning of Open MPI's
-    greeting of an unknown process."""
+    """Connects to a port and sends noise, nothing at all, or the beginning of
+    Open MPI's greeting of an unknown process."""
     how = rng.randrange(3)
     data = b"" if how == 0 else rng.randbytes(rng.randrange(1, 65536))
     if how == 2:
@@ -347,7 +348,7 @@ def check_hostile(b):
         said = b.rig.at(host, "ss", "-Hltn")
         ports = sorted({line.split()[3].rsplit(":", 1)[1]
                         for line in said.splitlines()})
-        assert len(ports) >= 3, said  # two ranks and a daemon of mpirun
+        assert len(ports) >= 3, said  # of two ranks and a daemon of mpirun
         n += len(ports)
         done = subprocess.run(
             b.rig.on("n3", sys.executable, os.path.abspath(__file__),
@@ -439,7 +440,8 @@ def main():
             CHECKS[name](b)
             print(f"{name}: {time.monotonic() - begin:.1f} s", flush=True)
         left = glob.glob(os.path.join(folder, "penstock-??????"))
-        # A killed supervisor leaves its folder to be removed by the next job.
+        # After a killed supervisor its folder stays, until the next job
+        # removes it.
         assert len(left) <= ("killed" in names), left
     return 0
 

@@ -17,7 +17,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def why_not():
-    """Returns what this machine lacks to emulate hosts, or None."""
+    """Returns the reason why this machine cannot emulate hosts, or None."""
     if os.geteuid() != 0:
         return "namespaces need root"
     for name in ("ip", "unshare", "mpirun"):
@@ -126,7 +126,7 @@ class Rig:
 
     def await_way(self, name, to):
         """Waits until one host can reach another. A link that is set up again
-        carries nothing for up to a second, and mpirun would give up."""
+        carries nothing for up to a second, in which mpirun would give up."""
         self.at(name, sys.executable, "-c", f"""
 import socket, time
 for _ in range(100):

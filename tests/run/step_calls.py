@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that 50 steps call, by callgrind: no lookup, no comparison of
-strings, no allocation. Functions inside libraries are printed by name.
+"""Checks by callgrind which functions 50 steps call: no lookup, no comparison
+of strings, no allocation. Prints calls inside libraries.
 
 usage: step_calls.py PENSTOCK PENSTOCKD TINY.pt2 [--all]
 
@@ -32,7 +32,7 @@ LINE = re.compile(r"^\s*[0-9][0-9,]*(?:\s*\([^)]*\))?\s+"
 
 
 def calls(penstock, penstockd, model, folder):
-    """Returns {object: set of functions} over all steps."""
+    """Returns {object file: set of functions} over all steps."""
     plan, out, data = [os.path.join(folder, name)
                        for name in ("plan", "calls", "data.safetensors")]
     clients.write_data(data)
@@ -63,8 +63,8 @@ def calls(penstock, penstockd, model, folder):
 
 
 def faults(found, lookup=LOOKUP):
-    """Returns forbidden calls: penstock's lookups, and its calls of the C
-    library."""
+    """Returns forbidden calls: lookups of penstock, and penstock's calls of
+    the C library."""
     names = found.get("penstockd", set()) | {
         n for o, ns in found.items() if o.startswith("libc.") for n in ns}
     return sorted(n for n in names
@@ -81,7 +81,7 @@ def main():
         found = calls(penstock, penstockd, model, folder)
     own = found.get("penstockd", set())
     assert {"pst_engine_step", "pst_rank_advance"} <= own, own
-    # The check must find a function that is certainly called.
+    # The check must find a function that every step calls.
     assert "pst_rank_advance" in faults(found, re.compile("pst_rank_.*"))
     for name, functions in sorted(found.items()):
         inside = sorted(functions if show else

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/check-errors.py finds planted faults, and only these.
+"""Checks that scripts/check-errors.py finds planted faults, and only these.
 
 usage: test_errors.py CHECK-ERRORS.py
 """
@@ -18,7 +18,8 @@ GOOD_CODE = ('int f(void)\n{\n    return pst_diag_set(diag, '
 
 
 def allowed(script):
-    """Returns the files that the script allows to contain error texts."""
+    """Returns the files that check-errors.py allows to contain texts of
+    errno."""
     with open(script, encoding="utf-8") as file:
         return re.findall(r'^    "((?:stages|daemon)/[^"]+)": ', file.read(),
                           re.M)

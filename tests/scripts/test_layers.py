@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/check-layers.py finds planted faults, and only these.
+"""Checks that scripts/check-layers.py finds planted faults, and only these.
 
 usage: test_layers.py CHECK-LAYERS.py
 """
@@ -33,7 +33,7 @@ GOOD = {
     "stages/base/b.c": source("stages/base/b.h"),
     "stages/graph/c.c": source("stages/base/b.h"),
 }
-# Planted includes, and words of the message.
+# Name of the fault: (planted files, words of the message).
 FAULTS = {
     "two headers": (
         {"stages/base/a.h": header("stages/base/a.h", "stages/base/b.h")},
@@ -67,7 +67,7 @@ FAULTS = {
 
 
 def check(script, planted):
-    """Runs the check on a tree with planted files; returns exit code and
+    """Runs check-layers.py on a tree with planted files. Returns exit code and
     output."""
     with tempfile.TemporaryDirectory(prefix="pst-") as root:
         for path, text in {**GOOD, **planted}.items():

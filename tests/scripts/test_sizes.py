@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/check-sizes.py finds planted faults, and only these.
+"""Checks that scripts/check-sizes.py finds planted faults, and only these.
 
 usage: test_sizes.py CHECK-SIZES.py
 """
@@ -20,7 +20,7 @@ static struct pst_extent half(struct pst_rewrite *w)
 }
 """
 FOLDER = "stages/ops/view"
-# Function bodies, and whether they are faults.
+# Name of the case: (parameters, function body, whether it is a fault).
 TAKES = "static void f(struct pst_rewrite *w, struct pst_value *x)"
 CASES = {
     "an extent": (TAKES, "n = pst_rw_size(w, x, 0);", False),

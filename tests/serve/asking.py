@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client for served models that implements the protocol
-(proto/control.proto) itself, and safetensors files, for the tests of this
-folder."""
+"""Implements a client for served models, for the tests of this folder: the
+protocol (proto/control.proto) and safetensors files, without penstock code."""
 import os
 import socket
 import struct
@@ -18,7 +17,7 @@ SIZES = {"F32": 4, "I64": 8}
 
 
 class Lost(Exception):
-    """The connection ended before the answer arrived."""
+    """Raised if the connection ended before the answer arrived."""
 
 
 def signed(n):
@@ -26,7 +25,7 @@ def signed(n):
 
 
 class Tensor:
-    """Sizes and bytes of a tensor, as in a file and in a message."""
+    """Dtype, sizes and bytes of a tensor, as in a file and in a message."""
 
     def __init__(self, dtype, size, data):
         self.dtype, self.size, self.data = dtype, list(size), bytes(data)
@@ -62,7 +61,7 @@ def unpack(data):
 
 
 def infer(number, inputs):
-    """Encodes a request; inputs: a dict, or a list of pairs."""
+    """Returns the bytes of a request. inputs: a dict, or a list of pairs."""
     pairs = inputs.items() if isinstance(inputs, dict) else inputs
     body = b"".join(field(1, t.pack(name)) for name, t in pairs)
     data = field(2, field(1, number) + field(25, body))
@@ -86,7 +85,7 @@ class Answer:
 
 
 class Asker:
-    """A connection to the daemon."""
+    """A connection to the daemon that sends requests and reads answers."""
 
     def __init__(self, path, timeout=PATIENCE):
         self.socket = socket.socket(socket.AF_UNIX)
@@ -124,7 +123,7 @@ class Asker:
         return self.number
 
     def answer(self):
-        """Returns the next reply, whichever request it answers."""
+        """Returns the next answer, whichever request it belongs to."""
         while True:
             for key, value in fields(self.read()):
                 if key == 3:

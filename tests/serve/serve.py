@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A job that answers requests for outputs (`penstock serve`).
+"""Tests a job that answers requests for outputs (`penstock serve`).
 
 usage: serve.py PENSTOCK ROWS.pt2 BYTEGPT.pt2 NORM.pt2 TINY.pt2 TARGET.pt2
                 self|mpi [--full] [--seed N] [--only PART]
@@ -13,14 +13,15 @@ targets   inputs that only the loss reads may be omitted
 refused   wrong names, sizes, dtypes, numbers; a token out of range beside
           valid requests in the same step: only the faulty request gets an
           error
-clients   64 at once, with random requests: no error, every answer is right
+clients   64 clients at once send random requests: no error, every answer is
+          right
 large     the same with answers of 128 to 512 KiB, and 64 MiB of answers that
           are read late
 gone      clients that are killed while they wait do not affect others
 full      requests beyond --queue get an error that says to retry
 drain     on a stop or signal accepted requests are answered, new ones refused
-killed    a rank is killed: waiting clients are told within a second to retry,
-          and are served again within ten
+killed    a rank is killed: waiting clients get an error that says to retry
+          within a second, and are served again within ten
 
 --full: clients and gone run for ten minutes, killed ten times.
 """
@@ -49,7 +50,7 @@ SLOW = "F:1+:40"  # each stage takes 40 ms per microbatch
 
 
 class Job:
-    """Runs `penstock serve`; its ranks always end with it."""
+    """Runs `penstock serve`, whose ranks always end together with it."""
 
     all = []
 
@@ -82,9 +83,9 @@ class Job:
 
 
 class Model:
-    """A plan, rows, and the outputs of `infer` for them.
+    """A plan, rows, and the outputs of `infer` for these rows.
 
-    limit: allowed difference relative to the largest number. Matmuls of a
+    limit: allowed difference, relative to the largest number. Matmuls of a
     library may round a row differently at another position of a microbatch, or
     with another number of threads: with AVX2, but not with AVX-512."""
 
@@ -121,7 +122,8 @@ class Model:
 
 
 def write_text(bench, model):
-    """f32 numbers written with enough digits are read back exactly."""
+    """Writes the rows as JSON and CSV. f32 numbers have enough digits to be
+    read back exactly."""
     numbers = memoryview(model.inputs["x"].data).cast("f").tolist()
     lines = [numbers[7 * i:7 * i + 7] for i in range(ROWS)]
     with open(bench.path("x.json"), "w", encoding="utf-8") as file:
@@ -134,7 +136,8 @@ def write_text(bench, model):
 # --- parts -------------------------------------------------------------------
 
 def answers(bench, model, transport):
-    """Answers have the format of the input file."""
+    """Checks that answers equal the outputs of `infer`, in the format of the
+    input file."""
     job = Job(bench, model.plan, transport, "answers")
     bench.call("ask", "rows.safetensors", "-o", "got.safetensors", "--job",
                job.name)
@@ -209,8 +212,8 @@ def models(bench, norm, tiny, transport):
 
 
 def targets(bench, model, mse, transport):
-    """Inputs that only the loss reads may be omitted, for any number of
-    rows."""
+    """Checks that inputs that only the loss reads may be omitted, for any
+    number of rows."""
     one = ["--microbatch-size", "1"]
     for k, (m, words) in enumerate(((model, one), (mse, []), (mse, one))):
         want = m.plan + ".want"
@@ -229,7 +232,8 @@ def targets(bench, model, mse, transport):
 
 
 def refused(bench, model, gpt, transport):
-    """Wrong requests."""
+    """Checks that wrong requests get an error that names the fault, and that
+    they do not affect others."""
     job = Job(bench, model.plan, transport, "refused")
     x, target = model.inputs["x"].rows(0, 2), model.inputs["target"].rows(0, 2)
     cases = [
@@ -280,8 +284,8 @@ def refused(bench, model, gpt, transport):
     assert now["failed"] == 1 and now["answered"] == 3, now
     said = job.stop()
     steps = int(field(bench.events("ids", "serving", "rank-0")[-1], "steps"))
-    # The requests shared one step that failed, then each ran in a step of its
-    # own.
+    # The four requests shared one step, which failed; then each ran in a step
+    # of its own.
     assert steps == 1 + 4, steps
     print(f"refused: {len(cases)} wrong requests by name; beside an id out of "
           "range the other three requests of the step were answered")
@@ -289,7 +293,7 @@ def refused(bench, model, gpt, transport):
 
 
 class Crowd:
-    """Clients that send requests until they are told to stop."""
+    """Clients that send requests, each in a thread, until stop() is called."""
 
     def __init__(self, job, model, seed, names, n=CLIENTS):
         self.job, self.model, self.names = job, model, names
@@ -349,7 +353,8 @@ def clients(bench, model, transport, seed, seconds, name="clients"):
 
 
 def large(bench, gpt, transport, seed, seconds):
-    """Unread answers do not delay those of other clients."""
+    """Checks that answers that a client does not read do not delay those of
+    other clients."""
     job = Job(bench, gpt.plan, transport, "unread", "--queue", "200",
               "--client-timeout", "3000")
     with open(f"/proc/{bench.pid('unread', 0)}/cmdline", "rb") as file:
@@ -371,7 +376,8 @@ def large(bench, gpt, transport, seed, seconds):
 
 
 def gone(bench, model, transport, seed, seconds):
-    """Some clients are killed while they wait."""
+    """Kills some clients while they wait and checks that the others get right
+    answers."""
     job = Job(bench, model.plan, transport, "gone", PENSTOCK_FAULT=SLOW)
     crowd = Crowd(job, model, seed, ["x"], n=8)
     rng = random.Random(seed)
@@ -422,7 +428,7 @@ def full(bench, model, transport):
     assert good >= 4 and rejected, (good, rejected)
     now = job.status()
     assert now["refused"] == rejected and now["answered"] == good, now
-    # A request of `ask` may still be accepted at first.
+    # The queue may accept a request of `ask` at first.
     codes = [ask_while_full(bench, job, model)]
     while codes[-1] != 75:
         assert len(codes) < 20, codes
@@ -433,7 +439,7 @@ def full(bench, model, transport):
 
 
 def ask_while_full(bench, job, model):
-    """`ask` reports the full queue, too."""
+    """Returns the exit code of `ask` while the queue is full."""
     askers = [job.ask() for _ in range(12)]
     for client in askers:
         client.send(model.part(0, 4, "x"))
@@ -447,8 +453,8 @@ def ask_while_full(bench, job, model):
 
 
 def drain(bench, model, transport):
-    """The job is stopped by a request, or by a signal to the client or to a
-    rank."""
+    """Stops a job by a request, or by a signal to the client or to a rank.
+    Accepted requests must be answered."""
     ways = ["stop", "signal"] + ["rank 1"] * (transport == "mpi")
     for how in ways:
         name = "drain-" + how.replace(" ", "-")
@@ -508,8 +514,8 @@ def drain(bench, model, transport):
 
 
 def killed(bench, model, transport, times, strict):
-    """A rank is killed while requests wait; *strict*: the machine is otherwise
-    idle."""
+    """Kills a rank while requests wait. strict: the machine is otherwise idle,
+    so the time limits apply."""
     job = Job(bench, model.plan, transport, "killed", "--max-restarts", "20",
               PENSTOCK_FAULT=SLOW)
     rejections, back = [], []
@@ -556,7 +562,7 @@ def killed(bench, model, transport, times, strict):
 
 
 def bench_ask(bench, job):
-    """`ask` meanwhile reports an error that says to retry."""
+    """Checks that `ask` succeeds or reports an error that says to retry."""
     said = bench.begin("ask", "x.csv", "--job", job.name)
     said.communicate(timeout=PATIENCE)
     assert said.returncode in (0, 75), said.returncode

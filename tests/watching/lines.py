@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The number of lines that a job logs, and reports of lines that were dropped.
+"""Checks the number of lines that a job logs, and reports of dropped lines.
 
 usage: lines.py PENSTOCK PENSTOCKD TINY.pt2 mpi|self [SECONDS]
 
@@ -26,8 +26,8 @@ import job  # noqa: E402
 from patience import PATIENCE  # noqa: E402
 
 MOST = 300
-HELD_S = 9  # at 20 events per second, of which 96 fit into the queue
-HELD_AT = 60  # a line number in the middle of the steps
+HELD_S = 9  # seconds of blocking: 20 events per second; the queue holds 96
+HELD_AT = 60  # number of the line at which the log blocks, in the steps
 
 
 class Bench(job.Bench):
@@ -54,7 +54,7 @@ def lines(b, name):
 
 def check_default(b, seconds):
     steps, took = 500, 0
-    while took < seconds:  # starting takes time, too
+    while took < seconds:  # includes the seconds of the start
         steps *= 4
         begin, name = time.monotonic(), f"default-{steps}"
         run(b, name, steps)

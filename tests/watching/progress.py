@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The progress line of `run`: contents, and output to different terminals.
+"""Tests the progress line of `run`: contents, and output to various terminals.
 
 usage: progress.py PENSTOCK TINY.pt2 [STEPS]
 
@@ -64,7 +64,7 @@ class Bench(job.Bench):
 
 
 class Terminal:
-    """A run in a terminal of this number of columns."""
+    """Runs a job in a terminal of this number of columns."""
 
     def __init__(self, b, columns, steps, **env):
         self.pid, self.fd = pty.fork()
@@ -80,7 +80,8 @@ class Terminal:
                     struct.pack("4H", 24, columns, 0, 0))
 
     def read(self, wanted=None):
-        """Reads until the end, or until `wanted` is satisfied."""
+        """Reads until the run ends, or until `wanted` returns true for the
+        lines."""
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             if wanted is not None and wanted(self.lines()):
@@ -101,15 +102,16 @@ class Terminal:
         raise AssertionError(self.text)
 
     def lines(self):
-        """Returns the successive contents of the live line."""
+        """Returns the contents that the progress line had, one after the
+        other."""
         text = self.text.decode("utf-8")
         return [x.split("\n")[0].rstrip("\r") for x in text.split(CLEAR)[1:]
                 if x.startswith("step ")]
 
 
 def pipe(b, steps, env, meanwhile=lambda step: 0.0):
-    """Returns lines with their arrival times, and how long the run was held
-    up."""
+    """Runs a job with a pipe as its output. Returns (arrival time, seconds
+    that the run was held up before, line) of each line."""
     run = b.begin_as(b.words(steps), env=env)
     lines, held = [], 0.0
     for line in run.stdout:
@@ -124,9 +126,9 @@ def pipe(b, steps, env, meanwhile=lambda step: 0.0):
 
 
 def judge(lines, steps, what):
-    """Returns the error of each estimate. Only lines count after which the run
-    kept its speed, judged by arrival times: other work on the machine and
-    pauses cannot be predicted."""
+    """Returns the relative error of each estimated end. Only lines after which
+    the run kept its speed, judged by arrival times, are counted: other
+    processes and pauses cannot be predicted."""
     known = [(at - held, int(LINE.match(line)[1]), line)
              for at, held, line in lines if LINE.match(line)]
     (begin, first, _), (end, last, _) = known[0], known[-1]
@@ -135,7 +137,7 @@ def judge(lines, steps, what):
     for at, step, line in known[1:-1]:
         left = end - at
         if step < steps / 10 or left < .1 * (end - begin):
-            continue  # less than the delay of a line
+            continue  # lines may arrive late, so short times are not compared
         before, after = (at - begin) / (step - first), left / (last - step)
         if abs(before / after - 1) > STEADY:
             continue
@@ -194,7 +196,7 @@ def resize(b, steps):
     t.resize(40)
     before = len(t.lines())
     t.read(lambda lines: len(lines) > before + 3)
-    # Text that was already sent may arrive first.
+    # Lines that were sent before the resize may arrive first.
     assert max(map(len, t.lines()[before + 1:before + 3])) < 40, t.lines()
     t.resize(100)
     before = len(t.lines())

@@ -92,7 +92,7 @@ def case(name, storages, tensors, ops, returns, bases=None, args=None,
     if runs is not None:
         ret["runs"] = runs
     for run in [{}] if runs is None else runs:
-        if results:  # operands keep the values of the last run
+        if results:  # the second run reads the values of the first one
             live = {n: live[n] for n in tensors}
         for n, v in run.items():
             made[n].copy_(torch.tensor(v, dtype=made[n].dtype))
@@ -116,7 +116,7 @@ def case(name, storages, tensors, ops, returns, bases=None, args=None,
         ret["backward"] = True
         try:
             live[returns[0]].backward()
-        except RuntimeError:  # a number that it needs was written
+        except RuntimeError:  # a tensor that backward needs was written
             assert error is not None, name
             ret["expect"] = {}
             return ret
@@ -139,7 +139,8 @@ def floats(n=12):
 
 
 def bits():
-    """view(dtype) with another element size is a view of memory, too."""
+    """Yields programs with view(dtype) of another element size, which is a
+    view of memory, too."""
     row = {"a": ("s", [4], [1], 2)}
     fill = ("fill_.Scalar", ["%v", 0], "f")
     yield case("larger", floats(), row,
@@ -175,8 +176,8 @@ def bits():
 
 
 def beyond():
-    """Numbers that a dtype cannot hold wrap before the operator is
-    computed."""
+    """Yields programs with numbers that a dtype cannot hold: they wrap before
+    the operator is computed."""
     x = {"x": ("uint8", [0, 1, 3, 7, 128, 200, 254, 255])}
     y = {"x": ("int8", [0, 1, 3, 7, -128, -56, -2, 127])}
     two = [("clamp", ["%x", -1], {}), ("clamp", ["%x", None, -1], {}),
@@ -206,7 +207,8 @@ def beyond():
 
 
 def offsets():
-    """as_strided counts its offset from the start of the caller's storage."""
+    """Yields programs with as_strided, which counts its offset from the start
+    of the caller's storage."""
     row = {"a": ("s", [4], [1], 4)}
     add = ("add_.Scalar", ["%v", 100.], "x")
     yield case("own", floats(), row,
@@ -279,7 +281,8 @@ def offsets():
 
 
 def before():
-    """The caller makes some operands from tensors and leaves."""
+    """Yields programs whose caller makes some operands from tensors and
+    leaves."""
     w = {"w": ("float32", ONE_TO_12[:6])}
     leaf = {"w": ("w", [2, 3], [3, 1], 0)}
     total = ("sum", ["%q"], "loss")
@@ -322,7 +325,8 @@ def before():
 
 
 def leaves():
-    """Gradients are contiguous; optimizer steps reach the caller's storage."""
+    """Yields programs with gradients, which are contiguous, and optimizer
+    steps, which reach the caller's storage."""
     w = {"w": ("float32", ONE_TO_12)}
     total = ("sum", ["%q"], "loss")
     rate = {"lr": .25, "weight_decay": .5}
@@ -359,7 +363,8 @@ def leaves():
 
 
 def names():
-    """One tensor has two names; results that are the operand itself."""
+    """Yields programs in which one tensor has two names, or a result is the
+    operand itself."""
     a = {"a": ("s", [3, 4], [4, 1], 0)}
     two = ["a", "a"]
     yield case("turned", floats(), a, [("t_", ["%0"], "x"),
@@ -379,7 +384,8 @@ def names():
 
 
 def strides():
-    """New results have PyTorch's strides, which a later reshape depends on."""
+    """Yields programs whose new results must have PyTorch's strides, since a
+    later reshape depends on these."""
     x = {"x": ("s", [2, 3], [1, 2], 3), "y": ("s", [2, 3], [3, 1], 0),
          "m": ("m", [2, 3], [1, 2], 0), "i": ("i", [2, 3], [1, 2], 0),
          "r": ("s", [3], [2], 0), "d": ("s", [2], [3], 0)}
@@ -421,7 +427,7 @@ def strides():
 
 
 def empty():
-    """Views without elements."""
+    """Yields programs with views without elements."""
     rows = {"a": ("s", [3, 4], [4, 1], 0)}
     yield case("slice", floats(), {"a": ("s", [4], [1], 3)},
                [("slice.Tensor", ["%a", 0, 2, 2], "x")], ["x"], 0)
@@ -451,7 +457,8 @@ def empty():
 
 
 def places():
-    """An indexed write may not read the tensor that it writes."""
+    """Yields indexed writes that read the tensor that they write, which is
+    refused."""
     data = dict(floats(6), i=("int64", [0, 0, 1, 1, 2, 2]))
     a = {"a": ("s", [6], [1], 0), "i": ("i", [6], [1], 0)}
     for name, args in [("index_put_", ["%a", ["%i"], "%a", True]),
@@ -484,7 +491,8 @@ def places():
 
 
 def sets():
-    """set_() moves a tensor to another storage, under all of its names."""
+    """Yields programs with set_(), which moves a tensor to another storage,
+    under all of its names."""
     both = {**floats(), "t": ("float32", [float(-i) for i in range(1, 9)])}
     pair = {"a": ("s", [4], [1], 0), "b": ("t", [4], [1], 1)}
     to_b = ("set_.source_Tensor", ["%a", "%b"], "x")
@@ -525,7 +533,8 @@ def sets():
 
 
 def fills():
-    """A single number may be written to elements that share memory."""
+    """Yields programs that write a single number to elements that share
+    memory."""
     windows = {"unfold": ("unfold", ["%a", 0, 2, 1], "v"),
                "strided": ("as_strided", ["%a", [3, 3], [1, 1], 0], "v"),
                "expanded": ("expand", ["%a", [3, 4]], "v"),
@@ -546,8 +555,9 @@ def fills():
 
 
 def histories():
-    """Gradients follow views of a tensor, not its memory. Programs are refused
-    if a tensor shares written memory without being a view of it."""
+    """Yields programs whose gradients follow views of a tensor, not its
+    memory. Programs are refused if a tensor shares written memory without
+    being a view of it."""
     apart = {"w": ("w", [4], [1], 0), "a": ("s", [4], [1], 0),
              "b": ("s", [4], [1], 2), "c": ("s", [4], [1], 6)}
     both = {**floats(), "w": ("float32", [2., 3., 4., 5.])}
@@ -578,7 +588,8 @@ def histories():
 
 
 def texts():
-    """Refusals name both operands and their locations."""
+    """Yields refused programs, whose messages name both operands and their
+    locations."""
     yield case("leaf", floats(),
                {"w": ("s", [4], [1], 0), "b": ("s", [4], [1], 8, "uint8")},
                [("zero_", ["%b"], "x"), ("sum", ["%w"], "l")], ["l"],
@@ -598,8 +609,8 @@ def texts():
 
 
 def expanded():
-    """A leaf whose elements share memory has a gradient for each element, also
-    after a write under no_grad."""
+    """Yields programs with a leaf whose elements share memory: it has a
+    gradient for each element, also after a write under no_grad."""
     quiet = {"no_grad": True}
     row = {"w": ("s", [4], [0], 1), "c": ("c", [4], [1], 0)}
     rows = {"w": ("s", [2, 3], [0, 1], 1), "c": ("c", [2, 3], [3, 1], 0)}
@@ -642,8 +653,8 @@ def expanded():
 
 
 def shared():
-    """Another tensor shares a leaf's memory and is written: the leaf gets the
-    new values, and its gradient is unaffected."""
+    """Yields programs in which another tensor shares a leaf's memory and is
+    written: the leaf gets the new values, and its gradient is unaffected."""
     spec = {"w": ("s", [2, 3], [3, 1], 1), "b": ("s", [4], [2], 0)}
     double = ("mul.Scalar", ["%w", 2.], "v")
     square, kept = (("mul.Tensor", ["%w", "%w"], n) for n in ("p", "k"))
@@ -682,8 +693,9 @@ def shared():
 
 
 def reaches():
-    """as_strided of a view reaches outside of it. Values written there have a
-    gradient; values that are only read have none, as in PyTorch."""
+    """Yields programs in which as_strided of a view reaches outside of it.
+    Values written there have a gradient; values that are only read have none,
+    as in PyTorch."""
     w = {"w": ("float32", [.5, -1., 2., -3., 1.5, .25])}
     leaf = {"w": ("w", [6], [1], 0)}
     own = ("mul.Scalar", ["%w", 2.], "a")
@@ -714,7 +726,8 @@ def reaches():
 
 
 def turns():
-    """rot90 has the strides of flip, transposed."""
+    """Yields programs with rot90, whose result has the strides of flip,
+    transposed."""
     for k in range(-1, 4):
         for strides in ([1, 4], [3, 1], [6, 2]):
             spec = {"a": ("s", [2 if strides == [6, 2] else 4, 3], strides, 0)}

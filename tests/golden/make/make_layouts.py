@@ -18,7 +18,8 @@ CL = torch.channels_last
 
 
 def conv(a):
-    """Returns several channels, in the layout that `a` seems to have."""
+    """Returns a convolution of `a`, which has several channels and gets the
+    layout that `a` seems to have."""
     return F.conv2d(a, a.new_full((2, a.size(1), 1, 1), 0.5))
 
 
@@ -58,7 +59,7 @@ class Layouts(torch.nn.Module):
             made = make(x, y) * 1.5
             made.reshape(made.size(0), -1).mul_(2)
             outs[name] = made
-            # Reshaped first and written afterwards.
+            # The result is reshaped first and written afterwards.
             made = make(x, y).neg()
             taken = made.reshape(-1)
             made.add_(1)

@@ -43,7 +43,7 @@ def thinned(tensor):
 
 
 def tie(module, aliases):
-    """Ties the names of a shared tensor to one parameter again."""
+    """Makes the names of a shared tensor one parameter again."""
     for group in aliases:
         owner, _, name = group[0].rpartition(".")
         first = getattr(module.get_submodule(owner), name)
@@ -53,7 +53,7 @@ def tie(module, aliases):
 
 
 def steps(program, golden, facts, count):
-    """Runs that many microbatches; returns {name: value}."""
+    """Runs `count` microbatches. Returns {name: value}."""
     module = program.module()
     tie(module, facts["aliases"])
     names = program.graph_signature.user_inputs

@@ -20,7 +20,8 @@ SIZES = [(2, 3, 4, 3), (2, 1, 4, 3), (1, 3, 4, 3), (1, 1, 4, 3), (2, 3, 1, 1),
          (2, 1, 1, 1), (2, 3, 1, 4), (2, 3, 4, 1), (2, 1, 1, 3), (2, 1, 3, 1),
          (1, 3, 1, 1), (1, 1, 1, 1), (1, 3, 1, 4), (1, 1, 3, 1), (1, 1, 1, 3),
          (2, 2, 2, 2), (2, 1, 2, 2)]
-# %a and %b have the size of a case; other names: Operands; $N: derived sizes.
+# Operators with arguments. %a and %b have the size of the case; other names
+# are those of Operands; $N are sizes that depend on the size of the case.
 OPS = """
 relu %a | exp %a | neg %a | hardtanh %a | relu6 %a | log_sigmoid %a
 nan_to_num %a | threshold %a 2 0 | clamp %a 0 3 | prelu %a %one
@@ -52,8 +53,8 @@ layer_norm %a $W
 
 
 def orders(n, c, h, w):
-    """Returns strides: contiguous, channels last, channels last of one row,
-    two other orders, a view of a wider tensor."""
+    """Returns the strides of six layouts: contiguous, channels last, channels
+    last of one row, two other orders, and a view of a wider tensor."""
     return list(dict.fromkeys([
         (c * h * w, h * w, w, 1), (c * h * w, 1, c * w, c),
         *([(1, 1, c * w, c)] if n == 1 else []),

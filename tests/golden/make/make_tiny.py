@@ -45,7 +45,7 @@ class Tiny(nn.Module):
 
 
 def clean(module):
-    """Removes what differs between machines."""
+    """Removes folder names of this machine from stack traces."""
     for m in module.modules():
         for n in m.graph.nodes if hasattr(m, "graph") else ():
             n.meta.pop("from_node", None)

@@ -77,7 +77,7 @@ class Derived(Base):
 
 
 class Functions(nn.Module):
-    """Applies the given modules; the loss is PyTorch's own."""
+    """Applies the modules in turn; the loss is PyTorch's own."""
 
     def __init__(self, *parts):
         super().__init__()
@@ -85,7 +85,7 @@ class Functions(nn.Module):
         self.parts = nn.ModuleList(parts)
 
     def forward(self, x, y):
-        ids = Round.apply(y)  # no gradient goes through it
+        ids = Round.apply(y)  # no gradient flows through ids
         x = self.base.forward(x)
         for part in self.parts:
             x = part(x)
