@@ -128,7 +128,7 @@ def is_subprocess(node):
 
 
 def passes_on(function):
-    """True if the function passes its arguments on to a process."""
+    """Returns whether the function passes its arguments on to a process."""
     words = function.args.vararg
     return words is not None and any(
         is_subprocess(n) and isinstance(
@@ -196,7 +196,7 @@ class Dpkg:
                         self.given.setdefault(name, fields["Package"])
 
     def is_base(self, name):
-        """True for packages that every system has."""
+        """Returns whether every Debian system has this package."""
         return self.packages[name].get("Essential") == "yes" or \
             self.packages[name].get("Priority") == "required"
 

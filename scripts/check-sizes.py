@@ -21,8 +21,8 @@ import re
 import sys
 
 FOLDERS = ["stages/ops", "stages/frontend/functional"]
-# Structures that contain the builder. Structures that contain one of these are
-# added by holders().
+# Structures that contain a graph builder. holders() adds structures that
+# contain one of these.
 BUILDERS = {"pst_rewrite", "pst_build", "pst_formula"}
 # Functions that get one of these structures compute gradients, shapes or
 # kernels: they see final sizes, although some of them emit nodes.

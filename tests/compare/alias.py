@@ -331,7 +331,8 @@ class Program:
         if t.numel() == 0:
             return
         if overlaps_itself(t):
-            if not self.grads: # one number for all elements
+            # Elements that share memory can only be set to one number.
+            if not self.grads:
                 t.fill_(3)
                 self.add("aten.fill_.Scalar", [f"%{x}", 3], self.name())
                 self.note_write(x, t)
@@ -349,7 +350,7 @@ class Program:
             try:
                 with torch.set_grad_enabled(not silent):
                     getattr(t, op)(u)
-            except RuntimeError: # not allowed for tensors with gradients
+            except RuntimeError: # PyTorch refuses it
                 return
             self.add("aten.add_.Tensor" if op == "add_" else "aten.copy_",
                      [f"%{x}", f"%{y}"], self.name(), no_grad=silent)

@@ -406,8 +406,10 @@ def all_cases(full, seed):
     if not full:
         names = random.Random(seed).sample(names, 6)
     cases += [("arch", model, n) for model in names for n in (1, 3)]
-    cases += [("arch", "factors", 2, "core")]  # its assertions have effects
-    cases += [("arch", "shared_buffers", 1)]  # the dump must have each name
+    # The export of this model has assertions with effects.
+    cases += [("arch", "factors", 2, "core")]
+    # The dump must have each name of a shared buffer.
+    cases += [("arch", "shared_buffers", 1)]
     cases += [("arch", "fno", 3), ("arch", "fno", 2, "core")]  # complex
     cases += [("arch", "denoiser", 2), ("arch", "autocast", 1)]
     cases += [("arch", "branches", 2), ("arch", "branches", 1, "core")]

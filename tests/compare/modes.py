@@ -222,8 +222,8 @@ class Bench:
         net = Net(make(), *shape)
         x = torch.randn(ROWS, 6)
         if make is Attend or name == "encoder layer":
-            # Calls net.eval() after the export: it may make PyTorch use a fast
-            # path, which must not be exported.
+            # Runs the model in eval mode once before the export: otherwise the
+            # export may contain a fast path that PyTorch takes in eval mode.
             net.eval()(x)
         path = self.work / "model.pt2"
         export(net.train(mode == "training"), x, form, path)

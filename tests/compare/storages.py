@@ -244,7 +244,8 @@ def bits(t, dtype):
         sizes[-1] = sizes[-1] * was // now
         strides = [s * was // now for s in strides[:-1]] + [1]
     return Tensor(t.storage, dtype, t.offset * was // now, sizes, strides,
-                  History(), t.operand)  # it passes no gradients
+                  # Gradients do not pass through this view.
+                  History(), t.operand)
 
 
 def detach(t):

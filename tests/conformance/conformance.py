@@ -160,7 +160,9 @@ def one_step(model, batch, m, loss):
     return dump
 
 
-ROUNDED = set()  # tensors of the current case with another limit
+# Tensors of the current case that exceed a tolerance of the catalogue, but
+# pass by is_near_exact().
+ROUNDED = set()
 
 
 def is_near_exact(name, got, want, exact):

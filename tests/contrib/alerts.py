@@ -222,7 +222,7 @@ def spikes(s, name):
     evaluate.write_data(path, 1, x=[800, 4])
     with open(path, "r+b") as file:
         file.seek(-16 * 4, os.SEEK_END)
-        file.write(bytes.fromhex("00007a44") * 16)  # 1000
+        file.write(bytes.fromhex("00007a44") * 16)  # 1000 in f32
     s.begin(name, data="far.safetensors", fault="step:1+:3")
     return s.when(name, "loss_spike", 6)
 

@@ -79,7 +79,7 @@ class Job:
                 LD_LIBRARY_PATH=f"{pack}/lib" + (f":{old}" if old else ""),
                 OPAL_PREFIX=pack, OPAL_SYSCONFDIR=f"{pack}/etc",
                 PMIX_PKGLIBDIR=f"{pack}/pmix/lib/pmix",
-                OMPI_MCA_plm="isolated")  # needs no ssh
+                OMPI_MCA_plm="isolated")  # local ranks need no ssh
         self.part = self.heading = ""
 
     def row(self, what, penstock="", torch="", ratio="", wanted="", note="",

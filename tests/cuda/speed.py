@@ -98,7 +98,7 @@ def bf16(job):
     """Measures steps with `--dtype bf16`, if the device has kernels for it."""
     name, data = "gpt-25m", f"{job.work}/gpt-25m.safetensors"
     model = f"{job.work}/{name}.pt2"
-    if not os.path.exists(model):  # prepared only with PyTorch
+    if not os.path.exists(model):  # the model is prepared only with PyTorch
         name, model, data = ("bytegpt", f"{job.pack}/bytegpt.pt2",
                              f"{job.pack}/GPL-3")
     words = ["run", model, "--data", data, "-n", 1, "--transport", "self",

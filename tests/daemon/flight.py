@@ -99,7 +99,7 @@ class Bench(job.Bench):
         try:
             still(log)
             self.await_blamed(name, rank)
-        finally:  # the job would hang forever
+        finally:  # ends the job, which would hang forever
             left = pids(log)
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):

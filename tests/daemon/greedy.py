@@ -139,7 +139,7 @@ class Watchman(threading.Thread):
             begin = time.monotonic()
             done = self.job.call("status", "--socket", "s", check=False)
             while done.returncode == 75 and not self.over.is_set():
-                self.again += 1  # the error message says to try again
+                self.again += 1  # the error message says to retry
                 done = self.job.call("status", "--socket", "s", check=False)
             self.answers.append(time.monotonic() - begin)
             if done.returncode not in (0, 75):

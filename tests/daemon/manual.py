@@ -30,7 +30,8 @@ def check_page(name, page, options):
     assert lines[0].startswith(f'.TH {name.upper()} 1 ""'), lines[0]
     assert [x[4:] for x in lines if x.startswith(".SH ")][:2] == \
         ["NAME", "SYNOPSIS"]
-    for line in lines:  # a line with a dot must be a known request
+    # Each line that begins with a dot must be one of these requests of roff.
+    for line in lines:
         assert line[:1] != "'" and (line[:1] != "." or line[:3] in
                                     (".TH", ".SH", ".TP", ".B ")), line
     found = re.findall(r"^(?:\\fB\\-\w\\fR, )?\\fB\\-\\-(\S+?)\\fR", page,
@@ -84,7 +85,7 @@ def check_foreign(script, words, folder):
     env = {"XDG_RUNTIME_DIR": folder, "RAN": ran}
     assert complete(script, words, **env) == ["good"]
     assert not os.path.exists(ran)
-    if os.geteuid() == 0:  # the folder belongs to another user
+    if os.geteuid() == 0:  # gives the folder to another user
         os.chown(folder + "/penstock", 64001, 64001)
         assert complete(script, words, **env) == []
     for each in sockets:

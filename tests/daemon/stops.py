@@ -50,7 +50,7 @@ def between(b):
     """Checks that a job exists even while its ranks are restarted: commands
     find it, clients that watch it wait, and `stop` ends it, reports that, and
     frees its name."""
-    if b.transport == "mpi":  # mpirun makes no difference here
+    if b.transport == "mpi":  # the test would do the same with mpirun
         return
     name = b.fresh()
     words = b.words(name, "--max-restarts", "9", "--log-dir", name, "--job",
@@ -369,7 +369,8 @@ def resumed_early(b):
         while b.done("pause", "--detach", "--job", name, code=None).returncode:
             assert job.poll() is None, job.communicate()
         begin = b.await_event(name, "train_begin", "rank-0")
-        last = b.events(name, "request", "rank-0")[-1]  # it was accepted
+        # Rank 0 logs the requests that it accepts.
+        last = b.events(name, "request", "rank-0")[-1]
         begun = int(jobs.field(last, "seq")) < int(jobs.field(begin, "seq"))
         if begun:
             b.call("resume", "--job", name)

@@ -39,7 +39,9 @@ from patience import PATIENCE
 PHASES = [("start", False), ("load", False), ("agree", False),
           ("idle", False), ("load:2", True), ("agree:3", True),
           ("step:3", True), ("save", True), ("gather", True)]
-SLACK = 3.0  # with --times; otherwise the machine may be busy
+# Seconds beyond the watchdog's limit with --times; otherwise PATIENCE is used,
+# since the machine may be busy.
+SLACK = 3.0
 STEPS = 6
 
 

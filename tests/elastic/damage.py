@@ -25,7 +25,7 @@ import job  # noqa: E402
 import clients  # noqa: E402
 
 NEW = "step-00000020"
-RESUMED = 20  # of so many damaged jobs one is resumed
+RESUMED = 20  # one in this number of damaged jobs is resumed
 
 
 def words(name, steps, *more):

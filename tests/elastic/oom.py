@@ -25,7 +25,7 @@ import restarts  # noqa: E402
 from patience import PATIENCE  # noqa: E402
 
 NAME, LIMIT = "job", 400 << 20
-STEPS = 30000  # of the job, for each time
+STEPS = 30000  # steps of the job for each of the NUMBER times
 HOG = """
 import os, sys, time
 kept = []

@@ -42,7 +42,7 @@ def stragglers(b, name):
 
 def run(b, name, fault, rank):
     """Runs a job with a fault. Returns the first event that names a rank, and
-    the number of steps from the slowdown to it."""
+    the number of steps from the begin of the slowness to that event."""
     b.call(*words(name), PENSTOCK_FAULT=fault, PENSTOCK_FAULT_RANK=rank)
     found = [x for x in stragglers(b, name) if job.field(x, "slow") == "1"]
     assert found, b.events(name, "step", "rank-0")[-1]

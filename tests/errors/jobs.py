@@ -63,7 +63,8 @@ def limits(b, expect):
     expect("file.size-limit", 74, "lim.plan", b.call(
         "split", "tiny.pt2", "-o", "lim.plan",
         preexec_fn=limit(resource.RLIMIT_FSIZE, 0)))
-    env = b.env  # turns off LeakSanitizer, which opens files
+    # LeakSanitizer opens files, so it is switched off.
+    env = b.env
     b.env = dict(env, ASAN_OPTIONS="detect_leaks=0")
     for files in 4, 5:  # number of open files, including the standard streams
         expect("host.open-files", 74, "Too many open files", b.call(

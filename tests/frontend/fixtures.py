@@ -108,7 +108,7 @@ class Fixture:
         tensors[target] = ("float32", [2 * one["shape"][0], *one["shape"][1:]],
                            [v - n / 2 for v in one["values"] + two["values"]])
         write(os.path.join(self.work, "data.safetensors"), tensors)
-        return n * n / 4  # the loss of each of both steps
+        return n * n / 4  # the loss of each of the two steps
 
     def run(self, stages):
         names, output = self.names()

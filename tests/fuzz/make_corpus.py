@@ -131,7 +131,7 @@ def models(corpus, golden):
     corpus.put("zip", "deflated", archive(small, zipfile.ZIP_DEFLATED))
     corpus.put("zip", "comment", archive(small, comment=b"PK\5\6 no end"))
     corpus.put("zip", "empty", archive([]))
-    out = io.BytesIO()  # sizes in 64 bits
+    out = io.BytesIO()  # becomes an archive with sizes of 64 bits
     with zipfile.ZipFile(out, "w") as zipped:
         with zipped.open("m/a", "w", force_zip64=True) as entry:
             entry.write(b"text")

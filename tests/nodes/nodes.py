@@ -348,7 +348,8 @@ def check_hostile(b):
         said = b.rig.at(host, "ss", "-Hltn")
         ports = sorted({line.split()[3].rsplit(":", 1)[1]
                         for line in said.splitlines()})
-        assert len(ports) >= 3, said  # of two ranks and a daemon of mpirun
+        # Two ranks and a daemon of mpirun listen.
+        assert len(ports) >= 3, said
         n += len(ports)
         done = subprocess.run(
             b.rig.on("n3", sys.executable, os.path.abspath(__file__),

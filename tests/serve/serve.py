@@ -384,13 +384,13 @@ def gone(bench, model, transport, seed, seconds):
     killed = 0
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        if killed % 4 == 0:  # a program, killed at a random time
+        if killed % 4 == 0:  # kills a client at a random time
             asks = bench.begin("ask", "rows.safetensors", "-o", "gone.json",
                                "--job", job.name)
             time.sleep(rng.uniform(.01, .1))
             asks.kill()
             asks.communicate()
-        else:  # a connection that closes after its requests, or within one
+        else:  # closes a connection after a request or within one
             client = job.ask()
             for _ in range(rng.randint(0, 5)):
                 client.send(model.part(0, 4))

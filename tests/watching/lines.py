@@ -26,8 +26,12 @@ import job  # noqa: E402
 from patience import PATIENCE  # noqa: E402
 
 MOST = 300
-HELD_S = 9  # seconds of blocking: 20 events per second; the queue holds 96
-HELD_AT = 60  # number of the line at which the log blocks, in the steps
+# Seconds for which the loop thread is blocked. It gets 20 events per second,
+# of which 96 fit into the queue.
+HELD_S = 9
+# The loop thread is blocked when it writes this line, in the middle of the
+# steps.
+HELD_AT = 60
 
 
 class Bench(job.Bench):

@@ -31,7 +31,7 @@ import job  # noqa: E402
 from patience import PATIENCE  # noqa: E402
 
 STEP_MS = 50
-STEADY = .05  # tolerance, as a fraction of a step
+STEADY = .05  # relative change of the speed up to which it counts as kept
 LINE = re.compile(r"step (\d+)/(\d+)(.*)")
 ETA = re.compile(r"ETA (\S+)(?: (s|ms|us))?")
 CLEAR = "\r\x1b[K"

@@ -28,7 +28,8 @@ def linear(m, k, n):
 
 
 def linear_bf16(m, k, n):
-    """Like linear(), in bf16. Both sides convert the operands in advance."""
+    """Returns the cases of linear() in bf16. Both sides convert the operands
+    in advance."""
     tag = f"{m}x{k}x{n}"
     x, w, g = f"F[{m}, {k}]", f"F[{n}, {k}]", f"F[{m}, {n}]"
     tx, tw = torch.randn(m, k).bfloat16(), torch.randn(n, k).bfloat16()

@@ -5,7 +5,8 @@ import torch
 
 from .case import case, with_gradient
 
-# Layer; number of gates; size of the saved values as a multiple of the state.
+# The layer; its number of gates; the size of the values that it saves, as a
+# multiple of the state's size.
 KINDS = {"lstm": (torch.nn.LSTM, 4, 5), "gru": (torch.nn.GRU, 3, 4),
          "tanh": (torch.nn.RNN, 1, 0)}
 

@@ -136,7 +136,8 @@ def others(b):
         found, said = b.train(name, "--resume", "--steps", "15")
         assert [x[0] for x in found] == [9, 12, 15], found
         if name == "adopted":
-            assert found[0][2], found  # it is the first one of this run
+            # The first evaluation of a new run is its best one.
+            assert found[0][2], found
             assert b.steps(name) == [9, 12, 15]
             assert b.best_of(name)[0] == f"step-{said['best_step']:08d}"
     # A resume without --eval-data continues the same run.

@@ -154,9 +154,10 @@ def changed(b):
     seen = []
     for name, changes in CHANGES.items():
         if b.transport == "mpi" and name in ("thawed", "back"):
-            continue  # with several processes these take too long
+            continue  # these take too long with several processes
         want = b.run("norm.plan", WHOLE, changes)
-        if name == "nothing":  # its values are used by "set"
+        # The change "set" uses the values of this job.
+        if name == "nothing":
             os.rename(b.path(f"{want['name']}-all.safetensors"),
                       b.path("values.safetensors"))
             continue

@@ -109,7 +109,8 @@ def main():
         golden = load_file(path.with_suffix(".safetensors"))
         program = torch.export.load(path.with_suffix(".pt2"))
         once = steps(program, golden, facts, 1)
-        for name, value in once.items():  # must give the golden's values again
+        # One microbatch must give the golden's values.
+        for name, value in once.items():
             want = golden[name]
             if not torch.allclose(value.reshape(want.shape), want, 1e-5, 4e-5):
                 sys.exit(f"{path.stem}: {name} is not the golden's")
