@@ -3,7 +3,7 @@
 """Tests how many model classes of a library run, in small sizes.
 
     libraries.py PENSTOCK WORKDIR [--library NAME] [--only TEXT] [--seed N]
-                 [--sample N] [--table FILE]
+                 [--sample N] [--part K/N] [--results FILE] [--table FILE]
 
 For each class with a configuration in a library (transformers; timm and
 diffusers where they are installed), the script makes a model with random
@@ -17,10 +17,10 @@ gradients of a step with PyTorch's in float64. Each class gets one result:
     no export   PyTorch cannot export it, or not in training mode
     no model    this script does not know small sizes or inputs for it
 
---sample repeats the given number of random classes that are `equal` in
-docs/libraries.md; --table writes the table there, including the results that
---results has. The last line is `N passed, N failed`: a class must have the
-result of the table.
+--sample tests N random classes that are `equal` in docs/libraries.md.
+--results keeps the results in a file; a class that has one there is not tested
+again. --table writes all results as the table of docs/libraries.md. The last
+line is `N passed, N failed`: a class must have the result of the table.
 """
 import argparse
 import copy

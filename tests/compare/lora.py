@@ -480,7 +480,7 @@ class Twice(nn.Module):
 
 
 def one_call(b):
-    """Checks that after one call of a module was replaced each call has an
+    """Replaces one call of a module. After that, each call must have an
     adapter of its own, named like the parameters of the call."""
     model, x = Twice(), torch.randn(2 * ROWS, 6)
     for call in 0, 1:
