@@ -8,23 +8,29 @@
 #include "stages/base/alloc.h"
 #include "stages/files/owner.h"
 
-/* Finds the step of a folder's newest good checkpoint; 0: none. *ret_any: the
- * folder has checkpoints, good or not. */
-static enum pst_status look_into(const char *dir, uint64_t *ret_step,
-                                 bool *ret_any, struct pst_diag *diag)
+/* Checkpoints of one or two folders. */
+struct found {
+    uint64_t step; /* the newest good one; 0 also if there is none */
+    bool good;     /* there is a good one */
+    bool any;      /* there are some, good or not */
+};
+
+static enum pst_status look_into(const char *dir, struct found *ret,
+                                 struct pst_diag *diag)
 {
     struct pst_checkpoint_rows rows = {0};
     enum pst_status status;
 
-    *ret_step = 0;
-    *ret_any = false;
+    *ret = (struct found){0};
     if (dir == NULL || access(dir, F_OK) != 0)
         return PST_OK;
     status = pst_checkpoint_table(dir, false, &rows, diag);
-    *ret_any = rows.n > 0;
-    for (size_t i = 0; i < rows.n && *ret_step == 0; i++)
-        if (rows.at[i].state == PST_CHECKPOINT_GOOD)
-            *ret_step = rows.at[i].step;
+    ret->any = rows.n > 0;
+    for (size_t i = 0; i < rows.n && !ret->good; i++)
+        if (rows.at[i].state == PST_CHECKPOINT_GOOD) {
+            ret->step = rows.at[i].step;
+            ret->good = true;
+        }
     pst_vec_fini(&rows);
     return status;
 }
@@ -44,17 +50,16 @@ static enum pst_status name_of(const char *dir, char ret[33],
 }
 
 static enum pst_status find_newest(const struct pstd_config *config,
-                                   uint64_t *ret, bool *ret_any,
-                                   struct pst_diag *diag)
+                                   struct found *ret, struct pst_diag *diag)
 {
-    uint64_t first = 0, second = 0;
-    bool any = false, others = false;
-    enum pst_status status = look_into(config->checkpoint, &first, &any, diag);
+    struct found first = {0}, second = {0};
+    enum pst_status status = look_into(config->checkpoint, &first, diag);
 
     if (status == PST_OK)
-        status = look_into(config->checkpoint_fallback, &second, &others, diag);
-    *ret = PST_MAX(first, second);
-    *ret_any = any || others;
+        status = look_into(config->checkpoint_fallback, &second, diag);
+    *ret = (struct found){.step = PST_MAX(first.step, second.step),
+                          .good = first.good || second.good,
+                          .any = first.any || second.any};
     return status;
 }
 
@@ -72,7 +77,7 @@ enum pst_status pstd_past_init(struct pstd_past *past,
                                const struct pstd_config *config,
                                struct pst_diag *diag)
 {
-    bool any;
+    struct found found = {0};
 
     *past = (struct pstd_past){0};
     /* If a folder cannot be read, the ranks will refuse it, with the cause. */
@@ -80,42 +85,55 @@ enum pst_status pstd_past_init(struct pstd_past *past,
         past->run[0] = '\0';
     if (name_of(config->checkpoint_fallback, past->second, diag) != PST_OK)
         past->second[0] = '\0';
-    if (find_newest(config, &past->step, &any, diag) != PST_OK)
-        past->step = 0;
+    if (find_newest(config, &found, diag) != PST_OK)
+        found.step = 0;
     if (!config->resume.on)
-        past->step = 0; /* existing checkpoints belong to another run */
-    past->step = without_newer(past, config, past->step);
+        found.step = 0; /* existing checkpoints belong to another run */
+    past->step = without_newer(past, config, found.step);
     return PST_OK;
 }
 
 enum owner { NOBODY, OURS, OTHERS };
 
+/* True if the name is that of this job's run; before: the name in the same
+ * folder when the job began. A run that resumes keeps the name of the first
+ * folder, or else of the second one; any other run has a new name. */
+static bool is_ours(const struct pstd_past *past,
+                    const struct pstd_config *config, const char *name,
+                    const char *before)
+{
+    const char *kept = past->run[0] != '\0' ? past->run : past->second;
+
+    if (config->resume.on && kept[0] != '\0')
+        return strcmp(name, kept) == 0;
+    if (past->job[0] != '\0')
+        return strncmp(name, past->job, PSTD_PAST_JOB) == 0;
+    return config->resume.on || strcmp(name, before) != 0;
+}
+
 /* Finds if the newest run in the checkpoint folder is this job's. If that
  * folder names no run (it was removed, or its disk was replaced), uses the
- * second folder. A run that does not resume records a new name in both folders
- * before its first step; another job may have done so since. */
+ * second folder. The run records its name in both folders before its first
+ * step; another job may have done so since. */
 static enum pst_status find_owner(const struct pstd_past *past,
                                   const struct pstd_config *config,
                                   enum owner *ret, struct pst_diag *diag)
 {
     const char *before = past->run;
     char name[33] = "";
-    enum pst_status status;
-    bool ours;
+    enum pst_status status = name_of(config->checkpoint, name, diag);
 
     *ret = OURS;
-    if (config->resume.on)
-        return PST_OK;
-    status = name_of(config->checkpoint, name, diag);
     if (status == PST_OK && name[0] == '\0') {
         status = name_of(config->checkpoint_fallback, name, diag);
         before = past->second;
     }
     if (status != PST_OK)
         return status;
-    ours = past->job[0] != '\0' ? strncmp(name, past->job, PSTD_PAST_JOB) == 0
-                                : strcmp(name, before) != 0;
-    *ret = name[0] == '\0' ? NOBODY : ours ? OURS : OTHERS;
+    if (name[0] != '\0')
+        *ret = is_ours(past, config, name, before) ? OURS : OTHERS;
+    else if (!config->resume.on)
+        *ret = NOBODY;
     return PST_OK;
 }
 
@@ -123,15 +141,13 @@ enum pst_status pstd_past_look(const struct pstd_past *past,
                                const struct pstd_config *config,
                                uint64_t *ret_step, struct pst_diag *diag)
 {
+    struct found found = {0};
     enum owner owner;
-    bool any;
     enum pst_status status = find_owner(past, config, &owner, diag);
 
-    *ret_step = 0;
     if (status == PST_OK && owner == OURS)
-        status = find_newest(config, ret_step, &any, diag);
-    if (status == PST_OK)
-        *ret_step = without_newer(past, config, *ret_step);
+        status = find_newest(config, &found, diag);
+    *ret_step = status == PST_OK ? without_newer(past, config, found.step) : 0;
     return status;
 }
 
@@ -140,17 +156,24 @@ enum pst_status pstd_past_next(const struct pstd_past *past,
                                struct pstd_past_next *ret,
                                struct pst_diag *diag)
 {
-    uint64_t step = 0;
-    bool any = false, continues;
+    struct found found = {0};
+    bool continues;
     enum owner owner;
     enum pst_status status = find_owner(past, config, &owner, diag);
 
     *ret = (struct pstd_past_next){0};
     if (status == PST_OK && owner == OURS)
-        status = find_newest(config, &step, &any, diag);
+        status = find_newest(config, &found, diag);
     if (status != PST_OK)
         return status;
-    if (owner != OTHERS && !any && past->step > 0)
+    if (owner == OTHERS && config->resume.on)
+        return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_RUN,
+                            "another run has taken the checkpoint folder %s "
+                            "since this job began: its checkpoints are not "
+                            "those of this run, which are in a folder former-N "
+                            "there",
+                            config->checkpoint);
+    if (owner != OTHERS && !found.any && past->step > 0)
         return pst_diag_set(diag, PST_E_CHECKPOINT_NONE,
                             "the run had a checkpoint of step %" PRIu64
                             ", and %s has none of it now: if its disk is "
@@ -159,13 +182,13 @@ enum pst_status pstd_past_next(const struct pstd_past *past,
                             past->step, config->checkpoint);
     /* --resume=STEP moves newer checkpoints away, which must not happen again
      * once the run has made some. */
-    continues = config->resume.on ? past->resumed : step > 0;
+    continues = config->resume.on ? past->resumed : found.good;
     if (continues && !config->resume.if_any)
         ret->resume = "yes";
     if (continues && config->adopt)
         ret->adopt = "no";
     /* If none of this run's checkpoints is good, --adopt moves them away. */
-    if (!config->resume.on && !continues && any)
+    if (!config->resume.on && !continues && found.any)
         ret->adopt = "yes";
     return PST_OK;
 }

@@ -194,7 +194,41 @@ static void prune_rows(const char *dir, uint64_t step,
     }
 }
 
-/* Removes leftovers of unfinished saves. */
+/* Stores the name of a file in a step's folder that no save has written, such
+ * as a checkpoint of another program; false: there is none. */
+static bool find_foreign(const char *dir, uint64_t step, char ret[256])
+{
+    static const char *const ours[] = {".", "..", PST_SAVING_FILE,
+                                       PST_PIN_FILE};
+    struct pst_str path = {0};
+    const struct dirent *e;
+    bool found = false;
+    DIR *d;
+    int fd = -1;
+
+    pst_checkpoint_step_dir(dir, step, &path);
+    if (!path.failed)
+        fd = open(path.text, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    d = fd >= 0 ? fdopendir(fd) : NULL;
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own
+    while (d != NULL && !found && (e = readdir(d)) != NULL) {
+        found = !pst_has_prefix(e->d_name, "rank-") &&
+                !pst_has_prefix(e->d_name, PST_MANIFEST_FILE);
+        for (size_t i = 0; i < PST_COUNT(ours); i++)
+            found = found && strcmp(e->d_name, ours[i]) != 0;
+        if (found)
+            snprintf(ret, 256, "%s", e->d_name);
+    }
+    if (d != NULL)
+        (void)closedir(d);
+    else if (fd >= 0)
+        (void)close(fd);
+    pst_str_fini(&path);
+    return found;
+}
+
+/* Removes leftovers of unfinished saves; a folder with files of others stays.
+ */
 static void prune_rests(const char *dir, uint64_t step,
                         const struct pst_checkpoint_rule *rule)
 {
@@ -204,9 +238,19 @@ static void prune_rests(const char *dir, uint64_t step,
 
     status = pst_checkpoint_list_all(dir, step, &steps, &diag);
     for (size_t i = 0; i < steps.n && status == PST_OK; i++) {
-        if (pst_checkpoint_is_rest(dir, steps.at[i]) &&
-            pst_checkpoint_delete(dir, steps.at[i], &diag) != PST_OK)
+        char name[256];
+
+        if (!pst_checkpoint_is_rest(dir, steps.at[i]))
+            continue;
+        if (find_foreign(dir, steps.at[i], name)) {
+            (void)pst_diag_set(&diag, PST_E_CHECKPOINT_KEPT,
+                               "step-%08" PRIu64 " has '%s', which is no part "
+                               "of a checkpoint: it stays",
+                               steps.at[i], name);
             report_kept(rule, dir, steps.at[i], diag.text);
+        } else if (pst_checkpoint_delete(dir, steps.at[i], &diag) != PST_OK) {
+            report_kept(rule, dir, steps.at[i], diag.text);
+        }
     }
     if (status != PST_OK)
         pst_debug("archive", "old checkpoints: %s", diag.text);
@@ -377,7 +421,7 @@ static enum pst_status set_aside(const char *dir, uint64_t above, bool lost,
     enum pst_status status = pst_checkpoint_list(dir, &steps, diag);
 
     for (size_t i = 0; i < steps.n && status == PST_OK; i++) {
-        if (steps.at[i] <= above)
+        if (above > 0 && steps.at[i] <= above)
             break;
         if (lost && !is_lost(dir, steps.at[i]))
             continue;

@@ -97,6 +97,64 @@ def disk_is_away(b):
     assert b.weights("disk/ck") == b.want
 
 
+def others_files(b):
+    """Folders with names of steps in which another program has its checkpoints
+    stay, and so does a file `evaluations`."""
+    name = b.fresh()
+    kept = [b.path(name, x) for x in (
+        "step-00000005/lit_model.pth", "step-00000070/old/weights",
+        "best/step-00000005/x.ckpt", "evaluations")]
+    for path in kept:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "x", encoding="utf-8") as file:
+            file.write("thesis\n")
+    b.call(*b.words(name, "--log-dir", name + "-log"))
+    for path in kept:
+        with open(path, encoding="utf-8") as file:
+            assert file.read() == "thesis\n", path
+    lines = [x for x in b.events(name + "-log", "checkpoint_kept", "rank-0")
+            if "lit_model.pth" in x]
+    assert len(lines) == 1, lines
+
+
+def step_zero(b):
+    """A job goes on from a checkpoint of step 0, with what was changed
+    there."""
+    name = b.fresh()
+    log = name + "-log"
+    run = b.begin(*b.words(name, "--job", name, "--log-dir", log,
+                           "--max-restarts", "5", steps=3),
+                  PENSTOCK_FAULT="step:1+:2000")
+    b.await_event(log, "train_begin", "rank-0")
+    pause = b.begin("pause", "--job", name)
+    b.await_event(log, "request", "rank-0")
+    for n in 1, 2:
+        os.kill(b.pids(log)[0], signal.SIGKILL)
+        b.await_event(log, "paused", "rank-0", n)
+        if n == 1:
+            b.call("attr", "set", "fc.bias", "0.5", "--job", name)
+            b.call("checkpoint", "--job", name)
+    out = b.call("attr", "get", "fc.bias", "--job", name)
+    assert "min 0.5, max 0.5" in out or ": 0.5 0.5" in out, out
+    b.call("stop", "--now", "--job", name)
+    b.ended(run, None)
+    b.ended(pause, None)
+
+
+def other_run(b):
+    """A job that began with --resume does not go on from the checkpoints of a
+    run that has taken the folder since."""
+    name = b.fresh()
+    b.call(*b.words(name, steps=EVERY))
+    run = b.begin(*b.words(name, "--resume", "--log-dir", name + "-log",
+                           "--max-restarts", "9"),
+                  PENSTOCK_FAULT="step:15:kill")
+    b.await_event(name + "-log", "job_ended", n=4)
+    b.call(*b.words(name, "--adopt", steps=3))
+    out = b.ended(run, None)
+    assert out.returncode == 78 and "another run has taken" in out.stderr, out
+
+
 def links(b):
     """Checks that a link at the path of an old checkpoint stays, and so does
     the folder that it refers to."""
@@ -118,7 +176,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(penstock, model, sys.argv[3], folder) as b:
         for part in (moved_in_pause, killed_after_save, first_folder_dies,
-                     disk_is_away, links):
+                     disk_is_away, others_files, step_zero, other_run, links):
+            print(part.__name__, flush=True)
             part(b)
             b.no_files_left()
     print("ok")

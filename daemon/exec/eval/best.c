@@ -56,8 +56,17 @@ enum pst_status pstd_best_set_aside(struct pstd_session *s, uint64_t above,
     return status;
 }
 
-static enum pst_status forget_all(const char *path, struct pst_diag *diag)
+/* Removes the evaluations of another run. A file that is not one of ours stays;
+ * if this run evaluates, it is refused. */
+static enum pst_status forget_all(const struct pstd_session *s,
+                                  const char *path, struct pst_diag *diag)
 {
+    struct pstd_evals past = {0};
+    const enum pst_status status = pstd_evals_read(path, &past, diag);
+
+    pstd_evals_fini(&past);
+    if (status != PST_OK)
+        return s->config.eval_data != NULL ? status : PST_OK;
     return unlink(path) == 0 || errno == ENOENT
                ? PST_OK
                : pst_diag_errno(diag, errno, "cannot remove %s", path);
@@ -88,7 +97,7 @@ enum pst_status pstd_best_settle(struct pstd_session *s, struct pst_diag *diag)
         return PST_OK;
     status = path_of(s, PSTD_BEST_PAST, &path, diag);
     if (status == PST_OK)
-        status = anew ? forget_all(path.text, diag)
+        status = anew ? forget_all(s, path.text, diag)
                       : forget_after(path.text, step, diag);
     pst_str_fini(&path);
     return status == PST_OK ? pstd_best_set_aside(s, step, diag) : status;
