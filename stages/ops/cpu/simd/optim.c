@@ -9,6 +9,8 @@
 #define AHEAD 1024
 #define LINE  16 /* floats in a cache line */
 
+#define TENSORS 4 /* a parameter and at most three states */
+
 /* Prefetches the elements AHEAD of a block; x NULL: no such tensor. Addresses
  * past the end are never loaded. */
 static PST_ALWAYS_INLINE void call_up(const float *x, int64_t at)
@@ -25,30 +27,31 @@ static PST_ALWAYS_INLINE float probe(float a, float b, float c)
     return 0.0f * a + 0.0f * b + 0.0f * c;
 }
 
-/* One block of the parameter and its states (NULL: unused): current values, and
- * those before the update. */
+/* The values of a block before its update: of the parameter, then of each of
+ * its states. */
 struct block {
-    float *now[3];
-    float was[3][BLOCK];
+    float was[TENSORS][BLOCK];
 };
 
-/* Restores elements that were finite and no longer are; returns their
+/* Restores elements of a block, which begins at element `at` of the tensors x
+ * (NULL after the last one), that were finite and no longer are; returns their
  * number. */
-static int64_t put_back(struct block *b, int64_t n)
+static int64_t put_back(const struct block *b, int64_t at, int64_t n,
+                        float *const x[TENSORS])
 {
     int64_t count = 0;
 
     for (int64_t i = 0; i < n; i++) {
         float was = 0, now = 0;
 
-        for (int k = 0; k < 3 && b->now[k] != NULL; k++) {
+        for (int k = 0; k < TENSORS && x[k] != NULL; k++) {
             was += 0.0f * b->was[k][i];
-            now += 0.0f * b->now[k][i];
+            now += 0.0f * x[k][at + i];
         }
         if (!(was == 0) || now == 0)
             continue;
-        for (int k = 0; k < 3 && b->now[k] != NULL; k++)
-            b->now[k][i] = b->was[k][i];
+        for (int k = 0; k < TENSORS && x[k] != NULL; k++)
+            x[k][at + i] = b->was[k][i];
         count++;
     }
     return count;
@@ -90,10 +93,9 @@ static int64_t adamw(int64_t n, float *restrict p, const float *restrict g,
             p[i] = pi;
             is_odd |= probe(pi, mi, vi) != 0;
         }
-        if (is_odd) {
-            b.now[0] = p + at, b.now[1] = m + at, b.now[2] = v + at;
-            stayed += put_back(&b, end - at);
-        }
+        if (is_odd)
+            stayed +=
+                put_back(&b, at, end - at, (float *const[TENSORS]){p, m, v});
     }
     return stayed;
 }
@@ -137,11 +139,9 @@ static int64_t sgd(int64_t n, float *restrict p, const float *restrict g,
                 is_odd |= probe(pi, bi, 0) != 0;
             }
         }
-        if (is_odd) {
-            b.now[0] = p + at, b.now[2] = NULL;
-            b.now[1] = buf != NULL ? buf + at : NULL;
-            stayed += put_back(&b, end - at);
-        }
+        if (is_odd)
+            stayed +=
+                put_back(&b, at, end - at, (float *const[TENSORS]){p, buf});
     }
     return stayed;
 }
