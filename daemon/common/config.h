@@ -105,7 +105,7 @@ struct pstd_option {
     const char *help;
 };
 
-#define PSTD_MAX_OPTIONS 160
+#define PSTD_MAX_OPTIONS 192
 
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): sorted by topic
 struct pstd_config {
@@ -125,7 +125,8 @@ struct pstd_config {
     bool no_fallback;
     const char *optimizer, *group, *no_decay;
     double lr, momentum, dampening, beta1, beta2, eps, weight_decay;
-    bool nesterov;
+    double alpha, rho, lr_decay;
+    bool nesterov, centered;
     double clip_norm;
     const char *lr_schedule, *lr_decay_shape;
     uint64_t lr_steps, warmup, lr_decay_steps, lr_cycles;

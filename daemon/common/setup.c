@@ -58,15 +58,18 @@ static enum pst_status check_optimizer(const struct pstd_config *config,
                                        const struct pst_optim *optim,
                                        struct pst_diag *diag)
 {
-#define OPTION(name)                                                           \
+#define OPTION(member, name)                                                   \
     {                                                                          \
-        offsetof(struct pstd_config, name), #name                              \
+        offsetof(struct pstd_config, member), name                             \
     }
     static const struct {
         size_t at;
         const char *name;
-    } options[] = {OPTION(momentum), OPTION(dampening), OPTION(nesterov),
-                   OPTION(beta1),    OPTION(beta2),     OPTION(eps)};
+    } options[] = {OPTION(momentum, "momentum"), OPTION(dampening, "dampening"),
+                   OPTION(nesterov, "nesterov"), OPTION(beta1, "beta1"),
+                   OPTION(beta2, "beta2"),       OPTION(eps, "eps"),
+                   OPTION(alpha, "alpha"),       OPTION(centered, "centered"),
+                   OPTION(rho, "rho"),           OPTION(lr_decay, "lr-decay")};
 #undef OPTION
 
     for (size_t i = 0; i < PST_COUNT(options); i++) {
@@ -185,8 +188,12 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
     take_given(config->beta1, &o.optim.beta1);
     take_given(config->beta2, &o.optim.beta2);
     take_given(config->eps, &o.optim.eps);
+    take_given(config->alpha, &o.optim.alpha);
+    take_given(config->rho, &o.optim.rho);
+    take_given(config->lr_decay, &o.optim.lr_decay);
     take_given(config->weight_decay, &o.optim.weight_decay);
     o.optim.nesterov = config->nesterov;
+    o.optim.centered = config->centered;
     o.optim.clip_norm = config->clip_norm;
     if (train)
         status = pstd_rate_options(config, &o.optim, diag);

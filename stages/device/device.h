@@ -37,9 +37,16 @@ struct pst_kernels {
 /* Arguments of an optimizer update. */
 struct pst_update {
     double lr, grad_scale, weight_decay;
-    double momentum, dampening; /* sgd */
+    double momentum;      /* sgd, rmsprop */
+    double dampening;     /* sgd */
     bool nesterov, first; /* sgd; first: the momentum is set, not updated */
-    double beta1, beta2, eps, bias1, bias2; /* adamw; bias1: 1 - beta1^t */
+    double beta1, beta2;  /* adamw, adam, adamax, lion */
+    double eps;           /* all but sgd and lion */
+    double bias1, bias2;  /* adamw, adam, adamax: 1 - beta1^t, 1 - beta2^t */
+    double alpha;         /* rmsprop: weight of the old mean square */
+    bool centered;        /* rmsprop: by the variance, not the mean square */
+    double rho;           /* adadelta: weight of the old mean squares */
+    double lr_divisor;    /* adagrad: 1 + (t - 1) * lr_decay */
 };
 
 /*

@@ -3,8 +3,8 @@
 #define PENSTOCK_STAGES_OPTIM_OPTIM_H
 /*
  * Optimizers as rows of a table; learning rates; clipping. Formulas are those
- * of torch.optim.SGD and torch.optim.AdamW (single tensor), in f32; devices
- * implement the kernels. The caller allocates the states, zero-filled before
+ * of torch.optim (single tensor; lion: the paper's), in f32; devices implement
+ * the kernels. The caller allocates the states, zero-filled before
  * the first step. Pure functions.
  */
 #include "stages/device/device.h"
@@ -22,6 +22,8 @@ struct pst_optim_options {
     double momentum, dampening;
     bool nesterov;
     double beta1, beta2, eps;
+    double alpha, rho, lr_decay;
+    bool centered;
     double clip_norm; /* global norm; 0: no clipping */
     enum pst_lr_schedule lr_schedule;
     uint64_t warmup_steps; /* updates over which the rate rises from 0 to lr */
@@ -40,11 +42,11 @@ struct pst_optim {
     unsigned n_states; /* state tensors, each of the parameter's size */
     /* Prefixes of the states' names in checkpoints: "adamw.m". */
     const char *states[PST_OPTIM_MAX_STATES];
-    struct pst_optim_options defaults; /* PyTorch's */
+    struct pst_optim_options defaults; /* PyTorch's; lion: the paper's */
     /* Options besides lr, weight-decay and clip-norm, such as "beta1";
      * NULL-terminated. Any other option is refused. */
     const char *options[PST_OPTIM_MAX_OPTIONS + 1];
-    /* Number of states in use; NULL: always all. */
+    /* Number of states in use, the first ones; NULL: always all. */
     unsigned (*count_states)(const struct pst_optim_options *options);
     /* Name of the device's task that updates elements (stages/device/device.h);
      * NULL: none. */
@@ -55,9 +57,8 @@ struct pst_optim {
                     struct pst_update *ret);
 };
 
-/* Sets PyTorch's defaults for that optimizer (AdamW: lr 1e-3, betas .9 .999,
- * eps 1e-8, weight decay 1e-2; SGD: lr 1e-3); "none" has no row. Unknown name:
- * PST_ERR_USAGE that lists the names. */
+/* Sets the row's defaults; "none" has no row. Unknown name: PST_ERR_USAGE that
+ * lists the names. */
 enum pst_status pst_optim_defaults(const char *name,
                                    struct pst_optim_options *ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;

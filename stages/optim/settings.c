@@ -28,6 +28,10 @@ static const struct setting settings[] = {
     SETTING(beta1, "beta1", false, false),
     SETTING(beta2, "beta2", false, false),
     SETTING(eps, "eps", false, false),
+    SETTING(alpha, "alpha", false, false),
+    SETTING(centered, "centered", true, false),
+    SETTING(rho, "rho", false, false),
+    SETTING(lr_decay, "lr-decay", false, false),
 };
 
 static enum pst_status unknown(const char *name, struct pst_diag *diag)

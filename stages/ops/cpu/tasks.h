@@ -15,6 +15,12 @@ void pst_cpu_downcast(const struct pst_task *task);
 void pst_cpu_upcast(const struct pst_task *task);
 void pst_cpu_update_sgd(const struct pst_task *task);
 void pst_cpu_update_adamw(const struct pst_task *task);
+void pst_cpu_update_adam(const struct pst_task *task);
+void pst_cpu_update_adamax(const struct pst_task *task);
+void pst_cpu_update_lion(const struct pst_task *task);
+void pst_cpu_update_rmsprop(const struct pst_task *task);
+void pst_cpu_update_adagrad(const struct pst_task *task);
+void pst_cpu_update_adadelta(const struct pst_task *task);
 
 /* Table of tasks: name, function. */
 #define PST_CPU_TASKS(X)                                                       \
@@ -25,7 +31,13 @@ void pst_cpu_update_adamw(const struct pst_task *task);
     X("downcast", pst_cpu_downcast)                                            \
     X("upcast", pst_cpu_upcast)                                                \
     X("update.sgd", pst_cpu_update_sgd)                                        \
-    X("update.adamw", pst_cpu_update_adamw)
+    X("update.adamw", pst_cpu_update_adamw)                                    \
+    X("update.adam", pst_cpu_update_adam)                                      \
+    X("update.adamax", pst_cpu_update_adamax)                                  \
+    X("update.lion", pst_cpu_update_lion)                                      \
+    X("update.rmsprop", pst_cpu_update_rmsprop)                                \
+    X("update.adagrad", pst_cpu_update_adagrad)                                \
+    X("update.adadelta", pst_cpu_update_adadelta)
 #define PST_CPU_TASK_ROW(name, run) {(name), (run)},
 
 /* Elements are divided among threads in multiples of this, so that vector

@@ -61,3 +61,9 @@ UPDATE(adamw, at(t, 1, i), at(t, 2, i), o->lr, o->beta1, o->beta2, o->eps,
        o->weight_decay, o->bias1, o->bias2, o->grad_scale)
 UPDATE(sgd, at(t, 1, i), o->lr, o->momentum, o->dampening, o->weight_decay,
        o->nesterov, o->first, o->grad_scale)
+UPDATE(adam, at(t, 1, i), at(t, 2, i), o)
+UPDATE(adamax, at(t, 1, i), at(t, 2, i), o)
+UPDATE(lion, at(t, 1, i), o)
+UPDATE(rmsprop, at(t, 1, i), at(t, 2, i), at(t, 3, i), o)
+UPDATE(adagrad, at(t, 1, i), o)
+UPDATE(adadelta, at(t, 1, i), at(t, 2, i), o)

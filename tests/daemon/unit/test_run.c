@@ -539,7 +539,7 @@ static void refuses_bad_input(void **state)
          "missing.csv"},
         {"penstock plan tiny.plan -n 2 -m 2 --schedule csv:tiny.pt2", 65,
          "line 1, column 1"},
-        {"penstock run tiny.plan -n 2 --transport self --optimizer adam -m 2 "
+        {"penstock run tiny.plan -n 2 --transport self --optimizer adamm -m 2 "
          "--data data.safetensors",
          64, "adamw"},
         {"penstock run tiny.plan -n 2 --transport self -m 2 --data "
@@ -553,7 +553,13 @@ static void refuses_bad_input(void **state)
          74, "missing.safetensors"},
         {"penstock run tiny.plan --transport self -m 2 --data "
          "data.safetensors --optimizer sgd --beta1 0.5",
-         64, "--beta1 is an option of --optimizer adamw"},
+         64, "--beta1 is an option of --optimizer adamw, adam, adamax, lion"},
+        {"penstock run tiny.plan --transport self -m 2 --data "
+         "data.safetensors --optimizer adam --lr-decay 0.5",
+         64, "--lr-decay is an option of --optimizer adagrad, not of adam"},
+        {"penstock run tiny.plan --transport self -m 2 --data "
+         "data.safetensors --optimizer adam --centered",
+         64, "--centered is an option of --optimizer rmsprop, not of adam"},
         {"penstock run tiny.plan --transport self -m 2 --data "
          "data.safetensors --seq-len 8",
          64, "--seq-len is for files of tokens"},

@@ -146,6 +146,265 @@ static int64_t sgd(int64_t n, float *restrict p, const float *restrict g,
     return stayed;
 }
 
+static int64_t adam(int64_t n, float *restrict p, const float *restrict g,
+                    float *restrict m, float *restrict v,
+                    const struct pst_update *u)
+{
+    const float b1 = (float)(1.0 - u->beta1), b2 = (float)u->beta2;
+    const float c2 = (float)(1.0 - u->beta2), e = (float)u->eps;
+    const float root = (float)(1.0 / sqrt(u->bias2));
+    const float step = (float)(u->lr / u->bias1);
+    const float gs = (float)u->grad_scale, decay = (float)u->weight_decay;
+    int64_t stayed = 0;
+
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        const int64_t end = n - at < BLOCK ? n : at + BLOCK;
+        struct block b;
+        int is_odd = 0;
+
+        call_up(p, at);
+        call_up(g, at);
+        call_up(m, at);
+        call_up(v, at);
+        for (int64_t i = at; i < end; i++) {
+            const float gi = g[i] * gs + decay * p[i];
+            const float mi = m[i] + b1 * (gi - m[i]);
+            const float vi = b2 * v[i] + c2 * gi * gi;
+            const float pi = p[i] - step * (mi / (sqrtf(vi) * root + e));
+
+            b.was[0][i - at] = p[i];
+            b.was[1][i - at] = m[i];
+            b.was[2][i - at] = v[i];
+            m[i] = mi;
+            v[i] = vi;
+            p[i] = pi;
+            is_odd |= probe(pi, mi, vi) != 0;
+        }
+        if (is_odd)
+            stayed +=
+                put_back(&b, at, end - at, (float *const[TENSORS]){p, m, v});
+    }
+    return stayed;
+}
+
+static int64_t adamax(int64_t n, float *restrict p, const float *restrict g,
+                      float *restrict m, float *restrict top,
+                      const struct pst_update *u)
+{
+    const float b1 = (float)(1.0 - u->beta1), b2 = (float)u->beta2;
+    const float e = (float)u->eps, step = (float)(u->lr / u->bias1);
+    const float gs = (float)u->grad_scale, decay = (float)u->weight_decay;
+    int64_t stayed = 0;
+
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        const int64_t end = n - at < BLOCK ? n : at + BLOCK;
+        struct block b;
+        int is_odd = 0;
+
+        call_up(p, at);
+        call_up(g, at);
+        call_up(m, at);
+        call_up(top, at);
+        for (int64_t i = at; i < end; i++) {
+            const float gi = g[i] * gs + decay * p[i];
+            const float mi = m[i] + b1 * (gi - m[i]);
+            const float was = b2 * top[i], is = fabsf(gi) + e;
+            const float ti = was > is ? was : is;
+            const float pi = p[i] - step * (mi / ti);
+
+            b.was[0][i - at] = p[i];
+            b.was[1][i - at] = m[i];
+            b.was[2][i - at] = top[i];
+            m[i] = mi;
+            top[i] = ti;
+            p[i] = pi;
+            is_odd |= probe(pi, mi, ti) != 0;
+        }
+        if (is_odd)
+            stayed +=
+                put_back(&b, at, end - at, (float *const[TENSORS]){p, m, top});
+    }
+    return stayed;
+}
+
+static int64_t lion(int64_t n, float *restrict p, const float *restrict g,
+                    float *restrict m, const struct pst_update *u)
+{
+    const float keep = (float)(1.0 - u->lr * u->weight_decay);
+    const float b1 = (float)u->beta1, c1 = (float)(1.0 - u->beta1);
+    const float b2 = (float)u->beta2, c2 = (float)(1.0 - u->beta2);
+    const float a = (float)u->lr, gs = (float)u->grad_scale;
+    int64_t stayed = 0;
+
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        const int64_t end = n - at < BLOCK ? n : at + BLOCK;
+        struct block b;
+        int is_odd = 0;
+
+        call_up(p, at);
+        call_up(g, at);
+        call_up(m, at);
+        for (int64_t i = at; i < end; i++) {
+            const float gi = g[i] * gs;
+            const float to = b1 * m[i] + c1 * gi;
+            const float mi = b2 * m[i] + c2 * gi;
+            const float by = to > 0 ? a : to < 0 ? -a : 0.0f;
+            const float pi = p[i] * keep - by;
+
+            b.was[0][i - at] = p[i];
+            b.was[1][i - at] = m[i];
+            m[i] = mi;
+            p[i] = pi;
+            is_odd |= probe(pi, mi, 0) != 0;
+        }
+        if (is_odd)
+            stayed += put_back(&b, at, end - at, (float *const[TENSORS]){p, m});
+    }
+    return stayed;
+}
+
+/* The loop of rmsprop with momentum or centered, which are constants of the
+ * callers; without, buf and mean are NULL. */
+static PST_ALWAYS_INLINE int64_t rms(bool moves, bool centered, int64_t n,
+                                     float *restrict p, const float *restrict g,
+                                     float *restrict v, float *restrict buf,
+                                     float *restrict mean,
+                                     const struct pst_update *u)
+{
+    const float a = (float)u->lr, mu = (float)u->momentum, e = (float)u->eps;
+    const float b2 = (float)u->alpha, c2 = (float)(1.0 - u->alpha);
+    const float gs = (float)u->grad_scale, decay = (float)u->weight_decay;
+    int64_t stayed = 0;
+
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        const int64_t end = n - at < BLOCK ? n : at + BLOCK;
+        struct block b;
+        int is_odd = 0;
+
+        call_up(p, at);
+        call_up(g, at);
+        call_up(v, at);
+        call_up(buf, at);
+        call_up(mean, at);
+        for (int64_t i = at; i < end; i++) {
+            const float gi = g[i] * gs + decay * p[i];
+            const float vi = b2 * v[i] + c2 * gi * gi;
+            float mi = 0, var = vi, by, pi;
+
+            if (centered) { /* rounding must not make it negative */
+                mi = mean[i] + c2 * (gi - mean[i]);
+                var = vi - mi * mi;
+                var = var > 0 ? var : 0.0f;
+                b.was[moves ? 3 : 2][i - at] = mean[i];
+                mean[i] = mi;
+            }
+            by = gi / (sqrtf(var) + e);
+            if (moves) {
+                by = mu * buf[i] + by;
+                b.was[2][i - at] = buf[i];
+                buf[i] = by;
+            }
+            pi = p[i] - a * by;
+            b.was[0][i - at] = p[i];
+            b.was[1][i - at] = v[i];
+            v[i] = vi;
+            p[i] = pi;
+            is_odd |= probe(pi, vi, mi) + probe(by, 0, 0) != 0;
+        }
+        if (is_odd)
+            stayed += put_back(&b, at, end - at,
+                               (float *const[TENSORS]){p, v, moves ? buf : mean,
+                                                       moves ? mean : NULL});
+    }
+    return stayed;
+}
+
+/* `centered` without momentum has a state that is not used. */
+static int64_t rmsprop(int64_t n, float *p, const float *g, float *v,
+                       float *buf, float *mean, const struct pst_update *u)
+{
+    const bool moves = u->momentum != 0;
+
+    if (u->centered)
+        return moves ? rms(true, true, n, p, g, v, buf, mean, u)
+                     : rms(false, true, n, p, g, v, NULL, mean, u);
+    return moves ? rms(true, false, n, p, g, v, buf, NULL, u)
+                 : rms(false, false, n, p, g, v, NULL, NULL, u);
+}
+
+static int64_t adagrad(int64_t n, float *restrict p, const float *restrict g,
+                       float *restrict sum, const struct pst_update *u)
+{
+    const float step = (float)(u->lr / u->lr_divisor), e = (float)u->eps;
+    const float gs = (float)u->grad_scale, decay = (float)u->weight_decay;
+    int64_t stayed = 0;
+
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        const int64_t end = n - at < BLOCK ? n : at + BLOCK;
+        struct block b;
+        int is_odd = 0;
+
+        call_up(p, at);
+        call_up(g, at);
+        call_up(sum, at);
+        for (int64_t i = at; i < end; i++) {
+            const float gi = g[i] * gs + decay * p[i];
+            const float si = sum[i] + gi * gi;
+            const float pi = p[i] - step * (gi / (sqrtf(si) + e));
+
+            b.was[0][i - at] = p[i];
+            b.was[1][i - at] = sum[i];
+            sum[i] = si;
+            p[i] = pi;
+            is_odd |= probe(pi, si, 0) != 0;
+        }
+        if (is_odd)
+            stayed +=
+                put_back(&b, at, end - at, (float *const[TENSORS]){p, sum});
+    }
+    return stayed;
+}
+
+static int64_t adadelta(int64_t n, float *restrict p, const float *restrict g,
+                        float *restrict v, float *restrict s,
+                        const struct pst_update *u)
+{
+    const float b2 = (float)u->rho, c2 = (float)(1.0 - u->rho);
+    const float a = (float)u->lr, e = (float)u->eps;
+    const float gs = (float)u->grad_scale, decay = (float)u->weight_decay;
+    int64_t stayed = 0;
+
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        const int64_t end = n - at < BLOCK ? n : at + BLOCK;
+        struct block b;
+        int is_odd = 0;
+
+        call_up(p, at);
+        call_up(g, at);
+        call_up(v, at);
+        call_up(s, at);
+        for (int64_t i = at; i < end; i++) {
+            const float gi = g[i] * gs + decay * p[i];
+            const float vi = b2 * v[i] + c2 * gi * gi;
+            const float di = sqrtf(s[i] + e) / sqrtf(vi + e) * gi;
+            const float si = b2 * s[i] + c2 * di * di;
+            const float pi = p[i] - a * di;
+
+            b.was[0][i - at] = p[i];
+            b.was[1][i - at] = v[i];
+            b.was[2][i - at] = s[i];
+            v[i] = vi;
+            s[i] = si;
+            p[i] = pi;
+            is_odd |= probe(pi, vi, si) != 0;
+        }
+        if (is_odd)
+            stayed +=
+                put_back(&b, at, end - at, (float *const[TENSORS]){p, v, s});
+    }
+    return stayed;
+}
+
 /* Sums in 16 lanes, then by a fixed tree: the bits do not depend on the vector
  * width. */
 static double sumsq(int64_t n, const float *x)
@@ -188,4 +447,10 @@ const struct pst_simd_ops PST_SIMD(pst_simd_ops) = {
 const struct pst_simd_updates PST_SIMD(pst_simd_updates) = {
     .adamw = adamw,
     .sgd = sgd,
+    .adam = adam,
+    .adamax = adamax,
+    .lion = lion,
+    .rmsprop = rmsprop,
+    .adagrad = adagrad,
+    .adadelta = adadelta,
 };

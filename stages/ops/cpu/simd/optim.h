@@ -3,6 +3,7 @@
 #define PENSTOCK_STAGES_OPS_CPU_SIMD_OPTIM_H
 /* Optimizer loops, and the tables that pst_simd_best chooses from, one per
  * instruction set. */
+#include "stages/device/device.h"
 #include "stages/ops/cpu/simd/simd.h"
 
 /*
@@ -30,6 +31,23 @@ struct pst_simd_updates {
     int64_t (*sgd)(int64_t n, float *p, const float *g, float *buf, double lr,
                    double momentum, double dampening, double weight_decay,
                    bool nesterov, bool first, double gscale);
+    /* The others, with the formulas of their rows (stages/optim/); all but lion
+     * begin with g = g * grad_scale + weight_decay * p. Their operands are the
+     * parameter, its gradient and the row's states. */
+    int64_t (*adam)(int64_t n, float *p, const float *g, float *m, float *v,
+                    const struct pst_update *u);
+    int64_t (*adamax)(int64_t n, float *p, const float *g, float *m, float *top,
+                      const struct pst_update *u);
+    int64_t (*lion)(int64_t n, float *p, const float *g, float *m,
+                    const struct pst_update *u);
+    /* buf is read with momentum only, mean only if centered. A variance that
+     * rounding makes negative counts as 0. */
+    int64_t (*rmsprop)(int64_t n, float *p, const float *g, float *v,
+                       float *buf, float *mean, const struct pst_update *u);
+    int64_t (*adagrad)(int64_t n, float *p, const float *g, float *sum,
+                       const struct pst_update *u);
+    int64_t (*adadelta)(int64_t n, float *p, const float *g, float *v, float *s,
+                        const struct pst_update *u);
 };
 
 extern const struct pst_simd_updates pst_simd_updates_any;

@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Every optimizer's task on the device that PENSTOCK_DEVICE names, else on the
+ * CPU with each of its instruction sets, against PyTorch's numbers in
+ * optim.json of PST_GOLDEN (tests/golden/make/make_optim.py). */
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "stages/optim/optim.h"
+#include "stages/optim/rows.h"
+#include "tests/test.h"
+
+#define N     24
+#define STEPS 200
+#define LONG  (3 * 4096 + 8)
+
+/* Largest error against PyTorch's f32, relative to the value, or to a
+ * hundredth of the tensor's largest one. PyTorch's own errors against f64 are
+ * up to 5e-6 (`off` in the file). */
+#define TOLERANCE 2e-5
+
+enum { PARAM, GRAD, STATE, WORDS = STATE + PST_OPTIM_MAX_STATES, N_TENSORS };
+
+static json_t *cases;
+static struct pst_diag diag;
+static struct pst_device_memory mem;
+static struct pst_pool *pool;
+
+/* --- tensors on the device ------------------------------------------------ */
+
+static float *on_device(int k)
+{
+    return (float *)(void *)mem.base + (size_t)k * LONG;
+}
+
+static float *on_host(int k)
+{
+    return pst_device_host(&mem, on_device(k));
+}
+
+static void push(int k)
+{
+    pst_device_push(&mem, on_device(k), LONG * sizeof(float));
+}
+
+static const float *pull(int k)
+{
+    return pst_device_pull(&mem, on_device(k), LONG * sizeof(float));
+}
+
+static void fill(int k, float x)
+{
+    for (int i = 0; i < LONG; i++)
+        on_host(k)[i] = x;
+    push(k);
+}
+
+static unsigned last_isa(void)
+{
+    return mem.device == &pst_device_cpu ? pst_cpu_isa() : PST_ISA_ANY;
+}
+
+/* Runs one update of the first n elements with the gradient from element
+ * `grad` on. number 0: no words. */
+static void update(const struct pst_optim_options *o, uint64_t updates,
+                   int64_t n, int64_t grad, unsigned isa,
+                   struct pst_pool *threads, double number)
+{
+    const struct pst_update numbers =
+        pst_optim_update(o->row, o, 1000 + updates, 1000, 1);
+    void *from[2 + PST_OPTIM_MAX_STATES] = {on_device(GRAD) + grad};
+    const struct pst_task task = {.dtype = PST_F32,
+                                  .n = n,
+                                  .to = on_device(PARAM),
+                                  .from = from,
+                                  .n_from = PST_COUNT(from),
+                                  .number = number,
+                                  .update = &numbers,
+                                  .pool = threads,
+                                  .isa = (enum pst_isa)isa};
+    struct pst_event none = {0};
+    pst_task_fn run;
+
+    for (unsigned k = 0; k < pst_optim_n_states(o->row, o); k++)
+        from[1 + k] = on_device(STATE + (int)k);
+    if (number > 0)
+        from[PST_COUNT(from) - 1] = on_device(WORDS);
+    assert_ok(pst_device_task(mem.device, o->row->task, &run, &diag), &diag);
+    mem.device->run(&mem, run, &task);
+    assert_int_not_equal(mem.device->poll(&mem, &none), PST_ERR_DEVICE);
+}
+
+/* --- PyTorch's numbers ---------------------------------------------------- */
+
+static struct pst_optim_options options_of(const json_t *c)
+{
+    const char *name = json_string_value(json_object_get(c, "optimizer"));
+    struct pst_optim_options o;
+    const struct {
+        const char *key;
+        double *to;
+    } numbers[] = {{"lr", &o.lr},
+                   {"weight_decay", &o.weight_decay},
+                   {"momentum", &o.momentum},
+                   {"dampening", &o.dampening},
+                   {"beta1", &o.beta1},
+                   {"beta2", &o.beta2},
+                   {"eps", &o.eps},
+                   {"alpha", &o.alpha},
+                   {"rho", &o.rho},
+                   {"lr_decay", &o.lr_decay}};
+    json_t *given = json_object_get(c, "options");
+    size_t n = 0;
+
+    assert_ok(pst_optim_defaults(name, &o, &diag), &diag);
+    assert_non_null(o.row);
+    for (size_t i = 0; i < PST_COUNT(numbers); i++) {
+        const json_t *x = json_object_get(given, numbers[i].key);
+
+        if (x != NULL)
+            *numbers[i].to = json_number_value(x);
+        n += x != NULL;
+    }
+    o.nesterov = json_is_true(json_object_get(given, "nesterov"));
+    o.centered = json_is_true(json_object_get(given, "centered"));
+    assert_int_equal(n + o.nesterov + o.centered, json_object_size(given));
+    assert_ok(pst_optim_check(&o, &diag), &diag);
+    return o;
+}
+
+/* A whole number from -1000 to 1000, as make_optim.py has it. */
+static float whole(uint32_t i)
+{
+    return (float)((int)((i * 2654435761u >> 8) % 2001) - 1000);
+}
+
+/* Sets the start values and zero states. */
+static void begin(void)
+{
+    for (int i = 0; i < LONG; i++)
+        on_host(PARAM)[i] = whole((uint32_t)(i % N) + 1) / 512;
+    push(PARAM);
+    for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++)
+        fill(STATE + (int)k, 0);
+}
+
+static float gradient(uint32_t step, uint32_t i)
+{
+    if (i == 0 || (i == 1 && step % 10 != 3))
+        return 0;
+    return (whole(1000 + step * N + i) + 300) / 1024 / (float)(1 << i % 7);
+}
+
+/* Returns the largest error of the first N elements. */
+static double error_of(const float *got, const json_t *want)
+{
+    double largest = 0, worst = 0;
+
+    assert_int_equal(json_array_size(want), N);
+    for (size_t i = 0; i < N; i++)
+        largest =
+            fmax(largest, fabs(json_number_value(json_array_get(want, i))));
+    for (size_t i = 0; i < N; i++) {
+        const double x = json_number_value(json_array_get(want, i));
+        const double off = fabs((double)got[i] - x);
+
+        assert_true(isfinite(got[i]));
+        if (off > 0)
+            worst = fmax(worst, off / fmax(fabs(x), 1e-2 * largest));
+    }
+    return worst;
+}
+
+/* Compares the parameters and each state with a case; prints the errors. */
+static void check_case(const json_t *c, unsigned isa)
+{
+    const struct pst_optim_options o = options_of(c);
+    json_t *states = json_object_get(c, "states"), *want;
+    const double off = error_of(pull(PARAM), json_object_get(c, "param"));
+    double worst = 0;
+    unsigned found = 0;
+
+    for (unsigned k = 0; k < pst_optim_n_states(o.row, &o); k++) {
+        want = json_object_get(states, o.row->states[k]);
+        if (want == NULL) { /* not in use */
+            for (int i = 0; i < N; i++)
+                assert_true(pull(STATE + (int)k)[i] == 0);
+            continue;
+        }
+        worst = fmax(worst, error_of(pull(STATE + (int)k), want));
+        found++;
+    }
+    assert_int_equal(found, json_object_size(states));
+    print_message("%s, %s: off by %.1e, states by %.1e; PyTorch's f32 is off "
+                  "its f64 by %.1e\n",
+                  o.row->name, pst_isa_name((enum pst_isa)isa), off, worst,
+                  json_number_value(json_object_get(c, "off")));
+    assert_true(off <= TOLERANCE && worst <= TOLERANCE);
+}
+
+static void updates_are_torchs(void **state)
+{
+    const json_t *c;
+    size_t k;
+
+    (void)state;
+    for (uint32_t s = 0; s < STEPS; s++)
+        for (uint32_t i = 0; i < N; i++)
+            on_host(GRAD)[s * N + i] = gradient(s, i);
+    push(GRAD);
+    for (unsigned isa = PST_ISA_ANY; isa <= last_isa(); isa++)
+        json_array_foreach(cases, k, c)
+        {
+            const struct pst_optim_options o = options_of(c);
+
+            begin();
+            for (uint32_t s = 0; s < STEPS; s++)
+                update(&o, s, N, (int64_t)s * N, isa, NULL, 0);
+            check_case(c, isa);
+        }
+}
+
+/* Threads, the ends of vectors and the place in a tensor change no bit. */
+static void threads_keep_the_bits(void **state)
+{
+    static float one[N_TENSORS][LONG];
+    const json_t *c;
+    size_t k;
+
+    (void)state;
+    for (int i = 0; i < LONG; i++)
+        on_host(GRAD)[i] = gradient(3, (uint32_t)(i % N));
+    push(GRAD);
+    json_array_foreach(cases, k, c)
+    {
+        const struct pst_optim_options o = options_of(c);
+
+        for (int threads = 0; threads < 2; threads++) {
+            begin();
+            for (uint32_t s = 0; s < 3; s++)
+                update(&o, s, LONG - 1, 0, last_isa(), threads ? pool : NULL,
+                       0);
+            for (int t = PARAM; t < WORDS && threads == 0; t++)
+                memcpy(one[t], pull(t), sizeof(one[t]));
+        }
+        for (int t = PARAM; t < WORDS; t++) {
+            assert_memory_equal(one[t], pull(t), sizeof(one[t]));
+            for (int i = N; i < LONG - 1; i++)
+                assert_true(one[t][i] == one[t][i % N]);
+        }
+    }
+}
+
+/* --- numbers that are not finite ------------------------------------------ */
+
+/* Runs an update in which element i of the gradient is `odd`: its parameter and
+ * states stay, all others change. */
+static void steps_past(const struct pst_optim_options *o, unsigned isa,
+                       float odd, int i, struct pst_pool *threads)
+{
+    const int n = LONG - 1, near = i > 0 ? i - 1 : 1;
+    const unsigned n_states = pst_optim_n_states(o->row, o);
+    const uint64_t *words = (void *)on_host(WORDS);
+
+    for (int k = 0; k < N_TENSORS; k++)
+        fill(k, k == GRAD ? 0.25f : k == WORDS ? 0 : 0.5f);
+    on_host(GRAD)[i] = odd;
+    push(GRAD);
+    update(o, 3, n, 0, isa, threads, 5);
+    (void)pull(WORDS);
+    assert_int_equal(words[0], 5);
+    assert_int_equal(words[1], 1);
+    (void)pull(PARAM);
+    for (int j = 0; j < n; j++)
+        assert_true((on_host(PARAM)[j] == 0.5f) == (j == i));
+    for (unsigned k = 0; k < n_states; k++) {
+        const float *x = pull(STATE + (int)k);
+        const bool unused = o->centered && o->momentum == 0 && k == 1;
+
+        assert_true(x[i] == 0.5f && (x[near] == 0.5f) == unused);
+    }
+    on_host(GRAD)[i] = 0.5f; /* one that was not finite before is updated */
+    push(GRAD);
+    on_host(STATE)[i] = INFINITY;
+    push(STATE);
+    update(o, 3, n, 0, isa, threads, 6);
+    (void)pull(WORDS);
+    assert_int_equal(words[0], 5);
+    assert_int_equal(words[1], 1);
+    assert_true(pull(PARAM)[near] != 0.5f);
+}
+
+static void what_would_not_be_finite_stays(void **state)
+{
+    static const float odd[] = {INFINITY, NAN, 3e25f, -3e25f};
+    static const int places[] = {0, 63, 64, 4096, 3 * 4096 + 6};
+    static const struct {
+        const char *name;
+        struct pst_optim_options more;
+        bool takes_large; /* large gradients are not squared, or lr is small */
+    } rows[] = {
+        {"adamw", {.weight_decay = 0.01}, false},
+        {"sgd", {.lr = 1e20}, false},
+        {"sgd", {.lr = 1e20, .momentum = 0.9}, false},
+        {"sgd", {.lr = 1e20, .momentum = 0.9, .nesterov = true}, false},
+        {"adam", {.weight_decay = 0.01}, false},
+        {"adamax", {.weight_decay = 0.01}, true},
+        {"lion", {.weight_decay = 0.01}, true},
+        {"rmsprop", {.weight_decay = 0.01}, false},
+        {"rmsprop", {.momentum = 0.9}, false},
+        {"rmsprop", {.centered = true}, false},
+        {"rmsprop", {.momentum = 0.9, .centered = true}, false},
+        {"adagrad", {.weight_decay = 0.01}, false},
+        {"adadelta", {.weight_decay = 0.01}, false},
+    };
+    size_t n;
+    const struct pst_optim *const *all = pst_optim_rows(&n);
+
+    (void)state;
+    for (size_t k = 0; k < PST_COUNT(rows); k++) {
+        struct pst_optim_options o;
+
+        assert_ok(pst_optim_defaults(rows[k].name, &o, &diag), &diag);
+        o.weight_decay = rows[k].more.weight_decay;
+        o.momentum = rows[k].more.momentum;
+        o.nesterov = rows[k].more.nesterov;
+        o.centered = rows[k].more.centered;
+        o.lr = rows[k].more.lr > 0 ? rows[k].more.lr : 0.1;
+        for (unsigned isa = PST_ISA_ANY; isa <= last_isa(); isa++)
+            for (size_t i = 0; i < (rows[k].takes_large ? 2 : 4); i++)
+                steps_past(&o, isa, odd[i], places[(i + k) % PST_COUNT(places)],
+                           i % 2 == 0 ? pool : NULL);
+    }
+    for (size_t i = 0; i < n; i++) {
+        bool found = all[i]->task == NULL;
+
+        for (size_t k = 0; k < PST_COUNT(rows); k++)
+            found = found || strcmp(rows[k].name, all[i]->name) == 0;
+        if (!found)
+            fail_msg("no row here has optimizer %s", all[i]->name);
+    }
+}
+
+/* With equal gradients the variance is a difference of numbers that become
+ * equal: PyTorch's may get NaN from its root. */
+static void variance_is_never_negative(void **state)
+{
+    struct pst_optim_options o;
+    const uint64_t *words = (void *)on_host(WORDS);
+
+    (void)state;
+    assert_ok(pst_optim_defaults("rmsprop", &o, &diag), &diag);
+    o.centered = true;
+    o.alpha = 0.5;
+    for (unsigned isa = PST_ISA_ANY; isa <= last_isa(); isa++) {
+        begin();
+        fill(WORDS, 0);
+        for (int i = 0; i < N; i++)
+            on_host(GRAD)[i] = gradient(0, 2) + 0.001f * (float)i;
+        push(GRAD);
+        for (uint64_t s = 0; s < 100; s++)
+            update(&o, s, N, 0, isa, NULL, 1);
+        (void)pull(WORDS);
+        assert_int_equal(words[1], 0);
+        for (int i = 0; i < N; i++)
+            assert_true(isfinite(pull(PARAM)[i]));
+    }
+}
+
+/* Reports each row without a case or a task, by name. */
+static void every_row_is_tested(void **state)
+{
+    size_t n;
+    const struct pst_optim *const *rows = pst_optim_rows(&n);
+
+    (void)state;
+    for (size_t i = 0; i < n; i++) {
+        bool found = rows[i]->task == NULL;
+        const json_t *c;
+        pst_task_fn task;
+        size_t k;
+
+        if (!found &&
+            pst_device_task(mem.device, rows[i]->task, &task, &diag) != PST_OK)
+            fail_msg("optimizer %s: %s", rows[i]->name, diag.text);
+        json_array_foreach(cases, k, c)
+        {
+            const json_t *name = json_object_get(c, "optimizer");
+
+            found =
+                found || strcmp(json_string_value(name), rows[i]->name) == 0;
+        }
+        if (!found)
+            fail_msg("make_optim.py has no case of optimizer %s",
+                     rows[i]->name);
+    }
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_row_is_tested),
+        cmocka_unit_test(updates_are_torchs),
+        cmocka_unit_test(threads_keep_the_bits),
+        cmocka_unit_test(what_would_not_be_finite_stays),
+        cmocka_unit_test(variance_is_never_negative),
+    };
+    const size_t size = sizeof(float) * LONG * N_TENSORS;
+    const char *golden = getenv("PST_GOLDEN");
+    char path[1024];
+    int failed = 1;
+
+    pst_diag_init(&diag);
+    (void)snprintf(path, sizeof(path), "%s/optim.json",
+                   golden != NULL ? golden : "tests/golden");
+    cases = json_load_file(path, 0, NULL);
+    if (json_array_size(cases) > 0 && pst_pool_new(3, &pool, &diag) == PST_OK &&
+        pst_device_open(pst_device_default(), 0, size, &mem, &diag) == PST_OK)
+        failed = cmocka_run_group_tests(tests, NULL, NULL);
+    else
+        (void)fprintf(stderr, "no cases (%s) or no device: %s\n", path,
+                      diag.text);
+    pst_device_close(&mem);
+    pst_pool_free(pool);
+    json_decref(cases);
+    return failed;
+}
