@@ -28,7 +28,7 @@ FILE [OUT]"
 programs="daemon/penstock daemon/penstockd tests/cuda/test-cuda-matmul
   tests/cuda/test-cuda-faults tests/cuda/test-cuda-grad
   tests/cuda/test-cuda-runs tests/cuda/time-kernels
-  tests/ops/test-ops-kernels"
+  tests/ops/test-ops-kernels tests/optim/test-updates"
 debian=/usr/lib/x86_64-linux-gnu
 
 # libraries FILE...: prints the libraries that these files are linked to,

@@ -10,7 +10,7 @@ import time
 
 KERNELS = "test-ops-kernels"
 TESTS = [KERNELS, "test-cuda-matmul", "test-cuda-faults", "test-cuda-grad",
-         "test-cuda-runs"]
+         "test-cuda-runs", "test-updates"]
 TOOLS = ["memcheck", "racecheck", "synccheck", "initcheck"]
 PATIENCE = 100  # seconds
 

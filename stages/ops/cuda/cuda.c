@@ -81,6 +81,12 @@ static const struct pst_task_row tasks[] = {
     {"upcast", pst_cuda_upcast},
     {"update.sgd", pst_cuda_update_sgd},
     {"update.adamw", pst_cuda_update_adamw},
+    {"update.adam", pst_cuda_update_adam},
+    {"update.adamax", pst_cuda_update_adamax},
+    {"update.lion", pst_cuda_update_lion},
+    {"update.rmsprop", pst_cuda_update_rmsprop},
+    {"update.adagrad", pst_cuda_update_adagrad},
+    {"update.adadelta", pst_cuda_update_adadelta},
 };
 
 const struct pst_device pst_device_cuda = {

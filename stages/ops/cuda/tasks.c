@@ -146,3 +146,90 @@ void pst_cuda_update_sgd(const struct pst_task *task)
     p.first = u->first;
     pst_cuda_launch_n(task->stream, PST_FN_pst_task_sgd, task->n, &p);
 }
+
+/* Sets what begins with g * gscale + decay * p, with two states. */
+static struct pst_cuda_update decayed_of(const struct pst_task *task)
+{
+    struct pst_cuda_update p = update_of(task);
+
+    p.m = state(task, 1);
+    p.v = state(task, 2);
+    p.decay = (float)task->update->weight_decay;
+    p.eps = (float)task->update->eps;
+    p.lr = (float)task->update->lr;
+    return p;
+}
+
+/* Sets the weights of a moving average: the old value's, and the rest. */
+static void set_weights(struct pst_cuda_update *p, double weight)
+{
+    p->b2 = (float)weight;
+    p->c2 = (float)(1.0 - weight);
+}
+
+void pst_cuda_update_adam(const struct pst_task *task)
+{
+    const struct pst_update *u = task->update;
+    struct pst_cuda_update p = decayed_of(task);
+
+    p.b1 = (float)(1.0 - u->beta1);
+    set_weights(&p, u->beta2);
+    p.root = (float)(1.0 / sqrt(u->bias2));
+    p.step = (float)(u->lr / u->bias1);
+    pst_cuda_launch_n(task->stream, PST_FN_pst_task_adam, task->n, &p);
+}
+
+void pst_cuda_update_adamax(const struct pst_task *task)
+{
+    const struct pst_update *u = task->update;
+    struct pst_cuda_update p = decayed_of(task);
+
+    p.b1 = (float)(1.0 - u->beta1);
+    p.b2 = (float)u->beta2;
+    p.step = (float)(u->lr / u->bias1);
+    pst_cuda_launch_n(task->stream, PST_FN_pst_task_adamax, task->n, &p);
+}
+
+void pst_cuda_update_lion(const struct pst_task *task)
+{
+    const struct pst_update *u = task->update;
+    struct pst_cuda_update p = update_of(task);
+
+    p.m = state(task, 1);
+    p.keep = (float)(1.0 - u->lr * u->weight_decay);
+    p.b1 = (float)u->beta1;
+    p.c1 = (float)(1.0 - u->beta1);
+    set_weights(&p, u->beta2);
+    p.lr = (float)u->lr;
+    pst_cuda_launch_n(task->stream, PST_FN_pst_task_lion, task->n, &p);
+}
+
+/* States without a use are NULL for the kernel. */
+void pst_cuda_update_rmsprop(const struct pst_task *task)
+{
+    const struct pst_update *u = task->update;
+    struct pst_cuda_update p = decayed_of(task);
+
+    p.v = state(task, 1);
+    p.m = u->momentum != 0 ? state(task, 2) : NULL;
+    p.mean = u->centered ? state(task, 3) : NULL;
+    p.mu = (float)u->momentum;
+    set_weights(&p, u->alpha);
+    pst_cuda_launch_n(task->stream, PST_FN_pst_task_rmsprop, task->n, &p);
+}
+
+void pst_cuda_update_adagrad(const struct pst_task *task)
+{
+    struct pst_cuda_update p = decayed_of(task);
+
+    p.step = (float)(task->update->lr / task->update->lr_divisor);
+    pst_cuda_launch_n(task->stream, PST_FN_pst_task_adagrad, task->n, &p);
+}
+
+void pst_cuda_update_adadelta(const struct pst_task *task)
+{
+    struct pst_cuda_update p = decayed_of(task);
+
+    set_weights(&p, task->update->rho);
+    pst_cuda_launch_n(task->stream, PST_FN_pst_task_adadelta, task->n, &p);
+}

@@ -13,5 +13,11 @@ void pst_cuda_downcast(const struct pst_task *task);
 void pst_cuda_upcast(const struct pst_task *task);
 void pst_cuda_update_adamw(const struct pst_task *task);
 void pst_cuda_update_sgd(const struct pst_task *task);
+void pst_cuda_update_adam(const struct pst_task *task);
+void pst_cuda_update_adamax(const struct pst_task *task);
+void pst_cuda_update_lion(const struct pst_task *task);
+void pst_cuda_update_rmsprop(const struct pst_task *task);
+void pst_cuda_update_adagrad(const struct pst_task *task);
+void pst_cuda_update_adadelta(const struct pst_task *task);
 
 #endif

@@ -138,13 +138,14 @@ struct pst_cuda_convert {
  * would become non-finite keeps its value; stayed[1] counts these, and
  * stayed[0], if it is 0, becomes `number`, the parameter's. */
 struct pst_cuda_update {
-    float *p, *m, *v;
+    float *p, *m, *v, *mean; /* mean: rmsprop's third state */
     const float *g;
     unsigned long long *stayed;
     unsigned long long number;
     int64_t n;
     float keep, b1, b2, c2, root, step, eps; /* adamw */
     float lr, mu, damp, decay;               /* sgd */
+    float c1;                                /* lion: 1 - b1 */
     float gscale;
     uint32_t nesterov, first;
 };

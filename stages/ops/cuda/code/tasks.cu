@@ -198,3 +198,136 @@ PST_CUDA_KERNEL(pst_task_sgd, struct pst_cuda_update)
     }
     count_stayed(p, stayed);
 }
+
+/* The gradient of element i, scaled, with the weight decay. */
+PST_DEVICE float decayed(const struct pst_cuda_update &p, int64_t i)
+{
+    return p.g[i] * p.gscale + p.decay * p.p[i];
+}
+
+/* Writes the parameter and its states m and v (NULL: none); returns 1 if they
+ * were finite, would no longer be and so stay as they are, else 0. */
+PST_DEVICE unsigned write_finite(const struct pst_cuda_update &p, int64_t i,
+                                 float to, float m, float v)
+{
+    const float m0 = p.m != nullptr ? p.m[i] : 0.0f;
+    const float v0 = p.v != nullptr ? p.v[i] : 0.0f;
+
+    if (is_odd(to, m, v) && !is_odd(p.p[i], m0, v0))
+        return 1;
+    p.p[i] = to;
+    if (p.m != nullptr)
+        p.m[i] = m;
+    if (p.v != nullptr)
+        p.v[i] = v;
+    return 0;
+}
+
+PST_CUDA_KERNEL(pst_task_adam, struct pst_cuda_update)
+{
+    unsigned long long stayed = 0;
+
+    PST_GRID_LOOP(i, p.n)
+    {
+        const float g = decayed(p, i);
+        const float m = p.m[i] + p.b1 * (g - p.m[i]);
+        const float v = p.b2 * p.v[i] + p.c2 * g * g;
+        const float by = p.step * (m / (sqrtf(v) * p.root + p.eps));
+
+        stayed += write_finite(p, i, p.p[i] - by, m, v);
+    }
+    count_stayed(p, stayed);
+}
+
+PST_CUDA_KERNEL(pst_task_adamax, struct pst_cuda_update)
+{
+    unsigned long long stayed = 0;
+
+    PST_GRID_LOOP(i, p.n)
+    {
+        const float g = decayed(p, i);
+        const float m = p.m[i] + p.b1 * (g - p.m[i]);
+        const float was = p.b2 * p.v[i], is = fabsf(g) + p.eps;
+        const float v = was > is ? was : is;
+
+        stayed += write_finite(p, i, p.p[i] - p.step * (m / v), m, v);
+    }
+    count_stayed(p, stayed);
+}
+
+PST_CUDA_KERNEL(pst_task_lion, struct pst_cuda_update)
+{
+    unsigned long long stayed = 0;
+
+    PST_GRID_LOOP(i, p.n)
+    {
+        const float g = p.g[i] * p.gscale;
+        const float to = p.b1 * p.m[i] + p.c1 * g;
+        const float m = p.b2 * p.m[i] + p.c2 * g;
+        const float by = to > 0.0f ? p.lr : to < 0.0f ? -p.lr : 0.0f;
+
+        stayed += write_finite(p, i, p.p[i] * p.keep - by, m, 0.0f);
+    }
+    count_stayed(p, stayed);
+}
+
+/* m: the momentum (NULL: none); v: the mean square; mean NULL: not centered. */
+PST_CUDA_KERNEL(pst_task_rmsprop, struct pst_cuda_update)
+{
+    unsigned long long stayed = 0;
+
+    PST_GRID_LOOP(i, p.n)
+    {
+        const float g = decayed(p, i);
+        const float v = p.b2 * p.v[i] + p.c2 * g * g;
+        float var = v, mean = 0.0f, by, to;
+
+        if (p.mean != nullptr) { /* rounding must not make it negative */
+            mean = p.mean[i] + p.c2 * (g - p.mean[i]);
+            var = v - mean * mean;
+            var = var > 0.0f ? var : 0.0f;
+        }
+        by = g / (sqrtf(var) + p.eps);
+        if (p.m != nullptr)
+            by = p.mu * p.m[i] + by;
+        to = p.p[i] - p.lr * by;
+        /* A mean that is not finite makes v so, too. */
+        if (write_finite(p, i, to, by, v) != 0)
+            stayed++;
+        else if (p.mean != nullptr)
+            p.mean[i] = mean;
+    }
+    count_stayed(p, stayed);
+}
+
+PST_CUDA_KERNEL(pst_task_adagrad, struct pst_cuda_update)
+{
+    unsigned long long stayed = 0;
+
+    PST_GRID_LOOP(i, p.n)
+    {
+        const float g = decayed(p, i);
+        const float sum = p.m[i] + g * g;
+        const float by = p.step * (g / (sqrtf(sum) + p.eps));
+
+        stayed += write_finite(p, i, p.p[i] - by, sum, 0.0f);
+    }
+    count_stayed(p, stayed);
+}
+
+/* m: the mean square of gradients; v: that of steps. */
+PST_CUDA_KERNEL(pst_task_adadelta, struct pst_cuda_update)
+{
+    unsigned long long stayed = 0;
+
+    PST_GRID_LOOP(i, p.n)
+    {
+        const float g = decayed(p, i);
+        const float m = p.b2 * p.m[i] + p.c2 * g * g;
+        const float by = sqrtf(p.v[i] + p.eps) / sqrtf(m + p.eps) * g;
+        const float v = p.b2 * p.v[i] + p.c2 * by * by;
+
+        stayed += write_finite(p, i, p.p[i] - p.lr * by, m, v);
+    }
+    count_stayed(p, stayed);
+}
