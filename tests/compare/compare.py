@@ -30,6 +30,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import architectures
+import optimizers
 import reference
 import small
 
@@ -389,6 +390,8 @@ def step_names(full, seed):
 
 def all_cases(full, seed):
     cases = step_names(full, seed)
+    cases += [("step", "mlp", "training", 2, "1f1b", 4, name)
+              for name in optimizers.MAKERS if name not in OPTIMIZERS]
     cases += [("bits", model, m) for model in MODELS
               for m in (MICROBATCHES if full else [5])]
     cases += [("rows", model, n, m, rows)

@@ -4,8 +4,7 @@
 them.
 
     reference.py make MODEL DIR [-m 4] [--form training|core] [--steps 3]
-                                [--optimizer
-                                none|sgd|adamw]
+                                [--optimizer none|sgd|adamw|...]
                                 [--lr 0.01]
     reference.py check DUMP DIR
     reference.py same DUMP DUMP [--but NAME ...]
@@ -34,6 +33,7 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
 import models  # noqa: E402
+from optimizers import MAKERS  # noqa: E402
 
 FLOORS = {"loss": 2e-6, "losses": 2e-6, "output": 1e-5, "grad": 5e-5,
           "param": 5e-6, "buffer": 1e-5}
@@ -71,10 +71,8 @@ def train(model, batch, microbatches, optimizer, lr, steps, dtype):
     batch = {k: v.to(dtype) if v.is_floating_point() else v
              for k, v in batch.items()}
     opt = None
-    if optimizer == "sgd":
-        opt = torch.optim.SGD(model.parameters(), lr=lr)
-    elif optimizer == "adamw":
-        opt = torch.optim.AdamW(model.parameters(), lr=lr)
+    if optimizer != "none":
+        opt = MAKERS[optimizer](model.parameters(), lr=lr)
     dump = {}
     for step in range(steps):
         losses, outputs = [], []
@@ -223,7 +221,7 @@ def main():
     p.add_argument("dir")
     p.add_argument("-m", "--microbatches", type=int, default=4)
     p.add_argument("--form", choices=["training", "core"], default="training")
-    p.add_argument("--optimizer", choices=["none", "sgd", "adamw"],
+    p.add_argument("--optimizer", choices=["none", *MAKERS],
                    default="adamw")
     p.add_argument("--lr", type=float, default=0.01)
     p.add_argument("--steps", type=int, default=3)

@@ -240,6 +240,10 @@ static inline struct pst_exec_options net_options(const char *schedule,
     ret.optim.clip_norm = 0.7;
     if (strcmp(optimizer, "sgd") == 0)
         ret.optim.momentum = 0.9;
+    if (strcmp(optimizer, "rmsprop") == 0) {
+        ret.optim.momentum = 0.9;
+        ret.optim.centered = true; /* all three states */
+    }
     return ret;
 }
 

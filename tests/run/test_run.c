@@ -43,6 +43,26 @@ static void cuts_keep_the_bits(void **state)
     all_cuts_of(5, "adamw");
 }
 
+/* The same for every optimizer, with one cut. */
+static void every_optimizer_keeps_the_bits(void **state)
+{
+    size_t n;
+    const struct pst_optim *const *rows = pst_optim_rows(&n);
+
+    (void)state;
+    for (size_t i = 0; i < n; i++) {
+        struct pst_exec_options alone =
+            net_options("gpipe", 1, 4, rows[i]->name);
+        struct pst_exec_options many = net_options("1f1b", 2, 4, rows[i]->name);
+        struct run whole = run(1, &alone), cut = run(3, &many);
+
+        assert_same_dump(whole.dump, cut.dump);
+        assert_true(whole.loss == cut.loss && whole.norm == cut.norm);
+        pst_dump_free(whole.dump);
+        pst_dump_free(cut.dump);
+    }
+}
+
 /* Fills with NaN all memory that a step must not read before it writes. */
 static void poison(struct pst_engine *engine)
 {
@@ -549,6 +569,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cuts_keep_the_bits),
+        cmocka_unit_test(every_optimizer_keeps_the_bits),
         cmocka_unit_test(reads_nothing_stale),
         cmocka_unit_test(adds_microbatches_up),
         cmocka_unit_test(dumps_wide_losses),

@@ -3,6 +3,7 @@
 #include "tests/run/net.h"
 
 #include "stages/files/safetensors.h"
+#include "stages/optim/rows.h"
 
 #include <dirent.h>
 #include <ftw.h>
@@ -19,12 +20,13 @@ struct job {
     double losses[8]; /* losses of the steps */
 };
 
-/* Sets options that depend on the number of the update: the learning rate, and
- * the first momentum. */
+/* Sets options that depend on the number of the update: the learning rate, its
+ * decay and the first momentum. */
 static void count_updates(struct pst_optim_options *optim)
 {
     optim->warmup_steps = 3;
     optim->dampening = 0.5;
+    optim->lr_decay = 0.5;
 }
 
 static void job_init_as(struct job *job, unsigned stages, unsigned ranks,
@@ -147,6 +149,17 @@ static void resumes_with_any_cut(void **state)
     resume(2, 2, "sgd");
 }
 
+static void resumes_with_any_optimizer(void **state)
+{
+    size_t n;
+    const struct pst_optim *const *rows = pst_optim_rows(&n);
+
+    (void)state;
+    for (size_t i = 0; i < n; i++)
+        if (rows[i] != &pst_optim_adamw && rows[i] != &pst_optim_sgd)
+            resume(2, 1, rows[i]->name);
+}
+
 /* Asserts that a skipped step does not count for the optimizer, not even after
  * a resume: a run without that step does the same. */
 static void leave_out(const char *optimizer)
@@ -190,6 +203,8 @@ static void counts_updates_not_steps(void **state)
     (void)state;
     leave_out("adamw");
     leave_out("sgd");
+    leave_out("adamax");
+    leave_out("adagrad");
 }
 
 /* A checkpoint saved without an optimizer has no states to continue with. */
@@ -406,6 +421,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resumes_with_any_cut),
+        cmocka_unit_test(resumes_with_any_optimizer),
         cmocka_unit_test(counts_updates_not_steps),
         cmocka_unit_test(refuses_checkpoints_without_states),
         cmocka_unit_test(refuses_foreign_checkpoints),
