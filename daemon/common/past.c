@@ -49,14 +49,53 @@ static enum pst_status name_of(const char *dir, char ret[33],
     return status;
 }
 
+/* Finds the second folder: the given one, or for a resume that which the first
+ * folder names; NULL: there is none. Free it with pst_free. */
+static enum pst_status find_second(const struct pstd_config *config, char **ret,
+                                   struct pst_diag *diag)
+{
+    struct pst_checkpoint_run run = {0};
+    enum pst_status status;
+
+    *ret = NULL;
+    if (config->checkpoint_fallback != NULL) {
+        *ret = pst_strdup(PST_TAG_DAEMON, config->checkpoint_fallback);
+        return *ret != NULL
+                   ? PST_OK
+                   : pst_diag_nomem(diag, strlen(config->checkpoint_fallback));
+    }
+    if (!config->resume.on || config->checkpoint == NULL ||
+        access(config->checkpoint, F_OK) != 0)
+        return PST_OK;
+    status = pst_checkpoint_whose(config->checkpoint, &run, diag);
+    *ret = run.fallback;
+    return status;
+}
+
+static enum pst_status name_of_second(const struct pstd_config *config,
+                                      char ret[33], struct pst_diag *diag)
+{
+    char *dir;
+    enum pst_status status = find_second(config, &dir, diag);
+
+    if (status == PST_OK)
+        status = name_of(dir, ret, diag);
+    pst_free(dir);
+    return status;
+}
+
 static enum pst_status find_newest(const struct pstd_config *config,
                                    struct found *ret, struct pst_diag *diag)
 {
     struct found first = {0}, second = {0};
+    char *dir = NULL;
     enum pst_status status = look_into(config->checkpoint, &first, diag);
 
     if (status == PST_OK)
-        status = look_into(config->checkpoint_fallback, &second, diag);
+        status = find_second(config, &dir, diag);
+    if (status == PST_OK)
+        status = look_into(dir, &second, diag);
+    pst_free(dir);
     *ret = (struct found){.step = PST_MAX(first.step, second.step),
                           .good = first.good || second.good,
                           .any = first.any || second.any};
@@ -83,7 +122,7 @@ enum pst_status pstd_past_init(struct pstd_past *past,
     /* If a folder cannot be read, the ranks will refuse it, with the cause. */
     if (name_of(config->checkpoint, past->run, diag) != PST_OK)
         past->run[0] = '\0';
-    if (name_of(config->checkpoint_fallback, past->second, diag) != PST_OK)
+    if (name_of_second(config, past->second, diag) != PST_OK)
         past->second[0] = '\0';
     if (find_newest(config, &found, diag) != PST_OK)
         found.step = 0;
@@ -125,7 +164,7 @@ static enum pst_status find_owner(const struct pstd_past *past,
 
     *ret = OURS;
     if (status == PST_OK && name[0] == '\0') {
-        status = name_of(config->checkpoint_fallback, name, diag);
+        status = name_of_second(config, name, diag);
         before = past->second;
     }
     if (status != PST_OK)

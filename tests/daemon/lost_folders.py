@@ -75,6 +75,27 @@ def first_folder_dies(b):
     assert b.weights(first) == b.want
 
 
+def second_by_record(b):
+    """A job that resumes without --checkpoint-fallback is restarted from the
+    second folder that the first one names."""
+    name = b.fresh()
+    second = name + "-second"
+    b.call(*b.words(name, "--checkpoint-fallback", second, steps=EVERY))
+    for step in range(2 * EVERY, STEPS, EVERY):  # these saves fail
+        with open(b.path(name, f"step-{step:08}"), "x", encoding="utf-8"):
+            pass
+    run = b.begin(*b.words(name, "--resume", "--max-restarts", "2", "--keep",
+                           "0", "--log-dir", name + "-log"),
+                  PENSTOCK_FAULT="step:1+:20")
+    wait_until(lambda: os.path.exists(b.path(
+        second, f"step-{3 * EVERY:08}", "manifest.json")), "a checkpoint")
+    os.kill(b.pids(name + "-log")[0], signal.SIGKILL)
+    b.ended(run)
+    again, = b.events(name + "-log", "job_restart")
+    assert int(job.field(again, "checkpoint_step")) >= 3 * EVERY, again
+    assert b.weights(name) == b.want
+
+
 def disk_is_away(b):
     """Checks that no run starts from step 0 while the disk of the checkpoints
     is missing, and that the job continues when the disk is back."""
@@ -176,6 +197,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(penstock, model, sys.argv[3], folder) as b:
         for part in (moved_in_pause, killed_after_save, first_folder_dies,
+                     second_by_record,
                      disk_is_away, others_files, step_zero, other_run, links):
             print(part.__name__, flush=True)
             part(b)
