@@ -15,6 +15,8 @@
 #include "daemon/exec/spread.h"
 #include "stages/base/alloc.h"
 #include "stages/base/host/fs.h"
+#include "stages/files/safetensors.h"
+#include "stages/files/zip.h"
 #include "stages/modules/freeze.h"
 #include "stages/run/data/tokens.h"
 #include "stages/run/state/carried.h"
@@ -283,6 +285,27 @@ static enum pst_status make_tokens(struct pstd_session *s,
     return status;
 }
 
+/* Rank 0: refuses a file of another kind before all of it, perhaps gigabytes,
+ * is sent to the other ranks. */
+static enum pst_status check_file(const struct pstd_executor *w,
+                                  const struct pstd_change_order *order,
+                                  struct pst_diag *diag)
+{
+    struct pst_safetensors *values = NULL;
+    struct pst_zip *module = NULL;
+    enum pst_status status = PST_OK;
+
+    if (w->rank != 0)
+        return PST_OK;
+    if (order->kind == PSTD_CHANGE_SET)
+        status = pst_safetensors_open(order->path, &values, diag);
+    if (order->kind == PSTD_CHANGE_SWAP)
+        status = pst_zip_open(order->path, &module, diag);
+    pst_safetensors_close(values);
+    pst_zip_close(module);
+    return status;
+}
+
 /* COLLECTIVE. Makes the new plan and its engine (*ret), which adopts the values
  * of the engine in use. */
 static enum pst_status prepare(struct pstd_session *s, struct change *x,
@@ -295,6 +318,8 @@ static enum pst_status prepare(struct pstd_session *s, struct change *x,
     enum pst_status status = PST_OK;
 
     if (order->path[0] != '\0')
+        status = pstd_agree(w, check_file(w, order, diag), diag);
+    if (order->path[0] != '\0' && status == PST_OK)
         status = pstd_spread_file(w, order->path, &x->file, diag);
     if (status != PST_OK)
         return status;
