@@ -440,8 +440,13 @@ static enum pst_status unknown(uint64_t groups, const char *prefix,
     size_t n, n_names = 0;
     const struct pstd_option *rows = pstd_options(&n);
     const char *names[PSTD_MAX_OPTIONS];
+    const char *ours = pstd_option_elsewhere(name);
     int near;
 
+    if (ours != NULL && (groups & (PSTD_OPT_TRAIN | PSTD_OPT_SET)))
+        return pst_diag_set(diag, PST_E_OPTION_UNKNOWN,
+                            "unknown option %s%s; here that is %s", prefix,
+                            name, ours);
     for (size_t i = 0; i < n; i++)
         if (rows[i].groups & groups)
             names[n_names++] = rows[i].name;

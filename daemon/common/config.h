@@ -248,6 +248,9 @@ unsigned pstd_ranks(const struct pstd_config *config, unsigned otherwise);
 unsigned pstd_replicas(const struct pstd_config *config);
 
 const struct pstd_option *pstd_options(size_t *ret_n);
+/* Returns what an option of other trainers, such as "learning-rate", is called
+ * here ("--lr X"); NULL: nothing is known. */
+const char *pstd_option_elsewhere(const char *name);
 /* Returns the row of these groups with that name; NULL: there is none. */
 const struct pstd_option *pstd_option_named(uint64_t groups, const char *name);
 /* True if the option was given: PSTD_GIVEN(config, ranks). */

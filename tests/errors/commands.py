@@ -146,6 +146,8 @@ CASES = [
      "plan tiny.plan -n 1 --gather-dtype bf16"),
     ("stash.words", 64, "magic", "plan tiny.plan -n 1 --stash magic"),
     ("optimizer.unknown", 64, "magic", "plan tiny.plan -n 1 --optimizer magic"),
+    ("option.unknown", 64, "here that is --lr X",
+     RUN + "--learning_rate 1e-3"),
     ("run.set", 64, "cannot change while a run goes on", "set microbatches=4"),
     ("optimizer.group", 64, "has no ':'", WITH + "--group head"),
     ("optimizer.option", 64, "nesterov", WITH + "--optimizer sgd --nesterov"),

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Names of options in other trainers (transformers, Megatron-LM, nanoGPT,
+ * torchtitan, Lightning, DeepSpeed), for people who come from there. */
+#include "daemon/common/config.h"
+
+#include <string.h>
+
+#define STEPS "--steps N (of all epochs; an epoch has rows / --batch steps)"
+
+static const struct {
+    const char *theirs, *ours;
+} names[] = {
+    {"accumulate-grad-batches", "-m N"},
+    {"activation-checkpointing", "--recompute full"},
+    {"adam-beta1", "--beta1 X"},
+    {"adam-beta2", "--beta2 X"},
+    {"adam-eps", "--eps X"},
+    {"adam-epsilon", "--eps X"},
+    {"batch-size", "--batch ROWS (of a step) or --microbatch-size N"},
+    {"bf16", "--dtype bf16"},
+    {"block-size", "--seq-len N"},
+    {"clip-grad", "--clip-norm X"},
+    {"data-path", "--data FILE"},
+    {"early-stopping-patience", "--patience N"},
+    {"epochs", STEPS},
+    {"eval-interval", "--eval-every N"},
+    {"eval-iters", "--eval-batches N"},
+    {"eval-steps", "--eval-every N"},
+    {"global-batch-size", "--batch ROWS"},
+    {"grad-clip", "--clip-norm X"},
+    {"gradient-accumulation-steps", "-m N"},
+    {"gradient-checkpointing", "--recompute full"},
+    {"gradient-clip-val", "--clip-norm X"},
+    {"learning-rate", "--lr X"},
+    {"load", "--checkpoint DIR --resume"},
+    {"log-interval", "--log-every N"},
+    {"logging-steps", "--log-every N"},
+    {"lr-decay-iters", "--lr-steps N"},
+    {"lr-decay-style", "--lr-schedule NAME"},
+    {"lr-scheduler", "--lr-schedule NAME"},
+    {"lr-scheduler-type", "--lr-schedule NAME"},
+    {"lr-warmup-iters", "--warmup N"},
+    {"max-grad-norm", "--clip-norm X"},
+    {"max-iters", "--steps N"},
+    {"max-seq-len", "--seq-len N"},
+    {"max-steps", "--steps N"},
+    {"micro-batch-size", "--microbatch-size N"},
+    {"min-lr", "--lr-min X"},
+    {"nproc-per-node", "-n N"},
+    {"num-train-epochs", STEPS},
+    {"optim", "--optimizer NAME"},
+    {"output-dir", "--checkpoint DIR"},
+    {"per-device-train-batch-size", "--microbatch-size N"},
+    {"pipeline-model-parallel-size", "-n N"},
+    {"recompute-granularity", "--recompute WHAT"},
+    {"resume-from-checkpoint", "--resume"},
+    {"save", "--checkpoint DIR"},
+    {"save-dir", "--checkpoint DIR"},
+    {"save-interval", "--checkpoint-every N"},
+    {"save-steps", "--checkpoint-every N"},
+    {"save-total-limit", "--keep N"},
+    {"seq-length", "--seq-len N"},
+    {"train-data", "--data FILE"},
+    {"train-iters", "--steps N"},
+    {"training-steps", "--steps N"},
+    {"warmup-iters", "--warmup N"},
+    {"warmup-steps", "--warmup N"},
+};
+
+const char *pstd_option_elsewhere(const char *name)
+{
+    char plain[64];
+    size_t n = strlen(name);
+
+    if (n >= sizeof(plain))
+        return NULL;
+    for (size_t i = 0; i <= n; i++)
+        plain[i] = (char)(name[i] == '_' ? '-' : name[i]);
+    for (size_t i = 0; i < PST_COUNT(names); i++)
+        if (strcmp(names[i].theirs, plain) == 0)
+            return names[i].ours;
+    return NULL;
+}
