@@ -329,7 +329,7 @@ def pending(b):
         until = time.monotonic() + PATIENCE
         while "command=attr" not in log_text(b) and time.monotonic() < until:
             time.sleep(.02)
-        assert "just being changed" in b.ask("attr", "get", "n.w", code=75)
+        assert "has not been made yet" in b.ask("attr", "get", "n.w", code=75)
         b.ask("swap", "n", f"{b.models}/u05.pt2", code=75)
     finally:
         os.kill(int(rank), signal.SIGCONT)

@@ -24,7 +24,6 @@ import job  # noqa: E402  pylint: disable=wrong-import-position
 import restarts  # noqa: E402  pylint: disable=wrong-import-position
 
 SLOW = {"PENSTOCK_FAULT": "step:1+:20"}
-END = 40
 NEW = {"lr": "0.01", "weight-decay": "0.3", "clip-norm": "0.05"}
 
 
@@ -37,10 +36,11 @@ def as_words(options):
 
 
 class Bench(restarts.Bench):
-    def slow(self, name, *more, steps=END):
-        """Begins a run of slow steps, and waits for its third one."""
+    def slow(self, name, *more):
+        """Begins a run of slow steps without end, and waits for its third
+        one."""
         run = self.begin(*self.words(name, "--job", name, "--log-dir",
-                                     name + "-log", *more, steps=steps),
+                                     name + "-log", *more, steps=10 ** 9),
                          **SLOW)
         self.await_step(name + "-log", 3)
         return run
@@ -53,11 +53,25 @@ class Bench(restarts.Bench):
         line = self.events(name + "-log", "set", "rank-0")[n]
         return int(job.field(line, "step"))
 
-    def newest(self, name):
-        return max(x for x in os.listdir(self.path(name))
-                   if x.startswith("step-"))
+    def finish(self, run, name, *options):
+        """Ends the run some steps after the next one; returns its last
+        step."""
+        self.call("pause", "--job", name)
+        paused = self.events(name + "-log", "paused", "rank-0")[-1]
+        end = int(job.field(paused, "step")) + 20
+        self.set(name, f"steps={end}", *options)
+        self.call("resume", "--job", name)
+        self.ended(run)
+        return end
 
-    def files(self, name, step=END):
+    def stop(self, run, name):
+        """Stops the run; returns its last step."""
+        self.call("stop", "--job", name)
+        self.ended(run, 130)
+        return int(max(x for x in os.listdir(self.path(name))
+                       if x.startswith("step-"))[5:])
+
+    def files(self, name, step):
         found = {}
         folder = self.path(name, f"step-{step:08d}")
         for file in os.listdir(folder):
@@ -68,9 +82,9 @@ class Bench(restarts.Bench):
         return found
 
 
-def reference(b, step, *more, end=END):
-    """The weights of a run that was stopped at the step and resumed with other
-    options."""
+def reference(b, step, end, *more):
+    """Returns the weights of a run that was stopped at the step and resumed
+    with other options."""
     name = b.fresh()
     b.call(*b.words(name, steps=step))
     b.call(*b.words(name, "--resume", *more, steps=end))
@@ -84,9 +98,9 @@ def changes(b):
     step = b.set_step(name)
     assert f"lr=0.01 weight-decay=0.3 clip-norm=0.05 from step {step + 1} on" \
         in out, out
-    b.ended(run)
-    assert b.files(name) == reference(b, step, *as_words(NEW))
-    assert b.files(name) != reference(b, step)
+    end = b.finish(run, name)
+    assert b.files(name, end) == reference(b, step, end, *as_words(NEW))
+    assert b.files(name, end) != reference(b, step, end)
 
 
 def restart(b):
@@ -96,10 +110,11 @@ def restart(b):
     step = b.set_step(name)
     b.await_step(name + "-log", step + 3)
     os.kill(b.pids(name + "-log")[0], signal.SIGKILL)
-    b.ended(run)
+    b.await_event(name + "-log", "train_begin", "rank-0", n=2)
+    end = b.finish(run, name)
     assert len(b.events(name + "-log", "job_restart")) == 1
-    assert len(b.events(name + "-log", "set", "rank-0")) == 2
-    assert b.files(name) == reference(b, step, *as_words(NEW))
+    assert len(b.events(name + "-log", "set", "rank-0")) == 3
+    assert b.files(name, end) == reference(b, step, end, *as_words(NEW))
 
 
 def resumes(b):
@@ -107,37 +122,35 @@ def resumes(b):
     run = b.slow(name)
     b.set(name, "lr=0.02")
     b.set(name, "lr=0.01")  # of two, the last one counts
-    steps = [b.set_step(name, n) for n in (0, 1)]
-    b.call("stop", "--job", name)
-    b.ended(run, 130)
-    stopped = int(b.newest(name)[5:])
-    out = b.call(*[x for x in b.words(name, "--resume", steps=stopped + 2)
+    first, second = [b.set_step(name, n) for n in (0, 1)]
+    end = b.stop(run, name) + 2
+    out = b.call(*[x for x in b.words(name, "--resume", steps=end)
                    if x != "--quiet"])
-    assert "lr" not in out.replace("lr 0.01", ""), out
+    assert " was " not in out, out
     want = b.fresh()
-    b.call(*b.words(want, steps=steps[0]))
-    b.call(*b.words(want, "--resume", "--lr", "0.02", steps=steps[1]))
-    b.call(*b.words(want, "--resume", "--lr", "0.01", steps=stopped + 2))
-    assert b.files(name, stopped + 2) == b.files(want, stopped + 2)
+    b.call(*b.words(want, steps=first))
+    b.call(*b.words(want, "--resume", "--lr", "0.02", steps=second))
+    b.call(*b.words(want, "--resume", "--lr", "0.01", steps=end))
+    assert b.files(name, end) == b.files(want, end)
     out = b.call(*[x for x in b.words(name, "--resume", "--lr", "0.003",
-                                      steps=stopped + 4) if x != "--quiet"])
+                                      steps=end + 2) if x != "--quiet"])
     assert "--lr was 0.01" in out and "is 0.003 now" in out, out
-    b.call(*b.words(want, "--resume", "--lr", "0.003", steps=stopped + 4))
-    assert b.files(name, stopped + 4) == b.files(want, stopped + 4)
+    b.call(*b.words(want, "--resume", "--lr", "0.003", steps=end + 2))
+    assert b.files(name, end + 2) == b.files(want, end + 2)
 
 
 def steps(b):
     name = b.fresh()
-    run = b.slow(name, steps=30)
+    run = b.slow(name, "--keep", "0")
     out = b.set(name, "steps=1", code=65)
     assert "has made" in out and "[run.set]" in out, out
-    b.set(name, f"steps={END}", "log-every=5", "checkpoint-every=7")
-    step = b.set_step(name)
-    b.ended(run)
-    assert b.files(name) == reference(b, step)
+    end = b.finish(run, name, "log-every=5", "checkpoint-every=7")
+    assert b.files(name, end) == reference(b, 1, end)
     saved = [int(job.field(x, "step")) for x in
              b.events(name + "-log", "checkpoint_saved", "rank-0")]
-    assert 35 in saved and END in saved, saved
+    assert saved[-1] == end, saved
+    assert [x for x in saved if end - 20 < x < end] == \
+        [x for x in range(end - 19, end) if x % 7 == 0], saved
 
 
 def groups(b):
@@ -146,15 +159,14 @@ def groups(b):
     run = b.slow(name, "--group", "*:weight-decay=0.2")
     b.set(name, "group=" + rule)
     step = b.set_step(name)
-    b.call("stop", "--job", name)
-    b.ended(run, 130)
+    end = b.stop(run, name) + 5
     b.call(*b.words(name, "--group", "*:weight-decay=0.2", "--resume",
-                    steps=END))
+                    steps=end))
     want = b.fresh()
     both = ["--group", "*:weight-decay=0.2", "--group", rule]
     b.call(*b.words(want, *both[:2], steps=step))
-    b.call(*b.words(want, *both, "--resume", steps=END))
-    assert b.files(name) == b.files(want)
+    b.call(*b.words(want, *both, "--resume", steps=end))
+    assert b.files(name, end) == b.files(want, end)
 
 
 def refused(b):
@@ -175,8 +187,8 @@ def refused(b):
             (["lr=1", "patience=3"], "patience")):
         out = b.set(name, *words, code=None)
         assert text in out, (words, out)
-    b.ended(run)
-    assert b.files(name) == reference(b, 1)
+    end = b.stop(run, name)
+    assert b.files(name, end) == reference(b, 1, end)
     b.call("set", "lr=1", "--job", name, code=69)
 
 
