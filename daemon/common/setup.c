@@ -41,6 +41,8 @@ static enum pst_status check_moves(const struct pstd_config *config,
         {offsetof(struct pstd_config, lr_schedule), "lr-schedule"},
         {offsetof(struct pstd_config, warmup), "warmup"},
         {offsetof(struct pstd_config, weight_decay), "weight-decay"},
+        {offsetof(struct pstd_config, group), "group"},
+        {offsetof(struct pstd_config, no_decay), "no-decay"},
     };
 
     for (size_t i = 0; optim == NULL && i < PST_COUNT(options); i++)

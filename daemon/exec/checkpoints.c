@@ -172,6 +172,8 @@ enum pst_status pstd_session_roll_back(struct pstd_session *s,
         return status;
     s->step = s->saved = s->good = info.step;
     s->good_before = UINT64_MAX;
-    s->saved_changes = s->good_changes = info.changes;
+    /* Options that were set since are in no checkpoint yet, and stay. */
+    s->saved_changes = info.changes;
+    s->good_changes = s->changes;
     return pstd_agree(s->w, begin_data(s, &info, diag), diag);
 }

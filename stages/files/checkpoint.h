@@ -42,7 +42,7 @@ struct pst_checkpoint_shard {
 };
 
 #define PST_CHECKPOINT_REASON  640
-#define PST_CHECKPOINT_OPTIONS 6144
+#define PST_CHECKPOINT_OPTIONS 16384
 
 struct pst_checkpoint_info {
     uint64_t step; /* finished steps, including skipped ones */

@@ -543,7 +543,8 @@ enum pst_status pstd_session_restore(struct pstd_session *s,
         status = pstd_broadcast(s->w, course, sizeof(course), diag);
     course[sizeof(course) - 1] = '\0';
     if (status == PST_OK)
-        status = pstd_agree(s->w, pstd_settings_restore(s, course, diag), diag);
+        status = pstd_agree(
+            s->w, pstd_settings_restore(s, course, found.step, diag), diag);
     if (status != PST_OK || !found.any)
         return status;
     changed = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*changed));

@@ -10,7 +10,8 @@
 #define NOT_GIVEN "not given"
 #define GIVEN     "given --"
 
-#define MAX_TEXT 1500 /* bytes of an option that a checkpoint records whole */
+/* Bytes of a checkpoint's options that are for changed ones. */
+#define MAX_TEXT (PST_CHECKPOINT_OPTIONS / 2)
 
 typedef enum pst_status (*line_fn)(void *ctx, const char *name,
                                    const char *value, struct pst_diag *diag);
@@ -40,6 +41,18 @@ static enum pst_status each_line(const char *lines, line_fn fn, void *ctx,
     return status;
 }
 
+/* True for UTF-8, which alone a checkpoint can record. */
+static bool is_text(const char *value)
+{
+    struct pst_str text = {0};
+    bool same;
+
+    pst_str_add_utf8(&text, value);
+    same = !text.failed && strcmp(pst_str_text(&text), value) == 0;
+    pst_str_fini(&text);
+    return same;
+}
+
 static enum pst_status set_one(void *ctx, const char *name, const char *value,
                                struct pst_diag *diag)
 {
@@ -51,6 +64,9 @@ static enum pst_status set_one(void *ctx, const char *name, const char *value,
                             "--%.60s cannot change while a run goes on: stop "
                             "it, and resume it with the new value",
                             name);
+    if (*value == '\0' || !is_text(value))
+        return pst_diag_set(diag, PST_E_OPTION_VALUE, "%.60s: the value is %s",
+                            name, *value == '\0' ? "empty" : "not UTF-8");
     return pstd_config_set(config, PSTD_OPT_SET, name, value, diag);
 }
 
@@ -103,20 +119,56 @@ static enum pst_status make_options(const struct pstd_session *s,
     return status;
 }
 
-static enum pst_status check_text(const char *name, const char *text,
-                                  struct pst_diag *diag)
+/* True if one of the lines "NAME=VALUE" has that name. */
+static bool is_named(const char *lines, const char *name)
 {
-    if (text == NULL || strlen(text) <= MAX_TEXT)
+    const size_t n = strlen(name);
+
+    while (*lines != '\0') {
+        if (strncmp(lines, name, n) == 0 && lines[n] == '=')
+            return true;
+        lines += strcspn(lines, "\n");
+        lines += *lines == '\n';
+    }
+    return false;
+}
+
+/* Refuses a change that a checkpoint cannot record for want of space: two lines
+ * for each option that was changed, as pstd_settings_add writes them. */
+static enum pst_status check_size(const struct pstd_session *s,
+                                  const struct pstd_config *now,
+                                  const char *lines, struct pst_diag *diag)
+{
+    size_t n, size = 0;
+    const struct pstd_option *rows = pstd_options(&n);
+
+    for (size_t i = 0; i < n; i++) {
+        const char *given = NULL;
+        struct pst_str text = {0};
+
+        for (size_t k = 0; k < s->set.n; k++)
+            if (s->set.at[k].row == &rows[i])
+                given = s->set.at[k].given;
+        if (given == NULL && !is_named(lines, rows[i].name))
+            continue;
+        text_of(now, &rows[i], &text);
+        if (given == NULL)
+            text_of(&s->config, &rows[i], &text);
+        size += text.len + (given != NULL ? strlen(given) : 0) +
+                2 * strlen(rows[i].name) + strlen("--=\n" GIVEN "=\n");
+        pst_str_fini(&text);
+    }
+    if (size <= MAX_TEXT)
         return PST_OK;
     return pst_diag_set(diag, PST_E_RUN_SET,
-                        "--%s has more than %d bytes with this change, too "
-                        "many for a checkpoint to record them",
-                        name, MAX_TEXT);
+                        "a checkpoint records at most %d bytes of options that "
+                        "were set, with this change there would be %zu",
+                        MAX_TEXT, size);
 }
 
 /* Tries the change on a copy of the options. */
 static enum pst_status try(const struct pstd_session *s, const char *lines,
-                           struct pst_diag *diag)
+                           bool retune, struct pst_diag *diag)
 {
     struct pst_exec_options options;
     struct pstd_config config;
@@ -126,12 +178,10 @@ static enum pst_status try(const struct pstd_session *s, const char *lines,
         return status;
     status = each_line(lines, set_one, &config, diag);
     if (status == PST_OK)
-        status = check_text("group", config.group, diag);
-    if (status == PST_OK)
-        status = check_text("no-decay", config.no_decay, diag);
+        status = check_size(s, &config, lines, diag);
     if (status == PST_OK)
         status = make_options(s, &config, &options, diag);
-    if (status == PST_OK && s->w->engine != NULL)
+    if (status == PST_OK && retune)
         status = pst_engine_retune(s->w->engine, &options, false, diag);
     pstd_config_fini(&config);
     return status;
@@ -139,7 +189,7 @@ static enum pst_status try(const struct pstd_session *s, const char *lines,
 
 /* Makes the change, which has been tried: it fails only if memory is out. */
 static enum pst_status apply(struct pstd_session *s, const char *lines,
-                             struct pst_diag *diag)
+                             bool retune, struct pst_diag *diag)
 {
     struct pst_exec_options options;
     enum pst_status status = each_line(lines, remember, s, diag);
@@ -153,25 +203,25 @@ static enum pst_status apply(struct pstd_session *s, const char *lines,
     s->options.optim = options.optim;
     s->options.groups = options.groups;
     s->options.no_decay = options.no_decay;
-    return s->w->engine != NULL
-               ? pst_engine_retune(s->w->engine, &s->options, true, diag)
-               : PST_OK;
+    return retune ? pst_engine_retune(s->w->engine, &s->options, true, diag)
+                  : PST_OK;
 }
 
-static void emit(struct pstd_session *s, const char *lines,
+/* Reports the change, with the beginning of a long text. */
+static void emit(struct pstd_session *s, const char *lines, uint64_t step,
                  const struct pst_diag *refused)
 {
     struct pst_str text = {0};
     struct pstd_note note;
 
-    pst_str_add(&text, lines);
+    pst_str_addf(&text, "%.800s%s", lines, strlen(lines) > 800 ? "..." : "");
     for (size_t i = 0; i < text.len && !text.failed; i++)
         if (text.text[i] == '\n')
             text.text[i] = i + 1 < text.len ? ' ' : '\0';
     pstd_note_init(&note,
                    refused != NULL ? PSTD_EVENT_SET_REFUSED : PSTD_EVENT_SET);
     pstd_note_int(&note, "run", (int64_t)s->result->run);
-    pstd_note_int(&note, "step", (int64_t)s->step);
+    pstd_note_int(&note, "step", (int64_t)step);
     if (refused == NULL)
         pstd_note_int(&note, "steps", (int64_t)s->config.steps);
     pstd_note_text(&note, "options", pst_str_text(&text));
@@ -186,23 +236,27 @@ static void emit(struct pstd_session *s, const char *lines,
 enum pst_status pstd_session_set(struct pstd_session *s, const char *lines,
                                  struct pst_diag *diag)
 {
-    enum pst_status status = pstd_agree(s->w, try(s, lines, diag), diag);
+    enum pst_status status = pstd_agree(s->w, try(s, lines, true, diag), diag);
 
     if (status == PST_ERR_PEER)
         return status;
     if (status != PST_OK) {
-        emit(s, lines, diag);
+        emit(s, lines, s->step, diag);
         return PST_OK;
     }
-    status = pstd_agree(s->w, apply(s, lines, diag), diag);
+    status = pstd_agree(s->w, apply(s, lines, true, diag), diag);
     if (status == PST_OK)
         status = pstd_session_rekey(s, diag);
     if (status != PST_OK)
         return status;
     if (s->w->rank == 0)
         pstd_course_change(s);
-    s->saved_changes = UINT64_MAX; /* no checkpoint has the new options */
-    emit(s, lines, NULL);
+    /* No checkpoint has the new options; the newest one is still good to roll
+     * back to. */
+    if (s->good_changes == s->changes)
+        s->good_changes++;
+    s->changes++;
+    emit(s, lines, s->step, NULL);
     return PST_OK;
 }
 
@@ -225,7 +279,8 @@ void pstd_settings_add(const struct pstd_session *s, struct pst_str *course)
 struct restored {
     struct pstd_session *s;
     const char *course;
-    struct pst_str lines;
+    struct pst_str lines; /* "NAME=VALUE\n" for each changed option */
+    struct pst_str kept;  /* those that go with the options of this run */
 };
 
 /* Finds the value in the line "--NAME=VALUE"; NULL: there is none. *ret_n: its
@@ -280,18 +335,60 @@ static enum pst_status take_given(void *ctx, const char *name,
     return PST_OK;
 }
 
+/* Adds the lines to `kept` that go with the options of this run, and reports
+ * the others: for instance, a resume with another schedule has no use for the
+ * numbers of the old one. */
+static enum pst_status take_fitting(void *ctx, const char *name,
+                                    const char *value, struct pst_diag *diag)
+{
+    struct restored *r = ctx;
+    const size_t before = r->kept.len;
+    struct pstd_note note;
+    struct pst_diag why;
+
+    pst_str_addf(&r->kept, "%s=%s\n", name, value);
+    if (r->kept.failed)
+        return pst_diag_nomem(diag, r->kept.len);
+    if (try(r->s, r->kept.text, false, &why) == PST_OK)
+        return PST_OK;
+    r->kept.len = before;
+    r->kept.text[before] = '\0';
+    if (r->s->w->rank != 0)
+        return PST_OK;
+    (void)pst_diag_pass(&why, &why,
+                        "%s=%.100s, which was set in the run of the "
+                        "checkpoint, is left out: %s",
+                        name, value, why.text);
+    pstd_note_init(&note, PSTD_EVENT_DOUBT);
+    pstd_note_int(&note, "run", (int64_t)r->s->result->run);
+    pstd_note_text(&note, "text", why.text);
+    pstd_mailbox_post(r->s->w->mailbox, &note, true);
+    return PST_OK;
+}
+
 enum pst_status pstd_settings_restore(struct pstd_session *s,
-                                      const char *course, struct pst_diag *diag)
+                                      const char *course, uint64_t step,
+                                      struct pst_diag *diag)
 {
     struct restored r = {.s = s, .course = course};
+    struct pst_diag ignored;
     enum pst_status status = each_line(course, take_given, &r, diag);
 
     if (status == PST_OK && r.lines.failed)
         status = pst_diag_nomem(diag, r.lines.len);
-    if (status == PST_OK && r.lines.len > 0)
-        status = apply(s, r.lines.text, diag);
-    if (status == PST_OK && r.lines.len > 0 && s->w->rank == 0)
-        emit(s, r.lines.text, NULL);
+    if (status == PST_OK && r.lines.len > 0) {
+        if (try(s, r.lines.text, false, &ignored) == PST_OK)
+            pst_str_add(&r.kept, r.lines.text);
+        else
+            status = each_line(r.lines.text, take_fitting, &r, diag);
+    }
+    /* The engine of an earlier run stays as it is: that of this run is made
+     * with the changed options. */
+    if (status == PST_OK && r.kept.len > 0)
+        status = apply(s, r.kept.text, false, diag);
+    if (status == PST_OK && r.kept.len > 0 && s->w->rank == 0)
+        emit(s, r.kept.text, step, NULL);
     pst_str_fini(&r.lines);
+    pst_str_fini(&r.kept);
     return status;
 }

@@ -15,10 +15,11 @@
  * can continue. */
 enum pst_status pstd_session_set(struct pstd_session *s, const char *lines,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* Before a resume: changes the options that the run of the checkpoint had
- * changed. course: the checkpoint's lines, the same on all ranks. */
+/* Before a resume makes its engine: changes the options that the run of the
+ * checkpoint had changed. course: the checkpoint's lines, the same on all
+ * ranks; step: of the checkpoint. */
 enum pst_status pstd_settings_restore(struct pstd_session *s,
-                                      const char *course,
+                                      const char *course, uint64_t step,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 /* Appends the lines of changed options to the course of the run. */
 void pstd_settings_add(const struct pstd_session *s, struct pst_str *course);

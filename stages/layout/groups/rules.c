@@ -31,7 +31,7 @@ static bool read_ndim(const char *text, struct pst_term *ret)
     int64_t number;
 
     if (n < 1 || n > 2 || !isdigit((unsigned char)text[n]) ||
-        !pst_parse_i64(text + n, &number))
+        !pst_parse_i64(text + n, &number) || number > 1000)
         return false;
     ret->least = text[0] == '<' ? 0 : number + (text[0] == '>' && n == 1);
     ret->most =
@@ -135,6 +135,8 @@ static enum pst_status read_rule(struct reader *m, const char *text, size_t len)
         return refuse(m, &rule, "there are more than 64 rules", "");
     if (!pst_vec_push(TAG, m->ret, rule))
         return pst_diag_nomem(m->diag, sizeof(rule));
+    if (strchr(rule.text, '\n') != NULL)
+        return refuse(m, &rule, "it has a line break", "");
     colon = strchr(rule.text, ':');
     if (colon == NULL)
         return refuse(m, &rule, "it has no ':' before its options", "");
@@ -175,7 +177,8 @@ enum pst_status pst_rules_read(struct pst_rules *ret, struct pst_arena *arena,
     while (status == PST_OK && text != NULL && *text != '\0') {
         const size_t len = strcspn(text, ";");
 
-        status = read_rule(&m, text, len);
+        if (len > 0)
+            status = read_rule(&m, text, len);
         text += len + (text[len] == ';');
     }
     return status;

@@ -56,13 +56,17 @@ static bool has_any(const struct loader *l, const char *state, size_t n)
 }
 
 /* True for an optimizer state that the checkpoint lacks because its run did not
- * train the parameter. */
+ * train the parameter, or the parameter has another optimizer now, by its
+ * group. */
 static bool is_untrained(const struct loader *l, const char *name)
 {
     const char *fqn = pst_optim_state_of(name);
+    const char *before = l->ckpt->info.optimizer;
+    const size_t n = strlen(before);
 
-    return fqn != NULL && has_any(l, name, (size_t)(fqn - name)) &&
-           find_tensor(l, name) == NULL;
+    return fqn != NULL && find_tensor(l, name) == NULL &&
+           (has_any(l, name, (size_t)(fqn - name)) ||
+            strncmp(name, before, n) != 0 || name[n] != '.');
 }
 
 static enum pst_status load(void *ctx, struct pst_rank *r,

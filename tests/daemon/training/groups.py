@@ -70,11 +70,18 @@ def refused(b):
             ("*:optimizer=none", "freeze"),
             ("*:optimizer=adamx", "no optimizer"),
             ("*:optimizer=sgd,nesterov=yes", "momentum"),
+            ("*:lr=1\n", "line break"),
+            ("ndim>9223372036854775807:lr=1", "like ndim<2"),
             ("ndim<<2:lr=1", "like ndim<2"),
             ("ndim<x:lr=1", "like ndim<2")):
         out = b.call("plan", "gpt.plan", "--group", rule, code=None)
         assert text in out and "--group" in out, (rule, out)
     b.call("plan", "gpt.plan", "--group", "*:lr=0", "--no-decay", "*")
+    b.call("plan", "gpt.plan", "--group", ";*:lr=0;", "--group", "*:lr=1")
+    for words in ["--group", "*:lr=1"], ["--no-decay", "biases"]:
+        out = b.call("run", "gpt.plan", "--optimizer", "none", "--data",
+                     "text", *words, code=64)
+        assert "not of --optimizer none" in out, out
     many = ";".join(f"*:lr={x}" for x in range(65))
     assert "64 rules" in b.call("plan", "gpt.plan", "--group", many, code=64)
 
@@ -111,6 +118,16 @@ def changed(b, words):
     assert "'h.0.up.weight'" in out and "states of the optimizer begin" in out
 
 
+def begins(b):
+    """A parameter that has another optimizer at a resume begins with new
+    states, though no state of that kind is in the checkpoint."""
+    out = b.call("run", "gpt.plan", "--transport", "self", "-m", "4", "--data",
+                 "text", "--steps", 3, "--checkpoint", "plain", "--lr", ".002",
+                 "--resume", "--group",
+                 "h.0.up:optimizer=sgd,lr=.01,momentum=.9")
+    assert "'h.0.up.weight'" in out and "begin here" in out, out
+
+
 def main():
     penstock, model, text = map(os.path.abspath, sys.argv[1:4])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
@@ -122,6 +139,7 @@ def main():
         refused(b)
         bits(b, RULES)
         changed(b, RULES)
+        begins(b)
         b.no_files_left()
     print("ok")
 

@@ -11,6 +11,9 @@ resumes   a resume with the original options goes on with them; one with other
           options takes those
 steps     the run becomes longer; the end cannot be before the newest step
 groups    a rule is added; a resume keeps it
+long_texts, other_schedule, in_fallback, kept_engine
+          resumes of long texts, with another schedule, of a checkpoint in the
+          second folder, in a job that stays
 refused   values and options that cannot be set: nothing changes
 """
 import os
@@ -169,6 +172,83 @@ def groups(b):
     assert b.files(name, end) == b.files(want, end)
 
 
+def long_texts(b):
+    """A schedule of kilobytes is restored; what a checkpoint cannot record is
+    refused."""
+    name = b.fresh()
+    points = "points:" + ",".join(
+        f"{x}={1 / (x + 1):.40f}" for x in range(60))
+    run = b.slow(name)
+    b.set(name, "lr-schedule=" + points)
+    step = b.set_step(name)
+    out = b.set(name, "group=*:lr=0.1;" + "*:lr=0.1;" * 50 + "x" * 9000, code=65)
+    assert "a checkpoint records at most" in out and "(null)" not in out, out
+    end = b.stop(run, name) + 5
+    b.call(*b.words(name, "--resume", steps=end))
+    assert b.files(name, end) == reference(b, step, end, "--lr-schedule",
+                                           points)
+
+
+def other_schedule(b):
+    """What was set and does not go with the options of a resume is left out,
+    with a warning."""
+    name = b.fresh()
+    run = b.slow(name)
+    b.set(name, "lr-schedule=wsd", "lr-decay-steps=5", "weight-decay=0.3")
+    step = b.set_step(name)
+    end = b.stop(run, name)
+    b.call(*b.words(name, "--resume", "--lr-schedule", "linear", "--log-dir",
+                    name + "-log", steps=end + 5))
+    doubt, = b.events(name + "-log", "doubt", "rank-0")
+    assert "lr-decay-steps=5" in doubt and "left out" in doubt, doubt
+    again = b.events(name + "-log", "set", "rank-0")[-1]
+    assert "weight-decay=0.3" in again and "decay-steps" not in again, again
+    assert int(job.field(again, "step")) == end, (again, step)
+
+
+def in_fallback(b):
+    """Of two checkpoints of a step, the one with the changed options is the
+    newer one."""
+    name = b.fresh()
+    run = b.slow(name, "--checkpoint-fallback", name + "-second")
+    b.call("pause", "--job", name)
+    b.call("checkpoint", "--job", name)
+    os.rename(b.path(name), b.path(name + "-away"))
+    with open(b.path(name), "x", encoding="utf-8"):
+        pass
+    b.set(name, "lr=0.5")
+    b.call("stop", "--job", name)
+    b.ended(run, 130)
+    os.remove(b.path(name))
+    os.rename(b.path(name + "-away"), b.path(name))
+    b.call(*b.words(name, "--resume", "--log-dir", name + "-log",
+                    steps=b.set_step(name) + 1))
+    assert len(b.events(name + "-log", "set", "rank-0")) == 2
+
+
+def kept_engine(b):
+    """A resume that fails leaves nothing of its options to the next run of a
+    job that stays."""
+    name = b.fresh()
+    run = b.slow(name)
+    b.set(name, "lr=0.5")
+    b.call("freeze", "fc", "--job", name)  # the checkpoint has a plan then
+    end = b.stop(run, name)
+    other = b.fresh()
+    train = ["train", "--job", "stays", "-m", "2", "--data",
+             "data.safetensors", "--lr", "0.001", "--quiet"]
+    b.call("up", "tiny.plan", "-n", "2", "--transport", "self", "--job",
+           "stays", "--detach", "--log-dir", "stays-log")
+    b.call(*train, "--checkpoint", other, "--steps", 4)
+    b.call(*train, "--checkpoint", name, "--resume", "--steps", end + 1,
+           "--chunk", "nosuch=0", code=None)
+    b.call(*train, "--checkpoint", other, "--resume", "--steps", 8)
+    b.call("stop", "--job", "stays")
+    want = b.fresh()
+    b.call(*b.words(want, steps=8))
+    assert b.files(other, 8) == b.files(want, 8)
+
+
 def refused(b):
     name = b.fresh()
     run = b.slow(name)
@@ -183,7 +263,9 @@ def refused(b):
             (["momentum=.9"], "is an option of"),
             (["group=nothing:lr=1"], "holds for no parameter"),
             (["group=*:optimizer=sgd"], "other states"),
-            (["group=*:lr=1;" + "x" * 2000], "1500 bytes"),
+            (["group="], "empty"),
+            (["group=a|\udcff:lr=1"], "not UTF-8"),
+            (["group=a\nb:lr=1"], "line"),
             (["lr=1", "patience=3"], "patience")):
         out = b.set(name, *words, code=None)
         assert text in out, (words, out)
@@ -195,7 +277,8 @@ def refused(b):
 def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(*sys.argv[1:4], folder) as b:
-        parts = changes, restart, resumes, steps, groups, refused
+        parts = (changes, restart, resumes, steps, groups, long_texts,
+                 other_schedule, in_fallback, kept_engine, refused)
         for part in parts if sys.argv[3] == "self" else parts[:2]:
             print(part.__name__, flush=True)
             part(b)
