@@ -53,7 +53,7 @@ struct pst_checkpoint_info {
     char name[128];    /* file name of the model */
     char identity[33]; /* digest of its computation (frontend/identity.h) */
     int64_t time;      /* time of the save in seconds since 1970; 0: unknown */
-    /* Number of changes made to the model between steps, over the whole run: of
+    /* Number of changes of the model and of options, over the whole run: of
      * two checkpoints of one step, the one with more changes is newer. */
     uint64_t changes;
     bool bad;
