@@ -481,6 +481,33 @@ enum pst_status pstd_config_set(struct pstd_config *config, uint64_t groups,
     return give(config, row, name, value, diag);
 }
 
+static bool is_utf8(const char *value)
+{
+    struct pst_str text = {0};
+    bool same;
+
+    pst_str_add_utf8(&text, value);
+    same = !text.failed && strcmp(pst_str_text(&text), value) == 0;
+    pst_str_fini(&text);
+    return same;
+}
+
+enum pst_status pstd_config_set_running(struct pstd_config *config,
+                                        const char *name, const char *value,
+                                        struct pst_diag *diag)
+{
+    if (pstd_option_named(PSTD_OPT_SET, name) == NULL &&
+        pstd_option_named(PSTD_OPT_TRAIN, name) != NULL)
+        return pst_diag_set(diag, PST_E_RUN_SET,
+                            "--%.60s cannot change while a run goes on: stop "
+                            "it, and resume it with the new value",
+                            name);
+    if (*value == '\0' || !is_utf8(value))
+        return pst_diag_set(diag, PST_E_OPTION_VALUE, "%.60s: the value is %s",
+                            name, *value == '\0' ? "empty" : "not UTF-8");
+    return pstd_config_set(config, PSTD_OPT_SET, name, value, diag);
+}
+
 /* Parses --name value or --name=value; advances *i past the value. */
 static enum pst_status parse_long(struct pstd_config *config, uint64_t groups,
                                   int argc, char *const *argv, int *i,

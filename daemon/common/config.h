@@ -233,6 +233,12 @@ enum pst_status pstd_config_set(struct pstd_config *config, uint64_t groups,
 
 /* Sets several options from "name\0value\0..." of size bytes, which ends with
  * NUL. */
+/* Sets an option that may change while a run goes on (PSTD_OPT_SET), as
+ * pstd_config_set does. PST_ERR_USAGE also for other options of a run, and for
+ * a value that is empty or not UTF-8, which a checkpoint could not record. */
+enum pst_status pstd_config_set_running(struct pstd_config *config,
+                                        const char *name, const char *value,
+                                        struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pstd_config_set_all(struct pstd_config *config, uint64_t groups,
                                     const char *text, size_t size,
                                     struct pst_diag *diag) PST_MUST_CHECK;

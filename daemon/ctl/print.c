@@ -102,7 +102,7 @@ void pstctl_loss_to(double x, int decimals, struct pst_str *out)
 {
     const double size = fabs(x);
 
-    if (isnan(x)) /* of either sign */
+    if (isnan(x)) /* a NaN may have a sign */
         pst_str_add(out, "nan");
     else if (size != 0 && (size < 1e-3 || size >= 1e5))
         pst_str_addf(out, "%.*g", decimals + 1, x);

@@ -81,7 +81,7 @@ struct pstd_session {
     uint64_t done;              /* steps of this run */
     uint64_t step;              /* finished steps of all runs */
     uint64_t saved;   /* step of the newest checkpoint; UINT64_MAX: none */
-    uint64_t changes; /* of the model and of options, over all runs */
+    uint64_t changes; /* number of changes, over all runs */
     uint64_t saved_changes; /* value of `changes` in the newest checkpoint */
     /* Step and `changes` of the newest good checkpoint, from which a run can
      * resume. */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/graph/calls.h"
 
+#include <fnmatch.h>
 #include <string.h>
 
 #define TAG PST_TAG_GRAPH
@@ -267,4 +268,22 @@ void pst_graph_trim_signatures(struct pst_graph *graph)
         trim_leaves(s->inputs, s->n_inputs);
         trim_leaves(s->outputs, s->n_outputs);
     }
+}
+
+bool pst_pattern_covers(const char *pattern, const char *name)
+{
+    struct pst_str part = {0};
+    bool ret = fnmatch(pattern, name, 0) == 0;
+
+    pst_str_add(&part, name);
+    while (!ret && !part.failed) {
+        char *dot = strrchr(part.text, '.');
+
+        if (dot == NULL)
+            break;
+        *dot = '\0';
+        ret = fnmatch(pattern, part.text, 0) == 0;
+    }
+    pst_str_fini(&part);
+    return ret;
 }

@@ -48,4 +48,8 @@ enum pst_status pst_graph_carry_signatures(
 /* Marks leaves as IGNORED if their values are dead. */
 void pst_graph_trim_signatures(struct pst_graph *graph);
 
+/* True if the pattern, as of fnmatch(3), matches the name of a parameter or
+ * module, or that of a module that contains it: "h.*" covers "h.0.weight". */
+bool pst_pattern_covers(const char *pattern, const char *name);
+
 #endif

@@ -1,42 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/modules/freeze.h"
 
+#include "stages/graph/calls.h"
 #include "stages/modules/widen.h"
 
-#include <fnmatch.h>
 #include <string.h>
-
-/* True if the pattern matches the name or a module that contains it. */
-static bool matches(const char *pattern, const char *name)
-{
-    struct pst_str part = {0};
-    bool ret = fnmatch(pattern, name, 0) == 0;
-
-    pst_str_add(&part, name);
-    while (!ret && !part.failed) {
-        char *dot = strrchr(part.text, '.');
-
-        if (dot == NULL)
-            break;
-        *dot = '\0';
-        ret = fnmatch(pattern, part.text, 0) == 0;
-    }
-    pst_str_fini(&part);
-    return ret;
-}
 
 static bool any_matches(const struct pst_model *model, const char *pattern,
                         const struct pst_value *value)
 {
     const struct pst_tie *tie = NULL;
 
-    if (matches(pattern, value->fqn))
+    if (pst_pattern_covers(pattern, value->fqn))
         return true;
     for (size_t i = 0; i < model->ties.n && tie == NULL; i++)
         if (strcmp(model->ties.at[i].fqn, value->fqn) == 0)
             tie = &model->ties.at[i];
     for (unsigned k = 0; tie != NULL && k < tie->n_aliases; k++)
-        if (matches(pattern, tie->aliases[k]))
+        if (pst_pattern_covers(pattern, tie->aliases[k]))
             return true;
     return false;
 }

@@ -14,7 +14,7 @@
 #define PST_LR_MAX_POINTS  64
 #define PST_LR_MAX_CYCLES  1000
 #define PST_LR_MAX_OPTIONS 4
-#define PST_LR_MAX_SHARE   1e30 /* of a point */
+#define PST_LR_MAX_SHARE   1e30 /* maximum X of points:U=X */
 
 /* Indices of the rows. */
 enum pst_lr_schedule {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Options of a grid that change while a run goes on, and the grid's copies of
- * texts. */
+/* Changes the optimizer's options of a grid while a run goes on; copies the
+ * texts of options into the grid. */
 #include "stages/tune/grid.h"
 
 #include <string.h>

@@ -171,8 +171,7 @@ static void halves_of_wider_tokens(void **state)
                 token %= limits[kind - 3];
             bytes[i] = (unsigned char)token;
             bytes[i + 1] = (unsigned char)(token >> 8);
-            /* Kind 0: letters; kind 1: digits. */
-            for (size_t k = 0; k < 2 && kind < 2; k++)
+            for (size_t k = 0; k < 2 && kind < 2; k++) /* letters or digits */
                 bytes[i + k] = (unsigned char)(kind ? '0' + bytes[i + k] % 10
                                                     : 97 + bytes[i + k] % 26);
         }

@@ -35,13 +35,7 @@ static enum pst_status read_option(struct wanted *w, struct pstd_config *check,
     w->options[i].name = name;
     w->options[i].value = value;
     w->list[i] = &w->options[i];
-    if (pstd_option_named(PSTD_OPT_SET, name) == NULL &&
-        pstd_option_named(PSTD_OPT_TRAIN, name) != NULL)
-        return pst_diag_set(diag, PST_E_RUN_SET,
-                            "--%.60s cannot change while a run goes on: stop "
-                            "it, and resume it with the new value",
-                            name);
-    return pstd_config_set(check, PSTD_OPT_SET, name, value, diag);
+    return pstd_config_set_running(check, name, value, diag);
 }
 
 static enum pst_status read_options(struct wanted *w,

@@ -41,33 +41,10 @@ static enum pst_status each_line(const char *lines, line_fn fn, void *ctx,
     return status;
 }
 
-/* True for UTF-8, which alone a checkpoint can record. */
-static bool is_text(const char *value)
-{
-    struct pst_str text = {0};
-    bool same;
-
-    pst_str_add_utf8(&text, value);
-    same = !text.failed && strcmp(pst_str_text(&text), value) == 0;
-    pst_str_fini(&text);
-    return same;
-}
-
 static enum pst_status set_one(void *ctx, const char *name, const char *value,
                                struct pst_diag *diag)
 {
-    struct pstd_config *config = ctx;
-
-    if (pstd_option_named(PSTD_OPT_SET, name) == NULL &&
-        pstd_option_named(PSTD_OPT_TRAIN, name) != NULL)
-        return pst_diag_set(diag, PST_E_RUN_SET,
-                            "--%.60s cannot change while a run goes on: stop "
-                            "it, and resume it with the new value",
-                            name);
-    if (*value == '\0' || !is_text(value))
-        return pst_diag_set(diag, PST_E_OPTION_VALUE, "%.60s: the value is %s",
-                            name, *value == '\0' ? "empty" : "not UTF-8");
-    return pstd_config_set(config, PSTD_OPT_SET, name, value, diag);
+    return pstd_config_set_running(ctx, name, value, diag);
 }
 
 /* Returns the text of an option; "not given" if it has none. */

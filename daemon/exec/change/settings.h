@@ -2,11 +2,12 @@
 #ifndef PENSTOCK_DAEMON_EXEC_CHANGE_SETTINGS_H
 #define PENSTOCK_DAEMON_EXEC_CHANGE_SETTINGS_H
 /*
- * Options that are changed while a run goes on (penstock set), on all ranks or
- * on none. Checkpoints record them: for each option the line "--NAME=VALUE" of
- * the course has the new value, and a line "given --NAME=VALUE" the text that
- * the run was started with. A resume whose own text is the same one continues
- * with the new value; otherwise its user has decided anew. Exec thread.
+ * Changes options while a run goes on (penstock set), on all ranks or on none.
+ * Checkpoints record changed options: for each option the line "--NAME=VALUE"
+ * of the course has the new value, and a line "given --NAME=VALUE" the text
+ * that the run was started with. A resume whose own text is the same one
+ * continues with the new value; otherwise its user has decided anew. Exec
+ * thread.
  */
 #include "daemon/exec/session.h"
 

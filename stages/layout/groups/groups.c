@@ -6,6 +6,7 @@
 
 #include "stages/base/map.h"
 #include "stages/base/str.h"
+#include "stages/graph/calls.h"
 #include "stages/graph/schema.h"
 #include "stages/layout/groups/rules.h"
 #include "stages/ops/core/rows.h"
@@ -76,25 +77,6 @@ static size_t module_of(const char *fqn)
     return dot != NULL ? (size_t)(dot - fqn) : 0;
 }
 
-/* True if the pattern matches the name or that of a module around it. */
-static bool is_within(const char *pattern, const char *name)
-{
-    char part[1024];
-    size_t n = strlen(name);
-
-    if (n >= sizeof(part))
-        return fnmatch(pattern, name, 0) == 0;
-    memcpy(part, name, n + 1);
-    while (fnmatch(pattern, part, 0) != 0) {
-        char *dot = strrchr(part, '.');
-
-        if (dot == NULL)
-            return false;
-        *dot = '\0';
-    }
-    return true;
-}
-
 static bool is_of_type(const struct maker *m, const char *glob,
                        const char *name)
 {
@@ -137,7 +119,7 @@ static bool term_holds_for(const struct maker *m, const struct pst_term *term,
     case PST_TERM_WORD:
         return is_word(m, term->word, name);
     default:
-        return is_within(term->glob, name);
+        return pst_pattern_covers(term->glob, name);
     }
 }
 

@@ -9,8 +9,8 @@
 
 static struct pstd_budget budget;
 
-/* Reports n events at that time; returns the number that is accepted. *told:
- * number of events that were suppressed before them. */
+/* Reports n events at the same time. Returns the number of events that the
+ * budget accepts; stores in *told the number of events that it suppressed. */
 static unsigned take(enum pstd_event event, unsigned n, uint64_t now_us,
                      uint64_t *told)
 {
