@@ -117,7 +117,7 @@ static enum pst_status store_text(struct pstd_config *config,
     if (row->type == PSTD_CHOICE && !is_choice(row->value, text))
         return pst_diag_set(diag, PST_E_OPTION_VALUE,
                             "%s: \"%s\" is none of %s", who, text, row->value);
-    if (row->type == PSTD_PATH && *text == '\0')
+    if ((row->type == PSTD_PATH || row->type == PSTD_FILES) && *text == '\0')
         return pst_diag_set(diag, PST_E_OPTION_VALUE, "%s: the path is empty",
                             who);
     /* Options may be set again with what they are, by a variable or a copy. */
@@ -233,6 +233,7 @@ static enum pst_status store(struct pstd_config *config,
     case PSTD_CHOICE:
     case PSTD_RULES:
     case PSTD_PATH:
+    case PSTD_FILES:
         break;
     }
     return store_text(config, row, who, text, diag);

@@ -69,6 +69,8 @@ enum pstd_option_type {
                     sent */
     PSTD_CHOICE, /* TEXT that is one of `value`; "a:B" is a: and any text */
     PSTD_PATH,   /* TEXT; made absolute when sent */
+    PSTD_FILES,  /* TEXT: a list of data files (stages/files/data/list.h); names
+                    are made absolute when sent */
     PSTD_RULES,  /* TEXT: rules separated by ';'; each use of the option adds
                     to those that are set */
     PSTD_LIST,   /* struct pstd_list, one entry per use */

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "stages/files/data/list.h"
+
 bool pstd_config_text(const struct pstd_config *config,
                       const struct pstd_option *row, struct pst_str *out)
 {
@@ -49,11 +51,16 @@ bool pstd_config_text(const struct pstd_config *config,
     case PSTD_CHOICE:
     case PSTD_RULES:
     case PSTD_PATH:
+    case PSTD_FILES:
         break;
     }
     text = *(const char *const *)at;
     if (text == NULL)
         return false;
+    if (row->type == PSTD_FILES && getcwd(dir, sizeof(dir)) != NULL) {
+        pst_data_list_add_absolute(text, dir, out);
+        return true;
+    }
     if (row->type == PSTD_SOURCE) {
         const size_t prefix = pst_has_prefix(text, "csv:") ? 4 : 0;
 

@@ -29,6 +29,8 @@
     ROW(member, name, 0, CHOICE, groups, start, 0, 0, value, help)
 #define PATH(member, name, groups, value, help)                                \
     ROW(member, name, 0, PATH, groups, NULL, 0, 0, value, help)
+#define FILES(member, name, groups, help)                                      \
+    ROW(member, name, 0, FILES, groups, NULL, 0, 0, "FILES", help)
 #define UINT(member, name, groups, start, min, max, help)                      \
     ROW(member, name, 0, UINT, groups, start, min, max, "N", help)
 #define REAL(member, name, groups, start, min, max, help)                      \
@@ -183,10 +185,14 @@ static const struct pstd_option rows[] = {
          "cycles of cosine-restarts"),
     REAL(lr_power, "lr-power", S_STEP, "1", 1e-3, 1e3, "power of polynomial"),
 
-    PATH(data, "data", T_DATA, "FILE",
-         "file of batches (.safetensors) or of tokens (any other name)"),
+    FILES(
+        data, "data", T_DATA,
+        "files of batches (.safetensors) or of tokens (any other name): FILE; "
+        "FILE,FILE reads one after the other, FILE:0.7,FILE:0.3 draws "
+        "samples in this proportion; FILE may be a pattern, 'shard-*.bin'"),
     CHOICE(token_dtype, "token-dtype", N_DATA, "uint8", "uint8|uint16|uint32",
-           "dtype of the tokens in a token file"),
+           "dtype of the tokens in a token file; Megatron's index beside it "
+           "(NAME.idx) has it, too"),
     UINT(seq_len, "seq-len", N_DATA, "0", 0, MANY,
          "tokens of a sample; 0: the length of the model's input"),
     TEXT(tokens_input, "tokens-input", N_DATA, NULL, "NAME",
@@ -199,9 +205,9 @@ static const struct pstd_option rows[] = {
            "they need; all: each rank"),
     FLAG(shuffle, "shuffle", N_DATA, "read samples in random order, by --seed"),
 
-    PATH(eval_data, "eval-data", T_RUN | PSTD_OPT_PLAN, "FILE",
-         "data on which the model is evaluated during training, every "
-         "--eval-every steps and at the end"),
+    FILES(eval_data, "eval-data", T_RUN | PSTD_OPT_PLAN,
+          "data on which the model is evaluated during training, every "
+          "--eval-every steps and at the end"),
     PATH(eval_model, "eval-model", T_RUN | PSTD_OPT_PLAN | PSTD_OPT_SERVE,
          "FILE",
          "the same model, exported after model.eval() (.pt2): it is run "

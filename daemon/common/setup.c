@@ -8,6 +8,7 @@
 
 #include "stages/base/str.h"
 #include "stages/cost/cost.h"
+#include "stages/files/data/list.h"
 
 #define WATCHDOG_S 60
 
@@ -120,7 +121,7 @@ static enum pst_status check_data(const struct pstd_config *config,
         return pst_diag_set(diag, PST_E_DATA_MISSING, "--data FILE is missing");
     for (size_t i = 0; i < PST_COUNT(rows); i++)
         if (pstd_config_given(config, rows[i].at) &&
-            pst_has_suffix(config->data, ".safetensors"))
+            pst_data_list_has_tensors(config->data))
             return pst_diag_set(diag, PST_E_DATA_TOKEN_DTYPE,
                                 "--%s is for files of tokens; %s has tensors "
                                 "with names",
@@ -276,13 +277,15 @@ static enum pst_status open_data(const struct pstd_config *config,
     const struct pst_data_options options = {
         .leave_rest = leave_rest,
         .path = config->data,
-        .token_dtype = config->token_dtype,
+        .token_dtype =
+            PSTD_GIVEN(config, token_dtype) ? config->token_dtype : NULL,
         .seq_len = (int64_t)config->seq_len,
         .tokens = config->tokens_input,
         .targets = config->targets_input,
         .shuffle = config->shuffle,
         .seed = config->seed,
         .compare = compare,
+        .in_order = leave_rest,
     };
     const struct pst_data_step step = {batch->microbatches, batch->n_tail};
     const struct pst_plan *plan = batch->plan;
@@ -450,14 +453,21 @@ size_t pstd_planned_bytes(const struct pst_engine *engine)
 enum pst_status pstd_check_apart(const char *option, const char *path,
                                  const char *input, struct pst_diag *diag)
 {
+    enum pst_status status = PST_OK;
+    struct pst_data_list list;
     struct stat out, in;
 
+    /* Opening the data reports what is wrong with the list. */
     if (path == NULL || input == NULL || stat(path, &out) != 0 ||
-        stat(input, &in) != 0 || out.st_dev != in.st_dev ||
-        out.st_ino != in.st_ino)
+        pst_data_list_read(input, &list, NULL) != PST_OK)
         return PST_OK;
-    return pst_diag_set(diag, PST_E_OPTION_VALUE,
-                        "%s %s: this is the file that is read, and would be "
-                        "written over",
-                        option, path);
+    for (size_t i = 0; i < list.files.n && status == PST_OK; i++)
+        if (stat(list.files.at[i], &in) == 0 && out.st_dev == in.st_dev &&
+            out.st_ino == in.st_ino)
+            status = pst_diag_set(diag, PST_E_OPTION_VALUE,
+                                  "%s %s: this is a file that is read, and "
+                                  "would be written over",
+                                  option, path);
+    pst_data_list_fini(&list);
+    return status;
 }

@@ -10,6 +10,7 @@
 #include "stages/base/host/guard.h"
 #include "stages/base/host/headroom.h"
 #include "stages/base/str.h"
+#include "stages/files/data/list.h"
 #include "stages/ops/matmul/rates.h"
 
 /* System files that the C library and penstock read: memory, processors,
@@ -51,6 +52,45 @@ static void reads_given(struct pst_guard *guard, const char *path)
     pst_str_fini(&folder);
 }
 
+/* Allows reading data files with the indices beside them, and the folders that
+ * patterns search. */
+static void add_data(struct pst_guard *guard, const char *text)
+{
+    struct pst_data_list list;
+
+    /* Opening the data reports what is wrong with the list. */
+    if (pst_data_list_read(text, &list, NULL) != PST_OK)
+        return;
+    for (size_t i = 0; i < list.files.n; i++) {
+        const char *path = list.files.at[i];
+        struct pst_str index = {0};
+
+        pst_guard_reads(guard, path);
+        if (pst_has_suffix(path, ".bin")) {
+            pst_str_addn(&index, path, strlen(path) - strlen("bin"));
+            pst_str_add(&index, "idx");
+            pst_guard_reads(guard, pst_str_text(&index));
+        }
+        pst_str_fini(&index);
+    }
+    pst_data_list_fini(&list);
+    for (const char *at = text; at != NULL;) {
+        const size_t n = strcspn(at, ","), fixed = strcspn(at, ",*?[");
+        struct pst_str folder = {0};
+
+        pst_str_addn(&folder, at, fixed);
+        if (folder.len > 0 && strrchr(folder.text, '/') != NULL)
+            strrchr(folder.text, '/')[1] = '\0';
+        if (fixed < n)
+            pst_guard_reads(guard,
+                            folder.len > 0 && strchr(folder.text, '/') != NULL
+                                ? folder.text
+                                : ".");
+        pst_str_fini(&folder);
+        at = at[n] == ',' ? at + n + 1 : NULL;
+    }
+}
+
 static void add_path(struct pst_guard *guard, const char *name,
                      const char *path)
 {
@@ -82,11 +122,13 @@ static void add_options(struct pst_guard *guard,
 
         if (!config->given[i])
             continue;
-        if (rows[i].type == PSTD_PATH || rows[i].type == PSTD_SOURCE ||
-            rows[i].type == PSTD_TEXT) {
+        if (rows[i].type == PSTD_PATH || rows[i].type == PSTD_FILES ||
+            rows[i].type == PSTD_SOURCE || rows[i].type == PSTD_TEXT) {
             text = *(const char *const *)at;
             if (text != NULL && rows[i].type == PSTD_PATH)
                 add_path(guard, rows[i].name, text);
+            else if (text != NULL && rows[i].type == PSTD_FILES)
+                add_data(guard, text);
             else if (text != NULL)
                 add_text(guard, text);
         }

@@ -7,6 +7,7 @@
 
 #include "stages/base/host/fs.h"
 #include "stages/base/str.h"
+#include "stages/files/data/list.h"
 #include "stages/ops/matmul/rates.h"
 #include "stages/run/facts.h"
 
@@ -56,9 +57,10 @@ static void add_options(struct pst_facts *facts,
         any = pstd_config_text(config, &rows[i], &text);
         (void)snprintf(name, sizeof(name), "--%s", rows[i].name);
         pst_facts_add(facts, name, "%s",
-                      !any                        ? "not given"
-                      : rows[i].type == PSTD_PATH ? "given"
-                                                  : pst_str_text(&text));
+                      !any ? "not given"
+                      : rows[i].type == PSTD_PATH || rows[i].type == PSTD_FILES
+                          ? "given"
+                          : pst_str_text(&text));
         pst_str_fini(&text);
     }
 }
@@ -138,18 +140,47 @@ enum pst_status pstd_digest_data(const struct pst_file *file, uint64_t *ret)
     return status;
 }
 
-void pstd_data_text(const char *path, struct pst_str *ret)
+/* Adds the size of a file, and its digest if it is the only one. */
+static enum pst_status add_file(const char *path, bool only, uint64_t *bytes,
+                                uint64_t *digest)
 {
     struct pst_file file = {0};
-    uint64_t digest;
+    uint64_t one[2];
+    enum pst_status status = pst_file_open(path, &file, NULL);
 
-    if (pst_file_open(path, &file, NULL) == PST_OK &&
-        pstd_digest_data(&file, &digest) == PST_OK)
-        pst_str_addf(ret, "%llu bytes, digest %016llx",
-                     (unsigned long long)file.size, (unsigned long long)digest);
-    else
-        pst_str_add(ret, "not readable");
+    if (status == PST_OK)
+        status = pstd_digest_data(&file, &one[0]);
+    one[1] = file.size;
+    *bytes += file.size;
     pst_file_close(&file);
+    if (status == PST_OK)
+        *digest = only ? one[0] : pst_hash(one, sizeof(one), *digest);
+    return status;
+}
+
+void pstd_data_text(const char *text, struct pst_str *ret)
+{
+    uint64_t bytes = 0, digest = 0;
+    struct pst_data_list list;
+    enum pst_status status = pst_data_list_read(text, &list, NULL);
+
+    if (status != PST_OK) {
+        pst_str_add(ret, "not readable");
+        return;
+    }
+    for (size_t i = 0; i < list.files.n && status == PST_OK; i++)
+        status = add_file(list.files.at[i], list.files.n == 1, &bytes, &digest);
+    if (status != PST_OK)
+        pst_str_add(ret, "not readable");
+    else if (list.files.n > 1)
+        pst_str_addf(ret, "%zu files, ", list.files.n);
+    if (status == PST_OK)
+        pst_str_addf(ret, "%llu bytes, digest %016llx",
+                     (unsigned long long)bytes, (unsigned long long)digest);
+    for (unsigned k = 0; k < list.n && list.weighted && status == PST_OK; k++)
+        pst_str_addf(ret, "%s%.9g", k > 0 ? ":" : ", weights ",
+                     list.sources[k].weight);
+    pst_data_list_fini(&list);
 }
 
 enum pst_status pstd_compare_data(struct pstd_executor *w, const char *path,

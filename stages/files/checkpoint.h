@@ -22,7 +22,7 @@
 #include "stages/base/map.h"
 #include "stages/base/str.h"
 #include "stages/base/vec.h"
-#include "stages/files/data/stream.h"
+#include "stages/files/data/position.h"
 #include "stages/files/state_names.h"
 
 #define PST_CHECKPOINT_VERSION 1

@@ -1,380 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/files/data.h"
 
-#include "stages/base/arena.h"
-#include "stages/base/str.h"
-#include "stages/files/data/inside.h"
-
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define LISTED     20         /* maximum number of names listed in a message */
-#define MAX_LOADED (1u << 20) /* bytes of a file that is loaded whole */
+#include "stages/base/str.h"
+#include "stages/files/data/inside.h"
 
-static enum pst_status refuse_missing(const struct pst_data *d,
-                                      const char *name, struct pst_diag *diag)
-{
-    const size_t n = pst_safetensors_count(d->st);
-    struct pst_str list = {0};
-    enum pst_status status;
-
-    for (size_t i = 0; i < n && i < LISTED; i++)
-        pst_str_addf(&list, "%s%s", i ? ", " : "",
-                     pst_safetensors_at(d->st, i)->name);
-    if (n > LISTED)
-        pst_str_addf(&list, " and %zu more", n - LISTED);
-    status = pst_diag_set(diag, PST_E_DATA_NO_TENSOR,
-                          "%s has no tensor for the model's input '%s'; it "
-                          "has: %s",
-                          d->path, name, n ? pst_str_text(&list) : "none");
-    pst_str_fini(&list);
-    return status;
-}
-
-/* Appends NAME.DIM=SIZE for each size in the file that differs from the
- * model's, if all of these are symbolic in the model. */
-static void add_sizes(const struct pst_data_column *in,
-                      const struct pst_meta *have, struct pst_str *out)
-{
-    bool all = have->rank == in->meta.rank && in->dims != NULL &&
-               have->dtype == in->meta.dtype;
-
-    for (unsigned i = 0; all && i < have->rank; i++)
-        all = (int)i == in->chunk || in->dims[i] != NULL ||
-              have->size[i] == in->meta.size[i];
-    for (unsigned i = 0; all && i < have->rank; i++)
-        if ((int)i != in->chunk && have->size[i] != in->meta.size[i])
-            pst_str_addf(out, "%s%s.%u=%" PRId64, out->len > 0 ? "," : "",
-                         in->name, i, have->size[i]);
-}
-
-static enum pst_status refuse_shape(const struct pst_data *d,
-                                    const struct pst_data_column *in,
-                                    const struct pst_meta *have,
-                                    struct pst_diag *diag)
-{
-    char a[PST_META_TEXT], b[PST_META_TEXT];
-    struct pst_str way_out = {0};
-
-    add_sizes(in, have, &way_out);
-    (void)pst_diag_set(
-        diag, PST_E_DATA_SHAPE,
-        "%s: tensor '%s' is %s, but a microbatch is %s: dtype and all sizes "
-        "except the number of rows must be equal%s%s",
-        d->path, in->name, pst_meta_text(have, a), pst_meta_text(&in->meta, b),
-        way_out.len > 0 ? "; try --size " : "", pst_str_text(&way_out));
-    pst_str_fini(&way_out);
-    return PST_ERR_SHAPE;
-}
-
-static bool fits(const struct pst_data_column *in, const struct pst_meta *have)
-{
-    const unsigned rank = in->meta.rank;
-
-    if (have->dtype != in->meta.dtype ||
-        (rank ? have->rank != rank : have->rank > 1))
-        return false;
-    for (unsigned i = 0; i < rank; i++)
-        if ((int)i != in->chunk && have->size[i] != in->meta.size[i])
-            return false;
-    return true;
-}
-
-static void measure(struct pst_data_column *in, const struct pst_meta *have)
-{
-    in->there = (uint64_t)have->size[PST_MAX(in->chunk, 0)];
-    in->pieces = 1;
-    in->piece_bytes = pst_dtype_size(in->meta.dtype);
-    for (int i = 0; i < (int)in->meta.rank; i++) {
-        if (i < in->chunk)
-            in->pieces *= (uint64_t)in->meta.size[i];
-        else if (i > in->chunk)
-            in->piece_bytes *= (size_t)in->meta.size[i];
-    }
-}
-
-/* Determines how one input is read from a safetensors file. */
-static enum pst_status open_tensor(const struct pst_data *d,
-                                   struct pst_data_column *in,
-                                   struct pst_diag *diag)
-{
-    const struct pst_safetensors_entry *e =
-        pst_safetensors_find(d->st, in->name);
-
-    if (in->unread) {
-        in->source = PST_DATA_FROM_NOTHING;
-        return PST_OK;
-    }
-    if (!e)
-        return refuse_missing(d, in->name, diag);
-    if (!fits(in, &e->meta))
-        return refuse_shape(d, in, &e->meta, diag);
-    in->entry = e;
-    in->source = PST_DATA_FROM_ROWS;
-    if (in->chunk < 0 && (in->meta.rank > 0 || e->meta.rank == 0)) {
-        in->source = PST_DATA_FROM_SAME;
-        return PST_OK;
-    }
-    measure(in, &e->meta);
-    if (in->there == 0 || in->rows == 0)
-        return pst_diag_set(diag, PST_E_DATA_SHAPE,
-                            "%s: tensor '%s' has %" PRIu64
-                            " rows, a microbatch has %" PRIu64,
-                            d->path, in->name, in->there, in->rows);
-    return PST_OK;
-}
-
-/* Checks that the rows in the file are a multiple of those of a microbatch,
- * which is needed where microbatches are shuffled as units. */
-static enum pst_status check_whole(const struct pst_data *d,
-                                   struct pst_diag *diag)
-{
-    for (size_t i = 0; i < d->n; i++) {
-        const struct pst_data_column *in = &d->inputs[i];
-
-        if (in->source == PST_DATA_FROM_ROWS && in->there % in->rows != 0)
-            return pst_diag_set(diag, PST_E_DATA_SHAPE,
-                                "%s: tensor '%s' has %" PRIu64
-                                " rows, which is not a multiple of the %" PRIu64
-                                " rows of one microbatch, as it has to be "
-                                "where inputs differ in them",
-                                d->path, in->name, in->there, in->rows);
-    }
-    return PST_OK;
-}
-
-/* Returns the number of samples if no input is read from the file's rows: as
- * many as one step takes, or 1 if no input has a sample dimension. */
-static uint64_t rows_unread(const struct pst_data *d)
-{
-    for (size_t i = 0; i < d->n; i++)
-        if (d->inputs[i].source == PST_DATA_FROM_NOTHING &&
-            d->inputs[i].chunk >= 0)
-            return pst_data_rows_before(d, &d->inputs[i], d->step.microbatches);
-    return 1;
-}
-
-static enum pst_status open_tensors(struct pst_data *d, struct pst_diag *diag)
-{
-    const unsigned n = d->step.microbatches;
-    const struct pst_data_column *first = NULL;
-    enum pst_status status;
-
-    status = pst_safetensors_open(d->path, &d->st, diag);
-    /* A small file is loaded, so that its steps need no system calls. */
-    if (status == PST_OK && pst_safetensors_file(d->st)->size <= MAX_LOADED)
-        status = pst_safetensors_load(d->st, diag);
-    if (status != PST_OK)
-        return status;
-    for (size_t i = 0; i < d->n; i++) {
-        struct pst_data_column *in = &d->inputs[i];
-
-        status = open_tensor(d, in, diag);
-        if (status != PST_OK)
-            return status;
-        if (in->source == PST_DATA_FROM_SAME ||
-            in->source == PST_DATA_FROM_NOTHING)
-            continue;
-        if (first == NULL)
-            first = in;
-        if (in->there * pst_data_rows_before(d, first, n) !=
-            first->there * pst_data_rows_before(d, in, n))
-            return pst_diag_set(
-                diag, PST_E_DATA_SHAPE,
-                "%s: tensor '%s' holds %" PRIu64 " rows for microbatches of "
-                "%" PRIu64 ", '%s' holds %" PRIu64 " for those of %" PRIu64,
-                d->path, first->name, first->there, first->rows, in->name,
-                in->there, in->rows);
-        d->whole = d->whole || in->rows != first->rows;
-    }
-    if (d->whole && d->step.n_tail == 0 && !d->leave_rest)
-        status = check_whole(d, diag);
-    if (status != PST_OK)
-        return status;
-    d->first = first;
-    d->samples = first ? first->there : rows_unread(d);
-    d->step_rows = first ? pst_data_rows_before(d, first, n) : d->samples;
-    d->each = first ? first->rows : PST_MAX(d->step_rows / n, 1);
-    if (d->whole && first->there < first->rows)
-        return pst_diag_set(diag, PST_E_DATA_SHAPE,
-                            "%s: tensor '%s' has %" PRIu64
-                            " rows, a microbatch has %" PRIu64,
-                            d->path, first->name, first->there, first->rows);
-    if (d->whole && d->shuffle && d->step.n_tail > 0)
-        return pst_diag_set(diag, PST_E_BATCH_ROWS_DIFFER,
-                            "%s: inputs that differ in the rows of a "
-                            "microbatch cannot be shuffled while microbatches "
-                            "differ in rows",
-                            d->path);
-    return PST_OK;
-}
-
-static enum pst_status find_integer_input(const struct pst_data *d,
-                                          const char *name, unsigned skip,
-                                          struct pst_data_column **ret,
-                                          struct pst_diag *diag)
-{
-    *ret = NULL;
-    for (size_t i = 0; i < d->n && !*ret; i++) {
-        struct pst_data_column *in = &d->inputs[i];
-
-        if (name ? strcmp(in->name, name) == 0
-                 : pst_dtype_kind(in->meta.dtype) == PST_KIND_INT &&
-                       in->meta.rank > 0 && skip-- == 0)
-            *ret = in;
-    }
-    if (name && !*ret)
-        return pst_diag_set(diag, PST_E_DATA_NO_TENSOR,
-                            "the model has no input '%s' for tokens", name);
-    if (*ret && (pst_dtype_kind((*ret)->meta.dtype) != PST_KIND_INT ||
-                 (*ret)->meta.rank == 0))
-        return pst_diag_set(diag, PST_E_DATA_SHAPE,
-                            "input '%s' holds no integers: it cannot take "
-                            "tokens",
-                            name);
-    return PST_OK;
-}
-
-/* Assigns tokens or targets to every input, and checks that they fit the same
- * windows. */
-static enum pst_status assign_tokens(struct pst_data *d,
-                                     const struct pst_data_options *options,
-                                     struct pst_diag *diag)
-{
-    char text[PST_META_TEXT];
-    struct pst_data_column *tokens, *targets;
-    enum pst_status status;
-    int64_t last;
-
-    status = find_integer_input(d, options->tokens, 0, &tokens, diag);
-    if (status != PST_OK)
-        return status;
-    status = find_integer_input(d, options->targets, 1, &targets, diag);
-    if (status != PST_OK)
-        return status;
-    for (size_t i = 0; i < d->n; i++) {
-        struct pst_data_column *in = &d->inputs[i];
-
-        if ((in == tokens) == (in == targets))
-            return pst_diag_set(
-                diag, PST_E_DATA_SHAPE,
-                "%s is taken for a file of tokens (its name does not end in "
-                ".safetensors): the model's input '%s' (%s) cannot be made "
-                "from it",
-                d->path, in->name, pst_meta_text(&in->meta, text));
-        in->source =
-            in == tokens ? PST_DATA_FROM_TOKENS : PST_DATA_FROM_TARGETS;
-    }
-    if (!tokens)
-        return pst_diag_set(diag, PST_E_DATA_SHAPE,
-                            "the model has no integer input for the tokens of "
-                            "%s",
-                            d->path);
-    last = tokens->meta.size[tokens->meta.rank - 1];
-    if (last < 1 || (options->seq_len && options->seq_len != last))
-        return pst_diag_set(
-            diag, PST_E_DATA_SHAPE,
-            "sequence length %" PRId64 " does not fit input '%s', which is %s",
-            options->seq_len, tokens->name, pst_meta_text(&tokens->meta, text));
-    if (targets &&
-        pst_meta_numel(&targets->meta) != pst_meta_numel(&tokens->meta))
-        return pst_diag_set(diag, PST_E_DATA_SHAPE,
-                            "inputs '%s' and '%s' differ in size: the second "
-                            "cannot be the next tokens of the first",
-                            tokens->name, targets->name);
-    d->seq_len = (uint64_t)last;
-    for (size_t i = 0; i < d->n; i++) {
-        struct pst_data_column *in = &d->inputs[i];
-        const uint64_t windows =
-            (uint64_t)pst_meta_numel(&tokens->meta) / d->seq_len;
-
-        if (in->chunk > 0 || (in->chunk < 0 && in->meta.rank > 0))
-            return pst_diag_set(diag, PST_E_DATA_REPLICATED,
-                                "input '%s' gets tokens, which are divided "
-                                "along dimension 0 only",
-                                in->name);
-        if (d->step.n_tail > 0 && windows * in->tail % in->rows != 0)
-            return pst_diag_set(diag, PST_E_DATA_SHAPE,
-                                "input '%s' holds no whole sequences in the "
-                                "smaller microbatches",
-                                in->name);
-        in->tail = windows * in->tail / PST_MAX(in->rows, 1);
-        in->rows = windows;
-    }
-    return PST_OK;
-}
-
-static struct pst_tokens_file tokens_file(const struct pst_data *d)
-{
-    return (struct pst_tokens_file){&d->tokens, d->path, d->begin,
-                                    (unsigned)d->token_size};
-}
-
-/* Sets d->begin to the first token, after a header if there is one. */
-static enum pst_status look_at_tokens(struct pst_data *d, struct pst_diag *diag)
-{
-    struct pst_tokens_file tokens = tokens_file(d);
-    enum pst_status status = pst_tokens_look(&tokens, diag);
-
-    d->begin = tokens.begin;
-    return status;
-}
-
-static enum pst_status open_tokens(struct pst_data *d,
-                                   const struct pst_data_options *options,
-                                   struct pst_diag *diag)
-{
-    static const char *const names[] = {"uint8", "uint16", "uint32"};
-    enum pst_status status;
-    uint64_t n;
-
-    for (size_t i = 0; i < PST_COUNT(names); i++) {
-        if (strcmp(options->token_dtype ? options->token_dtype : names[0],
-                   names[i]) == 0)
-            d->token_size = (size_t)1 << i;
-    }
-    if (!d->token_size)
-        return pst_diag_set(diag, PST_E_DATA_TOKEN_DTYPE,
-                            "dtype of tokens '%s' is none of uint8, uint16, "
-                            "uint32",
-                            options->token_dtype);
-    status = pst_file_open(d->path, &d->tokens, diag);
-    if (status == PST_OK)
-        status = look_at_tokens(d, diag);
-    if (status == PST_OK)
-        status = assign_tokens(d, options, diag);
-    if (status != PST_OK)
-        return status;
-    if (d->tokens.size % d->token_size != 0)
-        return pst_diag_set(diag, PST_E_DATA_ODD_BYTES,
-                            "%s: %" PRIu64
-                            " bytes are no whole number of %zu-byte tokens",
-                            d->path, d->tokens.size, d->token_size);
-    n = (d->tokens.size - d->begin) / d->token_size;
-    if (d->n > 1 && n) /* the last token can only be a target */
-        n--;
-    d->first = &d->inputs[0];
-    d->n_tokens = n;
-    d->samples = n / d->seq_len;
-    d->step_rows = pst_data_rows_before(d, &d->inputs[0], d->step.microbatches);
-    d->each = d->inputs[0].rows;
-    if (d->samples == 0 || d->inputs[0].rows == 0)
-        return pst_diag_set(diag, PST_E_DATA_SHAPE,
-                            "%s: %" PRIu64 " sequences of %" PRIu64
-                            " tokens, a microbatch has %" PRIu64,
-                            d->path, d->samples, d->seq_len, d->inputs[0].rows);
-    return PST_OK;
-}
+/* --- opening -------------------------------------------------------------- */
 
 static enum pst_status copy_inputs(struct pst_data *d,
-                                   const struct pst_data_options *options,
                                    const struct pst_data_input *inputs,
                                    struct pst_diag *diag)
 {
-    d->path = pst_arena_strdup(&d->arena, options->path);
     d->inputs = pst_arena_calloc(&d->arena, d->n, sizeof(*d->inputs));
-    if (!d->path || !d->inputs)
+    if (!d->inputs)
         return pst_diag_nomem(diag, d->n * sizeof(*d->inputs));
     for (size_t i = 0; i < d->n; i++) {
         d->inputs[i].name = pst_arena_strdup(&d->arena, inputs[i].name);
@@ -397,47 +37,151 @@ static enum pst_status copy_inputs(struct pst_data *d,
     return PST_OK;
 }
 
-static enum pst_status compare(const struct pst_data *data,
-                               struct pst_diag *diag)
+/* Allocates a source and its files. */
+static enum pst_status make_source(struct pst_data *d,
+                                   const struct pst_data_item *item,
+                                   struct pst_data_source *ret,
+                                   struct pst_diag *diag)
 {
-    const struct pst_tokens_file tokens = tokens_file(data);
-    const struct pst_data_column *narrowest = NULL;
-    enum pst_status status = PST_OK;
-
-    for (size_t i = 0; i < data->n && status == PST_OK; i++) {
-        const struct pst_data_column *in = &data->inputs[i];
-
-        if (in->bound.below == 0 || in->source == PST_DATA_FROM_NOTHING)
-            continue;
-        if (in->entry != NULL)
-            status = pst_rows_compare(in->entry, data->path, &in->bound, diag);
-        else if (narrowest == NULL || in->bound.below < narrowest->bound.below)
-            narrowest = in;
+    ret->name = item->text;
+    ret->n = item->n;
+    ret->shards = pst_arena_calloc(&d->arena, item->n, sizeof(*ret->shards));
+    ret->supplies =
+        pst_arena_calloc(&d->arena, d->n + 1, sizeof(*ret->supplies));
+    if (!ret->shards || !ret->supplies)
+        return pst_diag_nomem(diag, item->n * sizeof(*ret->shards));
+    for (size_t i = 0; i < item->n; i++)
+        ret->shards[i].path = d->list.files.at[item->first + i];
+    for (size_t i = 0; i <= d->n; i++) {
+        ret->supplies[i].first =
+            pst_arena_calloc(&d->arena, item->n + 1, sizeof(uint64_t));
+        if (!ret->supplies[i].first)
+            return pst_diag_nomem(diag, item->n * sizeof(uint64_t));
     }
-    if (status == PST_OK && narrowest != NULL)
-        status = pst_tokens_compare(
-            &tokens, data->samples * data->seq_len + (data->n > 1),
-            narrowest->name, &narrowest->bound, diag);
-    return status;
+    return PST_OK;
+}
+
+/* All files are of the kind of the first one. */
+static enum pst_status check_kinds(const struct pst_data *d,
+                                   struct pst_diag *diag)
+{
+    for (size_t i = 0; i < d->list.files.n; i++)
+        if ((pst_has_suffix(d->list.files.at[i], ".safetensors") != 0) !=
+            d->tensors)
+            return pst_diag_set(
+                diag, PST_E_DATA_LIST,
+                "%s has %s, %s has %s: files of tokens and of "
+                "tensors cannot be mixed",
+                d->list.files.at[0], d->tensors ? "tensors" : "tokens",
+                d->list.files.at[i], d->tensors ? "tokens" : "tensors");
+    return PST_OK;
+}
+
+/* Finds the sources and their order. */
+static enum pst_status make_sources(struct pst_data *d,
+                                    const struct pst_data_options *options,
+                                    struct pst_diag *diag)
+{
+    double weights[PST_DATA_MAX_SOURCES];
+    enum pst_status status = pst_data_list_read(options->path, &d->list, diag);
+
+    if (status != PST_OK)
+        return status;
+    d->path = pst_arena_strdup(&d->arena, options->path);
+    d->n_sources = d->list.n;
+    d->sources = pst_arena_calloc(&d->arena, d->n_sources, sizeof(*d->sources));
+    if (!d->path || !d->sources)
+        return pst_diag_nomem(diag, d->n_sources * sizeof(*d->sources));
+    if (d->list.weighted && options->in_order)
+        return pst_diag_set(diag, PST_E_DATA_LIST,
+                            "%s: each row is evaluated once: leave the "
+                            "weights out",
+                            options->path);
+    d->tensors = pst_has_suffix(d->list.files.at[0], ".safetensors");
+    status = check_kinds(d, diag);
+    for (unsigned k = 0; k < d->n_sources && status == PST_OK; k++) {
+        weights[k] = d->list.sources[k].weight;
+        status = make_source(d, &d->list.sources[k], &d->sources[k], diag);
+    }
+    return status == PST_OK ? pst_blend_make(weights, d->n_sources, &d->arena,
+                                             &d->blend, diag)
+                            : status;
 }
 
 /* Initializes the streams of all inputs, beginning with the first step. */
 static void make_streams(struct pst_data *d)
 {
-    for (size_t i = 0; i < d->n; i++) {
-        struct pst_data_column *in = &d->inputs[i];
-        const bool tokens = d->seq_len > 0;
+    for (unsigned k = 0; k < d->n_sources; k++)
+        for (size_t i = 0; i < d->n; i++) {
+            struct pst_data_supply *supply = &d->sources[k].supplies[i];
 
-        in->stream = (struct pst_stream){
-            .size = tokens ? d->n_tokens : in->there,
-            .window = tokens ? d->seq_len : 1,
-            .unit = d->whole ? in->rows : 1,
-            .per_step = pst_data_rows_before(d, in, d->step.microbatches),
-            .shuffle = d->shuffle,
-            .seed = d->seed,
-        };
-    }
+            supply->stream = (struct pst_stream){
+                .size = supply->there,
+                .window = d->seq_len > 0 ? d->seq_len : 1,
+                .unit = d->whole ? d->inputs[i].rows : 1,
+                .shuffle = d->shuffle,
+                .seed = d->seed,
+            };
+        }
 }
+
+/* --- numbers beyond the model's tables ------------------------------------ */
+
+/* Compares the tokens of a file with the bound of an input. */
+static enum pst_status compare_tokens(const struct pst_data *d,
+                                      const struct pst_data_column *in,
+                                      const struct pst_data_source *source,
+                                      size_t k, struct pst_diag *diag)
+{
+    const struct pst_data_shard *shard = &source->shards[k];
+    const uint64_t *first = source->supplies[0].first;
+    const uint64_t used =
+        source->supplies[0].there / d->seq_len * d->seq_len + (d->n > 1);
+    const struct pst_tokens_file tokens = {
+        &shard->tokens, shard->path, shard->begin, (unsigned)shard->width};
+
+    return used <= first[k]
+               ? PST_OK
+               : pst_tokens_compare(&tokens,
+                                    PST_MIN(used, first[k + 1]) - first[k],
+                                    in->name, &in->bound, diag);
+}
+
+static enum pst_status compare_file(const struct pst_data *d,
+                                    const struct pst_data_source *source,
+                                    size_t k, struct pst_diag *diag)
+{
+    const struct pst_data_shard *shard = &source->shards[k];
+    const struct pst_data_column *narrowest = NULL;
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < d->n && status == PST_OK; i++) {
+        const struct pst_data_column *in = &d->inputs[i];
+
+        if (in->bound.below == 0 || in->from == PST_DATA_FROM_NOTHING)
+            continue;
+        if (d->tensors)
+            status = pst_rows_compare(shard->entries[i], shard->path,
+                                      &in->bound, diag);
+        else if (narrowest == NULL || in->bound.below < narrowest->bound.below)
+            narrowest = in;
+    }
+    return status == PST_OK && narrowest != NULL
+               ? compare_tokens(d, narrowest, source, k, diag)
+               : status;
+}
+
+static enum pst_status compare(const struct pst_data *d, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (unsigned s = 0; s < d->n_sources; s++)
+        for (size_t k = 0; k < d->sources[s].n && status == PST_OK; k++)
+            status = compare_file(d, &d->sources[s], k, diag);
+    return status;
+}
+
+/* --- interface ------------------------------------------------------------ */
 
 enum pst_status pst_data_open(const struct pst_data_options *options,
                               const struct pst_data_input *inputs, size_t n,
@@ -455,11 +199,12 @@ enum pst_status pst_data_open(const struct pst_data_options *options,
     d->shuffle = options->shuffle;
     d->seed = options->seed;
     d->leave_rest = options->leave_rest;
-    status = copy_inputs(d, options, inputs, diag);
+    status = copy_inputs(d, inputs, diag);
     if (status == PST_OK)
-        status = pst_has_suffix(options->path, ".safetensors")
-                     ? open_tensors(d, diag)
-                     : open_tokens(d, options, diag);
+        status = make_sources(d, options, diag);
+    if (status == PST_OK)
+        status = d->tensors ? pst_data_open_tensors(d, diag)
+                            : pst_data_open_tokens(d, options, diag);
     /* Tests disable this check, so that the check of each step is reached. */
     if (status == PST_OK && options->compare &&
         getenv("PST_DATA_UNCHECKED") == NULL)
@@ -477,10 +222,30 @@ void pst_data_close(struct pst_data *data)
 {
     if (!data)
         return;
-    pst_safetensors_close(data->st);
-    pst_file_close(&data->tokens);
+    for (unsigned s = 0; s < data->n_sources && data->sources; s++)
+        for (size_t k = 0; k < data->sources[s].n; k++) {
+            if (!data->sources[s].shards)
+                continue;
+            pst_safetensors_close(data->sources[s].shards[k].st);
+            pst_file_close(&data->sources[s].shards[k].tokens);
+        }
+    pst_data_list_fini(&data->list);
     pst_arena_fini(&data->arena);
     pst_free(data);
+}
+
+const struct pst_data_list *pst_data_files(const struct pst_data *data)
+{
+    return &data->list;
+}
+
+unsigned pst_data_width(const struct pst_data *data, size_t file)
+{
+    unsigned k = 0;
+
+    while (file >= data->sources[k].n)
+        file -= data->sources[k++].n;
+    return (unsigned)data->sources[k].shards[file].width;
 }
 
 uint64_t pst_data_samples(const struct pst_data *data, uint64_t rows)
@@ -493,7 +258,7 @@ uint64_t pst_data_samples(const struct pst_data *data, uint64_t rows)
 int pst_data_targets(const struct pst_data *data)
 {
     for (size_t i = 0; i < data->n; i++)
-        if (data->inputs[i].source == PST_DATA_FROM_TARGETS)
+        if (data->inputs[i].from == PST_DATA_FROM_TARGETS)
             return (int)i;
     return -1;
 }

@@ -2,9 +2,14 @@
 #ifndef PENSTOCK_STAGES_FILES_DATA_H
 #define PENSTOCK_STAGES_FILES_DATA_H
 /*
- * Training data. The content of a microbatch is a pure function of (file,
+ * Training data. The content of a microbatch is a pure function of (files,
  * options, step, microbatch), and of the position at which a resumed run
  * started.
+ *
+ * The data are one file, or several as stages/files/data/list.h describes:
+ * files of a source are read one after the other, like one file; samples of
+ * several sources are drawn in proportion to their weights
+ * (stages/files/data/blend.h).
  *
  * - FILE.safetensors: tensors named like the model's inputs, with samples along
  *   the dimension that is divided into microbatches. An input that is not
@@ -12,24 +17,28 @@
  *   microbatch; for a scalar input the file may instead hold a vector, one
  *   value per microbatch. An input that the model does not read may be missing.
  * - Any other file: little-endian tokens, after an llm.c header if there is
- *   one. Sample k is the window of seq_len tokens starting at k * seq_len;
- *   targets are shifted by one token.
+ *   one. Sample k of a source is the window of seq_len tokens starting at
+ *   k * seq_len; targets are shifted by one token. A window may begin in one
+ *   file and end in the next.
  *
  * A step takes as many samples as its microbatches have rows, and starts where
  * the step before ended, modulo the number of samples; within a step
  * microbatches are consecutive. With shuffling, each epoch has its own order.
  * Concurrent reads from several threads are allowed.
  */
-#include "stages/files/data/stream.h"
+#include "stages/files/data/position.h"
 #include "stages/files/data_look.h"
 #include "stages/graph/tensor.h"
 
 struct pst_data;
+struct pst_data_list;
 struct pst_str;
 
 struct pst_data_options {
-    const char *path;
-    const char *token_dtype; /* "uint8" (if NULL), "uint16", "uint32" */
+    const char *path; /* a list of files (pst_data_list_read) */
+    /* "uint8", "uint16", "uint32"; NULL: by the files' indices (NAME.idx beside
+     * NAME.bin), else "uint8" */
+    const char *token_dtype;
     /* 0: the size of the last dimension of the tokens' input */
     int64_t seq_len;
     /* input that receives the tokens; NULL: the first integer input */
@@ -41,8 +50,10 @@ struct pst_data_options {
     /* If inputs have different numbers of rows in a microbatch: drops rows of
      * the file that do not fill a microbatch, instead of refusing the file. */
     bool leave_rest;
-    /* compare integers of the file with the bounds of the inputs */
+    /* compare integers of the files with the bounds of the inputs */
     bool compare;
+    /* Rows will be read by number (pst_data_read): refuses weights. */
+    bool in_order;
 };
 
 struct pst_data_input {
@@ -64,7 +75,11 @@ enum pst_status pst_data_open(const struct pst_data_options *options,
                               struct pst_data_step step, struct pst_data **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 void pst_data_close(struct pst_data *data);
-/* Returns the number of samples in the file. They are counted in rows (or
+/* Returns the names of the files; valid until close. */
+const struct pst_data_list *pst_data_files(const struct pst_data *data);
+/* Returns the bytes of a token in one of these files; 0: it has tensors. */
+unsigned pst_data_width(const struct pst_data *data, size_t file);
+/* Returns the number of samples in all files. They are counted in rows (or
  * windows of tokens) of an input that has `rows` of them in a step, since
  * inputs may have different numbers of rows. */
 uint64_t pst_data_samples(const struct pst_data *data, uint64_t rows);
@@ -80,15 +95,17 @@ bool pst_data_place(const struct pst_data *data, uint64_t step,
 /* Makes this step begin at the position, regardless of what earlier steps drew;
  * later steps continue from there. If the position is unknown, or belongs to
  * another kind of file, the step begins as if all earlier steps had drawn what
- * a step draws now. Not thread safe with pst_data_fill. */
+ * a step draws now. Each source continues after its last sample, also with
+ * other weights; a source that is new begins with its first one. Not thread
+ * safe with pst_data_fill. */
 enum pst_status pst_data_begin(struct pst_data *data, uint64_t step,
                                const struct pst_data_place *place,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
 #define PST_DATA_STEP UINT32_MAX /* all microbatches of the step */
 
-/* Appends the rows that a microbatch draws: "rows 4 to 7 of FILE (counted from
- * 0)"; only the file name if no samples are drawn from the file. */
+/* Appends the rows that a microbatch draws: "rows 4 to 7 of FILE, 0 to 3 of
+ * ANOTHER (counted from 0)"; only the name if no samples are drawn from it. */
 void pst_data_rows(const struct pst_data *data, uint64_t step,
                    unsigned microbatch, struct pst_str *out);
 
@@ -106,10 +123,10 @@ struct pst_data_extent {
 };
 struct pst_data_extent pst_data_extent(const struct pst_data *data);
 /*
- * Reads rows chosen by the caller: n rows from number `first` on, repeated to
- * fill the microbatch. n divides `each` of the extent; if `whole` is set, n
- * equals `each`, and first is a multiple of it. The tail microbatches of a step
- * must have as many rows as the others.
+ * Reads rows chosen by the caller, of data that have one source: n rows from
+ * number `first` on, repeated to fill the microbatch. n divides `each` of the
+ * extent; if `whole` is set, n equals `each`, and first is a multiple of it.
+ * The tail microbatches of a step must have as many rows as the others.
  */
 enum pst_status pst_data_read(const struct pst_data *data, uint64_t first,
                               uint64_t n, unsigned input, void *dst,

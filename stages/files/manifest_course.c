@@ -75,30 +75,84 @@ static bool get_key(const json_t *table, const char *key, uint64_t *ret)
     return get(json_object_get(table, key), ret);
 }
 
+/* --- position in the data ------------------------------------------------- */
+
+static bool read_source(struct pst_data_source_place *ret, const json_t *table)
+{
+    const char *name = json_string_value(json_object_get(table, "source"));
+
+    /* older versions stored no name */
+    (void)snprintf(ret->name, sizeof(ret->name), "%s", name ? name : "");
+    return get_key(table, "pass", &ret->pass) && get_key(table, "at", &ret->at);
+}
+
+/* One source is stored in the table itself, several in "sources". */
 bool pst_manifest_read_place(struct pst_checkpoint_info *info,
                              const json_t *root)
 {
     const json_t *table = json_object_get(root, "data");
+    const json_t *sources = json_object_get(table, "sources");
     struct pst_data_place *p = &info->place;
+    bool good;
 
-    *p = (struct pst_data_place){.known = table != NULL};
+    *p = (struct pst_data_place){.known = table != NULL, .n = 1};
     if (table == NULL)
         return true;
     p->tokens = json_is_true(json_object_get(table, "tokens"));
-    return get_key(table, "pass", &p->pass) && get_key(table, "at", &p->at) &&
-           get_key(table, "step", &p->step) && get_key(table, "unit", &p->unit);
+    good = get_key(table, "step", &p->step) && get_key(table, "unit", &p->unit);
+    if (sources == NULL)
+        return good && read_source(&p->sources[0], table);
+    p->n = (unsigned)PST_MIN(json_array_size(sources), PST_DATA_MAX_SOURCES);
+    good = good && p->n == json_array_size(sources) && p->n > 0 &&
+           get_key(table, "phase", &p->phase) &&
+           get_key(table, "order", &p->order);
+    for (unsigned i = 0; i < p->n && good; i++)
+        good = read_source(&p->sources[i], json_array_get(sources, i));
+    return good;
+}
+
+static json_t *pack_source(const struct pst_data_source_place *s)
+{
+    return json_pack("{s:s, s:I, s:I}", "source", s->name, "pass",
+                     (json_int_t)s->pass, "at", (json_int_t)s->at);
+}
+
+/* Adds the sources; false if memory runs out. */
+static bool add_sources(const struct pst_data_place *p, json_t *table)
+{
+    json_t *list = p->n > 1 ? json_array() : NULL;
+    bool good = p->n == 1 || list != NULL;
+
+    for (unsigned i = 0; i < p->n && good; i++) {
+        json_t *source = pack_source(&p->sources[i]);
+
+        good = p->n > 1
+                   ? json_array_append_new(list, source) == 0
+                   : source != NULL && json_object_update(table, source) == 0;
+        if (p->n == 1)
+            json_decref(source);
+    }
+    if (p->n == 1)
+        return good;
+    return json_object_set_new(table, "sources", list) == 0 && good &&
+           json_object_set_new(table, "phase",
+                               json_integer((json_int_t)p->phase)) == 0 &&
+           json_object_set_new(table, "order",
+                               json_integer((json_int_t)p->order)) == 0;
 }
 
 bool pst_manifest_add_place(const struct pst_checkpoint_info *info,
                             json_t *root)
 {
     const struct pst_data_place *p = &info->place;
+    json_t *table;
 
-    return !p->known ||
-           json_object_set_new(
-               root, "data",
-               json_pack("{s:b, s:I, s:I, s:I, s:I}", "tokens", (int)p->tokens,
-                         "pass", (json_int_t)p->pass, "at", (json_int_t)p->at,
-                         "step", (json_int_t)p->step, "unit",
-                         (json_int_t)p->unit)) == 0;
+    if (!p->known)
+        return true;
+    table = json_pack("{s:b, s:I, s:I}", "tokens", (int)p->tokens, "step",
+                      (json_int_t)p->step, "unit", (json_int_t)p->unit);
+    if (table != NULL && add_sources(p, table))
+        return json_object_set_new(root, "data", table) == 0;
+    json_decref(table);
+    return false;
 }

@@ -271,8 +271,8 @@ static void goes_on_with_other_microbatches(void **state)
               &diag);
     /* In pass 1, the second one. */
     assert_true(pst_data_place(before, 11, &place));
-    assert_int_equal(place.pass, 1);
-    assert_int_equal(place.at, 11 * 16 - 128);
+    assert_int_equal(place.sources[0].pass, 1);
+    assert_int_equal(place.sources[0].at, 11 * 16 - 128);
     assert_int_equal(place.unit, 8);
     for (unsigned k = 0; k < 3; k++)
         inputs[k].meta = meta(PST_F32, 2, 16 << k, 8);
@@ -293,7 +293,7 @@ static void goes_on_with_other_microbatches(void **state)
     pst_data_rows(now, 11, 0, &text);
     assert_non_null(strstr(text.text, " of 'x0' in c.safetensors"));
     pst_str_fini(&text);
-    place.pass = UINT64_MAX;
+    place.sources[0].pass = UINT64_MAX;
     assert_int_equal(pst_data_begin(now, 11, &place, &diag), PST_ERR_INPUT);
     pst_data_close(before);
     pst_data_close(now);
@@ -441,30 +441,6 @@ static void wraps_within_a_microbatch(void **state)
             assert_int_equal(seen[i], rows);
         pst_data_close(d);
     }
-}
-
-static void permutations_are_permutations(void **state)
-{
-    static unsigned char seen[70000];
-
-    (void)state;
-    for (uint64_t n = 1; n < 70000; n = n < 70 ? n + 1 : n * 3 - 1) {
-        uint64_t fixed = 0;
-
-        memset(seen, 0, n);
-        for (uint64_t i = 0; i < n; i++) {
-            const uint64_t j = pst_data_permute(7, 3, n, i);
-
-            assert_true(j < n);
-            assert_int_equal(seen[j]++, 0);
-            fixed += i == j;
-        }
-        assert_true(n < 20 || fixed < 10);
-    }
-    assert_int_not_equal(pst_data_permute(7, 3, 1ull << 40, 5),
-                         pst_data_permute(8, 3, 1ull << 40, 5));
-    assert_true(pst_data_permute(7, 3, UINT64_MAX, UINT64_MAX - 1) <
-                UINT64_MAX);
 }
 
 static void refuses_batches_that_do_not_fit(void **state)
@@ -787,7 +763,6 @@ int main(void)
         cmocka_unit_test(conformance_24_uneven_rows),
         cmocka_unit_test(wraps_and_shuffles_by_epoch),
         cmocka_unit_test(wraps_within_a_microbatch),
-        cmocka_unit_test(permutations_are_permutations),
         cmocka_unit_test(refuses_batches_that_do_not_fit),
         cmocka_unit_test(tokens_and_their_successors),
         cmocka_unit_test(looks_at_what_tokens_are),

@@ -1,45 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A run that continues with other steps still draws each sample exactly once.
- */
+/* A run that is continued still draws each sample exactly once. */
 #include "tests/test.h"
 
-#include "stages/base/str.h"
 #include "stages/files/data/stream.h"
 
 #include <string.h>
 
-#define MOST 64
-
 static struct pst_stream stream(uint64_t size, uint64_t window, uint64_t unit,
-                                uint64_t per_step, bool shuffle)
+                                bool shuffle)
 {
     return (struct pst_stream){.size = size,
                                .window = window,
                                .unit = unit,
-                               .per_step = per_step,
                                .shuffle = shuffle,
                                .seed = 9};
 }
 
-/* Returns the stream of a run that continues from `from` before that step. */
-static struct pst_stream go_on(const struct pst_stream *from, uint64_t step,
-                               uint64_t window, uint64_t per_step)
+/* Returns the stream of a run that continues after n samples of `from`. */
+static struct pst_stream go_on(const struct pst_stream *from, uint64_t n,
+                               uint64_t window)
 {
     struct pst_stream ret =
-        stream(from->size, window, from->unit, per_step, from->shuffle);
-    struct pst_data_place place;
+        stream(from->size, window, from->unit, from->shuffle);
+    uint64_t pass, at;
 
-    pst_stream_place(from, step, &place);
-    assert_true(place.known);
-    assert_int_equal(place.unit, from->unit);
-    assert_int_equal(place.step, from->per_step * from->window);
-    assert_true(pst_stream_begin(&ret, step, place.pass, place.at));
+    pst_stream_place(from, n, &pass, &at);
+    assert_true(pst_stream_begin(&ret, pass, at));
     return ret;
 }
 
-/* Whatever a step draws, and however often that changes, the samples are those
- * of an uninterrupted run. */
-static void other_steps_draw_the_same_samples(void **state)
+/* Wherever a run continues, the samples are those of an uninterrupted run. */
+static void continues_with_the_same_samples(void **state)
 {
     (void)state;
     for (unsigned k = 0; k < 2000; k++) {
@@ -47,20 +38,18 @@ static void other_steps_draw_the_same_samples(void **state)
         const uint64_t size = unit * (k % 11 + 1) * window + k % window;
         const bool shuffle = k & 64;
         const struct pst_stream whole =
-            stream(size, window, shuffle ? unit : 1, 1, shuffle);
+            stream(size, window, shuffle ? unit : 1, shuffle);
         struct pst_stream part = whole;
-        uint64_t n = 0, step = k % 7;
+        uint64_t n = 0;
 
-        part.per_step = k % 4 + 1;
-        assert_true(pst_stream_begin(&part, step, 0, 0));
+        assert_true(pst_stream_begin(&part, 0, 0));
         for (unsigned run = 0; run < 4; run++) {
-            const uint64_t steps = (k + run) % 5;
+            const uint64_t drawn = (k + run) % 5 * (k % 4 + 1);
 
-            for (uint64_t i = 0; i < steps * part.per_step; i++, n++)
+            for (uint64_t i = 0; i < drawn; i++, n++)
                 assert_int_equal(pst_stream_at(&part, i),
                                  pst_stream_at(&whole, n));
-            step += steps;
-            part = go_on(&part, step, window, (k + run) % 6 + 1);
+            part = go_on(&part, drawn, window);
         }
     }
 }
@@ -69,8 +58,8 @@ static void other_steps_draw_the_same_samples(void **state)
  * the pass; later passes begin at the start of the file. */
 static void other_windows_go_on_in_order(void **state)
 {
-    const struct pst_stream before = stream(100, 3, 1, 4, false);
-    struct pst_stream now = go_on(&before, 3, 5, 2), later;
+    const struct pst_stream before = stream(100, 3, 1, false);
+    struct pst_stream now = go_on(&before, 12, 5), later;
 
     (void)state;
     for (uint64_t i = 0; i < 12; i++)
@@ -78,12 +67,12 @@ static void other_windows_go_on_in_order(void **state)
     /* The last 4 tokens of the pass are too few. */
     assert_int_equal(pst_stream_at(&now, 12), 0);
     assert_int_equal(pst_stream_at(&now, 12 + 20), 0);
-    later = go_on(&now, 3 + 6, 4, 1); /* windows of 4 tokens use these 4 */
+    later = go_on(&now, 12, 4); /* windows of 4 tokens use these 4 */
     assert_int_equal(pst_stream_at(&later, 0), 96);
     assert_int_equal(pst_stream_at(&later, 1), 0);
-    later = go_on(&now, 3 + 6 + 10, 4, 1);
+    later = go_on(&now, 32, 4);
     assert_int_equal(pst_stream_at(&later, 0), 0);
-    later = go_on(&now, 3 + 6 + 1, 4, 1);
+    later = go_on(&now, 14, 4);
     assert_int_equal(pst_stream_at(&later, 0), 10);
 }
 
@@ -91,8 +80,8 @@ static void other_windows_go_on_in_order(void **state)
  * give 10 windows of the new length. */
 static void other_windows_of_a_shuffled_pass(void **state)
 {
-    const struct pst_stream before = stream(120, 3, 1, 4, true);
-    const struct pst_stream now = go_on(&before, 5, 6, 1); /* 60 tokens drawn */
+    const struct pst_stream before = stream(120, 3, 1, true);
+    const struct pst_stream now = go_on(&before, 20, 6); /* 60 tokens drawn */
     uint64_t seen = 0;
 
     (void)state;
@@ -107,50 +96,51 @@ static void other_windows_of_a_shuffled_pass(void **state)
 
 static void refuses_places_that_no_run_had(void **state)
 {
-    struct pst_stream s = stream(100, 3, 1, 4, false);
+    struct pst_stream s = stream(100, 3, 1, false);
 
     (void)state;
-    assert_false(pst_stream_begin(&s, 0, UINT64_MAX, 0));
-    assert_false(pst_stream_begin(&s, 0, UINT64_MAX / 100, 0));
+    assert_false(pst_stream_begin(&s, UINT64_MAX, 0));
+    assert_false(pst_stream_begin(&s, UINT64_MAX / 100, 0));
     /* No overflow with a long file. */
-    assert_true(pst_stream_begin(&s, 0, 1000, UINT64_MAX));
+    assert_true(pst_stream_begin(&s, 1000, UINT64_MAX));
     assert_int_equal(pst_stream_at(&s, 0), 0);
     s.shuffle = true;
-    assert_true(pst_stream_begin(&s, 0, 1000, UINT64_MAX));
+    assert_true(pst_stream_begin(&s, 1000, UINT64_MAX));
     assert_true(pst_stream_at(&s, 0) < 100);
 }
 
-static void assert_list(const struct pst_stream *s, uint64_t n, uint64_t count,
-                        const char *want)
+static void permutations_are_permutations(void **state)
 {
-    struct pst_str text = {0};
-
-    pst_stream_list(s, n, count, &text);
-    assert_string_equal(pst_str_text(&text), want);
-    pst_str_fini(&text);
-}
-
-static void lists_neighbours_as_one(void **state)
-{
-    const struct pst_stream rows = stream(10, 1, 1, 4, false);
-    const struct pst_stream tokens = stream(20, 3, 1, 4, false);
+    static unsigned char seen[70000];
 
     (void)state;
-    assert_list(&rows, 4, 4, "4 to 7");
-    assert_list(&rows, 3, 1, "3");
-    assert_list(&rows, 8, 4, "8 to 9, 0 to 1");
-    assert_list(&tokens, 1, 2, "3 to 8");
-    assert_list(&tokens, 5, 2, "15 to 17, 0 to 2");
+    for (uint64_t n = 1; n < 70000; n = n < 70 ? n + 1 : n * 3 - 1) {
+        uint64_t fixed = 0;
+
+        memset(seen, 0, n);
+        for (uint64_t i = 0; i < n; i++) {
+            const uint64_t j = pst_data_permute(7, 3, n, i);
+
+            assert_true(j < n);
+            assert_int_equal(seen[j]++, 0);
+            fixed += i == j;
+        }
+        assert_true(n < 20 || fixed < 10);
+    }
+    assert_int_not_equal(pst_data_permute(7, 3, 1ull << 40, 5),
+                         pst_data_permute(8, 3, 1ull << 40, 5));
+    assert_true(pst_data_permute(7, 3, UINT64_MAX, UINT64_MAX - 1) <
+                UINT64_MAX);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(other_steps_draw_the_same_samples),
+        cmocka_unit_test(continues_with_the_same_samples),
         cmocka_unit_test(other_windows_go_on_in_order),
         cmocka_unit_test(other_windows_of_a_shuffled_pass),
+        cmocka_unit_test(permutations_are_permutations),
         cmocka_unit_test(refuses_places_that_no_run_had),
-        cmocka_unit_test(lists_neighbours_as_one),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "stages/base/str.h"
+#include "stages/files/data/list.h"
 #include "stages/run/data/tokens.h"
 #include "stages/run/data/width.h"
 
@@ -32,15 +33,15 @@ static void look_at_size(const char *path, const struct pst_data *data,
 }
 
 /* Reports a token file that is read as uint8 but looks like uint16, unless
- * --token-dtype was given. */
+ * --token-dtype was given. width: bytes of a token. */
 static void look_at_width(const struct pstd_config *config, const char *path,
-                          pstd_doubt_fn tell, void *ctx)
+                          unsigned width, pstd_doubt_fn tell, void *ctx)
 {
     struct pst_str text = {0};
     struct pst_diag ignored;
     bool halves = false;
 
-    if (PSTD_GIVEN(config, token_dtype) ||
+    if (PSTD_GIVEN(config, token_dtype) || width > 1 ||
         pst_file_has_halves(path, &halves, &ignored) != PST_OK || !halves)
         return;
     pst_str_addf(&text,
@@ -76,11 +77,15 @@ void pstd_doubts_of_data(const struct pstd_config *config, const char *path,
                          const struct pst_data *data, uint64_t rows,
                          pstd_doubt_fn tell, void *ctx)
 {
+    const struct pst_data_list *files = pst_data_files(data);
+
     if (rows > 0)
         look_at_size(path, data, rows, tell, ctx);
-    if (pst_has_suffix(path, ".safetensors"))
+    if (pst_has_suffix(files->files.at[0], ".safetensors"))
         return;
-    look_at_width(config, path, tell, ctx);
+    for (size_t i = 0; i < files->files.n; i++)
+        look_at_width(config, files->files.at[i], pst_data_width(data, i), tell,
+                      ctx);
     look_at_targets(path, batch->plan, pst_data_targets(data), tell, ctx);
 }
 

@@ -229,8 +229,9 @@ static void add_values(struct pst_str *out, enum pstd_option_type type)
         any = true;
     }
     if (any)
-        pst_str_add(out,
-                    type == PSTD_PATH ? ") files=1 ;;\n" : ") return ;;\n");
+        pst_str_add(out, type == PSTD_PATH || type == PSTD_FILES
+                             ? ") files=1 ;;\n"
+                             : ") return ;;\n");
 }
 
 /* Lists jobs whose rank 0 listens on a socket here, since a killed job leaves
@@ -279,6 +280,7 @@ static enum pst_status run_completion(const struct pstd_config *config,
                 "    --job) words=$(_penstock_jobs) ;;\n");
     add_values(&out, PSTD_CHOICE);
     add_values(&out, PSTD_PATH);
+    add_values(&out, PSTD_FILES);
     add_values(&out, PSTD_UINT);
     add_values(&out, PSTD_REAL);
     add_values(&out, PSTD_MIB);

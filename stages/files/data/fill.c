@@ -8,9 +8,42 @@
 
 #define READ_TOKENS 1024u
 
-/* Reads n tokens from number `first` on, and stores them as elements of dst
- * from `at` on. */
-static enum pst_status copy_tokens(const struct pst_data *d,
+size_t pst_data_shard_of(const struct pst_data_source *source,
+                         const struct pst_data_supply *supply, uint64_t row)
+{
+    size_t low = 0, high = source->n;
+
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+
+        if (supply->first[middle] <= row)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+struct pst_data_sample pst_data_sample_at(const struct pst_data *d,
+                                          const struct pst_data_column *in,
+                                          uint64_t n)
+{
+    struct pst_blend_sample s = {0, n};
+
+    if (d->n_sources > 1) {
+        s = pst_blend_at(&d->blend, d->phase + n);
+        s.index -= d->sources[s.source].drawn;
+    }
+    return (struct pst_data_sample){
+        s.source,
+        pst_stream_at(&pst_data_supply_of(d, s.source, in)->stream, s.index)};
+}
+
+/* --- tokens --------------------------------------------------------------- */
+
+/* Reads n tokens of a file from number `first` on, and stores them as elements
+ * of dst from `at` on. */
+static enum pst_status read_tokens(const struct pst_data_shard *shard,
                                    const struct pst_data_column *in,
                                    uint64_t first, size_t n, void *dst,
                                    int64_t at, struct pst_diag *diag)
@@ -21,54 +54,51 @@ static enum pst_status copy_tokens(const struct pst_data *d,
     const uint64_t most = ((uint64_t)1 << bits) - 1;
     unsigned char bytes[READ_TOKENS * sizeof(uint32_t)];
     enum pst_status status =
-        pst_file_read_at(&d->tokens, d->begin + first * d->token_size, bytes,
-                         n * d->token_size, diag);
+        pst_file_read_at(&shard->tokens, shard->begin + first * shard->width,
+                         bytes, n * shard->width, diag);
 
     for (size_t i = 0; i < n && status == PST_OK; i++) {
         uint32_t token = 0;
 
         /* little-endian */
-        memcpy(&token, bytes + i * d->token_size, d->token_size);
+        memcpy(&token, bytes + i * shard->width, shard->width);
         if (token > most)
             return pst_diag_set(diag, PST_E_DATA_TOKEN_RANGE,
                                 "%s: token %" PRIu32 " at place %" PRIu64
                                 " does not fit input '%s' of dtype %s",
-                                d->path, token, first + i, in->name,
+                                shard->path, token, first + i, in->name,
                                 pst_dtype_name(dtype));
         pst_store_i64(dtype, dst, at + (int64_t)i, token);
     }
     return status;
 }
 
+/* Reads a window of tokens, which may begin in one file and end in another. */
 static enum pst_status fill_window(const struct pst_data *d,
                                    const struct pst_data_column *in,
-                                   uint64_t token, void *dst, int64_t at,
-                                   struct pst_diag *diag)
+                                   struct pst_data_sample sample, void *dst,
+                                   uint64_t at, struct pst_diag *diag)
 {
-    const uint64_t first = token + (in->source == PST_DATA_FROM_TARGETS);
+    const struct pst_data_source *source = &d->sources[sample.source];
+    const struct pst_data_supply *supply =
+        pst_data_supply_of(d, sample.source, in);
+    uint64_t token = sample.row + (in->from == PST_DATA_FROM_TARGETS);
+    size_t k = pst_data_shard_of(source, supply, token);
     enum pst_status status = PST_OK;
 
-    for (uint64_t i = 0; i < d->seq_len && status == PST_OK; i += READ_TOKENS)
-        status = copy_tokens(d, in, first + i,
-                             (size_t)PST_MIN(d->seq_len - i, READ_TOKENS), dst,
-                             at + (int64_t)i, diag);
+    for (uint64_t i = 0, n; i < d->seq_len && status == PST_OK; i += n) {
+        while (token >= supply->first[k + 1])
+            k++;
+        n = PST_MIN(d->seq_len - i, supply->first[k + 1] - token);
+        n = PST_MIN(n, READ_TOKENS);
+        status = read_tokens(&source->shards[k], in, token - supply->first[k],
+                             (size_t)n, dst, (int64_t)(at + i), diag);
+        token += n;
+    }
     return status;
 }
 
-/* Reads n rows of the file from `row` on, into rows r to r + n - 1 of dst,
- * which has `rows` rows. */
-static enum pst_status copy_rows(const struct pst_data_column *in, uint64_t row,
-                                 uint64_t n, uint64_t r, uint64_t rows,
-                                 unsigned char *dst, struct pst_diag *diag)
-{
-    enum pst_status status = PST_OK;
-
-    for (uint64_t p = 0; p < in->pieces && status == PST_OK; p++)
-        status = pst_safetensors_read(
-            in->entry, (p * in->there + row) * in->piece_bytes,
-            n * in->piece_bytes, dst + (p * rows + r) * in->piece_bytes, diag);
-    return status;
-}
+/* --- rows ----------------------------------------------------------------- */
 
 /* Destination of rows: from row `at` on, of the `rows` rows of dst. */
 struct target {
@@ -76,27 +106,58 @@ struct target {
     uint64_t at, rows;
 };
 
-/* Reads rows of the stream; adjacent rows of the file are read at once, since
+/* Reads n rows of a file from `row` on, into rows r to r + n - 1 of the
+ * destination. k: the file's number within the source; there: its rows. */
+static enum pst_status read_rows(const struct pst_safetensors_entry *entry,
+                                 const struct pst_data_column *in,
+                                 uint64_t there, uint64_t row, uint64_t n,
+                                 const struct target *to, uint64_t r,
+                                 struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (uint64_t p = 0; p < in->pieces && status == PST_OK; p++)
+        status = pst_safetensors_read(
+            entry, (p * there + row) * in->piece_bytes, n * in->piece_bytes,
+            (unsigned char *)to->dst + (p * to->rows + r) * in->piece_bytes,
+            diag);
+    return status;
+}
+
+/* Reads rows of the stream; adjacent rows of a file are read at once, since
  * there can be millions of rows of one number each. */
-static enum pst_status fill_rows(const struct pst_data_column *in,
+static enum pst_status fill_rows(const struct pst_data *d,
+                                 const struct pst_data_column *in,
                                  uint64_t first, uint64_t rows,
                                  const struct target *to, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
-    uint64_t next = rows > 0 ? pst_stream_at(&in->stream, first) : 0;
+    struct pst_data_sample next = {0};
 
+    if (rows > 0)
+        next = pst_data_sample_at(d, in, first);
     for (uint64_t r = 0, n = 0; r < rows && status == PST_OK; r += n) {
-        const uint64_t row = next;
+        const struct pst_data_sample here = next;
+        const struct pst_data_source *source = &d->sources[here.source];
+        const struct pst_data_supply *supply =
+            pst_data_supply_of(d, here.source, in);
+        const size_t k = pst_data_shard_of(source, supply, here.row);
+        const uint64_t begin = supply->first[k], end = supply->first[k + 1];
 
         for (n = 1; r + n < rows; n++) {
-            next = pst_stream_at(&in->stream, first + r + n);
-            if (next != row + n)
+            next = pst_data_sample_at(d, in, first + r + n);
+            if (next.source != here.source || next.row != here.row + n ||
+                next.row >= end)
                 break;
         }
-        status = copy_rows(in, row, n, to->at + r, to->rows, to->dst, diag);
+        status =
+            read_rows(source->shards[k].entries[in - d->inputs], in,
+                      end - begin, here.row - begin, n, to, to->at + r, diag);
     }
     return status;
 }
+
+/* --- microbatches --------------------------------------------------------- */
 
 /* Copies n rows, or windows of tokens, from number `first` on. */
 static enum pst_status fill(const struct pst_data *d,
@@ -106,19 +167,18 @@ static enum pst_status fill(const struct pst_data *d,
 {
     enum pst_status status = PST_OK;
 
-    if (in->source == PST_DATA_FROM_NOTHING) {
+    if (in->from == PST_DATA_FROM_NOTHING) {
         memset(to->dst, 0, pst_meta_bytes(&in->meta));
         return PST_OK;
     }
-    if (in->source == PST_DATA_FROM_SAME)
-        return pst_safetensors_read(in->entry, 0, pst_meta_bytes(&in->meta),
+    if (in->from == PST_DATA_FROM_SAME)
+        return pst_safetensors_read(in->same, 0, pst_meta_bytes(&in->meta),
                                     to->dst, diag);
-    if (in->source == PST_DATA_FROM_ROWS)
-        return fill_rows(in, first, n, to, diag);
+    if (in->from == PST_DATA_FROM_ROWS)
+        return fill_rows(d, in, first, n, to, diag);
     for (uint64_t r = 0; r < n && status == PST_OK; r++)
-        status =
-            fill_window(d, in, pst_stream_at(&in->stream, first + r), to->dst,
-                        (int64_t)((to->at + r) * d->seq_len), diag);
+        status = fill_window(d, in, pst_data_sample_at(d, in, first + r),
+                             to->dst, (to->at + r) * d->seq_len, diag);
     return status;
 }
 
@@ -130,7 +190,9 @@ enum pst_status pst_data_fill(void *data, uint64_t step, unsigned microbatch,
     const uint64_t before = pst_data_rows_before(d, in, microbatch);
     const uint64_t rows = pst_data_rows_before(d, in, microbatch + 1) - before;
     const uint64_t first =
-        (step - in->stream.step) * in->stream.per_step + before;
+        (step - d->begin_step) *
+            pst_data_rows_before(d, in, d->step.microbatches) +
+        before;
 
     return fill(d, in, first, rows, &(struct target){dst, 0, rows}, diag);
 }

@@ -2,54 +2,88 @@
 #ifndef PENSTOCK_STAGES_FILES_DATA_INSIDE_H
 #define PENSTOCK_STAGES_FILES_DATA_INSIDE_H
 /*
- * Definition of struct pst_data, private to its files: data.c opens, fill.c
- * reads, place.c computes the position of a step in the file. Threads as in
- * data.h.
+ * Definition of struct pst_data, private to its files: data.c opens, tensors.c
+ * and tokens.c read what the files are, fill.c reads samples, place.c computes
+ * the position of a step. Threads as in data.h.
+ *
+ * A source is a sequence of files. Its rows, or tokens, are numbered through
+ * all of them.
  */
 #include "stages/base/arena.h"
+#include "stages/files/data/blend.h"
+#include "stages/files/data/list.h"
 #include "stages/files/data/stream.h"
 #include "stages/files/data_look.h"
 #include "stages/files/safetensors.h"
 
-enum pst_data_source {
-    PST_DATA_FROM_ROWS,    /* rows of a tensor of the file */
+struct pst_data_options;
+
+enum pst_data_from {
+    PST_DATA_FROM_ROWS,    /* rows of a tensor of the files */
     PST_DATA_FROM_SAME,    /* the same bytes in every microbatch */
     PST_DATA_FROM_NOTHING, /* zeros: the model does not read the input */
-    PST_DATA_FROM_TOKENS,  /* windows of the token file */
+    PST_DATA_FROM_TOKENS,  /* windows of the tokens */
     PST_DATA_FROM_TARGETS, /* the same windows shifted by one token */
 };
 
+/* An input of the model. */
 struct pst_data_column {
     const char *name;
     struct pst_meta meta; /* meta of one microbatch */
-    enum pst_data_source source;
+    enum pst_data_from from;
     bool unread; /* the model does not read this input */
     int chunk;   /* dimension of the samples; -1: none */
     /* borrowed from the caller: not NULL for a symbolic size */
     const char *const *dims;
     /* rows of a microbatch, rows of a tail microbatch */
     uint64_t rows, tail;
-    uint64_t there; /* rows in the file */
     /* A row of the tensor consists of `pieces` pieces (product of the
      * dimensions before the samples' dimension), each of piece_bytes bytes
      * (product of those after it). */
     uint64_t pieces;
     size_t piece_bytes;
-    const struct pst_safetensors_entry *entry;
+    const struct pst_safetensors_entry *same; /* PST_DATA_FROM_SAME */
     struct pst_data_bound bound;
-    struct pst_stream stream; /* stream of rows or tokens */
+};
+
+/* A file of a source. */
+struct pst_data_shard {
+    const char *path;
+    /* a file of tensors */
+    struct pst_safetensors *st;
+    const struct pst_safetensors_entry **entries; /* per column; or NULL */
+    /* a file of tokens */
+    struct pst_file tokens;
+    uint64_t begin; /* offset of the first token */
+    size_t width;   /* bytes of a token */
+};
+
+/* The rows or tokens of a source for one input. */
+struct pst_data_supply {
+    uint64_t there;  /* rows or tokens */
+    uint64_t *first; /* per file: number of its first row or token; one more */
+    struct pst_stream stream;
+};
+
+struct pst_data_source {
+    const char *name;
+    struct pst_data_shard *shards;
+    size_t n;
+    struct pst_data_supply *supplies; /* per column */
+    uint64_t drawn; /* samples of a period before the first one, by a blend */
 };
 
 struct pst_data {
     struct pst_arena arena;
-    const char *path;
-    struct pst_safetensors *st; /* open if the file has tensors */
-    struct pst_file tokens;
-    uint64_t begin; /* offset of the first token */
-    size_t token_size;
-    /* number of tokens, less the last one if it can only be a target */
-    uint64_t n_tokens;
-    uint64_t seq_len;
+    struct pst_data_list list;
+    const char *path; /* as given, for messages */
+    bool tensors;     /* files of tensors; else of tokens */
+    struct pst_data_source *sources;
+    unsigned n_sources;
+    struct pst_blend blend; /* order of several sources */
+    uint64_t phase;         /* samples of a period before the first one */
+    uint64_t begin_step;    /* step of the first sample */
+    uint64_t seq_len;       /* tokens of a sample; 0: rows of tensors */
     struct pst_data_column *inputs;
     size_t n;
     struct pst_data_step step;
@@ -74,5 +108,34 @@ static inline uint64_t pst_data_rows_before(const struct pst_data *d,
 
     return larger * in->rows + (n - larger) * in->tail;
 }
+
+static inline const struct pst_data_supply *pst_data_supply_of(
+    const struct pst_data *d, unsigned source, const struct pst_data_column *in)
+{
+    return &d->sources[source].supplies[in - d->inputs];
+}
+
+/* Returns the file that has a row or token of the source. */
+size_t pst_data_shard_of(const struct pst_data_source *source,
+                         const struct pst_data_supply *supply, uint64_t row);
+
+/* A sample of an input: its source, and the number of its row, or of the first
+ * token of its window, in that source. */
+struct pst_data_sample {
+    unsigned source;
+    uint64_t row;
+};
+/* Finds sample n, counted from the first one of begin_step. */
+struct pst_data_sample pst_data_sample_at(const struct pst_data *d,
+                                          const struct pst_data_column *in,
+                                          uint64_t n);
+
+/* Open all files, decide how each input is read, and count what the sources
+ * have. */
+enum pst_status pst_data_open_tensors(struct pst_data *d,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_data_open_tokens(struct pst_data *d,
+                                     const struct pst_data_options *options,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

@@ -1,56 +1,190 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Computes the position of a step in the file. */
+/* Computes the position of a step in the files. */
 #include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "stages/base/checked.h"
 #include "stages/base/str.h"
 #include "stages/files/data.h"
 #include "stages/files/data/inside.h"
 
+#define LISTED 16 /* ranges of adjacent samples in a text */
+
+/* --- position ------------------------------------------------------------- */
+
+/* Samples of the first input from the beginning to a step. */
+static uint64_t drawn_before(const struct pst_data *d, uint64_t step)
+{
+    return (step - d->begin_step) * d->step_rows;
+}
+
+/* Identifies the order of the sources; at most INT64_MAX, as in a manifest. */
+static uint64_t order_of(const struct pst_data *d)
+{
+    return pst_hash(d->blend.share, d->n_sources * sizeof(*d->blend.share),
+                    0) >>
+           1;
+}
+
+/* Copies the last bytes of a source's name, since the first ones are often
+ * those of a common folder. Bytes that are not UTF-8 are replaced. */
+static void name_of(const struct pst_data_source *source,
+                    char ret[PST_DATA_NAME])
+{
+    struct pst_str name = {0};
+    size_t skipped;
+
+    pst_str_add_utf8(&name, source->name);
+    skipped = name.len - PST_MIN(name.len, PST_DATA_NAME - 1);
+    /* not in the middle of a character */
+    while (((unsigned char)pst_str_text(&name)[skipped] & 0xc0) == 0x80)
+        skipped++;
+    (void)snprintf(ret, PST_DATA_NAME, "%s", pst_str_text(&name) + skipped);
+    pst_str_fini(&name);
+}
+
 bool pst_data_place(const struct pst_data *data, uint64_t step,
                     struct pst_data_place *ret)
 {
+    const struct pst_stream *s;
+    uint64_t n;
+
+    *ret = (struct pst_data_place){0};
     if (data->first == NULL)
         return false;
-    pst_stream_place(&data->first->stream, step, ret);
-    ret->tokens = data->seq_len > 0;
+    n = drawn_before(data, step);
+    s = &pst_data_supply_of(data, 0, data->first)->stream;
+    ret->known = true;
+    ret->tokens = !data->tensors;
+    ret->step = data->step_rows * s->window;
+    ret->unit = s->unit;
+    ret->order = order_of(data);
+    ret->phase = (data->phase + n) % data->blend.period;
+    ret->n = data->n_sources;
+    for (unsigned k = 0; k < ret->n; k++) {
+        struct pst_data_source_place *at = &ret->sources[k];
+        const struct pst_data_source *source = &data->sources[k];
+        uint64_t drawn = n;
+
+        if (data->n_sources > 1)
+            drawn = pst_blend_count(&data->blend, k, data->phase + n) -
+                    source->drawn;
+        name_of(source, at->name);
+        pst_stream_place(&pst_data_supply_of(data, k, data->first)->stream,
+                         drawn, &at->pass, &at->at);
+    }
     return true;
+}
+
+/* --- text ----------------------------------------------------------------- */
+
+/* Adjacent samples of a file: its rows or tokens begin to end - 1. */
+struct range {
+    unsigned source;
+    size_t shard;
+    uint64_t begin, end;
+};
+
+struct listing {
+    const struct pst_data *d;
+    struct range range; /* not yet in the text; end 0: none */
+    unsigned n;         /* ranges in the text */
+    bool more;          /* others were left out */
+    struct pst_str *out;
+};
+
+static void add_file(struct listing *l)
+{
+    const struct pst_data *d = l->d;
+
+    if (d->whole)
+        pst_str_addf(l->out, " of '%.200s' in", d->first->name);
+    else
+        pst_str_add(l->out, " of");
+    pst_str_addf(l->out, " %s",
+                 d->sources[l->range.source].shards[l->range.shard].path);
+}
+
+/* Appends the range, and the file's name if the next range, if there is one, is
+ * of another file. */
+static void add_range(struct listing *l, const struct range *next)
+{
+    const struct range *r = &l->range;
+
+    l->more = l->more || (l->n == LISTED && r->end > 0);
+    if (r->end == 0 || l->n == LISTED)
+        return;
+    pst_str_addf(l->out, "%s%" PRIu64, l->n > 0 ? ", " : "", r->begin);
+    if (r->end > r->begin + 1)
+        pst_str_addf(l->out, " to %" PRIu64, r->end - 1);
+    l->n++;
+    if (next == NULL || l->n == LISTED || next->source != r->source ||
+        next->shard != r->shard)
+        add_file(l);
+}
+
+/* Adds rows or tokens of a source; a window may end in the next file. */
+static void add_sample(struct listing *l, struct pst_data_sample sample,
+                       uint64_t n)
+{
+    const struct pst_data_source *source = &l->d->sources[sample.source];
+    const struct pst_data_supply *supply =
+        pst_data_supply_of(l->d, sample.source, l->d->first);
+    const uint64_t end = PST_MIN(sample.row + n, supply->first[source->n]);
+
+    for (uint64_t at = sample.row; at < end;) {
+        const size_t k = pst_data_shard_of(source, supply, at);
+        const uint64_t first = supply->first[k];
+        const uint64_t stop = PST_MIN(end, supply->first[k + 1]);
+        const struct range range = {sample.source, k, at - first, stop - first};
+
+        if (l->range.end == range.begin && l->range.end > 0 &&
+            l->range.source == range.source && l->range.shard == k) {
+            l->range.end = range.end;
+        } else {
+            add_range(l, &range);
+            l->range = range;
+        }
+        at = stop;
+    }
 }
 
 void pst_data_rows(const struct pst_data *data, uint64_t step,
                    unsigned microbatch, struct pst_str *out)
 {
     const struct pst_data_column *in = data->first;
-    uint64_t before, rows;
+    const bool all = microbatch == PST_DATA_STEP;
+    struct listing l = {.d = data, .out = out};
+    uint64_t first, end;
 
     if (in == NULL) {
         pst_str_add(out, data->path);
         return;
     }
-    before = microbatch == PST_DATA_STEP
-                 ? 0
-                 : pst_data_rows_before(data, in, microbatch);
-    rows = pst_data_rows_before(data, in,
-                                microbatch == PST_DATA_STEP
-                                    ? data->step.microbatches
-                                    : microbatch + 1) -
-           before;
-    pst_str_add(out, data->seq_len > 0 ? "tokens " : "rows ");
-    pst_stream_list(&in->stream,
-                    (step - in->stream.step) * in->stream.per_step + before,
-                    rows, out);
-    if (data->whole)
-        pst_str_addf(out, " of '%.200s'", in->name);
-    pst_str_addf(out, " %s %s (counted from 0)", data->whole ? "in" : "of",
-                 data->path);
+    first = drawn_before(data, step);
+    end = first + pst_data_rows_before(
+                      data, in, all ? data->step.microbatches : microbatch + 1);
+    first += all ? 0 : pst_data_rows_before(data, in, microbatch);
+    pst_str_add(out, data->tensors ? "rows " : "tokens ");
+    for (; first < end && !l.more; first++)
+        add_sample(&l, pst_data_sample_at(data, in, first),
+                   data->tensors ? 1 : data->seq_len);
+    add_range(&l, NULL);
+    pst_str_add(out,
+                l.more ? " and others (counted from 0)" : " (counted from 0)");
 }
+
+/* --- resume --------------------------------------------------------------- */
 
 /* Converts rows of the first input to rows of this input; false if the result
  * is not a whole number. */
-static bool scale(const struct pst_data *d, const struct pst_data_column *in,
-                  uint64_t rows, uint64_t *ret)
+static bool scale(const struct pst_data *d, unsigned source,
+                  const struct pst_data_column *in, uint64_t rows,
+                  uint64_t *ret)
 {
-    const uint64_t there = d->first->stream.size, here = in->stream.size;
+    const uint64_t there = pst_data_supply_of(d, source, d->first)->stream.size;
+    const uint64_t here = pst_data_supply_of(d, source, in)->stream.size;
 
     if (there == here) {
         *ret = rows;
@@ -63,20 +197,68 @@ static bool scale(const struct pst_data *d, const struct pst_data_column *in,
 }
 
 /* Keeps the number of rows that are shuffled as one unit, even if the size of a
- * microbatch has changed. */
+ * microbatch has changed. Such data have one source. */
 static void keep_unit(struct pst_data *d, uint64_t unit)
 {
     uint64_t n;
 
     for (size_t i = 0; i < d->n; i++)
-        if (d->inputs[i].source == PST_DATA_FROM_ROWS &&
-            (!scale(d, &d->inputs[i], unit, &n) || n == 0 ||
-             d->inputs[i].there % n != 0))
+        if (d->inputs[i].from == PST_DATA_FROM_ROWS &&
+            (!scale(d, 0, &d->inputs[i], unit, &n) || n == 0 ||
+             d->sources[0].supplies[i].there % n != 0))
             return; /* the position is of another file */
     for (size_t i = 0; i < d->n; i++)
-        if (d->inputs[i].source == PST_DATA_FROM_ROWS &&
-            scale(d, &d->inputs[i], unit, &n))
-            d->inputs[i].stream.unit = n;
+        if (d->inputs[i].from == PST_DATA_FROM_ROWS &&
+            scale(d, 0, &d->inputs[i], unit, &n))
+            d->sources[0].supplies[i].stream.unit = n;
+}
+
+/* Finds a source's position: by name; or by number, if there are as many
+ * sources as before and no other one has that name. NULL: a new source. */
+static const struct pst_data_source_place *find_place(
+    const struct pst_data *d, const struct pst_data_place *place, unsigned k)
+{
+    char name[PST_DATA_NAME];
+
+    name_of(&d->sources[k], name);
+    for (unsigned i = 0; i < place->n; i++)
+        if (strcmp(place->sources[i].name, name) == 0)
+            return &place->sources[i];
+    if (place->n != d->n_sources)
+        return NULL;
+    for (unsigned i = 0; i < d->n_sources; i++) {
+        name_of(&d->sources[i], name);
+        if (strcmp(place->sources[k].name, name) == 0)
+            return NULL;
+    }
+    return &place->sources[k];
+}
+
+static enum pst_status begin_source(struct pst_data *d, unsigned k,
+                                    const struct pst_data_source_place *from,
+                                    struct pst_diag *diag)
+{
+    struct pst_data_source *source = &d->sources[k];
+
+    source->drawn = pst_blend_count(&d->blend, k, d->phase);
+    for (size_t i = 0; i < d->n; i++) {
+        struct pst_data_supply *supply = &source->supplies[i];
+        uint64_t at = 0;
+
+        supply->stream.pass = supply->stream.at = 0;
+        if (from == NULL ||
+            (d->tensors && d->inputs[i].from != PST_DATA_FROM_ROWS))
+            continue;
+        if (!scale(d, k, &d->inputs[i],
+                   PST_MIN(from->at,
+                           pst_data_supply_of(d, k, d->first)->stream.size),
+                   &at) ||
+            !pst_stream_begin(&supply->stream, from->pass, at))
+            return pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED,
+                                "%s has no place %" PRIu64 " of pass %" PRIu64,
+                                source->name, from->at, from->pass);
+    }
+    return PST_OK;
 }
 
 enum pst_status pst_data_begin(struct pst_data *d, uint64_t step,
@@ -84,24 +266,18 @@ enum pst_status pst_data_begin(struct pst_data *d, uint64_t step,
                                struct pst_diag *diag)
 {
     const bool same =
-        d->first != NULL && place->known && place->tokens == (d->seq_len > 0);
+        d->first != NULL && place->known && place->tokens == !d->tensors;
+    enum pst_status status = PST_OK;
 
     if (same && d->whole)
         keep_unit(d, place->unit);
-    for (size_t i = 0; i < d->n; i++) {
-        struct pst_data_column *in = &d->inputs[i];
-        const bool drawn = in->source == PST_DATA_FROM_ROWS || d->seq_len > 0;
-        uint64_t at = 0;
-
-        if (!same || !drawn) {
-            in->stream.step = in->stream.pass = in->stream.at = 0;
-            continue;
-        }
-        if (!scale(d, in, PST_MIN(place->at, d->first->stream.size), &at) ||
-            !pst_stream_begin(&in->stream, step, place->pass, at))
-            return pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED,
-                                "%s has no place %" PRIu64 " of pass %" PRIu64,
-                                d->path, place->at, place->pass);
-    }
-    return PST_OK;
+    d->begin_step = same ? step : 0;
+    /* Another order of the sources begins with its first sample. */
+    d->phase = same && place->order == order_of(d)
+                   ? place->phase % d->blend.period
+                   : 0;
+    for (unsigned k = 0; k < d->n_sources && status == PST_OK; k++)
+        status =
+            begin_source(d, k, same ? find_place(d, place, k) : NULL, diag);
+    return status;
 }

@@ -2,11 +2,7 @@
 #include "stages/files/data/stream.h"
 
 #include "stages/base/rng.h"
-#include "stages/base/str.h"
 
-#include <inttypes.h>
-
-#define LISTED 16 /* ranges of adjacent samples in a text */
 /* maximum position: pass numbers stay far below overflow */
 #define MAX_DRAWN ((uint64_t)1 << 62)
 
@@ -77,58 +73,29 @@ uint64_t pst_stream_at(const struct pst_stream *s, uint64_t n)
     return (unit * s->unit + drawn % s->unit) * s->window;
 }
 
-/* Appends the numbers of samples; adjacent samples are one range. */
-void pst_stream_list(const struct pst_stream *s, uint64_t n, uint64_t count,
-                     struct pst_str *out)
-{
-    uint64_t begin, end, next = count > 0 ? pst_stream_at(s, n) : 0;
-    unsigned listed = 0;
-
-    for (uint64_t i = 0; i < count;) {
-        begin = next;
-        end = begin + s->window;
-        while (++i < count && (next = pst_stream_at(s, n + i)) == end)
-            end += s->window;
-        if (listed++ == LISTED) {
-            pst_str_addf(out, " and others");
-            return;
-        }
-        pst_str_addf(out, "%s%" PRIu64, listed > 1 ? ", " : "", begin);
-        if (end > begin + 1)
-            pst_str_addf(out, " to %" PRIu64, end - 1);
-    }
-}
-
-/* Computes the position. At the end of a pass the position stays in that pass
- * instead of moving to the next: the rest of the pass may be enough for a
- * shorter sample. */
-void pst_stream_place(const struct pst_stream *s, uint64_t step,
-                      struct pst_data_place *ret)
+/* At the end of a pass the position stays in that pass instead of moving to the
+ * next: the rest of the pass may be enough for a shorter sample. */
+void pst_stream_place(const struct pst_stream *s, uint64_t n,
+                      uint64_t *ret_pass, uint64_t *ret_at)
 {
     const uint64_t all = samples_of(s), left = left_of(s);
-    const uint64_t n = (step - s->step) * s->per_step;
     uint64_t drawn;
 
-    *ret = (struct pst_data_place){.known = true,
-                                   .pass = s->pass,
-                                   .at = s->at + n * s->window,
-                                   .step = s->per_step * s->window,
-                                   .unit = s->unit};
+    *ret_pass = s->pass;
+    *ret_at = s->at + n * s->window;
     if (!s->shuffle && n <= left)
         return;
     drawn = s->shuffle ? drawn_of(s) + n : n - left;
     if (s->shuffle && drawn == 0)
         return;
-    ret->pass += (drawn - 1) / all + (s->shuffle ? 0 : 1);
-    ret->at = ((drawn - 1) % all + 1) * s->window;
+    *ret_pass += (drawn - 1) / all + (s->shuffle ? 0 : 1);
+    *ret_at = ((drawn - 1) % all + 1) * s->window;
 }
 
-bool pst_stream_begin(struct pst_stream *s, uint64_t step, uint64_t pass,
-                      uint64_t at)
+bool pst_stream_begin(struct pst_stream *s, uint64_t pass, uint64_t at)
 {
     if (pass > MAX_DRAWN / (s->size + 1))
         return false;
-    s->step = step;
     s->pass = pass;
     s->at = at < s->size ? at : s->size;
     if (s->shuffle && drawn_of(s) > samples_of(s))

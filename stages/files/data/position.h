@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_FILES_DATA_POSITION_H
+#define PENSTOCK_STAGES_FILES_DATA_POSITION_H
+/* The microbatches of a step, and the position in the data at which it begins.
+ * Plain bytes. */
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PST_DATA_MAX_SOURCES 32
+#define PST_DATA_NAME        120
+
+/* Microbatches of a step; the last n_tail have fewer rows. */
+struct pst_data_step {
+    unsigned microbatches, n_tail;
+};
+
+struct pst_data_source_place {
+    char name[PST_DATA_NAME]; /* the last bytes of the source's name */
+    uint64_t pass;            /* number of finished passes */
+    uint64_t at;              /* rows or tokens drawn from this pass */
+};
+
+/* Position at which a step begins, in units that do not depend on the samples
+ * per step: rows or tokens of a pass. It is stored in a checkpoint's
+ * manifest. */
+struct pst_data_place {
+    bool known;
+    bool tokens;    /* in files of tokens; else in rows of the first input */
+    uint64_t step;  /* rows or tokens drawn by the previous step */
+    uint64_t unit;  /* rows that are shuffled as one unit */
+    uint64_t order; /* identifies the weights of the sources */
+    uint64_t phase; /* samples drawn from a period of that order */
+    unsigned n;     /* sources */
+    struct pst_data_source_place sources[PST_DATA_MAX_SOURCES];
+};
+
+#endif
