@@ -180,6 +180,7 @@ comparisons_aside() {
     row "model.eval()" modes.py "$root/out/modes" "${seed[@]}"
     row "low-rank adapters" lora.py "$root/out/lora" "${seed[@]}"
     row "groups of parameters" groups.py
+    row "packed documents" packing.py
     row "adapters on GPT-2" lora_curve.py "$root/out/curve" "${seed[@]}"
     row "random programs with aliases" alias.py "$root/out/alias" \
       "${sample[@]}"

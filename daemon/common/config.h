@@ -136,6 +136,7 @@ struct pstd_config {
 
     /* Data. */
     const char *data, *token_dtype, *tokens_input, *targets_input;
+    const char *pack, *positions_input, *documents_input, *mask_input;
     uint64_t seq_len;
     bool shuffle;
     const char *data_at;

@@ -115,10 +115,20 @@ static enum pst_status check_data(const struct pstd_config *config,
         {offsetof(struct pstd_config, seq_len), "seq-len"},
         {offsetof(struct pstd_config, tokens_input), "tokens-input"},
         {offsetof(struct pstd_config, targets_input), "targets-input"},
+        {offsetof(struct pstd_config, pack), "pack"},
+        {offsetof(struct pstd_config, positions_input), "positions-input"},
+        {offsetof(struct pstd_config, documents_input), "documents-input"},
+        {offsetof(struct pstd_config, mask_input), "mask-input"},
     };
 
     if (config->data == NULL)
         return pst_diag_set(diag, PST_E_DATA_MISSING, "--data FILE is missing");
+    if (config->pack == NULL &&
+        (config->positions_input != NULL || config->documents_input != NULL ||
+         config->mask_input != NULL))
+        return pst_diag_set(diag, PST_E_DATA_PACK,
+                            "--positions-input, --documents-input and "
+                            "--mask-input need --pack TOKEN");
     for (size_t i = 0; i < PST_COUNT(rows); i++)
         if (pstd_config_given(config, rows[i].at) &&
             pst_data_list_has_tensors(config->data))
@@ -282,6 +292,10 @@ static enum pst_status open_data(const struct pstd_config *config,
         .seq_len = (int64_t)config->seq_len,
         .tokens = config->tokens_input,
         .targets = config->targets_input,
+        .pack = config->pack,
+        .positions = config->positions_input,
+        .documents = config->documents_input,
+        .mask = config->mask_input,
         .shuffle = config->shuffle,
         .seed = config->seed,
         .compare = compare,
@@ -306,7 +320,8 @@ static enum pst_status open_data(const struct pstd_config *config,
         inputs[i].unread = !pst_plan_reads_input(plan, (unsigned)i);
         if (batch->tail != NULL && in->chunk >= 0)
             inputs[i].tail = batch->tail->inputs.at[i].meta.size[in->chunk];
-        if (compare)
+        /* Packing needs the index that the loss ignores on every rank. */
+        if (compare || config->pack != NULL)
             status = pst_plan_bound(plan, (unsigned)i, &inputs[i].bound, diag);
     }
     if (status == PST_OK)

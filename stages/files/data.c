@@ -135,8 +135,8 @@ static enum pst_status compare_tokens(const struct pst_data *d,
 {
     const struct pst_data_shard *shard = &source->shards[k];
     const uint64_t *first = source->supplies[0].first;
-    const uint64_t used =
-        source->supplies[0].there / d->seq_len * d->seq_len + (d->n > 1);
+    const uint64_t used = source->supplies[0].there / d->seq_len * d->seq_len +
+                          (pst_data_targets(d) >= 0);
     const struct pst_tokens_file tokens = {
         &shard->tokens, shard->path, shard->begin, (unsigned)shard->width};
 
@@ -158,7 +158,8 @@ static enum pst_status compare_file(const struct pst_data *d,
     for (size_t i = 0; i < d->n && status == PST_OK; i++) {
         const struct pst_data_column *in = &d->inputs[i];
 
-        if (in->bound.below == 0 || in->from == PST_DATA_FROM_NOTHING)
+        if (in->bound.below == 0 || in->from == PST_DATA_FROM_NOTHING ||
+            in->from >= PST_DATA_FROM_POSITIONS)
             continue;
         if (d->tensors)
             status = pst_rows_compare(shard->entries[i], shard->path,
@@ -181,6 +182,48 @@ static enum pst_status compare(const struct pst_data *d, struct pst_diag *diag)
     return status;
 }
 
+/* --- packed documents ----------------------------------------------------- */
+
+static enum pst_status read_pack(const char *text, int64_t *ret,
+                                 struct pst_diag *diag)
+{
+    if (pst_parse_i64(text, ret) && *ret >= 0 && *ret <= UINT32_MAX)
+        return PST_OK;
+    return pst_diag_set(diag, PST_E_DATA_PACK,
+                        "--pack %s: give the number of the token that ends a "
+                        "document",
+                        text);
+}
+
+/* Refuses a source without the token that ends documents. */
+static enum pst_status check_pack(const struct pst_data *d,
+                                  struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (unsigned s = 0; s < d->n_sources && status == PST_OK; s++) {
+        const struct pst_data_source *source = &d->sources[s];
+        bool found = false;
+
+        for (size_t k = 0; k < source->n && status == PST_OK && !found; k++) {
+            const struct pst_data_shard *shard = &source->shards[k];
+            const uint64_t *first = source->supplies[0].first;
+            const struct pst_tokens_file tokens = {&shard->tokens, shard->path,
+                                                   shard->begin,
+                                                   (unsigned)shard->width};
+
+            status = pst_tokens_find(&tokens, first[k + 1] - first[k], d->pack,
+                                     &found, diag);
+        }
+        if (status == PST_OK && !found)
+            status = pst_diag_set(diag, PST_E_DATA_PACK,
+                                  "%s: the token %lld, which ends documents by "
+                                  "--pack, does not occur",
+                                  source->name, (long long)d->pack);
+    }
+    return status;
+}
+
 /* --- interface ------------------------------------------------------------ */
 
 enum pst_status pst_data_open(const struct pst_data_options *options,
@@ -199,7 +242,10 @@ enum pst_status pst_data_open(const struct pst_data_options *options,
     d->shuffle = options->shuffle;
     d->seed = options->seed;
     d->leave_rest = options->leave_rest;
+    d->pack = -1;
     status = copy_inputs(d, inputs, diag);
+    if (status == PST_OK && options->pack != NULL)
+        status = read_pack(options->pack, &d->pack, diag);
     if (status == PST_OK)
         status = make_sources(d, options, diag);
     if (status == PST_OK)
@@ -209,6 +255,8 @@ enum pst_status pst_data_open(const struct pst_data_options *options,
     if (status == PST_OK && options->compare &&
         getenv("PST_DATA_UNCHECKED") == NULL)
         status = compare(d, diag);
+    if (status == PST_OK && options->compare && d->pack >= 0)
+        status = check_pack(d, diag);
     if (status != PST_OK) {
         pst_data_close(d);
         return status;
@@ -261,6 +309,22 @@ int pst_data_targets(const struct pst_data *data)
         if (data->inputs[i].from == PST_DATA_FROM_TARGETS)
             return (int)i;
     return -1;
+}
+
+struct pst_data_packing pst_data_packing(const struct pst_data *data)
+{
+    struct pst_data_packing ret = {.packed = data->pack >= 0};
+    const int targets = pst_data_targets(data);
+
+    for (size_t i = 0; i < data->n; i++) {
+        const enum pst_data_from from = data->inputs[i].from;
+
+        ret.positions = ret.positions || from == PST_DATA_FROM_POSITIONS;
+        ret.documents = ret.documents || from == PST_DATA_FROM_DOCUMENTS;
+        ret.mask = ret.mask || from == PST_DATA_FROM_MASK;
+    }
+    ret.ignores = targets >= 0 && data->inputs[targets].bound.ignores;
+    return ret;
 }
 
 struct pst_data_extent pst_data_extent(const struct pst_data *data)

@@ -21,6 +21,15 @@
  *   k * seq_len; targets are shifted by one token. A window may begin in one
  *   file and end in the next.
  *
+ *   With `pack` a window is a sequence of documents, each of which ends with
+ *   that token. Inputs of the model get, for each token of a window: its
+ *   position within its document ("position_ids"), the number of its document
+ *   within the window ("document_ids"), or the tokens that it may attend to,
+ *   those of its document up to itself ("attention_mask"; (..., T, T), bool, or
+ *   float with 0 and -inf). The target of a last token, which is the first one
+ *   of the next document, is the index that the model's loss ignores, if it
+ *   ignores one. A document that goes on in the next window begins anew there.
+ *
  * A step takes as many samples as its microbatches have rows, and starts where
  * the step before ended, modulo the number of samples; within a step
  * microbatches are consecutive. With shuffling, each epoch has its own order.
@@ -45,6 +54,10 @@ struct pst_data_options {
     const char *tokens;
     /* input that receives the next tokens; NULL: the second integer input */
     const char *targets;
+    /* token that ends a document, "50256"; NULL: tokens are not packed. Inputs
+     * of the documents by name; NULL: the names above. */
+    const char *pack;
+    const char *positions, *documents, *mask;
     bool shuffle;
     uint64_t seed;
     /* If inputs have different numbers of rows in a microbatch: drops rows of
@@ -79,6 +92,13 @@ void pst_data_close(struct pst_data *data);
 const struct pst_data_list *pst_data_files(const struct pst_data *data);
 /* Returns the bytes of a token in one of these files; 0: it has tensors. */
 unsigned pst_data_width(const struct pst_data *data, size_t file);
+/* Inputs that hold what packing makes, as far as the model has them. */
+struct pst_data_packing {
+    bool packed;
+    bool positions, documents, mask;
+    bool ignores; /* targets over the ends of documents are left out */
+};
+struct pst_data_packing pst_data_packing(const struct pst_data *data);
 /* Returns the number of samples in all files. They are counted in rows (or
  * windows of tokens) of an input that has `rows` of them in a step, since
  * inputs may have different numbers of rows. */

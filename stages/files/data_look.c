@@ -226,13 +226,14 @@ static bool excludes(const struct pst_data_bound *bound, int64_t x)
            !(bound->ignores && x == bound->ignored);
 }
 
-/* Finds the first excluded integer: *ret is its position, or n; *value is the
- * integer. */
-static enum pst_status find_excluded(const struct integers *in,
-                                     const struct pst_data_bound *bound,
-                                     uint64_t *ret, int64_t *value,
-                                     struct pst_diag *diag)
+/* Finds the first integer that the bound excludes or, without a bound, the
+ * first one that is *value: *ret is its position, or n; *value is the integer.
+ */
+static enum pst_status find(const struct integers *in,
+                            const struct pst_data_bound *bound, uint64_t *ret,
+                            int64_t *value, struct pst_diag *diag)
 {
+    const int64_t wanted = *value;
     const uint64_t each = PIECE / in->width;
     const uint64_t all = (in->n + each - 1) / each;
     const uint64_t pieces = PST_MIN(all, MAX_BYTES / PIECE);
@@ -250,7 +251,7 @@ static enum pst_status find_excluded(const struct integers *in,
         status = in->read(in, first, n, buffer, diag);
         for (size_t i = 0; i < n && status == PST_OK; i++) {
             *value = in->at(in, buffer, i);
-            if (excludes(bound, *value)) {
+            if (bound != NULL ? excludes(bound, *value) : *value == wanted) {
                 *ret = first + i;
                 break;
             }
@@ -287,7 +288,7 @@ enum pst_status pst_tokens_compare(const struct pst_tokens_file *tokens,
                                 tokens};
     uint64_t place;
     int64_t value = 0;
-    enum pst_status status = find_excluded(&in, bound, &place, &value, diag);
+    enum pst_status status = find(&in, bound, &place, &value, diag);
 
     if (status != PST_OK || place == n)
         return status;
@@ -297,6 +298,19 @@ enum pst_status pst_tokens_compare(const struct pst_tokens_file *tokens,
                         "0 to %" PRId64 " in input '%s'",
                         tokens->path, value, place, bound->what,
                         bound->below - 1, input);
+}
+
+enum pst_status pst_tokens_find(const struct pst_tokens_file *tokens,
+                                uint64_t n, int64_t token, bool *ret,
+                                struct pst_diag *diag)
+{
+    const struct integers in = {n, tokens->width, read_tokens, token_at,
+                                tokens};
+    uint64_t place;
+    const enum pst_status status = find(&in, NULL, &place, &token, diag);
+
+    *ret = status == PST_OK && place < n;
+    return status;
 }
 
 static enum pst_status read_rows(const struct integers *in, uint64_t first,
@@ -324,7 +338,7 @@ enum pst_status pst_rows_compare(const struct pst_safetensors_entry *entry,
                                 read_rows, element_at, entry};
     uint64_t place;
     int64_t value = 0;
-    enum pst_status status = find_excluded(&in, bound, &place, &value, diag);
+    enum pst_status status = find(&in, bound, &place, &value, diag);
 
     if (status != PST_OK || place == n)
         return status;

@@ -35,6 +35,12 @@ struct pst_tokens_file {
 enum pst_status pst_tokens_look(struct pst_tokens_file *tokens,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
+/* Looks for a token among the first n. Of a large file, only evenly spaced
+ * pieces are read. */
+enum pst_status pst_tokens_find(const struct pst_tokens_file *tokens,
+                                uint64_t n, int64_t token, bool *ret,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+
 /* Refuses integers that exceed the bound, naming their position. Of a large
  * file, only evenly spaced pieces are read. */
 enum pst_status pst_tokens_compare(const struct pst_tokens_file *tokens,

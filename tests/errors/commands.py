@@ -165,6 +165,8 @@ CASES = [
     ("data.missing", 64, "--data", RUN),
     ("data.no-tensor", 65, "few.safetensors", RUN + "--data few.safetensors"),
     ("data.shape", 65, "tokens", RUN + "--data shape.safetensors"),
+    ("data.pack", 65, "number of the token", RUN + "--data tokens.bin "
+     "--pack EOS"),
     ("data.list", 65, "give each file a weight",
      RUN + "--data a.bin:0.5,b.bin"),
     ("data.format", 65, "safetensors", RUN + "--data data.st"),

@@ -72,6 +72,33 @@ static void look_at_targets(const char *path, struct pst_plan *plan, int input,
     report_text(&text, tell, ctx);
 }
 
+/* Reports what packing loses because the model has no input for it. */
+static void look_at_packing(const char *path, const struct pst_data *data,
+                            pstd_doubt_fn tell, void *ctx)
+{
+    const struct pst_data_packing p = pst_data_packing(data);
+    struct pst_str text = {0};
+
+    if (!p.packed || (p.positions && (p.mask || p.documents) && p.ignores))
+        return;
+    pst_str_addf(&text, "%s is packed, but ", path);
+    if (!p.mask && !p.documents)
+        pst_str_add(&text, "the model has no input for a mask "
+                           "(attention_mask) or for documents (document_ids): "
+                           "tokens attend to the documents before theirs");
+    if (!p.positions)
+        pst_str_addf(&text,
+                     "%sthe model has no input for positions (position_ids): "
+                     "they count from the beginning of the window",
+                     !p.mask && !p.documents ? "; " : "");
+    if (!p.ignores)
+        pst_str_addf(&text,
+                     "%sthe loss ignores no target: the first token of a "
+                     "document is predicted from the one before it",
+                     !p.positions || (!p.mask && !p.documents) ? "; " : "");
+    report_text(&text, tell, ctx);
+}
+
 void pstd_doubts_of_data(const struct pstd_config *config, const char *path,
                          const struct pst_batch *batch,
                          const struct pst_data *data, uint64_t rows,
@@ -87,6 +114,7 @@ void pstd_doubts_of_data(const struct pstd_config *config, const char *path,
         look_at_width(config, files->files.at[i], pst_data_width(data, i), tell,
                       ctx);
     look_at_targets(path, batch->plan, pst_data_targets(data), tell, ctx);
+    look_at_packing(path, data, tell, ctx);
 }
 
 static bool learns(const struct pst_plan_param *param)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Copies rows and windows of tokens into microbatches. */
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "stages/files/data.h"
@@ -41,39 +42,117 @@ struct pst_data_sample pst_data_sample_at(const struct pst_data *d,
 
 /* --- tokens --------------------------------------------------------------- */
 
-/* Reads n tokens of a file from number `first` on, and stores them as elements
- * of dst from `at` on. */
-static enum pst_status read_tokens(const struct pst_data_shard *shard,
-                                   const struct pst_data_column *in,
-                                   uint64_t first, size_t n, void *dst,
-                                   int64_t at, struct pst_diag *diag)
+/* A window of tokens while it is read, one token after the other. */
+struct window {
+    const struct pst_data *d;
+    const struct pst_data_column *in;
+    void *dst;
+    uint64_t at;       /* window number within dst */
+    uint64_t i;        /* token number within the window */
+    uint64_t document; /* number of its document, and that one's first token */
+    uint64_t begin;
+    bool ended; /* the token before ended a document */
+};
+
+/* Stores a row of the attention mask: token i attends to the tokens of its
+ * document up to itself. */
+static void store_mask(const struct window *w)
 {
+    const enum pst_dtype dtype = w->in->meta.dtype;
+    const uint64_t n = w->d->seq_len;
+    const int64_t row = (int64_t)((w->at * n + w->i) * n);
+
+    for (uint64_t k = 0; k < n; k++) {
+        const bool seen = k >= w->begin && k <= w->i;
+
+        if (dtype == PST_BOOL)
+            pst_store_i64(dtype, w->dst, row + (int64_t)k, seen);
+        else
+            pst_store_f64(dtype, w->dst, row + (int64_t)k,
+                          seen ? 0 : -INFINITY);
+    }
+}
+
+/* Stores a token, or the number that its input gets for it. place: the token's
+ * number in the file. */
+static enum pst_status store_token(const struct window *w, uint32_t token,
+                                   const struct pst_data_shard *shard,
+                                   uint64_t place, struct pst_diag *diag)
+{
+    const struct pst_data_column *in = w->in;
     const enum pst_dtype dtype = in->meta.dtype;
+    const int64_t to = (int64_t)(w->at * w->d->seq_len + w->i);
     const unsigned bits =
         8 * (unsigned)pst_dtype_size(dtype) - (dtype != PST_U8);
-    const uint64_t most = ((uint64_t)1 << bits) - 1;
+
+    if (in->from == PST_DATA_FROM_MASK) {
+        store_mask(w);
+    } else if (in->from == PST_DATA_FROM_POSITIONS) {
+        pst_store_i64(dtype, w->dst, to, (int64_t)(w->i - w->begin));
+    } else if (in->from == PST_DATA_FROM_DOCUMENTS) {
+        pst_store_i64(dtype, w->dst, to, (int64_t)w->document);
+    } else if (in->from == PST_DATA_FROM_TARGETS && w->ended &&
+               in->bound.ignores) {
+        pst_store_i64(dtype, w->dst, to, in->bound.ignored);
+    } else {
+        if (token > ((uint64_t)1 << bits) - 1)
+            return pst_diag_set(diag, PST_E_DATA_TOKEN_RANGE,
+                                "%s: token %" PRIu32 " at place %" PRIu64
+                                " does not fit input '%s' of dtype %s",
+                                shard->path, token, place, in->name,
+                                pst_dtype_name(dtype));
+        pst_store_i64(dtype, w->dst, to, token);
+    }
+    return PST_OK;
+}
+
+/* Reads n tokens of a file from number `first` on, and stores them. */
+static enum pst_status read_tokens(struct window *w,
+                                   const struct pst_data_shard *shard,
+                                   uint64_t first, size_t n,
+                                   struct pst_diag *diag)
+{
+    const bool targets = w->in->from == PST_DATA_FROM_TARGETS;
     unsigned char bytes[READ_TOKENS * sizeof(uint32_t)];
     enum pst_status status =
         pst_file_read_at(&shard->tokens, shard->begin + first * shard->width,
                          bytes, n * shard->width, diag);
 
-    for (size_t i = 0; i < n && status == PST_OK; i++) {
+    for (size_t k = 0; k < n && status == PST_OK; k++, w->i++) {
         uint32_t token = 0;
 
         /* little-endian */
-        memcpy(&token, bytes + i * shard->width, shard->width);
-        if (token > most)
-            return pst_diag_set(diag, PST_E_DATA_TOKEN_RANGE,
-                                "%s: token %" PRIu32 " at place %" PRIu64
-                                " does not fit input '%s' of dtype %s",
-                                shard->path, token, first + i, in->name,
-                                pst_dtype_name(dtype));
-        pst_store_i64(dtype, dst, at + (int64_t)i, token);
+        memcpy(&token, bytes + k * shard->width, shard->width);
+        if (w->ended && !targets) {
+            w->document++;
+            w->begin = w->i;
+        }
+        status = store_token(w, token, shard, first + k, diag);
+        w->ended = w->d->pack >= 0 && token == (uint64_t)w->d->pack;
     }
     return status;
 }
 
-/* Reads a window of tokens, which may begin in one file and end in another. */
+/* True in *ret if a token of the source ends a document. */
+static enum pst_status ends_document(const struct pst_data *d,
+                                     const struct pst_data_source *source,
+                                     const struct pst_data_supply *supply,
+                                     uint64_t place, bool *ret,
+                                     struct pst_diag *diag)
+{
+    const size_t k = pst_data_shard_of(source, supply, place);
+    const struct pst_data_shard *shard = &source->shards[k];
+    uint32_t token = 0;
+    const enum pst_status status = pst_file_read_at(
+        &shard->tokens,
+        shard->begin + (place - supply->first[k]) * shard->width, &token,
+        shard->width, diag);
+
+    *ret = token == (uint64_t)d->pack;
+    return status;
+}
+
+/* Reads a window, which may begin in one file and end in another. */
 static enum pst_status fill_window(const struct pst_data *d,
                                    const struct pst_data_column *in,
                                    struct pst_data_sample sample, void *dst,
@@ -82,17 +161,22 @@ static enum pst_status fill_window(const struct pst_data *d,
     const struct pst_data_source *source = &d->sources[sample.source];
     const struct pst_data_supply *supply =
         pst_data_supply_of(d, sample.source, in);
-    uint64_t token = sample.row + (in->from == PST_DATA_FROM_TARGETS);
+    const bool targets = in->from == PST_DATA_FROM_TARGETS;
+    struct window w = {d, in, dst, at, 0, 0, 0, false};
+    uint64_t token = sample.row + targets;
     size_t k = pst_data_shard_of(source, supply, token);
     enum pst_status status = PST_OK;
 
-    for (uint64_t i = 0, n; i < d->seq_len && status == PST_OK; i += n) {
+    if (targets && d->pack >= 0)
+        status = ends_document(d, source, supply, sample.row, &w.ended, diag);
+    while (w.i < d->seq_len && status == PST_OK) {
+        uint64_t n = PST_MIN(d->seq_len - w.i, READ_TOKENS);
+
         while (token >= supply->first[k + 1])
             k++;
-        n = PST_MIN(d->seq_len - i, supply->first[k + 1] - token);
-        n = PST_MIN(n, READ_TOKENS);
-        status = read_tokens(&source->shards[k], in, token - supply->first[k],
-                             (size_t)n, dst, (int64_t)(at + i), diag);
+        n = PST_MIN(n, supply->first[k + 1] - token);
+        status = read_tokens(&w, &source->shards[k], token - supply->first[k],
+                             (size_t)n, diag);
         token += n;
     }
     return status;
@@ -178,7 +262,7 @@ static enum pst_status fill(const struct pst_data *d,
         return fill_rows(d, in, first, n, to, diag);
     for (uint64_t r = 0; r < n && status == PST_OK; r++)
         status = fill_window(d, in, pst_data_sample_at(d, in, first + r),
-                             to->dst, (to->at + r) * d->seq_len, diag);
+                             to->dst, to->at + r, diag);
     return status;
 }
 

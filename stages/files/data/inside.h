@@ -24,6 +24,10 @@ enum pst_data_from {
     PST_DATA_FROM_NOTHING, /* zeros: the model does not read the input */
     PST_DATA_FROM_TOKENS,  /* windows of the tokens */
     PST_DATA_FROM_TARGETS, /* the same windows shifted by one token */
+    /* numbers of the documents in a window (data.h) */
+    PST_DATA_FROM_POSITIONS,
+    PST_DATA_FROM_DOCUMENTS,
+    PST_DATA_FROM_MASK,
 };
 
 /* An input of the model. */
@@ -84,6 +88,7 @@ struct pst_data {
     uint64_t phase;         /* samples of a period before the first one */
     uint64_t begin_step;    /* step of the first sample */
     uint64_t seq_len;       /* tokens of a sample; 0: rows of tensors */
+    int64_t pack;           /* token that ends a document; -1: none */
     struct pst_data_column *inputs;
     size_t n;
     struct pst_data_step step;

@@ -11,6 +11,12 @@ static const char *const dtypes[] = {"uint8", "uint16", "uint32"};
 
 /* --- inputs --------------------------------------------------------------- */
 
+/* True for an input of packed documents. */
+static bool has_role(const struct pst_data_column *in)
+{
+    return in->from >= PST_DATA_FROM_POSITIONS;
+}
+
 static enum pst_status find_integer_input(const struct pst_data *d,
                                           const char *name, unsigned skip,
                                           struct pst_data_column **ret,
@@ -21,7 +27,8 @@ static enum pst_status find_integer_input(const struct pst_data *d,
         struct pst_data_column *in = &d->inputs[i];
 
         if (name ? strcmp(in->name, name) == 0
-                 : pst_dtype_kind(in->meta.dtype) == PST_KIND_INT &&
+                 : !has_role(in) &&
+                       pst_dtype_kind(in->meta.dtype) == PST_KIND_INT &&
                        in->meta.rank > 0 && skip-- == 0)
             *ret = in;
     }
@@ -35,6 +42,96 @@ static enum pst_status find_integer_input(const struct pst_data *d,
                             "tokens",
                             name);
     return PST_OK;
+}
+
+/* --- packed documents ----------------------------------------------------- */
+
+static const struct role {
+    enum pst_data_from from;
+    const char *names[4]; /* usual ones */
+    const char *what;
+} roles[] = {
+    {PST_DATA_FROM_POSITIONS,
+     {"position_ids", "positions", "input_pos", "pos"},
+     "integers, one for each token"},
+    {PST_DATA_FROM_DOCUMENTS,
+     {"document_ids", "doc_ids", "segment_ids", "documents"},
+     "integers, one for each token"},
+    {PST_DATA_FROM_MASK,
+     {"attention_mask", "attn_mask", "mask", "block_mask"},
+     "bool or float, (..., T, T) for T tokens"},
+};
+
+static bool is_usual(const struct role *role, const char *name)
+{
+    for (size_t i = 0; i < PST_COUNT(role->names); i++)
+        if (strcmp(role->names[i], name) == 0)
+            return true;
+    return false;
+}
+
+static bool fits_role(const struct pst_data_column *in, const struct role *role)
+{
+    const unsigned rank = in->meta.rank;
+    const enum pst_dtype_kind kind = pst_dtype_kind(in->meta.dtype);
+
+    if (role->from != PST_DATA_FROM_MASK)
+        return kind == PST_KIND_INT && rank > 0;
+    return (kind == PST_KIND_BOOL || kind == PST_KIND_FLOAT) && rank > 2 &&
+           in->meta.size[rank - 1] == in->meta.size[rank - 2];
+}
+
+/* Assigns the inputs of packed documents: those named by the options, else
+ * those with usual names and a fitting shape. */
+static enum pst_status assign_roles(struct pst_data *d,
+                                    const struct pst_data_options *options,
+                                    struct pst_diag *diag)
+{
+    const char *const given[] = {options->positions, options->documents,
+                                 options->mask};
+    char text[PST_META_TEXT];
+
+    for (size_t r = 0; r < PST_COUNT(roles); r++) {
+        struct pst_data_column *found = NULL;
+
+        for (size_t i = 0; i < d->n && found == NULL; i++) {
+            struct pst_data_column *in = &d->inputs[i];
+
+            if (given[r] != NULL
+                    ? strcmp(in->name, given[r]) == 0
+                    : is_usual(&roles[r], in->name) && fits_role(in, &roles[r]))
+                found = in;
+        }
+        if (given[r] != NULL && found == NULL)
+            return pst_diag_set(diag, PST_E_DATA_NO_TENSOR,
+                                "the model has no input '%s'", given[r]);
+        if (found != NULL && !fits_role(found, &roles[r]))
+            return pst_diag_set(
+                diag, PST_E_DATA_SHAPE, "input '%s' is %s, it has to be %s",
+                found->name, pst_meta_text(&found->meta, text), roles[r].what);
+        if (found != NULL)
+            found->from = roles[r].from;
+    }
+    return PST_OK;
+}
+
+/* Checks that an input has its numbers for each token of `windows` windows. */
+static enum pst_status check_role(const struct pst_data *d,
+                                  const struct pst_data_column *in,
+                                  uint64_t windows, struct pst_diag *diag)
+{
+    const uint64_t each =
+        in->from == PST_DATA_FROM_MASK ? d->seq_len * d->seq_len : d->seq_len;
+    char text[PST_META_TEXT];
+
+    if ((uint64_t)pst_meta_numel(&in->meta) == windows * each &&
+        (uint64_t)in->meta.size[in->meta.rank - 1] == d->seq_len)
+        return PST_OK;
+    return pst_diag_set(diag, PST_E_DATA_SHAPE,
+                        "input '%s' (%s) does not fit %" PRIu64
+                        " windows of %" PRIu64 " tokens",
+                        in->name, pst_meta_text(&in->meta, text), windows,
+                        d->seq_len);
 }
 
 /* Checks that the inputs are divided in whole windows, and counts these. */
@@ -58,6 +155,8 @@ static enum pst_status count_windows(struct pst_data *d,
                                 "input '%s' holds no whole sequences in the "
                                 "smaller microbatches",
                                 in->name);
+        if (has_role(in) && check_role(d, in, windows, diag) != PST_OK)
+            return PST_ERR_SHAPE;
         in->tail = windows * in->tail / PST_MAX(in->rows, 1);
         in->rows = windows;
     }
@@ -75,6 +174,11 @@ static enum pst_status assign_inputs(struct pst_data *d,
     enum pst_status status;
     int64_t last;
 
+    if (d->pack >= 0) {
+        status = assign_roles(d, options, diag);
+        if (status != PST_OK)
+            return status;
+    }
     status = find_integer_input(d, options->tokens, 0, &tokens, diag);
     if (status != PST_OK)
         return status;
@@ -84,6 +188,8 @@ static enum pst_status assign_inputs(struct pst_data *d,
     for (size_t i = 0; i < d->n; i++) {
         struct pst_data_column *in = &d->inputs[i];
 
+        if (in != tokens && in != targets && has_role(in))
+            continue;
         if ((in == tokens) == (in == targets))
             return pst_diag_set(
                 diag, PST_E_DATA_SHAPE,
@@ -186,8 +292,8 @@ static enum pst_status count_samples(struct pst_data *d,
     const struct pst_data_supply *supply = &source->supplies[0];
     uint64_t there = supply->there;
 
-    if (d->n > 1 && there > 0) /* the last token can only be a target */
-        there--;
+    if (there > 0 && pst_data_targets(d) >= 0)
+        there--; /* the last token can only be a target */
     for (size_t i = 0; i < d->n; i++)
         source->supplies[i] =
             (struct pst_data_supply){there, supply->first, {0}};

@@ -43,6 +43,12 @@ def of_data(b, gpt, norm, text):
     assert "looks like" not in b.run(gpt, "wide.bin", "--token-dtype", "uint8")
     said = b.done("eval", gpt, "--data", "wide.bin", "--batches", "1").stderr
     assert "looks like integers of two" in said, said
+    said = b.run(gpt, text, "--pack", "10")
+    assert "is packed, but the model has no input for a mask " \
+        "(attention_mask) or for documents (document_ids): tokens attend to " \
+        "the documents before theirs; the model has no input for positions " \
+        "(position_ids)" in said, said
+    assert "the loss ignores no target" not in said, said
     write_data(b.path("x.safetensors"), 1, x=[7, 4])
     said = b.run(norm, "x.safetensors", "-m", "2")
     assert "has 7 rows, and a step takes 8: each step has some of them more " \
