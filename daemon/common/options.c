@@ -129,7 +129,7 @@ static const struct pstd_option rows[] = {
            "stay f32"),
     TEXT(optimizer, "optimizer", T_STEP | PSTD_OPT_PLAN, "adamw", "NAME",
          "optimizer of the parameters: none, sgd, adamw, adam, adamax, lion, "
-         "rmsprop, adagrad, adadelta"),
+         "rmsprop, adagrad, adadelta, lamb"),
     REAL(lr, "lr", S_STEP, NULL, 0, BIG,
          "learning rate; default: PyTorch's (of lion: its paper's), as for the "
          "next eleven options"),
@@ -138,11 +138,11 @@ static const struct pstd_option rows[] = {
     REAL(dampening, "dampening", S_STEP, NULL, -BIG, BIG, "dampening of sgd"),
     FLAG(nesterov, "nesterov", S_STEP, "Nesterov momentum of sgd"),
     REAL(beta1, "beta1", S_STEP, NULL, 0, 1,
-         "first beta of adamw, adam, adamax and lion"),
+         "first beta of adamw, adam, adamax, lion and lamb"),
     REAL(beta2, "beta2", S_STEP, NULL, 0, 1,
-         "second beta of adamw, adam, adamax and lion"),
+         "second beta of adamw, adam, adamax, lion and lamb"),
     REAL(eps, "eps", S_STEP, NULL, 0, BIG,
-         "epsilon of adamw, adam, adamax, rmsprop, adagrad and adadelta"),
+         "epsilon of adamw, adam, adamax, rmsprop, adagrad, adadelta and lamb"),
     REAL(alpha, "alpha", S_STEP, NULL, 0, 1,
          "rmsprop: weight of the old mean square in the new one"),
     FLAG(centered, "centered", S_STEP | PSTD_OPT_PLAN,
@@ -152,7 +152,8 @@ static const struct pstd_option rows[] = {
     REAL(lr_decay, "lr-decay", S_STEP, NULL, 0, BIG,
          "adagrad: update t has the learning rate / (1 + (t - 1) X)"),
     REAL(weight_decay, "weight-decay", S_STEP, NULL, 0, BIG,
-         "weight decay: adamw and lion shrink parameters by it; sgd, adam, "
+         "weight decay: adamw and lion shrink parameters by it; lamb adds it "
+         "to the direction; sgd, adam, "
          "adamax, rmsprop, adagrad and adadelta add it to the gradient"),
     ROW(group, "group", 0, RULES, S_STEP | PSTD_OPT_PLAN, NULL, 0, 0, "RULE",
         "options of the optimizer for some parameters: "

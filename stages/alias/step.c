@@ -16,6 +16,7 @@ struct leaf {
     uint64_t steps;
     bool stepped; /* updated in the last call */
     float *value, *grad, *states[PST_OPTIM_MAX_STATES];
+    void *work; /* scratch of the update */
 };
 
 struct pst_alias_leaves {
@@ -57,6 +58,7 @@ void pst_alias_leaves_free(struct pst_alias_leaves *leaves)
         pst_free(leaf->name);
         pst_free(leaf->value);
         pst_free(leaf->grad);
+        pst_free(leaf->work);
         for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++)
             pst_free(leaf->states[k]);
     }
@@ -91,33 +93,40 @@ static const void *grad_of(const struct pst_dump *grads, const char *name)
     return item != NULL ? item->data : NULL;
 }
 
-static enum pst_status allocate(struct leaf *leaf, unsigned n_states,
+static enum pst_status allocate(struct leaf *leaf,
+                                const struct pst_optim_options *options,
+                                const struct pst_meta *meta,
                                 struct pst_diag *diag)
 {
     const size_t n = (size_t)leaf->n + 1;
+    struct pst_meta state;
     bool found;
 
     leaf->value = pst_calloc(TAG, n, sizeof(float));
     leaf->grad = pst_calloc(TAG, n, sizeof(float));
-    found = leaf->value != NULL && leaf->grad != NULL;
-    for (unsigned k = 0; k < n_states && found; k++) {
-        leaf->states[k] = pst_calloc(TAG, n, sizeof(float));
+    leaf->work = pst_alloc(TAG, pst_optim_work(options, meta) + 1);
+    found = leaf->value != NULL && leaf->grad != NULL && leaf->work != NULL;
+    for (unsigned k = 0; k < PST_OPTIM_MAX_STATES && found; k++) {
+        if (!pst_optim_state(options, k, meta, &state))
+            continue;
+        leaf->states[k] =
+            pst_calloc(TAG, (size_t)pst_meta_numel(&state) + 1, sizeof(float));
         found = leaf->states[k] != NULL;
     }
     return found ? PST_OK : pst_diag_nomem(diag, n * sizeof(float));
 }
 
 static enum pst_status add(struct pst_alias_leaves *leaves, const char *name,
-                           int64_t n, struct pst_diag *diag)
+                           const struct pst_meta *meta, struct pst_diag *diag)
 {
-    struct leaf leaf = {.name = pst_strdup(TAG, name), .n = n};
+    struct leaf leaf = {.name = pst_strdup(TAG, name),
+                        .n = pst_meta_numel(meta)};
 
     if (leaf.name == NULL || !pst_vec_push(TAG, &leaves->at, leaf)) {
         pst_free(leaf.name);
         return pst_diag_nomem(diag, sizeof(leaf));
     }
-    return allocate(&leaves->at.at[leaves->at.n - 1],
-                    pst_optim_n_states(leaves->options->row, leaves->options),
+    return allocate(&leaves->at.at[leaves->at.n - 1], leaves->options, meta,
                     diag);
 }
 
@@ -141,7 +150,7 @@ static enum pst_status prepare(struct pst_alias_leaves *leaves,
                                      : "leaf \"%s\" is not f32; it has no step",
                             o->leaf);
     if (leaf == NULL)
-        return add(leaves, o->leaf, n, diag);
+        return add(leaves, o->leaf, &o->as.meta, diag);
     return leaf->n == n
                ? PST_OK
                : pst_diag_set(diag, PST_E_ALIAS_LEAF,
@@ -202,13 +211,15 @@ static void step(const struct pst_alias_leaves *leaves, struct leaf *leaf,
 {
     struct pst_update update = pst_optim_update(
         leaves->options->row, leaves->options, leaf->steps, 0, scale);
-    void *from[1 + PST_OPTIM_MAX_STATES] = {leaf->grad};
+    void *from[3 + PST_OPTIM_MAX_STATES] = {
+        leaf->grad, [1 + PST_OPTIM_MAX_STATES] = leaf->work};
     struct pst_meta plain = as->meta;
     struct pst_task task = {.dtype = PST_F32,
                             .n = leaf->n,
                             .to = leaf->value,
                             .from = from,
-                            .n_from = 1 + PST_OPTIM_MAX_STATES,
+                            .n_from = PST_COUNT(from),
+                            .meta = &plain,
                             .update = &update,
                             .isa = pst_cpu_isa()};
 

@@ -40,9 +40,10 @@ struct pst_update {
     double momentum;      /* sgd, rmsprop */
     double dampening;     /* sgd */
     bool nesterov, first; /* sgd; first: the momentum is set, not updated */
-    double beta1, beta2;  /* adamw, adam, adamax, lion */
+    double beta1, beta2;  /* adamw, adam, adamax, lion, lamb */
     double eps;           /* all but sgd and lion */
-    double bias1, bias2;  /* adamw, adam, adamax: 1 - beta1^t, 1 - beta2^t */
+    /* adamw, adam, adamax, lamb: 1 - beta1^t, 1 - beta2^t */
+    double bias1, bias2;
     double alpha;         /* rmsprop: weight of the old mean square */
     bool centered;        /* rmsprop: by the variance, not the mean square */
     double rho;           /* adadelta: weight of the old mean squares */
@@ -61,7 +62,9 @@ struct pst_update {
  *           optimizer's states from[1] ..., all f32. An element that would
  *           become non-finite keeps its value. With number > 0 the last of
  *           from is two u64: the first number for which an element was kept
- *           (0: none so far), and how many elements were kept.
+ *           (0: none so far), and how many elements were kept. For optimizers
+ *           that need the whole parameter (optim.h), `meta` is its meta, and
+ *           the last of from but one is their scratch.
  *
  * `to` may be one of `from`. Results do not depend on the number of threads in
  * the pool.

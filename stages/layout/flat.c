@@ -8,11 +8,12 @@
 
 struct maker {
     const struct pst_uses *uses;
-    const unsigned char *modes;
+    const unsigned char *modes, *whole; /* whole: NULL for none */
     bool rows;
     struct pst_flats *flats;
     int *open; /* per stage: the flat that the next parameter joins, or -1 */
     int *last; /* per stage: the last parameter of its open flat */
+    unsigned n_whole; /* parameters so far that have one owner */
     struct pst_diag *diag;
 };
 
@@ -50,6 +51,12 @@ static bool same_group(const struct maker *m, unsigned param, unsigned other)
            (len == pst_flat_group(b) && strncmp(a, b, len) == 0);
 }
 
+static bool is_whole(const struct maker *m, unsigned param)
+{
+    return m->whole != NULL && m->whole[param] != 0 &&
+           m->modes[param] != PST_SHARING_NONE;
+}
+
 static int64_t row_of(const struct pst_meta *meta)
 {
     const int64_t rows = meta->rank > 0 ? meta->size[0] : 1;
@@ -62,14 +69,19 @@ static int64_t row_of(const struct pst_meta *meta)
 static enum pst_status find_flat(struct maker *m, unsigned param,
                                  unsigned stage, bool alone, unsigned *ret)
 {
-    const bool rows = m->rows && m->modes[param] != PST_SHARING_NONE;
-    const enum pst_dtype dtype = m->uses->plan->params.at[param].meta.dtype;
+    const bool whole = is_whole(m, param);
+    const bool rows = whole || (m->rows && m->modes[param] != PST_SHARING_NONE);
+    const struct pst_meta *meta = &m->uses->plan->params.at[param].meta;
+    const enum pst_dtype dtype = meta->dtype;
     struct pst_flats *f = m->flats;
-    const struct pst_flat new = {
-        .stage = stage,
-        .dtype = dtype,
-        .alone = alone,
-        .unit = rows ? row_of(&m->uses->plan->params.at[param].meta) : 1};
+    const struct pst_flat new = {.stage = stage,
+                                 .dtype = dtype,
+                                 .alone = alone,
+                                 .unit = whole
+                                             ? PST_MAX(pst_meta_numel(meta), 1)
+                                         : rows ? row_of(meta)
+                                                : 1,
+                                 .turn = whole ? m->n_whole : 0};
     const int open = m->open[stage];
 
     if (!alone && !rows && open >= 0 && f->all.at[open].dtype == dtype &&
@@ -129,17 +141,23 @@ static enum pst_status add_param(struct maker *m, unsigned param)
         for (unsigned use = 0; use < n && status == PST_OK; use++)
             status = add_use(m, param, p->stages[i], use);
     }
+    m->n_whole += is_whole(m, param);
     return status;
 }
 
 enum pst_status pst_flats_make(const struct pst_uses *uses,
-                               const unsigned char *modes, bool rows,
+                               const unsigned char *modes,
+                               const unsigned char *whole, bool rows,
                                struct pst_arena *heap, struct pst_flats *ret,
                                struct pst_diag *diag)
 {
     const struct pst_plan *plan = uses->plan;
-    struct maker m = {
-        .uses = uses, .modes = modes, .rows = rows, .flats = ret, .diag = diag};
+    struct maker m = {.uses = uses,
+                      .modes = modes,
+                      .whole = whole,
+                      .rows = rows,
+                      .flats = ret,
+                      .diag = diag};
     enum pst_status status = PST_OK;
 
     *ret = (struct pst_flats){0};
@@ -179,14 +197,16 @@ void pst_flats_range(const struct pst_flats *flats, unsigned param, unsigned n,
 {
     const int at = flats->first[param];
     const struct pst_flat_part *part;
+    const struct pst_flat *flat;
     int64_t begin, numel, end;
 
     *ret_begin = *ret_n = 0;
     if (at < 0)
         return;
     part = &flats->parts.at[at];
-    pst_flat_share(flats->all.at[part->flat].numel,
-                   flats->all.at[part->flat].unit, n, k, &begin, &numel);
+    flat = &flats->all.at[part->flat];
+    pst_flat_share(flat->numel, flat->unit, n, pst_flat_turn(flat->turn, n, k),
+                   &begin, &numel);
     end = PST_MIN(begin + numel, part->begin + part->numel);
     begin = PST_MAX(begin, part->begin);
     *ret_begin = PST_MIN(begin - part->begin, part->numel);

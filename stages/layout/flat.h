@@ -15,6 +15,9 @@
  * If shards consist of whole rows (along the first dimension), each sharded
  * parameter has its own vector.
  *
+ * A parameter whose optimizer needs all of it (`whole`) has its own vector,
+ * too, and one owner; the owners of such parameters take turns.
+ *
  * A parameter of several stages, or that is used more than once, has a vector
  * of its own for each use, so that an element has the same owner in all of
  * them.
@@ -33,6 +36,7 @@ struct pst_flat {
     /* numel: elements, with padding between parameters; unit: shards are
      * multiples of that many elements */
     int64_t numel, unit;
+    unsigned turn; /* the first share is that of owner `turn` modulo owners */
 };
 
 /* One use of a parameter: `numel` elements of the flat from `begin` on. */
@@ -50,9 +54,11 @@ struct pst_flats {
 };
 
 /* Makes the flats of all stages. modes: an enum pst_sharing per parameter.
- * rows: shards consist of whole rows (options.shard_rows). */
+ * rows: shards consist of whole rows (options.shard_rows). whole: a flag per
+ * parameter; NULL: none. */
 enum pst_status pst_flats_make(const struct pst_uses *uses,
-                               const unsigned char *modes, bool rows,
+                               const unsigned char *modes,
+                               const unsigned char *whole, bool rows,
                                struct pst_arena *heap, struct pst_flats *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 void pst_flats_fini(struct pst_flats *flats);
@@ -61,11 +67,16 @@ void pst_flats_fini(struct pst_flats *flats);
  * above: the length of "h.3" for "h.3.attn.weight", of "head" for
  * "head.weight". */
 size_t pst_flat_group(const char *fqn);
-/* Divides numel elements between n owners, and sets the range of owner k. All
- * have the same number (a multiple of the unit), except the last owners, which
+/* Divides numel elements into n shares, and sets the range of share k. All
+ * have the same number (a multiple of the unit), except the last ones, which
  * may have fewer or none. */
 void pst_flat_share(int64_t numel, int64_t unit, unsigned n, unsigned k,
                     int64_t *ret_begin, int64_t *ret_n);
+/* Returns the number of the share that owner k of n has (struct pst_flat). */
+static inline unsigned pst_flat_turn(unsigned turn, unsigned n, unsigned k)
+{
+    return (k + n - turn % n) % n;
+}
 /* Sets the range of a parameter's elements that owner k of n has; the ranges of
  * all owners, in order, cover the parameter. */
 void pst_flats_range(const struct pst_flats *flats, unsigned param, unsigned n,

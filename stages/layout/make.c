@@ -269,12 +269,29 @@ static size_t stage_work(const struct pst_rank_stage *s)
                    s->tail != NULL ? s->tail->regions[PST_R_WORK].size : 0);
 }
 
+/* Returns the bytes of scratch that any update of this rank needs. */
+static size_t update_work(const struct pst_layout_maker *m)
+{
+    size_t work = 0;
+
+    for (size_t i = 0; i < m->l->params.n; i++) {
+        const struct pst_rank_param *p = &m->l->params.at[i];
+        const unsigned index = (unsigned)p->index;
+
+        if (p->trained && p->n > 0 && pst_role_is_whole(m->role, index))
+            work = PST_MAX(
+                work, pst_optim_work(pst_role_update(m->role, index),
+                                     &m->role->plan->params.at[index].meta));
+    }
+    return work;
+}
+
 static void layout_work(struct pst_layout_maker *m,
                         const struct pst_actions *actions)
 {
     const struct pst_rank_role *role = m->role;
     struct pst_layout *l = m->l;
-    size_t work = 0;
+    size_t work = update_work(m);
 
     for (unsigned s = 0; s < role->sched->n_stages; s++)
         if (l->stages[s].program != NULL)

@@ -30,8 +30,10 @@ static bool is_updated(const struct pst_layout_maker *m, unsigned stage,
 static enum pst_status add_bucket(struct pst_layout_maker *m,
                                   struct pst_bucket b)
 {
-    pst_flat_share(b.numel, b.unit, m->role->options.replicas, m->role->replica,
-                   &b.begin, &b.n);
+    const unsigned n = m->role->options.replicas;
+
+    pst_flat_share(b.numel, b.unit, n,
+                   pst_flat_turn(b.turn, n, m->role->replica), &b.begin, &b.n);
     return pst_vec_push(PST_TAG_EXEC, &m->l->buckets, b)
                ? PST_OK
                : pst_diag_nomem(m->diag, sizeof(b));
@@ -62,6 +64,7 @@ static enum pst_status layout_buckets(struct pst_layout_maker *m)
                                        .dtype = f->dtype,
                                        .numel = f->numel,
                                        .unit = f->unit,
+                                       .turn = f->turn,
                                        .gathers = !m->role->options.train});
     }
     for (size_t i = 0; i < l->flats.parts.n && status == PST_OK; i++) {
@@ -177,6 +180,7 @@ static struct pst_bucket *value_bucket(struct pst_layout_maker *m,
                    .dtype = PST_F32,
                    .numel = first->numel,
                    .unit = l->flats.all.at[first->flat].unit,
+                   .turn = l->flats.all.at[first->flat].turn,
                    .gathers = true,
                    .shared = true,
                    .scatters = pst_role_scatters(m->role, index)}) != PST_OK)
@@ -278,6 +282,26 @@ static void layout_sum(struct pst_layout_maker *m, struct pst_rank_param *p,
     p->own_grad = own_offset(m, b, part, b->own_grads);
 }
 
+/* Reserves the parameter's optimizer states. An owner of a whole parameter has
+ * all of them, other replicas have none. */
+static void reserve_states(struct pst_layout_maker *m, struct pst_rank_param *p)
+{
+    const unsigned index = (unsigned)p->index;
+    const struct pst_meta *meta = &m->role->plan->params.at[index].meta;
+    const struct pst_optim_options *update = pst_role_update(m->role, index);
+    struct pst_meta state;
+
+    for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++) {
+        size_t bytes = (size_t)p->n * sizeof(float);
+
+        if (!pst_optim_state(update, k, meta, &state))
+            continue;
+        if (pst_role_is_whole(m->role, index))
+            bytes = p->n > 0 ? pst_meta_bytes(&state) : 0;
+        p->state[k] = pst_layout_reserve(m, bytes, &m->l->memory.optim);
+    }
+}
+
 static enum pst_status layout_states(struct pst_layout_maker *m,
                                      struct pst_rank_param *p)
 {
@@ -285,8 +309,6 @@ static enum pst_status layout_states(struct pst_layout_maker *m,
     struct pst_layout *l = m->l;
     const struct pst_plan_param *param = &role->plan->params.at[p->index];
     const size_t bytes = pst_meta_bytes(&param->meta);
-    const struct pst_optim_options *update;
-    unsigned n_states;
 
     if (pst_role_gathers(role, (unsigned)p->index))
         pst_flats_range(&l->flats, (unsigned)p->index, role->options.replicas,
@@ -313,11 +335,7 @@ static enum pst_status layout_states(struct pst_layout_maker *m,
                             "parameter '%s' is %s: only f32 is trained (the "
                             "optimizer \"none\" leaves it as it is)",
                             param->fqn, pst_dtype_name(param->meta.dtype));
-    update = pst_role_update(role, (unsigned)p->index);
-    n_states = pst_optim_n_states(update->row, update);
-    for (unsigned i = 0; i < n_states; i++)
-        p->state[i] = pst_layout_reserve(m, (size_t)p->n * sizeof(float),
-                                         &l->memory.optim);
+    reserve_states(m, p);
     return PST_OK;
 }
 
@@ -370,6 +388,8 @@ enum pst_status pst_layout_params(struct pst_layout_maker *m)
     struct pst_layout *l = m->l;
     unsigned char *modes =
         pst_arena_calloc(m->heap, role->plan->params.n + 1, 1);
+    unsigned char *whole =
+        pst_arena_calloc(m->heap, role->plan->params.n + 1, 1);
     bool in_turn = false;
     enum pst_status status;
 
@@ -377,14 +397,16 @@ enum pst_status pst_layout_params(struct pst_layout_maker *m)
                                    sizeof(*l->param_at));
     l->grad_at = pst_arena_calloc(m->heap, role->plan->params.n + 1,
                                   sizeof(*l->grad_at));
-    if (l->param_at == NULL || l->grad_at == NULL || modes == NULL)
+    if (l->param_at == NULL || l->grad_at == NULL || modes == NULL ||
+        whole == NULL)
         return pst_diag_nomem(m->diag, role->plan->params.n * sizeof(int));
     for (unsigned i = 0; i < role->plan->params.n; i++) {
         l->grad_at[i] = -1;
         modes[i] = (unsigned char)pst_role_sharing(role, i);
+        whole[i] = pst_role_is_whole(role, i);
         in_turn = in_turn || modes[i] >= PST_SHARING_ZERO2;
     }
-    status = pst_flats_make(role->uses, modes, role->options.shard_rows,
+    status = pst_flats_make(role->uses, modes, whole, role->options.shard_rows,
                             m->heap, &l->flats, m->diag);
     if (status == PST_OK)
         status = layout_buckets(m);

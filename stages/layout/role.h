@@ -59,6 +59,14 @@ static inline const struct pst_optim_options *pst_role_update(
                : &role->options.optim;
 }
 
+/* True if an update of the parameter needs all of its elements at once. */
+static inline bool pst_role_is_whole(const struct pst_rank_role *role,
+                                     unsigned param)
+{
+    return pst_role_optim(role) != NULL &&
+           pst_role_update(role, param)->row->whole;
+}
+
 /* True if the norm of all gradients is needed. */
 static inline bool pst_role_wants_norm(const struct pst_rank_role *role)
 {

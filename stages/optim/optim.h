@@ -11,7 +11,7 @@
 #include "stages/optim/rate.h"
 
 #define PST_OPTIM_MAX_STATES  4
-#define PST_OPTIM_MAX_OPTIONS 4
+#define PST_OPTIM_MAX_OPTIONS 6
 #define PST_OPTIM_MAX_ROWS    16
 
 struct pst_optim;
@@ -39,7 +39,7 @@ struct pst_optim_options {
 
 struct pst_optim {
     const char *name, *summary;
-    unsigned n_states; /* state tensors, each of the parameter's size */
+    unsigned n_states; /* state tensors */
     /* Prefixes of the states' names in checkpoints: "adamw.m". */
     const char *states[PST_OPTIM_MAX_STATES];
     struct pst_optim_options defaults; /* PyTorch's; lion: the paper's */
@@ -48,6 +48,15 @@ struct pst_optim {
     const char *options[PST_OPTIM_MAX_OPTIONS + 1];
     /* Number of states in use, the first ones; NULL: always all. */
     unsigned (*count_states)(const struct pst_optim_options *options);
+    /* An update needs all elements of the parameter at once: replicas do not
+     * divide it, and the task gets its meta and scratch (device.h). */
+    bool whole;
+    /* Only if whole. Sets ret to the meta of state k of a parameter; false: the
+     * parameter does without. NULL: all are like the parameter. */
+    bool (*state)(unsigned k, const struct pst_meta *param,
+                  struct pst_meta *ret);
+    /* Returns the bytes of scratch of an update; NULL: none. */
+    size_t (*work)(const struct pst_meta *param);
     /* Name of the device's task that updates elements (stages/device/device.h);
      * NULL: none. */
     const char *task;
@@ -82,6 +91,16 @@ bool pst_optim_has(const struct pst_optim *optim, const char *option);
  * momentum. */
 unsigned pst_optim_n_states(const struct pst_optim *optim,
                             const struct pst_optim_options *options);
+/* Sets ret to the contiguous meta of state k of a parameter; false: it has no
+ * such state. Of an optimizer that is not whole it is like the parameter. */
+bool pst_optim_state(const struct pst_optim_options *options, unsigned k,
+                     const struct pst_meta *param, struct pst_meta *ret);
+/* Returns the bytes of all states of a parameter. */
+size_t pst_optim_state_bytes(const struct pst_optim_options *options,
+                             const struct pst_meta *param);
+/* Returns the bytes of scratch of the parameter's update. */
+size_t pst_optim_work(const struct pst_optim_options *options,
+                      const struct pst_meta *param);
 /* Returns the optimizer's name, "none" without a row. */
 const char *pst_optim_name(const struct pst_optim_options *options);
 /* Checks ranges; the error names the option. */

@@ -101,6 +101,40 @@ unsigned pst_optim_n_states(const struct pst_optim *optim,
                                        : optim->n_states;
 }
 
+bool pst_optim_state(const struct pst_optim_options *options, unsigned k,
+                     const struct pst_meta *param, struct pst_meta *ret)
+{
+    const struct pst_optim *row = options->row;
+
+    if (row == NULL || k >= pst_optim_n_states(row, options))
+        return false;
+    if (row->state != NULL)
+        return row->state(k, param, ret);
+    *ret = *param;
+    pst_meta_set_contiguous(ret);
+    return true;
+}
+
+size_t pst_optim_state_bytes(const struct pst_optim_options *options,
+                             const struct pst_meta *param)
+{
+    struct pst_meta meta;
+    size_t bytes = 0;
+
+    for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++)
+        if (pst_optim_state(options, k, param, &meta))
+            bytes += pst_meta_bytes(&meta);
+    return bytes;
+}
+
+size_t pst_optim_work(const struct pst_optim_options *options,
+                      const struct pst_meta *param)
+{
+    return options->row != NULL && options->row->work != NULL
+               ? options->row->work(param)
+               : 0;
+}
+
 /* An option's value and its valid range. */
 struct range {
     const char *option;

@@ -45,6 +45,25 @@ static uint64_t hash(struct pst_rank *r, size_t offset, size_t bytes,
     return h == 0 ? 1 : h;
 }
 
+/* Returns the digest of all states of a parameter, 0 if it has none. */
+static uint64_t digest_states(const struct pst_engine *engine,
+                              struct pst_rank *r,
+                              const struct pst_rank_param *p)
+{
+    const struct pst_meta *meta = &engine->grid.plan->params.at[p->index].meta;
+    uint64_t ret = 0;
+
+    for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++) {
+        struct pst_meta state;
+
+        if (p->state[k] != 0 &&
+            pst_optim_state(pst_grid_update(&engine->grid, (unsigned)p->index),
+                            k, meta, &state))
+            ret = hash(r, p->state[k], pst_meta_bytes(&state), ret);
+    }
+    return ret;
+}
+
 static void digest_rank(const struct pst_engine *engine, struct pst_rank *r,
                         bool states, struct digest *out)
 {
@@ -59,9 +78,8 @@ static void digest_rank(const struct pst_engine *engine, struct pst_rank *r,
             continue;
         if (!pst_role_gathers(pst_rank_role(r), i))
             out[i].value = hash(r, p->data, bytes, 0);
-        for (unsigned k = 0; k < PST_OPTIM_MAX_STATES && states; k++)
-            if (p->state[k] != 0 && !pst_role_shares(pst_rank_role(r), i))
-                out[i].states = hash(r, p->state[k], bytes, out[i].states);
+        if (states && !pst_role_shares(pst_rank_role(r), i))
+            out[i].states = digest_states(engine, r, p);
     }
 }
 

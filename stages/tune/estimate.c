@@ -191,8 +191,8 @@ static enum pst_status add_params(const struct pst_plan *plan,
         const bool learns = o->train && p->requires_grad;
         const struct pst_optim_options *update =
             updates ? &groups->all.at[groups->of[i]].options : NULL;
-        const unsigned states =
-            updates ? pst_optim_n_states(update->row, update) : 0;
+        const double states =
+            updates ? (double)pst_optim_state_bytes(update, &p->meta) : 0;
 
         for (unsigned k = 0; k < p->n_stages; k++) {
             struct pst_stage_cost *c = &costs->stages[p->stages[k]];
@@ -205,11 +205,11 @@ static enum pst_status add_params(const struct pst_plan *plan,
             c->fixed += bytes / (mode >= PST_SHARING_ZERO3 ? part : 1);
             if (!learns)
                 continue;
-            c->fixed += bytes / (mode >= PST_SHARING_ZERO2 ? part : 1) +
-                        bytes * states / part;
+            c->fixed +=
+                bytes / (mode >= PST_SHARING_ZERO2 ? part : 1) + states / part;
             if (updates)
                 c->optim +=
-                    pst_cost_of_memory(&setup, bytes * (3 + 2 * states) / part);
+                    pst_cost_of_memory(&setup, (3 * bytes + 2 * states) / part);
             add_travel(o, mode, once, c, &travel[p->stages[k]]);
         }
         if (learns && p->n_stages > 1) {

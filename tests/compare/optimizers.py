@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's optimizers by penstock's names (MAKERS), and Lion, which PyTorch
-has not: Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023,
-algorithm 2."""
+"""PyTorch's optimizers by penstock's names (MAKERS), and two that PyTorch has
+not. Lion: Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023,
+algorithm 2. LAMB: You et al., "Large Batch Optimization for Deep Learning",
+2019, algorithm 2 with bias correction and phi(x) = x."""
 import torch
 
 
@@ -37,7 +38,37 @@ class Lion(torch.optim.Optimizer):
                 m.mul_(beta2).add_(p.grad, alpha=1 - beta2)
 
 
+class Lamb(torch.optim.Optimizer):
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-6,
+                 weight_decay=0.01):
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps,
+                                  "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                state = self.state[p]
+                if not state:
+                    state.update(t=0, m=torch.zeros_like(p),
+                                 v=torch.zeros_like(p))
+                m, v = state["m"], state["v"]
+                state["t"] += 1
+                m.mul_(beta1).add_(p.grad, alpha=1 - beta1)
+                v.mul_(beta2).addcmul_(p.grad, p.grad, value=1 - beta2)
+                u = m / (1 - beta1**state["t"])
+                u /= (v / (1 - beta2**state["t"])).sqrt() + group["eps"]
+                u += group["weight_decay"] * p
+                norm, size = p.norm().item(), u.norm().item()
+                ratio = norm / size if norm > 0 and size > 0 else 1
+                p.sub_(u, alpha=group["lr"] * ratio)
+
+
 MAKERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW,
           "adam": torch.optim.Adam, "adamax": torch.optim.Adamax,
           "lion": Lion, "rmsprop": torch.optim.RMSprop,
-          "adagrad": torch.optim.Adagrad, "adadelta": torch.optim.Adadelta}
+          "adagrad": torch.optim.Adagrad, "adadelta": torch.optim.Adadelta,
+          "lamb": Lamb}

@@ -325,14 +325,14 @@ static int setup(void **state)
 {
     static const unsigned stages[] = {1, 2, 3, 4, 6};
     static const char *const shards[] = {NULL, "zero1", "zero2", "zero3"};
-    static const char *const optimizers[] = {"adamw", "sgd"};
+    static const char *const optimizers[] = {"adamw", "sgd", "lamb"};
 
     (void)state;
     for (unsigned o = 0; o < PST_COUNT(optimizers); o++)
         for (unsigned s = 0; s < PST_COUNT(stages); s++)
             for (unsigned d = 1; d <= 2; d++)
                 for (unsigned k = 0; k < PST_COUNT(shards); k++)
-                    if (k == 0 || (d == 2 && o == 0))
+                    if (k == 0 || (d == 2 && o != 1))
                         grids[n_grids++] = (struct grid){
                             stages[s], d, shards[k], optimizers[o]};
     return mkdtemp(root) == NULL;

@@ -11,9 +11,7 @@ struct update {
     atomic_int_fast64_t stayed;
 };
 
-/* Records n elements that the update left unchanged: the first parameter with
- * such elements, and their total number. */
-static void note_stayed(const struct pst_task *task, int64_t n)
+void pst_cpu_note_stayed(const struct pst_task *task, int64_t n)
 {
     uint64_t *words = task->number > 0 ? task->from[task->n_from - 1] : NULL;
 
@@ -54,7 +52,7 @@ static float *at(const struct pst_task *task, unsigned k, int64_t i)
                                                                                \
         pst_pool_run(pst_pool_if(task->pool, task->n > PST_TASK_GRAIN),        \
                      name##_part, &u);                                         \
-        note_stayed(task, atomic_load(&u.stayed));                             \
+        pst_cpu_note_stayed(task, atomic_load(&u.stayed));                     \
     }
 
 UPDATE(adamw, at(t, 1, i), at(t, 2, i), o->lr, o->beta1, o->beta2, o->eps,

@@ -6,24 +6,37 @@
 #include "stages/base/host/alive.h"
 #include "stages/layout/layout.h"
 
+/* A tensor of a parameter on this rank: its meta and its place. */
+struct place {
+    const struct pst_meta *meta;
+    size_t offset;
+    bool shared;
+    bool in_one; /* shared: one replica has all of it */
+};
+
 static enum pst_status call_entry(struct pst_rank *r, pst_entry_fn fn,
                                   void *ctx, const char *prefix,
-                                  const struct pst_rank_param *p, size_t offset,
-                                  bool shared, struct pst_diag *diag)
+                                  const struct pst_rank_param *p,
+                                  const struct place *at, struct pst_diag *diag)
 {
     const struct pst_plan_param *param =
         &pst_rank_role(r)->plan->params.at[p->index];
     struct pst_entry e = {
-        .meta = param->meta,
-        .offset = offset,
-        .begin = shared ? (size_t)p->begin * sizeof(float) : 0,
-        .bytes = shared ? (size_t)p->n * sizeof(float) : p->bytes,
-        .shared = shared,
+        .meta = *at->meta,
+        .offset = at->offset,
+        .bytes = pst_meta_bytes(at->meta),
+        .shared = at->shared,
         .no_nan = p->trained || p->updated,
         .no_inf = p->trained,
         .in_step = p->updated,
     };
 
+    if (at->shared && at->in_one) {
+        e.bytes = p->n > 0 ? e.bytes : 0;
+    } else if (at->shared) {
+        e.begin = (size_t)p->begin * sizeof(float);
+        e.bytes = (size_t)p->n * sizeof(float);
+    }
     if ((size_t)snprintf(e.name, sizeof(e.name), "%s.%s", prefix, param->fqn) >=
         sizeof(e.name))
         return pst_diag_set(diag, PST_E_CHECKPOINT_NAME_TOO_LONG,
@@ -31,6 +44,31 @@ static enum pst_status call_entry(struct pst_rank *r, pst_entry_fn fn,
                             param->fqn);
     pst_alive_progress();
     return fn(ctx, r, &e, diag);
+}
+
+static enum pst_status each_state(struct pst_rank *r, pst_entry_fn fn,
+                                  void *ctx, const struct pst_rank_param *p,
+                                  struct pst_diag *diag)
+{
+    const struct pst_rank_role *role = pst_rank_role(r);
+    const unsigned index = (unsigned)p->index;
+    const struct pst_optim_options *update = pst_role_update(role, index);
+    enum pst_status status = PST_OK;
+
+    for (unsigned k = 0; k < PST_OPTIM_MAX_STATES && status == PST_OK; k++) {
+        struct pst_meta meta;
+        const struct place at = {.meta = &meta,
+                                 .offset = p->state[k],
+                                 .shared = pst_role_shares(role, index),
+                                 .in_one = pst_role_is_whole(role, index)};
+
+        if (p->state[k] != 0 &&
+            pst_optim_state(update, k, &role->plan->params.at[index].meta,
+                            &meta))
+            status =
+                call_entry(r, fn, ctx, update->row->states[k], p, &at, diag);
+    }
+    return status;
 }
 
 enum pst_status pst_each_entry(const struct pst_engine *engine,
@@ -50,6 +88,7 @@ enum pst_status pst_each_entry(const struct pst_engine *engine,
             !owner ||
             pst_engine_owner(engine, (unsigned)p->index) == role->rank;
         const bool first = !owner || role->replica == 0;
+        struct place at = {.meta = &param->meta, .offset = p->data};
         bool gathers;
 
         if (!here || (!first && !pst_role_shares(role, (unsigned)p->index)))
@@ -59,18 +98,15 @@ enum pst_status pst_each_entry(const struct pst_engine *engine,
              !p->updated))
             continue;
         gathers = pst_role_gathers(role, (unsigned)p->index);
+        at.shared = gathers;
+        if (gathers)
+            at.offset = p->own_data;
         if (first || gathers)
             status = call_entry(
                 r, fn, ctx, param->kind == PST_VALUE_PARAM ? "param" : "buffer",
-                p, gathers ? p->own_data : p->data, gathers, diag);
-        for (unsigned k = 0;
-             learns && k < PST_OPTIM_MAX_STATES && status == PST_OK; k++)
-            if (p->state[k] != 0)
-                status = call_entry(
-                    r, fn, ctx,
-                    pst_role_update(role, (unsigned)p->index)->row->states[k],
-                    p, p->state[k], pst_role_shares(role, (unsigned)p->index),
-                    diag);
+                p, &at, diag);
+        if (learns && status == PST_OK)
+            status = each_state(r, fn, ctx, p, diag);
     }
     return status;
 }

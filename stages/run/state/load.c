@@ -124,10 +124,15 @@ static bool state_name(const struct pst_engine *engine, unsigned param,
 {
     const struct pst_plan_param *p = &engine->grid.plan->params.at[param];
     const struct pst_optim_options *o = pst_grid_update(&engine->grid, param);
+    struct pst_meta meta;
 
-    return engine->grid.options.train && o->row != NULL &&
-           pst_optim_n_states(o->row, o) > 0 && p->kind == PST_VALUE_PARAM &&
-           snprintf(ret, 1200, "%s.%s", o->row->states[0], p->fqn) < 1200;
+    if (!engine->grid.options.train || p->kind != PST_VALUE_PARAM)
+        return false;
+    for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++)
+        if (pst_optim_state(o, k, &p->meta, &meta))
+            return snprintf(ret, 1200, "%s.%s", o->row->states[k], p->fqn) <
+                   1200;
+    return false;
 }
 
 /* Appends "; NAMES WHAT" for the parameters that only this run trains (here),

@@ -14,6 +14,21 @@ struct end {
     size_t offset;         /* offset of the first element in the rank's arena */
 };
 
+/* Sets e to what a replica has of a state whose optimizer keeps parameters
+ * whole: all of it, or nothing. */
+static void take_whole_state(const struct pst_engine *engine,
+                             const struct pst_migration *p, unsigned param,
+                             struct end *e)
+{
+    struct pst_meta meta;
+    const bool is_there = pst_optim_state(
+        pst_grid_update(&engine->grid, param), (unsigned)p->state,
+        &engine->grid.plan->params.at[param].meta, &meta);
+
+    e->begin = 0;
+    e->n = is_there && e->n > 0 ? pst_meta_numel(&meta) : 0;
+}
+
 static struct end end_of(const struct pst_engine *engine,
                          const struct pst_migration *p, int param,
                          unsigned replica)
@@ -30,6 +45,9 @@ static struct end end_of(const struct pst_engine *engine,
         pst_flats_range(&pst_rank_layout(engine->ranks[0])->flats,
                         (unsigned)param, engine->grid.options.replicas, replica,
                         &e.begin, &e.n);
+    if (p->state >= 0 &&
+        pst_role_is_whole(pst_rank_role(engine->ranks[0]), (unsigned)param))
+        take_whole_state(engine, p, (unsigned)param, &e);
     if (e.rank == NULL)
         return e;
     at = pst_layout_param(pst_rank_layout(e.rank), (unsigned)param);

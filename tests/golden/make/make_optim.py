@@ -9,7 +9,8 @@ the end, the states with their names in checkpoints, and `off`: the error of
 PyTorch's own f32 parameters against f64. Start values and gradients are exact
 in f32 and are made anew in the test: see `start` and `gradients`.
 
-Lion is none of PyTorch's: tests/compare/optimizers.py has it from its paper.
+Lion and LAMB are not PyTorch's: tests/compare/optimizers.py has them from their
+papers.
 """
 import json
 import os
@@ -30,7 +31,8 @@ STATES = {"sgd.momentum": "momentum_buffer",
           "adamax.m": "exp_avg", "adamax.u": "exp_inf", "lion.m": "m",
           "rmsprop.v": "square_avg", "rmsprop.momentum": "momentum_buffer",
           "rmsprop.mean": "grad_avg", "adagrad.sum": "sum",
-          "adadelta.v": "square_avg", "adadelta.s": "acc_delta"}
+          "adadelta.v": "square_avg", "adadelta.s": "acc_delta",
+          "lamb.m": "m", "lamb.v": "v"}
 BETAS = {"beta1": 0.8, "beta2": 0.95}
 CASES = [
     ("sgd", {}),
@@ -57,6 +59,8 @@ CASES = [
                  "weight_decay": 0.05}),
     ("adadelta", {}),
     ("adadelta", {"lr": 0.5, "rho": 0.95, "eps": 1e-4, "weight_decay": 0.05}),
+    ("lamb", {}),
+    ("lamb", {"lr": 0.02, **BETAS, "eps": 1e-3, "weight_decay": 0.1}),
 ]
 
 
@@ -86,7 +90,7 @@ def run(name, options, dtype):
     options = dict(options)
     if "beta1" in options:
         options["betas"] = options.pop("beta1"), options.pop("beta2")
-    if name != "lion":
+    if name not in ("lion", "lamb"):
         options["foreach"] = False
     optimizer = MAKERS[name]([p], **options)
     for step in range(STEPS):

@@ -111,20 +111,23 @@ static void gives_every_element_one_owner(void **state)
     for (unsigned stages = 1; stages <= 4; stages++) {
         struct pst_flats flats;
         struct pst_arena heap;
-        unsigned char modes[16];
+        unsigned char modes[16], whole[16] = {0};
         struct net net;
 
         net_init(&net, stages);
         assert_true(net.plan->params.n <= PST_COUNT(modes));
         memset(modes, PST_SHARING_ZERO1 + stages % 2, sizeof(modes));
         modes[1] = PST_SHARING_ZERO3;
+        for (unsigned i = 0; i < net.plan->params.n; i += 1 + stages % 2)
+            whole[i] = 1;
         pst_arena_init(&heap, PST_TAG_TEST);
         assert_ok(pst_flats_make(&(struct pst_uses){net.plan, true}, modes,
-                                 stages > 2, &heap, &flats, &net.diag),
+                                 whole, stages > 2, &heap, &flats, &net.diag),
                   &net.diag);
         for (unsigned i = 0; i < net.plan->params.n; i++)
             for (unsigned n = 1; n <= 7 && flats.first[i] >= 0; n++) {
                 int64_t at = 0;
+                unsigned owners = 0;
 
                 for (unsigned k = 0; k < n; k++) {
                     int64_t begin, numel;
@@ -132,7 +135,9 @@ static void gives_every_element_one_owner(void **state)
                     pst_flats_range(&flats, i, n, k, &begin, &numel);
                     assert_true(numel == 0 || begin == at);
                     at += numel;
+                    owners += numel > 0;
                 }
+                assert_true(owners == 1 || whole[i] == 0);
                 assert_int_equal(at,
                                  pst_meta_numel(&net.plan->params.at[i].meta));
             }
@@ -172,16 +177,15 @@ static void comes_to_the_same_bits(void **state)
 /* With one microbatch per replica, sums have the same order as without
  * sharding. With more they have another order, but the same one for every cut,
  * schedule and way to share. */
-static void sums_in_each_microbatch(void **state)
+static void sum_in_each_microbatch(const char *optimizer)
 {
     static const char *const schedules[] = {"gpipe", "1f1b", "zb-h1"};
 
-    (void)state;
     for (unsigned flags = 0; flags <= NET_TRANSMIT; flags += NET_TRANSMIT)
         for (unsigned i = 0; i < 3 * 2; i++) {
             const unsigned replicas = 2 + i % 3, m = replicas * (1 + i / 3);
             struct pst_exec_options whole =
-                options_of(1, replicas, "gpipe", "adamw", PST_SHARING_NONE);
+                options_of(1, replicas, "gpipe", optimizer, PST_SHARING_NONE);
             struct run want, first = {0};
 
             whole.microbatches = m;
@@ -191,7 +195,7 @@ static void sums_in_each_microbatch(void **state)
                     struct pst_exec_options options =
                         options_of(PST_MIN(stages, 3), replicas,
                                    schedules[(stages + (unsigned)s) % 3],
-                                   "adamw", (enum pst_sharing)s);
+                                   optimizer, (enum pst_sharing)s);
                     struct run got;
 
                     options.microbatches = m;
@@ -210,6 +214,13 @@ static void sums_in_each_microbatch(void **state)
             pst_dump_free(want.dump);
             pst_dump_free(first.dump);
         }
+}
+
+static void sums_in_each_microbatch(void **state)
+{
+    (void)state;
+    sum_in_each_microbatch("adamw");
+    sum_in_each_microbatch("lamb"); /* owners have whole parameters */
 }
 
 static void assert_same_item(const struct run *a, const struct run *b,

@@ -30,6 +30,12 @@ const struct pst_simd_updates *pst_simd_updates_best(enum pst_isa isa)
     PICK(&pst_simd_updates, isa);
 }
 
+const struct pst_simd_whole_updates *pst_simd_whole_updates_best(
+    enum pst_isa isa)
+{
+    PICK(&pst_simd_whole_updates, isa);
+}
+
 const struct pst_simd_whole *pst_simd_whole_best(enum pst_isa isa)
 {
     PICK(&pst_simd_whole, isa);

@@ -50,12 +50,32 @@ struct pst_simd_updates {
                         const struct pst_update *u);
 };
 
+/* Loops of optimizers that need whole parameters (whole_update.c). Sums are in
+ * f64, in 16 lanes and then by a fixed tree. */
+struct pst_simd_whole_updates {
+    /* lamb, first half: sets ret to the sums of squares of the parameter and of
+     * u (stages/optim/lamb.c), without elements whose u, m or v would not be
+     * finite. */
+    void (*lamb_sums)(int64_t n, const float *p, const float *g, const float *m,
+                      const float *v, const struct pst_update *u,
+                      double ret[2]);
+    /* lamb, second half: updates m, v, and p by step * u. */
+    int64_t (*lamb)(int64_t n, float *p, const float *g, float *m, float *v,
+                    double step, const struct pst_update *u);
+};
+
+extern const struct pst_simd_whole_updates pst_simd_whole_updates_any;
+extern const struct pst_simd_whole_updates pst_simd_whole_updates_avx2;
+extern const struct pst_simd_whole_updates pst_simd_whole_updates_avx512;
+
 extern const struct pst_simd_updates pst_simd_updates_any;
 extern const struct pst_simd_updates pst_simd_updates_avx2;
 extern const struct pst_simd_updates pst_simd_updates_avx512;
 
 /* Returns the loops for that instruction set. */
 const struct pst_simd_updates *pst_simd_updates_best(enum pst_isa isa);
+const struct pst_simd_whole_updates *pst_simd_whole_updates_best(
+    enum pst_isa isa);
 
 extern const struct pst_simd_ops pst_simd_ops_any;
 extern const struct pst_simd_ops pst_simd_ops_avx2;

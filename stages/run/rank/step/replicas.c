@@ -263,7 +263,8 @@ static enum pst_status begin_round(struct pst_replica_sum *s, unsigned lane)
         struct piece *p = &s->pieces[lane * n + k];
         int64_t begin, share;
 
-        pst_flat_share(b->numel, b->unit, n, k, &begin, &share);
+        pst_flat_share(b->numel, b->unit, n, pst_flat_turn(b->turn, n, k),
+                       &begin, &share);
         p->begin = begin + PST_MIN(round * size, share);
         p->n = PST_MIN(size, begin + share - p->begin);
         p->summed = s->task == PST_REPLICAS_GATHER;

@@ -54,19 +54,23 @@ void pst_update_apply(const struct pst_rank_role *role,
     d->mem.device->zero(&d->mem, words, 2 * sizeof(uint64_t));
     for (size_t i = 0; i < layout->params.n; i++) {
         const struct pst_rank_param *p = &layout->params.at[i];
-        void *from[2 + PST_OPTIM_MAX_STATES] = {
-            pst_rank_at(d, p->own_grad), [1 + PST_OPTIM_MAX_STATES] = words};
+        void *from[3 + PST_OPTIM_MAX_STATES] = {
+            pst_rank_at(d, p->own_grad),
+            [1 + PST_OPTIM_MAX_STATES] = pst_rank_at(d, layout->work),
+            [2 + PST_OPTIM_MAX_STATES] = words};
         const struct pst_task task = {.dtype = PST_F32,
                                       .n = p->n,
                                       .to = pst_rank_at(d, p->own_data),
                                       .from = from,
                                       .n_from = PST_COUNT(from),
                                       .number = (double)p->index + 1,
+                                      .meta =
+                                          &role->plan->params.at[p->index].meta,
                                       .update = &update,
                                       .pool = d->pool,
                                       .isa = pst_cpu_isa()};
 
-        if (!p->trained)
+        if (!p->trained || p->n == 0)
             continue;
         if (of != pst_role_update(role, (unsigned)p->index) ||
             role->since[p->index] != since) {

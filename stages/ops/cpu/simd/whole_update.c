@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/ops/cpu/simd/optim.h"
+
+#include <math.h>
+
+#define LANES 16
+
+/* Adds up lanes by a fixed tree, so that the bits do not depend on the vector
+ * width. */
+static PST_ALWAYS_INLINE double add_lanes(double lane[LANES])
+{
+    for (int w = LANES / 2; w > 0; w /= 2)
+        for (int j = 0; j < w; j++)
+            lane[j] += lane[j + w];
+    return lane[0];
+}
+
+static PST_ALWAYS_INLINE bool is_finite(float x)
+{
+    return 0.0f * x == 0;
+}
+
+/* --- lamb ----------------------------------------------------------------- */
+
+struct lamb {
+    float b1, b2, c2, by1, root, e, gs, decay;
+};
+
+struct lamb_element {
+    float m, v, u;
+};
+
+static PST_ALWAYS_INLINE struct lamb lamb_of(const struct pst_update *u)
+{
+    return (struct lamb){.b1 = (float)(1.0 - u->beta1),
+                         .b2 = (float)u->beta2,
+                         .c2 = (float)(1.0 - u->beta2),
+                         .by1 = (float)(1.0 / u->bias1),
+                         .root = (float)(1.0 / sqrt(u->bias2)),
+                         .e = (float)u->eps,
+                         .gs = (float)u->grad_scale,
+                         .decay = (float)u->weight_decay};
+}
+
+static PST_ALWAYS_INLINE struct lamb_element lamb_next(const struct lamb *l,
+                                                       float p, float g,
+                                                       float m, float v)
+{
+    const float gi = g * l->gs;
+    const float mi = m + l->b1 * (gi - m);
+    const float vi = l->b2 * v + l->c2 * gi * gi;
+    const float ui = mi * l->by1 / (sqrtf(vi) * l->root + l->e) + l->decay * p;
+
+    return (struct lamb_element){mi, vi, ui};
+}
+
+static void lamb_sums(int64_t n, const float *p, const float *g, const float *m,
+                      const float *v, const struct pst_update *u, double ret[2])
+{
+    const struct lamb l = lamb_of(u);
+    double of_p[LANES] = {0}, of_u[LANES] = {0};
+
+    for (int64_t at = 0; at < n; at += LANES) {
+        const int64_t end = n - at < LANES ? n - at : LANES;
+
+        for (int64_t j = 0; j < end; j++) {
+            const int64_t i = at + j;
+            const struct lamb_element x = lamb_next(&l, p[i], g[i], m[i], v[i]);
+            const bool counts = is_finite(x.u) && is_finite(x.v);
+            const double pi = counts ? (double)p[i] : 0;
+            const double ui = counts ? (double)x.u : 0;
+
+            of_p[j] += pi * pi;
+            of_u[j] += ui * ui;
+        }
+    }
+    ret[0] = add_lanes(of_p);
+    ret[1] = add_lanes(of_u);
+}
+
+static int64_t lamb(int64_t n, float *restrict p, const float *restrict g,
+                    float *restrict m, float *restrict v, double step,
+                    const struct pst_update *u)
+{
+    const struct lamb l = lamb_of(u);
+    const float a = (float)step;
+    int64_t stayed = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        const struct lamb_element x = lamb_next(&l, p[i], g[i], m[i], v[i]);
+        const float pi = p[i] - a * x.u;
+        const bool was = is_finite(p[i]) && is_finite(m[i]) && is_finite(v[i]);
+        const bool stays =
+            was && !(is_finite(pi) && is_finite(x.m) && is_finite(x.v));
+
+        p[i] = stays ? p[i] : pi;
+        m[i] = stays ? m[i] : x.m;
+        v[i] = stays ? v[i] : x.v;
+        stayed += stays;
+    }
+    return stayed;
+}
+
+const struct pst_simd_whole_updates PST_SIMD(pst_simd_whole_updates) = {
+    .lamb_sums = lamb_sums,
+    .lamb = lamb,
+};
