@@ -128,7 +128,8 @@ struct pstd_config {
     const char *optimizer, *group, *no_decay;
     double lr, momentum, dampening, beta1, beta2, eps, weight_decay;
     double alpha, rho, lr_decay;
-    bool nesterov, centered;
+    bool nesterov, centered, match_rms_adamw;
+    uint64_t ns_steps;
     double clip_norm;
     const char *lr_schedule, *lr_decay_shape;
     uint64_t lr_steps, warmup, lr_decay_steps, lr_cycles;

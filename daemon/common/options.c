@@ -129,20 +129,22 @@ static const struct pstd_option rows[] = {
            "stay f32"),
     TEXT(optimizer, "optimizer", T_STEP | PSTD_OPT_PLAN, "adamw", "NAME",
          "optimizer of the parameters: none, sgd, adamw, adam, adamax, lion, "
-         "rmsprop, adagrad, adadelta, lamb"),
+         "rmsprop, adagrad, adadelta, lamb, muon"),
     REAL(lr, "lr", S_STEP, NULL, 0, BIG,
          "learning rate; default: PyTorch's (of lion: its paper's), as for the "
-         "next eleven options"),
+         "next thirteen options"),
     REAL(momentum, "momentum", S_STEP | PSTD_OPT_PLAN, NULL, 0, BIG,
-         "momentum of sgd and rmsprop"),
+         "momentum of sgd, rmsprop and muon"),
     REAL(dampening, "dampening", S_STEP, NULL, -BIG, BIG, "dampening of sgd"),
-    FLAG(nesterov, "nesterov", S_STEP, "Nesterov momentum of sgd"),
+    FLAG(nesterov, "nesterov", S_STEP,
+         "Nesterov momentum of sgd (muon has it by default)"),
     REAL(beta1, "beta1", S_STEP, NULL, 0, 1,
          "first beta of adamw, adam, adamax, lion and lamb"),
     REAL(beta2, "beta2", S_STEP, NULL, 0, 1,
          "second beta of adamw, adam, adamax, lion and lamb"),
     REAL(eps, "eps", S_STEP, NULL, 0, BIG,
-         "epsilon of adamw, adam, adamax, rmsprop, adagrad, adadelta and lamb"),
+         "epsilon of adamw, adam, adamax, rmsprop, adagrad, adadelta, lamb and "
+         "muon"),
     REAL(alpha, "alpha", S_STEP, NULL, 0, 1,
          "rmsprop: weight of the old mean square in the new one"),
     FLAG(centered, "centered", S_STEP | PSTD_OPT_PLAN,
@@ -151,15 +153,22 @@ static const struct pstd_option rows[] = {
          "adadelta: weight of the old mean squares in the new ones"),
     REAL(lr_decay, "lr-decay", S_STEP, NULL, 0, BIG,
          "adagrad: update t has the learning rate / (1 + (t - 1) X)"),
+    UINT(ns_steps, "ns-steps", S_STEP, "5", 0, 99,
+         "muon: iterations that make the update orthogonal"),
+    FLAG(match_rms_adamw, "match-rms-adamw", S_STEP,
+         "muon: scale the rate so that updates have the RMS of AdamW's, whose "
+         "--lr can then be taken"),
     REAL(weight_decay, "weight-decay", S_STEP, NULL, 0, BIG,
-         "weight decay: adamw and lion shrink parameters by it; lamb adds it "
+         "weight decay: adamw, lion and muon shrink parameters by it; lamb "
+         "adds it "
          "to the direction; sgd, adam, "
          "adamax, rmsprop, adagrad and adadelta add it to the gradient"),
     ROW(group, "group", 0, RULES, S_STEP | PSTD_OPT_PLAN, NULL, 0, 0, "RULE",
         "options of the optimizer for some parameters: "
         "TERM[,TERM...]:OPTION=VALUE[,...], where all terms must hold: a glob "
         "for the parameter or a module, ndim<2, type=GLOB, norms, biases, "
-        "embeddings, or TERM|TERM; options: lr, weight-decay, beta1, ..., "
+        "embeddings, last-matrix, others (what muon leaves to adamw), or "
+        "TERM|TERM; options: lr, weight-decay, beta1, ..., "
         "optimizer; repeatable, later rules win (docs/optimizers.md)"),
     TEXT(no_decay, "no-decay", S_STEP | PSTD_OPT_PLAN, NULL, "TERM,...",
          "parameters without weight decay, for instance "

@@ -68,11 +68,18 @@ static enum pst_status check_optimizer(const struct pstd_config *config,
     static const struct {
         size_t at;
         const char *name;
-    } options[] = {OPTION(momentum, "momentum"), OPTION(dampening, "dampening"),
-                   OPTION(nesterov, "nesterov"), OPTION(beta1, "beta1"),
-                   OPTION(beta2, "beta2"),       OPTION(eps, "eps"),
-                   OPTION(alpha, "alpha"),       OPTION(centered, "centered"),
-                   OPTION(rho, "rho"),           OPTION(lr_decay, "lr-decay")};
+    } options[] = {OPTION(momentum, "momentum"),
+                   OPTION(dampening, "dampening"),
+                   OPTION(nesterov, "nesterov"),
+                   OPTION(beta1, "beta1"),
+                   OPTION(beta2, "beta2"),
+                   OPTION(eps, "eps"),
+                   OPTION(alpha, "alpha"),
+                   OPTION(centered, "centered"),
+                   OPTION(rho, "rho"),
+                   OPTION(lr_decay, "lr-decay"),
+                   OPTION(ns_steps, "ns-steps"),
+                   OPTION(match_rms_adamw, "match-rms-adamw")};
 #undef OPTION
 
     for (size_t i = 0; i < PST_COUNT(options); i++) {
@@ -205,7 +212,11 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
     take_given(config->rho, &o.optim.rho);
     take_given(config->lr_decay, &o.optim.lr_decay);
     take_given(config->weight_decay, &o.optim.weight_decay);
-    o.optim.nesterov = config->nesterov;
+    if (pstd_config_given(config, offsetof(struct pstd_config, nesterov)))
+        o.optim.nesterov = config->nesterov;
+    if (pstd_config_given(config, offsetof(struct pstd_config, ns_steps)))
+        o.optim.ns_steps = (double)config->ns_steps;
+    o.optim.match_rms_adamw = config->match_rms_adamw;
     o.optim.centered = config->centered;
     o.optim.clip_norm = config->clip_norm;
     if (train)

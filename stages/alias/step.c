@@ -150,6 +150,11 @@ static enum pst_status prepare(struct pst_alias_leaves *leaves,
                                      : "leaf \"%s\" is not f32; it has no step",
                             o->leaf);
     if (leaf == NULL)
+        status =
+            pst_optim_fits(leaves->options, o->leaf, &o->as.meta, false, diag);
+    if (status != PST_OK)
+        return status;
+    if (leaf == NULL)
         return add(leaves, o->leaf, &o->as.meta, diag);
     return leaf->n == n
                ? PST_OK

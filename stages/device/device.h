@@ -37,17 +37,20 @@ struct pst_kernels {
 /* Arguments of an optimizer update. */
 struct pst_update {
     double lr, grad_scale, weight_decay;
-    double momentum;      /* sgd, rmsprop */
-    double dampening;     /* sgd */
-    bool nesterov, first; /* sgd; first: the momentum is set, not updated */
-    double beta1, beta2;  /* adamw, adam, adamax, lion, lamb */
-    double eps;           /* all but sgd and lion */
+    double momentum;     /* sgd, rmsprop, muon */
+    double dampening;    /* sgd */
+    bool nesterov;       /* sgd, muon */
+    bool first;          /* sgd: the momentum is set, not updated */
+    double beta1, beta2; /* adamw, adam, adamax, lion, lamb */
+    double eps;          /* all but sgd and lion */
     /* adamw, adam, adamax, lamb: 1 - beta1^t, 1 - beta2^t */
     double bias1, bias2;
-    double alpha;         /* rmsprop: weight of the old mean square */
-    bool centered;        /* rmsprop: by the variance, not the mean square */
-    double rho;           /* adadelta: weight of the old mean squares */
-    double lr_divisor;    /* adagrad: 1 + (t - 1) * lr_decay */
+    double alpha;      /* rmsprop: weight of the old mean square */
+    bool centered;     /* rmsprop: by the variance, not the mean square */
+    double rho;        /* adadelta: weight of the old mean squares */
+    double lr_divisor; /* adagrad: 1 + (t - 1) * lr_decay */
+    unsigned ns_steps; /* muon: iterations of Newton-Schulz */
+    bool match_rms;    /* muon: adjust_lr_fn is match_rms_adamw */
 };
 
 /*

@@ -24,6 +24,8 @@ struct pst_optim_options {
     double beta1, beta2, eps;
     double alpha, rho, lr_decay;
     bool centered;
+    double ns_steps; /* whole */
+    bool match_rms_adamw;
     double clip_norm; /* global norm; 0: no clipping */
     enum pst_lr_schedule lr_schedule;
     uint64_t warmup_steps; /* updates over which the rate rises from 0 to lr */
@@ -51,6 +53,11 @@ struct pst_optim {
     /* An update needs all elements of the parameter at once: replicas do not
      * divide it, and the task gets its meta and scratch (device.h). */
     bool whole;
+    bool real_only;     /* it has no update for complex parameters */
+    bool matrices_only; /* nor for other than two dimensions */
+    /* By default the optimizer of parameters that this one is not meant for
+     * (groups.h); NULL: it is meant for all. */
+    const char *others;
     /* Only if whole. Sets ret to the meta of state k of a parameter; false: the
      * parameter does without. NULL: all are like the parameter. */
     bool (*state)(unsigned k, const struct pst_meta *param,
@@ -103,6 +110,12 @@ size_t pst_optim_work(const struct pst_optim_options *options,
                       const struct pst_meta *param);
 /* Returns the optimizer's name, "none" without a row. */
 const char *pst_optim_name(const struct pst_optim_options *options);
+/* Refuses a parameter that the optimizer has no update for, by its name. The
+ * rank of a complex one counts the dimension of its two parts. */
+enum pst_status pst_optim_fits(const struct pst_optim_options *options,
+                               const char *fqn, const struct pst_meta *meta,
+                               bool is_complex,
+                               struct pst_diag *diag) PST_MUST_CHECK;
 /* Checks ranges; the error names the option. */
 enum pst_status pst_optim_check(const struct pst_optim_options *options,
                                 struct pst_diag *diag) PST_MUST_CHECK;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/optim/rows.h"
 
+#include "stages/base/plural.h"
 #include "stages/base/str.h"
 
 #include <math.h>
@@ -135,6 +136,30 @@ size_t pst_optim_work(const struct pst_optim_options *options,
                : 0;
 }
 
+enum pst_status pst_optim_fits(const struct pst_optim_options *options,
+                               const char *fqn, const struct pst_meta *meta,
+                               bool is_complex, struct pst_diag *diag)
+{
+    const struct pst_optim *row = options->row;
+
+    if (row == NULL)
+        return PST_OK;
+    if (row->real_only && is_complex)
+        return pst_diag_set(diag, PST_E_OPTIMIZER_GROUP,
+                            "parameter '%.200s' is complex: optimizer %s has "
+                            "no update for it, give it another one, such as "
+                            "--group '%.200s:optimizer=adamw'",
+                            fqn, row->name, fqn);
+    if (row->matrices_only && meta->rank != 2)
+        return pst_diag_set(diag, PST_E_OPTIMIZER_GROUP,
+                            "parameter '%.200s' has %u dimension%s: optimizer "
+                            "%s updates matrices only, give it another one, "
+                            "such as --group '%.200s:optimizer=adamw'",
+                            fqn, meta->rank, pst_plural(meta->rank), row->name,
+                            fqn);
+    return PST_OK;
+}
+
 /* An option's value and its valid range. */
 struct range {
     const char *option;
@@ -157,6 +182,7 @@ static enum pst_status check_ranges(const struct pst_optim_options *options,
         {"rho", options->rho, 0, 1, false},
         {"lr-decay", options->lr_decay, 0, INFINITY, true},
         {"clip-norm", options->clip_norm, 0, INFINITY, true},
+        {"ns-steps", options->ns_steps, 0, 100, true},
         {"min-lr-ratio", options->min_lr_ratio, 0, 1, false},
     };
 
@@ -186,7 +212,13 @@ enum pst_status pst_optim_check(const struct pst_optim_options *options,
 
     if (status != PST_OK)
         return status;
-    if (options->nesterov && (options->momentum == 0 || options->dampening > 0))
+    if (options->ns_steps != floor(options->ns_steps))
+        return pst_diag_set(diag, PST_E_OPTIMIZER_OPTION,
+                            "ns-steps is %g, but must be a whole number",
+                            options->ns_steps);
+    if (options->nesterov && options->row != NULL &&
+        pst_optim_has(options->row, "dampening") &&
+        (options->momentum == 0 || options->dampening > 0))
         return pst_diag_set(diag, PST_E_OPTIMIZER_OPTION,
                             "nesterov needs a momentum and no dampening");
     return pst_lr_check(options, diag);

@@ -32,6 +32,8 @@ static const struct setting settings[] = {
     SETTING(centered, "centered", true, false),
     SETTING(rho, "rho", false, false),
     SETTING(lr_decay, "lr-decay", false, false),
+    SETTING(ns_steps, "ns-steps", false, false),
+    SETTING(match_rms_adamw, "match-rms-adamw", true, false),
 };
 
 static enum pst_status unknown(const char *name, struct pst_diag *diag)

@@ -20,6 +20,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from optimizers import MAKERS
+
 STEPS, ROWS, LENGTH, WORDS, WIDTH = 40, 4, 6, 17, 8
 LIMIT = 2e-5
 
@@ -71,6 +73,13 @@ def two(model):
             torch.optim.AdamW(other, lr=.01, weight_decay=.1)]
 
 
+def muon(model):
+    """Matrices of the MLP by Muon, everything else by AdamW."""
+    mlp, other = split(model, lambda name: "mlp" in name and "weight" in name)
+    return [MAKERS["muon"](mlp, lr=.02, momentum=.9),
+            torch.optim.AdamW(other, lr=.003)]
+
+
 CASES = (
     ("--no-decay", no_decay,
      ["--lr", ".01", "--weight-decay", ".3", "--no-decay", "norms,biases"]),
@@ -87,6 +96,9 @@ CASES = (
     ("two optimizers", two,
      ["--lr", ".01", "--weight-decay", ".1", "--group",
       "mlp,ndim=2:optimizer=sgd,lr=.05,momentum=.9,weight-decay=.01"]),
+    ("muon", muon,
+     ["--optimizer", "muon", "--lr", ".02", "--momentum", ".9", "--group",
+      "others:lr=.003"]),
 )
 
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's optimizers by penstock's names (MAKERS), and two that PyTorch has
-not. Lion: Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023,
+"""PyTorch's optimizers by penstock's names (MAKERS), Muon with f32 for bf16, and
+two that PyTorch has not. Lion: Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023,
 algorithm 2. LAMB: You et al., "Large Batch Optimization for Deep Learning",
 2019, algorithm 2 with bias correction and phi(x) = x."""
 import torch
+from torch.optim import _muon
 
 
 class Lion(torch.optim.Optimizer):
@@ -67,8 +68,34 @@ class Lamb(torch.optim.Optimizer):
                 p.sub_(u, alpha=group["lr"] * ratio)
 
 
+def newton_schulz(grad, ns_coefficients, ns_steps, eps):
+    """torch.optim._muon's iteration without the conversion to bf16."""
+    a, b, c = ns_coefficients
+    is_tall = grad.size(0) > grad.size(1)
+    x = grad.T if is_tall else grad
+    x = x / x.norm().clamp(min=eps)
+    for _ in range(ns_steps):
+        gram = x @ x.T
+        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x,
+                        beta=a)
+    return x.T if is_tall else x
+
+
+class Muon(torch.optim.Muon):
+    """PyTorch's Muon, whose update is made orthogonal in the dtype of the
+    parameters."""
+
+    def step(self, closure=None):
+        own = _muon._zeropower_via_newtonschulz
+        _muon._zeropower_via_newtonschulz = newton_schulz
+        try:
+            return super().step(closure)
+        finally:
+            _muon._zeropower_via_newtonschulz = own
+
+
 MAKERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW,
           "adam": torch.optim.Adam, "adamax": torch.optim.Adamax,
           "lion": Lion, "rmsprop": torch.optim.RMSprop,
           "adagrad": torch.optim.Adagrad, "adadelta": torch.optim.Adadelta,
-          "lamb": Lamb}
+          "lamb": Lamb, "muon": Muon}

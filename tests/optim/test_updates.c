@@ -26,8 +26,8 @@ enum {
     GRAD,
     STATE,
     WORDS = STATE + PST_OPTIM_MAX_STATES,
-    WORK,
-    N_TENSORS
+    WORK, /* of several tensors' size */
+    N_TENSORS = WORK + 3
 };
 
 static json_t *cases;
@@ -67,12 +67,40 @@ static void fill(int k, float x)
 /* True for an optimizer that only the CPU has, so far. */
 static bool is_elsewhere(const char *name)
 {
-    return mem.device != &pst_device_cpu && strcmp(name, "lamb") == 0;
+    return mem.device != &pst_device_cpu &&
+           (strcmp(name, "lamb") == 0 || strcmp(name, "muon") == 0);
 }
 
 static unsigned last_isa(void)
 {
     return mem.device == &pst_device_cpu ? pst_cpu_isa() : PST_ISA_ANY;
+}
+
+static int64_t shape[PST_MAX_RANK] = {N};
+static unsigned shape_rank = 1;
+
+/* Sets the shape of the next updates to that of a case. */
+static void take_shape(const json_t *c)
+{
+    const json_t *given = json_object_get(c, "shape");
+    const json_t *size;
+    size_t i;
+
+    shape[0] = N;
+    shape_rank = given == NULL ? 1 : (unsigned)json_array_size(given);
+    json_array_foreach(given, i, size) shape[i] = json_integer_value(size);
+}
+
+/* Returns the meta of n elements: of that shape, or of one row, if the
+ * optimizer wants two dimensions. */
+static struct pst_meta shape_of(int64_t n)
+{
+    const int64_t row[] = {1, n}, flat[] = {n};
+
+    if (n == N)
+        return pst_meta_make(PST_F32, shape_rank, shape);
+    return shape_rank == 2 ? pst_meta_make(PST_F32, 2, row)
+                           : pst_meta_make(PST_F32, 1, flat);
 }
 
 /* Runs one update of the first n elements with the gradient from element
@@ -83,8 +111,7 @@ static void update(const struct pst_optim_options *o, uint64_t updates,
 {
     const struct pst_update numbers =
         pst_optim_update(o->row, o, 1000 + updates, 1000, 1);
-    const struct pst_meta meta = {
-        .dtype = PST_F32, .rank = 1, .size = {n}, .stride = {1}};
+    const struct pst_meta meta = shape_of(n);
     void *from[3 + PST_OPTIM_MAX_STATES] = {
         on_device(GRAD) + grad, [1 + PST_OPTIM_MAX_STATES] = on_device(WORK)};
     const struct pst_task task = {.dtype = PST_F32,
@@ -127,7 +154,14 @@ static struct pst_optim_options options_of(const json_t *c)
                    {"eps", &o.eps},
                    {"alpha", &o.alpha},
                    {"rho", &o.rho},
-                   {"lr_decay", &o.lr_decay}};
+                   {"lr_decay", &o.lr_decay},
+                   {"ns_steps", &o.ns_steps}};
+    const struct {
+        const char *key;
+        bool *to;
+    } flags[] = {{"nesterov", &o.nesterov},
+                 {"centered", &o.centered},
+                 {"match_rms_adamw", &o.match_rms_adamw}};
     json_t *given = json_object_get(c, "options");
     size_t n = 0;
 
@@ -140,9 +174,15 @@ static struct pst_optim_options options_of(const json_t *c)
             *numbers[i].to = json_number_value(x);
         n += x != NULL;
     }
-    o.nesterov = json_is_true(json_object_get(given, "nesterov"));
-    o.centered = json_is_true(json_object_get(given, "centered"));
-    assert_int_equal(n + o.nesterov + o.centered, json_object_size(given));
+    for (size_t i = 0; i < PST_COUNT(flags); i++) {
+        const json_t *x = json_object_get(given, flags[i].key);
+
+        if (x != NULL)
+            *flags[i].to = json_is_true(x);
+        n += x != NULL;
+    }
+    assert_int_equal(n, json_object_size(given));
+    take_shape(c);
     assert_ok(pst_optim_check(&o, &diag), &diag);
     return o;
 }
@@ -268,7 +308,7 @@ static void threads_keep_the_bits(void **state)
         }
         for (int t = PARAM; t < WORDS; t++) {
             assert_memory_equal(one[t], pull(t), sizeof(one[t]));
-            for (int i = N; i < LONG - 1; i++)
+            for (int i = N; i < LONG - 1 && !o.row->matrices_only; i++)
                 assert_true(one[t][i] == one[t][i % N]);
         }
     }
@@ -313,6 +353,30 @@ static void steps_past(const struct pst_optim_options *o, unsigned isa,
     assert_true(pull(PARAM)[near] != 0.5f);
 }
 
+/* Runs an update in which element i of the gradient is `odd`: the whole
+ * parameter stays, with its states. */
+static void stays_whole(const struct pst_optim_options *o, unsigned isa,
+                        float odd, int i, struct pst_pool *threads)
+{
+    const uint64_t *words = (void *)on_host(WORDS);
+
+    shape_rank = 2;
+    for (int k = 0; k < N_TENSORS; k++)
+        fill(k, k == GRAD ? 0.25f : k == WORDS ? 0 : 0.5f);
+    on_host(GRAD)[i] = odd;
+    push(GRAD);
+    update(o, 3, LONG - 1, 0, isa, threads, 5);
+    (void)pull(WORDS);
+    assert_int_equal(words[0], 5);
+    assert_int_equal(words[1], LONG - 1);
+    for (int k = PARAM; k < WORDS; k++) {
+        const float *x = pull(k);
+
+        for (int j = 0; j < LONG && k != GRAD; j++)
+            assert_true(x[j] == 0.5f);
+    }
+}
+
 static void what_would_not_be_finite_stays(void **state)
 {
     static const float odd[] = {INFINITY, NAN, 3e25f, -3e25f};
@@ -321,6 +385,7 @@ static void what_would_not_be_finite_stays(void **state)
         const char *name;
         struct pst_optim_options more;
         bool takes_large; /* large gradients are not squared, or lr is small */
+        bool all;         /* the whole parameter stays */
     } rows[] = {
         {"adamw", {.weight_decay = 0.01}, false},
         {"sgd", {.lr = 1e20}, false},
@@ -336,6 +401,8 @@ static void what_would_not_be_finite_stays(void **state)
         {"adagrad", {.weight_decay = 0.01}, false},
         {"adadelta", {.weight_decay = 0.01}, false},
         {"lamb", {.weight_decay = 0.01}, false},
+        {"muon", {.momentum = 0.9}, true, true},
+        {"muon", {.momentum = 0.9, .nesterov = true}, true, true},
     };
     size_t n;
     const struct pst_optim *const *all = pst_optim_rows(&n);
@@ -354,8 +421,9 @@ static void what_would_not_be_finite_stays(void **state)
         o.lr = rows[k].more.lr > 0 ? rows[k].more.lr : 0.1;
         for (unsigned isa = PST_ISA_ANY; isa <= last_isa(); isa++)
             for (size_t i = 0; i < (rows[k].takes_large ? 2 : 4); i++)
-                steps_past(&o, isa, odd[i], places[(i + k) % PST_COUNT(places)],
-                           i % 2 == 0 ? pool : NULL);
+                (rows[k].all ? stays_whole : steps_past)(
+                    &o, isa, odd[i], places[(i + k) % PST_COUNT(places)],
+                    i % 2 == 0 ? pool : NULL);
     }
     for (size_t i = 0; i < n; i++) {
         bool found = all[i]->task == NULL;

@@ -21,6 +21,8 @@ struct maker {
     struct pst_rules rules;
     struct pst_map types;  /* path of a module -> its class */
     struct pst_map tables; /* FQN of each parameter that an embedding reads */
+    const char *last;      /* FQN of the matrix that is read last, or NULL */
+    unsigned last_id;      /* the node that reads it */
     struct pst_diag *diag;
 };
 
@@ -48,6 +50,29 @@ static enum pst_status note_table(struct maker *m, const struct pst_node *node)
                : pst_diag_nomem(m->diag, sizeof(*node));
 }
 
+struct matrix_reader {
+    struct maker *m;
+    unsigned id;
+};
+
+/* Notes a matrix that a node reads. Cuts keep the numbers of nodes, so they do
+ * not change which matrix is the last one. */
+static void note_matrix(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    const struct matrix_reader *r = ctx;
+    const struct pst_value *v = pst_value_storage(*slot);
+    struct maker *m = r->m;
+
+    (void)arg;
+    if (v->kind != PST_VALUE_PARAM || v->fqn == NULL || v->meta.rank != 2 ||
+        (m->last != NULL &&
+         (r->id < m->last_id ||
+          (r->id == m->last_id && strcmp(v->fqn, m->last) < 0))))
+        return;
+    m->last = v->fqn;
+    m->last_id = r->id;
+}
+
 static enum pst_status note_graphs(struct maker *m)
 {
     for (size_t s = 0; s < m->plan->stages.n; s++) {
@@ -61,9 +86,13 @@ static enum pst_status note_graphs(struct maker *m)
                              (void *)class_of(call->type)))
                 return pst_diag_nomem(m->diag, sizeof(*call));
         }
-        for (size_t i = 0; i < graph->nodes.n; i++)
+        for (size_t i = 0; i < graph->nodes.n; i++) {
+            struct matrix_reader reader = {m, graph->nodes.at[i]->id};
+
             if (note_table(m, graph->nodes.at[i]) != PST_OK)
                 return PST_ERR_NOMEM;
+            pst_node_uses(graph->nodes.at[i], note_matrix, &reader);
+        }
     }
     return PST_OK;
 }
@@ -92,17 +121,30 @@ static bool is_of_type(const struct maker *m, const char *glob,
     return type != NULL && fnmatch(glob, type, 0) == 0;
 }
 
+static bool is_embedding(const struct maker *m, const char *name)
+{
+    return pst_map_has(&m->tables, name) || is_of_type(m, "*Embedding*", name);
+}
+
+static bool is_last(const struct maker *m, const char *name)
+{
+    return m->last != NULL && strcmp(m->last, name) == 0;
+}
+
 static bool is_word(const struct maker *m, enum pst_term_word word,
-                    const char *name)
+                    int64_t ndim, const char *name)
 {
     switch (word) {
     case PST_TERM_NORMS:
         return is_of_type(m, "*Norm*", name);
     case PST_TERM_BIASES:
         return strstr(name + module_of(name), "bias") != NULL;
+    case PST_TERM_EMBEDDINGS:
+        return is_embedding(m, name);
+    case PST_TERM_LAST_MATRIX:
+        return is_last(m, name);
     default:
-        return pst_map_has(&m->tables, name) ||
-               is_of_type(m, "*Embedding*", name);
+        return ndim != 2 || is_embedding(m, name) || is_last(m, name);
     }
 }
 
@@ -113,11 +155,11 @@ static bool term_holds_for(const struct maker *m, const struct pst_term *term,
 
     switch (term->kind) {
     case PST_TERM_NDIM:
-        return ndim >= term->least && ndim <= term->most;
+        return (ndim >= term->least && ndim <= term->most) != term->outside;
     case PST_TERM_TYPE:
         return is_of_type(m, term->glob, name);
     case PST_TERM_WORD:
-        return is_word(m, term->word, name);
+        return is_word(m, term->word, ndim, name);
     default:
         return pst_pattern_covers(term->glob, name);
     }
@@ -220,6 +262,9 @@ static enum pst_status assign(struct maker *m)
         if (status != PST_OK)
             break;
         m->ret->of[i] = (unsigned char)g;
+        if (p->kind == PST_VALUE_PARAM && p->requires_grad)
+            status = pst_optim_fits(&m->ret->all.at[g].options, p->fqn,
+                                    &p->meta, p->is_complex, m->diag);
         if (p->kind == PST_VALUE_PARAM && p->requires_grad) {
             m->ret->all.at[g].n_params++;
             m->ret->all.at[g].n_elements += pst_meta_numel(&p->meta);
@@ -236,7 +281,7 @@ static enum pst_status check_used(const struct maker *m)
     int near = -1;
 
     for (size_t r = 0; r < m->rules.n && unused == NULL; r++)
-        if (!m->rules.at[r].holds)
+        if (!m->rules.at[r].holds && !m->rules.at[r].is_default)
             unused = &m->rules.at[r];
     if (unused == NULL)
         return PST_OK;
@@ -276,8 +321,10 @@ enum pst_status pst_groups_make(struct pst_groups *ret,
     if (ret->of == NULL)
         status = pst_diag_nomem(diag, plan->params.n + 1);
     if (status == PST_OK)
-        status = pst_rules_read(&m.rules, &ret->arena, options->no_decay,
-                                options->groups, diag);
+        status = pst_rules_read(
+            &m.rules, &ret->arena,
+            options->optim.row != NULL ? options->optim.row->others : NULL,
+            options->no_decay, options->groups, diag);
     if (status == PST_OK && m.rules.n > 0)
         status = note_graphs(&m);
     if (status == PST_OK)

@@ -13,12 +13,19 @@
  * does.
  *
  *   PATTERN      glob for a name of the parameter or of a module around it
- *   ndim<2       its number of dimensions, with <, <=, =, >= or >
+ *   ndim<2       its number of dimensions, with <, <=, =, !=, >= or >
  *   type=GLOB    the class of its module, without the Python package
  *   norms        the class of its module contains "Norm"
  *   biases       the last part of its name contains "bias"
  *   embeddings   an embedding reads it, or the class of its module contains
  *                "Embedding"
+ *   last-matrix  of all parameters with two dimensions the one that the model
+ *                reads last: its output head
+ *   others       its number of dimensions is not 2, or embeddings or
+ * last-matrix holds: what an optimizer of matrices is not meant for
+ *
+ * An optimizer of matrices comes with a rule "others:optimizer=adamw" before
+ * all others.
  *
  * A parameter takes the options of all rules that hold for it, in their order:
  * of two values of one option the last counts. Parameters for which the same
@@ -45,7 +52,8 @@ struct pst_groups {
 /* Makes the groups of options->groups, with options->no_decay ("A,B") as a
  * first rule "A|B:weight-decay=0". Without both there is one group, which has
  * options->optim. PST_ERR_USAGE for a text that cannot be read, options that
- * are out of range or belong to another optimizer; PST_ERR_INPUT for a rule
+ * are out of range or belong to another optimizer, a parameter that its
+ * optimizer does not fit; PST_ERR_INPUT for a rule
  * that holds for no parameter. Release with pst_groups_fini also on failure. */
 enum pst_status pst_groups_make(struct pst_groups *ret,
                                 const struct pst_plan *plan,

@@ -2,13 +2,15 @@
 #include "stages/layout/groups/rules.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "stages/base/str.h"
 
 #define TAG PST_TAG_PLAN
 
-static const char *const words[] = {"norms", "biases", "embeddings"};
+static const char *const words[] = {"norms", "biases", "embeddings",
+                                    "last-matrix", "others"};
 
 struct reader {
     struct pst_rules *ret;
@@ -27,7 +29,7 @@ static enum pst_status refuse(const struct reader *m,
 /* Sets the numbers of dimensions for which "<2" holds. */
 static bool read_ndim(const char *text, struct pst_term *ret)
 {
-    const size_t n = strspn(text, "<>=");
+    const size_t n = strspn(text, "<>=!");
     int64_t number;
 
     if (n < 1 || n > 2 || !isdigit((unsigned char)text[n]) ||
@@ -36,7 +38,10 @@ static bool read_ndim(const char *text, struct pst_term *ret)
     ret->least = text[0] == '<' ? 0 : number + (text[0] == '>' && n == 1);
     ret->most =
         text[0] == '>' ? INT64_MAX : number - (text[0] == '<' && n == 1);
-    return n == 1 || (text[0] != '=' && text[1] == '=');
+    ret->outside = text[0] == '!';
+    if (ret->outside)
+        ret->least = ret->most = number;
+    return n == 1 ? !ret->outside : text[0] != '=' && text[1] == '=';
 }
 
 static enum pst_status read_term(const struct reader *m, struct pst_rule *rule,
@@ -56,7 +61,7 @@ static enum pst_status read_term(const struct reader *m, struct pst_rule *rule,
         term.kind = PST_TERM_TYPE;
         term.glob = text + strlen("type=");
     } else if (pst_has_prefix(text, "ndim") &&
-               strchr("<>=", text[strlen("ndim")]) != NULL) {
+               strchr("<>=!", text[strlen("ndim")]) != NULL) {
         term.kind = PST_TERM_NDIM;
         if (!read_ndim(text + strlen("ndim"), &term))
             return refuse(m, rule,
@@ -165,15 +170,31 @@ static enum pst_status read_no_decay(struct reader *m, const char *terms)
     return status;
 }
 
+static enum pst_status read_others(struct reader *m, const char *optimizer)
+{
+    char rule[64];
+    enum pst_status status;
+
+    if (optimizer == NULL)
+        return PST_OK;
+    (void)snprintf(rule, sizeof(rule), "others:optimizer=%s", optimizer);
+    status = read_rule(m, rule, strlen(rule));
+    if (status == PST_OK)
+        m->ret->at[m->ret->n - 1].is_default = true;
+    return status;
+}
+
 enum pst_status pst_rules_read(struct pst_rules *ret, struct pst_arena *arena,
-                               const char *no_decay, const char *text,
-                               struct pst_diag *diag)
+                               const char *others, const char *no_decay,
+                               const char *text, struct pst_diag *diag)
 {
     struct reader m = {.ret = ret, .arena = arena, .diag = diag};
     enum pst_status status;
 
     *ret = (struct pst_rules){0};
-    status = read_no_decay(&m, no_decay);
+    status = read_others(&m, others);
+    if (status == PST_OK)
+        status = read_no_decay(&m, no_decay);
     while (status == PST_OK && text != NULL && *text != '\0') {
         const size_t len = strcspn(text, ";");
 

@@ -53,6 +53,35 @@ def members(b):
                           "tok" in x or "pos" in x for x in tables), tables
 
 
+def muon(b):
+    """Muon has the matrices inside the model, AdamW all others."""
+    every, = groups(b).values()
+    by = groups(b, "--optimizer", "muon")
+    others = by["others:optimizer=adamw"]
+    assert others["optimizer"] == "adamw" and others["lr"] == 1e-3
+    assert by[""]["optimizer"] == "muon" and by[""]["lr"] == 1e-3
+    assert sorted(others["names"] + by[""]["names"]) == sorted(every["names"])
+    assert "h.0.up.weight" in by[""]["names"], by
+    tables = groups(b, "--group", "embeddings:lr=1")["embeddings:lr=1"]["names"]
+    last, = groups(b, "--group", "last-matrix:lr=1")["last-matrix:lr=1"]["names"]
+    flat = groups(b, "--group", "ndim!=2:lr=1")["ndim!=2:lr=1"]["names"]
+    assert sorted({*tables, last, *flat}) == sorted(others["names"]), by
+    by = groups(b, "--optimizer", "muon", "--group",
+                "others:lr=.5,weight-decay=0")
+    assert by["others:optimizer=adamw; others:lr=.5,weight-decay=0"]["lr"] == .5
+    by = groups(b, "--optimizer", "muon", "--no-decay", "*.bias")
+    assert by["others:optimizer=adamw; *.bias:weight-decay=0"][
+        "weight_decay"] == 0
+    out = b.call("plan", "gpt.plan", "--group", "h.0.up:optimizer=muon",
+                 code=64)
+    assert "'h.0.up.bias' has 1 dimension: optimizer muon" in out, out
+    out = b.call("plan", "gpt.plan", "--group",
+                 "h.0.up,ndim=2:optimizer=muon,ns-steps=1.5", code=64)
+    assert "ns-steps is 1.5" in out, out
+    out = b.call("plan", "gpt.plan", "--optimizer", "muon")
+    assert "others:optimizer=adamw: " in out, out
+
+
 def refused(b):
     for rule, text in (
             ("nothing", "has no ':'"),
@@ -73,6 +102,8 @@ def refused(b):
             ("*:lr=1\n", "line break"),
             ("ndim>9223372036854775807:lr=1", "like ndim<2"),
             ("ndim<<2:lr=1", "like ndim<2"),
+            ("ndim!2:lr=1", "like ndim<2"),
+            ("ndim=!2:lr=1", "like ndim<2"),
             ("ndim<x:lr=1", "like ndim<2")):
         out = b.call("plan", "gpt.plan", "--group", rule, code=None)
         assert text in out and "--group" in out, (rule, out)
@@ -86,9 +117,10 @@ def refused(b):
     assert "64 rules" in b.call("plan", "gpt.plan", "--group", many, code=64)
 
 
-def bits(b, words):
+def bits(b, words, prefix=""):
     """Cuts, shards and a restart keep the bits."""
     def run(name, *more, steps=2):
+        name = prefix + name
         b.call("run", "gpt.plan", "--transport", "self", "-m", "4", "--data",
                "text", "--quiet", "--steps", steps, "--checkpoint", name,
                "--threads", "1", "--lr", ".002", *more)
@@ -136,8 +168,11 @@ def main():
         os.symlink(text, b.path("text"))
         b.call("split", "gpt.pt2", "--stages", "2", "-o", "gpt.plan")
         members(b)
+        muon(b)
         refused(b)
         bits(b, RULES)
+        bits(b, ["--optimizer", "muon", "--group", "h.0:optimizer=lamb"],
+             "muon-")
         changed(b, RULES)
         begins(b)
         b.no_files_left()

@@ -4,9 +4,10 @@
 
 usage: make_optim.py
 
-A case has the optimizer, its options besides the defaults, the parameters at
-the end, the states with their names in checkpoints, and `off`: the error of
-PyTorch's own f32 parameters against f64. Start values and gradients are exact
+A case has the optimizer, its options besides the defaults, the shape unless it
+is one dimension, the parameters at the end, the states with their names in
+checkpoints, and `off`: the error of PyTorch's own f32 parameters against f64. Of
+Muon `bf16` is the difference that PyTorch's bf16 makes. Start values and gradients are exact
 in f32 and are made anew in the test: see `start` and `gradients`.
 
 Lion and LAMB are not PyTorch's: tests/compare/optimizers.py has them from their
@@ -32,7 +33,7 @@ STATES = {"sgd.momentum": "momentum_buffer",
           "rmsprop.v": "square_avg", "rmsprop.momentum": "momentum_buffer",
           "rmsprop.mean": "grad_avg", "adagrad.sum": "sum",
           "adadelta.v": "square_avg", "adadelta.s": "acc_delta",
-          "lamb.m": "m", "lamb.v": "v"}
+          "lamb.m": "m", "lamb.v": "v", "muon.momentum": "momentum_buffer"}
 BETAS = {"beta1": 0.8, "beta2": 0.95}
 CASES = [
     ("sgd", {}),
@@ -61,6 +62,11 @@ CASES = [
     ("adadelta", {"lr": 0.5, "rho": 0.95, "eps": 1e-4, "weight_decay": 0.05}),
     ("lamb", {}),
     ("lamb", {"lr": 0.02, **BETAS, "eps": 1e-3, "weight_decay": 0.1}),
+    ("muon", {}, [4, 6]),
+    ("muon", {"lr": 0.02, "momentum": 0.8, "weight_decay": 0.01}, [8, 3]),
+    ("muon", {"lr": 0.01, "momentum": 0.3, "nesterov": False, "ns_steps": 3},
+     [1, 24]),
+    ("muon", {"lr": 3e-3, "match_rms_adamw": True, "eps": 1e-3}, [6, 4]),
 ]
 
 
@@ -85,16 +91,18 @@ def gradients(step):
     return ret
 
 
-def run(name, options, dtype):
-    p = torch.nn.Parameter(torch.tensor(start(), dtype=dtype))
+def run(name, options, shape, dtype, maker=None):
+    p = torch.nn.Parameter(torch.tensor(start(), dtype=dtype).view(shape))
     options = dict(options)
+    if options.pop("match_rms_adamw", False):
+        options["adjust_lr_fn"] = "match_rms_adamw"
     if "beta1" in options:
         options["betas"] = options.pop("beta1"), options.pop("beta2")
-    if name not in ("lion", "lamb"):
+    if name not in ("lion", "lamb", "muon"):
         options["foreach"] = False
-    optimizer = MAKERS[name]([p], **options)
+    optimizer = (maker or MAKERS[name])([p], **options)
     for step in range(STEPS):
-        p.grad = torch.tensor(gradients(step), dtype=dtype)
+        p.grad = torch.tensor(gradients(step), dtype=dtype).view(shape)
         optimizer.step()
     # No update of Lion is so near zero that rounding decides its sign.
     assert getattr(optimizer, "smallest", 1) > 1e-4
@@ -104,19 +112,26 @@ def run(name, options, dtype):
 def texts(t):
     """Returns numbers that are read as the same f32."""
     assert t.isfinite().all()
-    return [float(f"{x:.9g}") for x in t.tolist()]
+    return [float(f"{x:.9g}") for x in t.flatten().tolist()]
 
 
-def case(name, options):
-    p, state = run(name, options, torch.float32)
-    exact, _ = run(name, options, torch.float64)
-    assert (p != torch.tensor(start()))[1:].all()
+def case(name, options, shape=(N,)):
+    p, state = run(name, options, shape, torch.float32)
+    exact, _ = run(name, options, shape, torch.float64)
+    assert (p.flatten() != torch.tensor(start()))[1:].all()
     states = {ours: texts(state[theirs]) for ours, theirs in STATES.items()
               if ours.split(".")[0] == name and
               isinstance(state.get(theirs), torch.Tensor)}
     off = ((p.double() - exact).abs() / exact.abs().clamp_min(1)).max().item()
-    return {"optimizer": name, "options": options, "param": texts(p),
-            "states": states, "off": float(f"{off:.3g}")}
+    ret = {"optimizer": name, "options": options}
+    if len(shape) > 1:
+        ret["shape"] = shape
+    ret.update(param=texts(p), states=states, off=float(f"{off:.3g}"))
+    if name == "muon":
+        half, _ = run(name, options, shape, torch.float32, torch.optim.Muon)
+        off = ((half - p).abs() / p.abs().clamp_min(1)).max().item()
+        ret["bf16"] = float(f"{off:.3g}")
+    return ret
 
 
 def main():

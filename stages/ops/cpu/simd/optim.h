@@ -62,6 +62,15 @@ struct pst_simd_whole_updates {
     /* lamb, second half: updates m, v, and p by step * u. */
     int64_t (*lamb)(int64_t n, float *p, const float *g, float *m, float *v,
                     double step, const struct pst_update *u);
+    /* muon: returns the sum of squares of u (stages/optim/muon.c); then sets b,
+     * and x to u * scale; at the end updates p by step * x. An element that
+     * would not be finite keeps its value; returns the number of these. */
+    double (*muon_sum)(int64_t n, const float *g, const float *b,
+                       const struct pst_update *u);
+    void (*muon_begin)(int64_t n, const float *g, float *b, float *x,
+                       double scale, const struct pst_update *u);
+    int64_t (*muon_end)(int64_t n, float *p, const float *x, double step,
+                        const struct pst_update *u);
 };
 
 extern const struct pst_simd_whole_updates pst_simd_whole_updates_any;

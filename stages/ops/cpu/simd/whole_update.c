@@ -101,7 +101,89 @@ static int64_t lamb(int64_t n, float *restrict p, const float *restrict g,
     return stayed;
 }
 
+/* --- muon ----------------------------------------------------------------- */
+
+struct muon {
+    float by, gs, mu;
+    bool nesterov, is_small; /* is_small: the momentum, for torch's lerp */
+};
+
+static PST_ALWAYS_INLINE struct muon muon_of(const struct pst_update *u)
+{
+    return (struct muon){.by = (float)(1.0 - u->momentum),
+                         .gs = (float)u->grad_scale,
+                         .mu = (float)u->momentum,
+                         .nesterov = u->nesterov,
+                         .is_small = u->momentum < 0.5};
+}
+
+/* Returns a + w * (b - a), computed from the nearer end, as torch does. */
+static PST_ALWAYS_INLINE float between(float a, float b, float w, float rest,
+                                       bool is_small)
+{
+    return is_small ? a + w * (b - a) : b - (b - a) * rest;
+}
+
+static PST_ALWAYS_INLINE float muon_next(const struct muon *x, float g,
+                                         float *b)
+{
+    const float gi = g * x->gs;
+
+    *b = between(*b, gi, x->by, x->mu, !x->is_small);
+    return x->nesterov ? between(gi, *b, x->mu, x->by, x->is_small) : *b;
+}
+
+static double muon_sum(int64_t n, const float *g, const float *b,
+                       const struct pst_update *u)
+{
+    const struct muon x = muon_of(u);
+    double lane[LANES] = {0};
+
+    for (int64_t at = 0; at < n; at += LANES) {
+        const int64_t end = n - at < LANES ? n - at : LANES;
+
+        for (int64_t j = 0; j < end; j++) {
+            float bi = b[at + j];
+            const double ui = (double)muon_next(&x, g[at + j], &bi);
+
+            lane[j] += ui * ui;
+        }
+    }
+    return add_lanes(lane);
+}
+
+static void muon_begin(int64_t n, const float *restrict g, float *restrict b,
+                       float *restrict to, double scale,
+                       const struct pst_update *u)
+{
+    const struct muon x = muon_of(u);
+    const float a = (float)scale;
+
+    for (int64_t i = 0; i < n; i++)
+        to[i] = muon_next(&x, g[i], &b[i]) * a;
+}
+
+static int64_t muon_end(int64_t n, float *restrict p, const float *restrict x,
+                        double step, const struct pst_update *u)
+{
+    const float keep = (float)(1.0 - u->lr * u->weight_decay);
+    const float a = (float)step;
+    int64_t stayed = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        const float pi = p[i] * keep - a * x[i];
+        const bool stays = is_finite(p[i]) && !is_finite(pi);
+
+        p[i] = stays ? p[i] : pi;
+        stayed += stays;
+    }
+    return stayed;
+}
+
 const struct pst_simd_whole_updates PST_SIMD(pst_simd_whole_updates) = {
     .lamb_sums = lamb_sums,
     .lamb = lamb,
+    .muon_sum = muon_sum,
+    .muon_begin = muon_begin,
+    .muon_end = muon_end,
 };

@@ -83,6 +83,9 @@ void pst_update_apply(const struct pst_rank_role *role,
                 from[1 + k] = pst_rank_at(d, p->state[k]);
         d->mem.device->run(&d->mem, d->updates[pst_optim_index(of->row)],
                            &task);
+        if (of->row->whole)
+            pst_rank_reach(d, pst_rank_at(d, layout->work) +
+                                  pst_optim_work(of, task.meta));
     }
 }
 
