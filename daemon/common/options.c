@@ -129,10 +129,11 @@ static const struct pstd_option rows[] = {
            "stay f32"),
     TEXT(optimizer, "optimizer", T_STEP | PSTD_OPT_PLAN, "adamw", "NAME",
          "optimizer of the parameters: none, sgd, adamw, adam, adamax, lion, "
-         "rmsprop, adagrad, adadelta, lamb, muon"),
+         "rmsprop, adagrad, adadelta, lamb, muon, adafactor"),
     REAL(lr, "lr", S_STEP, NULL, 0, BIG,
-         "learning rate; default: PyTorch's (of lion: its paper's), as for the "
-         "next thirteen options"),
+         "learning rate; default: PyTorch's (of lion and lamb: their papers'), "
+         "as "
+         "for the options of the optimizers below"),
     REAL(momentum, "momentum", S_STEP | PSTD_OPT_PLAN, NULL, 0, BIG,
          "momentum of sgd, rmsprop and muon"),
     REAL(dampening, "dampening", S_STEP, NULL, -BIG, BIG, "dampening of sgd"),
@@ -143,8 +144,8 @@ static const struct pstd_option rows[] = {
     REAL(beta2, "beta2", S_STEP, NULL, 0, 1,
          "second beta of adamw, adam, adamax, lion and lamb"),
     REAL(eps, "eps", S_STEP, NULL, 0, BIG,
-         "epsilon of adamw, adam, adamax, rmsprop, adagrad, adadelta, lamb and "
-         "muon"),
+         "epsilon of adamw, adam, adamax, rmsprop, adagrad, adadelta, lamb, "
+         "muon and adafactor"),
     REAL(alpha, "alpha", S_STEP, NULL, 0, 1,
          "rmsprop: weight of the old mean square in the new one"),
     FLAG(centered, "centered", S_STEP | PSTD_OPT_PLAN,
@@ -158,8 +159,15 @@ static const struct pstd_option rows[] = {
     FLAG(match_rms_adamw, "match-rms-adamw", S_STEP,
          "muon: scale the rate so that updates have the RMS of AdamW's, whose "
          "--lr can then be taken"),
+    REAL(beta2_decay, "beta2-decay", S_STEP, NULL, -BIG, 0,
+         "adafactor: update t has the weight t^X of new squares"),
+    REAL(eps2, "eps2", S_STEP, NULL, 0, BIG,
+         "adafactor: least RMS of a parameter that scales its update"),
+    REAL(clip_threshold, "clip-threshold", S_STEP, NULL, 1, BIG,
+         "adafactor: largest RMS of an update before that"),
     REAL(weight_decay, "weight-decay", S_STEP, NULL, 0, BIG,
-         "weight decay: adamw, lion and muon shrink parameters by it; lamb "
+         "weight decay: adamw, lion, muon and adafactor shrink parameters by "
+         "it; lamb "
          "adds it "
          "to the direction; sgd, adam, "
          "adamax, rmsprop, adagrad and adadelta add it to the gradient"),

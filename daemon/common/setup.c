@@ -79,6 +79,9 @@ static enum pst_status check_optimizer(const struct pstd_config *config,
                    OPTION(rho, "rho"),
                    OPTION(lr_decay, "lr-decay"),
                    OPTION(ns_steps, "ns-steps"),
+                   OPTION(beta2_decay, "beta2-decay"),
+                   OPTION(eps2, "eps2"),
+                   OPTION(clip_threshold, "clip-threshold"),
                    OPTION(match_rms_adamw, "match-rms-adamw")};
 #undef OPTION
 
@@ -211,6 +214,9 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
     take_given(config->alpha, &o.optim.alpha);
     take_given(config->rho, &o.optim.rho);
     take_given(config->lr_decay, &o.optim.lr_decay);
+    take_given(config->beta2_decay, &o.optim.beta2_decay);
+    take_given(config->eps2, &o.optim.eps2);
+    take_given(config->clip_threshold, &o.optim.clip_threshold);
     take_given(config->weight_decay, &o.optim.weight_decay);
     if (pstd_config_given(config, offsetof(struct pstd_config, nesterov)))
         o.optim.nesterov = config->nesterov;

@@ -51,6 +51,9 @@ struct pst_update {
     double lr_divisor; /* adagrad: 1 + (t - 1) * lr_decay */
     unsigned ns_steps; /* muon: iterations of Newton-Schulz */
     bool match_rms;    /* muon: adjust_lr_fn is match_rms_adamw */
+    /* adafactor: weight of the new squares, largest relative step, least RMS of
+     * a parameter, largest RMS of an update */
+    double share, most, eps2, clip;
 };
 
 /*
@@ -68,6 +71,7 @@ struct pst_update {
  *           (0: none so far), and how many elements were kept. For optimizers
  *           that need the whole parameter (optim.h), `meta` is its meta, and
  *           the last of from but one is their scratch.
+ *   ema     to += number * (from[0] - to), both f32; number 1: to = from[0]
  *
  * `to` may be one of `from`. Results do not depend on the number of threads in
  * the pool.

@@ -12,7 +12,10 @@
 
 #define PST_OPTIM_MAX_STATES  4
 #define PST_OPTIM_MAX_OPTIONS 6
-#define PST_OPTIM_MAX_ROWS    16
+/* The averaged parameter (--ema) counts as one more state. */
+#define PST_OPTIM_EMA        PST_OPTIM_MAX_STATES
+#define PST_OPTIM_ALL_STATES (PST_OPTIM_MAX_STATES + 1)
+#define PST_OPTIM_MAX_ROWS   16
 
 struct pst_optim;
 
@@ -26,6 +29,8 @@ struct pst_optim_options {
     bool centered;
     double ns_steps; /* whole */
     bool match_rms_adamw;
+    double beta2_decay, eps2, clip_threshold; /* adafactor */
+    double ema;       /* decay of the averaged parameters; 0: there are none */
     double clip_norm; /* global norm; 0: no clipping */
     enum pst_lr_schedule lr_schedule;
     uint64_t warmup_steps; /* updates over which the rate rises from 0 to lr */
@@ -91,15 +96,22 @@ const struct pst_optim *const *pst_optim_rows(size_t *ret_n);
 /* Returns the row's index among them. */
 unsigned pst_optim_index(const struct pst_optim *optim);
 /* Returns the FQN in the name of a state, such as "h.0.weight" in
- * "adamw.m.h.0.weight"; NULL if the name begins with no state of any row. */
+ * "adamw.m.h.0.weight" and "ema.h.0.weight"; NULL if the name begins with no
+ * state of any row. */
 const char *pst_optim_state_of(const char *name);
+/* True for the name of an averaged parameter: "ema.h.0.weight". */
+bool pst_optim_is_average(const char *name);
 bool pst_optim_has(const struct pst_optim *optim, const char *option);
 /* Returns the number of states that the options need: SGD has one only with
  * momentum. */
 unsigned pst_optim_n_states(const struct pst_optim *optim,
                             const struct pst_optim_options *options);
-/* Sets ret to the contiguous meta of state k of a parameter; false: it has no
- * such state. Of an optimizer that is not whole it is like the parameter. */
+/* Returns the prefix of a state's name in checkpoints: "adamw.m", "ema". */
+const char *pst_optim_state_name(const struct pst_optim_options *options,
+                                 unsigned k);
+/* Sets ret to the contiguous meta of state k of a parameter, k <
+ * PST_OPTIM_ALL_STATES; false: it has no such state. Of an optimizer that is
+ * not whole it is like the parameter. */
 bool pst_optim_state(const struct pst_optim_options *options, unsigned k,
                      const struct pst_meta *param, struct pst_meta *ret);
 /* Returns the bytes of all states of a parameter. */

@@ -19,6 +19,13 @@ static const char *const names[] = {
 #undef PST_OPTIM
 };
 
+static const char average[] = "ema";
+
+bool pst_optim_is_average(const char *name)
+{
+    return strncmp(name, "ema.", sizeof(average)) == 0;
+}
+
 static const struct pst_optim *find_optim(const char *name,
                                           struct pst_diag *diag)
 {
@@ -72,6 +79,8 @@ unsigned pst_optim_index(const struct pst_optim *optim)
 
 const char *pst_optim_state_of(const char *name)
 {
+    if (pst_optim_is_average(name))
+        return name + sizeof(average);
     for (size_t i = 0; i < PST_COUNT(rows); i++)
         for (unsigned k = 0; k < rows[i]->n_states; k++) {
             const size_t n = strlen(rows[i]->states[k]);
@@ -102,14 +111,22 @@ unsigned pst_optim_n_states(const struct pst_optim *optim,
                                        : optim->n_states;
 }
 
+const char *pst_optim_state_name(const struct pst_optim_options *options,
+                                 unsigned k)
+{
+    return k == PST_OPTIM_EMA ? average : options->row->states[k];
+}
+
 bool pst_optim_state(const struct pst_optim_options *options, unsigned k,
                      const struct pst_meta *param, struct pst_meta *ret)
 {
     const struct pst_optim *row = options->row;
+    const bool is_average = k == PST_OPTIM_EMA;
 
-    if (row == NULL || k >= pst_optim_n_states(row, options))
+    if (row == NULL || (is_average ? options->ema == 0
+                                   : k >= pst_optim_n_states(row, options)))
         return false;
-    if (row->state != NULL)
+    if (row->state != NULL && !is_average)
         return row->state(k, param, ret);
     *ret = *param;
     pst_meta_set_contiguous(ret);
@@ -122,7 +139,7 @@ size_t pst_optim_state_bytes(const struct pst_optim_options *options,
     struct pst_meta meta;
     size_t bytes = 0;
 
-    for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++)
+    for (unsigned k = 0; k < PST_OPTIM_ALL_STATES; k++)
         if (pst_optim_state(options, k, param, &meta))
             bytes += pst_meta_bytes(&meta);
     return bytes;
@@ -183,6 +200,10 @@ static enum pst_status check_ranges(const struct pst_optim_options *options,
         {"lr-decay", options->lr_decay, 0, INFINITY, true},
         {"clip-norm", options->clip_norm, 0, INFINITY, true},
         {"ns-steps", options->ns_steps, 0, 100, true},
+        {"beta2-decay", options->beta2_decay, -INFINITY, 0, false},
+        {"eps2", options->eps2, 0, INFINITY, true},
+        {"clip-threshold", options->clip_threshold, 0, INFINITY, true},
+        {"ema", options->ema, 0, 1, true},
         {"min-lr-ratio", options->min_lr_ratio, 0, 1, false},
     };
 
@@ -212,6 +233,11 @@ enum pst_status pst_optim_check(const struct pst_optim_options *options,
 
     if (status != PST_OK)
         return status;
+    if (options->row != NULL && pst_optim_has(options->row, "clip-threshold") &&
+        options->clip_threshold < 1)
+        return pst_diag_set(diag, PST_E_OPTIMIZER_OPTION,
+                            "clip-threshold is %g, but must be 1 or more",
+                            options->clip_threshold);
     if (options->ns_steps != floor(options->ns_steps))
         return pst_diag_set(diag, PST_E_OPTIMIZER_OPTION,
                             "ns-steps is %g, but must be a whole number",

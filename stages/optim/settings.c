@@ -33,6 +33,9 @@ static const struct setting settings[] = {
     SETTING(rho, "rho", false, false),
     SETTING(lr_decay, "lr-decay", false, false),
     SETTING(ns_steps, "ns-steps", false, false),
+    SETTING(beta2_decay, "beta2-decay", false, false),
+    SETTING(eps2, "eps2", false, false),
+    SETTING(clip_threshold, "clip-threshold", false, false),
     SETTING(match_rms_adamw, "match-rms-adamw", true, false),
 };
 
@@ -72,6 +75,7 @@ static enum pst_status set_row(struct pst_optim_options *options,
                             "parameters instead",
                             name);
     o.clip_norm = options->clip_norm;
+    o.ema = options->ema;
     pst_lr_copy(options, &o);
     *options = o;
     return PST_OK;

@@ -80,6 +80,13 @@ def muon(model):
             torch.optim.AdamW(other, lr=.003)]
 
 
+def adafactor(model):
+    bare, other = split(model, lambda name: "bias" in name)
+    return [torch.optim.Adafactor([{"params": bare, "weight_decay": 0},
+                                   {"params": other}], lr=.05,
+                                  weight_decay=.1)]
+
+
 CASES = (
     ("--no-decay", no_decay,
      ["--lr", ".01", "--weight-decay", ".3", "--no-decay", "norms,biases"]),
@@ -99,6 +106,9 @@ CASES = (
     ("muon", muon,
      ["--optimizer", "muon", "--lr", ".02", "--momentum", ".9", "--group",
       "others:lr=.003"]),
+    ("adafactor", adafactor,
+     ["--optimizer", "adafactor", "--lr", ".05", "--weight-decay", ".1",
+      "--no-decay", "biases"]),
 )
 
 

@@ -98,4 +98,5 @@ MAKERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW,
           "adam": torch.optim.Adam, "adamax": torch.optim.Adamax,
           "lion": Lion, "rmsprop": torch.optim.RMSprop,
           "adagrad": torch.optim.Adagrad, "adadelta": torch.optim.Adadelta,
-          "lamb": Lamb, "muon": Muon}
+          "lamb": Lamb, "muon": Muon,
+          "adafactor": torch.optim.Adafactor}

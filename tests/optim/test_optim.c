@@ -269,6 +269,14 @@ static void bad_options_are_named(void **state)
         {{.row = &pst_optim_rmsprop, .alpha = 1}, "alpha"},
         {{.row = &pst_optim_adadelta, .rho = 1.5}, "rho"},
         {{.row = &pst_optim_adagrad, .lr_decay = -1}, "lr-decay"},
+        {{.row = &pst_optim_muon, .ns_steps = 100}, "ns-steps"},
+        {{.row = &pst_optim_muon, .ns_steps = 1.5}, "whole number"},
+        {{.row = &pst_optim_adafactor, .beta2_decay = 0.5}, "beta2-decay"},
+        {{.row = &pst_optim_adafactor, .eps2 = -1}, "eps2"},
+        {{.row = &pst_optim_adafactor, .clip_threshold = 0.5},
+         "clip-threshold is 0.5"},
+        {{.row = &pst_optim_sgd, .ema = 1}, "ema is 1"},
+        {{.row = &pst_optim_sgd, .ema = NAN}, "ema is NaN"},
         {{.row = &pst_optim_sgd, .clip_norm = INFINITY}, "clip-norm"},
         {{.row = &pst_optim_sgd, .min_lr_ratio = 1.5}, "min-lr-ratio"},
         {{.row = &pst_optim_sgd, .nesterov = true}, "nesterov"},
@@ -314,6 +322,8 @@ static void every_option_can_be_set(void **state)
             memcpy(&was, &o, sizeof(o));
             if (pst_optim_set(&o, name, "0.375", &diag) != PST_OK)
                 assert_ok(pst_optim_set(&o, name, "yes", &diag), &diag);
+            if (memcmp(&o, &was, sizeof(o)) == 0) /* it is on by default */
+                assert_ok(pst_optim_set(&o, name, "no", &diag), &diag);
             assert_memory_not_equal(&o, &was, sizeof(o));
             assert_int_equal(pst_optim_set(&o, name, "x", &diag),
                              PST_ERR_USAGE);

@@ -325,7 +325,7 @@ static int setup(void **state)
 {
     static const unsigned stages[] = {1, 2, 3, 4, 6};
     static const char *const shards[] = {NULL, "zero1", "zero2", "zero3"};
-    static const char *const optimizers[] = {"adamw", "sgd", "lamb"};
+    static const char *const optimizers[] = {"adamw", "sgd", "adafactor"};
 
     (void)state;
     for (unsigned o = 0; o < PST_COUNT(optimizers); o++)

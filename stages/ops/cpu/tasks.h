@@ -23,6 +23,7 @@ void pst_cpu_update_adagrad(const struct pst_task *task);
 void pst_cpu_update_adadelta(const struct pst_task *task);
 void pst_cpu_update_lamb(const struct pst_task *task);
 void pst_cpu_update_muon(const struct pst_task *task);
+void pst_cpu_update_adafactor(const struct pst_task *task);
 /* Records n elements that an update left unchanged: the first parameter with
  * such elements, and their total number. */
 void pst_cpu_note_stayed(const struct pst_task *task, int64_t n);
@@ -44,7 +45,8 @@ void pst_cpu_note_stayed(const struct pst_task *task, int64_t n);
     X("update.adagrad", pst_cpu_update_adagrad)                                \
     X("update.adadelta", pst_cpu_update_adadelta)                              \
     X("update.lamb", pst_cpu_update_lamb)                                      \
-    X("update.muon", pst_cpu_update_muon)
+    X("update.muon", pst_cpu_update_muon)                                      \
+    X("update.adafactor", pst_cpu_update_adafactor)
 #define PST_CPU_TASK_ROW(name, run) {(name), (run)},
 
 /* Elements are divided among threads in multiples of this, so that vector

@@ -33,7 +33,11 @@ STATES = {"sgd.momentum": "momentum_buffer",
           "rmsprop.v": "square_avg", "rmsprop.momentum": "momentum_buffer",
           "rmsprop.mean": "grad_avg", "adagrad.sum": "sum",
           "adadelta.v": "square_avg", "adadelta.s": "acc_delta",
-          "lamb.m": "m", "lamb.v": "v", "muon.momentum": "momentum_buffer"}
+          "lamb.m": "m", "lamb.v": "v", "muon.momentum": "momentum_buffer",
+          "adafactor.row": "row_var", "adafactor.col": "col_var",
+          "adafactor.v": "variance"}
+# PyTorch takes the epsilon of the dtype, here also for f64.
+EPS = torch.finfo(torch.float32).eps
 BETAS = {"beta1": 0.8, "beta2": 0.95}
 CASES = [
     ("sgd", {}),
@@ -67,6 +71,13 @@ CASES = [
     ("muon", {"lr": 0.01, "momentum": 0.3, "nesterov": False, "ns_steps": 3},
      [1, 24]),
     ("muon", {"lr": 3e-3, "match_rms_adamw": True, "eps": 1e-3}, [6, 4]),
+    ("adafactor", {}),
+    ("adafactor", {}, [4, 6]),
+    ("adafactor", {"lr": 0.05, "weight_decay": 0.1}, [24, 1]),
+    ("adafactor", {"beta2_decay": -0.5, "eps": 1e-2, "eps2": 0.1,
+                   "clip_threshold": 1.5, "weight_decay": 0.01}, [2, 3, 4]),
+    ("adafactor", {"lr": 0.5, "beta2_decay": -0.5, "eps": 1e-2,
+                   "clip_threshold": 2.0}),
 ]
 
 
@@ -98,6 +109,9 @@ def run(name, options, shape, dtype, maker=None):
         options["adjust_lr_fn"] = "match_rms_adamw"
     if "beta1" in options:
         options["betas"] = options.pop("beta1"), options.pop("beta2")
+    if name == "adafactor":
+        eps = options.pop("eps", EPS), options.pop("eps2", 1e-3)
+        options.update(eps=eps, d=options.pop("clip_threshold", 1.0))
     if name not in ("lion", "lamb", "muon"):
         options["foreach"] = False
     optimizer = (maker or MAKERS[name])([p], **options)

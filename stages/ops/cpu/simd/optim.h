@@ -50,6 +50,14 @@ struct pst_simd_updates {
                         const struct pst_update *u);
 };
 
+/* The variance of some elements: row * col[i] / mean of a row, or, if col is
+ * NULL, v[i] with its next square. */
+struct pst_factored {
+    float row, mean;
+    const float *col;
+    float *v;
+};
+
 /* Loops of optimizers that need whole parameters (whole_update.c). Sums are in
  * f64, in 16 lanes and then by a fixed tree. */
 struct pst_simd_whole_updates {
@@ -69,6 +77,20 @@ struct pst_simd_whole_updates {
                        const struct pst_update *u);
     void (*muon_begin)(int64_t n, const float *g, float *b, float *x,
                        double scale, const struct pst_update *u);
+    /* adafactor. square: returns the sum of squares of a row of the gradient,
+     * and adds the squares to cols. The others have `at`, the place in the
+     * parameter; sum returns the sum of squares of u
+     * (stages/optim/adafactor.c), NaN if a state would not be finite; step
+     * updates p by step * u, and v, unless it is factored; it returns the
+     * number of elements that kept their value. */
+    double (*adafactor_square)(int64_t n, const float *g, double *cols,
+                               const struct pst_update *u);
+    double (*adafactor_sum)(int64_t n, const float *g,
+                            const struct pst_factored *at,
+                            const struct pst_update *u);
+    int64_t (*adafactor_step)(int64_t n, float *p, const float *g,
+                              const struct pst_factored *at, double step,
+                              const struct pst_update *u);
     int64_t (*muon_end)(int64_t n, float *p, const float *x, double step,
                         const struct pst_update *u);
 };

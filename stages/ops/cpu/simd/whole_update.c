@@ -180,10 +180,106 @@ static int64_t muon_end(int64_t n, float *restrict p, const float *restrict x,
     return stayed;
 }
 
+/* --- adafactor ------------------------------------------------------------ */
+
+static double adafactor_square(int64_t n, const float *restrict g,
+                               double *restrict cols,
+                               const struct pst_update *u)
+{
+    const float gs = (float)u->grad_scale;
+    double lane[LANES] = {0};
+
+    for (int64_t at = 0; at < n; at += LANES) {
+        const int64_t end = n - at < LANES ? n - at : LANES;
+
+        for (int64_t j = 0; j < end; j++) {
+            const double gi = (double)(g[at + j] * gs);
+
+            lane[j] += gi * gi;
+            cols[at + j] += gi * gi;
+        }
+    }
+    return add_lanes(lane);
+}
+
+struct adafactor {
+    float w, rest, gs, least, row, by_mean;
+    bool is_small;
+    const float *col;
+};
+
+static PST_ALWAYS_INLINE struct adafactor adafactor_of(
+    const struct pst_factored *at, const struct pst_update *u)
+{
+    return (struct adafactor){.w = (float)u->share,
+                              .rest = (float)(1.0 - u->share),
+                              .gs = (float)u->grad_scale,
+                              .least = (float)(u->eps * u->eps),
+                              .row = at->row,
+                              .by_mean = 1.0f / at->mean,
+                              .is_small = u->share < 0.5,
+                              .col = at->col};
+}
+
+/* Returns u of element i, and sets *v to its next mean square if there is no
+ * col. */
+static PST_ALWAYS_INLINE float adafactor_next(const struct adafactor *x,
+                                              int64_t i, float g, float *v)
+{
+    const float gi = g * x->gs;
+
+    *v = x->col != NULL ? x->row * x->col[i] * x->by_mean
+                        : between(*v, gi * gi, x->w, x->rest, x->is_small);
+    return gi / sqrtf(*v > x->least ? *v : x->least);
+}
+
+static double adafactor_sum(int64_t n, const float *g,
+                            const struct pst_factored *at,
+                            const struct pst_update *u)
+{
+    const struct adafactor x = adafactor_of(at, u);
+    double lane[LANES] = {0};
+
+    for (int64_t i = 0; i < n; i++) {
+        float v = x.col != NULL ? 0 : at->v[i];
+        const double ui = (double)adafactor_next(&x, i, g[i], &v);
+
+        lane[i % LANES] += ui * ui + (double)(0.0f * v);
+    }
+    return add_lanes(lane);
+}
+
+static int64_t adafactor_step(int64_t n, float *restrict p,
+                              const float *restrict g,
+                              const struct pst_factored *at, double step,
+                              const struct pst_update *u)
+{
+    const struct adafactor x = adafactor_of(at, u);
+    const float keep = (float)(1.0 - u->lr * u->weight_decay);
+    const float a = (float)step;
+    int64_t stayed = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        float v = x.col != NULL ? 0 : at->v[i];
+        const float ui = adafactor_next(&x, i, g[i], &v);
+        const float pi = p[i] * keep - a * ui;
+        const bool stays = is_finite(p[i]) && !is_finite(pi);
+
+        if (x.col == NULL)
+            at->v[i] = v;
+        p[i] = stays ? p[i] : pi;
+        stayed += stays;
+    }
+    return stayed;
+}
+
 const struct pst_simd_whole_updates PST_SIMD(pst_simd_whole_updates) = {
     .lamb_sums = lamb_sums,
     .lamb = lamb,
     .muon_sum = muon_sum,
     .muon_begin = muon_begin,
     .muon_end = muon_end,
+    .adafactor_square = adafactor_square,
+    .adafactor_sum = adafactor_sum,
+    .adafactor_step = adafactor_step,
 };
