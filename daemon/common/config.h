@@ -130,7 +130,8 @@ struct pstd_config {
     double alpha, rho, lr_decay;
     bool nesterov, centered, match_rms_adamw;
     uint64_t ns_steps;
-    double beta2_decay, eps2, clip_threshold;
+    double beta2_decay, eps2, clip_threshold, ema;
+    bool use_ema;
     double clip_norm;
     const char *lr_schedule, *lr_decay_shape;
     uint64_t lr_steps, warmup, lr_decay_steps, lr_cycles;

@@ -184,6 +184,10 @@ static const struct pstd_option rows[] = {
     REAL(clip_norm, "clip-norm", S_STEP, "0", 0, BIG,
          "largest norm of all gradients together: larger ones are scaled "
          "down to it; 0: no limit"),
+    REAL(ema, "ema", N_STEP | PSTD_OPT_PLAN, "0", 0, 1,
+         "keep averages of the trained parameters, which move towards them by "
+         "1 - X of the difference after each update (--use-ema reads them); "
+         "0: none"),
     CHOICE(lr_schedule, "lr-schedule", S_STEP, "constant",
            "constant|linear|cosine|cosine-restarts|polynomial|wsd|one-cycle|"
            "inverse-sqrt|points:UPDATE=X,...",
@@ -506,6 +510,10 @@ static const struct pstd_option rows[] = {
     FLAG(no_wait, "no-wait", PSTD_OPT_STOP, "do not wait for the end"),
     FLAG(detach, "detach", PSTD_OPT_DETACH,
          "return as soon as the work is accepted or the run has begun"),
+    FLAG(use_ema, "use-ema",
+         PSTD_OPT_WEIGHTS | PSTD_OPT_LOAD | PSTD_OPT_SERVE | PSTD_OPT_DAEMON |
+             PSTD_OPT_EQUAL,
+         "take the averaged parameters of a checkpoint (run --ema)"),
     FLAG(merge, "merge", PSTD_OPT_WEIGHTS,
          "write the model as before split --lora, with the adapters added to "
          "its weights"),

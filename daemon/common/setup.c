@@ -44,6 +44,7 @@ static enum pst_status check_moves(const struct pstd_config *config,
         {offsetof(struct pstd_config, weight_decay), "weight-decay"},
         {offsetof(struct pstd_config, group), "group"},
         {offsetof(struct pstd_config, no_decay), "no-decay"},
+        {offsetof(struct pstd_config, ema), "ema"},
     };
 
     for (size_t i = 0; optim == NULL && i < PST_COUNT(options); i++)
@@ -225,6 +226,7 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
     o.optim.match_rms_adamw = config->match_rms_adamw;
     o.optim.centered = config->centered;
     o.optim.clip_norm = config->clip_norm;
+    o.optim.ema = o.optim.row != NULL ? config->ema : 0;
     if (train)
         status = pstd_rate_options(config, &o.optim, diag);
     if (status == PST_OK)

@@ -150,6 +150,32 @@ static enum pst_status find_in_checkpoint(
                               "the checkpoint has no \"%.200s\"", tensor);
 }
 
+/* The same, for --use-ema: the averages of trained parameters. */
+static enum pst_status find_average(void *ctx, const char *tensor,
+                                    const struct pst_safetensors_entry **ret,
+                                    struct pst_diag *diag)
+{
+    struct pst_str name = {0};
+
+    *ret = NULL;
+    if (pst_has_prefix(tensor, "param.")) {
+        pst_str_addf(&name, "ema.%s", tensor + strlen("param."));
+        if (name.failed)
+            return pst_diag_nomem(diag, strlen(tensor));
+        *ret = pst_checkpoint_find(ctx, name.text);
+        pst_str_fini(&name);
+    }
+    return *ret != NULL ? PST_OK : find_in_checkpoint(ctx, tensor, ret, diag);
+}
+
+static bool has_averages(const struct pst_checkpoint *ckpt)
+{
+    for (size_t i = 0; i < ckpt->where.n; i++)
+        if (pst_has_prefix(ckpt->where.entries[i].key, "ema."))
+            return true;
+    return false;
+}
+
 static void note_skipped(void *ctx, const char *dir, uint64_t step,
                          const char *text)
 {
@@ -186,13 +212,21 @@ static enum pst_status write_checkpoint(const struct pstd_config *config,
                          "the names of the state_dict: run one step from it "
                          "(--resume) and take the new checkpoint",
                          query.dir, ckpt->info.step);
+    if (status == PST_OK && config->use_ema && !has_averages(ckpt))
+        status = pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_OPTIONS,
+                              "%s: the checkpoint of step %" PRIu64
+                              " has no averaged parameters: its run had no "
+                              "--ema",
+                              query.dir, ckpt->info.step);
     if (status == PST_OK && ckpt->info.bad)
         pstctl_printf(stderr, "note: the checkpoint is bad: %s\n",
                       ckpt->info.reason);
     if (status == PST_OK) {
         *ret = (struct written){.has_step = true, .step = ckpt->info.step};
-        status = write_names(config, &ckpt->names, find_in_checkpoint, ckpt,
-                             ret, diag);
+        status =
+            write_names(config, &ckpt->names,
+                        config->use_ema ? find_average : find_in_checkpoint,
+                        ckpt, ret, diag);
     }
     pst_checkpoint_close(ckpt);
     pst_free(dir);
@@ -233,6 +267,9 @@ static enum pst_status check_args(const struct pstd_config *config,
         return pst_diag_nomem(diag, strlen(path));
     *ret_plan = access(plan.text, F_OK) == 0;
     pst_str_fini(&plan);
+    if (*ret_plan && config->use_ema)
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
+                            "--use-ema is for checkpoints; %s is a plan", path);
     return PST_OK;
 }
 

@@ -39,10 +39,11 @@ struct pst_rank_stage {
 
 /* A parameter, buffer or constant on this rank. */
 struct pst_rank_param {
-    int index;       /* index in plan->params */
-    size_t data;     /* offset of the value */
-    size_t state[4]; /* offsets of the optimizer states */
-    size_t shadow;   /* offset of a buffer's copy from before the step, or 0 */
+    int index;   /* index in plan->params */
+    size_t data; /* offset of the value */
+    /* offsets of the optimizer states, and of the average; 0: none */
+    size_t state[PST_OPTIM_ALL_STATES];
+    size_t shadow; /* offset of a buffer's copy from before the step, or 0 */
     size_t bytes;
     bool trained, updated;
     /* This rank adds its elements' gradients to the norm. For each element,

@@ -291,7 +291,7 @@ static void reserve_states(struct pst_layout_maker *m, struct pst_rank_param *p)
     const struct pst_optim_options *update = pst_role_update(m->role, index);
     struct pst_meta state;
 
-    for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++) {
+    for (unsigned k = 0; k < PST_OPTIM_ALL_STATES; k++) {
         size_t bytes = (size_t)p->n * sizeof(float);
 
         if (!pst_optim_state(update, k, meta, &state))

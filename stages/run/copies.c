@@ -53,7 +53,7 @@ static uint64_t digest_states(const struct pst_engine *engine,
     const struct pst_meta *meta = &engine->grid.plan->params.at[p->index].meta;
     uint64_t ret = 0;
 
-    for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++) {
+    for (unsigned k = 0; k < PST_OPTIM_ALL_STATES; k++) {
         struct pst_meta state;
 
         if (p->state[k] != 0 &&

@@ -198,6 +198,9 @@ struct pst_load_choice {
     uint64_t step; /* PST_CHECKPOINT_LATEST: the newest good one */
     /* Accept any model with the same tensors, if the engine does not train. */
     bool any_model;
+    /* Take the averages of parameters, where there are some; none at all is an
+     * error. */
+    bool averaged;
     /* Receives, on rank 0, the differences to the export of the model that
      * wrote the checkpoint; may be NULL. */
     struct pst_str *differs;

@@ -8,8 +8,9 @@ usage: groups.py PENSTOCK
 A language model with a tied embedding, LayerNorm and biases is trained for
 STEPS steps. Each row of CASES has penstock's options and a function that makes
 the optimizer in PyTorch. The largest relative difference of a tensor is printed;
-it must be below LIMIT, which is about four times the largest one measured. Each
+it must be below LIMIT, which is about twice the largest one measured. Each
 training is repeated on two ranks with another schedule: the bits must be equal.
+With --ema the averages are compared, with those of torch.optim.swa_utils.
 """
 import os
 import subprocess
@@ -19,6 +20,7 @@ import tempfile
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from optimizers import MAKERS
 
@@ -109,6 +111,13 @@ CASES = (
     ("adafactor", adafactor,
      ["--optimizer", "adafactor", "--lr", ".05", "--weight-decay", ".1",
       "--no-decay", "biases"]),
+    ("averages", no_decay,
+     ["--lr", ".01", "--weight-decay", ".3", "--no-decay", "norms,biases",
+      "--ema", ".9"]),
+    ("fast averages", two,
+     ["--lr", ".01", "--weight-decay", ".1", "--group",
+      "mlp,ndim=2:optimizer=sgd,lr=.05,momentum=.9,weight-decay=.01",
+      "--ema", ".25"]),
 )
 
 
@@ -134,14 +143,20 @@ class Bench:
         run = [self.penstock, "run", "model.plan", "--transport", "self", "-m",
                "2", "--data", "data.safetensors", "--steps", str(STEPS),
                "--checkpoint", name, "--quiet", "--threads", "1", *words]
-        weights = [self.penstock, "weights", name, "-o", name + ".out"]
+        weights = [self.penstock, "weights", name, "-o", name + ".out",
+                   *(["--use-ema"] if "--ema" in words else [])]
         for command in run, weights:
             subprocess.run(command, cwd=self.folder, check=True,
                            stdout=subprocess.DEVNULL)
         return load_file(os.path.join(self.folder, name + ".out"))
 
-    def want(self, optimizers):
+    def want(self, optimizers, words=()):
         self.model.load_state_dict(self.start)
+        trained = self.model
+        if "--ema" in words:
+            decay = float(words[words.index("--ema") + 1])
+            trained = AveragedModel(self.model,
+                                    multi_avg_fn=get_ema_multi_avg_fn(decay))
         optimizers = optimizers(self.model)
         for step in range(STEPS):
             rows = self.data[:, step * ROWS:(step + 1) * ROWS]
@@ -149,8 +164,10 @@ class Bench:
             self.model(rows[0], rows[1]).backward()
             for optimizer in optimizers:
                 optimizer.step()
-        return {k: v.detach().clone()
-                for k, v in self.model.named_parameters()}
+            if trained is not self.model:
+                trained.update_parameters(self.model)
+        return {k.removeprefix("module."): v.detach().clone()
+                for k, v in trained.named_parameters()}
 
     def differences(self, got, want):
         for name, tensor in want.items():
@@ -166,7 +183,7 @@ def main():
         plain = bench.want(lambda model: [torch.optim.AdamW(
             model.parameters(), lr=.01, weight_decay=.1)])
         for k, (title, optimizers, words) in enumerate(CASES):
-            want = bench.want(optimizers)
+            want = bench.want(optimizers, words)
             got = bench.train(f"one-{k}", "-n", "1", *words)
             worst, name = max(bench.differences(got, want))
             other, _ = max(bench.differences(plain, want))

@@ -22,6 +22,7 @@ static enum pst_status load(const struct pstd_config *config,
     const struct pst_load_choice choice = {.dir = config->checkpoint,
                                            .step = PST_CHECKPOINT_LATEST,
                                            .any_model = config->other_model,
+                                           .averaged = config->use_ema,
                                            .skipped = report_skipped};
     struct pst_checkpoint_info info;
     enum pst_status status =

@@ -146,6 +146,7 @@ static enum pst_status load(struct serving *s, struct pst_diag *diag)
         .dir = s->config->checkpoint,
         .step = PST_CHECKPOINT_LATEST,
         .any_model = s->config->other_model || s->config->eval_model != NULL,
+        .averaged = s->config->use_ema,
         .skipped = emit_skipped,
         .ctx = s};
     struct pst_checkpoint_info info = {0};

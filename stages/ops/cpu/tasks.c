@@ -124,3 +124,34 @@ void pst_cpu_sumsq(const struct pst_task *task)
         sum += s.sums[b];
     *(double *)task->to = sum;
 }
+
+static void average(int64_t n, float *restrict to, const float *restrict from,
+                    float w, float rest, bool is_small)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = is_small ? to[i] + w * (from[i] - to[i])
+                         : from[i] - (from[i] - to[i]) * rest;
+}
+
+static void ema_part(void *ctx, unsigned part, unsigned parts)
+{
+    const struct pst_task *t = ctx;
+    int64_t i, end;
+
+    pst_pool_share(t->n, PST_TASK_GRAIN, part, parts, &i, &end);
+    if (i >= end)
+        return;
+    if (t->number == 1)
+        memcpy((float *)t->to + i, (const float *)t->from[0] + i,
+               (size_t)(end - i) * sizeof(float));
+    else /* like torch.lerp, from the nearer end */
+        average(end - i, (float *)t->to + i, (const float *)t->from[0] + i,
+                (float)t->number, (float)(1 - t->number), t->number < 0.5);
+}
+
+void pst_cpu_ema(const struct pst_task *task)
+{
+    struct pst_task t = *task;
+
+    pst_pool_run(pst_pool_if(t.pool, t.n > PST_TASK_GRAIN), ema_part, &t);
+}

@@ -24,6 +24,7 @@ void pst_cpu_update_adadelta(const struct pst_task *task);
 void pst_cpu_update_lamb(const struct pst_task *task);
 void pst_cpu_update_muon(const struct pst_task *task);
 void pst_cpu_update_adafactor(const struct pst_task *task);
+void pst_cpu_ema(const struct pst_task *task);
 /* Records n elements that an update left unchanged: the first parameter with
  * such elements, and their total number. */
 void pst_cpu_note_stayed(const struct pst_task *task, int64_t n);
@@ -46,7 +47,8 @@ void pst_cpu_note_stayed(const struct pst_task *task, int64_t n);
     X("update.adadelta", pst_cpu_update_adadelta)                              \
     X("update.lamb", pst_cpu_update_lamb)                                      \
     X("update.muon", pst_cpu_update_muon)                                      \
-    X("update.adafactor", pst_cpu_update_adafactor)
+    X("update.adafactor", pst_cpu_update_adafactor)                            \
+    X("ema", pst_cpu_ema)
 #define PST_CPU_TASK_ROW(name, run) {(name), (run)},
 
 /* Elements are divided among threads in multiples of this, so that vector

@@ -79,6 +79,7 @@ static const struct pst_task_row tasks[] = {
     {"sumsq", pst_cuda_sumsq},
     {"downcast", pst_cuda_downcast},
     {"upcast", pst_cuda_upcast},
+    {"ema", pst_cuda_ema},
     {"update.sgd", pst_cuda_update_sgd},
     {"update.adamw", pst_cuda_update_adamw},
     {"update.adam", pst_cuda_update_adam},

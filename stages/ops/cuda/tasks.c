@@ -96,6 +96,12 @@ void pst_cuda_upcast(const struct pst_task *task)
 
 /* --- optimizers ----------------------------------------------------------- */
 
+/* The average is computed on the host. */
+void pst_cuda_ema(const struct pst_task *task)
+{
+    pst_cuda_task_on_host(task, pst_cpu_ema);
+}
+
 static void *state(const struct pst_task *task, unsigned k)
 {
     return k < task->n_from ? task->from[k] : NULL;

@@ -12,6 +12,7 @@ void pst_cuda_sumsq(const struct pst_task *task);
 void pst_cuda_downcast(const struct pst_task *task);
 void pst_cuda_upcast(const struct pst_task *task);
 void pst_cuda_update_adamw(const struct pst_task *task);
+void pst_cuda_ema(const struct pst_task *task);
 void pst_cuda_update_sgd(const struct pst_task *task);
 void pst_cuda_update_adam(const struct pst_task *task);
 void pst_cuda_update_adamax(const struct pst_task *task);

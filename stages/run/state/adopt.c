@@ -311,8 +311,8 @@ static enum pst_status take_entry(void *ctx, struct pst_rank *r,
 
 /* --- sharded states ------------------------------------------------------- */
 
-/* Returns the parameter's index in the old plan, -1 if it is new, had another
- * optimizer, or its states are not sharded there. */
+/* Returns the parameter's index in the old plan, -1 if it is new, or its states
+ * are not sharded there. */
 static int old_index(const struct adoption *a, unsigned param)
 {
     const struct pst_plan_param *p = &a->to->grid.plan->params.at[param];
@@ -322,38 +322,45 @@ static int old_index(const struct adoption *a, unsigned param)
 
     if (old < 0 ||
         !pst_role_shares(pst_rank_role(a->from->ranks[0]), (unsigned)old) ||
-        !pst_meta_same(&a->from->grid.plan->params.at[old].meta, &p->meta) ||
-        pst_grid_update(&a->from->grid, (unsigned)old)->row !=
-            pst_grid_update(&a->to->grid, param)->row)
+        !pst_meta_same(&a->from->grid.plan->params.at[old].meta, &p->meta))
         return -1;
     return old;
+}
+
+/* True if the parameter has that state in both engines, of one optimizer. */
+static bool is_in_both(const struct pst_migration *p)
+{
+    const struct pst_optim_options *to =
+        pst_grid_update(&p->to->grid, (unsigned)p->new);
+    const struct pst_optim_options *from =
+        pst_grid_update(&p->from->grid, (unsigned)p->old);
+    const struct pst_meta *meta = &p->to->grid.plan->params.at[p->new].meta;
+    const unsigned k = (unsigned)p->state;
+    struct pst_meta state;
+
+    return (to->row == from->row || k == PST_OPTIM_EMA) &&
+           pst_optim_state(to, k, meta, &state) &&
+           pst_optim_state(from, k, meta, &state);
 }
 
 static enum pst_status adopt_states(const struct adoption *a, unsigned param,
                                     struct pst_diag *diag)
 {
-    const struct pst_optim_options *to = pst_grid_update(&a->to->grid, param);
-    unsigned n_states = pst_optim_n_states(to->row, to);
     struct pst_migration p = {.to = a->to,
                               .from = a->from,
                               .old = old_index(a, param),
                               .new = (int)param};
     enum pst_status status = PST_OK;
 
-    if (p.old >= 0) {
-        const struct pst_optim_options *from =
-            pst_grid_update(&a->from->grid, (unsigned)p.old);
-
-        n_states = PST_MIN(n_states, pst_optim_n_states(from->row, from));
-    }
     for (p.rank = 0; p.old >= 0 && p.rank < a->to->grid.options.ranks;
          p.rank++) {
         if (!pst_migration_is_on(a->from, p.old, p.rank) ||
             !pst_migration_is_on(a->to, p.new, p.rank))
             continue;
-        for (p.state = 0; p.state < (int)n_states && status == PST_OK;
+        for (p.state = 0; p.state < PST_OPTIM_ALL_STATES && status == PST_OK;
              p.state++)
-            status = pst_migration_run(&p, diag);
+            if (is_in_both(&p))
+                status = pst_migration_run(&p, diag);
     }
     return status;
 }
@@ -401,6 +408,26 @@ static const struct pst_plan_param *continued_param(const struct adoption *a,
                : NULL;
 }
 
+/* Lets the averages of parameters that are new begin with their values. */
+static void begin_averages(const struct adoption *a, struct pst_rank *r)
+{
+    const struct pst_layout *l = pst_rank_layout(r);
+    struct pst_rank_device *d = pst_rank_device(r);
+
+    for (size_t i = 0; i < l->params.n; i++) {
+        const struct pst_rank_param *p = &l->params.at[i];
+        const size_t bytes = (size_t)p->n * sizeof(float);
+        void *at = pst_rank_at(d, p->state[PST_OPTIM_EMA]);
+
+        if (p->state[PST_OPTIM_EMA] == 0 || bytes == 0 ||
+            continued_param(a, (unsigned)p->index) != NULL)
+            continue;
+        memcpy(pst_device_host(&d->mem, at),
+               pst_rank_pull(d, p->own_data, bytes), bytes);
+        pst_device_push(&d->mem, at, bytes);
+    }
+}
+
 static void adopt_counts(const struct adoption *a)
 {
     a->to->updates = a->from->updates;
@@ -440,5 +467,7 @@ enum pst_status pst_engine_adopt(struct pst_engine *to,
         if (status == PST_OK)
             status = adopt_value(&a, i, diag);
     }
+    for (unsigned i = 0; i < to->n_local && status == PST_OK; i++)
+        begin_averages(&a, to->ranks[i]);
     return status;
 }

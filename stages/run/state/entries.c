@@ -55,7 +55,7 @@ static enum pst_status each_state(struct pst_rank *r, pst_entry_fn fn,
     const struct pst_optim_options *update = pst_role_update(role, index);
     enum pst_status status = PST_OK;
 
-    for (unsigned k = 0; k < PST_OPTIM_MAX_STATES && status == PST_OK; k++) {
+    for (unsigned k = 0; k < PST_OPTIM_ALL_STATES && status == PST_OK; k++) {
         struct pst_meta meta;
         const struct place at = {.meta = &meta,
                                  .offset = p->state[k],
@@ -65,8 +65,8 @@ static enum pst_status each_state(struct pst_rank *r, pst_entry_fn fn,
         if (p->state[k] != 0 &&
             pst_optim_state(update, k, &role->plan->params.at[index].meta,
                             &meta))
-            status =
-                call_entry(r, fn, ctx, update->row->states[k], p, &at, diag);
+            status = call_entry(r, fn, ctx, pst_optim_state_name(update, k), p,
+                                &at, diag);
     }
     return status;
 }

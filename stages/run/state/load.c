@@ -13,6 +13,7 @@
 
 struct loader {
     const struct pst_checkpoint *ckpt;
+    bool averaged; /* take averages in the place of parameters */
     const struct pst_engine *engine;
 };
 
@@ -69,12 +70,29 @@ static bool is_untrained(const struct loader *l, const char *name)
             strncmp(name, before, n) != 0 || name[n] != '.');
 }
 
+/* Returns the tensor to load for an entry. A run that adds --ema begins its
+ * averages with the parameters. */
+static const struct pst_safetensors_entry *find_for(const struct loader *l,
+                                                    const char *name)
+{
+    const bool is_average = pst_optim_is_average(name);
+    const struct pst_safetensors_entry *e = NULL;
+    char other[1300];
+
+    if (!is_average && !(l->averaged && pst_has_prefix(name, "param.")))
+        return find_tensor(l, name);
+    (void)snprintf(other, sizeof(other), "%s.%s", is_average ? "param" : "ema",
+                   strchr(name, '.') + 1);
+    e = find_tensor(l, is_average ? name : other);
+    return e != NULL ? e : find_tensor(l, is_average ? other : name);
+}
+
 static enum pst_status load(void *ctx, struct pst_rank *r,
                             const struct pst_entry *entry,
                             struct pst_diag *diag)
 {
     const struct loader *l = ctx;
-    const struct pst_safetensors_entry *e = find_tensor(l, entry->name);
+    const struct pst_safetensors_entry *e = find_for(l, entry->name);
     char want[PST_META_TEXT], got[PST_META_TEXT];
     struct pst_rank_device *d = pst_rank_device(r);
     void *at = pst_rank_at(d, entry->offset);
@@ -252,7 +270,7 @@ static enum pst_status load_step(struct pst_engine *engine, const char *dir,
                                  struct pst_diag *diag)
 {
     const struct pst_checkpoint_query query = {.dir = dir, .step = step};
-    struct loader l = {.engine = engine};
+    struct loader l = {.averaged = choice->averaged, .engine = engine};
     struct pst_checkpoint *ckpt;
     enum pst_status status = pst_checkpoint_open(&query, &ckpt, diag);
 
@@ -260,6 +278,12 @@ static enum pst_status load_step(struct pst_engine *engine, const char *dir,
         return status;
     l.ckpt = ckpt;
     status = pst_match_check(engine, ckpt, choice->any_model, diag);
+    if (status == PST_OK && l.averaged && !has_any(&l, "ema.", 4))
+        status = pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_OPTIONS,
+                              "the checkpoint of step %" PRIu64
+                              " has no averaged parameters: its run had no "
+                              "--ema",
+                              step);
     if (status == PST_OK)
         take_counts(engine, &l);
     if (status == PST_OK && pst_engine_is_zero(engine))

@@ -36,6 +36,8 @@ static enum pst_status find_tasks(struct pst_rank_device *d,
         {"copy", &d->copy},
         {"sum", &d->sum},
         {"sumsq", &d->sumsq},
+        {role->options.train && role->options.optim.ema > 0 ? "ema" : NULL,
+         &d->ema},
         {role->options.gather_bf16 ? "downcast" : NULL, &d->downcast},
         {role->options.gather_bf16 ? "upcast" : NULL, &d->upcast},
     };

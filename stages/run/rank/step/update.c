@@ -38,6 +38,25 @@ struct pst_stayed pst_stayed_make(const uint64_t *words, uint64_t step)
         .n = words[1], .step = step, .param = (uint32_t)(words[0] - 1)};
 }
 
+/* Moves the average of a parameter towards its new value. The first update of a
+ * run sets it. */
+static void average(struct pst_rank_device *d, const struct pst_rank_param *p,
+                    double decay, bool is_first)
+{
+    void *const to = pst_rank_at(d, p->state[PST_OPTIM_EMA]);
+    void *const from[] = {pst_rank_at(d, p->own_data), to};
+    const struct pst_task task = {.dtype = PST_F32,
+                                  .n = p->n,
+                                  .to = to,
+                                  .from = from,
+                                  .n_from = PST_COUNT(from),
+                                  .number = is_first ? 1 : 1 - decay,
+                                  .pool = d->pool,
+                                  .isa = pst_cpu_isa()};
+
+    d->mem.device->run(&d->mem, d->ema, &task);
+}
+
 void pst_update_apply(const struct pst_rank_role *role,
                       const struct pst_layout *layout,
                       struct pst_rank_device *d, double norm)
@@ -83,6 +102,8 @@ void pst_update_apply(const struct pst_rank_role *role,
                 from[1 + k] = pst_rank_at(d, p->state[k]);
         d->mem.device->run(&d->mem, d->updates[pst_optim_index(of->row)],
                            &task);
+        if (p->state[PST_OPTIM_EMA] != 0)
+            average(d, p, of->ema, updates == 0);
         if (of->row->whole)
             pst_rank_reach(d, pst_rank_at(d, layout->work) +
                                   pst_optim_work(of, task.meta));

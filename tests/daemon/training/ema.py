@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Averaged parameters (--ema): their values, that cuts, shards, optimizers and
+restarts keep the bits, and who reads them (--use-ema).
+
+usage: ema.py PENSTOCK BYTEGPT.pt2 TEXT
+"""
+import array
+import json
+import os
+import shutil
+import struct
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                ".."))
+import job  # noqa: E402  pylint: disable=wrong-import-position
+
+DATA = ["--data", "text"]
+
+
+class Trained:
+    """Runs trainings, and reads what they save."""
+
+    def __init__(self, b):
+        self.b = b
+
+    def run(self, name, *words, steps=3, code=0, lr=".002"):
+        return self.b.call("run", "gpt.plan", "--transport", "self", "-m", "4",
+                           *DATA, "--steps", steps, "--checkpoint", name,
+                           "--threads", "1", "--lr", lr, *words, code=code)
+
+    def bytes(self, name, *words):
+        out = self.b.path(name + ".safetensors")
+        self.b.call("weights", name, "-o", out, *words)
+        with open(out, "rb") as file:
+            return file.read()
+
+    def tensors(self, name, *words):
+        """Returns the f32 tensors by name."""
+        all_bytes = self.bytes(name, *words)
+        n, = struct.unpack("<Q", all_bytes[:8])
+        ret = {}
+        for key, x in json.loads(all_bytes[8:8 + n]).items():
+            if key != "__metadata__" and x["dtype"] == "F32":
+                begin, end = x["data_offsets"]
+                ret[key] = array.array("f", all_bytes[8 + n + begin:
+                                                      8 + n + end])
+        return ret
+
+    def both(self, name):
+        return self.bytes(name), self.bytes(name, "--use-ema")
+
+
+def moved(old, new, decay):
+    """Asserts that averages of `old` moved towards the parameters of `new`."""
+    far = 0
+    for key, was in old.items():
+        now, average = new[0][key], new[1][key]
+        for a, p, got in zip(was, now, average):
+            assert abs(a + (1 - decay) * (p - a) - got) <= 1e-6 * (
+                abs(a) + abs(p)), (key, a, p, got)
+            far += got != p
+    assert far > 0
+
+
+def values(t):
+    """The first update copies the parameters, later ones move the averages."""
+    t.run("one", "--ema", ".9", steps=1)
+    plain, average = t.both("one")
+    assert plain == average
+    first = t.tensors("one")
+    t.run("one", "--ema", ".9", "--resume", steps=2)
+    second = t.tensors("one"), t.tensors("one", "--use-ema")
+    moved(first, second, .9)
+    t.run("one", "--ema", ".9", "--resume", steps=3)
+    third = t.tensors("one"), t.tensors("one", "--use-ema")
+    moved(second[1], third, .9)
+    t.run("other", steps=3) # averages do not change the training
+    assert t.bytes("other") == t.bytes("one")
+
+
+def bits(t, words, prefix):
+    """Cuts, shards and a restart keep the bits of averages."""
+    words = [*words, "--ema", ".8"]
+
+    def run(name, *more, steps=3):
+        t.run(prefix + name, *more, *words, steps=steps)
+        return t.both(prefix + name)
+
+    want = run("one", "-n", "1")
+    assert want[0] != want[1]
+    assert run("two", "-n", "2", "--schedule", "gpipe") == want
+    run("begun", "-n", "2", steps=1)
+    assert run("begun", "-n", "1", "--resume") == want
+    want = run("replicas", "-n", "2x1")
+    assert run("zero1", "-n", "2x1", "--shard", "zero1") == want
+    run("resumed", "-n", "2x1", "--shard", "zero1", steps=1)
+    assert run("resumed", "-n", "2x2", "--resume") == want
+    want = run("zero2", "-n", "2x1", "--shard", "zero2")
+    assert run("zero3", "-n", "2x2", "--shard", "zero3") == want
+
+
+def resumes(t):
+    """A resume reports another decay, and begins averages that are new with the
+    parameters."""
+    t.run("late", steps=1)
+    out = t.b.call("weights", "late", "-o", "x.safetensors", "--use-ema",
+                   code=None)
+    assert "has no averaged parameters" in out, out
+    out = t.b.call("eval", "gpt.plan", "--checkpoint", "late", *DATA,
+                   "--use-ema", code=None)
+    assert "has no averaged parameters" in out, out
+    start = t.tensors("late")
+    out = t.run("late", "--ema", ".75", "--resume", steps=2)
+    assert "--ema was 0" in out, out
+    moved(start, (t.tensors("late"), t.tensors("late", "--use-ema")), .75)
+    out = t.run("late", "--ema", ".5", "--resume", steps=3)
+    assert "--ema was 0.75" in out, out
+    out = t.run("late", "--resume", steps=4)
+    assert "--ema was 0.5" in out, out
+    out = t.b.call("weights", "late", "-o", "x.safetensors", "--use-ema",
+                   code=None)
+    assert "has no averaged parameters" in out, out
+
+
+def readers(t):
+    """eval, infer and weights --use-ema agree."""
+    b = t.b
+    name = "one"
+    out = b.path("averages.safetensors")
+    b.call("weights", name, "-o", out, "--use-ema")
+    b.call("split", "gpt.pt2", "--stages", "1", "--weights", out, "-o",
+           "averaged.plan")
+
+    def loss(plan, *words):
+        return json.loads(b.said("eval", plan, *DATA, "--json", *words))["loss"]
+
+    want = loss("averaged.plan")
+    assert loss("gpt.plan", "--checkpoint", name, "--use-ema") == want
+    assert loss("gpt.plan", "--checkpoint", name) != want
+
+    def text(plan, *words):
+        return b.said("infer", plan, "--prompt", "The ", "--tokens", "8",
+                      *words)
+
+    assert text("gpt.plan", "--checkpoint", name, "--use-ema") == text(
+        "averaged.plan")
+
+
+def refused(t):
+    for decay, says in ("1", "ema"), ("-1", "ema"), ("nan", "ema"):
+        out = t.run("bad", "--ema", decay, code=None)
+        assert says in out, (decay, out)
+    out = t.b.call("run", "gpt.plan", *DATA, "--optimizer", "none", "--ema",
+                   ".9", code=64)
+    assert "not of --optimizer none" in out, out
+    out = t.b.call("weights", "gpt.plan", "-o", "x.safetensors", "--use-ema",
+                   code=64)
+    assert "--use-ema is for checkpoints" in out, out
+
+
+def planned(t):
+    """plan counts an average like a state of the optimizer."""
+    def memory(*words):
+        out = json.loads(t.b.call("plan", "gpt.plan", "--json", *words))
+        return sum(x["memory"]["optim_bytes"] if "memory" in x
+                   else x["optim_bytes"] for x in out["ranks"])
+
+    one = memory("--optimizer", "lion")
+    assert memory("--optimizer", "lion", "--ema", ".9") == 2 * one
+    assert memory("--optimizer", "adafactor") < one / 4
+
+
+def main():
+    penstock, model, text = map(os.path.abspath, sys.argv[1:4])
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            job.Bench(penstock, folder) as b:
+        shutil.copy(model, b.path("gpt.pt2"))
+        os.symlink(text, b.path("text"))
+        b.call("split", "gpt.pt2", "--stages", "2", "-o", "gpt.plan")
+        t = Trained(b)
+        planned(t)
+        refused(t)
+        values(t)
+        readers(t)
+        resumes(t)
+        bits(t, ["--group", "h.0:optimizer=sgd"], "sgd-")
+        bits(t, ["--optimizer", "muon", "--group",
+                 "embeddings:optimizer=adafactor"], "muon-")
+        b.no_files_left()
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
