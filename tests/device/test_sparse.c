@@ -4,6 +4,7 @@
 #include "stages/ops/core/order.h"
 #include "stages/ops/core/rows.h"
 #include "stages/ops/cpu/shadow.h"
+#include "stages/ops/cpu/tasks.h"
 #include "tests/run/job.h"
 
 static unsigned own_runs;
@@ -62,6 +63,40 @@ static void refuses_by_name(void **state)
     assert_non_null(strstr(job.net.diag.text, "device sparse has no kernel of "
                                               "aten.linear.default"));
     assert_non_null(strstr(job.net.diag.text, "module 'a'"));
+    job_fini(&job);
+}
+
+/* An optimizer whose task the device lacks is refused before the first step. */
+static void refuses_optimizers(void **state)
+{
+    static const struct pst_task_row tasks[] = {
+#define ROW(name, run) {(name), (run)},
+        PST_CPU_TASKS(ROW)
+#undef ROW
+    };
+    struct pst_exec_options options = net_options("1f1b", 2, 4, "lamb");
+    struct pst_task_row some[PST_COUNT(tasks)];
+    struct pst_device device = pst_device_shadow;
+    struct job job;
+
+    (void)state;
+    device.name = "sparse";
+    device.tasks = some;
+    device.n_tasks = 0;
+    for (size_t i = 0; i < PST_COUNT(tasks); i++)
+        if (strcmp(tasks[i].name, "update.lamb") != 0)
+            some[device.n_tasks++] = tasks[i];
+    options.device = &device;
+    net_init(&job.net, 2);
+    job.data = net_data(&job.net);
+    assert_ok(pst_transport_self.open("2", &job.transport, &job.net.diag),
+              &job.net.diag);
+    job.engine = NULL;
+    assert_int_equal(pst_engine_new(job.net.plan, job.transport, &options,
+                                    &job.engine, &job.net.diag),
+                     PST_ERR_UNSUPPORTED);
+    if (strstr(job.net.diag.text, "optimizer lamb (use --device cpu") == NULL)
+        fail_msg("%s", job.net.diag.text);
     job_fini(&job);
 }
 
@@ -136,6 +171,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refuses_by_name),
+        cmocka_unit_test(refuses_optimizers),
         cmocka_unit_test(runs_what_it_has),
     };
 

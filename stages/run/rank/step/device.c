@@ -20,6 +20,11 @@ static enum pst_status find_updates(struct pst_rank_device *d,
 
         if (*to == NULL)
             status = pst_device_task(role->options.device, row->task, to, diag);
+        if (status != PST_OK)
+            pst_diag_prefix(diag,
+                            "optimizer %s (use --device cpu, or another "
+                            "optimizer)",
+                            row->name);
     }
     return status;
 }
