@@ -12,6 +12,7 @@ import shutil
 import struct
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 ".."))
@@ -125,6 +126,29 @@ def resumes(t):
     assert "has no averaged parameters" in out, out
 
 
+def thaws(t, name, *words):
+    """In a running job averages of parameters that are frozen end; they begin
+    anew, with the values, when these are trained again. Others go on."""
+    b = t.b
+    t.run(name, "--ema", ".9", *words, "--job", name, "--detach",
+          "--checkpoint-every", "3", steps=100000)
+    while not os.path.isdir(b.path(name, "step-00000003")):
+        time.sleep(.05)
+    b.call("pause", "--job", name)
+    b.call("freeze", "h.0", "--job", name)
+    b.call("unfreeze", "h.0", "--job", name)
+    b.call("checkpoint", "--job", name)
+    plain, average = t.tensors(name), t.tensors(name, "--use-ema")
+    b.call("stop", "--job", name, "--now")
+    for key, values_of in plain.items():
+        if key.startswith("h.0."):
+            assert values_of == average[key], key
+    for key in "wte.weight", "h.1.up.weight":
+        assert plain[key] != average[key], key
+        assert max(abs(x - y) for x, y in zip(plain[key], average[key])) < (
+            .1 * max(map(abs, plain[key]))), key
+
+
 def readers(t):
     """eval, infer and weights --use-ema agree."""
     b = t.b
@@ -186,6 +210,9 @@ def main():
         values(t)
         readers(t)
         resumes(t)
+        thaws(t, "thawed")
+        thaws(t, "thawed-1", "-n", "2x1", "--shard", "zero1", "--optimizer",
+              "lamb", "--group", "wte:optimizer=sgd,lr=.002")
         bits(t, ["--group", "h.0:optimizer=sgd"], "sgd-")
         bits(t, ["--optimizer", "muon", "--group",
                  "embeddings:optimizer=adafactor"], "muon-")
