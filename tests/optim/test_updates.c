@@ -322,6 +322,78 @@ static void threads_keep_the_bits(void **state)
     }
 }
 
+/* Runs three updates of a matrix on the CPU. ret: the parameter, then its
+ * states, of `most` elements each. */
+static void update_matrix(const struct pst_optim_options *o,
+                          const int64_t size[2], struct pst_pool *threads,
+                          float *ret, int64_t most)
+{
+    const struct pst_meta meta = pst_meta_make(PST_F32, 2, size);
+    const int64_t n = pst_meta_numel(&meta);
+    float *grad = calloc((size_t)n, sizeof(float));
+    void *from[3 + PST_OPTIM_MAX_STATES] = {
+        grad,
+        [1 + PST_OPTIM_MAX_STATES] = malloc(pst_optim_work(o, &meta) + 1)};
+    struct pst_meta state;
+    pst_task_fn run;
+
+    assert_non_null(grad);
+    assert_non_null(from[1 + PST_OPTIM_MAX_STATES]);
+    assert_ok(pst_device_task(&pst_device_cpu, o->row->task, &run, &diag),
+              &diag);
+    memset(ret, 0, (size_t)most * (1 + PST_OPTIM_MAX_STATES) * sizeof(*ret));
+    for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++)
+        if (pst_optim_state(o, k, &meta, &state))
+            from[1 + k] = ret + (1 + k) * most;
+    for (int64_t i = 0; i < n; i++)
+        ret[i] = whole((uint32_t)i) / 512;
+    for (uint64_t s = 0; s < 3; s++) {
+        const struct pst_update numbers = pst_optim_update(o->row, o, s, 0, 1);
+        const struct pst_task task = {.dtype = PST_F32,
+                                      .n = n,
+                                      .to = ret,
+                                      .from = from,
+                                      .n_from = PST_COUNT(from),
+                                      .meta = &meta,
+                                      .update = &numbers,
+                                      .pool = threads,
+                                      .isa = pst_cpu_isa()};
+
+        for (int64_t i = 0; i < n; i++)
+            grad[i] = gradient((uint32_t)s, (uint32_t)i);
+        run(&task);
+    }
+    free(grad);
+    free(from[1 + PST_OPTIM_MAX_STATES]);
+}
+
+/* Products and sums of large matrices have the same bits with any number of
+ * threads. */
+static void matrices_keep_the_bits(void **state)
+{
+    static const int64_t sizes[][2] = {
+        {300, 200}, {200, 300}, {260, 260}, {1000, 3}, {3, 1000}};
+    const int64_t most = 300 * 260;
+    const size_t all = (size_t)most * (1 + PST_OPTIM_MAX_STATES);
+    float *one = malloc(2 * all * sizeof(float)), *many = one + all;
+    size_t n;
+    const struct pst_optim *const *rows = pst_optim_rows(&n);
+
+    (void)state;
+    assert_non_null(one);
+    for (size_t r = 0; r < n; r++)
+        for (size_t i = 0; i < PST_COUNT(sizes) && rows[r]->whole; i++) {
+            struct pst_optim_options o;
+
+            assert_ok(pst_optim_defaults(rows[r]->name, &o, &diag), &diag);
+            update_matrix(&o, sizes[i], NULL, one, most);
+            update_matrix(&o, sizes[i], pool, many, most);
+            assert_memory_equal(one, many, all * sizeof(float));
+            assert_true(one[2] != whole(2) / 512 && isfinite(one[2]));
+        }
+    free(one);
+}
+
 /* --- numbers that are not finite ------------------------------------------ */
 
 /* Runs an update in which element i of the gradient is `odd`: its parameter and
@@ -505,6 +577,7 @@ int main(void)
         cmocka_unit_test(every_row_is_tested),
         cmocka_unit_test(updates_are_torchs),
         cmocka_unit_test(threads_keep_the_bits),
+        cmocka_unit_test(matrices_keep_the_bits),
         cmocka_unit_test(what_would_not_be_finite_stays),
         cmocka_unit_test(variance_is_never_negative),
     };
