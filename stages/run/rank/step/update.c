@@ -38,6 +38,12 @@ struct pst_stayed pst_stayed_make(const uint64_t *words, uint64_t step)
         .n = words[1], .step = step, .param = (uint32_t)(words[0] - 1)};
 }
 
+static const struct pst_meta *meta_of(const struct pst_rank_role *role,
+                                      const struct pst_rank_param *p)
+{
+    return &role->plan->params.at[p->index].meta;
+}
+
 /* Moves the average of a parameter towards its new value. The first update of a
  * run sets it. */
 static void average(struct pst_rank_device *d, const struct pst_rank_param *p,
@@ -73,9 +79,11 @@ void pst_update_apply(const struct pst_rank_role *role,
     d->mem.device->zero(&d->mem, words, 2 * sizeof(uint64_t));
     for (size_t i = 0; i < layout->params.n; i++) {
         const struct pst_rank_param *p = &layout->params.at[i];
+        const bool whole = pst_role_is_whole(role, (unsigned)p->index);
         void *from[3 + PST_OPTIM_MAX_STATES] = {
             pst_rank_at(d, p->own_grad),
-            [1 + PST_OPTIM_MAX_STATES] = pst_rank_at(d, layout->work),
+            [1 + PST_OPTIM_MAX_STATES] =
+                whole ? pst_rank_at(d, layout->work) : NULL,
             [2 + PST_OPTIM_MAX_STATES] = words};
         const struct pst_task task = {.dtype = PST_F32,
                                       .n = p->n,
@@ -83,8 +91,7 @@ void pst_update_apply(const struct pst_rank_role *role,
                                       .from = from,
                                       .n_from = PST_COUNT(from),
                                       .number = (double)p->index + 1,
-                                      .meta =
-                                          &role->plan->params.at[p->index].meta,
+                                      .meta = whole ? meta_of(role, p) : NULL,
                                       .update = &update,
                                       .pool = d->pool,
                                       .isa = pst_cpu_isa()};
@@ -104,7 +111,7 @@ void pst_update_apply(const struct pst_rank_role *role,
                            &task);
         if (p->state[PST_OPTIM_EMA] != 0)
             average(d, p, of->ema, updates == 0);
-        if (of->row->whole)
+        if (whole)
             pst_rank_reach(d, pst_rank_at(d, layout->work) +
                                   pst_optim_work(of, task.meta));
     }
