@@ -181,6 +181,9 @@
       "id= text=; once for failures in a row")                                 \
     X(TENSORBOARD_FAILED, "tensorboard_failed", "warn",                        \
       "id= text=; numbers are missing there; once for failures in a row")      \
+    X(HISTORY_FAILED, "history_failed", "warn",                                \
+      "dir= id= text=; steps may be missing in the history of the run there; " \
+      "once for failures in a row")                                            \
     X(FLIGHT_MISSING, "flight_missing", "warn",                                \
       "of_rank= id= text=; no rank-N.flight of this start; the run goes on")   \
     X(LOG_LOST, "log_lost", "warn", "lines= id= text=; not written, and why")  \

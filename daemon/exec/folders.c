@@ -80,7 +80,7 @@ static enum pst_status claim(struct pstd_session *s, bool fallback,
     return status;
 }
 
-static bool is_same_folder(const char *a, const char *b)
+bool pstd_same_folder(const char *a, const char *b)
 {
     struct stat x, y;
 
@@ -93,7 +93,7 @@ static enum pst_status check_two(const struct pstd_session *s,
 {
     const char *fallback = s->config.checkpoint_fallback;
 
-    if (fallback == NULL || !is_same_folder(s->config.checkpoint, fallback))
+    if (fallback == NULL || !pstd_same_folder(s->config.checkpoint, fallback))
         return PST_OK;
     return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                         "--checkpoint-fallback %s is the folder of "

@@ -466,6 +466,8 @@ enum pst_status pstd_session_prepare(struct pstd_session *s,
     if (status == PST_OK)
         status = pstd_eval_open(s, diag);
     if (status == PST_OK)
+        status = pstd_session_begin_history(s, diag);
+    if (status == PST_OK)
         find_doubts(s);
     if (status == PST_OK)
         emit_begin(s);

@@ -149,6 +149,7 @@ static void count_step(struct pstd_session *s, const struct pst_step_result *r,
     s->newest.result.losses = NULL; /* valid until the next step only */
     pstd_mailbox_count(s->w->mailbox, result->run, s->step, r->loss,
                        (uint64_t)pst_batch_rows(&s->w->batch), s->step_tokens);
+    pstd_session_add_step(s, r, seconds, now);
     emit_spike(s, r->loss);
     if (is_due(s, now)) {
         s->last_event = now;
@@ -193,6 +194,7 @@ static enum pst_status pause_run(struct pstd_session *s, bool *now,
     bool stops = false, resumed = false;
 
     emit_newest(s);
+    pstd_session_flush_history(s);
     emit_at_step(s, PSTD_EVENT_PAUSED);
     while (status == PST_OK && !stops && !resumed) {
         struct pstd_order order = {0};
@@ -328,6 +330,7 @@ static enum pst_status roll_back(struct pstd_session *s, uint64_t failed,
     if (remark == NULL) {
         const enum pst_status status = pstd_session_roll_back(s, diag);
 
+        pstd_steps_go_back(&s->history, s->step);
         if (status == PST_OK)
             emit_mended(s, PSTD_EVENT_ROLLED_BACK, failed, why);
         return status;
@@ -607,6 +610,7 @@ enum pst_status pstd_run(struct pstd_executor *w,
     if (status == PST_OK)
         status = run(&s, diag);
     pstd_health_close(&s);
+    pstd_session_flush_history(&s);
     if (pst_engine_is_stuck(
             w->engine)) /* frees nothing: a thread still reads it */
         return status;
@@ -619,6 +623,7 @@ enum pst_status pstd_run(struct pstd_executor *w,
         if (status == PST_OK)
             pstd_session_emit_end(&s);
     }
+    pstd_steps_end(&s.history);
     pstd_session_release(&s);
     pstd_eval_close(&s);
     pst_alive_set_limit(pstd_watchdog(pstd_mailbox_config(w->mailbox)));

@@ -520,6 +520,7 @@ enum pst_status pstd_session_save_best(struct pstd_session *s, const char *dir,
     *ret_begun = false;
     if (status != PST_OK)
         return status;
+    pstd_session_flush_history(s);
     before = pst_alive_enter(PST_ALIVE_SAVE);
     s->saving.best = ended;
     s->saving.best_dir = dir;
@@ -625,6 +626,7 @@ enum pst_status pstd_session_save(struct pstd_session *s, enum pstd_save how,
 
     if (s->config.checkpoint == NULL)
         return PST_OK;
+    pstd_session_flush_history(s);
     if (how == PSTD_SAVE_BESIDE && best_is_under_way(s)) {
         s->saving.then = true;
         return PST_OK;

@@ -2,8 +2,10 @@
 #ifndef PENSTOCK_DAEMON_EXEC_SESSION_H
 #define PENSTOCK_DAEMON_EXEC_SESSION_H
 /* A training run in progress; implemented in prepare.c, folders.c, course.c,
- * checkpoints.c, faults.c, saving.c, measure.c and conclude.c. Exec thread. */
+ * checkpoints.c, faults.c, saving.c, steps.c, measure.c and conclude.c. Exec
+ * thread. */
 #include "daemon/common/config.h"
+#include "daemon/common/steps/writer.h"
 #include "daemon/exec/collective.h"
 #include "daemon/exec/health/straggler.h"
 #include "daemon/exec/interval.h"
@@ -106,10 +108,11 @@ struct pstd_session {
     bool refused; /* the last step was applied on no rank */
     /* The last step was refused because of a non-finite number. */
     bool diverged;
-    struct pstd_sums sums;     /* sums over this run */
-    struct pstd_sums reported; /* the sums at the last step event */
-    double last_event;         /* time of the last step event */
-    double peak;               /* see peak.h; 0: unknown */
+    struct pstd_sums sums;            /* sums over this run */
+    struct pstd_sums reported;        /* the sums at the last step event */
+    double last_event;                /* time of the last step event */
+    struct pstd_steps_writer history; /* used on rank 0 only */
+    double peak;                      /* see peak.h; 0: unknown */
     struct {
         uint64_t step;
         struct pst_step_result result;  /* without its losses (NULL) */
@@ -151,6 +154,8 @@ enum pst_status pstd_session_recall(struct pstd_session *s,
 /* COLLECTIVE. Replaces --resume=auto by --resume or nothing. */
 enum pst_status pstd_session_find(struct pstd_session *s,
                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* True if both paths lead to one folder. */
+bool pstd_same_folder(const char *a, const char *b);
 /* COLLECTIVE. Takes ownership of the checkpoint folders until release, and
  * checks that all ranks see the same. */
 enum pst_status pstd_session_claim(struct pstd_session *s,
@@ -192,6 +197,17 @@ void pstd_session_emit_checkpoint(struct pstd_session *s, enum pstd_event event,
 /* saving.c: adds the fields that describe a saved checkpoint which is bad. */
 void pstd_note_bad(struct pstd_note *note, const char *dir, uint64_t step,
                    const char *why);
+
+/* steps.c: the history of the run, on rank 0. Begins after the resume. */
+enum pst_status pstd_session_begin_history(
+    struct pstd_session *s, struct pst_diag *diag) PST_MUST_CHECK;
+/* Adds the newest step, which took so many seconds and ended at `now`. */
+void pstd_session_add_step(struct pstd_session *s,
+                           const struct pst_step_result *r, double seconds,
+                           double now);
+/* Writes the steps that wait; call before a checkpoint is saved, so that no
+ * step before a checkpoint is missing if the process is killed after it. */
+void pstd_session_flush_history(struct pstd_session *s);
 
 /* faults.c: COLLECTIVE. Completes the diagnosis of a refused step
  * (PST_ERR_RANGE): returns its status, or an error after which no rank can

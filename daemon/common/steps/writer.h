@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_COMMON_STEPS_WRITER_H
+#define PENSTOCK_DAEMON_COMMON_STEPS_WRITER_H
+/*
+ * Writes the history of a run (steps.h) to one or two folders. Records wait
+ * in memory, and are written once a second or on request, each file by few
+ * calls. A folder that cannot be written is tried again; what does not fit into
+ * memory meanwhile is missing there. One thread.
+ */
+#include "daemon/common/steps/steps.h"
+
+#define PSTD_STEPS_WAITING 4096 /* records in memory */
+
+struct pstd_steps_target {
+    char *dir;     /* NULL: unused */
+    int fd;        /* -1: not open */
+    uint64_t base; /* of the open file */
+    size_t done;   /* of the waiting records, those that it has */
+    bool failing;  /* the last write failed */
+    bool left_out; /* not used for now (pstd_steps_leave_out) */
+};
+
+struct pstd_steps_writer {
+    struct pstd_steps_target at[2];
+    struct pstd_steps_record *waiting; /* NULL: nothing is written */
+    size_t n;
+    struct pstd_steps_head head; /* base: the step from which the run goes on
+                                      in this process */
+    double flushed;              /* time of the newest flush */
+};
+
+/* Called when a folder cannot be written, once for failures in a row. */
+typedef void (*pstd_steps_failed_fn)(void *ctx, const char *dir,
+                                     const struct pst_diag *why);
+
+/* Begins with the step after head->base. dirs: folders, NULL for none; files
+ * are opened by the first flush. A file of the same run loses its records of
+ * later steps, and this run's are added; another file is renamed to
+ * PSTD_STEPS_FORMER. */
+enum pst_status pstd_steps_begin(struct pstd_steps_writer *w,
+                                 const struct pstd_steps_head *head,
+                                 const char *const dirs[2],
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* Adds the record of a step; never waits. now: time in seconds. True: a flush
+ * is due. */
+bool pstd_steps_add(struct pstd_steps_writer *w,
+                    const struct pstd_steps_record *record, double now);
+void pstd_steps_flush(struct pstd_steps_writer *w, double now,
+                      pstd_steps_failed_fn failed, void *ctx);
+/* Drops the records of steps after this one, which are made again. */
+void pstd_steps_go_back(struct pstd_steps_writer *w, uint64_t step);
+/* Writes nothing to folder i while `out`. */
+void pstd_steps_leave_out(struct pstd_steps_writer *w, unsigned i, bool out);
+/* Frees all; records that wait are lost. */
+void pstd_steps_end(struct pstd_steps_writer *w);
+
+#endif
