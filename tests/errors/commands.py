@@ -215,6 +215,8 @@ CASES = [
     ("job.none", 69, "nobody.sock", "status --socket nobody.sock"),
     ("socket.path", 78, A300, f"status --socket {A300}"),
     ("record.none", 65, "empty", "flight empty"),
+    ("history.none", 65, "empty", "history empty"),
+    ("history.damaged", 65, "rank-0.flight", "history zero/rank-0.flight"),
     ("record.none", 65, "empty", "report empty -o x.html"),
     ("checkpoint.none", 65, "nobody", "checkpoints nobody"),
     ("doctor.unfit", 1, "jobs", "doctor nobody"),

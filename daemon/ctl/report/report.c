@@ -3,6 +3,7 @@
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/out.h"
 #include "daemon/ctl/print.h"
+#include "daemon/ctl/report/curves.h"
 #include "daemon/ctl/report/page.h"
 #include "daemon/ctl/report/steps.h"
 #include "stages/base/alloc.h"
@@ -40,14 +41,15 @@ static enum pst_status print_written(const struct pstd_config *config,
 
     if (config->json)
         return pstctl_json_print(
-            json_pack("{s:o s:o s:I s:o s:I s:I s:I s:I}", "page",
-                      pstctl_json_text(path), "job", pstctl_json_text(s->job),
-                      "step", (json_int_t)step, "loss",
-                      n > 0 ? pstctl_json_real(s->loss.at[n - 1].y)
-                            : json_null(),
-                      "ranks", (json_int_t)s->ranks, "evaluations",
-                      (json_int_t)s->eval.n, "events", (json_int_t)s->events.n,
-                      "unread_lines", (json_int_t)s->bad),
+            json_pack(
+                "{s:o s:o s:I s:o s:I s:I s:I s:I s:I}", "page",
+                pstctl_json_text(path), "job", pstctl_json_text(s->job), "step",
+                (json_int_t)step, "loss",
+                n > 0 ? pstctl_json_real(s->loss.at[n - 1].y) : json_null(),
+                "ranks", (json_int_t)s->ranks, "evaluations",
+                (json_int_t)s->eval.n, "recorded_steps",
+                (json_int_t)s->recorded, "events", (json_int_t)s->events.n,
+                "unread_lines", (json_int_t)s->bad),
             diag);
     if (n == 0)
         pstctl_printf(stdout, "%s: the logs contain no step\n", path);
@@ -72,6 +74,8 @@ static enum pst_status run_report(const struct pstd_config *config,
         pst_str_addf(&path, "%s/report.html", dir);
     status = path.failed ? pst_diag_nomem(diag, path.len)
                          : pstctl_story_read(dir, story, diag);
+    if (status == PST_OK)
+        status = pstctl_curves_read(dir, story, diag);
     if (status == PST_OK)
         status = pstctl_steps_read(dir, story, diag);
     if (status == PST_OK)

@@ -82,6 +82,7 @@ struct pstctl_story {
     unsigned newest_ranks; /* ranks of the newest start; 0: unknown */
     bool tokens;           /* rates count tokens, else samples */
     struct pstctl_points loss, lr, rate, step_s, eval;
+    uint64_t recorded; /* steps that the history has; 0: points are of logs */
     struct pstctl_rank_story rank[PSTCTL_STORY_RANKS];
     struct PST_VEC(struct pstctl_shown_event) events; /* events to be shown */
     uint64_t lines, bad; /* lines read; lines that could not be parsed */
