@@ -301,6 +301,15 @@ struct pstd_option_help pstd_option_help(const struct pstd_option *row,
  * forwards and backwards ... [1f1b]". own: as above. */
 void pstd_config_help(uint64_t groups, const struct pstd_option_help *own,
                       struct pst_str *out);
+/* Appends the options of these groups that were given, as one line:
+ * lr=0.1 group="norms:lr=1 ...". Values with blanks, quotes or backslashes are
+ * quoted, with a backslash before quotes and backslashes. */
+void pstd_config_given_text(const struct pstd_config *config, uint64_t groups,
+                            struct pst_str *out);
+/* Splits such a line in place: *at goes on to the next option. False: the end,
+ * or no such text. */
+bool pstd_config_next_given(char **at, const char **ret_name,
+                            const char **ret_value);
 /* Appends "schedule=1f1b" lines for the rows of these groups, for logs and
  * tests. */
 void pstd_config_dump(const struct pstd_config *config, uint64_t groups,

@@ -188,3 +188,57 @@ void pstd_config_dump(const struct pstd_config *config, uint64_t groups,
         }
     }
 }
+
+void pstd_config_given_text(const struct pstd_config *config, uint64_t groups,
+                            struct pst_str *out)
+{
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+
+    for (size_t i = 0; i < n; i++) {
+        struct pst_str text = {0};
+
+        if ((rows[i].groups & groups) && config->given[i] &&
+            pstd_config_text(config, &rows[i], &text)) {
+            const char *value = pst_str_text(&text);
+            const bool quoted =
+                *value == '\0' || strpbrk(value, " \"\\") != NULL;
+
+            pst_str_addf(out, "%s%s=%s", out->len > 0 ? " " : "", rows[i].name,
+                         quoted ? "\"" : "");
+            for (; *value != '\0'; value++)
+                pst_str_addf(out, "%s%c",
+                             *value == '"' || *value == '\\' ? "\\" : "",
+                             *value);
+            pst_str_add(out, quoted ? "\"" : "");
+            out->failed |= text.failed;
+        }
+        pst_str_fini(&text);
+    }
+}
+
+bool pstd_config_next_given(char **at, const char **ret_name,
+                            const char **ret_value)
+{
+    char *const name = *at + strspn(*at, " ");
+    char *to = strchr(name, '=');
+    const char *from;
+    bool quoted;
+
+    if (to == NULL || to == name)
+        return false;
+    *to++ = '\0';
+    *ret_name = name;
+    *ret_value = to;
+    from = to;
+    quoted = *from == '"';
+    from += quoted;
+    while (*from != '\0' && *from != (quoted ? '"' : ' ')) {
+        if (quoted && *from == '\\' && from[1] != '\0')
+            from++;
+        *to++ = *from++;
+    }
+    *at = (char *)from + (*from != '\0');
+    *to = '\0';
+    return true;
+}

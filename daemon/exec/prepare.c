@@ -372,6 +372,20 @@ static void emit_hosted(struct pstd_session *s)
     }
 }
 
+/* Adds the options that the run was given. */
+static void add_options(const struct pstd_session *s, struct pstd_note *note)
+{
+    enum { MOST = 1500 }; /* bytes that leave room for the other fields */
+    struct pst_str all = {0}, text = {0};
+
+    pstd_config_given_text(&s->config, PSTD_OPT_TRAIN | PSTD_OPT_RANKS, &all);
+    pst_str_addf(&text, "%.*s%s", MOST, pst_str_text(&all),
+                 all.len > MOST ? "..." : "");
+    pstd_note_text(note, "options", pst_str_text(&text));
+    pst_str_fini(&all);
+    pst_str_fini(&text);
+}
+
 static void emit_begin(struct pstd_session *s)
 {
     const struct pstd_config *c = &s->config;
@@ -399,6 +413,7 @@ static void emit_begin(struct pstd_session *s)
                   (int64_t)pstd_planned_bytes(s->w->engine));
     pstd_note_text(&note, "checkpoint",
                    c->checkpoint != NULL ? c->checkpoint : "");
+    add_options(s, &note);
     pstd_mailbox_post(s->w->mailbox, &note, true);
     pst_str_fini(&placement);
 }

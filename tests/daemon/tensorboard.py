@@ -77,10 +77,37 @@ def curves(folder):
                                   if s < step}
             for number, value in fields(event.get(5, b"")):
                 parts = dict(fields(value))
+                if parts[1] == b"_hparams_/session_start_info":
+                    continue
                 points = found.setdefault(parts[1].decode(), {})
                 assert number == 1 and step not in points, (path, step)
                 points[step] = struct.unpack("<f", parts[2])[0]
     return found, len(paths)
+
+
+def options(folder):
+    """Returns the options in the newest file of a folder, as the page HPARAMS
+    reads them."""
+    found = None
+    for body in records(sorted(glob.glob(os.path.join(folder,
+                                                      "events.out.*")))[-1]):
+        for _, value in fields(dict(fields(body)).get(5, b"")):
+            parts = dict(fields(value))
+            if parts[1] != b"_hparams_/session_start_info":
+                continue
+            plugin = dict(fields(dict(fields(parts[9]))[1]))
+            assert plugin[1] == b"hparams", plugin
+            start = fields(dict(fields(plugin[2]))[3])
+            found = {}
+            for number, entry in start:
+                if number == 1:
+                    named = dict(fields(entry))
+                    (kind, content), = fields(named[2])
+                    found[named[1].decode()] = {
+                        2: lambda x: x if isinstance(x, float) else
+                        struct.unpack("<d", x)[0],
+                        3: bytes.decode, 4: bool}[kind](content)
+    return found
 
 
 def of_log(path, event="step"):
@@ -139,6 +166,12 @@ def main():
         logged = of_log(os.path.join(path, "rank-0.log"), "evaluated")
         assert same(found["eval/loss"],
                     logged["loss"]) and logged["loss"], found
+        given = options(os.path.join(path, "board"))
+        assert given["lr"] == .001 and given["steps"] == STEPS, given
+        assert given["transport"] == "self", given
+        assert given["data"].endswith("/data.safetensors"), given
+        line, = b.events("plain", "train_begin", "rank-0")
+        assert " lr=0.001 " in line.split(' options="')[1], line
         (file,) = glob.glob(os.path.join(path, "board", "*"))
         assert os.stat(file).st_mode & 0o777 == 0o640
 

@@ -225,6 +225,7 @@ static void add_head(const struct pstctl_story *s, struct pst_str *out)
                  *s->optimizer != '\0' ? ", " : "", s->dtype);
     add_fact(out, "step", pst_str_text(&text));
     pst_str_fini(&text);
+    add_fact(out, "options", s->options);
     if (s->starts > 1) {
         pst_str_addf(&text, "%u, %u by the supervisor", s->starts, s->restarts);
         add_fact(out, "starts", pst_str_text(&text));

@@ -115,6 +115,7 @@ static void take_begin(struct pstctl_story *s, const struct pstctl_line *line)
     s->dtype = keep(s, pstctl_line_text(line, "dtype"));
     s->optimizer = keep(s, pstctl_line_text(line, "optimizer"));
     s->placement = keep(s, pstctl_line_text(line, "placement"));
+    s->options = keep(s, pstctl_line_text(line, "options"));
     s->steps = pstctl_line_number(line, "steps");
 }
 
@@ -301,7 +302,7 @@ enum pst_status pstctl_story_read(const char *dir, struct pstctl_story *s,
 
     pst_arena_init(&s->arena, TAG);
     s->job = s->plan = s->version = s->schedule = s->dtype = s->optimizer = "";
-    s->transport = s->placement = "";
+    s->transport = s->placement = s->options = "";
     forget_end(s);
     s->steps = NAN;
     if (d == NULL)

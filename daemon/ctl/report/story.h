@@ -69,7 +69,7 @@ struct pstctl_shown_event {
 struct pstctl_story {
     struct pst_arena arena; /* owns all texts */
     const char *job, *plan, *version, *schedule, *dtype, *optimizer, *transport,
-        *placement, *status, *end_text;
+        *placement, *options, *status, *end_text;
     bool stopped; /* the run was stopped by request before its last step */
     const char *stop_by; /* field `by` of the event stop; "": none */
     /* Fields patience and best_step of the event early_stop; NaN: there was

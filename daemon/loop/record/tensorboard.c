@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/common/config.h"
 #include "stages/base/alloc.h"
 #include "stages/base/crc32c.h"
 #include "stages/base/host/fs.h"
@@ -168,6 +169,89 @@ static void write_values(struct pstd_tensorboard *t,
     write_event(t, &event);
 }
 
+/* --- options -------------------------------------------------------------- */
+
+/* Returns the value of an option: a number, a flag or a text. */
+static void set_value(const struct pstd_option *row, const char *text,
+                      Pst__Tensorboard__Setting *ret)
+{
+    const bool is_number =
+        row != NULL && (row->type == PSTD_UINT || row->type == PSTD_REAL ||
+                        row->type == PSTD_MIB);
+
+    pst__tensorboard__setting__init(ret);
+    if (is_number && pst_parse_f64(text, &ret->number)) {
+        ret->what_case = PST__TENSORBOARD__SETTING__WHAT_NUMBER;
+    } else if (row != NULL && row->type == PSTD_FLAG) {
+        ret->what_case = PST__TENSORBOARD__SETTING__WHAT_FLAG;
+        ret->flag = strcmp(text, "1") == 0;
+    } else {
+        ret->what_case = PST__TENSORBOARD__SETTING__WHAT_TEXT;
+        ret->text = (char *)text; /* packing does not change it */
+    }
+}
+
+static void write_plugin(struct pstd_tensorboard *t, uint64_t time_us,
+                         ProtobufCBinaryData content)
+{
+    Pst__Tensorboard__Plugin plugin = PST__TENSORBOARD__PLUGIN__INIT;
+    Pst__Tensorboard__Metadata metadata = PST__TENSORBOARD__METADATA__INIT;
+    Pst__Tensorboard__Value value = PST__TENSORBOARD__VALUE__INIT;
+    Pst__Tensorboard__Value *list[] = {&value};
+    Pst__Tensorboard__Summary summary = PST__TENSORBOARD__SUMMARY__INIT;
+    Pst__Tensorboard__Event event = event_at(time_us, 0);
+
+    plugin.plugin_name = (char *)"hparams";
+    plugin.content = content;
+    metadata.plugin_data = &plugin;
+    value.tag = (char *)"_hparams_/session_start_info";
+    value.metadata = &metadata;
+    summary.n_value = 1;
+    summary.value = list;
+    event.what_case = PST__TENSORBOARD__EVENT__WHAT_SUMMARY;
+    event.summary = &summary;
+    write_event(t, &event);
+}
+
+/* Writes the options that the run was given. */
+static void write_options(struct pstd_tensorboard *t,
+                          const struct pstd_note *note, uint64_t time_us)
+{
+    enum { MOST = 128 };
+    Pst__Tensorboard__Setting values[MOST];
+    Pst__Tensorboard__NamedSetting named[MOST], *list[MOST];
+    Pst__Tensorboard__SessionStart start =
+        PST__TENSORBOARD__SESSION_START__INIT;
+    Pst__Tensorboard__HParams all = PST__TENSORBOARD__HPARAMS__INIT;
+    const char *given = pstd_note_get_text(note, "options"), *name, *text;
+    char *copy = pst_strdup(PST_TAG_DAEMON, given != NULL ? given : "");
+    char *at = copy;
+    ProtobufCBinaryData content = {0};
+
+    for (size_t i = 0;
+         i < MOST && copy != NULL && pstd_config_next_given(&at, &name, &text);
+         i++) {
+        set_value(pstd_option_named(~UINT64_C(0), name), text, &values[i]);
+        pst__tensorboard__named_setting__init(&named[i]);
+        named[i].key = (char *)name;
+        named[i].value = &values[i];
+        list[start.n_hparams++] = &named[i];
+    }
+    start.hparams = list;
+    start.start_time_secs = 1e-6 * (double)time_us;
+    all.session_start_info = &start;
+    content.len = pst__tensorboard__hparams__get_packed_size(&all);
+    content.data = pst_alloc(PST_TAG_DAEMON, content.len);
+    if (copy == NULL || content.data == NULL) {
+        fail(t, ENOMEM);
+    } else {
+        (void)pst__tensorboard__hparams__pack(&all, content.data);
+        write_plugin(t, time_us, content);
+    }
+    pst_free(content.data);
+    pst_free(copy);
+}
+
 void pstd_tensorboard_note(struct pstd_tensorboard *t,
                            const struct pstd_note *note, uint64_t time_us)
 {
@@ -175,11 +259,14 @@ void pstd_tensorboard_note(struct pstd_tensorboard *t,
         write_version(t, time_us);
     if (t->fd < 0 || !t->begun)
         return;
-    if (note->event == PSTD_EVENT_TRAIN_BEGIN)
+    if (note->event == PSTD_EVENT_TRAIN_BEGIN) {
         write_start(t, time_us, pstd_note_get_int(note, "first_step") + 1);
-    else if (note->event == PSTD_EVENT_ROLLED_BACK)
+        if (pstd_note_get_text(note, "options") != NULL)
+            write_options(t, note, time_us);
+    }
+    if (note->event == PSTD_EVENT_ROLLED_BACK)
         write_start(t, time_us, pstd_note_get_int(note, "to") + 1);
-    else
+    else if (note->event != PSTD_EVENT_TRAIN_BEGIN)
         write_values(t, note, time_us);
 }
 
