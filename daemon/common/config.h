@@ -151,6 +151,7 @@ struct pstd_config {
 
     /* A run. */
     uint64_t steps;
+    double epochs; /* NaN: not given */
     const char *checkpoint, *checkpoint_fallback;
     double checkpoint_cost;
     uint64_t checkpoint_every, checkpoint_retry, keep, log_every;
@@ -254,6 +255,8 @@ static inline bool pstd_stays(const struct pstd_config *config)
 {
     return config->serve || config->stay;
 }
+/* True if the number of steps follows from --epochs when the data are open. */
+bool pstd_counts_epochs(const struct pstd_config *config);
 /* Return the number of ranks of a pipeline (`otherwise` if not given) and the
  * number of replicas of the pipeline. */
 unsigned pstd_ranks(const struct pstd_config *config, unsigned otherwise);

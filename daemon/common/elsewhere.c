@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-#define STEPS "--steps N (of all epochs; an epoch has rows / --batch steps)"
-
 static const struct {
     const char *theirs, *ours;
 } names[] = {
@@ -22,7 +20,6 @@ static const struct {
     {"clip-grad", "--clip-norm X"},
     {"data-path", "--data FILE"},
     {"early-stopping-patience", "--patience N"},
-    {"epochs", STEPS},
     {"eval-interval", "--eval-every N"},
     {"eval-iters", "--eval-batches N"},
     {"eval-steps", "--eval-every N"},
@@ -41,13 +38,14 @@ static const struct {
     {"lr-scheduler-type", "--lr-schedule NAME"},
     {"lr-warmup-iters", "--warmup N"},
     {"max-grad-norm", "--clip-norm X"},
+    {"max-epochs", "--epochs X"},
     {"max-iters", "--steps N"},
     {"max-seq-len", "--seq-len N"},
     {"max-steps", "--steps N"},
     {"micro-batch-size", "--microbatch-size N"},
     {"min-lr", "--lr-min X"},
     {"nproc-per-node", "-n N"},
-    {"num-train-epochs", STEPS},
+    {"num-train-epochs", "--epochs X"},
     {"optim", "--optimizer NAME"},
     {"output-dir", "--checkpoint DIR"},
     {"per-device-train-batch-size", "--microbatch-size N"},

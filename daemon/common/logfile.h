@@ -32,7 +32,7 @@
     X(TRAIN_BEGIN, "train_begin", "info",                                      \
       "run= first_step= steps= schedule= microbatches= recompute= shard= "     \
       "stash= dtype= optimizer= placement= planned_bytes= checkpoint= "        \
-      "options=; options: those that were given")                              \
+      "epochs= epoch_rows= options=; options: those that were given")          \
     X(RESUME, "resume", "info", "step= dir=")                                  \
     X(CHECKPOINT_FOUND, "checkpoint_found", "warn",                            \
       "step= dir= to=; newest of those that were moved there, by --adopt "     \

@@ -260,6 +260,9 @@ static const struct pstd_option rows[] = {
 
     UINT(steps, "steps", T_RUN | PSTD_OPT_SET, "1", 0, MANY,
          "steps of the whole run, including those before a resume"),
+    REAL(epochs, "epochs", T_RUN, NULL, 1e-9, 1e9,
+         "instead of --steps: passes over --data, also a fraction (0.5); the "
+         "last step of an uneven pass takes rows of the next one"),
     PATH(checkpoint, "checkpoint", T_RUN | PSTD_OPT_SERVE | PSTD_OPT_LOAD,
          "DIR", "folder of checkpoints"),
     UINT(checkpoint_every, "checkpoint-every", T_RUN | PSTD_OPT_SET, "0", 0,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Options of the learning rate. */
+#include <math.h>
 #include <string.h>
 
 #include "daemon/common/setup.h"
@@ -74,7 +75,9 @@ static enum pst_status check_rate(const struct pstd_config *config,
             diag, PST_E_OPTIMIZER_OPTION,
             "--%s %llu is not more than --warmup %llu, after which the rate "
             "falls (--lr-schedule %s)",
-            config->lr_steps > 0 ? "lr-steps" : "steps",
+            config->lr_steps > 0 ? "lr-steps"
+            : config->epochs > 0 ? "steps (of --epochs)"
+                                 : "steps",
             (unsigned long long)o->total_steps,
             (unsigned long long)o->warmup_steps, row->name);
     return PST_OK;
@@ -93,7 +96,9 @@ enum pst_status pstd_rate_options(const struct pstd_config *config,
     if (status != PST_OK)
         return status;
     o->warmup_steps = config->warmup;
-    o->total_steps = config->lr_steps > 0 ? config->lr_steps : config->steps;
+    o->total_steps = config->lr_steps > 0         ? config->lr_steps
+                     : pstd_counts_epochs(config) ? UINT64_C(1) << 53
+                                                  : config->steps;
     o->lr_decay_steps = config->lr_decay_steps;
     o->lr_cycles = config->lr_cycles;
     o->lr_power = config->lr_power;
@@ -101,4 +106,9 @@ enum pst_status pstd_rate_options(const struct pstd_config *config,
     if (config->lr_min > 0)
         o->min_lr_ratio = o->lr > 0 ? config->lr_min / o->lr : 0;
     return check_rate(config, o, diag);
+}
+
+bool pstd_counts_epochs(const struct pstd_config *config)
+{
+    return !isnan(config->epochs) && !PSTD_GIVEN(config, steps);
 }

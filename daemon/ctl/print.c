@@ -331,6 +331,15 @@ static void begin(struct pstctl_progress *p, const pstctl_event *event)
                  (double)pstctl_integer(event, "planned_bytes") / MIB);
     print_line(p, pst_str_text(&text));
     pst_str_fini(&text);
+    if (pstctl_integer(event, "epoch_rows") > 0) {
+        pst_str_addf(&text, "%g epoch%s of %lld rows: %llu steps",
+                     pstctl_number(event, "epochs"),
+                     pstctl_number(event, "epochs") == 1 ? "" : "s",
+                     (long long)pstctl_integer(event, "epoch_rows"),
+                     (unsigned long long)p->steps);
+        print_line(p, pst_str_text(&text));
+        pst_str_fini(&text);
+    }
 }
 
 /* Prints warnings of a resume. */

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Prepares a run before its first step: options, data, engine, state. */
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "daemon/common/model/doubts.h"
@@ -33,6 +35,10 @@ enum pst_status pstd_session_check(const struct pstd_config *c,
     if (needs != NULL && c->checkpoint == NULL)
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--%s needs --checkpoint DIR", needs);
+    if (!isnan(c->epochs) && PSTD_GIVEN(c, steps))
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
+                            "--steps and --epochs both say how long the run "
+                            "is: give one of them");
     if (c->checkpoint_every > 0 && c->checkpoint_cost > 0)
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--checkpoint-every and --checkpoint-cost both say "
@@ -155,6 +161,7 @@ static enum pst_status keep_engine(struct pstd_session *s, bool *ret,
         return pst_diag_nomem(diag, len);
     }
     *ret = w->engine != NULL && s->config.resume.on && w->changed == NULL &&
+           !pstd_counts_epochs(&s->config) &&
            strcmp(w->engine_options, key.text) == 0;
     if (*ret) {
         pst_str_fini(&key);
@@ -167,6 +174,65 @@ static enum pst_status keep_engine(struct pstd_session *s, bool *ret,
     pst_free(w->engine_options);
     w->engine_options = key.text;
     return pstd_open_batch(&s->config, w->plan, &w->batch, diag);
+}
+
+/* Returns the steps of so many passes over the data. *ret_rows: the rows of a
+ * pass. */
+static enum pst_status count_epochs(const struct pstd_session *s,
+                                    uint64_t *ret_steps, uint64_t *ret_rows,
+                                    struct pst_diag *diag)
+{
+    const uint64_t each = (uint64_t)PST_MAX(pst_batch_rows(&s->w->batch), 1);
+    const uint64_t rows = s->data != NULL ? pst_data_samples(s->data, each) : 0;
+    /* A little less, so that rounding makes no step of its own. */
+    const double steps =
+        ceil(s->config.epochs * (double)rows / (double)each * (1 - 1e-12));
+
+    if (rows == 0)
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
+                            "--epochs needs data with a number of rows, and %s "
+                            "has none: give --steps N",
+                            s->config.data);
+    if (!(steps < 0x1p53))
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
+                            "--epochs %g of %llu rows are too many steps",
+                            s->config.epochs, (unsigned long long)rows);
+    *ret_steps = (uint64_t)fmax(steps, 1);
+    *ret_rows = rows;
+    return PST_OK;
+}
+
+/* COLLECTIVE. Sets --steps from --epochs, and the options that depend on it.
+ * Rank 0 always has the data. */
+static enum pst_status set_epochs(struct pstd_session *s, struct pst_diag *diag)
+{
+    struct {
+        uint64_t steps, rows;
+    } of_zero = {0};
+    char text[24];
+    enum pst_status status = PST_OK;
+
+    if (!pstd_counts_epochs(&s->config))
+        return PST_OK;
+    if (s->w->rank == 0)
+        status = count_epochs(s, &of_zero.steps, &of_zero.rows, diag);
+    status = pstd_agree(s->w, status, diag);
+    if (status == PST_OK && s->w->size > 1)
+        status = pstd_broadcast(s->w, &of_zero, sizeof(of_zero), diag);
+    if (status != PST_OK)
+        return status;
+    s->epoch_rows = of_zero.rows;
+    (void)snprintf(text, sizeof(text), "%llu",
+                   (unsigned long long)of_zero.steps);
+    status = pstd_config_set(&s->config, PSTD_OPT_TRAIN, "steps", text, diag);
+    if (status == PST_OK)
+        status = pstd_exec_options(&s->config,
+                                   s->w->ranks / pstd_replicas(&s->config),
+                                   true, &s->options, diag);
+    pstd_set_device(s->w, &s->options);
+    if (status == PST_OK)
+        status = pstd_session_rekey(s, diag);
+    return pstd_agree(s->w, status, diag);
 }
 
 /* Decides if ranks of one process take turns in one thread: they do if the work
@@ -413,6 +479,10 @@ static void emit_begin(struct pstd_session *s)
                   (int64_t)pstd_planned_bytes(s->w->engine));
     pstd_note_text(&note, "checkpoint",
                    c->checkpoint != NULL ? c->checkpoint : "");
+    if (s->epoch_rows > 0) {
+        pstd_note_real(&note, "epochs", c->epochs);
+        pstd_note_int(&note, "epoch_rows", (int64_t)s->epoch_rows);
+    }
     add_options(s, &note);
     pstd_mailbox_post(s->w->mailbox, &note, true);
     pst_str_fini(&placement);
@@ -467,6 +537,8 @@ enum pst_status pstd_session_prepare(struct pstd_session *s,
     status = pstd_agree(s->w, status, diag);
     if (status == PST_OK && !s->options.scatter)
         status = pstd_compare_data(s->w, s->config.data, diag);
+    if (status == PST_OK)
+        status = set_epochs(s, diag);
     if (status != PST_OK)
         return status;
     status = pstd_agree(s->w, make_engine(s, diag), diag);

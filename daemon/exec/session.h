@@ -70,6 +70,7 @@ struct pstd_session {
     struct pstd_config config;
     struct pst_exec_options options;
     const struct pst_batch *batch; /* batch of the plan in use */
+    uint64_t epoch_rows;           /* of a pass, with --epochs; else 0 */
     uint64_t step_tokens;          /* tokens in a step; 0: the model has none */
     struct pst_data *data;
     struct pst_tokens *tokens; /* weights of microbatches, or NULL */

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests `run --epochs`.
+
+usage: epochs.py PENSTOCK NORM.pt2
+
+counts   so many passes over the data make the steps of --steps, with the same
+         numbers, also where the learning rate falls until the end
+resumed  a resume counts the steps before it
+refused  --steps beside it, values that are no number of passes
+"""
+import json
+import math
+import os
+import sys
+import tempfile
+
+import evaluate
+
+ROWS = 96  # of train.safetensors
+FALLS = "--lr-schedule", "cosine", "--warmup", "3"
+
+
+class Bench(evaluate.Bench):
+    def run(self, name, *more, code=0):
+        """Runs without the --steps of other tests."""
+        words = self.words("log-" + name, *FALLS, *more)
+        at = words.index("--steps")
+        del words[at:at + 2]
+        return self.call(*words, code=code)
+
+    def rows(self, name):
+        return self.said("history", "log-" + name).splitlines()[1:]
+
+
+def counts(b):
+    b.run("one", "--steps", "4")
+    each = int(b.rows("one")[0].split(",")[4])  # rows of a step
+    for epochs in "1", "2", "0.5", "1.3":
+        steps = math.ceil(round(float(epochs) * ROWS / each, 9))
+        said = json.loads(b.run(epochs, "--epochs", epochs))
+        assert said["steps"] == steps, (epochs, said["steps"], steps)
+        line, = b.events("log-" + epochs, "train_begin", "rank-0")
+        for word in f" steps={steps} ", f" epochs={epochs} ", \
+                f" epoch_rows={ROWS} ", f"epochs={epochs}":
+            assert word in line, (word, line)
+        plain = json.loads(b.run(epochs + "-steps", "--steps", str(steps)))
+        assert plain["losses"] == said["losses"]
+    text = b.call(*[x for x in b.words("log-print", "--epochs", "2", *FALLS)
+                    if x not in ("--steps", "12", "--json")])
+    assert f"2 epochs of {ROWS} rows: {2 * ROWS // each} steps" in text, text
+
+
+def resumed(b):
+    b.run("whole", "--epochs", "2", "--checkpoint", "whole")
+    b.run("begun", "--epochs", "1", "--lr-steps",
+          str(len(b.rows("whole"))),
+          "--checkpoint", "begun")
+    b.run("begun", "--epochs", "2", "--checkpoint", "begun", "--resume")
+    assert [x.rsplit(",", 1)[0] for x in b.rows("begun")] == \
+        [x.rsplit(",", 1)[0] for x in b.rows("whole")]
+
+
+def refused(b):
+    text = b.run("no", "--steps", "5", "--epochs", "2", code=64)
+    assert "--steps and --epochs" in text and "[run.options]" in text, text
+    for value in "0", "-1", "nan", "two":
+        assert "--epochs" in b.run("no", "--epochs", value, code=64)
+    # What follows from the number of steps is checked with it.
+    text = b.run("no", "--epochs", "0.01", code=64)
+    assert "--steps (of --epochs) 1 is not more than --warmup 3" in text, text
+    text = b.run("no", "--num-train-epochs", "2", code=64)
+    assert "--epochs X" in text, text
+
+
+def main():
+    penstock, norm = map(os.path.abspath, sys.argv[1:3])
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            Bench(penstock, norm, None, "self", folder) as b:
+        for test in counts, resumed, refused:
+            test(b)
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
