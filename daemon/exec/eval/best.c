@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/exec/eval/history.h"
+#include "daemon/common/steps/evals.h"
 #include "stages/base/str.h"
 
 static enum pst_status path_of(const struct pstd_session *s, const char *name,

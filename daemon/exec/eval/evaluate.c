@@ -10,7 +10,7 @@
 #include "daemon/common/setup.h"
 #include "daemon/exec/alike.h"
 #include "daemon/exec/eval/best.h"
-#include "daemon/exec/eval/history.h"
+#include "daemon/common/steps/evals.h"
 #include "daemon/exec/spread.h"
 #include "stages/base/alloc.h"
 #include "stages/split/evaluate.h"

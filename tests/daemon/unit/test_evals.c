@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Tests the evaluations that a run stores. */
-#include "daemon/exec/eval/history.h"
+#include "daemon/common/steps/evals.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_EXEC_EVAL_HISTORY_H
-#define PENSTOCK_DAEMON_EXEC_EVAL_HISTORY_H
+#ifndef PENSTOCK_DAEMON_COMMON_STEPS_EVALS_H
+#define PENSTOCK_DAEMON_COMMON_STEPS_EVALS_H
 /*
  * Evaluation losses of a run by step: the best one, and the number of
  * evaluations since. One thread at a time.

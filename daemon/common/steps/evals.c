@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/exec/eval/history.h"
+#include "daemon/common/steps/evals.h"
 
 #include <errno.h>
 #include <inttypes.h>
