@@ -582,10 +582,45 @@ static enum pst_status parse_short(struct pstd_config *config, uint64_t groups,
     return give(config, &rows[k], who, value, diag);
 }
 
+/* Returns how many arguments the option takes: 1, or 2 with its value. */
+static int words_of(const char *arg, uint64_t groups)
+{
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n), *row = NULL;
+    const bool is_long = pst_has_prefix(arg, "--");
+
+    if (is_long && strchr(arg, '=') == NULL)
+        row = pstd_option_named(groups, arg + 2);
+    for (size_t i = 0; i < n && !is_long && arg[2] == '\0'; i++)
+        if (rows[i].letter == arg[1] && (rows[i].groups & groups))
+            row = &rows[i];
+    return row == NULL || row->type == PSTD_FLAG || row->type == PSTD_FROM ? 1
+                                                                           : 2;
+}
+
+/* Reads the files of options among the arguments. */
+static enum pst_status read_files(struct pstd_config *config, uint64_t groups,
+                                  int argc, char *const *argv,
+                                  struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (int i = 1; i < argc && status == PST_OK; i++) {
+        if (strcmp(argv[i], "--") == 0)
+            break;
+        if (argv[i][0] == '@')
+            status = pstd_config_read(config, groups, argv[i] + 1, diag);
+        else if (is_short(argv[i]))
+            i += words_of(argv[i], groups) - 1;
+    }
+    return status;
+}
+
 enum pst_status pstd_config_parse(struct pstd_config *config, uint64_t groups,
                                   int argc, char *const *argv,
                                   struct pst_diag *diag)
 {
+    enum pst_status status;
     bool options = true;
 
     config->args = pst_arena_calloc(&config->arena, argc > 0 ? (size_t)argc : 1,
@@ -593,19 +628,16 @@ enum pst_status pstd_config_parse(struct pstd_config *config, uint64_t groups,
     if (config->args == NULL)
         return pst_diag_nomem(diag, (size_t)argc * sizeof(*config->args));
     groups |= PSTD_OPT_ALL;
-    for (int i = 1; i < argc; i++) {
-        enum pst_status status = PST_OK;
-
+    status = read_files(config, groups, argc, argv, diag);
+    for (int i = 1; i < argc && status == PST_OK; i++) {
         if (options && strcmp(argv[i], "--") == 0)
             options = false;
         else if (options && pst_has_prefix(argv[i], "--"))
             status = parse_long(config, groups, argc, argv, &i, diag);
         else if (options && is_short(argv[i]))
             status = parse_short(config, groups, argc, argv, &i, diag);
-        else
+        else if (!options || argv[i][0] != '@')
             config->args[config->n_args++] = argv[i];
-        if (status != PST_OK)
-            return status;
     }
-    return PST_OK;
+    return status;
 }

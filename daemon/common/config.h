@@ -228,11 +228,21 @@ typedef void (*pstd_unread_fn)(void *ctx, const char *variable,
                                const char *near);
 void pstd_config_env_unread(pstd_unread_fn fn, void *ctx);
 /* Parses arguments; argv[0] is skipped. Accepts "--name value", "--name=value"
- * and "-n value"; "--" ends the options. Unknown option: PST_ERR_USAGE that
- * names the nearest one. */
+ * and "-n value"; "--" ends the options. Before it, "@FILE" reads options from
+ * a file; those of the other arguments come after it, so they win. Unknown
+ * option: PST_ERR_USAGE that names the nearest one. */
 enum pst_status pstd_config_parse(struct pstd_config *config, uint64_t groups,
                                   int argc, char *const *argv,
                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* Reads a file of options: `name = value` lines, a subset of TOML. _text:
+ * reads its text of `size` bytes, which ends with NUL, and changes it. */
+enum pst_status pstd_config_read(struct pstd_config *config, uint64_t groups,
+                                 const char *path,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstd_config_read_text(struct pstd_config *config,
+                                      uint64_t groups, const char *path,
+                                      char *text, size_t size,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
 /* Sets one option by its name without dashes, as Train requests have it. */
 enum pst_status pstd_config_set(struct pstd_config *config, uint64_t groups,
                                 const char *name, const char *value,

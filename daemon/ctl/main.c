@@ -63,6 +63,8 @@ static void print_help(const struct pstctl_command *command)
     }
     pst_str_add(&text, "\n");
     pstd_config_help(command->groups, command->options, &text);
+    pst_str_add(&text, "\n  @FILE                     options from a file of "
+                       "lines NAME = VALUE\n");
     pstctl_print(stdout, &text);
     pst_str_fini(&text);
 }

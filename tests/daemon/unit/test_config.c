@@ -2,6 +2,7 @@
 #include "daemon/common/config.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -328,9 +329,145 @@ static void help_names_the_optimizers(void **state)
                          rows[i].name, optims[k]->name);
 }
 
+/* Reads a text as a file of options. */
+static enum pst_status read_text(struct pstd_config *c, struct pst_diag *diag,
+                                 const char *text)
+{
+    char *copy = strdup(text);
+    enum pst_status status;
+
+    assert_non_null(copy);
+    pst_diag_init(diag);
+    assert_ok(pstd_config_init(c, diag), diag);
+    status = pstd_config_read_text(c, RUN, "f", copy, strlen(text), diag);
+    free(copy);
+    return status;
+}
+
+static void reads_files(void **state)
+{
+    char name[] = "/tmp/pst-options-XXXXXX", arg[64];
+    const int fd = mkstemp(name);
+    struct pstd_config c;
+    struct pst_diag diag;
+
+    (void)state;
+    assert_ok(read_text(&c, &diag,
+                        "# a comment\n\n steps = 1_000 # more\r\n"
+                        "lr=1e-3\ndata = \"a \\\"b\\\" # c\\\\\"\n"
+                        "\tshuffle = true\nadopt = false\n"
+                        "at = [ \"a\", # first\n 'b\\n',\n]\n"
+                        "group = ['norms:lr=1', 'biases:lr=2']\nseed = 3"),
+              &diag);
+    assert_int_equal(c.steps, 1000);
+    assert_true(c.lr == 1e-3 && c.shuffle && !c.adopt && c.seed == 3);
+    assert_string_equal(c.data, "a \"b\" # c\\");
+    assert_int_equal(c.at.n, 2);
+    assert_string_equal(c.at.at[1], "b\\n");
+    assert_string_equal(c.group, "norms:lr=1;biases:lr=2");
+    assert_true(PSTD_GIVEN(&c, adopt) && !PSTD_GIVEN(&c, patience));
+    pstd_config_fini(&c);
+
+    /* The command line wins, also before the file; after "--" and as the value
+     * of an option there is no file. */
+    (void)snprintf(arg, sizeof(arg), "@%s", name);
+    assert_int_equal(write(fd, "steps = 5\nseed = 7\nlr = 1\n", 26), 26);
+    assert_ok(parse(&c, RUN, &diag, "--steps", "6", arg, "plan", "--job", "@x",
+                    "-m", "3", "--", "@y", (char *)NULL),
+              &diag);
+    assert_int_equal(c.steps, 6);
+    assert_int_equal(c.seed, 7);
+    assert_int_equal(c.microbatches, 3);
+    assert_int_equal(c.n_args, 2);
+    assert_string_equal(c.args[1], "@y");
+    assert_string_equal(c.job, "@x");
+    pstd_config_fini(&c);
+    assert_int_equal(parse(&c, RUN, &diag, "@/none", (char *)NULL), PST_ERR_IO);
+    pstd_config_fini(&c);
+    (void)close(fd);
+    assert_int_equal(unlink(name), 0);
+}
+
+static void refuses_wrong_files(void **state)
+{
+    static const char *const rows[][2] = {
+        {"steps = 1\nstepz = 2\n", "f: line 2: unknown option stepz; did you "
+                                   "mean steps?"},
+        {"lr_min = 2\n", "f: line 1: unknown option lr_min; did you mean "
+                         "lr-min?"},
+        {"\n\nsteps = x", "f: line 3: x is no number"},
+        {"steps = \"x\"", "f: line 1: steps: \"x\" is not a whole number"},
+        {"steps = 1\nlr = 2\nsteps = 3", "f: line 3: steps is already in line "
+                                         "1"},
+        {"steps = ", "f: line 1: there is no value"},
+        {"steps", "f: line 1: this is not NAME = VALUE"},
+        {"--steps = 1", "f: line 1: names have no dashes"},
+        {"@g", "f: line 1: a file of options cannot name another"},
+        {"[train]\nsteps = 1", "f: line 1: tables"},
+        {"data = { a = 1 }", "f: line 1: tables"},
+        {"data = \"\"\"a\"\"\"", "f: line 1: strings of several lines"},
+        {"data = \"a\nb\"", "f: line 1: a string does not end"},
+        {"data = \"a\\q\"", "f: line 1: after \\ in a string"},
+        {"steps = 1 2", "f: line 1: there is more after the value"},
+        {"steps = [1, 2]", "f: line 1: steps has one value"},
+        {"at = [\"a\"\n\"b\"]", "f: line 2: an array has neither"},
+        {"at = [[\"a\"]]", "f: line 1: an array within an array"},
+        {"at = [\"a\",\n", "f: line 2: there is no value"},
+        {"help = true", "f: line 1: unknown option help"},
+        {"data = \"\xff\"", "f is not a text in UTF-8"},
+    };
+    struct pstd_config c;
+    struct pst_diag diag;
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(rows); i++) {
+        assert_int_equal(read_text(&c, &diag, rows[i][0]), PST_ERR_USAGE);
+        if (!pst_has_prefix(diag.text, rows[i][1]))
+            fail_msg("%s: %s, not %s", rows[i][0], diag.text, rows[i][1]);
+        pstd_config_fini(&c);
+    }
+    assert_int_equal(read_text(&c, &diag, "steps = 1"), PST_OK);
+    assert_int_equal(
+        pstd_config_read_text(&c, RUN, "f", (char[]){"a\0b"}, 3, &diag),
+        PST_ERR_USAGE);
+    pstd_config_fini(&c);
+}
+
+static void lists_what_was_given(void **state)
+{
+    struct pstd_config c;
+    struct pst_diag diag;
+    struct pst_str text = {0};
+    const char *name, *value;
+    char *at;
+
+    (void)state;
+    assert_ok(parse(&c, RUN, &diag, "--lr", "0.1", "--tokens-input", "a \"\\",
+                    "--shuffle", "--no-decay", "", (char *)NULL),
+              &diag);
+    pstd_config_given_text(&c, RUN, &text);
+    assert_string_equal(text.text, "lr=0.1 no-decay=\"\" tokens-input=\"a "
+                                   "\\\"\\\\\" shuffle=1");
+    at = text.text;
+    assert_true(pstd_config_next_given(&at, &name, &value));
+    assert_string_equal(name, "lr");
+    assert_string_equal(value, "0.1");
+    assert_true(pstd_config_next_given(&at, &name, &value) && *value == '\0');
+    assert_true(pstd_config_next_given(&at, &name, &value));
+    assert_string_equal(value, "a \"\\");
+    assert_true(pstd_config_next_given(&at, &name, &value));
+    assert_string_equal(name, "shuffle");
+    assert_false(pstd_config_next_given(&at, &name, &value));
+    pst_str_fini(&text);
+    pstd_config_fini(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_files),
+        cmocka_unit_test(refuses_wrong_files),
+        cmocka_unit_test(lists_what_was_given),
         cmocka_unit_test(reads_all_forms),
         cmocka_unit_test(reads_grids),
         cmocka_unit_test(reads_sizes),
