@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/ctl/report/found.h"
+
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/common/steps/evals.h"
+#include "daemon/common/steps/steps.h"
+#include "daemon/ctl/report/story.h"
+#include "stages/base/alloc.h"
+#include "stages/files/checkpoint.h"
+
+#define TAG       PST_TAG_CLIENT
+#define NOT_GIVEN "not given" /* in checkpoints */
+#define BACK      65536       /* damaged or missing records that are skipped */
+
+static bool has(const char *dir, const char *name)
+{
+    struct pst_str path = {0};
+    bool ret;
+
+    pst_str_addf(&path, "%s/%s", dir, name);
+    ret = !path.failed && access(path.text, R_OK) == 0;
+    pst_str_fini(&path);
+    return ret;
+}
+
+/* Adds an option; `name` and `value` are copied. */
+static bool add_option(struct pst_arena *arena, struct pstctl_run *r,
+                       const char *name, const char *value)
+{
+    if (r->names == NULL) {
+        r->names = pst_arena_calloc(arena, PSTD_MAX_OPTIONS, sizeof(char *));
+        r->values = pst_arena_calloc(arena, PSTD_MAX_OPTIONS, sizeof(char *));
+    }
+    if (r->names == NULL || r->values == NULL)
+        return false;
+    if (r->n_options == PSTD_MAX_OPTIONS)
+        return true;
+    r->names[r->n_options] = pst_arena_strdup(arena, name);
+    r->values[r->n_options] = pst_arena_strdup(arena, value);
+    return r->names[r->n_options] != NULL && r->values[r->n_options++] != NULL;
+}
+
+static bool take_history(const char *dir, struct pstctl_run *r)
+{
+    struct pstd_steps h = {0};
+    struct pst_diag ignored;
+    enum pstd_steps_kind kind = PSTD_STEPS_MISSING;
+    struct pstd_steps_record last;
+
+    if (!has(dir, PSTD_STEPS_FILE) ||
+        pstd_steps_open(dir, &h, &ignored) != PST_OK)
+        return false;
+    memcpy(r->id, h.head.run, sizeof(r->id));
+    r->step = h.head.base;
+    for (uint64_t i = h.slots;
+         i-- > 0 && h.slots - i < BACK && kind != PSTD_STEPS_GOOD;)
+        if (pstd_steps_find(&h, h.head.base + pstd_steps_after(i), &last, &kind,
+                            &ignored) != PST_OK)
+            break;
+    if (kind == PSTD_STEPS_GOOD) {
+        r->step = last.step;
+        r->loss = last.loss;
+    }
+    pstd_steps_close(&h);
+    return true;
+}
+
+/* Takes what the logs say: options, evaluations, and the newest step if there
+ * is no history. */
+static enum pst_status take_logs(struct pstctl_found *f, const char *dir,
+                                 struct pstctl_run *r, bool *ret,
+                                 struct pst_diag *diag)
+{
+    struct pstctl_story *s = pst_calloc(TAG, 1, sizeof(*s));
+    const char *name, *value;
+    struct pst_diag ignored;
+    char *at;
+    bool ok = true;
+
+    if (s == NULL)
+        return pst_diag_nomem(diag, sizeof(*s));
+    if (pstctl_story_read(dir, s, &ignored) == PST_OK &&
+        (s->loss.n > 0 || *s->options != '\0')) {
+        *ret = true;
+        if (s->loss.n > 0 && (double)r->step < s->loss.at[s->loss.n - 1].x) {
+            r->step = (uint64_t)s->loss.at[s->loss.n - 1].x;
+            r->loss = s->loss.at[s->loss.n - 1].y;
+        }
+        for (size_t i = 0; i < s->eval.n; i++)
+            if (!(r->best <= s->eval.at[i].y))
+                r->best = s->eval.at[i].y;
+        at = (char *)pst_arena_strdup(&f->arena, s->options);
+        while (ok && at != NULL && pstd_config_next_given(&at, &name, &value))
+            ok = add_option(&f->arena, r, name, value);
+    }
+    r->logged = r->n_options > 0;
+    pstctl_story_fini(s);
+    pst_free(s);
+    return ok ? PST_OK : pst_diag_nomem(diag, PSTD_MAX_OPTIONS);
+}
+
+static void take_evaluations(const char *dir, struct pstctl_run *r)
+{
+    struct pstd_evals evals = {0};
+    const struct pstd_eval *best = NULL;
+    struct pst_str path = {0};
+    struct pst_diag ignored;
+
+    pst_str_addf(&path, "%s/evaluations", dir);
+    if (!path.failed && pstd_evals_read(path.text, &evals, &ignored) == PST_OK)
+        best = pstd_evals_best(&evals);
+    if (best != NULL)
+        r->best = best->loss;
+    pstd_evals_fini(&evals);
+    pst_str_fini(&path);
+}
+
+/* Takes the options that the newest checkpoint records. */
+static enum pst_status take_checkpoint(struct pstctl_found *f, const char *dir,
+                                       struct pstctl_run *r,
+                                       struct pst_diag *diag)
+{
+    const struct pst_checkpoint_query query = {.dir = dir,
+                                               .step = PST_CHECKPOINT_LATEST};
+    struct pst_checkpoint *ckpt = NULL;
+    struct pst_diag ignored;
+    char *line, *rest;
+    bool ok;
+
+    if (pst_checkpoint_open(&query, &ckpt, &ignored) != PST_OK)
+        return PST_OK;
+    r->step = PST_MAX(r->step, ckpt->info.step);
+    ok = add_option(&f->arena, r, "optimizer", ckpt->info.optimizer);
+    rest = ckpt->info.options;
+    while (ok && (line = strsep(&rest, "\n")) != NULL) {
+        char *value = strchr(line, '=');
+
+        if (!pst_has_prefix(line, "--") || value == NULL)
+            continue;
+        *value++ = '\0';
+        if (strcmp(value, NOT_GIVEN) != 0)
+            ok = add_option(&f->arena, r, line + 2, value);
+    }
+    pst_checkpoint_close(ckpt);
+    return ok ? PST_OK : pst_diag_nomem(diag, PSTD_MAX_OPTIONS);
+}
+
+/* Adds a run, or fills in what is unknown of the same run. */
+static bool add_run(struct pstctl_found *f, const struct pstctl_run *r)
+{
+    for (size_t i = 0; i < f->runs.n; i++) {
+        struct pstctl_run *had = &f->runs.at[i];
+
+        if (*r->id == '\0' || strcmp(had->id, r->id) != 0)
+            continue;
+        if (r->step > had->step) {
+            had->step = r->step;
+            had->loss = r->loss;
+        }
+        if (isnan(had->best))
+            had->best = r->best;
+        if (had->n_options == 0 || (r->logged && !had->logged)) {
+            had->names = r->names;
+            had->values = r->values;
+            had->n_options = r->n_options;
+            had->logged = r->logged;
+        }
+        return true;
+    }
+    return pst_vec_push(TAG, &f->runs, *r);
+}
+
+enum pst_status pstctl_found_look(struct pstctl_found *f, const char *dir,
+                                  bool *ret, struct pst_diag *diag)
+{
+    struct pstctl_run r = {.loss = NAN, .best = NAN};
+    bool found = take_history(dir, &r);
+    const bool saved = has(dir, "owner.json");
+    enum pst_status status = PST_OK;
+
+    if (has(dir, "rank-0.log"))
+        status = take_logs(f, dir, &r, &found, diag);
+    if (status == PST_OK && saved) {
+        take_evaluations(dir, &r);
+        if (r.n_options == 0)
+            status = take_checkpoint(f, dir, &r, diag);
+        found = found || r.n_options > 0;
+    }
+    *ret = found;
+    if (status != PST_OK || !found)
+        return status;
+    r.path = pst_arena_strdup(&f->arena, dir);
+    return r.path != NULL && add_run(f, &r) ? PST_OK
+                                            : pst_diag_nomem(diag, sizeof(r));
+}
+
+const char *pstctl_found_value(const struct pstctl_run *run,
+                               const struct pstd_option *row)
+{
+    for (size_t i = run->n_options; i-- > 0;)
+        if (strcmp(run->names[i], row->name) == 0)
+            return run->values[i];
+    return row->start != NULL ? row->start : "";
+}
+
+void pstctl_found_fini(struct pstctl_found *f)
+{
+    pst_vec_fini(&f->runs);
+    pst_arena_fini(&f->arena);
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_CTL_REPORT_FOUND_H
+#define PENSTOCK_DAEMON_CTL_REPORT_FOUND_H
+/* What the folder of a run says of it: its history, logs, evaluations and
+ * checkpoints. One thread. */
+#include "daemon/common/config.h"
+#include "stages/base/arena.h"
+#include "stages/base/vec.h"
+
+struct pstctl_run {
+    const char *path; /* of the folder that was found first */
+    char id[33];      /* name of the run; "": unknown */
+    uint64_t step;
+    double loss, best; /* NaN: unknown */
+    const char **names, **values;
+    size_t n_options;
+    bool logged; /* the options are those of a log, so all that were given */
+};
+
+struct pstctl_found {
+    struct pst_arena arena; /* owns all texts */
+    struct PST_VEC(struct pstctl_run) runs;
+};
+
+/* Looks for a run in this folder and adds it, or what the folder adds to a run
+ * that was found elsewhere. Files that cannot be read are left out. *ret: there
+ * is a run. */
+enum pst_status pstctl_found_look(struct pstctl_found *found, const char *dir,
+                                  bool *ret,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* Returns the value of an option: its default if it is not known, or "". */
+const char *pstctl_found_value(const struct pstctl_run *run,
+                               const struct pstd_option *row);
+void pstctl_found_fini(struct pstctl_found *found);
+
+#endif

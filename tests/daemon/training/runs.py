@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests `penstock runs`.
+
+usage: runs.py PENSTOCK NORM.pt2
+
+found    the folders of a run are one row, with its numbers and the options in
+         which it differs from others, from the logs or from a checkpoint
+hostile  damaged files and names are left out or escaped
+"""
+import json
+import os
+import shutil
+import sys
+import tempfile
+
+import evaluate
+
+
+class Bench(evaluate.Bench):
+    def run(self, name, *more, eval_data=True):
+        os.makedirs(self.path(name), exist_ok=True)
+        words = self.words(name + "/log", "--checkpoint", name + "/save", *more)
+        if eval_data:
+            words += ["--eval-data", "other.safetensors", "--eval-every", "3"]
+        return json.loads(self.call(*words))
+
+    def runs(self, *folders):
+        said = json.loads(self.call("runs", *folders, "--json"))
+        return {x["path"]: x for x in said["runs"]}, said["differing"]
+
+
+def found(b):
+    said = {name: b.run("exp/" + name, *more) for name, more in (
+        ("a", ("--lr", "1e-3")),
+        ("b", ("--lr", "1e-2", "--steps", "9", "--shuffle")))}
+    b.run("exp/deep/c", "--lr", "1e-2", eval_data=False)
+    rows, differing = b.runs("exp")
+    assert list(rows) == ["exp/a/log", "exp/b/log", "exp/deep/c/log"], rows
+    assert differing == ["lr", "shuffle", "eval-data", "eval-every",
+                         "steps"], differing
+    for name, result in said.items():
+        row = rows[f"exp/{name}/log"]
+        assert row["steps"] == result["steps"], (row, result)
+        assert row["loss"] == result["losses"][-1], (row, result)
+        assert abs(row["best_eval"] - result["best_loss"]) < 1e-6, (row, result)
+        assert len(row["run"]) == 32, row
+    assert rows["exp/deep/c/log"]["best_eval"] is None
+    assert rows["exp/b/log"]["options"]["shuffle"] == "1"
+    table = b.call("runs", "exp").splitlines()
+    assert len(table) == 4 and table[0].split() == [
+        "run", "steps", "loss", "best", "eval", *differing], table
+    assert table[2].split()[:2] == ["exp/b/log", "9"], table
+    assert " 0.01 " in table[2] and " 0.001 " in table[1], table
+
+    # From checkpoints alone; the folder best is a part of its run.
+    b.run("exp/d", "--lr", "1e-4", "--keep-best")
+    for name in "a", "b", "d":
+        shutil.copytree(b.path("exp", name, "save"), b.path("saves", name))
+    saves, differing = b.runs("saves")
+    assert list(saves) == ["saves/a", "saves/b", "saves/d"], saves
+    assert {"lr", "shuffle"} <= set(differing), differing
+    for name in "a", "b":
+        for key in "steps", "loss", "run":
+            assert saves["saves/" + name][key] == \
+                rows[f"exp/{name}/log"][key], (name, key)
+        assert abs(saves["saves/" + name]["best_eval"] -
+                   rows[f"exp/{name}/log"]["best_eval"]) < 1e-6
+    both, _ = b.runs("exp", "saves")
+    assert len(both) == 4, both
+    one, differing = b.runs("exp/a")
+    assert len(one) == 1 and differing == [], (one, differing)
+
+
+def hostile(b):
+    shutil.copytree(b.path("exp"), b.path("bad"))
+    for name in "log", "save":
+        with open(b.path("bad/a", name, "steps.history"), "r+b") as file:
+            file.write(b"\0" * 70)
+    with open(b.path("bad/b/save/evaluations"), "w", encoding="utf-8") as file:
+        file.write("nothing")
+    os.rename(b.path("bad/deep"), b.path("bad/\x1b[31m"))
+    os.makedirs(b.path("bad/empty/log"))
+    with open(b.path("bad/empty/log/rank-0.log"), "w",
+              encoding="utf-8") as file:
+        file.write("no log\n")
+    os.symlink(b.path("bad"), b.path("bad/loop"))
+    rows, _ = b.runs("bad")
+    assert {"bad/a/log", "bad/a/save", "bad/b/log", "bad/d/log",
+            "bad/\x1b[31m/c/log"} == set(rows), list(rows)
+    assert "\x1b" not in b.call("runs", "bad")
+    text = b.call("runs", "bad/empty", code=65)
+    assert "bad/empty" in text and "[history.none]" in text, text
+    assert "nowhere" in b.call("runs", "nowhere", code=74)
+
+
+def main():
+    penstock, norm = map(os.path.abspath, sys.argv[1:3])
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            Bench(penstock, norm, None, "self", folder) as b:
+        for test in found, hostile:
+            test(b)
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
