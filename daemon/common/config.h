@@ -145,7 +145,7 @@ struct pstd_config {
     const char *data_at;
 
     /* Evaluations of a run. */
-    const char *eval_data, *eval_model;
+    const char *eval_data, *eval_model, *eval_metric;
     uint64_t eval_every, eval_batches, patience;
     bool keep_best;
 

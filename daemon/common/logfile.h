@@ -81,18 +81,18 @@
       "rss_bytes= events_dropped= clients= clients_dropped= log_lost=; and "   \
       "what other events reported, by the names of --prom")                    \
     X(EVALUATED, "evaluated", "info",                                          \
-      "run= step= loss= batches= best= best_step= best_loss= seconds= rows=; " \
-      "on --eval-data")                                                        \
+      "run= step= loss= metric= batches= best= best_step= best_loss= "         \
+      "best_metric= seconds= rows=; on --eval-data")                                                        \
     X(EVAL_FAILED, "eval_failed", "error",                                     \
       "run= step= id= text=; the training goes on")                            \
     X(EVAL_MEMORY, "eval_memory", "info",                                      \
       "of_rank= arena=; bytes that are reserved for --eval-data, besides")     \
     X(EARLY_STOP, "early_stop", "info",                                        \
-      "run= step= best_step= best_loss= patience=; evaluations do not get "    \
-      "better")                                                                \
-    X(BEST_SAVED, "best_saved", "info", "step= dir= loss=")                    \
+      "run= step= best_step= best_loss= best_metric= patience=; evaluations "  \
+      "do not get better")                                                                \
+    X(BEST_SAVED, "best_saved", "info", "step= dir= loss= metric=")                    \
     X(BEST_GONE, "best_gone", "warn",                                          \
-      "step= dir= loss=; earlier evaluations are forgotten")                   \
+      "step= dir= loss= metric=; earlier evaluations are forgotten")                   \
     X(CHECKPOINT_SAVED, "checkpoint_saved", "info",                            \
       "step= dir= seconds= stall_s= cost_s= asked=; since that step, without " \
       "steps, and lost by it")                                                 \

@@ -251,11 +251,17 @@ static const struct pstd_option rows[] = {
          "steps between evaluations; 0: only at the end"),
     UINT(eval_batches, "eval-batches", T_RUN | PSTD_OPT_NUMBERS, "0", 0, MANY,
          "steps to evaluate, from the beginning of --eval-data; 0: all of it"),
+    TEXT(eval_metric, "eval-metric", T_RUN | PSTD_OPT_NUMBERS, NULL,
+         "OUTPUT:max|min",
+         "scalar output of the model by which evaluations are compared "
+         "(--keep-best, --patience), instead of the loss; the best one is the "
+         "largest or smallest: accuracy:max"),
     FLAG(keep_best, "keep-best", T_RUN,
          "keep a checkpoint of the step with the smallest loss on "
-         "--eval-data, in the folder best of --checkpoint"),
+         "--eval-data (or the best --eval-metric), in the folder best of "
+         "--checkpoint"),
     UINT(patience, "patience", T_RUN | PSTD_OPT_SET, "0", 0, MANY,
-         "end the run after N evaluations in a row without a new best loss; "
+         "end the run after N evaluations in a row without a new best one; "
          "0: never"),
 
     UINT(steps, "steps", T_RUN | PSTD_OPT_SET, "1", 0, MANY,

@@ -397,11 +397,16 @@ static void evaluated(const pstctl_event *event, struct pst_str *out)
     pst_str_addf(out, "step %lld: evaluated, loss ",
                  (long long)pstctl_integer(event, "step"));
     pstctl_loss(pstctl_number(event, "loss"), out);
+    if (!isnan(pstctl_number(event, "metric")))
+        pst_str_addf(out, ", metric %.6g", pstctl_number(event, "metric"));
     if (pstctl_integer(event, "best") != 0) {
         pst_str_add(out, ", the best so far");
     } else if (pstctl_integer(event, "best_step") > 0) {
         pst_str_add(out, "; best ");
-        pstctl_loss(pstctl_number(event, "best_loss"), out);
+        if (!isnan(pstctl_number(event, "best_metric")))
+            pst_str_addf(out, "%.6g", pstctl_number(event, "best_metric"));
+        else
+            pstctl_loss(pstctl_number(event, "best_loss"), out);
         pst_str_addf(out, " at step %lld",
                      (long long)pstctl_integer(event, "best_step"));
     }
@@ -410,9 +415,10 @@ static void evaluated(const pstctl_event *event, struct pst_str *out)
 static void ended_early(const pstctl_event *event, struct pst_str *out)
 {
     const long long n = (long long)pstctl_integer(event, "patience");
-    const double best = pstctl_number(event, "best_loss");
+    const bool any = isfinite(pstctl_number(event, "best_loss")) ||
+                     isfinite(pstctl_number(event, "best_metric"));
 
-    if (isfinite(best))
+    if (any)
         pst_str_addf(out,
                      "%lld evaluations were not better than that of step "
                      "%lld: the run ends",
@@ -632,8 +638,11 @@ void pstctl_result_line(const Pst__Control__Result *r, struct pst_str *out)
     pstctl_loss(r->loss, out);
     pst_str_add(out, ", ");
     if (r->best_step > 0) {
-        pst_str_add(out, "best evaluation ");
-        pstctl_loss(r->best_loss, out);
+        pst_str_add(out, "best evaluation");
+        if (!isnan(r->best_loss)) { /* NaN: by another number */
+            pst_str_add(out, " ");
+            pstctl_loss(r->best_loss, out);
+        }
         pst_str_addf(out, " at step %llu, ", (unsigned long long)r->best_step);
     }
     pstctl_duration(r->step_seconds, out);

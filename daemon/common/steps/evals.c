@@ -34,20 +34,23 @@ enum pst_status pstd_evals_put(struct pstd_evals *evals, uint64_t step,
     return PST_OK;
 }
 
-const struct pstd_eval *pstd_evals_best(const struct pstd_evals *evals)
+const struct pstd_eval *pstd_evals_best(const struct pstd_evals *evals,
+                                        bool largest)
 {
     const struct pstd_eval *best = NULL;
 
     for (size_t i = 0; i < evals->n; i++)
         if (isfinite(evals->at[i].loss) &&
-            (best == NULL || evals->at[i].loss < best->loss))
+            (best == NULL || (largest ? evals->at[i].loss > best->loss
+                                      : evals->at[i].loss < best->loss)))
             best = &evals->at[i];
     return best;
 }
 
-uint64_t pstd_evals_since_best(const struct pstd_evals *evals, uint64_t step)
+uint64_t pstd_evals_since_best(const struct pstd_evals *evals, bool largest,
+                               uint64_t step)
 {
-    const struct pstd_eval *best = pstd_evals_best(evals);
+    const struct pstd_eval *best = pstd_evals_best(evals, largest);
     uint64_t n = 0;
 
     for (size_t i = 0; i < evals->n; i++)

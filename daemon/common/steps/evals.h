@@ -2,12 +2,14 @@
 #ifndef PENSTOCK_DAEMON_COMMON_STEPS_EVALS_H
 #define PENSTOCK_DAEMON_COMMON_STEPS_EVALS_H
 /*
- * Evaluation losses of a run by step: the best one, and the number of
- * evaluations since. One thread at a time.
+ * Evaluations of a run by step: the best one, and the number of evaluations
+ * since. Each has a loss, or with --eval-metric another number that may be the
+ * better the larger it is. One thread at a time.
  */
 #include "stages/base/diag.h"
 #include "stages/base/vec.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct pstd_eval {
@@ -22,11 +24,13 @@ struct pstd_evals PST_VEC(struct pstd_eval);
 enum pst_status pstd_evals_put(struct pstd_evals *evals, uint64_t step,
                                double loss,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* Returns the evaluation with the smallest finite loss, the first one if
- * several are equal; NULL: there is none. */
-const struct pstd_eval *pstd_evals_best(const struct pstd_evals *evals);
+/* Returns the evaluation with the smallest finite number (the largest one if
+ * `largest`), the first one if several are equal; NULL: there is none. */
+const struct pstd_eval *pstd_evals_best(const struct pstd_evals *evals,
+                                        bool largest);
 /* Counts evaluations after the best one, up to a step. */
-uint64_t pstd_evals_since_best(const struct pstd_evals *evals, uint64_t step);
+uint64_t pstd_evals_since_best(const struct pstd_evals *evals, bool largest,
+                               uint64_t step);
 /* Drops evaluations after a step. */
 void pstd_evals_forget(struct pstd_evals *evals, uint64_t step);
 

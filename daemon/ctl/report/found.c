@@ -68,6 +68,15 @@ static bool take_history(const char *dir, struct pstctl_run *r)
     return true;
 }
 
+/* Returns --eval-metric; "": evaluations are compared by their loss. */
+static const char *metric_of(const struct pstctl_run *r)
+{
+    const struct pstd_option *row =
+        pstd_option_named(PSTD_OPT_TRAIN, "eval-metric");
+
+    return row != NULL ? pstctl_found_value(r, row) : "";
+}
+
 /* Takes what the logs say: options, evaluations, and the newest step if there
  * is no history. */
 static enum pst_status take_logs(struct pstctl_found *f, const char *dir,
@@ -97,6 +106,8 @@ static enum pst_status take_logs(struct pstctl_found *f, const char *dir,
             ok = add_option(&f->arena, r, name, value);
     }
     r->logged = r->n_options > 0;
+    if (*metric_of(r) != '\0')
+        r->best = NAN; /* the logs' evaluations were read as losses */
     pstctl_story_fini(s);
     pst_free(s);
     return ok ? PST_OK : pst_diag_nomem(diag, PSTD_MAX_OPTIONS);
@@ -111,7 +122,7 @@ static void take_evaluations(const char *dir, struct pstctl_run *r)
 
     pst_str_addf(&path, "%s/evaluations", dir);
     if (!path.failed && pstd_evals_read(path.text, &evals, &ignored) == PST_OK)
-        best = pstd_evals_best(&evals);
+        best = pstd_evals_best(&evals, pst_has_suffix(metric_of(r), ":max"));
     if (best != NULL)
         r->best = best->loss;
     pstd_evals_fini(&evals);
@@ -184,9 +195,9 @@ enum pst_status pstctl_found_look(struct pstctl_found *f, const char *dir,
     if (has(dir, "rank-0.log"))
         status = take_logs(f, dir, &r, &found, diag);
     if (status == PST_OK && saved) {
-        take_evaluations(dir, &r);
         if (r.n_options == 0)
             status = take_checkpoint(f, dir, &r, diag);
+        take_evaluations(dir, &r);
         found = found || r.n_options > 0;
     }
     *ret = found;

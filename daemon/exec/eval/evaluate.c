@@ -8,9 +8,10 @@
 #include "daemon/common/model/doubts.h"
 #include "daemon/common/model/eval_model.h"
 #include "daemon/common/setup.h"
+#include "daemon/common/steps/evals.h"
 #include "daemon/exec/alike.h"
 #include "daemon/exec/eval/best.h"
-#include "daemon/common/steps/evals.h"
+#include "daemon/exec/eval/metric.h"
 #include "daemon/exec/spread.h"
 #include "stages/base/alloc.h"
 #include "stages/split/evaluate.h"
@@ -39,26 +40,30 @@ struct pstd_evaluation {
     struct pstd_evals past;    /* earlier evaluations; rank 0 only */
     uint64_t at;               /* step of the newest evaluation */
     bool any;                  /* there has been an evaluation */
-    double best_loss;          /* loss of the checkpoint being saved */
+    struct pstd_metric metric; /* of --eval-metric */
+    /* Loss and metric of the checkpoint being saved. */
+    double best_loss, best_metric;
 };
 
 /* Rank 0's decision after an evaluation; plain bytes. */
 struct eval_decision {
     uint32_t best, enough; /* this one is the best so far; early stop */
     uint64_t best_step;
-    double best_loss;
-    double loss; /* result of the evaluation, which rank 0 computes */
+    double best_loss; /* with --eval-metric: the best metric */
+    /* Results of the evaluation, which rank 0 computes. */
+    double loss, metric;
 };
 
 enum pst_status pstd_eval_check(const struct pstd_config *config,
                                 struct pst_diag *diag)
 {
-    const char *option = config->eval_every > 0       ? "eval-every"
-                         : config->eval_batches > 0   ? "eval-batches"
-                         : config->eval_model != NULL ? "eval-model"
-                         : config->keep_best          ? "keep-best"
-                         : config->patience > 0       ? "patience"
-                                                      : NULL;
+    const char *option = config->eval_every > 0        ? "eval-every"
+                         : config->eval_batches > 0    ? "eval-batches"
+                         : config->eval_model != NULL  ? "eval-model"
+                         : config->eval_metric != NULL ? "eval-metric"
+                         : config->keep_best           ? "keep-best"
+                         : config->patience > 0        ? "patience"
+                                                       : NULL;
 
     if (config->eval_data == NULL && option != NULL)
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
@@ -69,7 +74,7 @@ enum pst_status pstd_eval_check(const struct pstd_config *config,
     if (config->patience > 0 && config->eval_every == 0)
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--patience needs --eval-every N");
-    return PST_OK;
+    return pstd_metric_check(config, diag);
 }
 
 /* --- the engine ----------------------------------------------------------- */
@@ -157,7 +162,7 @@ static enum pst_status make_engine(struct pstd_session *s,
     options.recompute = NULL;
     if (options.shard_by != NULL && strcmp(options.shard_by, "auto") == 0)
         options.shard_by = pst_sharing_word(pst_engine_shard(s->w->engine));
-    options.keep_outputs = false;
+    options.keep_outputs = s->config.eval_metric != NULL;
     options.no_undo =
         true; /* each evaluation begins with copies of all values */
     options.side_by_side = s->options.side_by_side;
@@ -216,6 +221,7 @@ static enum pst_status open_data(struct pstd_session *s,
 
 static void drop(struct pstd_evaluation *e)
 {
+    pstd_metric_close(&e->metric);
     pst_engine_free(e->engine);
     e->engine = NULL;
     pst_mean_free(e->mean);
@@ -249,6 +255,9 @@ static enum pst_status make(struct pstd_session *s, struct pstd_evaluation *e,
     if (status == PST_OK)
         status = make_engine(s, e, &places, diag);
     pst_str_fini(&places);
+    if (status == PST_OK)
+        status = pstd_metric_open(&e->metric, &s->config, e->batch.plan,
+                                  e->engine, e->batch.microbatches, diag);
     status = pstd_agree(s->w, status, diag);
     e->from = NULL; /* start values are needed only to make the engine */
     if (status != PST_OK) {
@@ -304,7 +313,8 @@ static enum pst_status is_there(const char *dir, uint64_t step, bool *ret,
 static enum pst_status find_best(struct pstd_session *s, struct pst_diag *diag)
 {
     struct pstd_evaluation *e = s->evaluation;
-    const struct pstd_eval *best = pstd_evals_best(&e->past);
+    const struct pstd_eval *best =
+        pstd_evals_best(&e->past, pstd_metric_largest(&s->config));
     struct pstd_note note;
     enum pst_status status;
     bool there;
@@ -317,7 +327,8 @@ static enum pst_status find_best(struct pstd_session *s, struct pst_diag *diag)
     pstd_note_init(&note, PSTD_EVENT_BEST_GONE);
     pstd_note_int(&note, "step", (int64_t)best->step);
     pstd_note_text(&note, "dir", pst_str_text(&e->best));
-    pstd_note_real(&note, "loss", best->loss);
+    pstd_note_real(&note, s->config.eval_metric != NULL ? "metric" : "loss",
+                   best->loss);
     pstd_mailbox_post(s->w->mailbox, &note, true);
     pstd_evals_forget(&e->past, 0);
     return PST_OK;
@@ -349,7 +360,8 @@ static enum pst_status recall(struct pstd_session *s, struct pst_diag *diag)
 static struct eval_decision judge(const struct pstd_session *s)
 {
     const struct pstd_evals *past = &s->evaluation->past;
-    const struct pstd_eval *best = pstd_evals_best(past);
+    const bool largest = pstd_metric_largest(&s->config);
+    const struct pstd_eval *best = pstd_evals_best(past, largest);
     struct eval_decision v = {.best_loss = NAN};
 
     if (best != NULL) {
@@ -357,8 +369,9 @@ static struct eval_decision judge(const struct pstd_session *s)
         v.best_step = best->step;
         v.best_loss = best->loss;
     }
-    v.enough = s->config.patience > 0 &&
-               pstd_evals_since_best(past, s->step) >= s->config.patience;
+    v.enough =
+        s->config.patience > 0 &&
+        pstd_evals_since_best(past, largest, s->step) >= s->config.patience;
     return v;
 }
 
@@ -367,7 +380,7 @@ static void take_decision(struct pstd_session *s, const struct eval_decision *v)
     s->enough = v->enough != 0;
     s->result->enough = s->enough;
     s->result->best_step = v->best_step;
-    s->result->best_loss = v->best_loss;
+    s->result->best_loss = s->config.eval_metric == NULL ? v->best_loss : NAN;
 }
 
 /* COLLECTIVE. Broadcasts rank 0's decision. */
@@ -382,6 +395,12 @@ static enum pst_status spread(struct pstd_session *s, enum pst_status status,
     return status;
 }
 
+/* Returns the field of events for the best number so far. */
+static const char *best_key(const struct pstd_session *s)
+{
+    return s->config.eval_metric != NULL ? "best_metric" : "best_loss";
+}
+
 static void emit_enough(struct pstd_session *s, const struct eval_decision *v)
 {
     struct pstd_note note;
@@ -392,7 +411,7 @@ static void emit_enough(struct pstd_session *s, const struct eval_decision *v)
     pstd_note_int(&note, "run", (int64_t)s->result->run);
     pstd_note_int(&note, "step", (int64_t)s->step);
     pstd_note_int(&note, "best_step", (int64_t)v->best_step);
-    pstd_note_real(&note, "best_loss", v->best_loss);
+    pstd_note_real(&note, best_key(s), v->best_loss);
     pstd_note_int(&note, "patience", (int64_t)s->config.patience);
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
@@ -466,11 +485,12 @@ static void emit_failed(struct pstd_session *s, const struct pst_diag *diag)
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* COLLECTIVE. Runs the steps of the evaluation. *ret: mean loss, on rank 0
- * only. *control: adds the control words that arrived meanwhile. PST_AGAIN:
- * ended by a stop. */
+/* COLLECTIVE. Runs the steps of the evaluation. *ret, *ret_metric: mean loss
+ * and metric, on rank 0 only. *control: adds the control words that arrived
+ * meanwhile. PST_AGAIN: ended by a stop. */
 static enum pst_status run_forward(struct pstd_session *s, double *ret,
-                                   unsigned *control, struct pst_diag *diag)
+                                   double *ret_metric, unsigned *control,
+                                   struct pst_diag *diag)
 {
     struct pstd_evaluation *e = s->evaluation;
     enum pst_status status =
@@ -492,11 +512,16 @@ static enum pst_status run_forward(struct pstd_session *s, double *ret,
             return PST_AGAIN;
         if (status == PST_OK && counts)
             pst_mean_take(e->mean, &r);
+        if (status == PST_OK)
+            status =
+                pstd_metric_take(&e->metric, e->engine, counts, e->mean, diag);
     }
     if (status != PST_OK)
         return status;
     if (counts)
         status = pst_mean_end(e->mean, ret, diag);
+    if (counts && status == PST_OK && e->metric.on)
+        *ret_metric = pst_mean_metric(e->mean);
     return pstd_agree(s->w, status, diag);
 }
 
@@ -542,6 +567,8 @@ static enum pst_status best_ended(struct pstd_session *s, enum pst_status saved,
     pstd_note_text(&note, "dir", dir);
     if (status == PST_OK && !is_bad) {
         pstd_note_real(&note, "loss", s->evaluation->best_loss);
+        if (s->config.eval_metric != NULL)
+            pstd_note_real(&note, "metric", s->evaluation->best_metric);
     } else {
         if (status == PST_OK)
             pstd_note_bad(&note, dir, step, bad);
@@ -589,7 +616,7 @@ static enum pst_status save_best(struct pstd_session *s, double loss,
     return status;
 }
 
-static void emit_evaluated(struct pstd_session *s, double loss, double seconds,
+static void emit_evaluated(struct pstd_session *s, double seconds,
                            const struct eval_decision *v)
 {
     struct pstd_note note;
@@ -597,11 +624,13 @@ static void emit_evaluated(struct pstd_session *s, double loss, double seconds,
     pstd_note_init(&note, PSTD_EVENT_EVALUATED);
     pstd_note_int(&note, "run", (int64_t)s->result->run);
     pstd_note_int(&note, "step", (int64_t)s->step);
-    pstd_note_real(&note, "loss", loss);
+    pstd_note_real(&note, "loss", v->loss);
+    if (s->config.eval_metric != NULL)
+        pstd_note_real(&note, "metric", v->metric);
     pstd_note_int(&note, "batches", (int64_t)s->evaluation->extent.steps);
     pstd_note_int(&note, "best", v->best);
     pstd_note_int(&note, "best_step", (int64_t)v->best_step);
-    pstd_note_real(&note, "best_loss", v->best_loss);
+    pstd_note_real(&note, best_key(s), v->best_loss);
     pstd_note_real(&note, "seconds", seconds);
     pstd_note_int(&note, "rows", (int64_t)s->evaluation->extent.rows);
     pstd_mailbox_post(s->w->mailbox, &note, true);
@@ -610,24 +639,27 @@ static void emit_evaluated(struct pstd_session *s, double loss, double seconds,
 /* COLLECTIVE. Records the loss of an evaluation, reports it and acts on rank
  * 0's decision. */
 static enum pst_status conclude(struct pstd_session *s, double loss,
-                                double seconds, struct pst_diag *diag)
+                                double metric, double seconds,
+                                struct pst_diag *diag)
 {
     struct pstd_evaluation *e = s->evaluation;
     struct eval_decision v = {.best_loss = NAN};
     enum pst_status status = PST_OK;
 
     if (s->w->rank == 0) {
-        status = pstd_evals_put(&e->past, s->step, loss, diag);
+        status = pstd_evals_put(&e->past, s->step, e->metric.on ? metric : loss,
+                                diag);
         v = judge(s);
         v.loss = loss;
+        v.metric = metric;
     }
     status = spread(s, status, &v, diag);
     if (status != PST_OK)
         return status;
-    loss = v.loss;
-    emit_evaluated(s, loss, seconds, &v);
+    emit_evaluated(s, seconds, &v);
+    e->best_metric = v.best ? v.metric : e->best_metric;
     if (v.best && s->config.keep_best)
-        status = save_best(s, loss, diag);
+        status = save_best(s, v.loss, diag);
     else if (s->saving.best == NULL) /* otherwise best_ended() does it */
         remember(s);
     emit_enough(s, &v);
@@ -650,7 +682,7 @@ enum pst_status pstd_eval_step(struct pstd_session *s, unsigned *control,
     struct pstd_evaluation *e = s->evaluation;
     const double begin = pst_now();
     unsigned came = 0;
-    double loss = NAN;
+    double loss = NAN, metric = NAN;
     enum pst_status status = PST_OK;
 
     if (!is_due(s) || (*control & PSTD_CTL_STOPS))
@@ -659,7 +691,7 @@ enum pst_status pstd_eval_step(struct pstd_session *s, unsigned *control,
         status = make(s, e, diag);
     if (status == PST_OK) {
         (void)pst_alive_enter(PST_ALIVE_STEP);
-        status = run_forward(s, &loss, &came, diag);
+        status = run_forward(s, &loss, &metric, &came, diag);
     }
     *control |= came;
     if (status == PST_AGAIN)
@@ -671,7 +703,7 @@ enum pst_status pstd_eval_step(struct pstd_session *s, unsigned *control,
     e->any = true;
     e->at = s->step;
     if (status == PST_OK)
-        return conclude(s, loss, pst_now() - begin, diag);
+        return conclude(s, loss, metric, pst_now() - begin, diag);
     emit_failed(s, diag);
     return PST_OK;
 }

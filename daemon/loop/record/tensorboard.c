@@ -34,6 +34,8 @@ static const struct {
     {"speed/bubble", PSTD_EVENT_STEP, "bubble"},
     {"eval/loss", PSTD_EVENT_EVALUATED, "loss"},
     {"eval/best_loss", PSTD_EVENT_EVALUATED, "best_loss"},
+    {"eval/metric", PSTD_EVENT_EVALUATED, "metric"},
+    {"eval/best_metric", PSTD_EVENT_EVALUATED, "best_metric"},
 };
 
 static bool has(const struct pstd_note *note, const char *key)

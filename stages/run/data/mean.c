@@ -26,6 +26,7 @@ struct pst_mean {
     struct PST_VEC(struct group) rest; /* groups of the microbatches after */
     double *weights;                   /* weights of the newest step */
     double sum, weight; /* sums of weighted losses, and of weights, so far */
+    double metric;      /* sum of weighted values of pst_mean_take_metric */
 };
 
 /* Divides the remaining rows into groups whose sizes divide a microbatch. For
@@ -187,7 +188,7 @@ enum pst_status pst_mean_weigh(void *ctx, uint64_t step, double *ret,
 
 void pst_mean_begin(struct pst_mean *mean)
 {
-    mean->sum = mean->weight = 0;
+    mean->sum = mean->weight = mean->metric = 0;
 }
 
 /* Adds up microbatches one by one, so that their division into steps does not
@@ -200,6 +201,18 @@ void pst_mean_take(struct pst_mean *mean, const struct pst_step_result *result)
         mean->sum += mean->weights[k] * result->losses[k];
         mean->weight += mean->weights[k];
     }
+}
+
+void pst_mean_take_metric(struct pst_mean *mean, const double *values)
+{
+    for (unsigned k = 0; k < mean->microbatches; k++)
+        if (mean->weights[k] > 0)
+            mean->metric += mean->weights[k] * values[k];
+}
+
+double pst_mean_metric(const struct pst_mean *mean)
+{
+    return mean->metric / mean->weight;
 }
 
 enum pst_status pst_mean_end(const struct pst_mean *mean, double *ret,

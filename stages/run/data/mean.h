@@ -53,6 +53,10 @@ enum pst_status pst_mean_weigh(void *ctx, uint64_t step, double *ret,
  * *ret to the mean; it refuses a file in which nothing counts. */
 void pst_mean_begin(struct pst_mean *mean);
 void pst_mean_take(struct pst_mean *mean, const struct pst_step_result *result);
+/* Adds other values of the microbatches of the step that was taken last, one
+ * for each; pst_mean_metric returns their mean, with the same weights. */
+void pst_mean_take_metric(struct pst_mean *mean, const double *values);
+double pst_mean_metric(const struct pst_mean *mean);
 enum pst_status pst_mean_end(const struct pst_mean *mean, double *ret,
                              struct pst_diag *diag) PST_MUST_CHECK;
 

@@ -21,27 +21,29 @@ static void finds_the_best(void **state)
     struct pstd_evals e = {0};
 
     (void)state;
-    assert_null(pstd_evals_best(&e));
+    assert_null(pstd_evals_best(&e, false));
     put(&e, 10, NAN);
     put(&e, 20, INFINITY);
-    assert_null(pstd_evals_best(&e));
-    assert_int_equal(pstd_evals_since_best(&e, 20), 2);
+    assert_null(pstd_evals_best(&e, false));
+    assert_int_equal(pstd_evals_since_best(&e, false, 20), 2);
     put(&e, 30, 2.5);
     put(&e, 40, 2.5); /* not better than step 30 */
     put(&e, 50, 3);
-    assert_int_equal(pstd_evals_best(&e)->step, 30);
-    assert_int_equal(pstd_evals_since_best(&e, 50), 2);
-    assert_int_equal(pstd_evals_since_best(&e, 40), 1);
+    assert_int_equal(pstd_evals_best(&e, false)->step, 30);
+    assert_int_equal(pstd_evals_since_best(&e, false, 50), 2);
+    assert_int_equal(pstd_evals_since_best(&e, false, 40), 1);
     put(&e, 50, 1); /* step 50 is evaluated again */
     assert_int_equal(e.n, 5);
-    assert_int_equal(pstd_evals_best(&e)->step, 50);
-    assert_int_equal(pstd_evals_since_best(&e, 40), 0);
+    assert_int_equal(pstd_evals_best(&e, false)->step, 50);
+    assert_int_equal(pstd_evals_since_best(&e, false, 40), 0);
+    assert_int_equal(pstd_evals_best(&e, true)->step, 30);
+    assert_int_equal(pstd_evals_since_best(&e, true, 50), 2);
     put(&e, 35, 4); /* step 35 was not evaluated before */
     assert_int_equal(e.at[3].step, 35);
     assert_int_equal(e.at[4].step, 40);
     pstd_evals_forget(&e, 39);
     assert_int_equal(e.n, 4);
-    assert_int_equal(pstd_evals_best(&e)->step, 30);
+    assert_int_equal(pstd_evals_best(&e, false)->step, 30);
     pstd_evals_fini(&e);
 }
 

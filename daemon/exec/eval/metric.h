@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_EXEC_EVAL_METRIC_H
+#define PENSTOCK_DAEMON_EXEC_EVAL_METRIC_H
+/* --eval-metric: an output of the model by which evaluations are compared.
+ * Exec thread. */
+#include "daemon/common/config.h"
+#include "stages/run/data/mean.h"
+#include "stages/run/exec.h"
+
+struct pstd_metric {
+    bool on, largest;
+    unsigned output; /* index in plan->outputs */
+    enum pst_dtype dtype;
+    unsigned n; /* microbatches of a step */
+    void *raw;  /* the output of a step */
+    double *values;
+};
+
+/* Checks that the option is OUTPUT:max or OUTPUT:min. */
+enum pst_status pstd_metric_check(const struct pstd_config *config,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* True if --eval-metric is given and its largest value is the best one. */
+bool pstd_metric_largest(const struct pstd_config *config);
+/* Finds the output in an engine that keeps outputs; sets nothing without the
+ * option. */
+enum pst_status pstd_metric_open(struct pstd_metric *metric,
+                                 const struct pstd_config *config,
+                                 const struct pst_plan *plan,
+                                 const struct pst_engine *engine,
+                                 unsigned microbatches,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* COLLECTIVE, after a step of the evaluation: adds its values to the mean on
+ * rank 0, which alone has `mean` and may not be NULL there. */
+enum pst_status pstd_metric_take(struct pstd_metric *metric,
+                                 struct pst_engine *engine, bool counts,
+                                 struct pst_mean *mean,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+void pstd_metric_close(struct pstd_metric *metric);
+
+#endif

@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests `run --eval-metric`.
+
+usage: metric.py PENSTOCK METRIC.pt2 self|mpi
+
+best      the metric is the mean over the evaluated rows, and the best one by it
+          decides what --keep-best keeps and when --patience ends the run
+resumed   a resume knows the best one; with another metric it is forgotten
+refused   outputs that do not exist or are no number, and malformed texts
+"""
+import json
+import os
+import random
+import re
+import struct
+import sys
+import tempfile
+
+import evaluate
+import tensor_file
+
+ROWS = {"train": 64, "other": 44}  # the second is no multiple of a step
+
+
+def write_data(path, rows, seed):
+    draw = random.Random(seed)
+    x = [[draw.gauss(0, 1) for _ in range(4)] for _ in range(rows)]
+    label = [max(range(3), key=lambda k, r=r: r[k]) for r in x]
+    tensor_file.save(path, {
+        "x": ("F32", [rows, 4], struct.pack(f"<{4 * rows}f", *sum(x, []))),
+        "label": ("I64", [rows], struct.pack(f"<{rows}q", *label))})
+
+
+class Bench(evaluate.Bench):
+    def __init__(self, penstock, model, transport, folder):
+        super(evaluate.Bench, self).__init__(penstock, folder)
+        self.transport = transport
+        for seed, (name, rows) in enumerate(ROWS.items()):
+            write_data(self.path(f"{name}.safetensors"), rows, seed)
+        self.call("split", model, "-o", "metric.plan", "--at", "head")
+
+    def run(self, name, *more, metric="accuracy:max", code=0):
+        return self.call(*self.words(
+            "log-" + name, "--eval-data", "other.safetensors", "--eval-every",
+            "3", "--lr", "0.05", "--checkpoint", "ck-" + name,
+            "--eval-metric", metric, *more, plan="metric.plan"), code=code)
+
+    def evaluated(self, name):
+        """Returns [(step, loss, metric, is best, best step)]."""
+        return [(int(x["step"]), float(x["loss"]), float(x["metric"]),
+                 x["best"] == "1", int(x["best_step"]))
+                for x in (dict(re.findall(r"(\w+)=(\S+)", line)) for line in
+                          self.events("log-" + name, "evaluated", "rank-0"))]
+
+    def best_of(self, name):
+        return sorted(x for x in os.listdir(self.path("ck-" + name, "best"))
+                      if x.startswith("step-"))
+
+
+def check_best(rows, better):
+    best = None
+    for step, _, metric, is_best, best_step in rows:
+        if best is None or better(metric, best[1]):
+            best = step, metric
+        assert is_best == (best[0] == step) and best_step == best[0], rows
+    return best
+
+
+def best(b):
+    b.run("max", "--keep-best", "--steps", "24")
+    rows = b.evaluated("max")
+    assert [x[0] for x in rows] == list(range(3, 25, 3)), rows
+    # Each metric is a number of hits of all rows.
+    for row in rows:
+        hits = row[2] * ROWS["other"]
+        assert abs(hits - round(hits)) < 1e-3, rows
+    step, metric = check_best(rows, lambda x, y: x > y)
+    assert step > 3 and metric > .4, rows
+    assert b.best_of("max") == [f"step-{step:08d}"], (b.best_of("max"), rows)
+    saved = b.events("log-max", "best_saved", "rank-0")[-1]
+    assert f" step={step} " in saved and " metric=" in saved, saved
+    # The opposite: the first evaluation is the best one until a smaller one.
+    b.run("min", "--keep-best", "--steps", "24", "--patience", "4",
+          metric="accuracy:min")
+    rows = b.evaluated("min")
+    step, _ = check_best(rows, lambda x, y: x < y)
+    assert rows[-1][0] == step + 12 < 24, rows
+    line, = b.events("log-min", "early_stop", "rank-0")
+    assert f" best_step={step} " in line and " best_metric=" in line, line
+    # By the loss as a metric there are the same decisions as without it.
+    b.run("loss", "--steps", "24", metric="loss:min")
+    assert all(x[1] == x[2] or abs(x[1] - x[2]) < 1e-12
+               for x in b.evaluated("loss")), b.evaluated("loss")
+    row, = json.loads(b.call("runs", "log-max", "ck-max", "--json"))["runs"]
+    assert abs(row["best_eval"] - metric) < 1e-6, (row, metric)
+
+
+def resumed(b):
+    b.run("on", "--keep-best", "--steps", "12")
+    b.run("on", "--keep-best", "--steps", "24", "--resume")
+    assert b.evaluated("on") == b.evaluated("max")
+    b.run("on", "--keep-best", "--steps", "27", "--resume",
+          metric="accuracy:min")
+    assert b.evaluated("on")[-1][3:] == (True, 27), b.evaluated("on")[-1]
+    assert any(" name=--eval-metric " in x for x in
+               b.events("log-on", "resume_changed", "rank-0"))
+
+
+def refused(b):
+    for metric in "accuracy", "accuracy:most", ":max", "":
+        text = b.run("no", metric=metric, code=64)
+        assert "--eval-metric" in text, text
+    for metric in "logits:max", "nothing:min":
+        text = b.run("no", metric=metric, code=None)
+        assert f"--eval-metric {metric}" in text and '"accuracy"' in text, text
+    text = b.call(*b.words("log-no", "--eval-metric", "accuracy:max",
+                           plan="metric.plan"), code=64)
+    assert "--eval-metric needs --eval-data" in text, text
+
+
+def main():
+    penstock, model = map(os.path.abspath, sys.argv[1:3])
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            Bench(penstock, model, sys.argv[3], folder) as b:
+        for test in best, resumed, refused:
+            test(b)
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
