@@ -75,7 +75,7 @@ static enum pst_status read_string(struct reader *r, const char **ret,
     return PST_OK;
 }
 
-/* Reads a number, true or false in place, and ends it: the character behind it
+/* Reads a number, true or false in place, and ends it: the character after it
  * is put into *ret_after. */
 static enum pst_status read_word(struct reader *r, const char **ret,
                                  char *ret_after, struct pst_diag *diag)

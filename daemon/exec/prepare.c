@@ -441,7 +441,7 @@ static void emit_hosted(struct pstd_session *s)
 /* Adds the options that the run was given. */
 static void add_options(const struct pstd_session *s, struct pstd_note *note)
 {
-    enum { MOST = 1500 }; /* bytes that leave room for the other fields */
+    enum { MOST = 1500 }; /* bytes, so that the other fields fit */
     struct pst_str all = {0}, text = {0};
 
     pstd_config_given_text(&s->config, PSTD_OPT_TRAIN | PSTD_OPT_RANKS, &all);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_REPORT_FOUND_H
 #define PENSTOCK_DAEMON_CTL_REPORT_FOUND_H
-/* What the folder of a run says of it: its history, logs, evaluations and
+/* Runs as their folders show them: by history, logs, evaluations and
  * checkpoints. One thread. */
 #include "daemon/common/config.h"
 #include "stages/base/arena.h"

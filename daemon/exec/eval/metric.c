@@ -62,13 +62,13 @@ static enum pst_status not_found(const struct pstd_config *config,
     return status;
 }
 
-enum pst_status pstd_metric_open(struct pstd_metric *metric,
+enum pst_status pstd_metric_open(struct pstd_eval_metric *metric,
                                  const struct pstd_config *config,
                                  const struct pst_plan *plan,
                                  const struct pst_engine *engine,
                                  unsigned microbatches, struct pst_diag *diag)
 {
-    struct pstd_metric m = {
+    struct pstd_eval_metric m = {
         .on = true, .largest = pstd_metric_largest(config), .n = microbatches};
     const size_t n =
         config->eval_metric != NULL ? name_length(config->eval_metric) : 0;
@@ -101,7 +101,7 @@ enum pst_status pstd_metric_open(struct pstd_metric *metric,
                : pst_diag_nomem(diag, microbatches * sizeof(*m.values));
 }
 
-enum pst_status pstd_metric_take(struct pstd_metric *m,
+enum pst_status pstd_metric_take(struct pstd_eval_metric *m,
                                  struct pst_engine *engine, bool counts,
                                  struct pst_mean *mean, struct pst_diag *diag)
 {
@@ -120,9 +120,9 @@ enum pst_status pstd_metric_take(struct pstd_metric *m,
     return PST_OK;
 }
 
-void pstd_metric_close(struct pstd_metric *m)
+void pstd_metric_close(struct pstd_eval_metric *m)
 {
     pst_free(m->raw);
     pst_free(m->values);
-    *m = (struct pstd_metric){0};
+    *m = (struct pstd_eval_metric){0};
 }

@@ -7,7 +7,7 @@
 #include "stages/run/data/mean.h"
 #include "stages/run/exec.h"
 
-struct pstd_metric {
+struct pstd_eval_metric {
     bool on, largest;
     unsigned output; /* index in plan->outputs */
     enum pst_dtype dtype;
@@ -23,7 +23,7 @@ enum pst_status pstd_metric_check(const struct pstd_config *config,
 bool pstd_metric_largest(const struct pstd_config *config);
 /* Finds the output in an engine that keeps outputs; sets nothing without the
  * option. */
-enum pst_status pstd_metric_open(struct pstd_metric *metric,
+enum pst_status pstd_metric_open(struct pstd_eval_metric *metric,
                                  const struct pstd_config *config,
                                  const struct pst_plan *plan,
                                  const struct pst_engine *engine,
@@ -31,10 +31,10 @@ enum pst_status pstd_metric_open(struct pstd_metric *metric,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 /* COLLECTIVE, after a step of the evaluation: adds its values to the mean on
  * rank 0, which alone has `mean` and may not be NULL there. */
-enum pst_status pstd_metric_take(struct pstd_metric *metric,
+enum pst_status pstd_metric_take(struct pstd_eval_metric *metric,
                                  struct pst_engine *engine, bool counts,
                                  struct pst_mean *mean,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-void pstd_metric_close(struct pstd_metric *metric);
+void pstd_metric_close(struct pstd_eval_metric *metric);
 
 #endif
