@@ -75,6 +75,9 @@ struct pst_loss_loops {
     float (*nll)(int64_t n, const float *x, int64_t y);
     /* dx = a * softmax(x) */
     void (*softmax_scaled)(int64_t n, const float *x, float a, float *dx);
+    /* Returns nll(x, y) and sets dx, which may be x, to
+     * a (softmax(x) - [k = y]). */
+    float (*nll_grad)(int64_t n, const float *x, int64_t y, float a, float *dx);
     /* -sum of t_k log softmax(x)_k, where terms with t_k = 0 are 0. */
     float (*soft)(int64_t n, const float *x, const struct pst_soft_target *t);
     /* dx = g (softmax(x) sum(t) - t) */
@@ -96,6 +99,11 @@ struct pst_loss_loops {
     void (*columns_soft_grad)(int64_t n, int64_t cols, int64_t stride,
                               const float *x, const struct pst_soft_columns *t,
                               const float *more, const float *g, float *dx);
+    /* x = cap tanh(scale x / cap), or scale x if cap is 0. dx is multiplied by
+     * the derivative, where y are the results; y is not read if cap is 0. */
+    void (*capped)(int64_t n, float scale, float cap, float *x);
+    void (*capped_grad)(int64_t n, float scale, float cap, const float *y,
+                        float *dx);
     /* to_k = w_k t_k */
     void (*weighted)(int64_t n, const struct pst_soft_target *t, const float *w,
                      float *to);

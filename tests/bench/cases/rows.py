@@ -52,6 +52,20 @@ def cross_entropy(m, v=50257):
                                        torch.randn(m, v)))]
 
 
+def head(m, k, v=50257):
+    """Returns the case of a linear layer with its loss, by chunks."""
+    target = torch.randint(0, v, (m,))
+    return [case(f"linear + cross_entropy forward + backward {m}x{k}x{v}", 1.0,
+                 [f"input %g: F[]; input %x: F[{m}, {k}]; "
+                  f"input %w: F[{v}, {k}]; input %i{v}: i64[{m}]; "
+                  "%r, %s, %t, %u = "
+                  "penstock.linear_cross_entropy_backward.default(%g, %x, %w, "
+                  f"None, %i{v}, 1.0, 0.0, 1, -100, 0.0)"],
+                 lambda: with_gradient(
+                     lambda a, b: F.cross_entropy(F.linear(a, b), target),
+                     torch.randn(m, k), torch.randn(v, k)))]
+
+
 def adamw(n):
     def make():
         p = torch.nn.Parameter(torch.randn(n))
@@ -73,4 +87,5 @@ def fourier(lines, n):
 
 def cases():
     transforms = [fourier(8, n) for n in (1000, 1009, 4096, 65536)]
-    return norms(512, 768) + cross_entropy(256) + adamw(4000000) + transforms
+    return (norms(512, 768) + cross_entropy(256) + head(1024, 256) +
+            adamw(4000000) + transforms)

@@ -20,6 +20,17 @@ static void softmax_scaled(int64_t n, const float *x, float a, float *dx)
         dx[i] *= scale;
 }
 
+static float nll_grad(int64_t n, const float *x, int64_t y, float a, float *dx)
+{
+    const float max = pst_row_max(n, x), of_y = x[y] - max;
+    const float sum = pst_row_exp(n, x, max, dx), scale = a / sum;
+
+    for (int64_t i = 0; i < n; i++)
+        dx[i] *= scale;
+    dx[y] -= a;
+    return pst_vm_log(sum) - of_y;
+}
+
 static float soft(int64_t n, const float *x, const struct pst_soft_target *t)
 {
     const float max = pst_row_max(n, x), a = t->a, b = t->b;
@@ -166,6 +177,31 @@ static void columns_soft_grad(int64_t n, int64_t cols, int64_t stride,
     }
 }
 
+static void capped(int64_t n, float scale, float cap, float *x)
+{
+    const float inner = cap != 0.0f ? scale / cap : scale;
+
+    if (cap != 0.0f)
+        for (int64_t i = 0; i < n; i++)
+            x[i] = cap * pst_vm_tanh(inner * x[i]);
+    else
+        for (int64_t i = 0; i < n; i++)
+            x[i] *= scale;
+}
+
+static void capped_grad(int64_t n, float scale, float cap, const float *y,
+                        float *dx)
+{
+    const float inverse = cap != 0.0f ? 1.0f / cap : 0.0f;
+
+    if (cap != 0.0f)
+        for (int64_t i = 0; i < n; i++)
+            dx[i] *= scale * (1.0f - (y[i] * inverse) * (y[i] * inverse));
+    else
+        for (int64_t i = 0; i < n; i++)
+            dx[i] *= scale;
+}
+
 static double squares(int64_t n, const float *a, const float *b)
 {
     double lane[16] = {0};
@@ -199,12 +235,15 @@ static void difference(int64_t n, const float *a, const float *b, float s,
 const struct pst_loss_loops PST_SIMD(pst_loss_loops) = {
     .nll = nll,
     .softmax_scaled = softmax_scaled,
+    .nll_grad = nll_grad,
     .soft = soft,
     .soft_grad = soft_grad,
     .columns_log_sum = columns_log_sum,
     .columns_scaled = columns_scaled,
     .columns_soft = columns_soft,
     .columns_soft_grad = columns_soft_grad,
+    .capped = capped,
+    .capped_grad = capped_grad,
     .weighted = weighted,
     .squares = squares,
     .difference = difference,

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_LOSS_HEAD_H
+#define PENSTOCK_STAGES_OPS_LOSS_HEAD_H
+/*
+ * The head of a language model: cross entropy of a linear layer's results,
+ *     z = scale (x W^T + b),  y = cap tanh(z / cap), or z if cap is 0,
+ *     loss = cross entropy of y and the targets,
+ * computed chunk by chunk of the rows, so that the logits are never whole.
+ *
+ * Four operators have the same arguments (the last three after the loss's
+ * gradient) and share this description. Each computes a part:
+ *     linear_cross_entropy           the loss
+ *     linear_cross_entropy_input     gradient of x, and the loss
+ *     linear_cross_entropy_weight    gradients of W and b
+ *     linear_cross_entropy_backward  all of these, with one computation of the
+ *                                    logits
+ * Chunks and the order of sums are the same in all of them, so that the bits
+ * do not depend on which ones a stage runs.
+ */
+#include "stages/ops/loss/loss.h"
+
+struct pst_head {
+    const struct pst_operand *x, *weight, *bias; /* bias: NULL if absent */
+    struct pst_classes targets; /* without x; one position per row */
+    int64_t rows, depth, classes;
+    double scale, cap;
+    const struct pst_operand *arriving; /* gradient of the loss; or NULL */
+    /* results; NULL: not computed */
+    struct pst_operand *loss, *dx, *dweight, *dbias;
+};
+
+/* Describes a call of one of the four operators. */
+struct pst_head pst_head_describe(const struct pst_call *c);
+
+/* Returns the number of rows of a chunk, which depends on the number of classes
+ * alone. */
+int64_t pst_head_chunk(int64_t classes);
+
+/* head_fast.c: f32, contiguous. */
+bool pst_head_fits(const struct pst_call *c);
+size_t pst_head_scratch(const struct pst_call *c, unsigned threads);
+#define DECLARE(suffix, set)                                                   \
+    void pst_head_run_##suffix(const struct pst_call *c);
+PST_SIMD_EACH(DECLARE)
+#undef DECLARE
+
+#endif
