@@ -267,6 +267,51 @@ static void sends_the_fewest_bytes(void **state)
     model_fini(&model);
 }
 
+/* A head of a language model stays in one stage: a cut inside it is moved
+ * before it, with a note, and no policy chooses one. Logits that are no head's
+ * may be sent. */
+static void keeps_heads_whole(void **state)
+{
+    static const char text[] =
+        "graph next_id=9 {\n"
+        "  input %%x: f32[8, 4]\n"
+        "  input %%t: i64[8]\n"
+        "  param %%v \"v\" grad: f32[%u, 4]\n"
+        "  %%h: f32[8, 4] = aten.tanh.default(%%x) # a - F id=0\n"
+        "  %%y: f32[8, %u] = aten.linear.default(%%h, %%v) # o - F id=1\n"
+        "  %%loss: f32[] = aten.cross_entropy_loss.default(%%y, %%t) # l - F "
+        "id=2\n"
+        "  output user %%loss \"0\"\n"
+        "}\n";
+    static const char *const modules[] = {"a", "o", "l"};
+    static const char *const at[] = {"o:end"};
+    static const struct pst_split_options named = {.at = at, .n_at = 1},
+                                          two = {.stages = 2,
+                                                 .policy = "flops",
+                                                 .bandwidth = 1e15};
+
+    (void)state;
+    for (unsigned classes = 1023; classes <= 1024; classes++) {
+        const bool is_head = classes == 1024;
+        struct pst_model model;
+        struct pst_plan *plan;
+        char graph[800];
+
+        (void)snprintf(graph, sizeof(graph), text, classes, classes);
+        model_init(&model, graph, modules, PST_COUNT(modules));
+        expect(&model, &named, is_head ? "011" : "001");
+        expect(&model, &two, is_head ? "011" : "001");
+        plan = split(&model, &named);
+        assert_int_equal(plan->notes.n, is_head);
+        if (is_head)
+            assert_non_null(strstr(plan->notes.at[0],
+                                   "\"o:end\" is moved before the linear "
+                                   "layer in module \"o\""));
+        pst_plan_free(plan);
+        model_fini(&model);
+    }
+}
+
 /* Matmuls on one side, elementwise operators on the other: the balanced cut
  * depends on the machine, and the plan names the machine. */
 static void cuts_by_the_rates_given(void **state)
@@ -489,6 +534,7 @@ int main(void)
         cmocka_unit_test(obeys_measured_times),
         cmocka_unit_test(counts_what_crosses),
         cmocka_unit_test(keeps_buffers_whole),
+        cmocka_unit_test(keeps_heads_whole),
         cmocka_unit_test(survives_lack_of_memory),
     };
 

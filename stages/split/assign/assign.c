@@ -123,9 +123,12 @@ static enum pst_status apply(struct pst_splitter *s, struct pst_cuts *cuts)
 {
     struct pst_graph *graph = s->graph;
     const size_t n = cuts->list.n;
-    struct part *parts = pst_calloc(TAG, n + 1, sizeof(*parts));
-    enum pst_status status;
+    enum pst_status status = pst_cuts_spare_heads(s, cuts);
+    struct part *parts;
 
+    if (status != PST_OK)
+        return status;
+    parts = pst_calloc(TAG, n + 1, sizeof(*parts));
     if (parts == NULL)
         return pst_diag_nomem(s->diag, n * sizeof(*parts));
     if (n > 0)

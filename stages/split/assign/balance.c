@@ -156,6 +156,7 @@ static enum pst_status prepare(struct balance *b, const bool *allowed)
 {
     const struct pst_graph *graph = b->s->graph;
     const size_t n = b->n + 1;
+    enum pst_status status;
     size_t n_uses;
 
     b->allowed = pst_arena_calloc(&b->arena, n, sizeof(bool));
@@ -182,7 +183,8 @@ static enum pst_status prepare(struct balance *b, const bool *allowed)
         b->allowed[i] = i == b->n || allowed == NULL || allowed[i];
     for (size_t i = 0; i < b->n; i++)
         b->before[i + 1] = b->before[i] + b->cost->node[i];
-    return forbid_spans(b);
+    status = forbid_spans(b);
+    return status == PST_OK ? pst_split_allow(b->s, b->allowed) : status;
 }
 
 /* --- the limit ---------------------------------------------------------- */

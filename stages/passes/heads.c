@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stages/passes/heads.h"
+
+#include "stages/graph/build.h"
+#include "stages/graph/schema.h"
+#include "stages/ops/core/rows.h"
+#include "stages/passes/rewrite.h"
+
+#include <math.h>
+#include <string.h>
+
+#define TAG PST_TAG_GRAPH
+
+/* --- what a loss reads ---------------------------------------------------- */
+
+/* Values of PyTorch's argument `reduction`. */
+enum { REDUCE_MEAN = 1, REDUCE_SUM = 2 };
+
+struct loss {
+    struct pst_value *logits;
+    struct pst_arg target, reduction, ignore, smoothing;
+    /* the node that reads the logits: the loss, or a log_softmax before it */
+    const struct pst_node *reader;
+};
+
+static const struct pst_arg *arg_of(const struct pst_node *node,
+                                    const char *name)
+{
+    const int i = pst_schema_arg(node->schema, name);
+
+    return i < 0 ? NULL : &node->args[i];
+}
+
+/* True if log_softmax is over the last dimension, without another dtype. */
+static bool is_over_last(const struct pst_node *node)
+{
+    const struct pst_value *in = node->args[0].value;
+    const int64_t rank = in->meta.rank, dim = node->args[1].i;
+
+    return node->outs[0]->meta.dtype == in->meta.dtype &&
+           (dim == -1 || dim == rank - 1);
+}
+
+static bool is_log_softmax(const struct pst_node *node)
+{
+    return node != NULL && (node->op == &pst_op_log_softmax_int ||
+                            node->op == &pst_op__log_softmax);
+}
+
+/* Sets what the loss reads if it is a cross entropy. */
+static bool read_loss(const struct pst_node *node, struct loss *ret)
+{
+    struct pst_value *self = node->args[0].value;
+
+    *ret = (struct loss){
+        .logits = self, .smoothing = {.kind = PST_ARG_FLOAT}, .reader = node};
+    if (node->op == &pst_op_cross_entropy_loss) {
+        ret->smoothing = *arg_of(node, "label_smoothing");
+    } else if (node->op == &pst_op_nll_loss ||
+               node->op == &pst_op_nll_loss_nd ||
+               node->op == &pst_op_nll_loss_forward) {
+        if (!is_log_softmax(self->def))
+            return false;
+        ret->reader = self->def;
+        ret->logits = self->def->args[0].value;
+    } else {
+        return false;
+    }
+    ret->target = *arg_of(node, "target");
+    ret->reduction = *arg_of(node, "reduction");
+    ret->ignore = *arg_of(node, "ignore_index");
+    return true;
+}
+
+/* True if the loss is one that the operator computes: rows of f32 logits,
+ * classes as indices and without weights, a sum or a mean. */
+static bool suits(const struct pst_node *node, const struct loss *loss)
+{
+    const struct pst_meta *x = &loss->logits->meta;
+
+    return !node->no_grad && x->rank == 2 && x->dtype == PST_F32 &&
+           x->size[1] >= PST_HEAD_CLASSES &&
+           arg_of(node, "weight")->kind == PST_ARG_NONE &&
+           pst_dtype_kind(loss->target.value->meta.dtype) == PST_KIND_INT &&
+           (loss->reduction.i == REDUCE_MEAN ||
+            loss->reduction.i == REDUCE_SUM);
+}
+
+/* --- between the linear layer and the loss -------------------------------- */
+
+/* True if the result has the elements of the operand, in the same order. */
+static bool is_view(const struct pst_node *node)
+{
+    static const struct pst_op *const views[] = {
+        &pst_op_view,         &pst_op_reshape,
+        &pst_op__unsafe_view, &pst_op_flatten_using_ints,
+        &pst_op_unsqueeze,    &pst_op_unflatten_int,
+        &pst_op_squeeze_dim,  &pst_op_squeeze_dims,
+        &pst_op_squeeze,      &pst_op_contiguous,
+        &pst_op_clone,        &pst_op_alias};
+
+    for (size_t i = 0; i < PST_COUNT(views); i++)
+        if (node->op == views[i])
+            return true;
+    return false;
+}
+
+static int64_t last_size(const struct pst_value *value)
+{
+    const struct pst_meta *meta = &value->meta;
+
+    return meta->rank > 0 ? meta->size[meta->rank - 1] : 1;
+}
+
+/* True if the node keeps rows whole: a view with the same last dimension, or a
+ * slice of another dimension. */
+static bool keeps_rows(const struct pst_node *node)
+{
+    const struct pst_value *in = node->args[0].value, *out = node->outs[0];
+    const int64_t rank = in->meta.rank;
+
+    if (node->op == &pst_op_slice_Tensor)
+        return node->args[1].i != -1 && node->args[1].i != rank - 1;
+    return is_view(node) && last_size(in) == last_size(out);
+}
+
+/* Returns the factor of a multiplication or division by a number; 0: it is
+ * another node. */
+static double factor_of(const struct pst_node *node)
+{
+    double by;
+
+    if (node->op != &pst_op_mul_Scalar && node->op != &pst_op_div_Scalar)
+        return 0.0;
+    if (node->args[1].kind == PST_ARG_FLOAT)
+        by = node->args[1].f;
+    else if (node->args[1].kind == PST_ARG_INT)
+        by = (double)node->args[1].i;
+    else
+        return 0.0;
+    if (node->op == &pst_op_div_Scalar)
+        by = by != 0.0 ? 1.0 / by : 0.0;
+    return isfinite(by) ? by : 0.0;
+}
+
+/* Sets scale and cap of post * tanh(pre * x), or of post * x. */
+static bool set_cap(struct pst_head_found *head, double pre, double post,
+                    bool capped)
+{
+    head->scale = capped ? pre * post : post;
+    head->cap = capped ? post : 0.0;
+    if (fabs(head->scale - 1.0) < 1e-12)
+        head->scale = 1.0;
+    return !capped || post > 0.0;
+}
+
+static bool is_linear(const struct pst_node *node)
+{
+    const struct pst_arg *bias = &node->args[2];
+
+    return node->op == &pst_op_linear &&
+           node->args[1].value->meta.dtype == PST_F32 &&
+           (bias->kind == PST_ARG_NONE || bias->value->meta.rank == 1);
+}
+
+/* True if the loss alone reads its log_softmax, if it has one. */
+static bool is_private(const struct pst_node *node, const struct loss *loss,
+                       const unsigned *uses, const bool *read)
+{
+    const struct pst_value *self = node->args[0].value;
+
+    return (loss->reader == node ||
+            (uses[self->id] == 1 && !loss->reader->no_grad &&
+             is_over_last(loss->reader) &&
+             (read == NULL || !read[self->id]))) &&
+           (node->n_outs == 1 || uses[node->outs[1]->id] == 0);
+}
+
+/* Follows the logits back to their linear layer; returns NULL if there is none,
+ * or if something else reads them. */
+static const struct pst_node *find_linear(const struct loss *loss,
+                                          const unsigned *uses,
+                                          const bool *read,
+                                          struct pst_head_found *ret)
+{
+    const struct pst_value *value = loss->logits;
+    double pre = 1.0, post = 1.0;
+    bool capped = false;
+
+    for (;;) {
+        const struct pst_node *node = value->def;
+        double by;
+
+        if (node == NULL || node->n_outs != 1 || node->no_grad ||
+            uses[value->id] != 1 || (read != NULL && read[value->id]))
+            return NULL;
+        if (is_linear(node))
+            return set_cap(ret, pre, post, capped) ? node : NULL;
+        by = factor_of(node);
+        if (by != 0.0 && capped)
+            pre *= by;
+        else if (by != 0.0)
+            post *= by;
+        else if (node->op == &pst_op_tanh && !capped)
+            capped = true;
+        else if (!keeps_rows(node))
+            return NULL;
+        value = node->args[0].value;
+    }
+}
+
+/* --- finding -------------------------------------------------------------- */
+
+static void count_use(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    unsigned *uses = ctx;
+
+    (void)arg;
+    uses[(*slot)->id]++;
+}
+
+static size_t index_of(const struct pst_graph *graph,
+                       const struct pst_node *node)
+{
+    size_t i = 0;
+
+    while (graph->nodes.at[i] != node)
+        i++;
+    return i;
+}
+
+/* Adds the head whose loss is node `at`, if there is one. */
+static bool look_at(const struct pst_graph *graph, size_t at,
+                    const unsigned *uses, const bool *read,
+                    struct pst_heads *ret)
+{
+    const struct pst_node *node = graph->nodes.at[at], *linear;
+    struct pst_head_found head = {.loss = at};
+    struct loss loss;
+
+    if (!read_loss(node, &loss) || !suits(node, &loss) ||
+        !is_private(node, &loss, uses, read))
+        return true;
+    linear = find_linear(&loss, uses, read, &head);
+    if (linear == NULL)
+        return true;
+    head.linear = index_of(graph, linear);
+    return pst_vec_push(TAG, &ret->list, head);
+}
+
+enum pst_status pst_heads_find(const struct pst_graph *graph, const bool *read,
+                               struct pst_heads *ret, struct pst_diag *diag)
+{
+    unsigned *uses = pst_calloc(TAG, graph->values.n + 1, sizeof(*uses));
+    bool fine = uses != NULL;
+
+    *ret = (struct pst_heads){0};
+    for (size_t i = 0; i < graph->nodes.n && fine; i++)
+        pst_node_uses(graph->nodes.at[i], count_use, uses);
+    for (size_t i = 0; i < graph->nodes.n && fine; i++)
+        fine = look_at(graph, i, uses, read, ret);
+    pst_free(uses);
+    if (fine)
+        return PST_OK;
+    pst_heads_fini(ret);
+    return pst_diag_nomem(diag, graph->values.n * sizeof(*uses));
+}
+
+void pst_heads_fini(struct pst_heads *heads)
+{
+    pst_vec_fini(&heads->list);
+}
+
+void pst_heads_mark(const struct pst_graph *graph,
+                    const struct pst_head_found *head, bool *marks)
+{
+    const struct pst_node *linear = graph->nodes.at[head->linear];
+    const struct pst_node *node = graph->nodes.at[head->loss];
+
+    do {
+        marks[node->args[0].value->id] = true;
+        node = node->args[0].value->def;
+    } while (node != linear);
+}
+
+/* --- folding -------------------------------------------------------------- */
+
+struct folder {
+    struct pst_graph *graph;
+    const struct pst_heads *heads;
+    struct pst_node **linears; /* by head */
+    struct pst_build build;
+    size_t place, next; /* indices of the current node and of the next head */
+};
+
+/* Emits on x what the value went through on its way from the linear layer:
+ * slices, and views with x's last dimension. */
+static struct pst_value *replay(struct folder *f, const struct pst_value *value,
+                                const struct pst_node *linear,
+                                struct pst_value *x)
+{
+    const struct pst_node *node = value->def;
+    int64_t size[PST_MAX_RANK];
+
+    if (node == linear)
+        return x;
+    x = replay(f, node->args[0].value, linear, x);
+    if (x == NULL || factor_of(node) != 0.0 || node->op == &pst_op_tanh)
+        return x;
+    if (node->op == &pst_op_slice_Tensor)
+        return pst_emit(&f->build, &pst_op_slice_Tensor,
+                        PST_ARGS(pst_v(x), node->args[1], node->args[2],
+                                 node->args[3], node->args[4]));
+    if (value->meta.rank == x->meta.rank &&
+        memcmp(value->meta.size, x->meta.size,
+               (x->meta.rank - 1) * sizeof(size[0])) == 0)
+        return x;
+    for (unsigned d = 0; d < value->meta.rank; d++)
+        size[d] = value->meta.size[d];
+    size[value->meta.rank - 1] = last_size(x);
+    return pst_emit(&f->build, &pst_op_reshape,
+                    PST_ARGS(pst_v(x), pst_ints(size, value->meta.rank)));
+}
+
+/* Lets the value of the old loss be the result of its new node. */
+static void take_over(struct pst_node *node, struct pst_node *old)
+{
+    node->outs[0]->def = NULL;
+    node->outs[0] = old->outs[0];
+    node->outs[0]->def = node;
+    for (unsigned k = 1; k < old->n_outs; k++)
+        old->outs[k]->def = NULL;
+}
+
+static enum pst_status fold(struct folder *f, struct pst_node *old,
+                            const struct pst_head_found *head,
+                            const struct pst_node *linear)
+{
+    struct pst_value *x = linear->args[0].value;
+    struct pst_node *node;
+    struct loss loss;
+
+    (void)read_loss(old, &loss);
+    pst_build_at(&f->build, old);
+    f->build.call = linear->call; /* most of its time is the layer's */
+    f->build.node_id = UINT32_MAX;
+    x = replay(f, loss.logits, linear, x);
+    f->build.node_id = old->id;
+    node = pst_emit_node(&f->build, &pst_op_linear_cross_entropy,
+                         PST_ARGS(pst_v(x), linear->args[1], linear->args[2],
+                                  loss.target, pst_f(head->scale),
+                                  pst_f(head->cap), loss.reduction, loss.ignore,
+                                  loss.smoothing));
+    if (node != NULL)
+        take_over(node, old);
+    return f->build.status;
+}
+
+static enum pst_status fold_node(void *ctx, struct pst_node *node)
+{
+    struct folder *f = ctx;
+    const size_t at = f->place++, k = f->next;
+
+    if (k < f->heads->list.n && f->heads->list.at[k].loss == at) {
+        f->next++;
+        return fold(f, node, &f->heads->list.at[k], f->linears[k]);
+    }
+    if (!pst_vec_push(TAG, &f->graph->nodes, node))
+        return pst_diag_nomem(f->build.diag, sizeof(struct pst_node *));
+    return PST_OK;
+}
+
+enum pst_status pst_heads_fold(struct pst_graph *graph,
+                               const struct pst_heads *heads,
+                               struct pst_diag *diag)
+{
+    const size_t n = heads->list.n;
+    struct folder f = {.graph = graph, .heads = heads};
+    enum pst_status status;
+
+    f.linears = pst_calloc(TAG, n + 1, sizeof(struct pst_node *));
+    if (f.linears == NULL)
+        return pst_diag_nomem(diag, n * sizeof(struct pst_node *));
+    for (size_t k = 0; k < n; k++)
+        f.linears[k] = graph->nodes.at[heads->list.at[k].linear];
+    pst_build_init(&f.build, graph, diag);
+    status = pst_graph_rewrite(graph, fold_node, &f);
+    pst_free(f.linears);
+    return status;
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_PASSES_HEADS_H
+#define PENSTOCK_STAGES_PASSES_HEADS_H
+/*
+ * Heads of language models: a linear layer whose results (logits) only a cross
+ * entropy reads, through views, slices of rows, a factor or a soft cap
+ * (c tanh(x / c)). Outputs of the model may read them, too. A stage computes a
+ * head as one operator, chunk by chunk (stages/ops/loss/head.h).
+ *
+ * The splitter cuts no head, so whether the operator is used does not depend on
+ * the cut. One thread.
+ */
+#include "stages/graph/graph.h"
+
+/* A loss with fewer classes is no head: its logits are small. */
+#define PST_HEAD_CLASSES 1024
+
+struct pst_head_found {
+    size_t linear, loss; /* indices of the nodes in the graph */
+    double scale, cap;   /* as in stages/ops/loss/head.h */
+};
+struct pst_heads {
+    struct PST_VEC(struct pst_head_found) list; /* in order of the losses */
+};
+
+/* Finds the heads of a forward graph. read: by value id, values that other
+ * stages read, so that they are no logits of a head; NULL: none. */
+enum pst_status pst_heads_find(const struct pst_graph *graph, const bool *read,
+                               struct pst_heads *ret,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+void pst_heads_fini(struct pst_heads *heads);
+
+/* Marks the logits of a head, by value id: the results of the linear layer and
+ * of what follows it. */
+void pst_heads_mark(const struct pst_graph *graph,
+                    const struct pst_head_found *head, bool *marks);
+/* Replaces each loss by penstock.linear_cross_entropy. The linear layer and
+ * what follows it stay, without readers except outputs. */
+enum pst_status pst_heads_fold(struct pst_graph *graph,
+                               const struct pst_heads *heads,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Cuts no head of a language model (stages/passes/heads.h) in two: a stage that
+ * has all of it computes the head by chunks, whose sums have another order, so
+ * the bits would depend on the cut.
+ */
+#include "stages/passes/heads.h"
+
+#include "stages/split/assign/assign.h"
+
+/* Returns the head that a cut before node i would divide; NULL: none. */
+static const struct pst_head_found *divided(const struct pst_heads *heads,
+                                            size_t i)
+{
+    for (size_t k = 0; k < heads->list.n; k++)
+        if (i > heads->list.at[k].linear && i <= heads->list.at[k].loss)
+            return &heads->list.at[k];
+    return NULL;
+}
+
+enum pst_status pst_cuts_spare_heads(struct pst_splitter *s,
+                                     struct pst_cuts *cuts)
+{
+    struct pst_heads heads;
+    enum pst_status status = pst_heads_find(s->graph, NULL, &heads, s->diag);
+
+    for (size_t i = 0; i < cuts->list.n && status == PST_OK; i++) {
+        struct pst_cut *cut = &cuts->list.at[i];
+        const struct pst_head_found *head = divided(&heads, cut->node);
+
+        if (head == NULL)
+            continue;
+        cut->node = head->linear;
+        status = pst_split_note(
+            s,
+            "%s is moved before the linear layer in module \"%s\": the layer "
+            "and its loss are computed together",
+            cut->what, s->graph->nodes.at[head->linear]->call->name);
+    }
+    pst_heads_fini(&heads);
+    return status;
+}
+
+enum pst_status pst_split_allow(struct pst_splitter *s, bool *allowed)
+{
+    struct pst_heads heads;
+    enum pst_status status = pst_heads_find(s->graph, NULL, &heads, s->diag);
+
+    for (size_t i = 0; i < s->graph->nodes.n && status == PST_OK; i++)
+        allowed[i] = allowed[i] && divided(&heads, i) == NULL;
+    pst_heads_fini(&heads);
+    return status;
+}
