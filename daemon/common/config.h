@@ -124,7 +124,7 @@ struct pstd_config {
     const char *microbatch_weights, *chunk, *size;
     const char *dtype;
     const char *device; /* list by rank (stages/ops/devices.h) */
-    bool no_fallback;
+    bool no_fallback, no_chunked_loss;
     const char *optimizer, *group, *no_decay;
     double lr, momentum, dampening, beta1, beta2, eps, weight_decay;
     double alpha, rho, lr_decay;

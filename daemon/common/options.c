@@ -127,6 +127,11 @@ static const struct pstd_option rows[] = {
            "f32", "f32|bf16",
            "dtype of matmul operands; parameters, sums and optimizer states "
            "stay f32"),
+    FLAG(no_chunked_loss, "no-chunked-loss",
+         N_STEP | PSTD_OPT_VERIFY | PSTD_OPT_EVAL | PSTD_OPT_PLAN,
+         "keep the logits of a language model whole, and their gradient, "
+         "instead of computing the loss and the gradients of the last linear "
+         "layer by chunks of rows"),
     TEXT(optimizer, "optimizer", T_STEP | PSTD_OPT_PLAN, "adamw", "NAME",
          "optimizer of the parameters: none, sgd, adamw, adam, adamax, lion, "
          "rmsprop, adagrad, adadelta, lamb, muon, adafactor"),

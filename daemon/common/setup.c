@@ -187,6 +187,7 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
         .memory_limit = config->memory_limit * 1048576.0,
         .overcommit = config->overcommit,
         .no_fallback = config->no_fallback,
+        .whole_logits = config->no_chunked_loss,
         .verify = config->verify,
         .recompute = recompute(config),
         .stash =

@@ -128,6 +128,7 @@ enum pst_status pstctl_stage_compile(const struct pst_plan *plan,
         .train = exec->train,
         .threads = pst_exec_threads(exec),
         .bf16 = exec->bf16,
+        .whole_logits = exec->whole_logits,
         .verify = exec->verify,
         .recompute = exec->recompute,
     };

@@ -4,6 +4,8 @@
  * inside its region. The lists are then interpreted symbolically: the bytes
  * that an operand reads must hold the value that was written there last.
  */
+#include <string.h>
+
 #include "stages/compile/compile.h"
 #include "stages/ops/core/call.h"
 
@@ -187,7 +189,7 @@ static enum pst_status check_output(struct check *c, unsigned k)
     const struct holding h = holding_of(c, out);
     enum pst_status status;
 
-    if (is_free(out) || out->base != NULL || c->x->role != PST_GRAD_NONE)
+    if (is_free(out) || out->base != NULL || pst_is_gradient(c->x, k))
         return PST_OK;
     status = check_window(c, out, &c->x->call.out[k], &c->x->out[k]);
     if (status == PST_OK)
@@ -214,7 +216,7 @@ static enum pst_status check_node(struct check *c)
         const struct pst_value *out = c->x->node->outs[k];
         const struct holding h = holding_of(c, out);
 
-        if (is_free(out) || out->base != NULL || c->x->role != PST_GRAD_NONE)
+        if (is_free(out) || out->base != NULL || pst_is_gradient(c->x, k))
             continue;
         if (!c->held[out->id] || meet(&scratch, &h))
             status = bad(c, out, "shares its bytes with another result");
@@ -235,9 +237,8 @@ static void lose_work(struct check *c)
     c->holdings.n = n;
 }
 
-/* Checks that the outputs that a forward computes still exist after it. */
-static enum pst_status check_results(const struct check *c,
-                                     const bool *made_by_forward)
+/* Checks that the outputs that a list computes still exist after it. */
+static enum pst_status check_results(const struct check *c, const bool *made)
 {
     const struct pst_graph *graph = c->p->graph;
 
@@ -248,7 +249,7 @@ static enum pst_status check_results(const struct check *c,
         if (arg->kind != PST_ARG_VALUE || is_free(arg->value))
             continue;
         storage = pst_value_storage(arg->value);
-        if (made_by_forward[storage->id] && !c->held[storage->id])
+        if (made[storage->id] && !c->held[storage->id])
             return pst_diag_set(c->diag, PST_E_INTERNAL_BUG,
                                 "program, stage %u: output %zu, %%%s, has been "
                                 "written over",
@@ -262,14 +263,14 @@ static enum pst_status check_list(struct check *c, enum pst_list l, bool *made)
     const struct pst_exec_list *list = &c->p->lists[l];
     enum pst_status status = PST_OK;
 
+    memset(made, 0, c->p->graph->values.n);
     for (unsigned i = 0; i < list->n && status == PST_OK; i++) {
         c->x = &list->at[i];
         status = check_node(c);
         for (unsigned k = 0; k < c->x->node->n_outs; k++)
-            made[c->x->node->outs[k]->id] =
-                l == PST_LIST_F && c->x->role == PST_GRAD_NONE;
+            made[c->x->node->outs[k]->id] = !pst_is_gradient(c->x, k);
     }
-    if (status == PST_OK && l == PST_LIST_F)
+    if (status == PST_OK && l != PST_LIST_P)
         status = check_results(c, made);
     lose_work(c);
     return status;

@@ -45,16 +45,28 @@ struct pst_compiler {
  * pass "constants". */
 bool pst_is_constant(const struct pst_program *program,
                      const struct pst_value *value);
-enum pst_list pst_list_of(const struct pst_program *program,
-                          const struct pst_node *node);
 /* True if the node runs: false for views, markers, asserts and nodes without
  * elements. */
 bool pst_node_executes(const struct pst_node *node);
+
+/* True if result k is added into a gradient by the kernel, so that it has no
+ * place of its own. */
+static inline bool pst_is_gradient(const struct pst_exec_node *x, unsigned k)
+{
+    return x->role == PST_GRAD_FUSED && k == 0;
+}
 
 /* Marks the buffers that a forward of this stage updates, by value id; *ret is
  * in the program's arena. */
 enum pst_status pst_find_updated(const struct pst_program *program, bool **ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
+
+/* heads.c: *ret is a copy of the stage's forward graph, owned, in which heads
+ * of language models are one operator; NULL: the stage has none, or the program
+ * may not have it. */
+enum pst_status pst_fold_heads(const struct pst_program *p,
+                               struct pst_graph **ret,
+                               struct pst_diag *diag) PST_MUST_CHECK;
 
 /* --- passes, in the order of their table --------------------------------- */
 
@@ -62,6 +74,9 @@ enum pst_status pst_find_updated(const struct pst_program *program, bool **ret,
  * of its forward graph. */
 enum pst_status pst_pass_backward(struct pst_compiler *c,
                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* heads.c: computes loss and gradients of a head by one node. */
+enum pst_status pst_pass_heads(struct pst_compiler *c,
+                               struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_pass_recompute(struct pst_compiler *c,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* legalise.c: gives backward nodes copies of buffers that a forward updates;

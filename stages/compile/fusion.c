@@ -24,6 +24,16 @@ static void count_use(void *ctx, struct pst_value **slot, unsigned arg)
         c->uses[storage->id]++;
 }
 
+/* True if the kernel may add result 0 into a gradient, by what the node is: it
+ * is of phase W and has no other result, or it is a head of a language model.
+ * The choice is the same for all schedules, since the bits depend on it. */
+static bool may_add(const struct pst_node *node)
+{
+    return node->op == &pst_op_linear_cross_entropy_backward ||
+           node->op == &pst_op_linear_cross_entropy_weight ||
+           (node->n_outs == 1 && node->phase == PST_PHASE_W);
+}
+
 /*
  * True if the node that computes `contribution` may add into the gradient
  * directly: its result has no other use and has the gradient's layout (the same
@@ -39,8 +49,7 @@ static bool can_fuse(const struct pst_compiler *c,
     const struct pst_kernel *kernel;
 
     if (storage->def == NULL || storage->def_index != 0 ||
-        storage->def->n_outs != 1 || storage->def->phase != PST_PHASE_W ||
-        contribution->offset != 0 ||
+        !may_add(storage->def) || contribution->offset != 0 ||
         !pst_meta_is_contiguous(&contribution->meta) ||
         pst_meta_numel(&contribution->meta) != pst_meta_numel(&storage->meta))
         return false;

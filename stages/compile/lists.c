@@ -7,7 +7,7 @@
 static struct pst_value *fused_into(const struct pst_compiler *c,
                                     const struct pst_node *node)
 {
-    return node->n_outs == 1 ? c->fused[node->outs[0]->id] : NULL;
+    return node->n_outs > 0 ? c->fused[node->outs[0]->id] : NULL;
 }
 
 /* True if another node's kernel does this accumulation. */

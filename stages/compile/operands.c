@@ -42,7 +42,7 @@ static enum pst_status bind(struct pst_compiler *c, struct pst_exec_node *x,
     }
     for (unsigned k = 0; k < x->node->n_outs && status == PST_OK; k++)
         status = bind_operand(
-            c, x, x->role == PST_GRAD_FUSED ? x->grad : x->node->outs[k],
+            c, x, pst_is_gradient(x, k) ? x->grad : x->node->outs[k],
             &x->out[k], diag);
     return status;
 }

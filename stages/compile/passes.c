@@ -32,6 +32,7 @@ static const char *const facts[] = {
         return pst_pass_##pass(subject, diag);                                 \
     }
 RUN(backward)
+RUN(heads)
 RUN(recompute)
 RUN(buffers)
 RUN(outputs)
@@ -53,6 +54,8 @@ RUN(inplace)
 static const struct pst_pass passes[] = {
     {"backward", "the stage's graph, with the backward nodes if it trains", 0,
      GRAPH, 0, PST_EDITS_NOTHING, run_backward},
+    {"heads", "logits, loss and gradients of a language model's head at once",
+     GRAPH, 0, 0, PST_EDITS_BY_COUNT, run_heads},
     {"recompute", "copies of forward nodes in the backward, if asked for",
      GRAPH, 0, 0, PST_EDITS_BY_COUNT, run_recompute},
     {"buffers", "a backward node reads a buffer as it was in its forward",
@@ -116,12 +119,21 @@ const struct pst_pass_table pst_compile_passes = {
 enum pst_status pst_pass_backward(struct pst_compiler *c, struct pst_diag *diag)
 {
     struct pst_program *p = c->p;
-    enum pst_status status;
+    struct pst_graph *folded;
+    enum pst_status status = pst_fold_heads(p, &folded, diag);
 
-    if (!p->options.train)
-        return pst_graph_copy(p->plan->stages.at[p->stage].graph, &p->graph,
-                              diag);
-    status = pst_joint_take(p->plan, p->stage, &p->joint, diag);
+    if (status == PST_OK && !p->options.train) {
+        p->graph = folded;
+        return folded != NULL
+                   ? PST_OK
+                   : pst_graph_copy(p->plan->stages.at[p->stage].graph,
+                                    &p->graph, diag);
+    }
+    if (status != PST_OK)
+        return status;
+    status = folded != NULL
+                 ? pst_joint_of(p->plan, p->stage, folded, &p->joint, diag)
+                 : pst_joint_take(p->plan, p->stage, &p->joint, diag);
     if (status == PST_OK)
         p->graph = p->joint->graph;
     return status;

@@ -214,7 +214,8 @@ static void place_outside(struct pst_compiler *c, const struct pst_value *value)
 }
 
 /* Returns the region of a value that is computed and stays in this stage. */
-static enum pst_region region_of(const struct pst_life *life)
+static enum pst_region region_of(const struct pst_compiler *c,
+                                 const struct pst_life *life)
 {
     const enum pst_region_end end = end_of(life);
 
@@ -225,8 +226,12 @@ static enum pst_region region_of(const struct pst_life *life)
         return end == PST_END_W   ? PST_R_STASH_W
                : end == PST_END_I ? PST_R_STASH_I
                                   : PST_R_WORK;
-    return life->list == PST_LIST_B && end == PST_END_W ? PST_R_KEEP
-                                                        : PST_R_WORK;
+    /* An output of list B is copied after list W, which uses the workspace. */
+    return life->list == PST_LIST_B &&
+                   (end == PST_END_W ||
+                    (life->output && c->p->options.split_iw))
+               ? PST_R_KEEP
+               : PST_R_WORK;
 }
 
 /* True if the node's kernel may write out[0] over in[0]: no other operand is a
@@ -286,7 +291,7 @@ static void place_made(struct pst_compiler *c, const struct pst_value *value)
 {
     const struct pst_life *life = &c->lives[value->id];
     const bool forward = life->list == PST_LIST_F;
-    const enum pst_region region = region_of(life);
+    const enum pst_region region = region_of(c, life);
 
     if (life->sent && life->list != PST_LIST_P &&
         append_crossing(c, value, forward ? PST_WRITER_F : PST_WRITER_I,
@@ -374,7 +379,7 @@ static enum pst_status place_work(struct pst_compiler *c, enum pst_list l,
             struct pst_value *out = x->node->outs[k];
             struct pst_life *life = &c->lives[out->id];
 
-            if (out->base != NULL || life->placed || x->role != PST_GRAD_NONE)
+            if (out->base != NULL || life->placed || pst_is_gradient(x, k))
                 continue;
             life->interval = (int)c->n_intervals;
             if (under != NULL) {

@@ -99,6 +99,11 @@ struct pst_exec_list {
     size_t work;         /* bytes of the workspace */
 };
 
+struct pst_program;
+/* Returns the list that runs the node. */
+enum pst_list pst_list_of(const struct pst_program *program,
+                          const struct pst_node *node);
+
 struct pst_program_options {
     bool train;
     /* List B has I only, list W the rest, and action B runs both lists; false:
@@ -112,6 +117,9 @@ struct pst_program_options {
     /* Trained parameters are gathered on demand and released after use, so
      * nothing derived from them is computed once a step. */
     bool fleeting;
+    /* Compute the logits of heads (stages/passes/heads.h) whole, not by
+     * chunks. */
+    bool whole_logits;
     bool verify;           /* run pst_program_check() as debug builds do */
     const char *recompute; /* recompute.h; NULL: nothing */
 };

@@ -64,6 +64,9 @@ struct pst_exec_options {
     uint64_t seed;
     double watchdog; /* seconds that a step may wait for a peer; 0: no limit */
     bool bf16;       /* round operands of f32 matmuls to bf16 */
+    /* Compute the logits of a language model whole, not by chunks
+     * (stages/passes/heads.h). */
+    bool whole_logits;
     /* Activations that the backward recomputes instead of keeping them
      * (stages/compile/recompute.h), or "auto" (stages/tune/choose.h); NULL:
      * none. */

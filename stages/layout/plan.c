@@ -58,6 +58,7 @@ static enum pst_status make_programs(struct planner *p)
             .isa = pst_cpu_isa(),
             .threads = role->options.threads,
             .bf16 = role->options.bf16,
+            .whole_logits = role->options.whole_logits,
             .verify = role->options.verify,
             .recompute = role->options.recompute,
             .fleeting = role->options.shard >= PST_SHARING_ZERO3,

@@ -143,6 +143,8 @@ static enum pst_status handshake(struct pst_engine *engine,
                   !o->bf16               ? "not at all"
                   : pst_rates_use_bf16() ? "in bf16"
                                          : "in f32 (penstock calibrate)");
+    pst_facts_add(&f, "how logits are computed (--no-chunked-loss)", "%s",
+                  o->whole_logits ? "whole" : "by chunks");
     pst_facts_add(&f, "what replicas share (--shard)",
                   "%s by %s, window %u, gathered as %s",
                   o->shard_by != NULL ? o->shard_by

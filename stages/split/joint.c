@@ -366,19 +366,20 @@ static enum pst_status check_counts(const struct jointer *j)
     return status;
 }
 
-enum pst_status pst_joint_new(const struct pst_plan *plan, unsigned stage,
-                              struct pst_joint **ret, struct pst_diag *diag)
+enum pst_status pst_joint_of(const struct pst_plan *plan, unsigned stage,
+                             struct pst_graph *graph, struct pst_joint **ret,
+                             struct pst_diag *diag)
 {
     struct jointer j = {.plan = plan, .stage = stage, .diag = diag};
     enum pst_status status;
 
     j.joint = pst_calloc(TAG, 1, sizeof(*j.joint));
-    if (j.joint == NULL)
+    if (j.joint == NULL) {
+        pst_graph_free(graph);
         return pst_diag_nomem(diag, sizeof(*j.joint));
-    status =
-        pst_graph_copy(plan->stages.at[stage].graph, &j.joint->graph, diag);
-    if (status == PST_OK)
-        status = add_seeds(&j);
+    }
+    j.joint->graph = graph;
+    status = add_seeds(&j);
     if (status == PST_OK && j.seeds.n > 0)
         status = add_ports(&j);
     if (status == PST_OK && j.seeds.n > 0)
@@ -396,6 +397,17 @@ enum pst_status pst_joint_new(const struct pst_plan *plan, unsigned stage,
     }
     *ret = j.joint;
     return PST_OK;
+}
+
+enum pst_status pst_joint_new(const struct pst_plan *plan, unsigned stage,
+                              struct pst_joint **ret, struct pst_diag *diag)
+{
+    struct pst_graph *graph;
+    enum pst_status status =
+        pst_graph_copy(plan->stages.at[stage].graph, &graph, diag);
+
+    return status == PST_OK ? pst_joint_of(plan, stage, graph, ret, diag)
+                            : status;
 }
 
 void pst_joint_free(struct pst_joint *joint)

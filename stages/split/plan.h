@@ -343,6 +343,12 @@ struct pst_joint {
 enum pst_status pst_joint_new(const struct pst_plan *plan, unsigned stage,
                               struct pst_joint **ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
+/* Builds the joint of another form of the stage's graph, with the same inputs
+ * and outputs; an output that is not wanted may be NONE. Takes the graph, also
+ * on failure. */
+enum pst_status pst_joint_of(const struct pst_plan *plan, unsigned stage,
+                             struct pst_graph *graph, struct pst_joint **ret,
+                             struct pst_diag *diag) PST_MUST_CHECK;
 void pst_joint_free(struct pst_joint *joint);
 /* Finds the joint of a stage, which is built once and cached in the plan:
  * borrowed until it is taken or the plan is freed. One thread at a time. */

@@ -209,6 +209,96 @@ static void recomputation(void **state)
     recompute = NULL;
 }
 
+/* A head of a language model. Half of its loss is trained on. */
+static const char head[] =
+    "graph next_id=5 {\n"
+    "  input %x: f32[4, 2]\n"
+    "  input %t: i64[4]\n"
+    "  param %v \"v\" grad: f32[2, 2]\n"
+    "  param %w \"w\" grad: f32[1024, 2]\n"
+    "  %h: f32[4, 2] = aten.linear.default(%x, %v) # - - F id=0\n"
+    "  %y: f32[4, 1024] = aten.linear.default(%h, %w) # - - F id=1\n"
+    "  %l: f32[] = aten.cross_entropy_loss.default(%y, %t) # - - F id=2\n"
+    "  %loss: f32[] = aten.mul.Scalar(%l, 0.5) # - - F id=3\n"
+    "  output user %loss \"0\"\n"
+    "  output user %y \"1\"\n"
+    "}\n";
+
+/* Returns the text of the head's only stage after pass "heads". */
+static void head_text(const struct pst_program_options *options,
+                      struct pst_str *out)
+{
+    const struct pst_split_options cut = {.stages = 1};
+    struct pst_program *program;
+    struct pst_model model;
+    struct pst_plan *plan;
+    size_t end = 0;
+
+    model_init(&model, head, NULL, 0);
+    assert_ok(pst_split(&model, &cut, &plan, &diag), &diag);
+    assert_ok(pst_program_new(plan, 0, options, &program, &diag), &diag);
+    assert_ok(pst_program_compile(program, next_fixed, &end, "heads", &diag),
+              &diag);
+    pst_program_print(program, out);
+    pst_program_free(program);
+    pst_plan_free(plan);
+    model_fini(&model);
+}
+
+/* Asserts how many operators of heads and how many linear layers there are. */
+static void expect_head(const char *what, struct pst_program_options options,
+                        unsigned folded, unsigned linear)
+{
+    struct pst_str text = {0};
+
+    options.isa = PST_ISA_ANY;
+    options.threads = 1;
+    head_text(&options, &text);
+    if (count(pst_str_text(&text), "penstock.linear_cross") != folded ||
+        count(pst_str_text(&text), "aten.linear.default(") != linear)
+        fail_msg("%s:\n%s", what, pst_str_text(&text));
+    pst_str_fini(&text);
+}
+
+static void heads(void **state)
+{
+    static const struct pst_kernels *const none[4096]; /* one per operator */
+    struct pst_device bare = pst_device_cpu;
+
+    (void)state;
+    assert_in_range(pst_registry_count(), 1, PST_COUNT(none));
+    expect(product, false, "heads", "");
+    expect(
+        head, false, "heads",
+        "-  %l: f32[] = penstock.linear_cross_entropy.default(%h, %w, None, "
+        "%t, 1.0, 0.0, 1, -100, 0.0)  # - - F id=2\n"
+        "-  %loss: f32[] = aten.mul.Scalar(%l, 0.5)  # - - F id=3 stage=0\n"
+        "-  %grad_l: f32[4, 2], %grad_l_1: f32[] = "
+        "penstock.linear_cross_entropy_input.default(%grad_loss, %h, %w, None, "
+        "%t, 1.0, 0.0, 1, -100, 0.0)  # - - W id=2\n"
+        "-  %grad_l_2: f32[1024, 2], %grad_l_3: f32[0] = "
+        "penstock.linear_cross_entropy_weight.default(%grad_loss, %h, %w, "
+        "None, %t, 1.0, 0.0, 1, -100, 0.0)  # - - W id=2\n"
+        "+  %grad_l_2: f32[1024, 2], %grad_l_3: f32[0], %grad_l: f32[4, 2], "
+        "%l: f32[] = penstock.linear_cross_entropy_backward.default(%grad_loss,"
+        " %h, %w, None, %t, 1.0, 0.0, 1, -100, 0.0)  # - - W id=2\n"
+        "+  %loss: f32[] = aten.mul.Scalar(%l, 0.5)  # - - W id=3 stage=0\n");
+    bare.fallback = &pst_device_cpu;
+    bare.kernels = none;
+#define OPTIONS(...)                                                           \
+    (struct pst_program_options){.device = &pst_device_cpu, __VA_ARGS__}
+    expect_head("trained", OPTIONS(.train = true), 1, 1);
+    expect_head("outputs", OPTIONS(.train = true, .keep_outputs = true), 1, 2);
+    expect_head("loss alone", OPTIONS(.train = false), 1, 1);
+    expect_head("inference", OPTIONS(.keep_outputs = true), 0, 2);
+    expect_head("whole", OPTIONS(.train = true, .whole_logits = true), 0, 2);
+    expect_head("bf16", OPTIONS(.train = true, .bf16 = true), 0, 2);
+    expect_head("no kernel",
+                (struct pst_program_options){.device = &bare, .train = true}, 0,
+                2);
+#undef OPTIONS
+}
+
 static void layouts(void **state)
 {
     struct pst_str change = {0};
@@ -399,6 +489,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recomputation),
         cmocka_unit_test(buffers),
+        cmocka_unit_test(heads),
         cmocka_unit_test(layouts),
         cmocka_unit_test(copies),
         cmocka_unit_test(kernels),

@@ -226,6 +226,34 @@ static void add_loss(struct binder *b, const struct pst_value *value)
              &value->meta);
 }
 
+/* Returns the list that computes an output, F if it is not computed. */
+static enum pst_list list_of(const struct binder *b,
+                             const struct pst_value *value)
+{
+    const struct pst_node *node = value->def;
+
+    return node != NULL && node->phase != PST_PHASE_F
+               ? pst_list_of(b->program, node)
+               : PST_LIST_F;
+}
+
+/* True if the action computes the output: most are results of F, but the loss
+ * may be one of the backward (stages/compile/heads.c). */
+static bool has_output(const struct binder *b, const struct pst_plan_output *o)
+{
+    enum pst_list lists[2];
+    const unsigned n = pst_residency_lists(
+        b->program, (enum pst_action_kind)b->x->a.kind, lists);
+    const enum pst_list list =
+        o->stage < 0 ? PST_LIST_F : list_of(b, output_value(b, o));
+
+    for (unsigned i = 0; i < n; i++)
+        if (lists[i] == list)
+            return true;
+    return false;
+}
+
+/* Adds copies of the loss and of kept outputs that the action computes. */
 static enum pst_status add_outputs(struct binder *b)
 {
     const struct pst_plan *plan = b->with->role->plan;
@@ -233,9 +261,12 @@ static enum pst_status add_outputs(struct binder *b)
 
     for (size_t i = 0; i < plan->outputs.n && status == PST_OK; i++) {
         const struct pst_plan_output *o = &plan->outputs.at[i];
+        const bool wanted =
+            (int)i == plan->loss || b->with->layout->outputs[i] != 0;
 
-        if (!o->is_tensor ||
-            pst_plan_output_stage(o) != (unsigned)b->x->a.stage)
+        if (!o->is_tensor || !wanted ||
+            pst_plan_output_stage(o) != (unsigned)b->x->a.stage ||
+            !has_output(b, o))
             continue;
         if ((int)i == plan->loss && o->stage >= 0)
             add_loss(b, output_value(b, o));
@@ -370,11 +401,11 @@ static enum pst_status add_compute(struct binder *b)
     case PST_ACT_W: /* I of another microbatch may have set the seed since */
         add_seed(b);
         add_kernels(b);
-        return PST_OK;
+        return add_outputs(b);
     default: /* B, I */
         add_seed(b);
         add_kernels(b);
-        return PST_OK;
+        return add_outputs(b);
     }
 }
 

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A model with a head of 1024 classes, whose logits are computed by chunks: the
+ * bits are the same for all cuts and schedules, and near to those of whole
+ * logits.
+ */
+#include <unistd.h>
+
+#include "tests/run/job.h"
+
+#define CLASSES 1024
+#define ROWS    600 /* more than two chunks */
+
+/* The embedding is the head's weight, too. W has a larger workspace than I: the
+ * gradient of %k. What is left of the text depends on
+ * the variant. */
+static const char body[] =
+    "graph next_id=20 {\n"
+    "  input %x: i64[600]\n"
+    "  input %y: i64[600]\n"
+    "  param %emb \"e.weight\" grad: f32[1024, 8]\n"
+    "  param %w \"w.weight\" grad: f32[8, 8]\n"
+    "  param %mixing \"o.mixing\" grad: f32[600, 600]\n"
+    "  param %bias \"o.bias\" grad: f32[1024]\n"
+    "  param %gain \"g.gain\" grad: f32[]\n"
+    "  %a: f32[600, 8] = aten.embedding.default(%emb, %x) # e - F id=0\n"
+    "  %b: f32[600, 8] = aten.linear.default(%a, %w) # w - F id=1\n"
+    "  %p: f32[600, 8] = aten.tanh.default(%b) # t - F id=2\n"
+    "  %k: f32[600, 600] = aten.mul.Scalar(%mixing, 0.01) # o - F id=10\n"
+    "  %h: f32[600, 8] = aten.mm.default(%k, %p) # o - F id=11\n"
+    "  %logits: f32[600, 1024] = aten.linear.default(%h, %emb, %bias) # o - F "
+    "id=3\n";
+
+static const char plain[] =
+    "  %loss: f32[] = aten.cross_entropy_loss.default(%logits, %y) # l - F "
+    "id=4\n"
+    "  output user %loss \"0\"\n"
+    "  output user %logits \"1\"\n"
+    "}\n";
+
+/* The loss is the product of the head's and of what another stage may
+ * compute. */
+static const char scaled[] =
+    "  %c: f32[600, 1024] = aten.tanh.default(%logits) # o - F id=5\n"
+    "  %d: f32[600, 1024] = aten.mul.Scalar(%c, 3.0) # o - F id=6\n"
+    "  %l: f32[] = aten.cross_entropy_loss.default(%d, %y, None, 1, 3, 0.125) "
+    "# l - F id=7\n"
+    "  %m: f32[] = aten.mul.Scalar(%l, 0.5) # l - F id=8\n"
+    "  %loss: f32[] = aten.mul.Tensor(%m, %gain) # g - F id=9\n"
+    "  output user %loss \"0\"\n"
+    "  output user %l \"1\"\n"
+    "}\n";
+
+static const char summed[] =
+    "  %loss: f32[] = aten.cross_entropy_loss.default(%logits, %y, None, 2, 5) "
+    "# l - F id=4\n"
+    "  output user %loss \"0\"\n"
+    "}\n";
+
+/* A variant of the model, and its targets: every seventh is ignored. */
+struct variant {
+    const char *text;
+    int64_t ignored, only; /* only: the class of all targets; 0: any */
+};
+static const struct variant variants[] = {
+    {plain, -100, 0}, {scaled, 3, 0}, {summed, 5, 0}};
+
+static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
+                            unsigned input, void *dst, struct pst_diag *diag)
+{
+    const struct variant *v = ctx;
+    unsigned seed = (unsigned)step * 1000 + microbatch * 10 + input;
+    int64_t *to = dst;
+
+    (void)diag;
+    for (int i = 0; i < ROWS; i++) {
+        (void)model_number(&seed);
+        to[i] = (seed >> 12) % CLASSES;
+        if (input == 1 && i % 7 == 2)
+            to[i] = v->ignored;
+        if (input == 1 && v->only != 0)
+            to[i] = v->only;
+    }
+    return PST_OK;
+}
+
+static void start(struct job *job, const struct variant *v,
+                  const char *const *at, size_t n,
+                  const struct pst_exec_options *options)
+{
+    static const char *const modules[] = {"e", "w", "t", "o", "l", "g"};
+    const struct pst_split_options cut = {.at = at, .n_at = n};
+    struct pst_diag *diag = &job->net.diag;
+    struct pst_str text = {0};
+    char ranks[16];
+
+    pst_diag_init(diag);
+    pst_str_addf(&text, "%s%s", body, v->text);
+    model_init(&job->net.model, pst_str_text(&text), modules,
+               PST_COUNT(modules));
+    pst_str_fini(&text);
+    assert_ok(pst_split(&job->net.model, &cut, &job->net.plan, diag), diag);
+    (void)snprintf(ranks, sizeof(ranks), "%u", options->ranks);
+    assert_ok(pst_transport_self.open(ranks, &job->transport, diag), diag);
+    assert_ok(pst_engine_new(job->net.plan, job->transport, options,
+                             &job->engine, diag),
+              diag);
+}
+
+static void step(struct job *job, const struct variant *v, uint64_t number)
+{
+    assert_ok(pst_engine_step(job->engine, number, fill, (void *)v, 0,
+                              &job->last, &job->net.diag),
+              &job->net.diag);
+    assert_true(job->last.applied);
+}
+
+/* Runs two steps of the model, cut at these names; returns what job_dump()
+ * returns, of the first step and the state after the second. */
+static struct run run_cut(const struct variant *v, const char *const *at,
+                          size_t n, const struct pst_exec_options *options)
+{
+    struct run ret;
+    struct job job;
+
+    start(&job, v, at, n, options);
+    step(&job, v, 0);
+    ret.dump = job_first(&job);
+    step(&job, v, 1);
+    for (unsigned k = 0; k < pst_engine_n_local(job.engine); k++)
+        assert_int_equal(pst_engine_high_water(job.engine, k),
+                         pst_engine_memory(job.engine, k).arena);
+    job_state(&job, ret.dump);
+    ret.norm = job.last.grad_norm;
+    ret.loss = job.last.loss;
+    job_fini(&job);
+    return ret;
+}
+
+static struct pst_exec_options options_of(const char *schedule, unsigned ranks,
+                                          unsigned m)
+{
+    return net_options(schedule, ranks, m, "sgd");
+}
+
+/* Backwards of the last stage in one and in two parts. */
+static const char lists[] =
+    "0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3\n1F0,1B0,1F1,1I1,1W1,1F2,1B2,1F3,1B3\n";
+
+static void write_lists(char name[64])
+{
+    int fd;
+
+    (void)snprintf(name, 64, "csv:/tmp/penstock-lists-XXXXXX");
+    fd = mkstemp(name + 4);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, lists, strlen(lists)), strlen(lists));
+    assert_int_equal(close(fd), 0);
+}
+
+static void same_bits(void **state)
+{
+    /* "o:end" and "l" would divide the head */
+    static const struct {
+        const char *at[3];
+        size_t n;
+        const char *schedule, *recompute;
+        unsigned ranks;
+        bool without_outputs, scaled; /* scaled: for that variant only */
+    } rows[] = {
+        {{NULL}, 0, "gpipe", NULL, 1, true},
+        {{NULL}, 0, "zb-h1", NULL, 1, false},
+        {{"w"}, 1, "1f1b", NULL, 2, false},
+        {{"o"}, 1, "zb-h1", NULL, 2, true},
+        {{"o"}, 1, "csv", NULL, 2, false},
+        {{"o:end"}, 1, "gpipe", NULL, 2, false},
+        {{"l"}, 1, "zb-h1", "full", 2, false},
+        {{"t", "o"}, 2, "1f1b", "full", 3, true},
+        {{"w", "g"}, 2, "zb-h1", NULL, 3, false, true},
+        {{"w", "o", "g"}, 3, "interleaved-1f1b", NULL, 2, false, true},
+        {{"w", "o", "g"}, 3, "zb-v", "full,twice", 2, false, true},
+    };
+
+    char csv[64];
+
+    (void)state;
+    write_lists(csv);
+    for (size_t k = 0; k < PST_COUNT(variants); k++) {
+        const struct pst_exec_options once = options_of("gpipe", 1, 4);
+        const struct variant *v = &variants[k];
+        struct run whole = run_cut(v, NULL, 0, &once);
+        size_t n;
+
+        for (size_t i = 0; i < PST_COUNT(rows); i++) {
+            struct pst_exec_options o =
+                options_of(rows[i].schedule, rows[i].ranks, 4);
+            struct run cut;
+
+            if (rows[i].scaled && v->text != scaled)
+                continue;
+            if (strcmp(o.schedule, "csv") == 0)
+                o.schedule = csv;
+            print_message("variant %zu, row %zu\n", k, i);
+            o.recompute = rows[i].recompute;
+            o.keep_outputs = !rows[i].without_outputs;
+            cut = run_cut(v, rows[i].at, rows[i].n, &o);
+            assert_true(whole.loss == cut.loss && whole.norm == cut.norm);
+            if (!rows[i].without_outputs)
+                assert_same_dump(whole.dump, cut.dump);
+            pst_dump_free(cut.dump);
+        }
+        (void)pst_dump_items(whole.dump, &n);
+        assert_in_range(n, 8, 20);
+        pst_dump_free(whole.dump);
+    }
+    (void)unlink(csv + 4);
+}
+
+/* Chunks sum in another order than whole logits, so the bits may differ, but
+ * not by more than roundings. */
+static void near_whole_logits(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < PST_COUNT(variants); k++) {
+        struct pst_exec_options o = options_of("gpipe", 1, 2);
+        struct run chunks = run_cut(&variants[k], NULL, 0, &o), whole;
+
+        o.whole_logits = true;
+        whole = run_cut(&variants[k], NULL, 0, &o);
+        assert_near(whole.dump, chunks.dump, 2e-6);
+        pst_dump_free(chunks.dump);
+        pst_dump_free(whole.dump);
+    }
+}
+
+static size_t memory_of(const struct variant *v,
+                        const struct pst_exec_options *options)
+{
+    struct job job;
+    size_t ret;
+
+    start(&job, v, NULL, 0, options);
+    ret = pst_engine_memory(job.engine, 0).arena;
+    job_fini(&job);
+    return ret;
+}
+
+/* Without kept outputs the logits of 4 microbatches are not in memory. */
+static void logits_are_never_whole(void **state)
+{
+    struct pst_exec_options o = options_of("gpipe", 1, 4);
+    const size_t logits = (size_t)ROWS * CLASSES * sizeof(float);
+    size_t chunks, whole;
+
+    (void)state;
+    o.keep_outputs = false;
+    chunks = memory_of(&variants[0], &o);
+    o.whole_logits = true;
+    whole = memory_of(&variants[0], &o);
+    assert_true(whole > 5 * logits);
+    assert_true(chunks + 4 * logits <= whole);
+}
+
+/* Targets that are all ignored: the loss and all gradients are 0. */
+static void all_ignored(void **state)
+{
+    const struct variant v = {summed, 5, 5};
+    const struct pst_exec_options o = options_of("1f1b", 1, 2);
+    struct run run = run_cut(&v, NULL, 0, &o);
+
+    (void)state;
+    assert_true(run.loss == 0.0 && run.norm == 0.0);
+    pst_dump_free(run.dump);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_bits),
+        cmocka_unit_test(near_whole_logits),
+        cmocka_unit_test(logits_are_never_whole),
+        cmocka_unit_test(all_ignored),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
