@@ -10,9 +10,10 @@ import transformers as hf
 from torch import nn
 
 from handwritten import HANDWRITTEN
+from heads import HEADS
 
 VOCABULARY, ROWS, LENGTH = 96, 2, 16
-ARCHITECTURES = dict(HANDWRITTEN)
+ARCHITECTURES = dict(HANDWRITTEN, **HEADS)
 TEXT = dict(vocab_size=VOCABULARY, pad_token_id=0, bos_token_id=1,
             eos_token_id=2)
 ENCODER = dict(TEXT, hidden_size=32, num_hidden_layers=2,
