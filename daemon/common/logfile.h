@@ -158,6 +158,9 @@
     X(SET_REFUSED, "set_refused", "error",                                     \
       "run= step= options= status= id= text=; nothing was changed on any "     \
       "rank")                                                                  \
+    X(SET_RESTORED, "set_restored", "info",                                    \
+      "run= step= steps= options=; at a resume from that step, as its "        \
+      "checkpoint records; answers no request")                                \
     X(PAUSED, "paused", "info", "step=")                                       \
     X(CONTINUED, "continued", "info", "step= asked=")                          \
     X(TRAIN_END, "train_end", "info",                                          \

@@ -263,6 +263,7 @@ static enum pst_status claim_first(struct pstd_session *s,
     pstd_note_int(&note, "step", (int64_t)s->step);
     pstd_note_text(&note, "dir", s->config.checkpoint);
     pstd_note_error(&note, diag);
+    pstd_note_int(&note, "asked", 0);
     pstd_mailbox_post(s->w->mailbox, &note, true);
     return PST_OK;
 }

@@ -219,17 +219,23 @@ static enum pst_status pause_run(struct pstd_session *s, bool *now,
     return PST_OK;
 }
 
-/* COLLECTIVE. Executes the change that waits on rank 0, unless a pause has
- * executed it meanwhile. */
+/* COLLECTIVE. Executes all changes that wait on rank 0: one control word may
+ * stand for several, or for none if a pause has executed them meanwhile. */
 static enum pst_status change_model(struct pstd_session *s,
                                     struct pst_diag *diag)
 {
-    struct pstd_order order = {0};
-    enum pst_status status = pstd_pending_order(s->w, &order, diag);
+    enum pst_status status = PST_OK;
+    bool any = true;
 
-    if (status == PST_OK && order.kind == PSTD_ORDER_CHANGE)
-        status = pstd_session_change(s, &order, diag);
-    pst_free(order.data);
+    while (status == PST_OK && any) {
+        struct pstd_order order = {0};
+
+        status = pstd_pending_order(s->w, &order, diag);
+        any = order.kind == PSTD_ORDER_CHANGE;
+        if (status == PST_OK && any)
+            status = pstd_session_change(s, &order, diag);
+        pst_free(order.data);
+    }
     return status;
 }
 

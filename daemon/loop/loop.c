@@ -292,7 +292,9 @@ static void on_note(void *ctx, struct pstd_note *note)
     if (note->event >= PSTD_EVENT_SWAPPED &&
         note->event <= PSTD_EVENT_SET_REFUSED)
         d->known.changing = false;
-    if (note->event == PSTD_EVENT_SET || note->event == PSTD_EVENT_TRAIN_BEGIN)
+    if (note->event == PSTD_EVENT_SET ||
+        note->event == PSTD_EVENT_SET_RESTORED ||
+        note->event == PSTD_EVENT_TRAIN_BEGIN)
         d->known.steps = (uint64_t)pstd_note_get_int(note, "steps");
     if (note->event == PSTD_EVENT_FAULT ||
         note->event == PSTD_EVENT_CHECKPOINT_BAD ||

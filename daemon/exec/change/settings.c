@@ -185,7 +185,8 @@ static enum pst_status apply(struct pstd_session *s, const char *lines,
 }
 
 /* Reports the change, with the beginning of a long text. */
-static void emit(struct pstd_session *s, const char *lines, uint64_t step,
+static void emit(struct pstd_session *s, enum pstd_event event,
+                 const char *lines, uint64_t step,
                  const struct pst_diag *refused)
 {
     struct pst_str text = {0};
@@ -195,8 +196,7 @@ static void emit(struct pstd_session *s, const char *lines, uint64_t step,
     for (size_t i = 0; i < text.len && !text.failed; i++)
         if (text.text[i] == '\n')
             text.text[i] = i + 1 < text.len ? ' ' : '\0';
-    pstd_note_init(&note,
-                   refused != NULL ? PSTD_EVENT_SET_REFUSED : PSTD_EVENT_SET);
+    pstd_note_init(&note, event);
     pstd_note_int(&note, "run", (int64_t)s->result->run);
     pstd_note_int(&note, "step", (int64_t)step);
     if (refused == NULL)
@@ -218,7 +218,7 @@ enum pst_status pstd_session_set(struct pstd_session *s, const char *lines,
     if (status == PST_ERR_PEER)
         return status;
     if (status != PST_OK) {
-        emit(s, lines, s->step, diag);
+        emit(s, PSTD_EVENT_SET_REFUSED, lines, s->step, diag);
         return PST_OK;
     }
     status = pstd_agree(s->w, apply(s, lines, true, diag), diag);
@@ -233,7 +233,7 @@ enum pst_status pstd_session_set(struct pstd_session *s, const char *lines,
     if (s->good_changes == s->changes)
         s->good_changes++;
     s->changes++;
-    emit(s, lines, s->step, NULL);
+    emit(s, PSTD_EVENT_SET, lines, s->step, NULL);
     return PST_OK;
 }
 
@@ -364,7 +364,7 @@ enum pst_status pstd_settings_restore(struct pstd_session *s,
     if (status == PST_OK && r.kept.len > 0)
         status = apply(s, r.kept.text, false, diag);
     if (status == PST_OK && r.kept.len > 0 && s->w->rank == 0)
-        emit(s, r.kept.text, step, NULL);
+        emit(s, PSTD_EVENT_SET_RESTORED, r.kept.text, step, NULL);
     pst_str_fini(&r.lines);
     pst_str_fini(&r.kept);
     return status;

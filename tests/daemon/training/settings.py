@@ -7,6 +7,7 @@ usage: settings.py PENSTOCK TINY.pt2 self|mpi
 changes   the run goes on with the bits of a run that was stopped at that step
           and resumed with the new options
 restart   a job that dies and is restarted goes on with them
+restored  what a resume restores is no answer to an order of a client
 resumes   a resume with the original options goes on with them; one with other
           options takes those
 steps     the run becomes longer; the end cannot be before the newest step
@@ -25,6 +26,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 ".."))
 import job  # noqa: E402  pylint: disable=wrong-import-position
 import restarts  # noqa: E402  pylint: disable=wrong-import-position
+from patience import wait_until  # noqa: E402  pylint: disable=C0413
 
 SLOW = {"PENSTOCK_FAULT": "step:1+:20"}
 NEW = {"lr": "0.01", "weight-decay": "0.3", "clip-norm": "0.05"}
@@ -116,8 +118,76 @@ def restart(b):
     b.await_event(name + "-log", "train_begin", "rank-0", n=2)
     end = b.finish(run, name)
     assert len(b.events(name + "-log", "job_restart")) == 1
-    assert len(b.events(name + "-log", "set", "rank-0")) == 3
+    assert len(b.events(name + "-log", "set", "rank-0")) == 2
+    assert len(b.events(name + "-log", "set_restored", "rank-0")) == 1
     assert b.files(name, end) == reference(b, step, end, *as_words(NEW))
+
+
+class Held:
+    """Rank 1 of a job, which stops itself at each agreement of the ranks until
+    it is continued; a failure of the test kills it."""
+
+    HOLD = {"PENSTOCK_FAULT": "agree:1+:stop", "PENSTOCK_FAULT_RANK": "1"}
+
+    def __init__(self, b, log):
+        self.pid = b.pid(log, 1)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *fault):
+        if kind is not None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def go(self, until):
+        """Continues the rank until that holds; it is stopped again then, or
+        will be at its next agreement."""
+        def holds():
+            said = until()
+            if not said and self.is_stopped():
+                os.kill(self.pid, signal.SIGCONT)
+            return said
+        return wait_until(holds, "an event of a job that is held")
+
+    def is_stopped(self):
+        try:
+            with open(f"/proc/{self.pid}/stat", encoding="utf-8") as file:
+                return file.read().rsplit(")", 1)[1].split()[0] == "T"
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+
+
+def restored(b):
+    """What a resume restores is no answer to a client: each order that was
+    accepted before has its own outcome."""
+    name, log = b.fresh(), b.fresh() + "-log"
+    run = b.slow(name)
+    b.set(name, "lr=0.07")
+    b.stop(run, name)
+    run = b.begin(*b.words(name, "--resume", "--job", name, "--log-dir", log,
+                           "--checkpoint-every", "0",
+                           steps=10 ** 9), **Held.HOLD)
+    with Held(b, log) as rank:
+        rank.go(lambda: any(" to=training" in x for x in
+                            b.events(log, "state", "rank-0")))
+        first = b.begin("set", "group=nosuch:lr=0.9", "--job", name)
+        b.await_event(log, "request", "rank-0")
+        assert not b.events(log, "train_begin", "rank-0")
+        rank.go(lambda: any("lr=0.07" in x for event in ("set", "set_restored")
+                            for x in b.events(log, event, "rank-0")))
+        for words, code, text in (
+                (("set", "lr=0.08"), 75, "another change has not been made"),
+                (None, 65, "holds for no parameter"),
+                (("freeze", "fc"), 0, " frozen after "),
+                (("set", "lr=0.09"), 0, "lr=0.09 from step"),
+                (("stop",), 0, "")):
+            order = b.begin(*words, "--job", name) if words else first
+            rank.go(lambda order=order: order.poll() is not None)
+            out = b.ended(order, code)
+            assert text in out.stdout + out.stderr, out
+        rank.go(lambda: run.poll() is not None)
+    again, = b.events(log, "set_restored", "rank-0")
+    assert "lr=0.07" in again, again
 
 
 def resumes(b):
@@ -201,7 +271,7 @@ def other_schedule(b):
                     name + "-log", steps=end + 5))
     doubt, = b.events(name + "-log", "doubt", "rank-0")
     assert "lr-decay-steps=5" in doubt and "left out" in doubt, doubt
-    again = b.events(name + "-log", "set", "rank-0")[-1]
+    again, = b.events(name + "-log", "set_restored", "rank-0")
     assert "weight-decay=0.3" in again and "decay-steps" not in again, again
     assert int(job.field(again, "step")) == end, (again, step)
 
@@ -223,7 +293,7 @@ def in_fallback(b):
     os.rename(b.path(name + "-away"), b.path(name))
     b.call(*b.words(name, "--resume", "--log-dir", name + "-log",
                     steps=b.set_step(name) + 1))
-    assert len(b.events(name + "-log", "set", "rank-0")) == 2
+    assert len(b.events(name + "-log", "set_restored", "rank-0")) == 1
 
 
 def kept_engine(b):
@@ -277,9 +347,10 @@ def refused(b):
 def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(*sys.argv[1:4], folder) as b:
-        parts = (changes, restart, resumes, steps, groups, long_texts,
-                 other_schedule, in_fallback, kept_engine, refused)
-        for part in parts if sys.argv[3] == "self" else parts[:2]:
+        parts = (changes, restart, restored, resumes, steps, groups,
+                 long_texts, other_schedule, in_fallback, kept_engine, refused)
+        both, mpi = parts[:2], parts[2:3]
+        for part in both + (mpi if sys.argv[3] == "mpi" else parts[3:]):
             print(part.__name__, flush=True)
             part(b)
             b.no_files_left()
