@@ -118,6 +118,43 @@ def disk_is_away(b):
     assert b.weights("disk/ck") == b.want
 
 
+def pause_is_kept(b):
+    """Checks that a run that was paused is paused again however many restarts
+    are refused: before the ranks are started, and by the ranks."""
+    name = b.fresh()
+    log = name + "-log"
+    os.mkdir(b.path(name))
+    with open(b.path("data.safetensors"), "rb") as file, \
+            open(b.path(name, "data.safetensors"), "xb") as copy:
+        copy.write(file.read())
+    run = b.begin(*b.words(name + "/ck", "--max-restarts", "90", "--log-dir",
+                           log, "--job", name, "--data",
+                           name + "/data.safetensors", steps=10 ** 9),
+                  PENSTOCK_FAULT="step:1+:20")
+    b.await_event(log, "checkpoint_saved", "rank-0")
+    b.call("pause", "--job", name)
+    for n, lost in enumerate(("ck", "data.safetensors"), 2):
+        before = len(b.events(log, "job_ended"))
+        os.rename(b.path(name, lost), b.path(name, "away"))
+        os.kill(b.pids(log)[0], signal.SIGKILL)
+        b.await_event(log, "job_ended", n=before + 3)
+        os.rename(b.path(name, "away"), b.path(name, lost))
+        b.await_event(log, "train_begin", "rank-0", n=n)
+        again = b.events(log, "job_restart")
+        assert all(" paused=1 " in x for x in again), again
+        b.await_event(log, "paused", "rank-0", n=n)
+        refused = [x for x in b.events(log, "job_ended")[before:]
+                   if " cause=refused " in x]
+        assert len(refused) >= 2, refused
+    b.call("resume", "--job", name)
+    b.await_event(log, "continued", "rank-0")
+    os.kill(b.pids(log)[0], signal.SIGKILL)
+    again = b.await_event(log, "job_restart", n=len(again) + 1)
+    assert " paused=0 " in again, again
+    b.call("stop", "--job", name, code=None)
+    b.ended(run, None)
+
+
 def others_files(b):
     """Folders with names of steps in which another program has its checkpoints
     stay, and so does a file `evaluations`."""
@@ -198,7 +235,7 @@ def main():
             Bench(penstock, model, sys.argv[3], folder) as b:
         for part in (moved_in_pause, killed_after_save, first_folder_dies,
                      second_by_record,
-                     disk_is_away, others_files, step_zero, other_run, links):
+                     disk_is_away, pause_is_kept, others_files, step_zero, other_run, links):
             print(part.__name__, flush=True)
             part(b)
             b.no_files_left()

@@ -263,7 +263,8 @@ enum pst_status pstctl_supervise(struct pstctl_supervisor *s,
             return give_up(s, diag);
         print_restart(s, &end);
         starter->clear(starter->ctx);
-        fate = (struct pstctl_fate){.step = fate.step};
+        /* A start may fail before it has a state of its own. */
+        fate = (struct pstctl_fate){.step = fate.step, .unsaved = fate.unsaved};
         status = start_again(s, &end, &fate, diag);
     }
 }

@@ -23,7 +23,7 @@ struct pstctl_fate {
     uint64_t step;        /* newest finished step seen */
     uint64_t saved;       /* newest save seen; 0: none */
     double begun_s;       /* seconds from `begun` to the end */
-    /* State that no checkpoint contains; borrowed until the next start; NULL:
+    /* State that no checkpoint contains, of all starts so far; borrowed; NULL:
      * none. */
     const struct pstctl_unsaved *unsaved;
     const struct pstctl_launch *launch; /* borrowed until `clear` */

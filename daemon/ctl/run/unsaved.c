@@ -24,8 +24,14 @@ static void add(struct pstctl_unsaved *u, const char *did, const char *name)
                    n > 0 ? ", " : "", did, name);
 }
 
+static void forget(struct pstctl_unsaved *u)
+{
+    *u = (struct pstctl_unsaved){.started = u->started};
+}
+
 /* Records that a pause, or its end, was accepted: it takes effect at the end of
- * a step, and the job may die before that. */
+ * a step, and the job may die before that. A job that stays has a new run with
+ * each accepted `train`. */
 static void take_request(struct pstctl_unsaved *u, const pstctl_event *event)
 {
     const char *command = pstctl_text(event, "command");
@@ -34,12 +40,15 @@ static void take_request(struct pstctl_unsaved *u, const pstctl_event *event)
     if (command == NULL || status == NULL ||
         strcmp(status, pst_status_name(PST_OK)) != 0)
         return;
+    if (strcmp(command, "train") == 0)
+        forget(u);
     if (strcmp(command, "pause") == 0 || strcmp(command, "resume") == 0)
         u->paused = strcmp(command, "pause") == 0;
 }
 
 /* A change waits for the save in progress, so each save that ends after the
- * change contains it. */
+ * change contains it. A restart that fails before the run has begun again does
+ * not end the run: the job may be restarted once more. */
 void pstctl_unsaved_event(struct pstctl_unsaved *u, const pstctl_event *event)
 {
     const char *name = event->name;
@@ -50,8 +59,15 @@ void pstctl_unsaved_event(struct pstctl_unsaved *u, const pstctl_event *event)
         u->paused = true;
     if (strcmp(name, "continued") == 0 && !pstctl_is_unasked(event))
         u->paused = false;
-    if (strcmp(name, "train_end") == 0 || strcmp(name, "run_given_up") == 0)
-        *u = (struct pstctl_unsaved){0};
+    if (strcmp(name, "start") == 0) {
+        u->again = u->started;
+        u->started = true;
+    }
+    if ((strcmp(name, "train_end") == 0 && !u->again) ||
+        strcmp(name, "run_given_up") == 0)
+        forget(u);
+    if (strcmp(name, "train_begin") == 0)
+        u->again = false;
     if (strcmp(name, "checkpoint_saved") == 0 ||
         strcmp(name, "train_begin") == 0)
         u->changes[0] = '\0';

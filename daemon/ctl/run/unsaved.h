@@ -12,6 +12,9 @@
 
 struct pstctl_unsaved {
     bool paused;
+    bool started; /* ranks were started */
+    /* The ranks were restarted, and the run has not begun again since. */
+    bool again;
     char changes[256]; /* "froze blocks.*, set scale", truncated */
 };
 
