@@ -7,6 +7,7 @@
 #include "daemon/common/setup.h"
 #include "daemon/exec/change/attr.h"
 #include "daemon/exec/change/events.h"
+#include "daemon/exec/change/found.h"
 #include "daemon/exec/change/replace.h"
 #include "daemon/exec/change/settings.h"
 #include "daemon/exec/change/states.h"
@@ -442,54 +443,6 @@ static enum pst_status change(struct pstd_session *s,
 
 /* --- resuming ------------------------------------------------------------- */
 
-/* The checkpoint that a run resumes from, as seen by rank 0; plain bytes. */
-struct found {
-    uint64_t step, changes;
-    uint32_t any, fallback;
-};
-
-/* Finds the newer one of the two folders' checkpoints. One that contains a
- * changed plan is read completely, as loading does, so that loading selects the
- * same one later. If none can be read, loading reports it. */
-static struct found find_checkpoint(const struct pstd_session *s,
-                                    char course[PST_CHECKPOINT_OPTIONS])
-{
-    const char *const dirs[] = {s->config.checkpoint,
-                                s->config.checkpoint_fallback};
-    struct found found = {0};
-    bool first = true;
-
-    for (unsigned i = 0; i < PST_COUNT(dirs); i++) {
-        struct pst_checkpoint_query query = {
-            .dir = dirs[i],
-            .step = s->config.resume.step > 0 ? s->config.resume.step
-                                              : PST_CHECKPOINT_LATEST};
-        struct pst_checkpoint *ckpt;
-
-        if (dirs[i] == NULL ||
-            pst_checkpoint_open(&query, &ckpt, NULL) != PST_OK)
-            continue;
-        if (pst_carried_is_in(ckpt)) {
-            pst_checkpoint_close(ckpt);
-            query.verify = true;
-            if (pst_checkpoint_open(&query, &ckpt, NULL) != PST_OK)
-                continue;
-        }
-        if (first || ckpt->info.step > found.step ||
-            (ckpt->info.step == found.step &&
-             ckpt->info.changes > found.changes)) {
-            memcpy(course, ckpt->info.options, PST_CHECKPOINT_OPTIONS);
-            found = (struct found){.step = ckpt->info.step,
-                                   .changes = ckpt->info.changes,
-                                   .any = pst_carried_is_in(ckpt),
-                                   .fallback = i};
-        }
-        first = false;
-        pst_checkpoint_close(ckpt);
-    }
-    return found;
-}
-
 static enum pst_status check_ranks(const struct pstd_session *s,
                                    const struct pst_plan *plan,
                                    struct pst_diag *diag)
@@ -507,7 +460,8 @@ static enum pst_status check_ranks(const struct pstd_session *s,
 
 static enum pst_status restore(struct pstd_session *s,
                                struct pstd_changed *changed,
-                               const struct found *found, struct pst_diag *diag)
+                               const struct pstd_found *found,
+                               struct pst_diag *diag)
 {
     enum pst_status status = pst_carried_open(
         s->w->plan,
@@ -526,7 +480,7 @@ enum pst_status pstd_session_restore(struct pstd_session *s,
                                      struct pst_diag *diag)
 {
     char course[PST_CHECKPOINT_OPTIONS] = "";
-    struct found found = {0};
+    struct pstd_found found = {0};
     struct pstd_changed *changed;
     enum pst_status status = PST_OK;
 
@@ -536,7 +490,7 @@ enum pst_status pstd_session_restore(struct pstd_session *s,
     if (status != PST_OK)
         return status;
     if (s->w->rank == 0)
-        found = find_checkpoint(s, course);
+        found = pstd_find_checkpoint(s, course);
     if (s->w->size > 1)
         status = pstd_broadcast(s->w, &found, sizeof(found), diag);
     if (s->w->size > 1 && status == PST_OK)

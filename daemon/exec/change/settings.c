@@ -253,6 +253,15 @@ void pstd_settings_add(const struct pstd_session *s, struct pst_str *course)
     }
 }
 
+bool pstd_settings_are_in(const char *course)
+{
+    while (*course != '\0' && !pst_has_prefix(course, GIVEN)) {
+        course += strcspn(course, "\n");
+        course += *course == '\n';
+    }
+    return *course != '\0';
+}
+
 struct restored {
     struct pstd_session *s;
     const char *course;

@@ -15,6 +15,7 @@ groups    a rule is added; a resume keeps it
 long_texts, other_schedule, in_fallback, kept_engine
           resumes of long texts, with another schedule, of a checkpoint in the
           second folder, in a job that stays
+damaged   the options are those of the checkpoint that is loaded
 refused   values and options that cannot be set: nothing changes
 """
 import os
@@ -276,6 +277,43 @@ def other_schedule(b):
     assert int(job.field(again, "step")) == end, (again, step)
 
 
+def damaged(b):
+    """A resume that passes over a damaged checkpoint takes the options of the
+    one that it loads: those before they were set, or those that a later run
+    had no more."""
+    for later in False, True:
+        name, log = b.fresh(), b.fresh() + "-log"
+        run = b.slow(name, "--keep", "0", "--checkpoint-every", "0")
+        if later:
+            b.set(name, "lr=0.5")
+        b.call("pause", "--job", name)
+        b.call("checkpoint", "--job", name)
+        step = int(max(x for x in os.listdir(b.path(name))
+                       if x.startswith("step-"))[5:])
+        if not later:
+            b.set(name, "lr=0.5")
+        b.call("resume", "--job", name)
+        b.await_step(name + "-log", step + 2)
+        end = b.stop(run, name)
+        if later:
+            end += 2
+            b.call(*b.words(name, "--resume", "--lr", "0.01", "--keep", "0",
+                            "--checkpoint-every", "0", steps=end))
+        path = b.path(name, f"step-{end:08d}", "rank-000.safetensors")
+        with open(path, "r+b") as file:
+            file.seek(-9, os.SEEK_END)
+            byte = file.read(1)
+            file.seek(-9, os.SEEK_END)
+            file.write(bytes([byte[0] ^ 1]))
+        b.call(*b.words(name, "--resume", "--keep", "0", "--log-dir", log,
+                        steps=end + 2))
+        skipped, = b.events(log, "checkpoint_skipped", "rank-0")
+        assert job.field(skipped, "step") == str(end), skipped
+        rates = {float(job.field(x, "lr")) for x in
+                 b.events(log, "step", "rank-0")}
+        assert rates == {0.5 if later else 0.001}, (later, rates, step, end)
+
+
 def in_fallback(b):
     """Of two checkpoints of a step, the one with the changed options is the
     newer one."""
@@ -348,7 +386,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(*sys.argv[1:4], folder) as b:
         parts = (changes, restart, restored, resumes, steps, groups,
-                 long_texts, other_schedule, in_fallback, kept_engine, refused)
+                 long_texts, other_schedule, damaged, in_fallback, kept_engine,
+                 refused)
         both, mpi = parts[:2], parts[2:3]
         for part in both + (mpi if sys.argv[3] == "mpi" else parts[3:]):
             print(part.__name__, flush=True)

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/exec/change/found.h"
+
+#include <string.h>
+
+#include "daemon/exec/change/settings.h"
+#include "stages/files/manifest.h"
+#include "stages/run/state/carried.h"
+
+#define LOOKED_AT 16 /* newest checkpoints, which are hardly all damaged */
+
+static bool has_changes(const struct pst_checkpoint *ckpt)
+{
+    return pst_carried_is_in(ckpt) || pstd_settings_are_in(ckpt->info.options);
+}
+
+/* True if one of the newest checkpoints has a changed plan or changed options:
+ * then it matters which of them is the newest that is whole. */
+static bool any_has_changes(const char *dir)
+{
+    struct pst_checkpoint_steps steps = {0};
+    struct pst_diag ignored;
+    bool any = false;
+
+    if (pst_checkpoint_list(dir, &steps, &ignored) != PST_OK)
+        steps.n = 0;
+    for (size_t i = 0; i < PST_MIN(steps.n, (size_t)LOOKED_AT) && !any; i++) {
+        const struct pst_checkpoint_query query = {.dir = dir,
+                                                   .step = steps.at[i]};
+        struct pst_checkpoint *ckpt;
+
+        if (pst_checkpoint_open(&query, &ckpt, NULL) != PST_OK)
+            continue;
+        any = has_changes(ckpt);
+        pst_checkpoint_close(ckpt);
+    }
+    pst_vec_fini(&steps);
+    return any;
+}
+
+/* Where the choice matters, every byte is read, as loading does, so that
+ * loading selects the same checkpoint later. */
+struct pstd_found pstd_find_checkpoint(const struct pstd_session *s,
+                                       char course[PST_CHECKPOINT_OPTIONS])
+{
+    const char *const dirs[] = {s->config.checkpoint,
+                                s->config.checkpoint_fallback};
+    const bool latest = s->config.resume.step == 0;
+    struct pstd_found found = {0};
+    bool first = true, verify = false;
+
+    for (unsigned i = 0; i < PST_COUNT(dirs) && latest; i++)
+        verify = verify || (dirs[i] != NULL && any_has_changes(dirs[i]));
+    for (unsigned i = 0; i < PST_COUNT(dirs); i++) {
+        const struct pst_checkpoint_query query = {
+            .dir = dirs[i],
+            .step = latest ? PST_CHECKPOINT_LATEST : s->config.resume.step,
+            .verify = verify};
+        struct pst_checkpoint *ckpt;
+
+        if (dirs[i] == NULL ||
+            pst_checkpoint_open(&query, &ckpt, NULL) != PST_OK)
+            continue;
+        if (first || ckpt->info.step > found.step ||
+            (ckpt->info.step == found.step &&
+             ckpt->info.changes > found.changes)) {
+            memcpy(course, ckpt->info.options, PST_CHECKPOINT_OPTIONS);
+            found = (struct pstd_found){.step = ckpt->info.step,
+                                        .changes = ckpt->info.changes,
+                                        .any = pst_carried_is_in(ckpt),
+                                        .fallback = i};
+        }
+        first = false;
+        pst_checkpoint_close(ckpt);
+    }
+    return found;
+}

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_EXEC_CHANGE_FOUND_H
+#define PENSTOCK_DAEMON_EXEC_CHANGE_FOUND_H
+/*
+ * Finds the checkpoint that a run resumes from before its engine is made: it
+ * may contain a changed plan and changed options, which the engine depends on.
+ * Exec thread of rank 0.
+ */
+#include "daemon/exec/session.h"
+#include "stages/files/checkpoint.h"
+
+/* Plain bytes, sent to all ranks. */
+struct pstd_found {
+    uint64_t step, changes;
+    uint32_t any;      /* it contains a changed plan */
+    uint32_t fallback; /* it is in the second folder */
+};
+
+/* Finds the newer one of the two folders' checkpoints; course: its lines. If
+ * none can be read, returns zeros: loading reports it. */
+struct pstd_found pstd_find_checkpoint(const struct pstd_session *s,
+                                       char course[PST_CHECKPOINT_OPTIONS]);
+
+#endif
