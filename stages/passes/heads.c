@@ -154,13 +154,57 @@ static bool set_cap(struct pst_head_found *head, double pre, double post,
     return !capped || post > 0.0;
 }
 
-static bool is_linear(const struct pst_node *node)
-{
-    const struct pst_arg *bias = &node->args[2];
+/* Operands of a linear layer. */
+struct layer {
+    struct pst_value *x, *weight, *bias; /* bias NULL: there is none */
+};
 
-    return node->op == &pst_op_linear &&
-           node->args[1].value->meta.dtype == PST_F32 &&
-           (bias->kind == PST_ARG_NONE || bias->value->meta.rank == 1);
+/* Returns the matrix of which the value is the transpose; NULL: it is not the
+ * transpose of a whole one, by one view. */
+static struct pst_value *transposed(const struct pst_value *value)
+{
+    const struct pst_meta *t = &value->meta;
+    struct pst_value *of = value->base;
+
+    return of != NULL && value->def != NULL &&
+                   value->def->args[0].kind == PST_ARG_VALUE &&
+                   value->def->args[0].value == of && value->offset == 0 &&
+                   t->rank == 2 && of->meta.rank == 2 &&
+                   of->meta.dtype == t->dtype &&
+                   pst_meta_is_contiguous(&of->meta) &&
+                   t->size[0] == of->meta.size[1] &&
+                   t->size[1] == of->meta.size[0] && t->stride[0] == 1 &&
+                   t->stride[1] == t->size[0]
+               ? of
+               : NULL;
+}
+
+static bool is_one(const struct pst_arg *arg)
+{
+    return arg->kind == PST_ARG_FLOAT ? arg->f == 1.0
+                                      : arg->kind == PST_ARG_INT && arg->i == 1;
+}
+
+/* Sets the operands if the node is a linear layer, or a product with a
+ * transposed weight, to which exports decompose it. */
+static bool read_layer(const struct pst_node *node, struct layer *ret)
+{
+    const struct pst_arg *a = node->args;
+
+    *ret = (struct layer){0};
+    if (node->op == &pst_op_linear) {
+        *ret = (struct layer){a[0].value, a[1].value,
+                              a[2].kind == PST_ARG_VALUE ? a[2].value : NULL};
+    } else if (node->op == &pst_op_mm || node->op == &pst_op_matmul) {
+        *ret = (struct layer){a[0].value, transposed(a[1].value), NULL};
+    } else if (node->op == &pst_op_addmm && is_one(&a[3]) && is_one(&a[4])) {
+        *ret = (struct layer){a[1].value, transposed(a[2].value), a[0].value};
+    }
+    return ret->weight != NULL && ret->weight->meta.dtype == PST_F32 &&
+           ret->weight->meta.rank == 2 &&
+           (ret->bias == NULL ||
+            (ret->bias->meta.rank == 1 &&
+             ret->bias->meta.size[0] == ret->weight->meta.size[0]));
 }
 
 /* True if the loss alone reads its log_softmax, if it has one. */
@@ -189,12 +233,13 @@ static const struct pst_node *find_linear(const struct loss *loss,
 
     for (;;) {
         const struct pst_node *node = value->def;
+        struct layer layer;
         double by;
 
         if (node == NULL || node->n_outs != 1 || node->no_grad ||
             uses[value->id] != 1 || (read != NULL && read[value->id]))
             return NULL;
-        if (is_linear(node))
+        if (read_layer(node, &layer))
             return set_cap(ret, pre, post, capped) ? node : NULL;
         by = factor_of(node);
         if (by != 0.0 && capped)
@@ -229,6 +274,27 @@ static size_t index_of(const struct pst_graph *graph,
     return i;
 }
 
+/* Sets the first node of the head. A view that transposes the weight must come
+ * just before the layer, since no cut may come between. */
+static bool set_first(const struct pst_graph *graph,
+                      struct pst_head_found *head)
+{
+    const struct pst_node *linear = graph->nodes.at[head->linear];
+    const struct pst_value *b =
+        linear->args[linear->op == &pst_op_addmm ? 2 : 1].value;
+
+    head->first = head->linear;
+    if (linear->op == &pst_op_linear)
+        return true;
+    while (graph->nodes.at[head->first] != b->def) {
+        const struct pst_node *before = graph->nodes.at[--head->first];
+
+        if (before->n_outs == 0 || before->outs[0]->base == NULL)
+            return false;
+    }
+    return true;
+}
+
 /* Adds the head whose loss is node `at`, if there is one. */
 static bool look_at(const struct pst_graph *graph, size_t at,
                     const unsigned *uses, const bool *read,
@@ -245,7 +311,7 @@ static bool look_at(const struct pst_graph *graph, size_t at,
     if (linear == NULL)
         return true;
     head.linear = index_of(graph, linear);
-    return pst_vec_push(TAG, &ret->list, head);
+    return !set_first(graph, &head) || pst_vec_push(TAG, &ret->list, head);
 }
 
 enum pst_status pst_heads_find(const struct pst_graph *graph, const bool *read,
@@ -336,21 +402,23 @@ static enum pst_status fold(struct folder *f, struct pst_node *old,
                             const struct pst_head_found *head,
                             const struct pst_node *linear)
 {
-    struct pst_value *x = linear->args[0].value;
+    struct layer layer;
+    struct pst_value *x;
     struct pst_node *node;
     struct loss loss;
 
     (void)read_loss(old, &loss);
+    (void)read_layer(linear, &layer);
     pst_build_at(&f->build, old);
     f->build.call = linear->call; /* most of its time is the layer's */
     f->build.node_id = UINT32_MAX;
-    x = replay(f, loss.logits, linear, x);
+    x = replay(f, loss.logits, linear, layer.x);
     f->build.node_id = old->id;
     node = pst_emit_node(&f->build, &pst_op_linear_cross_entropy,
-                         PST_ARGS(pst_v(x), linear->args[1], linear->args[2],
-                                  loss.target, pst_f(head->scale),
-                                  pst_f(head->cap), loss.reduction, loss.ignore,
-                                  loss.smoothing));
+                         PST_ARGS(pst_v(x), pst_v(layer.weight),
+                                  pst_v(layer.bias), loss.target,
+                                  pst_f(head->scale), pst_f(head->cap),
+                                  loss.reduction, loss.ignore, loss.smoothing));
     if (node != NULL)
         take_over(node, old);
     return f->build.status;

@@ -16,8 +16,10 @@
 #define PST_HEAD_CLASSES 1024
 
 struct pst_head_found {
-    size_t linear, loss; /* indices of the nodes in the graph */
-    double scale, cap;   /* as in stages/ops/loss/head.h */
+    /* Indices of nodes in the graph. first: the linear layer, or the view that
+     * transposes its weight. */
+    size_t first, linear, loss;
+    double scale, cap; /* as in stages/ops/loss/head.h */
 };
 struct pst_heads {
     struct PST_VEC(struct pst_head_found) list; /* in order of the losses */

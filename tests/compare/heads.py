@@ -96,3 +96,16 @@ def head_summed():
             return one / 300 + 0.3 * two
 
     return Summed(), tokens(x=False, y=True, z=False)
+
+
+@head
+def head_product():
+    """Returns a head that is a product with the transposed table."""
+
+    class Product(Body):
+        def forward(self, x, y):
+            h = torch.tanh(self.mix(self.table(x)))
+            logits = h @ self.table.weight.T
+            return F.cross_entropy(logits.flatten(0, 1), y.flatten())
+
+    return Product(True, False), tokens(x=False, y=True)

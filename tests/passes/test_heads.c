@@ -20,6 +20,7 @@ static struct pst_diag diag;
     "  param %b \"b\" grad: f32[1024]\n"                                       \
     "  param %few \"few\" grad: f32[1023, 3]\n"                                \
     "  param %wide \"wide\" grad: f32[2048, 3]\n"                              \
+    "  param %across \"across\" grad: f32[3, 1024]\n"                          \
     "  param %c \"c\": f32[1024]\n"
 #define LINEAR "  %y: f32[2, 5, 1024] = aten.linear.default(%h, %w, %b)\n"
 #define VIEW                                                                   \
@@ -64,6 +65,34 @@ static const struct {
                  "  %loss: f32[] = aten.nll_loss_nd.default(%p, %t, None, 2)\n",
      "(%reshape, %w, %b, %t, 1.0, 0.0, 2, -100, 0.0)"},
 
+    /* products with a transposed weight */
+    {"  %tw: f32[3, 1024]:(1, 3) view of %w + 0 = aten.t.default(%w)\n"
+     "  %x: f32[10, 3] view of %h + 0 = aten.view.default(%h, [10, 3])\n"
+     "  %y: f32[10, 1024] = aten.addmm.default(%b, %x, %tw)\n"
+     "  %loss: f32[] = aten.cross_entropy_loss.default(%y, %t)\n",
+     "(%x, %w, %b, %t, 1.0, 0.0, 1, -100, 0.0)"},
+    {"  %tw: f32[3, 1024]:(1, 3) view of %w + 0 = "
+     "aten.permute.default(%w, [1, 0])\n"
+     "  %y: f32[2, 5, 1024] = aten.matmul.default(%h, %tw)\n" VIEW LOSS,
+     "(%reshape, %w, None, %t, 1.0, 0.0, 1, -100, 0.0)"},
+
+    /* a weight that is not transposed; half of one; one transposed long before;
+     * a scaled product */
+    {"  %y: f32[2, 5, 1024] = aten.matmul.default(%h, %across)\n" VIEW LOSS,
+     NULL},
+    {"  %tw: f32[3, 1024]:(1, 3) view of %wide + 0 = "
+     "aten.as_strided.default(%wide, [3, 1024], [1, 3], 0)\n"
+     "  %y: f32[2, 5, 1024] = aten.matmul.default(%h, %tw)\n" VIEW LOSS,
+     NULL},
+    {"  %tw: f32[3, 1024]:(1, 3) view of %w + 0 = aten.t.default(%w)\n"
+     "  %g: f32[2, 5, 3] = aten.tanh.default(%h)\n"
+     "  %y: f32[2, 5, 1024] = aten.matmul.default(%g, %tw)\n" VIEW LOSS,
+     NULL},
+    {"  %tw: f32[3, 1024]:(1, 3) view of %w + 0 = aten.t.default(%w)\n"
+     "  %x: f32[10, 3] view of %h + 0 = aten.view.default(%h, [10, 3])\n"
+     "  %y: f32[10, 1024] = aten.addmm.default(%b, %x, %tw, beta=2)\n"
+     "  %loss: f32[] = aten.cross_entropy_loss.default(%y, %t)\n",
+     NULL},
     /* few classes */
     {"  %y: f32[2, 5, 1023] = aten.linear.default(%h, %few)\n"
      "  %v: f32[10, 1023] view of %y + 0 = aten.view.default(%y, [-1, "
@@ -183,6 +212,7 @@ static void readers_outside(void **state)
     assert_true(graph->values.n < PST_COUNT(read));
     assert_ok(pst_heads_find(graph, read, &heads, &diag), &diag);
     assert_int_equal(heads.list.n, 1);
+    assert_int_equal(heads.list.at[0].first, 0);
     assert_int_equal(heads.list.at[0].linear, 0);
     assert_int_equal(heads.list.at[0].loss, 2);
     pst_heads_mark(graph, &heads.list.at[0], read);

@@ -13,7 +13,7 @@ static const struct pst_head_found *divided(const struct pst_heads *heads,
                                             size_t i)
 {
     for (size_t k = 0; k < heads->list.n; k++)
-        if (i > heads->list.at[k].linear && i <= heads->list.at[k].loss)
+        if (i > heads->list.at[k].first && i <= heads->list.at[k].loss)
             return &heads->list.at[k];
     return NULL;
 }
@@ -30,7 +30,7 @@ enum pst_status pst_cuts_spare_heads(struct pst_splitter *s,
 
         if (head == NULL)
             continue;
-        cut->node = head->linear;
+        cut->node = head->first;
         status = pst_split_note(
             s,
             "%s is moved before the linear layer in module \"%s\": the layer "
