@@ -4,16 +4,18 @@
 #include "stages/compile/memplan.h"
 #include "stages/layout/options.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 struct maker {
     const struct pst_uses *uses;
-    const unsigned char *modes, *whole; /* whole: NULL for none */
+    const unsigned char *modes;
+    const size_t *whole;
+    unsigned *owners; /* per parameter that has only one */
     bool rows;
     struct pst_flats *flats;
     int *open; /* per stage: the flat that the next parameter joins, or -1 */
     int *last; /* per stage: the last parameter of its open flat */
-    unsigned n_whole; /* parameters so far that have one owner */
     struct pst_diag *diag;
 };
 
@@ -53,8 +55,7 @@ static bool same_group(const struct maker *m, unsigned param, unsigned other)
 
 static bool is_whole(const struct maker *m, unsigned param)
 {
-    return m->whole != NULL && m->whole[param] != 0 &&
-           m->modes[param] != PST_SHARING_NONE;
+    return m->whole[param] > 0 && m->modes[param] != PST_SHARING_NONE;
 }
 
 static int64_t row_of(const struct pst_meta *meta)
@@ -81,7 +82,7 @@ static enum pst_status find_flat(struct maker *m, unsigned param,
                                              ? PST_MAX(pst_meta_numel(meta), 1)
                                          : rows ? row_of(meta)
                                                 : 1,
-                                 .turn = whole ? m->n_whole : 0};
+                                 .turn = whole ? m->owners[param] : 0};
     const int open = m->open[stage];
 
     if (!alone && !rows && open >= 0 && f->all.at[open].dtype == dtype &&
@@ -141,15 +142,84 @@ static enum pst_status add_param(struct maker *m, unsigned param)
         for (unsigned use = 0; use < n && status == PST_OK; use++)
             status = add_use(m, param, p->stages[i], use);
     }
-    m->n_whole += is_whole(m, param);
+    return status;
+}
+
+/* A parameter of one stage that has one owner. */
+struct owned {
+    unsigned stage, param;
+    size_t bytes;
+};
+
+/* By stage, large ones first. */
+static int by_size(const void *a, const void *b)
+{
+    const struct owned *x = a, *y = b;
+
+    if (x->stage != y->stage)
+        return x->stage < y->stage ? -1 : 1;
+    if (x->bytes != y->bytes)
+        return x->bytes > y->bytes ? -1 : 1;
+    return x->param < y->param ? -1 : 1;
+}
+
+/* Gives each parameter of a stage to the owner that has the fewest bytes so
+ * far, then lets owner 0 change places with the one that has the most. */
+static void divide_stage(struct maker *m, const struct owned *all, size_t count,
+                         size_t *loads, unsigned n)
+{
+    unsigned most = 0;
+
+    memset(loads, 0, n * sizeof(*loads));
+    for (size_t i = 0; i < count; i++) {
+        unsigned least = 0;
+
+        for (unsigned k = 1; k < n; k++)
+            least = loads[k] < loads[least] ? k : least;
+        m->owners[all[i].param] = least;
+        loads[least] += all[i].bytes;
+    }
+    for (unsigned k = 1; k < n; k++)
+        most = loads[k] > loads[most] ? k : most;
+    for (size_t i = 0; i < count; i++) {
+        unsigned *owner = &m->owners[all[i].param];
+
+        *owner = *owner == 0 ? most : *owner == most ? 0 : *owner;
+    }
+}
+
+/* Sets the owners of whole parameters. */
+static enum pst_status choose_owners(struct maker *m, unsigned n)
+{
+    const struct pst_plan *plan = m->uses->plan;
+    struct owned *all =
+        pst_calloc(PST_TAG_EXEC, plan->params.n + 1, sizeof(*all));
+    size_t *loads = pst_calloc(PST_TAG_EXEC, n + 1, sizeof(*loads));
+    size_t count = 0, begin = 0;
+    enum pst_status status = PST_OK;
+
+    if (all == NULL || loads == NULL)
+        status = pst_diag_nomem(m->diag, plan->params.n * sizeof(*all));
+    for (unsigned i = 0; status == PST_OK && i < plan->params.n; i++)
+        if (is_whole(m, i) && plan->params.at[i].n_stages == 1)
+            all[count++] =
+                (struct owned){plan->params.at[i].stages[0], i, m->whole[i]};
+    if (count > 0)
+        qsort(all, count, sizeof(*all), by_size);
+    for (size_t i = 1; i <= count; i++)
+        if (i == count || all[i].stage != all[begin].stage) {
+            divide_stage(m, all + begin, i - begin, loads, n);
+            begin = i;
+        }
+    pst_free(all);
+    pst_free(loads);
     return status;
 }
 
 enum pst_status pst_flats_make(const struct pst_uses *uses,
-                               const unsigned char *modes,
-                               const unsigned char *whole, bool rows,
-                               struct pst_arena *heap, struct pst_flats *ret,
-                               struct pst_diag *diag)
+                               const unsigned char *modes, const size_t *whole,
+                               unsigned n, bool rows, struct pst_arena *heap,
+                               struct pst_flats *ret, struct pst_diag *diag)
 {
     const struct pst_plan *plan = uses->plan;
     struct maker m = {.uses = uses,
@@ -165,12 +235,17 @@ enum pst_status pst_flats_make(const struct pst_uses *uses,
         pst_arena_calloc(heap, plan->params.n + 1, sizeof(*ret->first));
     m.open = pst_calloc(PST_TAG_EXEC, plan->stages.n + 1, sizeof(*m.open));
     m.last = pst_calloc(PST_TAG_EXEC, plan->stages.n + 1, sizeof(*m.last));
-    if (ret->first == NULL || m.open == NULL || m.last == NULL)
+    m.owners = pst_calloc(PST_TAG_EXEC, plan->params.n + 1, sizeof(*m.owners));
+    if (ret->first == NULL || m.open == NULL || m.last == NULL ||
+        m.owners == NULL)
         status = pst_diag_nomem(diag, plan->params.n * sizeof(*ret->first));
+    if (status == PST_OK)
+        status = choose_owners(&m, n);
     for (unsigned s = 0; status == PST_OK && s < plan->stages.n; s++)
         m.open[s] = -1;
     for (unsigned i = 0; status == PST_OK && i < plan->params.n; i++)
         status = add_param(&m, i);
+    pst_free(m.owners);
     pst_free(m.open);
     pst_free(m.last);
     return status;

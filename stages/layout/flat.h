@@ -15,8 +15,10 @@
  * If shards consist of whole rows (along the first dimension), each sharded
  * parameter has its own vector.
  *
- * A parameter whose optimizer needs all of it (`whole`) has its own vector,
- * too, and one owner; the owners of such parameters take turns.
+ * A parameter whose optimizer needs all of it has its own vector, too, and one
+ * owner. The owners of a stage's parameters have nearly as much of them; owner
+ * 0 has the most, so that its memory is that of the largest replica. It also
+ * has those of several stages.
  *
  * A parameter of several stages, or that is used more than once, has a vector
  * of its own for each use, so that an element has the same owner in all of
@@ -36,7 +38,7 @@ struct pst_flat {
     /* numel: elements, with padding between parameters; unit: shards are
      * multiples of that many elements */
     int64_t numel, unit;
-    unsigned turn; /* the first share is that of owner `turn` modulo owners */
+    unsigned turn; /* the first share is that of owner `turn` */
 };
 
 /* One use of a parameter: `numel` elements of the flat from `begin` on. */
@@ -54,12 +56,13 @@ struct pst_flats {
 };
 
 /* Makes the flats of all stages. modes: an enum pst_sharing per parameter.
- * rows: shards consist of whole rows (options.shard_rows). whole: a flag per
- * parameter; NULL: none. */
+ * rows: shards consist of whole rows (options.shard_rows). whole: per parameter
+ * the bytes that its only owner has for it, 0: it has many owners; n: number of
+ * owners. */
 enum pst_status pst_flats_make(const struct pst_uses *uses,
-                               const unsigned char *modes,
-                               const unsigned char *whole, bool rows,
-                               struct pst_arena *heap, struct pst_flats *ret,
+                               const unsigned char *modes, const size_t *whole,
+                               unsigned n, bool rows, struct pst_arena *heap,
+                               struct pst_flats *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 void pst_flats_fini(struct pst_flats *flats);
 

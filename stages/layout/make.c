@@ -269,7 +269,8 @@ static size_t stage_work(const struct pst_rank_stage *s)
                    s->tail != NULL ? s->tail->regions[PST_R_WORK].size : 0);
 }
 
-/* Returns the bytes of scratch that any update of this rank needs. */
+/* Returns the bytes of scratch that any update of this rank needs, or of the
+ * same rank in another replica. */
 static size_t update_work(const struct pst_layout_maker *m)
 {
     size_t work = 0;
@@ -278,7 +279,7 @@ static size_t update_work(const struct pst_layout_maker *m)
         const struct pst_rank_param *p = &m->l->params.at[i];
         const unsigned index = (unsigned)p->index;
 
-        if (p->trained && p->n > 0 && pst_role_is_whole(m->role, index))
+        if (p->trained && pst_role_is_whole(m->role, index))
             work = PST_MAX(
                 work, pst_optim_work(pst_role_update(m->role, index),
                                      &m->role->plan->params.at[index].meta));

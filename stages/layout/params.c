@@ -382,14 +382,35 @@ static enum pst_status layout_residency(struct pst_layout_maker *m)
     return PST_OK;
 }
 
+/* Returns the bytes that the only owner of a parameter has for it, 0 if there
+ * are many owners. */
+static size_t owned_bytes(const struct pst_rank_role *role, unsigned param)
+{
+    const struct pst_meta *meta = &role->plan->params.at[param].meta;
+    size_t bytes = pst_mem_round(pst_meta_bytes(meta)), parts = 0;
+    struct pst_meta state;
+
+    if (!pst_role_is_whole(role, param))
+        return 0;
+    /* With zero2 sums of gradients, one for each use, with zero3 values. */
+    if (pst_role_scatters(role, param))
+        parts += pst_uses_total(role->uses, param);
+    parts += pst_role_gathers(role, param);
+    bytes = pst_size_mul(bytes, parts);
+    for (unsigned k = 0; k < PST_OPTIM_ALL_STATES; k++)
+        if (pst_optim_state(pst_role_update(role, param), k, meta, &state))
+            bytes = pst_size_add(bytes, pst_mem_round(pst_meta_bytes(&state)));
+    return PST_MAX(bytes, (size_t)1);
+}
+
 enum pst_status pst_layout_params(struct pst_layout_maker *m)
 {
     const struct pst_rank_role *role = m->role;
     struct pst_layout *l = m->l;
     unsigned char *modes =
         pst_arena_calloc(m->heap, role->plan->params.n + 1, 1);
-    unsigned char *whole =
-        pst_arena_calloc(m->heap, role->plan->params.n + 1, 1);
+    size_t *whole =
+        pst_arena_calloc(m->heap, role->plan->params.n + 1, sizeof(*whole));
     bool in_turn = false;
     enum pst_status status;
 
@@ -403,11 +424,12 @@ enum pst_status pst_layout_params(struct pst_layout_maker *m)
     for (unsigned i = 0; i < role->plan->params.n; i++) {
         l->grad_at[i] = -1;
         modes[i] = (unsigned char)pst_role_sharing(role, i);
-        whole[i] = pst_role_is_whole(role, i);
+        whole[i] = owned_bytes(role, i);
         in_turn = in_turn || modes[i] >= PST_SHARING_ZERO2;
     }
-    status = pst_flats_make(role->uses, modes, whole, role->options.shard_rows,
-                            m->heap, &l->flats, m->diag);
+    status =
+        pst_flats_make(role->uses, modes, whole, role->options.replicas,
+                       role->options.shard_rows, m->heap, &l->flats, m->diag);
     if (status == PST_OK)
         status = layout_buckets(m);
     for (unsigned i = 0; i < role->plan->params.n && status == PST_OK; i++)

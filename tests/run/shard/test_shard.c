@@ -111,7 +111,8 @@ static void gives_every_element_one_owner(void **state)
     for (unsigned stages = 1; stages <= 4; stages++) {
         struct pst_flats flats;
         struct pst_arena heap;
-        unsigned char modes[16], whole[16] = {0};
+        unsigned char modes[16];
+        size_t whole[16] = {0};
         struct net net;
 
         net_init(&net, stages);
@@ -119,13 +120,14 @@ static void gives_every_element_one_owner(void **state)
         memset(modes, PST_SHARING_ZERO1 + stages % 2, sizeof(modes));
         modes[1] = PST_SHARING_ZERO3;
         for (unsigned i = 0; i < net.plan->params.n; i += 1 + stages % 2)
-            whole[i] = 1;
+            whole[i] = 4 * (size_t)pst_meta_numel(&net.plan->params.at[i].meta);
         pst_arena_init(&heap, PST_TAG_TEST);
         assert_ok(pst_flats_make(&(struct pst_uses){net.plan, true}, modes,
-                                 whole, stages > 2, &heap, &flats, &net.diag),
+                                 whole, 7, stages > 2, &heap, &flats,
+                                 &net.diag),
                   &net.diag);
         for (unsigned i = 0; i < net.plan->params.n; i++)
-            for (unsigned n = 1; n <= 7 && flats.first[i] >= 0; n++) {
+            for (unsigned n = 7; n > 0 && flats.first[i] >= 0; n--) {
                 int64_t at = 0;
                 unsigned owners = 0;
 
@@ -144,6 +146,42 @@ static void gives_every_element_one_owner(void **state)
         pst_flats_fini(&flats);
         pst_arena_fini(&heap);
         net_fini(&net);
+    }
+}
+
+/* plan measures the first replica: no other one needs more memory, and whole
+ * parameters are divided between replicas as far as their sizes allow. */
+static void first_replica_has_the_most(void **state)
+{
+    static const char *const optimizers[] = {"lamb", "muon", "adafactor"};
+
+    (void)state;
+    for (unsigned i = 0; i < 3 * 3 * 3 * 3; i++) {
+        const unsigned stages = 1 + i % 3, ranks = PST_MIN(stages, 2);
+        const unsigned replicas = 2 + i / 3 % 3;
+        struct pst_exec_options options =
+            options_of(ranks, replicas, "1f1b", optimizers[i / 9 % 3],
+                       (enum pst_sharing)(PST_SHARING_ZERO1 + i / 27));
+        unsigned others = 0;
+        struct job job;
+
+        options.optim.ema = i % 2 ? 0.5 : 0;
+        job_init(&job, stages, &options);
+        for (unsigned k = ranks; k < ranks * replicas; k++) {
+            const struct pst_memory first =
+                pst_engine_memory(job.engine, k % ranks);
+            const struct pst_memory m = pst_engine_memory(job.engine, k);
+
+            if (m.arena > first.arena)
+                fail_msg("%s, %s, %u stages, replica %u of %u: %zu of optim in "
+                         "%zu bytes, the first has %zu in %zu",
+                         optimizers[i / 9 % 3], pst_sharing_word(options.shard),
+                         stages, k / ranks, replicas, m.optim, m.arena,
+                         first.optim, first.arena);
+            others += m.optim > 0;
+        }
+        assert_true(others > 0);
+        job_fini(&job);
     }
 }
 
@@ -566,6 +604,7 @@ int main(void)
         cmocka_unit_test(divides_rows),
         cmocka_unit_test(divides_with_the_same_bits),
         cmocka_unit_test(gives_every_element_one_owner),
+        cmocka_unit_test(first_replica_has_the_most),
         cmocka_unit_test(comes_to_the_same_bits),
         cmocka_unit_test(sums_in_each_microbatch),
         cmocka_unit_test(mixes_ways_to_share),

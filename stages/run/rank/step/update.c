@@ -96,7 +96,14 @@ void pst_update_apply(const struct pst_rank_role *role,
                                       .pool = d->pool,
                                       .isa = pst_cpu_isa()};
 
-        if (!p->trained || p->n == 0)
+        if (!p->trained)
+            continue;
+        if (whole)
+            pst_rank_reach(
+                d, pst_rank_at(d, layout->work) +
+                       pst_optim_work(pst_role_update(role, (unsigned)p->index),
+                                      meta_of(role, p)));
+        if (p->n == 0)
             continue;
         if (of != pst_role_update(role, (unsigned)p->index) ||
             role->since[p->index] != since) {
@@ -111,9 +118,6 @@ void pst_update_apply(const struct pst_rank_role *role,
                            &task);
         if (p->state[PST_OPTIM_EMA] != 0)
             average(d, p, of->ema, updates == 0);
-        if (whole)
-            pst_rank_reach(d, pst_rank_at(d, layout->work) +
-                                  pst_optim_work(of, task.meta));
     }
 }
 
