@@ -51,6 +51,9 @@
       "step= name= before= now= text=; an option, or what is in a file")       \
     X(RUN_AGAIN, "run_again", "warn",                                          \
       "step= tries=; the run that was interrupted when the job ended goes on") \
+    X(RUN_DELAYED, "run_delayed", "warn",                                      \
+      "step= tries= delay_s= id= text=; that run cannot go on now, and is "    \
+      "tried again")                                                           \
     X(RUN_GIVEN_UP, "run_given_up", "error",                                   \
       "step= id= text=; that run does not go on, and the job waits for "       \
       "another one")                                                           \
@@ -165,7 +168,7 @@
     X(CONTINUED, "continued", "info", "step= asked=")                          \
     X(TRAIN_END, "train_end", "info",                                          \
       "run= status= stopped= step= loss= step_s= step_p99_s= tok_s= bubble= "  \
-      "id= text=")                                                             \
+      "id= text= again=")                                                      \
     X(SERVE_BEGIN, "serve_begin", "info",                                      \
       "step= microbatches= rows= most= queue= batch_wait_ms= placement= "      \
       "planned_bytes= checkpoint=; from now on there are answers")             \

@@ -500,6 +500,7 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
                strcmp(event->name, "resume_doubt") == 0 ||
                strcmp(event->name, "resume_changed") == 0 ||
                strcmp(event->name, "doubt") == 0 ||
+               strcmp(event->name, "run_delayed") == 0 ||
                strcmp(event->name, "hosted") == 0 ||
                strcmp(event->name, "checkpoint_bad") == 0 ||
                strcmp(event->name, "best_gone") == 0 ||

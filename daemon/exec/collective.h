@@ -31,6 +31,7 @@ struct pstd_executor {
     uint64_t runs;
     /* Resident bytes of the process before it loaded a model. */
     uint64_t base_rss;
+    bool begun; /* one of the runs has reached its first step */
     bool stopping;
     bool agreed; /* all ranks have the same failure, which ends the job */
 };

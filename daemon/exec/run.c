@@ -487,8 +487,7 @@ static bool begins_paused(const struct pstd_session *s)
 {
     const struct pstd_config *config = pstd_mailbox_config(s->w->mailbox);
 
-    return config->begin_paused && s->result->run == 1 &&
-           (s->again || !config->stay);
+    return config->begin_paused && !s->w->begun && (s->again || !config->stay);
 }
 
 /* Makes the steps of the run. *ret_now: stopped without a checkpoint. If a step
@@ -500,10 +499,13 @@ static enum pst_status steps(struct pstd_session *s, bool *ret_now,
     const unsigned words = PSTD_CTL_STOPS | PSTD_CTL_CHECKPOINT |
                            PSTD_CTL_PAUSE | PSTD_CTL_TRACE | PSTD_CTL_CHANGE;
     enum pst_status status = PST_OK;
+    bool pauses;
 
     pstd_interval_init(&s->interval, s->config.checkpoint_cost / 100,
                        pst_now());
-    if (begins_paused(s))
+    pauses = begins_paused(s);
+    s->w->begun = true;
+    if (pauses)
         status = pause_run(s, ret_now, diag);
     while (status == PST_OK && s->step < s->config.steps &&
            !s->result->stopped && !s->enough) {

@@ -96,6 +96,9 @@ static enum pst_status train(struct pstd_call *call)
     struct pst_str options = {0};
     enum pst_status status;
 
+    if (call->d->wait_s > 0)
+        return pst_diag_set(&call->diag, PST_E_JOB_STATE,
+                            "an interrupted run is about to go on");
     for (size_t i = 0; i < train->n_options; i++) {
         const Pst__Control__Option *o = train->options[i];
 

@@ -75,6 +75,11 @@ struct pstd_daemon {
     bool started;            /* START has arrived: the rank is known */
     uint64_t stop_signal_ms; /* time of the first stop signal, 0: none */
     uint64_t start_ms, ticks;
+    /* With --stay: an interrupted run is to go on, and has not begun yet;
+     * starts of it that failed for a passing reason; seconds until the next
+     * one, 0: none is due. */
+    bool going_on;
+    unsigned delayed, wait_s;
     uint64_t rss_bytes, rss_ms; /* read at rss_ms; 0: never */
     struct pstd_known known;
     struct pstd_result *result; /* result of the newest finished run */

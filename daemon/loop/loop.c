@@ -195,6 +195,8 @@ static void on_train_begin(struct pstd_daemon *d, const struct pstd_note *note)
     k->checkpoint_step = k->checkpoint_dir != NULL ? k->step : 0;
     set_placement(d, pstd_note_get_text(note, "placement"));
     pstd_stay_begun(d);
+    d->going_on = false;
+    d->delayed = 0;
     (void)pstd_job_go(&d->job, PSTD_JOB_TRAINING);
 }
 
@@ -248,7 +250,6 @@ static void on_train_end(struct pstd_daemon *d, const struct pstd_note *note)
         k->error = result->diag.error;
     }
     (void)pstd_job_go(&d->job, PSTD_JOB_READY);
-    pstd_stay_over(d);
     pstd_once_end(d);
 }
 
@@ -309,6 +310,11 @@ static void on_note(void *ctx, struct pstd_note *note)
         on_train_begin(d, note);
     if (note->event == PSTD_EVENT_SERVE_BEGIN)
         on_serve_begin(d, note);
+    if (note->event == PSTD_EVENT_TRAIN_END) {
+        const struct pstd_result *result = note->payload;
+
+        pstd_note_int(note, "again", pstd_once_goes_on(d, result->diag.status));
+    }
     pstd_daemon_publish(d, note);
     if (note->event == PSTD_EVENT_SERVE_BEGIN && d->rank == 0)
         pstd_serving_emit(d);
@@ -383,6 +389,7 @@ static void on_tick(uv_timer_t *timer)
     pstd_daemon_emit_dropped(d);
     pstd_daemon_write_prom(d);
     pstd_once_trim(d);
+    pstd_once_tick(d);
 }
 
 static void close_handles(struct pstd_daemon *d)

@@ -14,6 +14,9 @@
 
 #define MAX_OUTPUT  ((off_t)4 << 20)
 #define KEPT_OUTPUT ((off_t)1 << 20)
+/* Starts of an interrupted run that are delayed, by 1, 2, 4, ... seconds. */
+#define MAX_DELAYS  8
+#define MAX_DELAY_S 32u
 
 static bool is_first(const struct pstd_daemon *d)
 {
@@ -38,6 +41,39 @@ static void emit_run(struct pstd_daemon *d, uint64_t step, unsigned tries,
     pstd_daemon_publish(d, &note);
 }
 
+/* True for failures of a restart that may be temporary, as the supervisor has
+ * them (daemon/ctl/run/supervise.c). */
+static bool is_passing(const struct pstd_daemon *d, enum pst_status status)
+{
+    return d->delayed < MAX_DELAYS &&
+           (status == PST_ERR_IO || status == PST_ERR_NOT_FOUND ||
+            status == PST_ERR_NOMEM);
+}
+
+static void delay(struct pstd_daemon *d, uint64_t step,
+                  const struct pst_diag *why)
+{
+    struct pst_diag said;
+    struct pstd_note note;
+
+    d->wait_s = PST_MIN(1u << d->delayed, MAX_DELAY_S);
+    d->delayed++;
+    (void)pst_diag_pass(&said, why,
+                        "%s; the interrupted run is tried again in %u s",
+                        why->text, d->wait_s);
+    pstd_note_init(&note, PSTD_EVENT_RUN_DELAYED);
+    pstd_note_int(&note, "step", (int64_t)step);
+    pstd_note_int(&note, "tries", d->delayed);
+    pstd_note_int(&note, "delay_s", d->wait_s);
+    pstd_note_error(&note, &said);
+    pstd_daemon_publish(d, &note);
+}
+
+bool pstd_once_goes_on(const struct pstd_daemon *d, enum pst_status status)
+{
+    return d->config->stay && d->going_on && is_passing(d, status);
+}
+
 /* In a job with --stay: continues the run during which the ranks have died, if
  * there is one. */
 static void go_on(struct pstd_daemon *d)
@@ -51,9 +87,12 @@ static void go_on(struct pstd_daemon *d)
 
     pst_diag_init(&diag);
     status = pstd_stay_next(d, &any, &options, &step, &tries, &diag);
-    if (any) {
-        if (status == PST_OK)
-            status = pstd_command_again(d, &options, &diag);
+    if (any && status == PST_OK)
+        status = pstd_command_again(d, &options, &diag);
+    d->going_on = any && status == PST_OK;
+    if (any && is_passing(d, status)) {
+        delay(d, step, &diag);
+    } else if (any) {
         emit_run(d, step, tries, status, &diag);
         if (status != PST_OK)
             pstd_stay_over(d);
@@ -80,8 +119,22 @@ void pstd_once_ready(struct pstd_daemon *d)
     pstd_daemon_stop(d, "refused", true);
 }
 
+void pstd_once_tick(struct pstd_daemon *d)
+{
+    if (d->wait_s > 0 && --d->wait_s == 0 && d->job.state == PSTD_JOB_READY)
+        go_on(d);
+}
+
 void pstd_once_end(struct pstd_daemon *d)
 {
+    const struct pst_diag *why = &d->result->diag;
+
+    if (pstd_once_goes_on(d, why->status)) {
+        delay(d, d->result->steps, why);
+    } else {
+        d->going_on = false;
+        pstd_stay_over(d);
+    }
     if (is_first(d) && d->job.state == PSTD_JOB_READY)
         pstd_daemon_stop(d, "end of the run", true);
 }

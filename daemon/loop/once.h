@@ -12,7 +12,13 @@
 /* Call when the job is ready: begins the run or the serving, or continues an
  * unfinished run. */
 void pstd_once_ready(struct pstd_daemon *d);
-/* Call when the run has ended: ends a job for one run. */
+/* True if a run that ends with that status now is tried again: it continues an
+ * interrupted one, had not begun, and has failed for a passing reason. */
+bool pstd_once_goes_on(const struct pstd_daemon *d, enum pst_status status);
+/* Call each second: continues a run that was delayed. */
+void pstd_once_tick(struct pstd_daemon *d);
+/* Call when the run has ended: ends a job for one run, and forgets the run of a
+ * job that stays unless it is tried again. */
 void pstd_once_end(struct pstd_daemon *d);
 /* Call periodically: keeps only the newest part of the file beside the socket
  * with the output of the ranks and their launcher. */

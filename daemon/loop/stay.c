@@ -177,7 +177,8 @@ static enum pst_status prepare(struct pstd_daemon *d, struct kept *k,
     if (step > k->past.step)
         k->tries = 0;
     k->past.step = PST_MAX(step, k->past.step);
-    if (k->tries++ >= MAX_TRIES)
+    /* A start that was delayed is counted once. */
+    if (d->delayed == 0 && k->tries++ >= MAX_TRIES)
         return pst_diag_set(diag, PST_E_RUN_KEPT,
                             "the run was begun again %d times without a newer "
                             "checkpoint than that of step %" PRIu64,

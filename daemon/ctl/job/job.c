@@ -96,9 +96,10 @@ static enum pst_status handle_event(struct attended *a,
                               "run goes on\n");
     } else if (strcmp(name, "train_begin") == 0 && a->run == 0) {
         a->run = (uint64_t)pstctl_integer(event, "run");
-    } else if (strcmp(name, "train_end") == 0) {
-        a->over =
-            a->run == 0 || (uint64_t)pstctl_integer(event, "run") == a->run;
+    } else if (strcmp(name, "train_end") == 0 && !pstctl_goes_on(event)) {
+        if (a->run == 0)
+            a->run = (uint64_t)pstctl_integer(event, "run");
+        a->over = (uint64_t)pstctl_integer(event, "run") == a->run;
     } else if (strcmp(name, "run_given_up") == 0) {
         return pst_diag_carry(diag, pst_error_find(pstctl_text(event, "id")),
                               PST_ERR_PEER, "%s", pstctl_text(event, "text"));

@@ -13,6 +13,14 @@ static bool is_one_of(const char *name, const char *const *names, size_t n)
     return false;
 }
 
+bool pstctl_goes_on(const pstctl_event *event)
+{
+    for (size_t i = 0; i < event->n_fields; i++)
+        if (strcmp(event->fields[i]->key, "again") == 0)
+            return event->fields[i]->integer == 1;
+    return false;
+}
+
 bool pstctl_is_unasked(const pstctl_event *event)
 {
     for (size_t i = 0; i < event->n_fields; i++)

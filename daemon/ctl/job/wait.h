@@ -21,6 +21,8 @@ enum pst_status pstctl_report_run(struct pstctl_conn *conn,
 /* True if the event has the field asked=0: it was caused by nobody or by an
  * older request, so it does not answer the newest request. */
 bool pstctl_is_unasked(const pstctl_event *event);
+/* True if the event is a train_end of a start that failed and is repeated. */
+bool pstctl_goes_on(const pstctl_event *event);
 /* True, with a diagnosis, if the event shows that an accepted request is lost,
  * because the run has ended or the ranks were started again. */
 bool pstctl_is_lost(const pstctl_event *event, struct pst_diag *diag);

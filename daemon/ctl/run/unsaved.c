@@ -63,7 +63,10 @@ void pstctl_unsaved_event(struct pstctl_unsaved *u, const pstctl_event *event)
         u->again = u->started;
         u->started = true;
     }
-    if ((strcmp(name, "train_end") == 0 && !u->again) ||
+    if (strcmp(name, "run_again") == 0) /* its train_end says if it goes on */
+        u->again = false;
+    if ((strcmp(name, "train_end") == 0 && !u->again &&
+         !pstctl_goes_on(event)) ||
         strcmp(name, "run_given_up") == 0)
         forget(u);
     if (strcmp(name, "train_begin") == 0)

@@ -14,6 +14,7 @@ recovers  a rank is killed in a run: the run resumes by itself, with the bits
 begun     the same with --resume=STEP, which sets newer checkpoints aside once
 given_up  a run that dies at the same step again and again is given up; the job
           accepts another one
+delayed   a restart that fails for a passing reason is repeated
 pause_given_up  if a paused run is given up, the pause ends, too
 refused   contradicting options are refused
 """
@@ -157,6 +158,38 @@ def given_up(b):
     b.down(name)
 
 
+def delayed(b):
+    """A restart that fails for a passing reason is repeated: without the folder
+    of the checkpoints, and without the data. The run is still paused."""
+    name = b.fresh()
+    b.up(name)
+    shutil.copy(b.path("data.safetensors"), b.path("data-2.safetensors"))
+    words = b.train(name, name + "-a", "--data", "data-2.safetensors",
+                    steps=10 ** 9)
+    run = b.begin(*words)
+    b.await_event(name, "checkpoint_saved", "rank-0")
+    b.call("pause", "--job", name)
+    b.await_event(name, "paused", "rank-0")
+    for n, lost in enumerate((name + "-a", "data-2.safetensors"), 1):
+        os.rename(b.path(lost), b.path("away"))
+        os.kill(b.pids(name)[-1], signal.SIGKILL)
+        b.await_event(name, "train_end" if n == 2 else "run_delayed", "rank-0")
+        late = b.await_event(name, "run_delayed", "rank-0", n=n)
+        assert " tries=1 delay_s=1 " in late, late
+        os.rename(b.path("away"), b.path(lost))
+        b.await_event(name, "paused", "rank-0", n=n + 1)
+    assert b.status(name)["paused"]
+    again = b.events(name, "job_restart")
+    assert all(" paused=1 " in x for x in again), again
+    assert not b.events(name, "run_given_up", "rank-0")
+    assert run.poll() is None, b.ended(run, None)
+    b.call("resume", "--job", name)
+    b.await_event(name, "continued", "rank-0")
+    b.down(name)
+    said = b.ended(run, 130).stderr
+    assert "is tried again in 1 s" in said, said
+
+
 def pause_given_up(b):
     """Checks that the pause of a run ends when the run is given up."""
     name = b.fresh()
@@ -209,7 +242,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(*sys.argv[1:4], folder) as b:
         for part in (runs, longer, kept, recovers, begun, given_up,
-                     pause_given_up, stopped_saving, refused):
+                     delayed, pause_given_up, stopped_saving, refused):
             print(part.__name__, flush=True)
             part(b)
     print("ok")
