@@ -13,6 +13,10 @@
 /* Bytes of a checkpoint's options that are for changed ones. */
 #define MAX_TEXT (PST_CHECKPOINT_OPTIONS / 2)
 
+/* Options that are chosen from, and choices that are tried, if not all fit. */
+#define MAX_LINES   32u
+#define MAX_CHOICES 4096u
+
 typedef enum pst_status (*line_fn)(void *ctx, const char *name,
                                    const char *value, struct pst_diag *diag);
 
@@ -321,9 +325,9 @@ static enum pst_status take_given(void *ctx, const char *name,
     return PST_OK;
 }
 
-/* Adds the lines to `kept` that go with the options of this run, and reports
- * the others: for instance, a resume with another schedule has no use for the
- * numbers of the old one. */
+/* Adds a line to `kept` if it goes with the options of this run, else reports
+ * it: for instance, a resume with another schedule has no use for the numbers
+ * of the old one. */
 static enum pst_status take_fitting(void *ctx, const char *name,
                                     const char *value, struct pst_diag *diag)
 {
@@ -352,11 +356,66 @@ static enum pst_status take_fitting(void *ctx, const char *name,
     return PST_OK;
 }
 
+/* Appends the lines whose bit is set. */
+static void pick(const char *lines, uint64_t bits, struct pst_str *out)
+{
+    for (unsigned i = 0; *lines != '\0'; i++) {
+        const size_t n = strcspn(lines, "\n") + 1;
+
+        if (bits >> i & 1)
+            pst_str_addn(out, lines, n);
+        lines += n;
+    }
+}
+
+/* Returns the next larger number with as many bits. */
+static uint64_t next_choice(uint64_t bits)
+{
+    const uint64_t low = bits & -bits, carry = bits + low;
+
+    return carry | (((bits ^ carry) / low) >> 2);
+}
+
+/* Finds the fewest lines without which the others go with the options of this
+ * run, and with each other: some options need each other, so that none of them
+ * can be tried alone. Appends those others to `kept`, the fewest ones to `left`
+ * (all lines if there are too many choices). */
+static enum pst_status leave_fewest(struct restored *r, struct pst_str *left,
+                                    struct pst_diag *diag)
+{
+    const char *lines = r->lines.text;
+    unsigned n = 0, tries = 0;
+    struct pst_diag ignored;
+    uint64_t all;
+
+    for (const char *p = lines; *p != '\0'; p++)
+        n += *p == '\n';
+    n = PST_MIN(n, MAX_LINES);
+    all = (UINT64_C(1) << n) - 1;
+    for (unsigned k = 1; k < n; k++)
+        for (uint64_t bits = (UINT64_C(1) << k) - 1;
+             bits <= all && tries < MAX_CHOICES; bits = next_choice(bits)) {
+            tries++;
+            pst_str_fini(&r->kept);
+            pick(lines, ~bits, &r->kept);
+            if (r->kept.failed)
+                return pst_diag_nomem(diag, r->lines.len);
+            if (try(r->s, r->kept.text, false, &ignored) != PST_OK)
+                continue;
+            pick(lines, bits, left);
+            return left->failed ? pst_diag_nomem(diag, r->lines.len) : PST_OK;
+        }
+    pst_str_fini(&r->kept);
+    pst_str_add(left, lines);
+    return left->failed ? pst_diag_nomem(diag, r->lines.len) : PST_OK;
+}
+
 enum pst_status pstd_settings_restore(struct pstd_session *s,
                                       const char *course, uint64_t step,
                                       struct pst_diag *diag)
 {
     struct restored r = {.s = s, .course = course};
+    struct pst_str left = {0};
     struct pst_diag ignored;
     enum pst_status status = each_line(course, take_given, &r, diag);
 
@@ -366,7 +425,9 @@ enum pst_status pstd_settings_restore(struct pstd_session *s,
         if (try(s, r.lines.text, false, &ignored) == PST_OK)
             pst_str_add(&r.kept, r.lines.text);
         else
-            status = each_line(r.lines.text, take_fitting, &r, diag);
+            status = leave_fewest(&r, &left, diag);
+        if (status == PST_OK)
+            status = each_line(pst_str_text(&left), take_fitting, &r, diag);
     }
     /* The engine of an earlier run stays as it is: that of this run is made
      * with the changed options. */
@@ -376,5 +437,6 @@ enum pst_status pstd_settings_restore(struct pstd_session *s,
         emit(s, PSTD_EVENT_SET_RESTORED, r.kept.text, step, NULL);
     pst_str_fini(&r.lines);
     pst_str_fini(&r.kept);
+    pst_str_fini(&left);
     return status;
 }

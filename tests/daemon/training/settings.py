@@ -12,8 +12,9 @@ resumes   a resume with the original options goes on with them; one with other
           options takes those
 steps     the run becomes longer; the end cannot be before the newest step
 groups    a rule is added; a resume keeps it
-long_texts, other_schedule, in_fallback, kept_engine
-          resumes of long texts, with another schedule, of a checkpoint in the
+long_texts, other_schedule, one_unfit, in_fallback, kept_engine
+          resumes of long texts, with another schedule, with one option that
+          does not fit, of a checkpoint in the
           second folder, in a job that stays
 damaged   the options are those of the checkpoint that is loaded
 refused   values and options that cannot be set: nothing changes
@@ -277,6 +278,22 @@ def other_schedule(b):
     assert int(job.field(again, "step")) == end, (again, step)
 
 
+def one_unfit(b):
+    """One option that a resume has no use for is left out alone, though others
+    need each other."""
+    name, log = b.fresh(), b.fresh() + "-log"
+    run = b.slow(name, "--eval-data", "data.safetensors")
+    b.set(name, "lr-decay-steps=200", "lr-schedule=wsd", "lr-steps=500",
+          "eval-every=10")
+    end = b.stop(run, name)
+    b.call(*b.words(name, "--resume", "--log-dir", log, steps=end + 2))
+    doubt, = b.events(log, "doubt", "rank-0")
+    assert "eval-every=10" in doubt and "left out" in doubt, doubt
+    again, = b.events(log, "set_restored", "rank-0")
+    for text in "lr-decay-steps=200", "lr-schedule=wsd", "lr-steps=500":
+        assert text in again, again
+
+
 def damaged(b):
     """A resume that passes over a damaged checkpoint takes the options of the
     one that it loads: those before they were set, or those that a later run
@@ -386,8 +403,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(*sys.argv[1:4], folder) as b:
         parts = (changes, restart, restored, resumes, steps, groups,
-                 long_texts, other_schedule, damaged, in_fallback, kept_engine,
-                 refused)
+                 long_texts, other_schedule, one_unfit, damaged, in_fallback,
+                 kept_engine, refused)
         both, mpi = parts[:2], parts[2:3]
         for part in both + (mpi if sys.argv[3] == "mpi" else parts[3:]):
             print(part.__name__, flush=True)
