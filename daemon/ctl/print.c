@@ -513,6 +513,11 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
     } else if (strcmp(event->name, "resume") == 0) {
         pst_str_addf(&text, "going on after step %lld",
                      (long long)pstctl_integer(event, "step"));
+    } else if (strcmp(event->name, "set_restored") == 0) {
+        pst_str_addf(&text,
+                     "set while the run of the checkpoint went on, and in "
+                     "force: %s",
+                     pstctl_text(event, "options"));
     } else if (strcmp(event->name, "paused") == 0) {
         pst_str_add(&text, "paused");
         p->paused_s = now_s();

@@ -202,6 +202,7 @@ def resumes(b):
     out = b.call(*[x for x in b.words(name, "--resume", steps=end)
                    if x != "--quiet"])
     assert " was " not in out, out
+    assert "went on, and in force: lr=0.01\n" in out, out
     want = b.fresh()
     b.call(*b.words(want, steps=first))
     b.call(*b.words(want, "--resume", "--lr", "0.02", steps=second))
