@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define ROWS   6u /* of a step, in 2 microbatches */
@@ -190,9 +191,9 @@ static void names_the_file_of_each_row(void **state)
 static void blends_in_proportion(void **state)
 {
     static const double weights[][4] = {
-        {.7, .3},         {1, 1, 1},      {3, 0, 1},          {1, 1e-9},
-        {.1, .2, .3, .4}, {1e300, 3e300}, {1e-300, 1e-300, 0}};
-    static const uint64_t periods[] = {10, 3, 4, 65536, 10, 4, 2};
+        {.7, .3},         {1, 1, 1},      {3, 0, 1},           {1, 1e-9},
+        {.1, .2, .3, .4}, {1e300, 3e300}, {1e-300, 1e-300, 0}, {1e12, 1e12, 1}};
+    static const uint64_t periods[] = {10, 3, 4, 65536, 10, 4, 2, 65536};
 
     (void)state;
     for (unsigned c = 0; c < PST_COUNT(weights); c++) {
@@ -215,15 +216,18 @@ static void blends_in_proportion(void **state)
 
                 assert_int_equal(pst_blend_count(&b, k, n), seen[k]);
                 /* no source is more than a sample away from its share */
-                if (c != 3)
+                if (c != 3 && c != 7)
                     assert_true(
                         fabs((double)(seen[k] + (k == s.source)) - due) < 1.5);
             }
             assert_int_equal(s.index, seen[s.source]++);
             assert_true(weights[c][s.source] > 0);
         }
+        /* each source is drawn, however small its weight is */
         if (c == 3)
             assert_int_equal(seen[1], 3);
+        if (c == 7)
+            assert_int_equal(seen[2], 3);
         pst_arena_fini(&arena);
     }
 }
@@ -364,6 +368,49 @@ static void continues_moved_files(void **state)
     place.sources[1].pass = UINT64_MAX;
     assert_int_equal(pst_data_begin(d, 2, &place, &diag), PST_ERR_INPUT);
     pst_data_close(d);
+}
+
+/* Sources with the same name, or with the same end of a long name, keep their
+ * own positions. */
+static void tells_sources_apart(void **state)
+{
+    static char deep[2][400];
+    char list[900], part[61];
+    struct pst_data_place place;
+    const char *const lists[] = {"a.safetensors:2,a.safetensors:1", list};
+
+    (void)state;
+    memset(part, 'p', 60);
+    part[60] = '\0';
+    for (unsigned i = 0; i < 2; i++) {
+        (void)sprintf(deep[i], "%s/%s/%s/x.safetensors", i ? "de" : "en", part,
+                      part);
+        for (char *at = strchr(deep[i], '/'); at != NULL;
+             at = strchr(at + 1, '/')) {
+            *at = '\0';
+            assert_int_equal(mkdir(deep[i], 0700), 0);
+            *at = '/';
+        }
+        write_rows(deep[i], 100 * i, 20);
+    }
+    (void)sprintf(list, "%s:2,%s:1", deep[0], deep[1]);
+    for (unsigned t = 0; t < 2; t++) {
+        struct pst_data *one, *two;
+        int64_t x[ROWS], y[ROWS];
+
+        assert_ok(open_files(lists[t], ROWS, false, &one), &diag);
+        assert_ok(open_files(lists[t], ROWS, false, &two), &diag);
+        assert_true(pst_data_place(one, 3, &place));
+        assert_true(place.sources[0].at != place.sources[1].at);
+        assert_ok(pst_data_begin(two, 3, &place, &diag), &diag);
+        for (uint64_t step = 3; step < 8; step++) {
+            read_step(one, step, ROWS, true, true, x);
+            read_step(two, step, ROWS, true, true, y);
+            assert_memory_equal(x, y, sizeof(x));
+        }
+        pst_data_close(one);
+        pst_data_close(two);
+    }
 }
 
 /* --- what is refused ------------------------------------------------------ */
@@ -542,6 +589,7 @@ int main(void)
         cmocka_unit_test(continues_a_blend),
         cmocka_unit_test(continues_each_source),
         cmocka_unit_test(continues_moved_files),
+        cmocka_unit_test(tells_sources_apart),
         cmocka_unit_test(refuses_lists),
         cmocka_unit_test(reads_odd_names),
         cmocka_unit_test(refuses_tensors_that_differ),

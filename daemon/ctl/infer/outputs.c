@@ -7,6 +7,7 @@
 #include "stages/base/alloc.h"
 #include "stages/base/checked.h"
 #include "stages/files/data.h"
+#include "stages/files/data/list.h"
 #include "stages/files/safetensors.h"
 
 #define TAG PST_TAG_CLIENT
@@ -133,6 +134,11 @@ enum pst_status pstctl_write_outputs(const struct pstd_config *config,
     struct pst_data *data = NULL;
     enum pst_status status = pstd_open_data(config, batch, true, &data, diag);
 
+    if (status == PST_OK && pst_data_files(data)->weighted)
+        status = pst_diag_set(diag, PST_E_DATA_LIST,
+                              "%s: outputs are written for each row once: "
+                              "leave the weights out",
+                              config->data);
     if (status == PST_OK) {
         s.samples = pst_data_samples(data, each);
         s.steps = (s.samples + each - 1) / each;

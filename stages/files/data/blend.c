@@ -8,8 +8,8 @@
  * weights are inexact. */
 #define INEXACT 1e-9
 
-/* Returns the shortest period in which all shares are whole numbers; MAX_PERIOD
- * if there is none. */
+/* Returns the shortest period in which all shares are whole numbers, and none
+ * is rounded to 0; MAX_PERIOD if there is none. */
 static uint64_t find_period(const double *weights, unsigned n, double sum)
 {
     for (unsigned period = 1; period < MAX_PERIOD; period++) {
@@ -18,7 +18,8 @@ static uint64_t find_period(const double *weights, unsigned n, double sum)
         while (k < n) {
             const double share = weights[k] / sum * period;
 
-            if (fabs(share - nearbyint(share)) > INEXACT)
+            if (fabs(share - nearbyint(share)) > INEXACT ||
+                (weights[k] > 0 && share < 0.5))
                 break;
             k++;
         }

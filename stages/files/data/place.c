@@ -27,20 +27,25 @@ static uint64_t order_of(const struct pst_data *d)
            1;
 }
 
-/* Copies the last bytes of a source's name, since the first ones are often
- * those of a common folder. Bytes that are not UTF-8 are replaced. */
+/* Copies a source's name. Of a long one, only the last bytes are kept, after a
+ * digest of the whole: the first ones are often those of a common folder. Bytes
+ * that are not UTF-8 are replaced. */
 static void name_of(const struct pst_data_source *source,
                     char ret[PST_DATA_NAME])
 {
     struct pst_str name = {0};
-    size_t skipped;
+    size_t skipped, digest = 0;
 
     pst_str_add_utf8(&name, source->name);
-    skipped = name.len - PST_MIN(name.len, PST_DATA_NAME - 1);
+    if (name.len >= PST_DATA_NAME)
+        digest = (size_t)snprintf(ret, PST_DATA_NAME, "%016" PRIx64 "...",
+                                  pst_hash(name.text, name.len, 0));
+    skipped = name.len - PST_MIN(name.len, PST_DATA_NAME - 1 - digest);
     /* not in the middle of a character */
     while (((unsigned char)pst_str_text(&name)[skipped] & 0xc0) == 0x80)
         skipped++;
-    (void)snprintf(ret, PST_DATA_NAME, "%s", pst_str_text(&name) + skipped);
+    (void)snprintf(ret + digest, PST_DATA_NAME - digest, "%s",
+                   pst_str_text(&name) + skipped);
     pst_str_fini(&name);
 }
 
@@ -213,24 +218,38 @@ static void keep_unit(struct pst_data *d, uint64_t unit)
             d->sources[0].supplies[i].stream.unit = n;
 }
 
-/* Finds a source's position: by name; or by number, if there are as many
- * sources as before and no other one has that name. NULL: a new source. */
+/* Counts the sources before number k that have the name. */
+static unsigned count_name(const struct pst_data *d, unsigned k,
+                           const char *name)
+{
+    char other[PST_DATA_NAME];
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < k; i++) {
+        name_of(&d->sources[i], other);
+        n += strcmp(other, name) == 0;
+    }
+    return n;
+}
+
+/* Finds a source's position: by name, the first position for the first source
+ * of that name and so on; or by number, if there are as many sources as before
+ * and no other one has that name. NULL: a new source. */
 static const struct pst_data_source_place *find_place(
     const struct pst_data *d, const struct pst_data_place *place, unsigned k)
 {
     char name[PST_DATA_NAME];
 
+    unsigned n;
+
     name_of(&d->sources[k], name);
+    n = count_name(d, k, name);
     for (unsigned i = 0; i < place->n; i++)
-        if (strcmp(place->sources[i].name, name) == 0)
+        if (strcmp(place->sources[i].name, name) == 0 && n-- == 0)
             return &place->sources[i];
-    if (place->n != d->n_sources)
+    if (place->n != d->n_sources ||
+        count_name(d, d->n_sources, place->sources[k].name) > 0)
         return NULL;
-    for (unsigned i = 0; i < d->n_sources; i++) {
-        name_of(&d->sources[i], name);
-        if (strcmp(place->sources[k].name, name) == 0)
-            return NULL;
-    }
     return &place->sources[k];
 }
 

@@ -125,7 +125,9 @@ static enum pst_status check_role(const struct pst_data *d,
     char text[PST_META_TEXT];
 
     if ((uint64_t)pst_meta_numel(&in->meta) == windows * each &&
-        (uint64_t)in->meta.size[in->meta.rank - 1] == d->seq_len)
+        (uint64_t)in->meta.size[in->meta.rank - 1] == d->seq_len &&
+        (pst_dtype_size(in->meta.dtype) > 1 || d->seq_len <= INT8_MAX ||
+         in->from == PST_DATA_FROM_MASK))
         return PST_OK;
     return pst_diag_set(diag, PST_E_DATA_SHAPE,
                         "input '%s' (%s) does not fit %" PRIu64
