@@ -116,6 +116,13 @@ bool pstctl_scratch_is_there(const struct pstctl_scratch *s)
            is_same(&lock, &named);
 }
 
+const char *pstctl_scratch_base(void)
+{
+    const char *base = getenv("TMPDIR"); // NOLINT(concurrency-mt-unsafe)
+
+    return base != NULL && *base != '\0' ? base : "/tmp";
+}
+
 enum pst_status pstctl_scratch_keep(const char *base, struct pstctl_scratch *s,
                                     bool *ret_new, struct pst_diag *diag)
 {

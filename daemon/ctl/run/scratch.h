@@ -24,6 +24,8 @@ struct pstctl_scratch {
         .fd = -1, .dir = -1                                                    \
     }
 
+/* Returns the folder for temporary files: TMPDIR, else /tmp. */
+const char *pstctl_scratch_base(void);
 /* Creates a folder, under a new name, if there is none, or if it or its lock
  * was removed. *ret_new: a folder was created. After a failure there is none.
  */

@@ -45,13 +45,6 @@ enum pst_status pstctl_setup_name(struct pstctl_setup *s,
 
 #define SHM "/dev/shm"
 
-static const char *temp_base(void)
-{
-    const char *base = getenv("TMPDIR"); // NOLINT(concurrency-mt-unsafe)
-
-    return base != NULL && *base != '\0' ? base : "/tmp";
-}
-
 static enum pst_status name_journal(struct pstctl_setup *s,
                                     struct pst_diag *diag)
 {
@@ -68,7 +61,7 @@ static enum pst_status make_temp(struct pstctl_setup *s, struct pst_diag *diag)
 {
     bool fresh;
     enum pst_status status =
-        pstctl_scratch_keep(temp_base(), &s->temp, &fresh, diag);
+        pstctl_scratch_keep(pstctl_scratch_base(), &s->temp, &fresh, diag);
 
     return status == PST_OK && fresh && s->journal.len > 0
                ? name_journal(s, diag)
@@ -154,7 +147,7 @@ enum pst_status pstctl_setup_plan(struct pstctl_setup *s,
                                   const struct pstd_config *config,
                                   unsigned *ret_ranks, struct pst_diag *diag)
 {
-    pstctl_scratch_sweep(temp_base());
+    pstctl_scratch_sweep(pstctl_scratch_base());
     pstd_socket_sweep();
     return cut(s, config, false, ret_ranks, diag);
 }

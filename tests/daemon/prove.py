@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`penstock prove`: the table, PyTorch's line, and what is refused.
+
+usage: prove.py PENSTOCK BYTEGPT.pt2 TEXT
+
+A small program stands in for Python with PyTorch: it prints the line that the
+script prints, with other numbers.
+"""
+import json
+import os
+import re
+import sys
+import tempfile
+
+import job
+
+
+def table(b, model, text):
+    """All ways run, and have the same bits."""
+    python = b.path("python")
+    with open(python, "w", encoding="utf-8") as file:
+        file.write("#!/bin/sh\n[ -s \"$4\" ] && [ -s \"$5\" ] && "
+                   "[ \"$6 $7\" = \"2 0\" ] &&\n"
+                   "echo 2.99.0 5.5 1.5e-07 h.0.up.weight\n")
+    os.chmod(python, 0o755)
+    said = b.said("prove", model, "--data", text, "-m", "2", "--threads", "1",
+                  PENSTOCK_PYTHON=python)
+    lines = said.splitlines()
+    assert lines[0].split() == ["stages", "ranks", "schedule", "transport",
+                                "option", "loss", "gradients", "parameters"]
+    rows = [line for line in lines[1:] if re.match(r" +[0-9]", line)]
+    ran = [row for row in rows if "not run" not in row]
+    assert len(ran) >= 5, said
+    digests = {tuple(row.split()[-2:]) for row in ran if "resumed" not in row}
+    resumed = {row.split()[-1] for row in ran if "resumed" in row}
+    assert len(digests) == 1, said
+    assert resumed <= {params for _, params in digests}, said
+    assert "PyTorch 2.99.0: loss 5.5; the gradients differ by at most " \
+        "1.5e-07 of a tensor's largest (h.0.up.weight)" in said, said
+    assert f"{len(ran)} runs of 3 steps: losses, gradients and parameters " \
+        "have the same bits" in said, said
+
+
+def as_json(b, model, text):
+    """Options reach the runs, and another learning rate gives other bits."""
+    found = []
+    for rate in "0.001", "0.002":
+        found.append(json.loads(b.call(
+            "prove", model, "--data", text, "-m", "1", "--threads", "1", "--lr",
+            rate, "--json", PENSTOCK_PYTHON=b.path("none"))))
+        assert found[-1]["different"] == 0 and found[-1]["pytorch"] is None
+    one, two = (x["rows"][0] for x in found)
+    assert one["gradients"] == two["gradients"] and \
+        one["parameters"] != two["parameters"], found
+
+
+def refused(b, model, text):
+    said = b.call("prove", model, code=64)
+    assert "--data FILE is missing" in said, said
+    said = b.call("prove", model, "--data", text, "--schedule", "gpipe",
+                  code=64)
+    assert "--schedule: prove chooses it for each run" in said, said
+    said = b.call("prove", model, "--data", "none.bin", code=64)
+    assert "there is nothing to compare" in said and "none.bin" in said, said
+    assert not [x for x in os.listdir(b.folder) if x.startswith("penstock-")]
+
+
+def main():
+    penstock, model, text = map(os.path.abspath, sys.argv[1:4])
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            job.Bench(penstock, folder) as b:
+        refused(b, model, text)
+        table(b, model, text)
+        as_json(b, model, text)
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
