@@ -18,7 +18,7 @@ struct pstctl_way {
     const char *extra; /* another option, "recompute=full"; or NULL */
 };
 
-/* What a run wrote: the loss of the first step, and digests. */
+/* The results of a run: the loss of the first step, and digests. */
 struct pstctl_proof {
     bool ran;
     char why[160]; /* the last line of the run if it did not */
