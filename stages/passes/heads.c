@@ -275,9 +275,10 @@ static size_t index_of(const struct pst_graph *graph,
 }
 
 /* Sets the first node of the head. A view that transposes the weight must come
- * just before the layer, since no cut may come between. */
-static bool set_first(const struct pst_graph *graph,
-                      struct pst_head_found *head)
+ * just before the layer, since no cut may come between, and nothing else may
+ * read it: the head adds its gradient to the weight itself. */
+static bool set_first(const struct pst_graph *graph, const unsigned *uses,
+                      const bool *read, struct pst_head_found *head)
 {
     const struct pst_node *linear = graph->nodes.at[head->linear];
     const struct pst_value *b =
@@ -286,6 +287,8 @@ static bool set_first(const struct pst_graph *graph,
     head->first = head->linear;
     if (linear->op == &pst_op_linear)
         return true;
+    if (uses[b->id] != 1 || (read != NULL && read[b->id]))
+        return false;
     while (graph->nodes.at[head->first] != b->def) {
         const struct pst_node *before = graph->nodes.at[--head->first];
 
@@ -311,7 +314,8 @@ static bool look_at(const struct pst_graph *graph, size_t at,
     if (linear == NULL)
         return true;
     head.linear = index_of(graph, linear);
-    return !set_first(graph, &head) || pst_vec_push(TAG, &ret->list, head);
+    return !set_first(graph, uses, read, &head) ||
+           pst_vec_push(TAG, &ret->list, head);
 }
 
 enum pst_status pst_heads_find(const struct pst_graph *graph, const bool *read,

@@ -25,6 +25,10 @@ static struct pst_diag diag;
 #define LINEAR "  %y: f32[2, 5, 1024] = aten.linear.default(%h, %w, %b)\n"
 #define VIEW                                                                   \
     "  %v: f32[10, 1024] view of %y + 0 = aten.view.default(%y, [-1, 1024])\n"
+/* the transposed weight, and rows to multiply with it */
+#define TRANSPOSED                                                             \
+    "  %x: f32[10, 3] view of %h + 0 = aten.view.default(%h, [10, 3])\n"       \
+    "  %tw: f32[3, 1024]:(1, 3) view of %w + 0 = aten.t.default(%w)\n"
 #define LOSS "  %loss: f32[] = aten.cross_entropy_loss.default(%v, %t)\n"
 #define END  "  output user %loss \"0\"\n}\n"
 
@@ -92,6 +96,21 @@ static const struct {
      "  %x: f32[10, 3] view of %h + 0 = aten.view.default(%h, [10, 3])\n"
      "  %y: f32[10, 1024] = aten.addmm.default(%b, %x, %tw, beta=2)\n"
      "  %loss: f32[] = aten.cross_entropy_loss.default(%y, %t)\n",
+     NULL},
+    /* a transposed weight that something else reads, too: a penalty; the head
+     * of other rows */
+    {TRANSPOSED "  %y: f32[10, 1024] = aten.matmul.default(%x, %tw)\n"
+                "  %l: f32[] = aten.cross_entropy_loss.default(%y, %t)\n"
+                "  %m: f32[3, 1024] = aten.mul.Tensor(%tw, %tw)\n"
+                "  %s: f32[] = aten.sum.default(%m)\n"
+                "  %loss: f32[] = aten.add.Tensor(%l, %s)\n",
+     NULL},
+    {TRANSPOSED "  %y: f32[10, 1024] = aten.addmm.default(%b, %x, %tw)\n"
+                "  %l: f32[] = aten.cross_entropy_loss.default(%y, %t)\n"
+                "  %r: f32[10, 3] = aten.tanh.default(%x)\n"
+                "  %z: f32[10, 1024] = aten.mm.default(%r, %tw)\n"
+                "  %m: f32[] = aten.cross_entropy_loss.default(%z, %t)\n"
+                "  %loss: f32[] = aten.add.Tensor(%l, %m)\n",
      NULL},
     /* few classes */
     {"  %y: f32[2, 5, 1023] = aten.linear.default(%h, %few)\n"
@@ -228,11 +247,34 @@ static void readers_outside(void **state)
     pst_graph_free(graph);
 }
 
+/* Another stage may not read the transposed weight: the head has none. */
+static void weights_read_outside(void **state)
+{
+    struct pst_graph *graph =
+        parse(TRANSPOSED
+              "  %y: f32[10, 1024] = aten.addmm.default(%b, %x, %tw)\n"
+              "  %loss: f32[] = aten.cross_entropy_loss.default(%y, %t)\n");
+    bool read[32] = {false};
+
+    (void)state;
+    assert_true(graph->values.n < PST_COUNT(read));
+    for (unsigned i = 0; i < 2; i++) {
+        struct pst_heads heads;
+
+        read[pst_graph_find(graph, "tw")->id] = i == 1;
+        assert_ok(pst_heads_find(graph, read, &heads, &diag), &diag);
+        assert_int_equal(heads.list.n, i == 0);
+        pst_heads_fini(&heads);
+    }
+    pst_graph_free(graph);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_and_folds),
         cmocka_unit_test(readers_outside),
+        cmocka_unit_test(weights_read_outside),
     };
 
     pst_diag_init(&diag);
