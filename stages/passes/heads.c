@@ -160,13 +160,13 @@ struct layer {
 };
 
 /* Returns the matrix of which the value is the transpose; NULL: it is not the
- * transpose of a whole one, by one view. */
+ * transpose of a whole one, by one view through which its gradient goes. */
 static struct pst_value *transposed(const struct pst_value *value)
 {
     const struct pst_meta *t = &value->meta;
     struct pst_value *of = value->base;
 
-    return of != NULL && value->def != NULL &&
+    return of != NULL && value->def != NULL && !value->def->no_grad &&
                    value->def->args[0].kind == PST_ARG_VALUE &&
                    value->def->args[0].value == of && value->offset == 0 &&
                    t->rank == 2 && of->meta.rank == 2 &&

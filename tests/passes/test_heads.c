@@ -112,6 +112,11 @@ static const struct {
                 "  %m: f32[] = aten.cross_entropy_loss.default(%z, %t)\n"
                 "  %loss: f32[] = aten.add.Tensor(%l, %m)\n",
      NULL},
+    /* no gradient goes through the view */
+    {"  %tw: f32[3, 1024]:(1, 3) view of %w + 0 = aten.t.default(%w) # - - F "
+     "id=3 no_grad\n"
+     "  %y: f32[2, 5, 1024] = aten.matmul.default(%h, %tw)\n" VIEW LOSS,
+     NULL},
     /* few classes */
     {"  %y: f32[2, 5, 1023] = aten.linear.default(%h, %few)\n"
      "  %v: f32[10, 1023] view of %y + 0 = aten.view.default(%y, [-1, "
