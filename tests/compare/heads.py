@@ -109,3 +109,32 @@ def head_product():
             return F.cross_entropy(logits.flatten(0, 1), y.flatten())
 
     return Product(True, False), tokens(x=False, y=True)
+
+
+@head
+def head_penalised():
+    """Returns a head whose transposed weight a penalty reads, too."""
+
+    class Penalised(Body):
+        def forward(self, x, y):
+            h = torch.tanh(self.mix(self.table(x)))
+            weight = self.head.weight.T
+            logits = (h @ weight).flatten(0, 1)
+            return F.cross_entropy(logits, y.flatten()) + \
+                0.01 * (weight * weight).sum()
+
+    return Penalised(False, False), tokens(x=False, y=True)
+
+
+@head
+def head_in_parts():
+    """Returns two heads, of parts of the rows, with one transposed weight."""
+
+    class Parts(Body):
+        def forward(self, x, y):
+            h = torch.tanh(self.mix(self.table(x))).flatten(0, 1)
+            weight = self.head.weight.T
+            parts = zip(h.chunk(2), y.flatten().chunk(2))
+            return sum(F.cross_entropy(h @ weight, y) for h, y in parts)
+
+    return Parts(False, False), tokens(x=False, y=True)
