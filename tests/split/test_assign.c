@@ -312,6 +312,64 @@ static void keeps_heads_whole(void **state)
     }
 }
 
+/* Heads that overlap: a cut in the second one is moved before the first one,
+ * with one note. Cuts that are moved to the same place are one, and a note says
+ * so. */
+static void keeps_overlapping_heads_whole(void **state)
+{
+    static const char text[] =
+        "graph next_id=9 {\n"
+        "  input %x: f32[8, 4]\n"
+        "  input %t: i64[8]\n"
+        "  param %v \"v\" grad: f32[1024, 4]\n"
+        "  param %w \"w\" grad: f32[1024, 4]\n"
+        "  %h: f32[8, 4] = aten.tanh.default(%x) # a - F id=0\n"
+        "  %y: f32[8, 1024] = aten.linear.default(%h, %v) # o - F id=1\n"
+        "  %z: f32[8, 1024] = aten.linear.default(%h, %w) # p - F id=2\n"
+        "  %l: f32[] = aten.cross_entropy_loss.default(%y, %t) # l - F id=3\n"
+        "  %m: f32[] = aten.cross_entropy_loss.default(%z, %t) # m - F id=4\n"
+        "  %loss: f32[] = aten.add.Tensor(%l, %m) # s - F id=5\n"
+        "  output user %loss \"0\"\n"
+        "}\n";
+    static const char *const modules[] = {"a", "o", "p", "l", "m", "s"};
+    static const struct {
+        const char *at[3], *want;
+        size_t n, notes;
+    } rows[] = {
+        {{"m"}, "011111", 1, 1},      {{"l"}, "011111", 1, 1},
+        {{"p"}, "011111", 1, 1},      {{"o"}, "011111", 1, 0},
+        {{"m", "s"}, "011112", 2, 1}, {{"p", "m"}, "011111", 2, 3},
+        {{"o", "m"}, "011111", 2, 2}, {{"m", "l", "s"}, "011112", 3, 3},
+    };
+    struct pst_split_options options = {0};
+    struct pst_model model;
+
+    (void)state;
+    model_init(&model, text, modules, PST_COUNT(modules));
+    for (size_t i = 0; i < PST_COUNT(rows); i++) {
+        struct pst_plan *plan;
+
+        options.at = rows[i].at;
+        options.n_at = rows[i].n;
+        expect(&model, &options, rows[i].want);
+        plan = split(&model, &options);
+        assert_int_equal(plan->notes.n, rows[i].notes);
+        if (rows[i].notes > 0)
+            assert_non_null(strstr(plan->notes.at[0],
+                                   "is moved before the linear layer in module "
+                                   "\"o\""));
+        if (rows[i].notes > rows[i].n)
+            assert_non_null(strstr(plan->notes.at[rows[i].notes - 1],
+                                   "is ignored: nothing that is used is "
+                                   "computed between it and the cut before"));
+        pst_plan_free(plan);
+    }
+    options = (struct pst_split_options){
+        .at = rows[5].at, .n_at = rows[5].n, .stages = 3};
+    refuse(&model, &options, PST_ERR_INPUT, "these names make 2 stages, not 3");
+    model_fini(&model);
+}
+
 /* Matmuls on one side, elementwise operators on the other: the balanced cut
  * depends on the machine, and the plan names the machine. */
 static void cuts_by_the_rates_given(void **state)
@@ -535,6 +593,7 @@ int main(void)
         cmocka_unit_test(counts_what_crosses),
         cmocka_unit_test(keeps_buffers_whole),
         cmocka_unit_test(keeps_heads_whole),
+        cmocka_unit_test(keeps_overlapping_heads_whole),
         cmocka_unit_test(survives_lack_of_memory),
     };
 

@@ -26,16 +26,20 @@ enum pst_status pst_cuts_spare_heads(struct pst_splitter *s,
 
     for (size_t i = 0; i < cuts->list.n && status == PST_OK; i++) {
         struct pst_cut *cut = &cuts->list.at[i];
-        const struct pst_head_found *head = divided(&heads, cut->node);
+        const struct pst_head_found *before = NULL, *head;
 
-        if (head == NULL)
+        /* heads may overlap: a place before one may be inside another */
+        while ((head = divided(&heads, cut->node)) != NULL) {
+            cut->node = head->first;
+            before = head;
+        }
+        if (before == NULL)
             continue;
-        cut->node = head->first;
         status = pst_split_note(
             s,
             "%s is moved before the linear layer in module \"%s\": the layer "
             "and its loss are computed together",
-            cut->what, s->graph->nodes.at[head->linear]->call->name);
+            cut->what, s->graph->nodes.at[before->linear]->call->name);
     }
     pst_heads_fini(&heads);
     return status;
