@@ -256,12 +256,43 @@ static const struct pst_node *find_linear(const struct loss *loss,
 
 /* --- finding -------------------------------------------------------------- */
 
-static void count_use(void *ctx, struct pst_value **slot, unsigned arg)
+/* Uses in a graph. Dead nodes do not count: the splitter finds heads before it
+ * removes these nodes, a stage after that. */
+struct used {
+    unsigned *uses; /* readers, by value id */
+    bool *values;   /* by value id; also what only outputs read */
+    bool *nodes;    /* by index */
+};
+
+static void mark_used(void *ctx, struct pst_value **slot, unsigned arg)
 {
-    unsigned *uses = ctx;
+    struct used *used = ctx;
 
     (void)arg;
-    uses[(*slot)->id]++;
+    used->values[(*slot)->id] = true;
+}
+
+static void count_use(void *ctx, struct pst_value **slot, unsigned arg)
+{
+    struct used *used = ctx;
+
+    mark_used(ctx, slot, arg);
+    used->uses[(*slot)->id]++;
+}
+
+static void count_uses(const struct pst_graph *graph, struct used *used)
+{
+    for (size_t i = 0; i < graph->outputs.n; i++)
+        pst_arg_uses(&graph->outputs.at[i].arg, 0, mark_used, used);
+    for (size_t i = graph->nodes.n; i-- > 0;) {
+        struct pst_node *node = graph->nodes.at[i];
+
+        used->nodes[i] = pst_op_runs_for_effect(node->op);
+        for (unsigned k = 0; k < node->n_outs; k++)
+            used->nodes[i] = used->nodes[i] || used->values[node->outs[k]->id];
+        if (used->nodes[i])
+            pst_node_uses(node, count_use, used);
+    }
 }
 
 static size_t index_of(const struct pst_graph *graph,
@@ -277,7 +308,7 @@ static size_t index_of(const struct pst_graph *graph,
 /* Sets the first node of the head. A view that transposes the weight must come
  * just before the layer, since no cut may come between, and nothing else may
  * read it: the head adds its gradient to the weight itself. */
-static bool set_first(const struct pst_graph *graph, const unsigned *uses,
+static bool set_first(const struct pst_graph *graph, const struct used *used,
                       const bool *read, struct pst_head_found *head)
 {
     const struct pst_node *linear = graph->nodes.at[head->linear];
@@ -287,12 +318,13 @@ static bool set_first(const struct pst_graph *graph, const unsigned *uses,
     head->first = head->linear;
     if (linear->op == &pst_op_linear)
         return true;
-    if (uses[b->id] != 1 || (read != NULL && read[b->id]))
+    if (used->uses[b->id] != 1 || (read != NULL && read[b->id]))
         return false;
     while (graph->nodes.at[head->first] != b->def) {
         const struct pst_node *before = graph->nodes.at[--head->first];
 
-        if (before->n_outs == 0 || before->outs[0]->base == NULL)
+        if (used->nodes[head->first] &&
+            (before->n_outs == 0 || before->outs[0]->base == NULL))
             return false;
     }
     return true;
@@ -300,7 +332,7 @@ static bool set_first(const struct pst_graph *graph, const unsigned *uses,
 
 /* Adds the head whose loss is node `at`, if there is one. */
 static bool look_at(const struct pst_graph *graph, size_t at,
-                    const unsigned *uses, const bool *read,
+                    const struct used *used, const bool *read,
                     struct pst_heads *ret)
 {
     const struct pst_node *node = graph->nodes.at[at], *linear;
@@ -308,32 +340,37 @@ static bool look_at(const struct pst_graph *graph, size_t at,
     struct loss loss;
 
     if (!read_loss(node, &loss) || !suits(node, &loss) ||
-        !is_private(node, &loss, uses, read))
+        !is_private(node, &loss, used->uses, read))
         return true;
-    linear = find_linear(&loss, uses, read, &head);
+    linear = find_linear(&loss, used->uses, read, &head);
     if (linear == NULL)
         return true;
     head.linear = index_of(graph, linear);
-    return !set_first(graph, uses, read, &head) ||
+    return !set_first(graph, used, read, &head) ||
            pst_vec_push(TAG, &ret->list, head);
 }
 
 enum pst_status pst_heads_find(const struct pst_graph *graph, const bool *read,
                                struct pst_heads *ret, struct pst_diag *diag)
 {
-    unsigned *uses = pst_calloc(TAG, graph->values.n + 1, sizeof(*uses));
-    bool fine = uses != NULL;
+    struct used used = {
+        pst_calloc(TAG, graph->values.n + 1, sizeof(*used.uses)),
+        pst_calloc(TAG, graph->values.n + 1, sizeof(*used.values)),
+        pst_calloc(TAG, graph->nodes.n + 1, sizeof(*used.nodes))};
+    bool fine = used.uses != NULL && used.values != NULL && used.nodes != NULL;
 
     *ret = (struct pst_heads){0};
+    if (fine)
+        count_uses(graph, &used);
     for (size_t i = 0; i < graph->nodes.n && fine; i++)
-        pst_node_uses(graph->nodes.at[i], count_use, uses);
-    for (size_t i = 0; i < graph->nodes.n && fine; i++)
-        fine = look_at(graph, i, uses, read, ret);
-    pst_free(uses);
+        fine = look_at(graph, i, &used, read, ret);
+    pst_free(used.uses);
+    pst_free(used.values);
+    pst_free(used.nodes);
     if (fine)
         return PST_OK;
     pst_heads_fini(ret);
-    return pst_diag_nomem(diag, graph->values.n * sizeof(*uses));
+    return pst_diag_nomem(diag, graph->values.n * sizeof(*used.uses));
 }
 
 void pst_heads_fini(struct pst_heads *heads)

@@ -370,6 +370,48 @@ static void keeps_overlapping_heads_whole(void **state)
     model_fini(&model);
 }
 
+/* A marker in a head is moved also where a node that nobody uses reads the
+ * head's logits, or comes with the marker between the view of the weight and
+ * the layer. */
+static void keeps_heads_whole_beside_dead_nodes(void **state)
+{
+    static const char text[] =
+        "graph next_id=9 {\n"
+        "  input %x: f32[8, 4]\n"
+        "  input %t: i64[8]\n"
+        "  param %v \"v\" grad: f32[1024, 4]\n"
+        "  %h: f32[8, 4] = aten.tanh.default(%x) # a - F id=0\n";
+    static const char *const rests[] = {
+        "  %y: f32[8, 1024] = aten.linear.default(%h, %v) # o - F id=1\n"
+        "  %z: f32[8, 1024] = aten.tanh.default(%y) # o - F id=2\n"
+        "  pippy._pipe_split.default() # - - F id=3\n",
+        "  %w: f32[4, 1024]:(1, 4) view of %v + 0 = aten.t.default(%v) # o - "
+        "F id=1\n"
+        "  %z: f32[8, 4] = aten.exp.default(%h) # o - F id=2\n"
+        "  pippy._pipe_split.default() # - - F id=3\n"
+        "  %y: f32[8, 1024] = aten.mm.default(%h, %w) # o - F id=4\n"};
+    static const char *const modules[] = {"a", "o", "l"}, *const want[] = {
+                                                              "011", "0111"};
+    const struct pst_split_options options = {0};
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(rests); i++) {
+        struct pst_model model;
+        char graph[1000];
+
+        (void)snprintf(graph, sizeof(graph),
+                       "%s%s"
+                       "  %%loss: f32[] = aten.cross_entropy_loss.default(%%y, "
+                       "%%t) # l - F id=5\n"
+                       "  output user %%loss \"0\"\n"
+                       "}\n",
+                       text, rests[i]);
+        model_init(&model, graph, modules, PST_COUNT(modules));
+        expect(&model, &options, want[i]);
+        model_fini(&model);
+    }
+}
+
 /* Matmuls on one side, elementwise operators on the other: the balanced cut
  * depends on the machine, and the plan names the machine. */
 static void cuts_by_the_rates_given(void **state)
@@ -594,6 +636,7 @@ int main(void)
         cmocka_unit_test(keeps_buffers_whole),
         cmocka_unit_test(keeps_heads_whole),
         cmocka_unit_test(keeps_overlapping_heads_whole),
+        cmocka_unit_test(keeps_heads_whole_beside_dead_nodes),
         cmocka_unit_test(survives_lack_of_memory),
     };
 
