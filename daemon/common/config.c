@@ -290,6 +290,8 @@ enum pst_status pstd_config_copy(struct pstd_config *to,
 
     if (status != PST_OK)
         return status;
+    if (from->steps_counted)
+        pstd_set_counted(to, from->steps);
     for (size_t i = 0; i < n && status == PST_OK; i++) {
         const struct pstd_list *list = pstd_config_member(from, &rows[i]);
         struct pst_str text = {0};

@@ -151,7 +151,8 @@ struct pstd_config {
 
     /* A run. */
     uint64_t steps;
-    double epochs; /* NaN: not given */
+    double epochs;      /* NaN: not given */
+    bool steps_counted; /* from --epochs; not an option */
     const char *checkpoint, *checkpoint_fallback;
     double checkpoint_cost;
     uint64_t checkpoint_every, checkpoint_retry, keep, log_every;
@@ -265,8 +266,12 @@ static inline bool pstd_stays(const struct pstd_config *config)
 {
     return config->serve || config->stay;
 }
-/* True if the number of steps follows from --epochs when the data are open. */
+/* True if the number of steps follows from --epochs, and is not known yet since
+ * the data are not open. */
 bool pstd_counts_epochs(const struct pstd_config *config);
+/* Takes the number of steps that follows from --epochs; --steps still counts as
+ * not given. */
+void pstd_set_counted(struct pstd_config *config, uint64_t steps);
 /* Return the number of ranks of a pipeline (`otherwise` if not given) and the
  * number of replicas of the pipeline. */
 unsigned pstd_ranks(const struct pstd_config *config, unsigned otherwise);

@@ -110,5 +110,12 @@ enum pst_status pstd_rate_options(const struct pstd_config *config,
 
 bool pstd_counts_epochs(const struct pstd_config *config)
 {
-    return !isnan(config->epochs) && !PSTD_GIVEN(config, steps);
+    return !isnan(config->epochs) && !config->steps_counted &&
+           !PSTD_GIVEN(config, steps);
+}
+
+void pstd_set_counted(struct pstd_config *config, uint64_t steps)
+{
+    config->steps = steps;
+    config->steps_counted = true;
 }

@@ -35,10 +35,6 @@ enum pst_status pstd_session_check(const struct pstd_config *c,
     if (needs != NULL && c->checkpoint == NULL)
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--%s needs --checkpoint DIR", needs);
-    if (!isnan(c->epochs) && PSTD_GIVEN(c, steps))
-        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
-                            "--steps and --epochs both say how long the run "
-                            "is: give one of them");
     if (c->checkpoint_every > 0 && c->checkpoint_cost > 0)
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--checkpoint-every and --checkpoint-cost both say "
@@ -90,6 +86,11 @@ static enum pst_status read_options(struct pstd_session *s,
     if (status != PST_OK)
         return status;
     pst_alive_set_limit(pstd_watchdog(&s->config));
+    /* Later, steps= may be set in a run with --epochs. */
+    if (!isnan(s->config.epochs) && PSTD_GIVEN(&s->config, steps))
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
+                            "--steps and --epochs both say how long the run "
+                            "is: give one of them");
     status = pstd_session_check(&s->config, diag);
     if (status == PST_OK)
         status = pstd_eval_check(&s->config, diag);
@@ -209,7 +210,6 @@ static enum pst_status set_epochs(struct pstd_session *s, struct pst_diag *diag)
     struct {
         uint64_t steps, rows;
     } of_zero = {0};
-    char text[24];
     enum pst_status status = PST_OK;
 
     if (!pstd_counts_epochs(&s->config))
@@ -222,13 +222,10 @@ static enum pst_status set_epochs(struct pstd_session *s, struct pst_diag *diag)
     if (status != PST_OK)
         return status;
     s->epoch_rows = of_zero.rows;
-    (void)snprintf(text, sizeof(text), "%llu",
-                   (unsigned long long)of_zero.steps);
-    status = pstd_config_set(&s->config, PSTD_OPT_TRAIN, "steps", text, diag);
-    if (status == PST_OK)
-        status = pstd_exec_options(&s->config,
-                                   s->w->ranks / pstd_replicas(&s->config),
-                                   true, &s->options, diag);
+    pstd_set_counted(&s->config, of_zero.steps);
+    status =
+        pstd_exec_options(&s->config, s->w->ranks / pstd_replicas(&s->config),
+                          true, &s->options, diag);
     pstd_set_device(s->w, &s->options);
     if (status == PST_OK)
         status = pstd_session_rekey(s, diag);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/exec/change/settings.h"
 
+#include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -51,11 +53,15 @@ static enum pst_status set_one(void *ctx, const char *name, const char *value,
     return pstd_config_set_running(ctx, name, value, diag);
 }
 
-/* Returns the text of an option; "not given" if it has none. */
+/* Returns the text of an option; "not given" if it has none, and for a number
+ * of steps that follows from --epochs. */
 static void text_of(const struct pstd_config *config,
                     const struct pstd_option *row, struct pst_str *out)
 {
-    if (!pstd_config_text(config, row, out))
+    const bool counted = row->at == offsetof(struct pstd_config, steps) &&
+                         !isnan(config->epochs) && !PSTD_GIVEN(config, steps);
+
+    if (counted || !pstd_config_text(config, row, out))
         pst_str_add(out, NOT_GIVEN);
 }
 

@@ -6,12 +6,15 @@ usage: epochs.py PENSTOCK NORM.pt2
 
 counts   so many passes over the data make the steps of --steps, with the same
          numbers, also where the learning rate falls until the end
+changed  `set` changes options, and the number of steps; a resume with the same
+         --epochs goes on with it
 resumed  a resume counts the steps before it
 refused  --steps beside it, values that are no number of passes
 """
 import json
 import math
 import os
+import re
 import sys
 import tempfile
 
@@ -51,6 +54,39 @@ def counts(b):
     assert f"2 epochs of {ROWS} rows: {2 * ROWS // each} steps" in text, text
 
 
+def given(b, log):
+    line = b.events(log, "train_begin", "rank-0")[-1]
+    return re.search(r' options="(.*)"', line)[1].split()
+
+
+def changed(b):
+    words = b.words("log-set", "--job", "set",
+                    "--epochs", "1e6", "--checkpoint", "set",
+                    "--checkpoint-every", "1000000", *FALLS)
+    at = words.index("--steps")
+    del words[at:at + 2]
+    job = b.begin(*words)
+    b.await_event("log-set", "train_begin", "rank-0")
+    assert not any(x.startswith("steps=") for x in given(b, "log-set"))
+    b.call("pause", "--job", "set")
+    b.call("set", "lr=0.001", "--job", "set")
+    assert "has made" in b.call("set", "steps=0", "--job", "set", code=None)
+    b.call("set", "steps=1000000", "--job", "set")
+    line = b.events("log-set", "set", "rank-0")[-1]
+    assert " steps=1000000 " in line, line
+    b.call("resume", "--job", "set")
+    b.call("stop", "--job", "set")
+    b.ended(job, code=130)
+    # A resume with the same --epochs has the same number of steps.
+    job = b.begin(*words, "--resume")
+    b.await_event("log-set", "set_restored", "rank-0")
+    b.await_event("log-set", "train_begin", "rank-0", n=2)
+    line = b.events("log-set", "train_begin", "rank-0")[-1]
+    assert " steps=1000000 " in line, line
+    b.call("stop", "--job", "set")
+    b.ended(job, code=130)
+
+
 def resumed(b):
     b.run("whole", "--epochs", "2", "--checkpoint", "whole")
     b.run("begun", "--epochs", "1", "--lr-steps",
@@ -77,7 +113,7 @@ def main():
     penstock, norm = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(penstock, norm, None, "self", folder) as b:
-        for test in counts, resumed, refused:
+        for test in counts, changed, resumed, refused:
             test(b)
     print("ok")
 
