@@ -130,6 +130,27 @@ void pstd_course_change(struct pstd_session *s)
     s->course = course;
 }
 
+/* Makes the line that says which evaluations can be compared with those of this
+ * run. */
+static void make_evals_of(struct pstd_session *s)
+{
+    static const char *const names[] = {
+        "--eval-batches=", "--eval-metric=", "--eval-data=", "--eval-model="};
+    struct pst_str *of = &s->evals_of;
+
+    for (const char *at = pst_str_text(&s->course); *at != '\0';) {
+        const size_t n = strcspn(at, "\n");
+
+        for (size_t i = 0; i < PST_COUNT(names); i++) {
+            if (!pst_has_prefix(at, names[i]))
+                continue;
+            pst_str_add(of, of->len > 0 ? " " : "");
+            pst_str_addn(of, at, n);
+        }
+        at += n + (at[n] != '\0');
+    }
+}
+
 void pstd_course_make(struct pstd_session *s)
 {
     const struct pstd_config *config = &s->config;
@@ -152,6 +173,8 @@ void pstd_course_make(struct pstd_session *s)
     if (config->eval_model != NULL)
         add_data(ret, "--eval-model", config->eval_model);
     add_machine(ret);
+    if (config->eval_data != NULL)
+        make_evals_of(s);
     if (s->set.n > 0)
         pstd_course_change(s);
 }

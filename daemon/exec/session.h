@@ -94,7 +94,8 @@ struct pstd_session {
     bool in_fallback; /* the newest checkpoint is in the second folder */
     struct pst_str course;                      /* on rank 0: see course.c */
     struct PST_VEC(struct pstd_set_option) set; /* change/settings.h */
-    bool other_eval; /* earlier evaluations used other data or batches */
+    struct pst_str evals_of; /* on rank 0: what evaluations are of, one line */
+    bool other_eval; /* those of the checkpoint used other data or batches */
     bool prune_due;  /* prune after the next successful step */
     struct pstd_passed passed[64]; /* the first ones that were skipped */
     size_t n_passed;

@@ -11,7 +11,8 @@
 #include "stages/base/host/fs.h"
 #include "stages/base/str.h"
 
-#define HEAD      "penstock evaluations 1\n"
+#define HEAD      "penstock evaluations 1"
+#define OF        " of "
 #define MAX_BYTES ((size_t)64 << 20)
 
 enum pst_status pstd_evals_put(struct pstd_evals *evals, uint64_t step,
@@ -80,14 +81,35 @@ static enum pst_status damaged(const char *path, const char *at,
         path, line);
 }
 
-static enum pst_status parse(const char *path, const char *text, size_t size,
-                             struct pstd_evals *evals, struct pst_diag *diag)
+/* Reads the first line; *at becomes the next one. False: it is no such line. */
+static bool parse_head(const char **at, struct pst_str *ret_of)
 {
-    const char *at = text + strlen(HEAD), *const end = text + size;
+    size_t n;
+
+    if (!pst_has_prefix(*at, HEAD))
+        return false;
+    *at += strlen(HEAD);
+    if (pst_has_prefix(*at, OF)) {
+        *at += strlen(OF);
+        n = strcspn(*at, "\n");
+        if (ret_of != NULL)
+            pst_str_addn(ret_of, *at, n);
+        *at += n;
+    }
+    return *(*at)++ == '\n';
+}
+
+static enum pst_status parse(const char *path, const char *text, size_t size,
+                             struct pstd_evals *evals, struct pst_str *ret_of,
+                             struct pst_diag *diag)
+{
+    const char *at = text, *const end = text + size;
     enum pst_status status = PST_OK;
 
-    if (strncmp(text, HEAD, strlen(HEAD)) != 0)
+    if (!parse_head(&at, ret_of))
         return damaged(path, text, text, diag);
+    if (ret_of != NULL && ret_of->failed)
+        return pst_diag_nomem(diag, size);
     while (at < end && status == PST_OK) {
         const char *const line = at;
         char *next;
@@ -111,7 +133,7 @@ static enum pst_status parse(const char *path, const char *text, size_t size,
 }
 
 enum pst_status pstd_evals_read(const char *path, struct pstd_evals *evals,
-                                struct pst_diag *diag)
+                                struct pst_str *ret_of, struct pst_diag *diag)
 {
     char *text = NULL;
     size_t size;
@@ -122,19 +144,19 @@ enum pst_status pstd_evals_read(const char *path, struct pstd_evals *evals,
         return PST_OK;
     status = pst_file_read(path, MAX_BYTES, &text, &size, diag);
     if (status == PST_OK)
-        status = parse(path, text, size, evals, diag);
+        status = parse(path, text, size, evals, ret_of, diag);
     pst_free(text);
     return status;
 }
 
 enum pst_status pstd_evals_write(const char *path,
-                                 const struct pstd_evals *evals,
+                                 const struct pstd_evals *evals, const char *of,
                                  struct pst_diag *diag)
 {
     struct pst_str text = {0};
     enum pst_status status;
 
-    pst_str_add(&text, HEAD);
+    pst_str_addf(&text, HEAD "%s%s\n", *of != '\0' ? OF : "", of);
     for (size_t i = 0; i < evals->n; i++)
         pst_str_addf(&text, "%" PRIu64 " %.17g\n", evals->at[i].step,
                      evals->at[i].loss);

@@ -7,6 +7,7 @@
  * better the larger it is. One thread at a time.
  */
 #include "stages/base/diag.h"
+#include "stages/base/str.h"
 #include "stages/base/vec.h"
 
 #include <stdbool.h>
@@ -35,12 +36,15 @@ uint64_t pstd_evals_since_best(const struct pstd_evals *evals, bool largest,
 void pstd_evals_forget(struct pstd_evals *evals, uint64_t step);
 
 /* The text file has a line "STEP LOSS" per evaluation and is replaced
- * atomically. A missing file counts as empty; PST_ERR_INPUT: it is not such a
- * file. */
+ * atomically. `of` says what was evaluated, in one line: numbers of different
+ * texts cannot be compared. A missing file counts as empty; PST_ERR_INPUT: it
+ * is not such a file. ret_of: NULL, or gets `of`; empty: it is not known, since
+ * an older version wrote the file. */
 enum pst_status pstd_evals_read(const char *path, struct pstd_evals *evals,
+                                struct pst_str *ret_of,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pstd_evals_write(const char *path,
-                                 const struct pstd_evals *evals,
+                                 const struct pstd_evals *evals, const char *of,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
 void pstd_evals_fini(struct pstd_evals *evals);

@@ -121,7 +121,8 @@ static void take_evaluations(const char *dir, struct pstctl_run *r)
     struct pst_diag ignored;
 
     pst_str_addf(&path, "%s/evaluations", dir);
-    if (!path.failed && pstd_evals_read(path.text, &evals, &ignored) == PST_OK)
+    if (!path.failed &&
+        pstd_evals_read(path.text, &evals, NULL, &ignored) == PST_OK)
         best = pstd_evals_best(&evals, pst_has_suffix(metric_of(r), ":max"));
     if (best != NULL)
         r->best = best->loss;

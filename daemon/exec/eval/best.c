@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/common/steps/evals.h"
 #include "stages/base/str.h"
 
 static enum pst_status path_of(const struct pstd_session *s, const char *name,
@@ -16,10 +15,28 @@ static enum pst_status path_of(const struct pstd_session *s, const char *name,
                        : PST_OK;
 }
 
-bool pstd_best_is_anew(const struct pstd_session *s)
+/* True if evaluations are not comparable with those of this run. of: what the
+ * file says of them; empty: nothing, so that only the checkpoint tells. */
+static bool are_other(const struct pstd_session *s, const struct pst_str *of)
 {
-    return !s->config.resume.on ||
-           (s->config.eval_data != NULL && s->other_eval);
+    return of->len > 0 ? strcmp(of->text, pst_str_text(&s->evals_of)) != 0
+                       : s->other_eval;
+}
+
+enum pst_status pstd_best_recall(const struct pstd_session *s, const char *path,
+                                 struct pstd_evals *ret, struct pst_diag *diag)
+{
+    struct pst_str of = {0};
+    enum pst_status status;
+
+    ret->n = 0;
+    if (!s->config.resume.on)
+        return PST_OK;
+    status = pstd_evals_read(path, ret, &of, diag);
+    if (status == PST_OK && are_other(s, &of))
+        ret->n = 0;
+    pst_str_fini(&of);
+    return status;
 }
 
 enum pst_status pstd_best_is_free(const struct pstd_session *s,
@@ -62,7 +79,7 @@ static enum pst_status forget_all(const struct pstd_session *s,
                                   const char *path, struct pst_diag *diag)
 {
     struct pstd_evals past = {0};
-    const enum pst_status status = pstd_evals_read(path, &past, diag);
+    const enum pst_status status = pstd_evals_read(path, &past, NULL, diag);
 
     pstd_evals_fini(&past);
     if (status != PST_OK)
@@ -76,29 +93,63 @@ static enum pst_status forget_after(const char *path, uint64_t step,
                                     struct pst_diag *diag)
 {
     struct pstd_evals past = {0};
-    enum pst_status status = pstd_evals_read(path, &past, diag);
+    struct pst_str of = {0};
+    enum pst_status status = pstd_evals_read(path, &past, &of, diag);
     const size_t before = past.n;
 
     pstd_evals_forget(&past, step);
     if (status == PST_OK && past.n < before)
-        status = pstd_evals_write(path, &past, diag);
+        status = pstd_evals_write(path, &past, pst_str_text(&of), diag);
     pstd_evals_fini(&past);
+    pst_str_fini(&of);
+    return status;
+}
+
+/* Finds out if the evaluations of the folder are not in this run's past, and
+ * reports it if the comparison with the checkpoint did not: between them, the
+ * run went on without evaluations. */
+static enum pst_status find_anew(struct pstd_session *s, const char *path,
+                                 bool *ret, struct pst_diag *diag)
+{
+    struct pstd_evals past = {0};
+    struct pst_str of = {0}, text = {0};
+    enum pst_status status = PST_OK;
+
+    *ret = !s->config.resume.on;
+    if (*ret || s->config.eval_data == NULL)
+        return PST_OK;
+    status = pstd_evals_read(path, &past, &of, diag);
+    *ret = status == PST_OK && are_other(s, &of);
+    if (*ret && !s->other_eval && past.n > 0) {
+        pst_str_addf(&text,
+                     "earlier evaluations of this run are forgotten, since "
+                     "they are of %s, and this run has %s",
+                     pst_str_text(&of), pst_str_text(&s->evals_of));
+        pstd_session_emit_doubt(s, pst_str_text(&text));
+    }
+    pstd_evals_fini(&past);
+    pst_str_fini(&of);
+    pst_str_fini(&text);
     return status;
 }
 
 enum pst_status pstd_best_settle(struct pstd_session *s, struct pst_diag *diag)
 {
-    const bool anew = pstd_best_is_anew(s);
-    const uint64_t step = anew ? 0 : s->config.resume.step;
     struct pst_str path = {0};
-    enum pst_status status;
+    uint64_t step = 0;
+    bool anew = false;
+    enum pst_status status = path_of(s, PSTD_BEST_PAST, &path, diag);
 
-    if (!anew && step == 0)
-        return PST_OK;
-    status = path_of(s, PSTD_BEST_PAST, &path, diag);
     if (status == PST_OK)
-        status = anew ? forget_all(s, path.text, diag)
-                      : forget_after(path.text, step, diag);
+        status = find_anew(s, path.text, &anew, diag);
+    if (!anew)
+        step = s->config.resume.step;
+    if (status == PST_OK && anew)
+        status = forget_all(s, path.text, diag);
+    else if (status == PST_OK && step > 0)
+        status = forget_after(path.text, step, diag);
     pst_str_fini(&path);
-    return status == PST_OK ? pstd_best_set_aside(s, step, diag) : status;
+    return status == PST_OK && (anew || step > 0)
+               ? pstd_best_set_aside(s, step, diag)
+               : status;
 }

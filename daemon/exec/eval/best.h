@@ -5,15 +5,18 @@
  * Files of evaluations in the --checkpoint folder: a file with their results,
  * and a folder with the best checkpoint. Rank 0 only; exec thread.
  */
+#include "daemon/common/steps/evals.h"
 #include "daemon/exec/session.h"
 
 /* Names in the --checkpoint folder. */
 #define PSTD_BEST_FOLDER PST_CHECKPOINT_BEST
 #define PSTD_BEST_PAST   "evaluations"
 
-/* True if earlier evaluations are not in this run's past: it is a new run, or
- * it evaluates with other data. */
-bool pstd_best_is_anew(const struct pstd_session *s);
+/* Reads the evaluations in this run's past: none if it is a new run, or if
+ * those of the file are of other data or of another metric. */
+enum pst_status pstd_best_recall(const struct pstd_session *s, const char *path,
+                                 struct pstd_evals *ret,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns PST_ERR_CONFIG if --keep-best would write to a folder that another
  * run uses as its --checkpoint. */
 enum pst_status pstd_best_is_free(const struct pstd_session *s,

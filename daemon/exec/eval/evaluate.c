@@ -349,9 +349,9 @@ static enum pst_status recall(struct pstd_session *s, struct pst_diag *diag)
 
     if (e->best.failed || e->file.failed)
         return pst_diag_nomem(diag, e->file.len);
-    if (s->config.checkpoint == NULL || pstd_best_is_anew(s))
+    if (s->config.checkpoint == NULL)
         return PST_OK;
-    status = pstd_evals_read(path, &e->past, diag);
+    status = pstd_best_recall(s, path, &e->past, diag);
     if (status == PST_OK && s->config.resume.step > 0)
         pstd_evals_forget(&e->past, s->step);
     return status == PST_OK ? find_best(s, diag) : status;
@@ -446,7 +446,9 @@ enum pst_status pstd_eval_open(struct pstd_session *s, struct pst_diag *diag)
     enum pst_status status = PST_OK;
 
     s->result->best_loss = NAN;
-    if (s->owner != NULL)
+    if (s->evals_of.failed)
+        status = pst_diag_nomem(diag, s->evals_of.len);
+    else if (s->owner != NULL)
         status = pstd_best_settle(s, diag);
     status = pstd_agree(s->w, status, diag);
     if (status != PST_OK || s->config.eval_data == NULL)
@@ -535,7 +537,8 @@ static void remember(struct pstd_session *s)
 
     if (s->owner != NULL && e->file.len > 0 &&
         (pst_checkpoint_still_own(s->owner, &lost) != PST_OK ||
-         pstd_evals_write(e->file.text, &e->past, &lost) != PST_OK))
+         pstd_evals_write(e->file.text, &e->past, pst_str_text(&s->evals_of),
+                          &lost) != PST_OK))
         emit_failed(s, &lost);
 }
 

@@ -140,6 +140,13 @@ def others(b):
             assert found[0][2], found
             assert b.steps(name) == [9, 12, 15]
             assert b.best_of(name)[0] == f"step-{said['best_step']:08d}"
+    # Evaluations of other data are forgotten, also after a run without any.
+    shutil.copytree(b.path("a"), b.path("moved"))
+    b.plain("moved", "--resume", "--steps", "14")
+    found, _ = b.train("moved", "--resume", "--steps", "18", other="train")
+    assert [x[0] for x in found] == [15, 18] and found[0][2], found
+    assert b.steps("moved") == [15, 18]
+    assert b.saved("moved/best/former-1") == b.saved("a/best")
     # A resume without --eval-data continues the same run.
     shutil.copytree(b.path("a"), b.path("same"))
     b.plain("same", "--resume", "--steps", "14")

@@ -7,6 +7,7 @@ usage: metric.py PENSTOCK METRIC.pt2 self|mpi
 best      the metric is the mean over the evaluated rows, and the best one by it
           decides what --keep-best keeps and when --patience ends the run
 resumed   a resume knows the best one; with another metric it is forgotten
+between   also if the run went on without evaluations in between
 refused   outputs that do not exist or are no number, and malformed texts
 """
 import json
@@ -44,14 +45,16 @@ class Bench(evaluate.Bench):
         return self.call(*self.words(
             "log-" + name, "--eval-data", "other.safetensors", "--eval-every",
             "3", "--lr", "0.05", "--checkpoint", "ck-" + name,
-            "--eval-metric", metric, *more, plan="metric.plan"), code=code)
+            *(("--eval-metric", metric) if metric is not None else ()), *more,
+            plan="metric.plan"), code=code)
 
     def evaluated(self, name):
         """Returns [(step, loss, metric, is best, best step)]."""
         return [(int(x["step"]), float(x["loss"]), float(x["metric"]),
                  x["best"] == "1", int(x["best_step"]))
                 for x in (dict(re.findall(r"(\w+)=(\S+)", line)) for line in
-                          self.events("log-" + name, "evaluated", "rank-0"))]
+                          self.events("log-" + name, "evaluated", "rank-0"))
+                if "metric" in x]
 
     def best_of(self, name):
         return sorted(x for x in os.listdir(self.path("ck-" + name, "best"))
@@ -107,6 +110,43 @@ def resumed(b):
                b.events("log-on", "resume_changed", "rank-0"))
 
 
+def between(b):
+    def on(name, lr, first, then):
+        """Runs by a metric, without evaluations, and by another metric."""
+        more = "--lr", lr
+        b.run(name, "--keep-best", "--steps", "12", *more, metric=first)
+        b.call(*b.words("log-" + name, "--checkpoint", "ck-" + name,
+                        "--resume", *more, "--steps", "14",
+                        plan="metric.plan"))
+        b.run(name, *more, "--keep-best", "--steps", "24", "--resume",
+              metric=then)
+
+    # By the loss, which is larger than each accuracy, no accuracy counts.
+    on("gap", "0.001", "accuracy:min", None)
+    worst = min(x[2] for x in b.evaluated("gap"))
+    losses = [x for x in b.evaluations("log-gap") if x[0] > 14]
+    assert [x[0] for x in losses] == [15, 18, 21, 24], losses
+    assert losses[0][1] > worst and losses[0][2], (losses, worst)
+    assert b.best_of("gap") == [f"step-{losses[-1][3]:08d}"], losses
+    assert any("are of --eval-batches=0 --eval-metric=accuracy:min" in x
+               for x in b.events("log-gap", "doubt", "rank-0"))
+    # With the same metric, they are still known.
+    on("same", "0.05", "accuracy:max", "accuracy:max")
+    assert b.evaluated("same") == b.evaluated("max")
+    assert not any("earlier evaluations" in x
+                   for x in b.events("log-same", "doubt", "rank-0"))
+    # Files of older versions do not say what they are of.
+    b.run("old", "--keep-best", "--steps", "12")
+    with open(b.path("ck-old", "evaluations"), "r+", encoding="utf-8") as file:
+        lines = file.readlines()
+        assert lines[0].startswith("penstock evaluations 1 of "), lines
+        file.seek(0)
+        file.truncate()
+        file.writelines(["penstock evaluations 1\n"] + lines[1:])
+    b.run("old", "--keep-best", "--steps", "24", "--resume")
+    assert b.evaluated("old") == b.evaluated("max")
+
+
 def refused(b):
     for metric in "accuracy", "accuracy:most", ":max", "":
         text = b.run("no", metric=metric, code=64)
@@ -123,7 +163,7 @@ def main():
     penstock, model = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(penstock, model, sys.argv[3], folder) as b:
-        for test in best, resumed, refused:
+        for test in best, resumed, between, refused:
             test(b)
     print("ok")
 

@@ -53,6 +53,8 @@ static void reads_what_it_writes(void **state)
         "",
         "penstock",
         "penstock evaluations 2\n1 2\n",
+        "penstock evaluations 1 2\n1 2\n",
+        "penstock evaluations 1 of this",
         "penstock evaluations 1\n1\n",
         "penstock evaluations 1\n1 x\n",
         "penstock evaluations 1\n1 2",
@@ -60,6 +62,7 @@ static void reads_what_it_writes(void **state)
         "penstock evaluations 1\n99999999999999999999 2\n"};
     char path[] = "/tmp/pst-evals-XXXXXX";
     struct pstd_evals e = {0}, back = {0};
+    struct pst_str of = {0};
     int fd = mkstemp(path);
 
     (void)state;
@@ -67,8 +70,14 @@ static void reads_what_it_writes(void **state)
     close(fd);
     put(&e, 7, 0.1);
     put(&e, UINT64_MAX - 1, NAN);
-    assert_int_equal(pstd_evals_write(path, &e, &diag), PST_OK);
-    assert_int_equal(pstd_evals_read(path, &back, &diag), PST_OK);
+    assert_int_equal(pstd_evals_write(path, &e, "", &diag), PST_OK);
+    assert_int_equal(pstd_evals_read(path, &back, &of, &diag), PST_OK);
+    assert_int_equal(of.len, 0);
+    assert_int_equal(pstd_evals_write(path, &e, "this and that", &diag),
+                     PST_OK);
+    assert_int_equal(pstd_evals_read(path, &back, &of, &diag), PST_OK);
+    assert_string_equal(pst_str_text(&of), "this and that");
+    pst_str_fini(&of);
     assert_int_equal(back.n, 2);
     assert_true(back.at[0].loss == 0.1 && isnan(back.at[1].loss));
     assert_true(back.at[1].step == UINT64_MAX - 1);
@@ -78,10 +87,11 @@ static void reads_what_it_writes(void **state)
         assert_non_null(f);
         fputs(damaged[i], f);
         fclose(f);
-        assert_int_equal(pstd_evals_read(path, &back, &diag), PST_ERR_INPUT);
+        assert_int_equal(pstd_evals_read(path, &back, NULL, &diag),
+                         PST_ERR_INPUT);
     }
     unlink(path);
-    assert_int_equal(pstd_evals_read(path, &back, &diag), PST_OK);
+    assert_int_equal(pstd_evals_read(path, &back, NULL, &diag), PST_OK);
     assert_int_equal(back.n, 0);
     pstd_evals_fini(&e);
     pstd_evals_fini(&back);
