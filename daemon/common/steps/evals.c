@@ -48,6 +48,30 @@ const struct pstd_eval *pstd_evals_best(const struct pstd_evals *evals,
     return best;
 }
 
+enum pstd_evals_order pstd_evals_order(const char *of)
+{
+    static const struct {
+        const char *end;
+        enum pstd_evals_order order;
+    } ends[] = {{":max", PSTD_EVALS_LARGEST},
+                {":min", PSTD_EVALS_SMALLEST},
+                {"=not given", PSTD_EVALS_SMALLEST}};
+    const char *const metric = strstr(of, "--eval-metric=");
+    const char *const next =
+        metric != NULL ? strstr(metric + 1, " --eval-") : NULL;
+    const size_t n = next != NULL     ? (size_t)(next - metric)
+                     : metric != NULL ? strlen(metric)
+                                      : 0;
+
+    for (size_t i = 0; i < PST_COUNT(ends); i++) {
+        const size_t end = strlen(ends[i].end);
+
+        if (n > end && strncmp(metric + n - end, ends[i].end, end) == 0)
+            return ends[i].order;
+    }
+    return PSTD_EVALS_UNKNOWN;
+}
+
 uint64_t pstd_evals_since_best(const struct pstd_evals *evals, bool largest,
                                uint64_t step)
 {

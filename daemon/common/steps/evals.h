@@ -29,6 +29,13 @@ enum pst_status pstd_evals_put(struct pstd_evals *evals, uint64_t step,
  * `largest`), the first one if several are equal; NULL: there is none. */
 const struct pstd_eval *pstd_evals_best(const struct pstd_evals *evals,
                                         bool largest);
+/* Returns which number is the best one, as `of` says in pstd_evals_read(). */
+enum pstd_evals_order {
+    PSTD_EVALS_UNKNOWN,
+    PSTD_EVALS_SMALLEST,
+    PSTD_EVALS_LARGEST,
+};
+enum pstd_evals_order pstd_evals_order(const char *of);
 /* Counts evaluations after the best one, up to a step. */
 uint64_t pstd_evals_since_best(const struct pstd_evals *evals, bool largest,
                                uint64_t step);

@@ -106,28 +106,47 @@ static enum pst_status take_logs(struct pstctl_found *f, const char *dir,
             ok = add_option(&f->arena, r, name, value);
     }
     r->logged = r->n_options > 0;
-    if (*metric_of(r) != '\0')
-        r->best = NAN; /* the logs' evaluations were read as losses */
+    /* Evaluations were read as losses. Options that are cut may lack the
+     * metric. */
+    r->metric = s->metric;
+    if (s->metric || *metric_of(r) != '\0')
+        r->best = NAN;
     pstctl_story_fini(s);
     pst_free(s);
     return ok ? PST_OK : pst_diag_nomem(diag, PSTD_MAX_OPTIONS);
+}
+
+/* *ret_largest: the best evaluation has the largest number. False: it is not
+ * known which one is the best. */
+static bool find_order(const struct pstctl_run *r, const struct pst_str *of,
+                       bool *ret_largest)
+{
+    const enum pstd_evals_order order = pstd_evals_order(pst_str_text(of));
+    const char *metric = metric_of(r);
+
+    *ret_largest = order == PSTD_EVALS_UNKNOWN ? pst_has_suffix(metric, ":max")
+                                               : order == PSTD_EVALS_LARGEST;
+    return order != PSTD_EVALS_UNKNOWN || *metric != '\0' || !r->metric;
 }
 
 static void take_evaluations(const char *dir, struct pstctl_run *r)
 {
     struct pstd_evals evals = {0};
     const struct pstd_eval *best = NULL;
-    struct pst_str path = {0};
+    struct pst_str path = {0}, of = {0};
     struct pst_diag ignored;
+    bool largest;
 
     pst_str_addf(&path, "%s/evaluations", dir);
     if (!path.failed &&
-        pstd_evals_read(path.text, &evals, NULL, &ignored) == PST_OK)
-        best = pstd_evals_best(&evals, pst_has_suffix(metric_of(r), ":max"));
+        pstd_evals_read(path.text, &evals, &of, &ignored) == PST_OK &&
+        find_order(r, &of, &largest))
+        best = pstd_evals_best(&evals, largest);
     if (best != NULL)
         r->best = best->loss;
     pstd_evals_fini(&evals);
     pst_str_fini(&path);
+    pst_str_fini(&of);
 }
 
 /* Takes the options that the newest checkpoint records. */

@@ -15,6 +15,7 @@ struct pstctl_run {
     const char **names, **values;
     size_t n_options;
     bool logged; /* the options are those of a log, so all that were given */
+    bool metric; /* logs have evaluations with a metric */
 };
 
 struct pstctl_found {

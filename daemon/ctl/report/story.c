@@ -172,10 +172,11 @@ static bool take_any(struct pstctl_story *s, const struct pstctl_line *line)
         take_begin(s, line);
     else if (strcmp(event, "plan_loaded") == 0)
         s->plan = keep(s, pstctl_line_text(line, "plan"));
-    else if (strcmp(event, "evaluated") == 0)
+    else if (strcmp(event, "evaluated") == 0) {
+        s->metric = *pstctl_line_text(line, "metric") != '\0';
         return put(&s->eval, pstctl_line_number(line, "step"),
                    pstctl_line_number(line, "loss"));
-    else if (strcmp(event, "train_end") == 0)
+    } else if (strcmp(event, "train_end") == 0)
         take_end(s, line);
     else if (strcmp(event, "stop") == 0 && *s->status == '\0')
         s->stop_by = keep(s, pstctl_line_text(line, "by"));

@@ -78,6 +78,7 @@ struct pstctl_story {
     double median;     /* seconds of the run's median step; NaN: unknown */
     double begin, end; /* times of the first and newest line */
     double steps;      /* step at which the run ends */
+    bool metric;       /* the newest evaluation has a metric besides its loss */
     unsigned starts, restarts, ranks;
     unsigned newest_ranks; /* ranks of the newest start; 0: unknown */
     bool tokens;           /* rates count tokens, else samples */

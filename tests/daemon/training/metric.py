@@ -6,6 +6,8 @@ usage: metric.py PENSTOCK METRIC.pt2 self|mpi
 
 best      the metric is the mean over the evaluated rows, and the best one by it
           decides what --keep-best keeps and when --patience ends the run
+long_options
+          nothing takes an accuracy for a loss if options are long
 resumed   a resume knows the best one; with another metric it is forgotten
 between   also if the run went on without evaluations in between
 refused   outputs that do not exist or are no number, and malformed texts
@@ -56,6 +58,15 @@ class Bench(evaluate.Bench):
                           self.events("log-" + name, "evaluated", "rank-0"))
                 if "metric" in x]
 
+    def report(self, name, best):
+        for folders in ("log-", "ck-"), ("ck-",), ("log-",):
+            row, = json.loads(self.call("runs", *(x + name for x in folders),
+                                        "--json"))["runs"]
+            if folders == ("log-",):
+                assert row["best_eval"] is None, row
+            else:
+                assert abs(row["best_eval"] - best) < 1e-6, (row, best)
+
     def best_of(self, name):
         return sorted(x for x in os.listdir(self.path("ck-" + name, "best"))
                       if x.startswith("step-"))
@@ -95,8 +106,16 @@ def best(b):
     b.run("loss", "--steps", "24", metric="loss:min")
     assert all(x[1] == x[2] or abs(x[1] - x[2]) < 1e-12
                for x in b.evaluated("loss")), b.evaluated("loss")
-    row, = json.loads(b.call("runs", "log-max", "ck-max", "--json"))["runs"]
-    assert abs(row["best_eval"] - metric) < 1e-6, (row, metric)
+    b.report("max", metric)
+
+
+def long_options(b):
+    """Checks that an accuracy is no loss where the log has not the option,
+    since it has only the beginning of the options."""
+    b.run("long", "--steps", "6", "--data", "./" * 800 + "train.safetensors")
+    line, = b.events("log-long", "train_begin", "rank-0")
+    assert "accuracy" not in line and '..."' in line, line
+    b.report("long", max(x[2] for x in b.evaluated("long")))
 
 
 def resumed(b):
@@ -163,7 +182,7 @@ def main():
     penstock, model = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(penstock, model, sys.argv[3], folder) as b:
-        for test in best, resumed, between, refused:
+        for test in best, long_options, resumed, between, refused:
             test(b)
     print("ok")
 

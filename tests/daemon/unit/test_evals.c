@@ -97,9 +97,26 @@ static void reads_what_it_writes(void **state)
     pstd_evals_fini(&back);
 }
 
+static void finds_the_order(void **state)
+{
+    (void)state;
+    assert_int_equal(pstd_evals_order(""), PSTD_EVALS_UNKNOWN);
+    assert_int_equal(pstd_evals_order("--eval-data=1:max"), PSTD_EVALS_UNKNOWN);
+    assert_int_equal(pstd_evals_order("--eval-metric=a:max"),
+                     PSTD_EVALS_LARGEST);
+    assert_int_equal(pstd_evals_order("--eval-batches=0 --eval-metric=a b:min "
+                                      "--eval-data=x:max"),
+                     PSTD_EVALS_SMALLEST);
+    assert_int_equal(pstd_evals_order("--eval-metric=not given --eval-data=x"),
+                     PSTD_EVALS_SMALLEST);
+    assert_int_equal(pstd_evals_order("--eval-metric=90 bytes, hash 12"),
+                     PSTD_EVALS_UNKNOWN);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(finds_the_best),
+                                       cmocka_unit_test(finds_the_order),
                                        cmocka_unit_test(reads_what_it_writes)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
