@@ -177,23 +177,45 @@ static enum pst_status keep_engine(struct pstd_session *s, bool *ret,
     return pstd_open_batch(&s->config, w->plan, &w->batch, diag);
 }
 
-/* Returns the steps of so many passes over the data. *ret_rows: the rows of a
- * pass. */
+/* Returns the rows that the steps before a resume drew, by the position in the
+ * data: their batches may have been others. rows: of a pass; each: of a step
+ * now, whose batch the steps are taken to have had if the position is not known
+ * or is one of several sources. */
+static double drawn_rows(const struct pstd_session *s, uint64_t rows,
+                         uint64_t each)
+{
+    const struct pst_data_place *was = &s->drawn;
+    struct pst_data_place is;
+    double pass;
+
+    if (!was->known || was->n != 1 || !pst_data_place(s->data, 0, &is) ||
+        was->tokens != is.tokens || is.step == 0)
+        return (double)s->before * (double)each;
+    pass = (double)rows * (double)is.step / (double)each;
+    return (double)rows * ((double)was->sources[0].pass +
+                           fmin((double)was->sources[0].at / pass, 1));
+}
+
+/* Returns the steps of so many passes over the data: those before a resume, and
+ * those that draw the remaining rows. *ret_rows: the rows of a pass. */
 static enum pst_status count_epochs(const struct pstd_session *s,
                                     uint64_t *ret_steps, uint64_t *ret_rows,
                                     struct pst_diag *diag)
 {
     const uint64_t each = (uint64_t)PST_MAX(pst_batch_rows(&s->w->batch), 1);
     const uint64_t rows = s->data != NULL ? pst_data_samples(s->data, each) : 0;
-    /* A little less, so that rounding makes no step of its own. */
-    const double steps =
-        ceil(s->config.epochs * (double)rows / (double)each * (1 - 1e-12));
+    double left, steps;
 
     if (rows == 0)
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--epochs needs data with a number of rows, and %s "
                             "has none: give --steps N",
                             s->config.data);
+    /* A little less, so that rounding makes no step of its own. */
+    left = s->config.epochs * (double)rows * (1 - 1e-12);
+    if (s->before > 0)
+        left -= drawn_rows(s, rows, each) * (1 + 1e-12);
+    steps = (double)s->before + fmax(ceil(left / (double)each), 0);
     if (!(steps < 0x1p53))
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--epochs %g of %llu rows are too many steps",

@@ -71,7 +71,11 @@ struct pstd_session {
     struct pst_exec_options options;
     const struct pst_batch *batch; /* batch of the plan in use */
     uint64_t epoch_rows;           /* of a pass, with --epochs; else 0 */
-    uint64_t step_tokens;          /* tokens in a step; 0: the model has none */
+    /* On rank 0: the steps of the checkpoint that a resume found, and the
+     * position in the data after them. */
+    uint64_t before;
+    struct pst_data_place drawn;
+    uint64_t step_tokens; /* tokens in a step; 0: the model has none */
     struct pst_data *data;
     struct pst_tokens *tokens; /* weights of microbatches, or NULL */
     struct pst_dump *dump;

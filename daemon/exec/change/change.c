@@ -491,6 +491,8 @@ enum pst_status pstd_session_restore(struct pstd_session *s,
         return status;
     if (s->w->rank == 0)
         found = pstd_find_checkpoint(s, course);
+    s->before = found.step;
+    s->drawn = found.place;
     if (s->w->size > 1)
         status = pstd_broadcast(s->w, &found, sizeof(found), diag);
     if (s->w->size > 1 && status == PST_OK)

@@ -68,7 +68,8 @@ struct pstd_found pstd_find_checkpoint(const struct pstd_session *s,
             found = (struct pstd_found){.step = ckpt->info.step,
                                         .changes = ckpt->info.changes,
                                         .any = pst_carried_is_in(ckpt),
-                                        .fallback = i};
+                                        .fallback = i,
+                                        .place = ckpt->info.place};
         }
         first = false;
         pst_checkpoint_close(ckpt);

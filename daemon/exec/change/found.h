@@ -12,8 +12,9 @@
 /* Plain bytes, sent to all ranks. */
 struct pstd_found {
     uint64_t step, changes;
-    uint32_t any;      /* it contains a changed plan */
-    uint32_t fallback; /* it is in the second folder */
+    uint32_t any;                /* it contains a changed plan */
+    uint32_t fallback;           /* it is in the second folder */
+    struct pst_data_place place; /* position in the data of the next step */
 };
 
 /* Finds the newer one of the two folders' checkpoints; course: its lines. If

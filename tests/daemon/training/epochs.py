@@ -9,6 +9,8 @@ counts   so many passes over the data make the steps of --steps, with the same
 changed  `set` changes options, and the number of steps; a resume with the same
          --epochs goes on with it
 resumed  a resume counts the steps before it
+other_batch
+         a resume with another batch makes the steps of the remaining passes
 refused  --steps beside it, values that are no number of passes
 """
 import json
@@ -97,6 +99,23 @@ def resumed(b):
         [x.rsplit(",", 1)[0] for x in b.rows("whole")]
 
 
+def other_batch(b):
+    each = int(b.rows("one")[0].split(",")[4])
+    done = drawn = 0
+    for epochs, batch in (("1", each), ("2", each // 2), ("3.5", each),
+                          ("3.6", 2 * each), ("2", each)):
+        said = json.loads(b.run(
+            "batch", "--epochs", epochs, "--checkpoint", "batch", "--batch",
+            str(batch), *(("--resume",) if done else ())))
+        new = max(math.ceil(round((float(epochs) * ROWS - drawn) / batch, 9)),
+                  0)
+        done += new
+        drawn += new * batch
+        line = b.events("log-batch", "train_begin", "rank-0")[-1]
+        assert f" steps={done} " in line, (epochs, batch, done, line)
+        assert len(said["losses"]) == new, (epochs, batch, new, said)
+
+
 def refused(b):
     text = b.run("no", "--steps", "5", "--epochs", "2", code=64)
     assert "--steps and --epochs" in text and "[run.options]" in text, text
@@ -113,7 +132,7 @@ def main():
     penstock, norm = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(penstock, norm, None, "self", folder) as b:
-        for test in counts, changed, resumed, refused:
+        for test in counts, changed, resumed, other_batch, refused:
             test(b)
     print("ok")
 
