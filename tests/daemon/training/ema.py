@@ -28,7 +28,7 @@ class Trained:
         self.b = b
 
     def run(self, name, *words, steps=3, code=0, lr=".002"):
-        return self.b.call("run", "gpt.plan", "--transport", "self", "-m", "4",
+        return self.b.call("run", "gpt.plan", "--transport", "self", "-m", "2",
                            *DATA, "--steps", steps, "--checkpoint", name,
                            "--threads", "1", "--lr", lr, *words, code=code)
 
