@@ -100,3 +100,24 @@ MAKERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW,
           "adagrad": torch.optim.Adagrad, "adadelta": torch.optim.Adadelta,
           "lamb": Lamb, "muon": Muon,
           "adafactor": torch.optim.Adafactor}
+
+
+class Both:
+    def __init__(self, *optimizers):
+        self.optimizers = optimizers
+
+    def step(self):
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+
+def make(name, params, lr):
+    """Makes the optimizer that penstock has without a rule: with muon, AdamW
+    with its own defaults has the last matrix and what is no matrix. params are
+    listed in the order of their use, and there is no embedding among them."""
+    params = list(params)
+    if name != "muon":
+        return MAKERS[name](params, lr=lr)
+    inside = [p for p in params if p.ndim == 2][:-1]
+    others = [p for p in params if all(p is not q for q in inside)]
+    return Both(Muon(inside, lr=lr), torch.optim.AdamW(others))

@@ -33,7 +33,7 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
 import models  # noqa: E402
-from optimizers import MAKERS  # noqa: E402
+import optimizers  # noqa: E402
 
 FLOORS = {"loss": 2e-6, "losses": 2e-6, "output": 1e-5, "grad": 5e-5,
           "param": 5e-6, "buffer": 1e-5}
@@ -72,7 +72,7 @@ def train(model, batch, microbatches, optimizer, lr, steps, dtype):
              for k, v in batch.items()}
     opt = None
     if optimizer != "none":
-        opt = MAKERS[optimizer](model.parameters(), lr=lr)
+        opt = optimizers.make(optimizer, model.parameters(), lr)
     dump = {}
     for step in range(steps):
         losses, outputs = [], []
@@ -221,7 +221,7 @@ def main():
     p.add_argument("dir")
     p.add_argument("-m", "--microbatches", type=int, default=4)
     p.add_argument("--form", choices=["training", "core"], default="training")
-    p.add_argument("--optimizer", choices=["none", *MAKERS],
+    p.add_argument("--optimizer", choices=["none", *optimizers.MAKERS],
                    default="adamw")
     p.add_argument("--lr", type=float, default=0.01)
     p.add_argument("--steps", type=int, default=3)
