@@ -14,7 +14,7 @@ struct reader {
     uint64_t groups;
     const char *path;
     char *at;                     /* the rest of the text */
-    size_t line;                  /* of `at`, from 1 */
+    size_t line;                  /* number of the line at `at`, from 1 */
     size_t had[PSTD_MAX_OPTIONS]; /* by row: the line that set it; 0: none */
 };
 

@@ -70,7 +70,7 @@ struct pstd_session {
     struct pstd_config config;
     struct pst_exec_options options;
     const struct pst_batch *batch; /* batch of the plan in use */
-    uint64_t epoch_rows;           /* of a pass, with --epochs; else 0 */
+    uint64_t epoch_rows;           /* rows of a pass; 0: no --epochs */
     /* On rank 0: the steps of the checkpoint that a resume found, and the
      * position in the data after them. */
     uint64_t before;

@@ -28,7 +28,8 @@
  *   those of its document up to itself ("attention_mask"; (..., T, T), bool, or
  *   float with 0 and -inf). The target of a last token, which is the first one
  *   of the next document, is the index that the model's loss ignores, if it
- *   ignores one. A document that goes on in the next window begins anew there.
+ *   ignores one. A document that does not fit in its window is divided: its
+ *   rest is a document of the next window, with positions from 0.
  *
  * A step takes as many samples as its microbatches have rows, and starts where
  * the step before ended, modulo the number of samples; within a step

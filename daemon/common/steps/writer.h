@@ -14,8 +14,8 @@
 struct pstd_steps_target {
     char *dir;     /* NULL: unused */
     int fd;        /* -1: not open */
-    uint64_t base; /* of the open file */
-    size_t done;   /* of the waiting records, those that it has */
+    uint64_t base; /* step before the first one of the file */
+    size_t done;   /* number of waiting records that are in the file */
     bool failing;  /* the last write failed */
     bool left_out; /* not used for now (pstd_steps_leave_out) */
 };
@@ -24,8 +24,8 @@ struct pstd_steps_writer {
     struct pstd_steps_target at[2];
     struct pstd_steps_record *waiting; /* NULL: nothing is written */
     size_t n;
-    struct pstd_steps_head head; /* base: the step from which the run goes on
-                                      in this process */
+    struct pstd_steps_head head; /* base: the steps that the run had when this
+                                    process began */
     double flushed;              /* time of the newest flush */
 };
 

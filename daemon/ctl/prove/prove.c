@@ -3,7 +3,6 @@
 #include "daemon/ctl/prove/prove.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -99,7 +98,6 @@ static void print_torch(const struct pstctl_torch *t)
 struct proofs {
     struct pstctl_proof at[PST_COUNT(ways)];
     unsigned ran, differ;
-    bool first_cut;
 };
 
 static bool differs(const struct pstctl_way *way, const struct pstctl_proof *a,

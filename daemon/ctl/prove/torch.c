@@ -50,14 +50,16 @@ static const char script[] =
     "count\n"
     "    out.backward()\n"
     "    total += out.item()\n"
-    "worst, name = 0., 'none'\n"
+    "worst, name, compared = 0., 'none', 0\n"
     "for k, p in module.named_parameters():\n"
     "    if p.grad is None or 'grad.' + k not in want:\n"
     "        continue\n"
-    "    g = want['grad.' + k]\n"
+    "    g, compared = want['grad.' + k], compared + 1\n"
     "    d = (p.grad - g).abs().max() / p.grad.abs().max().clamp(min=1e-30)\n"
     "    if not float(d) <= worst:\n"
     "        worst, name = float(d), k\n"
+    "if compared == 0:\n"
+    "    sys.exit('no gradient of a parameter could be compared')\n"
     "print(torch.__version__, repr(total), repr(worst), name)\n";
 
 /* --- inputs --------------------------------------------------------------- */
@@ -102,7 +104,7 @@ static enum pst_status write_inputs(const struct pst_batch *batch,
     return status;
 }
 
-/* Opens plan and data as a run does, and writes the inputs. */
+/* Opens model and data with the options of the runs, and writes the inputs. */
 static enum pst_status prepare(const struct pstctl_prover *p, const char *path,
                                unsigned *ret_microbatches, int *ret_loss,
                                struct pst_diag *diag)
@@ -110,11 +112,9 @@ static enum pst_status prepare(const struct pstctl_prover *p, const char *path,
     struct pst_data *data = NULL;
     struct pst_batch batch = {0};
     struct pstctl_plan plan = {0};
-    char cut[TEXT];
-    enum pst_status status;
+    enum pst_status status =
+        pstctl_plan_open(p->config->args[0], p->config, &plan, diag);
 
-    (void)snprintf(cut, sizeof(cut), "%s/1.plan", p->folder);
-    status = pstctl_plan_open(cut, p->config, &plan, diag);
     if (status != PST_OK)
         return status;
     status = pstd_open_batch(p->config, plan.plan, &batch, diag);

@@ -8,7 +8,7 @@
 #include "stages/base/vec.h"
 
 struct pstctl_run {
-    const char *path; /* of the folder that was found first */
+    const char *path; /* path of the first folder found */
     char id[33];      /* name of the run; "": unknown */
     uint64_t step;
     double loss, best; /* NaN: unknown */

@@ -15,7 +15,7 @@
 #include "stages/base/alloc.h"
 
 #define TAG   PST_TAG_CLIENT
-#define DEPTH 8 /* of folders within folders */
+#define DEPTH 8 /* levels of folders that are searched */
 
 /* --- finding -------------------------------------------------------------- */
 

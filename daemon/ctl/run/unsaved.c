@@ -63,7 +63,8 @@ void pstctl_unsaved_event(struct pstctl_unsaved *u, const pstctl_event *event)
         u->again = u->started;
         u->started = true;
     }
-    if (strcmp(name, "run_again") == 0) /* its train_end says if it goes on */
+    /* The train_end of this start says whether the run is repeated. */
+    if (strcmp(name, "run_again") == 0)
         u->again = false;
     if ((strcmp(name, "train_end") == 0 && !u->again &&
          !pstctl_goes_on(event)) ||

@@ -40,7 +40,7 @@ struct pstd_evaluation {
     struct pstd_evals past;    /* earlier evaluations; rank 0 only */
     uint64_t at;               /* step of the newest evaluation */
     bool any;                  /* there has been an evaluation */
-    struct pstd_eval_metric metric; /* of --eval-metric */
+    struct pstd_eval_metric metric; /* what --eval-metric names */
     /* Loss and metric of the checkpoint being saved. */
     double best_loss, best_metric;
 };

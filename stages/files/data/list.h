@@ -18,7 +18,7 @@
 
 #include <stdbool.h>
 
-#define PST_DATA_MAX_FILES 4096 /* of all sources together */
+#define PST_DATA_MAX_FILES 4096 /* maximum number, of all sources */
 
 struct pst_str;
 
