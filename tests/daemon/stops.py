@@ -9,6 +9,7 @@ With mpi and without `all`, four of these parts, drawn with the seed:
 
 stopped   a job dies after it was requested to stop
 early     signals arrive before the ranks have started
+loading   a job is stopped while it reads its model
 between   commands are used while no rank runs
 attaching  ranks end and are restarted during `attach`
 taken     a job is killed and another job takes its name
@@ -44,6 +45,20 @@ from restarts import EVERY
 def commands(pid):
     with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
         return file.read()
+
+
+def loading(b):
+    """Checks that a job that is stopped before its run has begun ends as a
+    stopped one."""
+    for more in [], ["--max-restarts", "3"]:
+        name = b.fresh()
+        job = b.begin(*b.words(name, "--job", name, *more, steps=10 ** 9),
+                      PENSTOCK_FAULT="load:1:2000")
+        while b.done("status", "--job", name, code=None).returncode != 0:
+            assert job.poll() is None, job.communicate()
+        b.call("stop", "--job", name)
+        said = b.ended(job, 130).stderr
+        assert "stopped before its run began" in said, said
 
 
 def between(b):
@@ -103,11 +118,12 @@ def attaching(b):
         b.await_event(name, "start", "rank-0")
         seen = b.begin("attach", name, PENSTOCK_FAULT=f"attached:{point}:1000")
         b.await_event(name, "start", "rank-0", n=4)
+        while "loss" not in (line := seen.stdout.readline()):
+            assert line, seen.communicate()
         b.call("stop", "--job", name)
         assert away.wait(PATIENCE) == 130, away.communicate()
         said = b.ended(seen, code=130)
         assert "[run.stopped]" in said.stderr, said
-        assert "loss" in said.stdout, said
 
 
 def is_there(pid):
@@ -154,6 +170,9 @@ def foreign(b):
         return
     name, flag = b.fresh(), b.path("dies")
     logs = name + "-log"
+    other = b.fresh()
+    b.call(*b.words(other))
+    want = b.weights(other)
     open(flag, "w", encoding="utf-8").close()
     job = b.begin(*b.words(name, "--max-restarts", "9", "--log-dir", logs),
                   PENSTOCK_FAULT="load:kill", PENSTOCK_FAULT_ONCE=flag)
@@ -162,8 +181,7 @@ def foreign(b):
         if n < 4:
             open(flag, "w", encoding="utf-8").close()
         b.await_event(logs, "job_restart", n=n)
-    b.call(*b.words(name))
-    want = b.weights(name)
+    os.rename(b.path(other), b.path(name))
     said = b.ended(job, code=78).stderr
     assert "belongs to another run" in said, said
     assert b.weights(name) == want
@@ -511,10 +529,11 @@ def main():
     print(f"PST_TEST_SEED={seed}")
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             restarts.Bench(penstock, model, sys.argv[3], folder) as b:
-        restarts.run_parts(b, [stopped, early, between, attaching, taken, moved,
-                               foreign, lost, pausing, pausing_early,
+        restarts.run_parts(b, [stopped, early, loading, between, attaching, taken,
+                               moved, foreign, lost, pausing, pausing_early,
                                resumed_early, paused_again, resumed_busy,
-                               asleep, stopped_paused, changed, passing], number, seed)
+                               asleep, stopped_paused, changed, passing],
+                           number, seed)
     print("ok")
 
 

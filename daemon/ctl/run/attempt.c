@@ -463,16 +463,11 @@ static enum pst_status post_mortem(struct pstctl_attempt *r,
                       (unsigned long long)lost, r->setup.journal.text);
     r->asked |= r->launch.asked;
     r->died = status == PST_ERR_PEER;
-    /* Such a job ends with PST_OK only when it is stopped. */
-    if (pstd_stays(r->config))
-        return status;
-    /* It was stopped while it was loading. */
-    if (status == PST_OK && r->supervised)
-        return pst_diag_set(diag, PST_E_RUN_STOPPED,
+    /* Ranks end with success, but without a result, only when they are stopped:
+     * here, before their run began. */
+    if (status == PST_OK && !pstd_stays(r->config))
+        return pst_diag_set(diag, ended(r),
                             "the job was stopped before its run began");
-    if (status == PST_OK)
-        return pst_diag_set(diag, r->signals > 0 ? ended(r) : PST_E_RUN_KILLED,
-                            "the job ended before its run did");
     if (status == PST_ERR_PEER && !r->supervised)
         add_checkpoint_hint(r, diag);
     return status;
