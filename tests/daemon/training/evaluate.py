@@ -416,7 +416,8 @@ def reports_rank_changes(b):
     assert not run("many-6", 6, "-n", "1", "--threads", "2", "--resume")
     diffs = run("many-7", 7, "-n", "1", "--threads", "2", "--resume",
                PST_ISA="any")
-    assert diffs["instructions"][1] == "any", diffs
+    # Features that kernels look at by themselves follow.
+    assert diffs["instructions"][1].split()[0] == "any", diffs
 
 
 def changes(b, name):
