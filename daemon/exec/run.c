@@ -239,14 +239,21 @@ static enum pst_status change_model(struct pstd_session *s,
     return status;
 }
 
+/* True if a checkpoint is due that nobody has requested. */
+static bool is_save_due(const struct pstd_session *s, unsigned control)
+{
+    const uint64_t every = s->config.checkpoint_every;
+
+    return (every > 0 && s->step > 0 && s->step % every == 0) ||
+           (control & PSTD_CTL_DUE);
+}
+
 /* COLLECTIVE. Executes the control words that all ranks have got in the step.
  * *now: set by a stop without a checkpoint. */
 static enum pst_status obey(struct pstd_session *s, unsigned control, bool *now,
                             struct pst_diag *diag)
 {
-    const uint64_t every = s->config.checkpoint_every;
-    const bool due =
-        (every > 0 && s->step % every == 0) || (control & PSTD_CTL_DUE);
+    const bool due = is_save_due(s, control);
     enum pst_status status = PST_OK;
 
     if (control & (PSTD_CTL_STOP | PSTD_CTL_STOP_NOW)) {
@@ -405,7 +412,7 @@ static enum pst_status take_partial(struct pstd_session *s, uint64_t step,
         break;
     case PSTD_NUMBERS_ROLLBACK:
         status = pstd_session_save_end(s, diag);
-        if (status == PST_OK && s->step < s->config.steps)
+        if (status == PST_OK)
             status = roll_back(s, step, text, diag);
         break;
     case PSTD_NUMBERS_STOP:
@@ -415,10 +422,10 @@ static enum pst_status take_partial(struct pstd_session *s, uint64_t step,
     return status;
 }
 
-/* COLLECTIVE. Handles the update of the last step, which no later step
- * reports. */
-static enum pst_status end_updates(struct pstd_session *s,
-                                   struct pst_diag *diag)
+/* COLLECTIVE. Handles the newest update, before the state after it is saved or
+ * evaluated, or the run ends: later the next step would report it. */
+static enum pst_status check_update(struct pstd_session *s,
+                                    struct pst_diag *diag)
 {
     const enum pst_status status = pst_engine_check_update(s->w->engine, diag);
     struct pst_diag why;
@@ -490,6 +497,30 @@ static bool begins_paused(const struct pstd_session *s)
     return config->begin_paused && !s->w->begun && (s->again || !config->stay);
 }
 
+/* COLLECTIVE. Evaluates if that is due, and obeys the control words of all
+ * ranks, those that arrive during the evaluation among them. asked: words of
+ * this rank; stepped: a step was made before. */
+static enum pst_status look(struct pstd_session *s, unsigned asked,
+                            unsigned control, bool stepped, bool *ret_now,
+                            struct pst_diag *diag)
+{
+    const unsigned saves =
+        PSTD_CTL_CHECKPOINT | PSTD_CTL_PAUSE | PSTD_CTL_CHANGE;
+    enum pst_status status = PST_OK;
+
+    if (stepped &&
+        ((control & saves) || is_save_due(s, control) || pstd_eval_is_due(s)))
+        status = check_update(s, diag);
+    if (status == PST_OK)
+        status = pstd_eval_step(s, &control, diag);
+    *ret_now = (control & PSTD_CTL_STOP_NOW) != 0;
+    if (s->w->rank == 0 && (control & ~asked & PSTD_CTL_STOPS))
+        pstd_emit_stop(s->w);
+    if (status == PST_OK && (stepped || control != 0))
+        status = obey(s, control, ret_now, diag);
+    return status;
+}
+
 /* Makes the steps of the run. *ret_now: stopped without a checkpoint. If a step
  * fails that has accepted a stop request, the request is put back and ends the
  * job after the run. */
@@ -507,20 +538,27 @@ static enum pst_status steps(struct pstd_session *s, bool *ret_now,
     s->w->begun = true;
     if (pauses)
         status = pause_run(s, ret_now, diag);
-    while (status == PST_OK && s->step < s->config.steps &&
-           !s->result->stopped && !s->enough) {
-        const unsigned asked = pstd_mailbox_take(s->w->mailbox, words) |
-                               pstd_session_words(s) | pstd_health_words(s);
-        unsigned control = 0;
+    while (status == PST_OK && !s->result->stopped && !s->w->stopping &&
+           !s->enough) {
+        unsigned asked, control = 0;
 
+        /* A stop or a pause has interrupted the evaluation of this step, or
+         * `set` has made it one that is evaluated. */
+        if (pstd_eval_is_due(s)) {
+            status = look(s, 0, 0, false, ret_now, diag);
+            continue;
+        }
+        if (s->step >= s->config.steps) {
+            status = check_update(s, diag);
+            if (s->step >= s->config.steps)
+                break;
+            continue; /* a rollback repeats steps */
+        }
+        asked = pstd_mailbox_take(s->w->mailbox, words) |
+                pstd_session_words(s) | pstd_health_words(s);
         status = step(s, asked, &control, diag);
         if (status == PST_OK)
-            status = pstd_eval_step(s, &control, diag);
-        *ret_now = (control & PSTD_CTL_STOP_NOW) != 0;
-        if (s->w->rank == 0 && (control & ~asked & PSTD_CTL_STOPS))
-            pstd_emit_stop(s->w);
-        if (status == PST_OK)
-            status = obey(s, control, ret_now, diag);
+            status = look(s, asked, control, true, ret_now, diag);
         if (status != PST_OK)
             pstd_mailbox_control(s->w->mailbox, asked & PSTD_CTL_STOPS);
     }
@@ -561,7 +599,7 @@ static enum pst_status run(struct pstd_session *s, struct pst_diag *diag)
 
     emit_newest(s);
     if (status == PST_OK && !now)
-        status = end_updates(s, diag);
+        status = check_update(s, diag);
     if (status == PST_OK)
         dumped = dump_final(s, &dump_diag);
     if (dumped == PST_ERR_PEER || dumped == PST_ERR_INTERNAL) {

@@ -432,12 +432,12 @@ enum pst_status pst_engine_check_update(struct pst_engine *engine,
 {
     enum pst_status status = PST_OK;
 
-    for (unsigned i = 0; i < engine->n_local && status == PST_OK; i++) {
-        const struct pst_stayed stayed = pst_rank_stayed(engine->ranks[i]);
+    for (unsigned i = 0; i < engine->n_local; i++) {
+        const struct pst_stayed stayed = pst_rank_take_stayed(engine->ranks[i]);
         const struct pst_rank_role *role = pst_rank_role(engine->ranks[i]);
         char text[PST_FAULT_TEXT];
 
-        if (stayed.n == 0)
+        if (stayed.n == 0 || status != PST_OK)
             continue;
         pst_stayed_describe(&stayed, role, pst_role_number(role), text,
                             sizeof(text));

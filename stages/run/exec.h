@@ -123,9 +123,9 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
                                 unsigned control, struct pst_step_result *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
-/* COLLECTIVE, after the last step: checks the last update, which no later step
- * reports. PST_ERR_RANGE: it skipped elements that would have become
- * non-finite. */
+/* COLLECTIVE, between steps: checks the last update, which otherwise the next
+ * step reports; it will not do that again. PST_ERR_RANGE: it skipped elements
+ * that would have become non-finite. */
 enum pst_status pst_engine_check_update(struct pst_engine *engine,
                                         struct pst_diag *diag) PST_MUST_CHECK;
 

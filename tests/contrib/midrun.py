@@ -50,8 +50,18 @@ def begin(b, tiny):
     for event in "step_skipped", "evaluated", "checkpoint_saved":
         b.await_event(NAME, event, "rank-0", 3)
     b.call("pause", "--job", NAME)
-    b.await_event(NAME, "paused", "rank-0")
+    # The metrics have the newest step with a loss, `status` also a later one
+    # that was left out.
+    while newest_step(b, "step_skipped") == newest_step(b, "paused"):
+        n = len(b.events(NAME, "step", "rank-0"))
+        b.call("resume", "--job", NAME)
+        b.await_event(NAME, "step", "rank-0", n + 1)
+        b.call("pause", "--job", NAME)
     return run
+
+
+def newest_step(b, event):
+    return job.field(b.events(NAME, event, "rank-0")[-1], "step")
 
 
 def file_has(b):

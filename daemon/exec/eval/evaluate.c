@@ -6,48 +6,17 @@
 #include <unistd.h>
 
 #include "daemon/common/model/doubts.h"
-#include "daemon/common/model/eval_model.h"
-#include "daemon/common/setup.h"
-#include "daemon/common/steps/evals.h"
-#include "daemon/exec/alike.h"
 #include "daemon/exec/eval/best.h"
-#include "daemon/exec/eval/metric.h"
-#include "daemon/exec/spread.h"
+#include "daemon/exec/eval/evaluation.h"
 #include "stages/base/alloc.h"
-#include "stages/split/evaluate.h"
 
-#define MIB 1048576.0
-
-/* Size of an evaluation; the same on all ranks, plain bytes. */
-struct extent {
-    uint64_t steps, rows;
-};
-
-struct pstd_evaluation {
-    struct pst_eval_cut cut;
-    struct pstd_eval_model model; /* model of --eval-model, or empty */
-    struct pstd_spread file_of_model;
-    const struct pst_engine *from; /* engine whose start values are read */
-    /* The run's plan, from which `cut` was made; or NULL. */
-    struct pst_plan *of;
-    struct pst_batch batch;
-    struct pst_engine *engine;
-    struct pst_data *data; /* NULL on ranks that read no data, as is `mean` */
-    struct pst_mean *mean;
-    struct extent extent;
-    struct pst_str best, file; /* folder of the best checkpoint, file of past
-                                  evaluations; "" without --checkpoint */
-    struct pstd_evals past;    /* earlier evaluations; rank 0 only */
-    uint64_t at;               /* step of the newest evaluation */
-    bool any;                  /* there has been an evaluation */
-    struct pstd_eval_metric metric; /* what --eval-metric names */
-    /* Loss and metric of the checkpoint being saved. */
-    double best_loss, best_metric;
-};
+/* Control words that are looked at during an evaluation. */
+#define WORDS (PSTD_CTL_STOPS | PSTD_CTL_CHECKPOINT | PSTD_CTL_PAUSE)
 
 /* Rank 0's decision after an evaluation; plain bytes. */
 struct eval_decision {
     uint32_t best, enough; /* this one is the best so far; early stop */
+    uint32_t recorded;     /* there is an evaluation of the current step */
     uint64_t best_step;
     double best_loss; /* with --eval-metric: the best metric */
     /* Results of the evaluation, which rank 0 computes. */
@@ -77,203 +46,10 @@ enum pst_status pstd_eval_check(const struct pstd_config *config,
     return pstd_metric_check(config, diag);
 }
 
-/* --- the engine ----------------------------------------------------------- */
-
-/* Reads the start value of parameter i of e->of. */
-static enum pst_status read_start(void *ctx, unsigned i, void *dst,
-                                  struct pst_diag *diag)
-{
-    const struct pstd_evaluation *e = ctx;
-
-    return pst_engine_read_start(e->from, e->of, i, dst, diag);
-}
-
-/* COLLECTIVE. Opens --eval-model, which may be visible only to rank 0. */
-static enum pst_status open_model(struct pstd_session *s,
-                                  struct pstd_evaluation *e,
-                                  struct pst_diag *diag)
-{
-    enum pst_status status =
-        pstd_spread_file(s->w, s->config.eval_model, &e->file_of_model, diag);
-
-    if (status == PST_OK)
-        status = pstd_eval_model_open(e->file_of_model.path, s->batch->plan,
-                                      &e->model, &e->cut, diag);
-    if (status == PST_OK)
-        status = pstd_eval_model_batch(&s->config, s->batch, e->cut.plan,
-                                       &e->batch, diag);
-    if (status != PST_OK)
-        pst_diag_prefix(diag, "%s", s->config.eval_model);
-    return status;
-}
-
-static enum pst_status make_plans(struct pstd_session *s,
-                                  struct pstd_evaluation *e,
-                                  struct pst_diag *diag)
-{
-    const struct pst_batch *from = s->batch;
-    enum pst_status status;
-
-    e->of = from->plan;
-    e->from = s->w->engine;
-    e->file_of_model.file = -1;
-    if (s->config.eval_model != NULL)
-        return open_model(s, e, diag);
-    status = pst_eval_cut_init(&e->cut, from->plan, read_start, e, diag);
-    if (status != PST_OK)
-        return status;
-    e->batch = (struct pst_batch){.plan = e->cut.plan,
-                                  .microbatches = from->microbatches};
-    return status;
-}
-
-/* Appends a placement that puts each stage on the rank that trains it. */
-static void place(const struct pst_schedule *sched, struct pst_str *ret)
-{
-    for (unsigned k = 0; k < sched->n_stages; k++)
-        pst_str_addf(ret, "%s%u=%d", k > 0 ? "," : "", k, sched->rank_of[k]);
-}
-
-/* Returns the bytes of --memory-limit that the training leaves; 0: no limit. */
-static double limit_left(const struct pstd_session *s)
-{
-    const double limit = s->config.memory_limit * MIB;
-    double most = 0;
-
-    for (unsigned i = 0; i < pst_engine_n_local(s->w->engine); i++)
-        most = fmax(most, (double)pst_engine_memory(s->w->engine, i).arena);
-    return limit > 0 ? fmax(limit - most, 1) : 0;
-}
-
-static enum pst_status make_engine(struct pstd_session *s,
-                                   struct pstd_evaluation *e,
-                                   const struct pst_str *places,
-                                   struct pst_diag *diag)
-{
-    struct pst_exec_options options = {0};
-    enum pst_status status =
-        places->failed ? pst_diag_nomem(diag, places->len)
-                       : pstd_exec_options(&s->config, s->options.ranks, false,
-                                           &options, diag);
-
-    pstd_set_device(s->w, &options);
-    options.replicas = s->options.replicas;
-    options.place = pst_str_text(places);
-    options.recompute = NULL;
-    if (options.shard_by != NULL && strcmp(options.shard_by, "auto") == 0)
-        options.shard_by = pst_sharing_word(pst_engine_shard(s->w->engine));
-    options.keep_outputs = s->config.eval_metric != NULL;
-    options.no_undo =
-        true; /* each evaluation begins with copies of all values */
-    options.side_by_side = s->options.side_by_side;
-    options.flights = s->options.flights;
-    options.memory_limit = limit_left(s);
-    options.weigh = pst_mean_weigh;
-    options.weigh_ctx = e->mean;
-    status = pstd_agree(s->w, status, diag);
-    return status == PST_OK ? pst_engine_new(e->batch.plan, s->w->transport,
-                                             &options, &e->engine, diag)
-                            : status;
-}
-
-static void emit_memory(const struct pstd_session *s,
-                        const struct pstd_evaluation *e)
-{
-    for (unsigned i = 0; i < pst_engine_n_local(e->engine); i++) {
-        struct pstd_note note;
-
-        pstd_note_init(&note, PSTD_EVENT_EVAL_MEMORY);
-        pstd_note_int(&note, "of_rank", s->w->rank + i);
-        pstd_note_int(&note, "arena",
-                      (int64_t)pst_engine_memory(e->engine, i).arena);
-        pstd_mailbox_post(s->w->mailbox, &note, true);
-    }
-}
-
-static enum pst_status open_data(struct pstd_session *s,
-                                 struct pstd_evaluation *e,
-                                 struct pst_diag *diag)
-{
-    const uint64_t rows = (uint64_t)PST_MAX(pst_batch_rows(s->batch), 1);
-    const uint64_t steps = s->config.eval_batches;
-    const struct pst_mean_options options = {
-        .microbatches = e->batch.microbatches,
-        .rows = steps > UINT64_MAX / rows ? 0 : steps * rows,
-        .by = pstd_mean_by(&s->config)};
-    struct pstd_config config = s->config; /* borrows the texts */
-    uint64_t left;
-    enum pst_status status = PST_OK;
-
-    config.data = config.eval_data;
-    config.shuffle = false;
-    if (s->w->rank != 0 && s->options.scatter)
-        return PST_OK;
-    status = pstd_open_eval_data(&config, &e->batch, s->w->rank == 0, &e->data,
-                                 diag);
-    if (status == PST_OK)
-        status = pst_mean_new(e->batch.plan, e->data, &options, &e->mean, diag);
-    if (status != PST_OK)
-        return status;
-    e->extent.steps = pst_mean_steps(e->mean);
-    e->extent.rows = pst_mean_rows(e->mean, &left);
-    return PST_OK;
-}
-
-static void drop(struct pstd_evaluation *e)
-{
-    pstd_metric_close(&e->metric);
-    pst_engine_free(e->engine);
-    e->engine = NULL;
-    pst_mean_free(e->mean);
-    e->mean = NULL;
-    pst_data_close(e->data);
-    e->data = NULL;
-    pst_batch_fini(&e->batch);
-    e->batch = (struct pst_batch){0};
-    pst_eval_cut_fini(&e->cut);
-    pstd_eval_model_close(&e->model);
-    if (e->of != NULL)
-        pstd_spread_fini(&e->file_of_model);
-    e->of = NULL;
-}
-
-static enum pst_status make(struct pstd_session *s, struct pstd_evaluation *e,
-                            struct pst_diag *diag)
-{
-    const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_LOAD);
-    struct pst_str places = {0};
-    enum pst_status status = make_plans(s, e, diag);
-
-    if (status == PST_OK)
-        status = open_data(s, e, diag);
-    status = pstd_agree(s->w, status, diag);
-    if (status == PST_OK && !s->options.scatter)
-        status = pstd_compare_data(s->w, s->config.eval_data, diag);
-    if (status == PST_OK && s->w->size > 1)
-        status = pstd_broadcast(s->w, &e->extent, sizeof(e->extent), diag);
-    place(pst_engine_schedule(s->w->engine), &places);
-    if (status == PST_OK)
-        status = make_engine(s, e, &places, diag);
-    pst_str_fini(&places);
-    if (status == PST_OK)
-        status = pstd_metric_open(&e->metric, &s->config, e->batch.plan,
-                                  e->engine, e->batch.microbatches, diag);
-    status = pstd_agree(s->w, status, diag);
-    e->from = NULL; /* start values are needed only to make the engine */
-    if (status != PST_OK) {
-        pst_diag_prefix(diag, "--eval-data");
-        drop(e);
-    } else {
-        emit_memory(s, e);
-    }
-    pst_alive_leave(before);
-    return status;
-}
-
 void pstd_eval_drop(struct pstd_session *s)
 {
     if (s->evaluation != NULL)
-        drop(s->evaluation);
+        pstd_eval_unmake(s->evaluation);
 }
 
 void pstd_eval_close(struct pstd_session *s)
@@ -282,7 +58,7 @@ void pstd_eval_close(struct pstd_session *s)
 
     if (e == NULL)
         return;
-    drop(e);
+    pstd_eval_unmake(e);
     pstd_evals_fini(&e->past);
     pst_str_fini(&e->best);
     pst_str_fini(&e->file);
@@ -364,6 +140,8 @@ static struct eval_decision judge(const struct pstd_session *s)
     const struct pstd_eval *best = pstd_evals_best(past, largest);
     struct eval_decision v = {.best_loss = NAN};
 
+    for (size_t i = 0; i < past->n; i++)
+        v.recorded |= past->at[i].step == s->step;
     if (best != NULL) {
         v.best = best->step == s->step;
         v.best_step = best->step;
@@ -467,8 +245,10 @@ enum pst_status pstd_eval_open(struct pstd_session *s, struct pst_diag *diag)
     status = spread(s, status, &v, diag);
     if (status != PST_OK)
         return status;
+    /* Otherwise a stop has interrupted it, and it is made now. */
+    e->at = v.recorded ? s->step : 0;
     emit_enough(s, &v);
-    status = make(s, e, diag);
+    status = pstd_eval_make(s, e, diag);
     if (status == PST_OK && s->w->rank == 0)
         find_doubts(s);
     return status;
@@ -487,9 +267,30 @@ static void emit_failed(struct pstd_session *s, const struct pst_diag *diag)
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
+/* COLLECTIVE. Acts on the control words of all ranks in a step of an
+ * evaluation: saves, and adds the others to *control. PST_AGAIN: a stop or a
+ * pause interrupts the evaluation. */
+static enum pst_status obey(struct pstd_session *s, unsigned words,
+                            unsigned *control, struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    *control |= words & ~PSTD_CTL_CHECKPOINT;
+    if (words & (PSTD_CTL_STOPS | PSTD_CTL_PAUSE)) {
+        *control |= words;
+        return PST_AGAIN;
+    }
+    if (words & PSTD_CTL_CHECKPOINT) {
+        status = pstd_session_save(s, PSTD_SAVE_NOW, NULL, diag);
+        (void)pst_alive_enter(PST_ALIVE_STEP);
+    }
+    return status == PST_ERR_PEER || status == PST_ERR_INTERNAL ? status
+                                                                : PST_OK;
+}
+
 /* COLLECTIVE. Runs the steps of the evaluation. *ret, *ret_metric: mean loss
  * and metric, on rank 0 only. *control: adds the control words that arrived
- * meanwhile. PST_AGAIN: ended by a stop. */
+ * meanwhile and are not yet obeyed. PST_AGAIN: it was interrupted. */
 static enum pst_status run_forward(struct pstd_session *s, double *ret,
                                    double *ret_metric, unsigned *control,
                                    struct pst_diag *diag)
@@ -502,21 +303,22 @@ static enum pst_status run_forward(struct pstd_session *s, double *ret,
     if (counts)
         pst_mean_begin(e->mean);
     for (uint64_t i = 0; i < e->extent.steps && status == PST_OK; i++) {
-        const unsigned asked = pstd_mailbox_take(s->w->mailbox, PSTD_CTL_STOPS);
+        const unsigned asked = pstd_mailbox_take(s->w->mailbox, WORDS);
         struct pst_step_result r = {0};
 
         status = pst_engine_step(e->engine, i, pst_mean_fill, e->mean, asked,
                                  &r, diag);
-        *control |= r.control | (status != PST_OK ? asked : 0);
         if (s->w->rank == 0 && (r.control & ~asked & PSTD_CTL_STOPS))
             pstd_emit_stop(s->w);
-        if (status == PST_OK && (r.control & PSTD_CTL_STOPS))
-            return PST_AGAIN;
-        if (status == PST_OK && counts)
+        if (status != PST_OK) {
+            *control |= r.control | asked;
+            return status;
+        }
+        if (counts)
             pst_mean_take(e->mean, &r);
+        status = pstd_metric_take(&e->metric, e->engine, counts, e->mean, diag);
         if (status == PST_OK)
-            status =
-                pstd_metric_take(&e->metric, e->engine, counts, e->mean, diag);
+            status = obey(s, r.control, control, diag);
     }
     if (status != PST_OK)
         return status;
@@ -527,23 +329,29 @@ static enum pst_status run_forward(struct pstd_session *s, double *ret,
     return pstd_agree(s->w, status, diag);
 }
 
-/* Writes the file of past evaluations. A failure affects only a later resume,
- * which then does not know the best one. If the folder could not be taken at
- * the start, which was reported, writes nothing until a save has taken it. */
+/* Writes the file of past evaluations, up to the first one whose checkpoint is
+ * not yet saved, since a recorded best checkpoint must exist. A failure affects
+ * only a later resume, which then does not know the best one. If the folder
+ * could not be taken at the start, which was reported, writes nothing until a
+ * save has taken it. */
 static void remember(struct pstd_session *s)
 {
-    struct pstd_evaluation *e = s->evaluation;
+    const struct pstd_evaluation *e = s->evaluation;
+    struct pstd_evals known = e->past; /* borrows the entries */
     struct pst_diag lost;
 
+    for (size_t i = known.n; i-- > 0 && e->unsaved > 0;)
+        if (known.at[i].step >= e->unsaved)
+            known.n = i;
     if (s->owner != NULL && e->file.len > 0 &&
         (pst_checkpoint_still_own(s->owner, &lost) != PST_OK ||
-         pstd_evals_write(e->file.text, &e->past, pst_str_text(&s->evals_of),
+         pstd_evals_write(e->file.text, &known, pst_str_text(&s->evals_of),
                           &lost) != PST_OK))
         emit_failed(s, &lost);
 }
 
 /* COLLECTIVE. Called when the save of the best checkpoint has ended; only then
- * the evaluation is recorded, since a recorded best checkpoint must exist. */
+ * the evaluation is recorded. */
 static enum pst_status best_ended(struct pstd_session *s, enum pst_status saved,
                                   uint64_t step, const char *bad,
                                   struct pst_diag *diag)
@@ -582,6 +390,8 @@ static enum pst_status best_ended(struct pstd_session *s, enum pst_status saved,
     pstd_mailbox_post(s->w->mailbox, &note, true);
     if (status == PST_ERR_PEER || status == PST_ERR_INTERNAL)
         return status;
+    if (s->evaluation->unsaved == step)
+        s->evaluation->unsaved = 0;
     remember(s);
     return PST_OK;
 }
@@ -661,20 +471,22 @@ static enum pst_status conclude(struct pstd_session *s, double loss,
         return status;
     emit_evaluated(s, seconds, &v);
     e->best_metric = v.best ? v.metric : e->best_metric;
-    if (v.best && s->config.keep_best)
+    if (v.best && s->config.keep_best) {
+        e->unsaved = s->step;
         status = save_best(s, v.loss, diag);
-    else if (s->saving.best == NULL) /* otherwise best_ended() does it */
+    } else if (s->saving.best == NULL) { /* otherwise best_ended() does it */
         remember(s);
+    }
     emit_enough(s, &v);
     return status;
 }
 
-static bool is_due(const struct pstd_session *s)
+bool pstd_eval_is_due(const struct pstd_session *s)
 {
     const struct pstd_evaluation *e = s->evaluation;
     const uint64_t every = s->config.eval_every;
 
-    if (e == NULL || (e->any && e->at == s->step))
+    if (e == NULL || e->at == s->step) /* step 0 is not evaluated */
         return false;
     return s->step == s->config.steps || (every > 0 && s->step % every == 0);
 }
@@ -688,10 +500,10 @@ enum pst_status pstd_eval_step(struct pstd_session *s, unsigned *control,
     double loss = NAN, metric = NAN;
     enum pst_status status = PST_OK;
 
-    if (!is_due(s) || (*control & PSTD_CTL_STOPS))
+    if (!pstd_eval_is_due(s) || (*control & PSTD_CTL_STOPS))
         return PST_OK;
     if (e->engine == NULL)
-        status = make(s, e, diag);
+        status = pstd_eval_make(s, e, diag);
     if (status == PST_OK) {
         (void)pst_alive_enter(PST_ALIVE_STEP);
         status = run_forward(s, &loss, &metric, &came, diag);
@@ -703,7 +515,6 @@ enum pst_status pstd_eval_step(struct pstd_session *s, unsigned *control,
         pstd_mailbox_control(s->w->mailbox, came & PSTD_CTL_STOPS);
         return status;
     }
-    e->any = true;
     e->at = s->step;
     if (status == PST_OK)
         return conclude(s, loss, metric, pst_now() - begin, diag);

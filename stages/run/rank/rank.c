@@ -222,12 +222,15 @@ struct pst_times pst_rank_times(const struct pst_rank *r)
     return ret;
 }
 
-struct pst_stayed pst_rank_stayed(struct pst_rank *r)
+struct pst_stayed pst_rank_take_stayed(struct pst_rank *r)
 {
-    if (r->step.updated == 0)
+    const uint64_t step = r->step.updated;
+
+    r->step.updated = 0;
+    if (step == 0)
         return (struct pst_stayed){0};
     return pst_stayed_make(
-        pst_readback_take(&r->plan.layout, &r->device).stayed, r->step.updated);
+        pst_readback_take(&r->plan.layout, &r->device).stayed, step);
 }
 
 struct pst_times pst_rank_reported(const struct pst_rank *r, unsigned rank,

@@ -62,8 +62,8 @@ const char *pst_rank_decision_text(const struct pst_rank *r);
 const char *pst_rank_decision_stayed(struct pst_rank *r);
 struct pst_times pst_rank_times(const struct pst_rank *r);
 /* Returns the elements that the newest update skipped, if no step has reported
- * them. */
-struct pst_stayed pst_rank_stayed(struct pst_rank *r);
+ * them; no step will. */
+struct pst_stayed pst_rank_take_stayed(struct pst_rank *r);
 /* Returns times and number of microbatches that any rank of the job has
  * reported; r is rank 0. */
 struct pst_times pst_rank_reported(const struct pst_rank *r, unsigned rank,
@@ -101,7 +101,7 @@ const struct pst_ring *pst_rank_ring(const struct pst_rank *r);
 void pst_rank_await(struct pst_rank *r);
 struct pst_rank_device *pst_rank_device(struct pst_rank *r);
 /* Invalidates values that are computed once from parameters, and
- * pst_rank_stayed of the newest update; call after writing parameters. */
+ * pst_rank_take_stayed of the newest update; call after writing parameters. */
 void pst_rank_params_changed(struct pst_rank *r);
 
 #endif

@@ -379,7 +379,7 @@ def reports_changes(b):
     assert len(found) == 1 and not changes(b, "log-told-2")
     write_data(b.path("first.safetensors"), 9, x=[96, 4])
     write_data(b.path("second.safetensors"), 10, x=[28, 4])
-    done = b.done(*b.words("log-told-3", *keep, "--resume", "--lr", "0.01",
+    done = b.done(*b.words("log-changed", *keep, "--resume", "--lr", "0.01",
                            "--clip-norm", "2", "--eval-data",
                            "second.safetensors", "--eval-every", str(EVERY),
                            data="first"))
@@ -387,13 +387,16 @@ def reports_changes(b):
     assert ("penstock: warning: --lr was not given in the run that saved this "
             "checkpoint, and is 0.01 now\n") in done.stderr, done.stderr
     assert "could not go on" not in done.stderr, done.stderr
-    diffs = changes(b, "log-told-3")
+    diffs = changes(b, "log-changed")
     assert sorted(diffs) == ["--clip-norm", "--data", "--eval-data",
                              "--lr"], diffs
     assert diffs["--lr"] == ("not given", "0.01"), diffs
     assert diffs["--clip-norm"] == ("0", "2"), diffs
-    assert said["best_step"] == 12 and b.best_of("told")[0].endswith("12")
-    assert len(b.bytes_of("told/evaluations").splitlines()) == 2
+    found = b.evaluations("log-changed")
+    assert [x[0] for x in found] == [9, 12], found
+    assert said["best_step"] == min(found, key=lambda x: x[1])[0], found
+    assert b.best_of("told")[0] == f"step-{said['best_step']:08d}"
+    assert len(b.bytes_of("told/evaluations").splitlines()) == 3
 
 
 def reports_rank_changes(b):
@@ -452,8 +455,9 @@ def ends_early(b):
 
 
 def interrupted(b):
-    """Checks that `stop` interrupts an evaluation, and that a changed model is
-    evaluated, too."""
+    """Checks that `checkpoint`, `pause` and `stop` do not wait for the end of
+    an evaluation, that an interrupted one is made later, and that a changed
+    model is evaluated, too."""
     head = json.dumps({"x": {"dtype": "F32", "shape": [LONG, 4],
                              "data_offsets": [0, 16 * LONG]}}).encode()
     with open(b.path("long.safetensors"), "wb") as file:
@@ -463,10 +467,18 @@ def interrupted(b):
                            "--eval-every", "3", "--job", "long", "--checkpoint", "long",
                            "--log-every", "1"))
     await_text(b, "log-long/rank-0.log", " step=3 ")
+    b.call("checkpoint", "--job", "long")
+    assert os.path.exists(b.path("long/step-00000003/manifest.json"))
+    shutil.rmtree(b.path("long/step-00000003"))
+    b.call("pause", "--job", "long")
+    b.call("resume", "--job", "long")
     b.call("stop", "--job", "long")
     b.ended(run, code=130)
     assert b.evaluations("log-long") == []
     assert os.path.exists(b.path("long/step-00000003/manifest.json"))
+    whole, _ = b.evaluated("log-uncut")
+    assert whole == b.evaluated("log-again", "--checkpoint", "long",
+                                "--resume")[0]
     run = b.begin(*b.words("log-set", "--eval-data", "other.safetensors",
                            "--eval-every", "100", "--steps", "1000000000",
                            "--job", "set"))
@@ -477,8 +489,12 @@ def interrupted(b):
     while len(b.evaluations("log-set")) < n + 2:
         assert time.monotonic() < until and run.poll() is None
         time.sleep(.01)
-    b.call("stop", "--job", "set")
-    b.ended(run, code=None)
+    b.call("pause", "--job", "set")
+    step = json.loads(b.call("status", "--job", "set", "--json"))["step"]
+    b.call("set", f"steps={step}", "--job", "set")
+    b.call("resume", "--job", "set")
+    b.ended(run)
+    assert b.evaluations("log-set")[-1][0] == step
     assert b" event=eval_failed " not in b.bytes_of("log-set/rank-0.log")
 
 

@@ -124,7 +124,9 @@ def resumed(b):
     assert b.evaluated("on") == b.evaluated("max")
     b.run("on", "--keep-best", "--steps", "27", "--resume",
           metric="accuracy:min")
-    assert b.evaluated("on")[-1][3:] == (True, 27), b.evaluated("on")[-1]
+    before, after = b.evaluated("on")[-2:]
+    assert before[0] == 24 and before[3:] == (True, 24), before
+    assert after[3] == (after[2] < before[2]), (before, after)
     assert any(" name=--eval-metric " in x for x in
                b.events("log-on", "resume_changed", "rank-0"))
 

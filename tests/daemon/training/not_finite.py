@@ -45,6 +45,7 @@ class Bench(job.Bench):
         self.transport, self.n = transport, 0
         os.symlink(model, f"{folder}/tiny.pt2")
         write_data(f"{folder}/none.safetensors", ())
+        write_data(f"{folder}/first.safetensors", {1})
         write_data(f"{folder}/one.safetensors", {6})
         write_data(f"{folder}/three.safetensors", {6, 7, 8})
         write_data(f"{folder}/far.safetensors", {6}, OUTLIER)
@@ -118,10 +119,32 @@ def partial(b):
         if way == "skip":
             skipped = last
     assert last == skipped
+    # The update is repeated also if a checkpoint of its step is due, or if it
+    # is the last one.
+    for data, step, to in ("far", "6", "3"), ("last", str(STEPS), "9"):
+        incomplete = ("update_partial", step, "")
+        said, events, last = b.run(data, "--on-nan", "rollback",
+                                   "--checkpoint-every", "3")
+        assert events == [incomplete, ("rolled_back", step, to),
+                          incomplete], events
     said, events, last = b.run("last", code=65)
-    assert events == [("update_partial", str(STEPS), "")], events
+    assert events == [incomplete], events
     said, events, last = b.run("last", "--on-nan", "skip")
-    assert events == [("update_partial", str(STEPS), "")], events
+    assert events == [incomplete], events
+
+
+def first(b):
+    """Checks that a first step that is repeated leaves no checkpoint or
+    evaluation of step 0."""
+    b.run("first", "--on-nan", "rollback", "--nan-limit", "9", "--keep", "0",
+          "--eval-data", "none.safetensors", "--eval-every", "4", "--keep-best",
+          folder="begun")
+    for folder in "begun", "begun/best":
+        assert not os.path.exists(b.path(folder, "step-00000000")), folder
+    assert glob.glob(b.path("begun/best/step-*")), os.listdir(b.path("begun"))
+    with open(b.path("begun/evaluations"), encoding="utf-8") as file:
+        steps = [x.split()[0] for x in file.readlines()[1:]]
+    assert steps == ["4", "8", "12"], steps
 
 
 def second(b, want):
@@ -216,6 +239,7 @@ def main():
         b.run("one", "--on-nan", "rollback", "--checkpoint-every", "0", code=64,
               folder="ck1")
         partial(b)
+        first(b)
         undone(b)
     print("ok")
 

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The engine of a run's evaluations, with its plan and data. */
+#include <math.h>
+#include <string.h>
+
+#include "daemon/common/setup.h"
+#include "daemon/exec/alike.h"
+#include "daemon/exec/eval/evaluation.h"
+#include "stages/base/alloc.h"
+
+#define MIB 1048576.0
+
+/* Reads the start value of parameter i of e->of. */
+static enum pst_status read_start(void *ctx, unsigned i, void *dst,
+                                  struct pst_diag *diag)
+{
+    const struct pstd_evaluation *e = ctx;
+
+    return pst_engine_read_start(e->from, e->of, i, dst, diag);
+}
+
+/* COLLECTIVE. Opens --eval-model, which may be visible only to rank 0. */
+static enum pst_status open_model(struct pstd_session *s,
+                                  struct pstd_evaluation *e,
+                                  struct pst_diag *diag)
+{
+    enum pst_status status =
+        pstd_spread_file(s->w, s->config.eval_model, &e->file_of_model, diag);
+
+    if (status == PST_OK)
+        status = pstd_eval_model_open(e->file_of_model.path, s->batch->plan,
+                                      &e->model, &e->cut, diag);
+    if (status == PST_OK)
+        status = pstd_eval_model_batch(&s->config, s->batch, e->cut.plan,
+                                       &e->batch, diag);
+    if (status != PST_OK)
+        pst_diag_prefix(diag, "%s", s->config.eval_model);
+    return status;
+}
+
+static enum pst_status make_plans(struct pstd_session *s,
+                                  struct pstd_evaluation *e,
+                                  struct pst_diag *diag)
+{
+    const struct pst_batch *from = s->batch;
+    enum pst_status status;
+
+    e->of = from->plan;
+    e->from = s->w->engine;
+    e->file_of_model.file = -1;
+    if (s->config.eval_model != NULL)
+        return open_model(s, e, diag);
+    status = pst_eval_cut_init(&e->cut, from->plan, read_start, e, diag);
+    if (status != PST_OK)
+        return status;
+    e->batch = (struct pst_batch){.plan = e->cut.plan,
+                                  .microbatches = from->microbatches};
+    return status;
+}
+
+/* Appends a placement that puts each stage on the rank that trains it. */
+static void place(const struct pst_schedule *sched, struct pst_str *ret)
+{
+    for (unsigned k = 0; k < sched->n_stages; k++)
+        pst_str_addf(ret, "%s%u=%d", k > 0 ? "," : "", k, sched->rank_of[k]);
+}
+
+/* Returns the bytes of --memory-limit that the training leaves; 0: no limit. */
+static double limit_left(const struct pstd_session *s)
+{
+    const double limit = s->config.memory_limit * MIB;
+    double most = 0;
+
+    for (unsigned i = 0; i < pst_engine_n_local(s->w->engine); i++)
+        most = fmax(most, (double)pst_engine_memory(s->w->engine, i).arena);
+    return limit > 0 ? fmax(limit - most, 1) : 0;
+}
+
+static enum pst_status make_engine(struct pstd_session *s,
+                                   struct pstd_evaluation *e,
+                                   const struct pst_str *places,
+                                   struct pst_diag *diag)
+{
+    struct pst_exec_options options = {0};
+    enum pst_status status =
+        places->failed ? pst_diag_nomem(diag, places->len)
+                       : pstd_exec_options(&s->config, s->options.ranks, false,
+                                           &options, diag);
+
+    pstd_set_device(s->w, &options);
+    options.replicas = s->options.replicas;
+    options.place = pst_str_text(places);
+    options.recompute = NULL;
+    if (options.shard_by != NULL && strcmp(options.shard_by, "auto") == 0)
+        options.shard_by = pst_sharing_word(pst_engine_shard(s->w->engine));
+    options.keep_outputs = s->config.eval_metric != NULL;
+    options.no_undo =
+        true; /* each evaluation begins with copies of all values */
+    options.side_by_side = s->options.side_by_side;
+    options.flights = s->options.flights;
+    options.memory_limit = limit_left(s);
+    options.weigh = pst_mean_weigh;
+    options.weigh_ctx = e->mean;
+    status = pstd_agree(s->w, status, diag);
+    return status == PST_OK ? pst_engine_new(e->batch.plan, s->w->transport,
+                                             &options, &e->engine, diag)
+                            : status;
+}
+
+static void emit_memory(const struct pstd_session *s,
+                        const struct pstd_evaluation *e)
+{
+    for (unsigned i = 0; i < pst_engine_n_local(e->engine); i++) {
+        struct pstd_note note;
+
+        pstd_note_init(&note, PSTD_EVENT_EVAL_MEMORY);
+        pstd_note_int(&note, "of_rank", s->w->rank + i);
+        pstd_note_int(&note, "arena",
+                      (int64_t)pst_engine_memory(e->engine, i).arena);
+        pstd_mailbox_post(s->w->mailbox, &note, true);
+    }
+}
+
+static enum pst_status open_data(struct pstd_session *s,
+                                 struct pstd_evaluation *e,
+                                 struct pst_diag *diag)
+{
+    const uint64_t rows = (uint64_t)PST_MAX(pst_batch_rows(s->batch), 1);
+    const uint64_t steps = s->config.eval_batches;
+    const struct pst_mean_options options = {
+        .microbatches = e->batch.microbatches,
+        .rows = steps > UINT64_MAX / rows ? 0 : steps * rows,
+        .by = pstd_mean_by(&s->config)};
+    struct pstd_config config = s->config; /* borrows the texts */
+    uint64_t left;
+    enum pst_status status = PST_OK;
+
+    config.data = config.eval_data;
+    config.shuffle = false;
+    if (s->w->rank != 0 && s->options.scatter)
+        return PST_OK;
+    status = pstd_open_eval_data(&config, &e->batch, s->w->rank == 0, &e->data,
+                                 diag);
+    if (status == PST_OK)
+        status = pst_mean_new(e->batch.plan, e->data, &options, &e->mean, diag);
+    if (status != PST_OK)
+        return status;
+    e->extent.steps = pst_mean_steps(e->mean);
+    e->extent.rows = pst_mean_rows(e->mean, &left);
+    return PST_OK;
+}
+
+void pstd_eval_unmake(struct pstd_evaluation *e)
+{
+    pstd_metric_close(&e->metric);
+    pst_engine_free(e->engine);
+    e->engine = NULL;
+    pst_mean_free(e->mean);
+    e->mean = NULL;
+    pst_data_close(e->data);
+    e->data = NULL;
+    pst_batch_fini(&e->batch);
+    e->batch = (struct pst_batch){0};
+    pst_eval_cut_fini(&e->cut);
+    pstd_eval_model_close(&e->model);
+    if (e->of != NULL)
+        pstd_spread_fini(&e->file_of_model);
+    e->of = NULL;
+}
+
+enum pst_status pstd_eval_make(struct pstd_session *s,
+                               struct pstd_evaluation *e, struct pst_diag *diag)
+{
+    const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_LOAD);
+    struct pst_str places = {0};
+    enum pst_status status = make_plans(s, e, diag);
+
+    if (status == PST_OK)
+        status = open_data(s, e, diag);
+    status = pstd_agree(s->w, status, diag);
+    if (status == PST_OK && !s->options.scatter)
+        status = pstd_compare_data(s->w, s->config.eval_data, diag);
+    if (status == PST_OK && s->w->size > 1)
+        status = pstd_broadcast(s->w, &e->extent, sizeof(e->extent), diag);
+    place(pst_engine_schedule(s->w->engine), &places);
+    if (status == PST_OK)
+        status = make_engine(s, e, &places, diag);
+    pst_str_fini(&places);
+    if (status == PST_OK)
+        status = pstd_metric_open(&e->metric, &s->config, e->batch.plan,
+                                  e->engine, e->batch.microbatches, diag);
+    status = pstd_agree(s->w, status, diag);
+    e->from = NULL; /* start values are needed only to make the engine */
+    if (status != PST_OK) {
+        pst_diag_prefix(diag, "--eval-data");
+        pstd_eval_unmake(e);
+    } else {
+        emit_memory(s, e);
+    }
+    pst_alive_leave(before);
+    return status;
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_EXEC_EVAL_EVALUATION_H
+#define PENSTOCK_DAEMON_EXEC_EVAL_EVALUATION_H
+/* State of the evaluations of a run. Private to this folder. */
+#include "daemon/common/model/eval_model.h"
+#include "daemon/common/steps/evals.h"
+#include "daemon/exec/eval/metric.h"
+#include "daemon/exec/session.h"
+#include "daemon/exec/spread.h"
+#include "stages/split/evaluate.h"
+
+/* Size of an evaluation; the same on all ranks, plain bytes. */
+struct pstd_eval_extent {
+    uint64_t steps, rows;
+};
+
+struct pstd_evaluation {
+    struct pst_eval_cut cut;
+    struct pstd_eval_model model; /* model of --eval-model, or empty */
+    struct pstd_spread file_of_model;
+    const struct pst_engine *from; /* engine whose start values are read */
+    /* The run's plan, from which `cut` was made; or NULL. */
+    struct pst_plan *of;
+    struct pst_batch batch;
+    struct pst_engine *engine;
+    struct pst_data *data; /* NULL on ranks that read no data, as is `mean` */
+    struct pst_mean *mean;
+    struct pstd_eval_extent extent;
+    struct pst_str best, file; /* folder of the best checkpoint, file of past
+                                  evaluations; "" without --checkpoint */
+    struct pstd_evals past;    /* earlier evaluations; rank 0 only */
+    uint64_t at; /* step of the newest evaluation; 0: there was none */
+    /* Step of the best evaluation whose checkpoint is not yet saved; 0: there
+     * is none. */
+    uint64_t unsaved;
+    struct pstd_eval_metric metric; /* what --eval-metric names */
+    /* Loss and metric of the checkpoint being saved. */
+    double best_loss, best_metric;
+};
+
+/* engine.c: COLLECTIVE. Makes plan, data and engine of the evaluations. After
+ * an error there are none of them. */
+enum pst_status pstd_eval_make(struct pstd_session *s,
+                               struct pstd_evaluation *e,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+/* Frees what pstd_eval_make has made. */
+void pstd_eval_unmake(struct pstd_evaluation *e);
+
+#endif
