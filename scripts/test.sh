@@ -75,11 +75,29 @@ meson_tests() {
     grep -E '^ *[0-9]+/[0-9]+ ' "$log" || true
   else
     cat "$log"
+    failures "$dir/meson-logs/testlog.json" >>"$beside/failures-$(basename "$dir")"
   fi
   sed -nE 's|^ *[0-9]+/[0-9]+ (.*[^ ]) +[A-Z]+ +([0-9.]+)s.*|\2 - \1|p' \
     "$log" | sed "s|\$| ($name)|" >>"$times"
   passed=$((passed + good))
   failed=$((failed + bad))
+}
+
+# failures FILE: prints the names of failed tests in meson's log FILE, with the
+# last lines of each, for the end of the output.
+failures() {
+  python3 - "$1" <<'END'
+import json
+import sys
+
+with open(sys.argv[1], encoding="utf-8") as file:
+    for test in map(json.loads, file):
+        if test["result"] not in ("OK", "SKIP", "EXPECTEDFAIL"):
+            print(f"{test['name']}: {test['result']} after "
+                  f"{test['duration']:.1f} s")
+            said = (test.get("stderr") or test.get("stdout") or "")
+            print("\n".join("    " + x for x in said.splitlines()[-12:]))
+END
 }
 
 # counted SCRIPT [arguments]: runs a script of tests/compare and adds the
@@ -276,6 +294,7 @@ if [ "$mode" != --quick ]; then
 fi
 
 list_times
+cat "$beside"/failures-* 2>/dev/null || true
 say "$(($(date +%s) - begin)) seconds"
 echo "$skipped skipped"
 echo "$passed passed, $failed failed"
