@@ -25,6 +25,7 @@ enum pstd_numbers_action pstd_numbers_failed(struct pstd_numbers *n,
         if (checkpoint > n->rolled_to)
             n->rollbacks = 0;
         n->rolled_to = checkpoint;
+        n->in_a_row = 0; /* steps that were left out are made again */
         return n->rollbacks++ < n->limit ? PSTD_NUMBERS_ROLLBACK
                                          : PSTD_NUMBERS_STOP;
     }

@@ -607,7 +607,8 @@ static enum pst_status save(struct pstd_session *s, enum pstd_save how,
         report_again(s);
         return PST_OK;
     }
-    if (s->done == 0 && !changed && !is_gone && how != PSTD_SAVE_NOW)
+    if (s->step == s->result->first_step && !changed && !is_gone &&
+        how != PSTD_SAVE_NOW)
         return PST_OK;
     if (how == PSTD_SAVE_BESIDE) {
         status = begin(s, &begun, diag);

@@ -46,6 +46,7 @@ class Bench(job.Bench):
         os.symlink(model, f"{folder}/tiny.pt2")
         write_data(f"{folder}/none.safetensors", ())
         write_data(f"{folder}/first.safetensors", {1})
+        write_data(f"{folder}/all.safetensors", set(range(1, STEPS + 1)))
         write_data(f"{folder}/one.safetensors", {6})
         write_data(f"{folder}/three.safetensors", {6, 7, 8})
         write_data(f"{folder}/far.safetensors", {6}, OUTLIER)
@@ -147,6 +148,16 @@ def first(b):
     assert steps == ["4", "8", "12"], steps
 
 
+def all_left_out(b):
+    """Checks that a run whose steps were all left out saves its last step,
+    and that steps that a rollback makes again count once for --nan-limit."""
+    said, events, last = b.run("all", "--on-nan", "skip", "--nan-limit", "99",
+                               folder="left")
+    assert last[0] == f"step-{STEPS:08d}" and len(events) == STEPS, events
+    b.run("three", "--on-nan", "rollback", "--checkpoint-every", "5",
+          "--nan-limit", "3")
+
+
 def second(b, want):
     """Checks that a rollback finds the checkpoints in the second folder if no
     run could ever take the first one."""
@@ -240,6 +251,7 @@ def main():
               folder="ck1")
         partial(b)
         first(b)
+        all_left_out(b)
         undone(b)
     print("ok")
 
