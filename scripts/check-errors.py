@@ -27,7 +27,7 @@ ALLOWED = {
     "stages/files/zip_read.c": "libzip's words behind a row of their own",
     "daemon/ctl/hosts/remote.c": "of a child, with the row of the number",
     "daemon/ctl/run/launch.c": "of a child, with the row of the number",
-    "daemon/exec/saving.c": "looks for the text, prints none",
+    "daemon/exec/saves/saving.c": "looks for the text, prints none",
     "daemon/loop/client.c": "libuv's words behind a row of their own",
     "daemon/loop/control.c": "libuv's words behind a row of their own",
     "daemon/loop/loop.c": "libuv's words behind a row of their own",

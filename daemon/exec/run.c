@@ -10,7 +10,7 @@
 #include "daemon/exec/change/change.h"
 #include "daemon/exec/eval/evaluate.h"
 #include "daemon/exec/health/health.h"
-#include "daemon/exec/peak.h"
+#include "daemon/exec/report.h"
 #include "daemon/exec/session.h"
 #include "stages/base/alloc.h"
 #include "stages/base/host/fault.h"
@@ -37,61 +37,6 @@ static bool is_due(const struct pstd_session *s, double now)
     return now - s->last_event >= EVENT_GAP_S;
 }
 
-/* Adds the mean of a quantity over the n steps since the last event. sum: its
- * sum over the run; reported: that sum at the last event. */
-static void add_mean(struct pstd_note *note, const char *key, double sum,
-                     double reported, double n)
-{
-    pstd_note_real(note, key, (sum - reported) / n);
-}
-
-/* Reports the newest step, with means over the steps since the last event.
- * must: the event is not dropped, even if steps have to wait for the log. */
-static void emit_step(struct pstd_session *s, bool must)
-{
-    const struct pst_step_result *r = &s->newest.result;
-    const double samples = (double)pst_batch_rows(&s->w->batch);
-    const double tokens = (double)s->step_tokens;
-    const double n = (double)(s->done - s->reported.done);
-    const double seconds = (s->sums.seconds - s->reported.seconds) / n;
-    const struct pst_times *sum = &s->sums.times,
-                           *reported = &s->reported.times;
-    struct pstd_note note;
-
-    pstd_note_init(&note, PSTD_EVENT_STEP);
-    pstd_note_int(&note, "run", (int64_t)s->result->run);
-    pstd_note_int(&note, "step", (int64_t)s->newest.step);
-    pstd_note_int(&note, "steps", (int64_t)s->config.steps);
-    pstd_note_real(&note, "loss", r->loss);
-    pstd_note_real(&note, "lr", r->lr);
-    if (!isnan(r->grad_norm)) /* NaN: not computed, since no option needs it */
-        pstd_note_real(&note, "grad_norm", r->grad_norm);
-    pstd_note_real(&note, "step_s", seconds);
-    pstd_note_real(&note, "samples_s", samples / seconds);
-    pstd_note_real(&note, "tok_s", tokens / seconds);
-    if (s->peak > 0)
-        pstd_note_real(&note, "mfu", pstd_mfu(s, seconds));
-    add_mean(&note, "bubble", s->sums.idle, s->reported.idle,
-             sum->step - reported->step);
-    add_mean(&note, "forward_s", sum->forward, reported->forward, n);
-    add_mean(&note, "backward_s", sum->backward, reported->backward, n);
-    add_mean(&note, "optim_s", sum->optim, reported->optim, n);
-    add_mean(&note, "wait_recv_s", sum->wait_recv, reported->wait_recv, n);
-    add_mean(&note, "wait_other_s", sum->wait_other, reported->wait_other, n);
-    pstd_note_int(&note, "samples_total", (int64_t)(samples * (double)s->done));
-    pstd_note_int(&note, "tokens_total", (int64_t)(tokens * (double)s->done));
-    pstd_mailbox_post(s->w->mailbox, &note, must);
-    s->reported = s->sums;
-}
-
-/* Reports the newest step if it has no event yet, before an event that follows
- * it. */
-static void emit_newest(struct pstd_session *s)
-{
-    if (s->done > s->reported.done)
-        emit_step(s, true);
-}
-
 static void add_times(struct pst_times *sums, const struct pst_times *t)
 {
     sums->step += t->step;
@@ -100,24 +45,6 @@ static void add_times(struct pst_times *sums, const struct pst_times *t)
     sums->optim += t->optim;
     sums->wait_recv += t->wait_recv;
     sums->wait_other += t->wait_other;
-}
-
-/* Reports a loss that is a spike: far above the previous ones. */
-static void emit_spike(struct pstd_session *s, double loss)
-{
-    const double mean = s->spikes.mean;
-    const double far = pstd_spikes_take(&s->spikes, loss);
-    struct pstd_note note;
-
-    if (far == 0 || s->w->rank != 0)
-        return;
-    pstd_note_init(&note, PSTD_EVENT_LOSS_SPIKE);
-    pstd_note_int(&note, "run", (int64_t)s->result->run);
-    pstd_note_int(&note, "step", (int64_t)s->step);
-    pstd_note_real(&note, "loss", loss);
-    pstd_note_real(&note, "mean", mean);
-    pstd_note_real(&note, "deviations", far);
-    pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
 static void learn_pace(struct pstd_session *s, double seconds)
@@ -150,21 +77,13 @@ static void count_step(struct pstd_session *s, const struct pst_step_result *r,
     pstd_mailbox_count(s->w->mailbox, result->run, s->step, r->loss,
                        (uint64_t)pst_batch_rows(&s->w->batch), s->step_tokens);
     pstd_session_add_step(s, r, seconds, now);
-    emit_spike(s, r->loss);
+    pstd_report_spike(s, r->loss);
     if (is_due(s, now)) {
         s->last_event = now;
         /* Events that --log-every asks for are not dropped. */
-        emit_step(s, s->step == s->config.steps || s->config.log_every > 0);
+        pstd_report_step(s,
+                         s->step == s->config.steps || s->config.log_every > 0);
     }
-}
-
-static void emit_at_step(struct pstd_session *s, enum pstd_event event)
-{
-    struct pstd_note note;
-
-    pstd_note_init(&note, event);
-    pstd_note_int(&note, "step", (int64_t)s->step);
-    pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
 /* Executes one order in a pause. A failed save is reported and does not end the
@@ -178,7 +97,7 @@ static enum pst_status obey_paused(struct pstd_session *s,
     if (order->kind == PSTD_ORDER_CHANGE)
         return pstd_session_change(s, order, diag);
     if (order->kind == PSTD_ORDER_PAUSE) /* a client waits for this event */
-        emit_at_step(s, PSTD_EVENT_PAUSED);
+        pstd_report_at(s, PSTD_EVENT_PAUSED);
     if (order->kind == PSTD_ORDER_SAVE)
         status = pstd_session_save(s, PSTD_SAVE_NOW, NULL, diag);
     return status == PST_ERR_PEER || status == PST_ERR_INTERNAL ? status
@@ -193,9 +112,9 @@ static enum pst_status pause_run(struct pstd_session *s, bool *now,
     enum pst_status status = PST_OK;
     bool stops = false, resumed = false;
 
-    emit_newest(s);
+    pstd_report_newest(s);
     pstd_session_flush_history(s);
-    emit_at_step(s, PSTD_EVENT_PAUSED);
+    pstd_report_at(s, PSTD_EVENT_PAUSED);
     while (status == PST_OK && !stops && !resumed) {
         struct pstd_order order = {0};
 
@@ -215,7 +134,7 @@ static enum pst_status pause_run(struct pstd_session *s, bool *now,
         return PST_OK;
     }
     pst_fault_point("resumed");
-    emit_at_step(s, PSTD_EVENT_CONTINUED);
+    pstd_report_at(s, PSTD_EVENT_CONTINUED);
     return PST_OK;
 }
 
@@ -298,35 +217,6 @@ static enum pst_status dump_first(struct pstd_session *s, struct pst_diag *diag)
     return pstd_agree(s->w, status, diag);
 }
 
-static void emit_fault(struct pstd_session *s, uint64_t step,
-                       const struct pst_diag *diag)
-{
-    struct pstd_note note;
-
-    pstd_note_init(&note, PSTD_EVENT_FAULT);
-    pstd_note_int(&note, "step", (int64_t)step);
-    pstd_note_error(&note, diag);
-    pstd_mailbox_post(s->w->mailbox, &note, true);
-}
-
-static void emit_mended(struct pstd_session *s, enum pstd_event event,
-                        uint64_t step, const char *text)
-{
-    struct pstd_note note;
-
-    pstd_note_init(&note, event);
-    pstd_note_int(&note, "run", (int64_t)s->result->run);
-    pstd_note_int(&note, "step", (int64_t)step);
-    if (event == PSTD_EVENT_ROLLED_BACK) {
-        pstd_note_int(&note, "to", (int64_t)s->step);
-    } else {
-        pstd_note_int(&note, "skipped", (int64_t)s->numbers.skipped);
-        pstd_note_int(&note, "in_a_row", (int64_t)s->numbers.in_a_row);
-    }
-    pstd_note_text(&note, "text", text);
-    pstd_mailbox_post(s->w->mailbox, &note, true);
-}
-
 /* COLLECTIVE. Returns to the newest good checkpoint. If there is none with the
  * current model, repeats the step instead: a failed step leaves the state as it
  * was. */
@@ -345,12 +235,12 @@ static enum pst_status roll_back(struct pstd_session *s, uint64_t failed,
 
         pstd_steps_go_back(&s->history, s->step);
         if (status == PST_OK)
-            emit_mended(s, PSTD_EVENT_ROLLED_BACK, failed, why);
+            pstd_report_mended(s, PSTD_EVENT_ROLLED_BACK, failed, why);
         return status;
     }
     (void)snprintf(text, sizeof(text), "%s (%s: the step is made again)", why,
                    remark);
-    emit_mended(s, PSTD_EVENT_ROLLED_BACK, failed, text);
+    pstd_report_mended(s, PSTD_EVENT_ROLLED_BACK, failed, text);
     return PST_OK;
 }
 
@@ -369,7 +259,7 @@ static enum pst_status mend(struct pstd_session *s, struct pst_diag *diag)
                                 s->good == UINT64_MAX ? 0 : s->good)) {
     case PSTD_NUMBERS_SKIP:
         s->step = failed;
-        emit_mended(s, PSTD_EVENT_STEP_SKIPPED, failed, why.text);
+        pstd_report_mended(s, PSTD_EVENT_STEP_SKIPPED, failed, why.text);
         break;
     case PSTD_NUMBERS_ROLLBACK:
         status = roll_back(s, failed, why.text, diag);
@@ -382,20 +272,6 @@ static enum pst_status mend(struct pstd_session *s, struct pst_diag *diag)
     }
     s->diverged = false;
     return PST_OK;
-}
-
-/* Reports an update in which elements were kept because their new values would
- * not be finite. */
-static void emit_partial(struct pstd_session *s, uint64_t step,
-                         const char *text)
-{
-    struct pstd_note note;
-
-    pstd_note_init(&note, PSTD_EVENT_UPDATE_PARTIAL);
-    pstd_note_int(&note, "run", (int64_t)s->result->run);
-    pstd_note_int(&note, "step", (int64_t)step);
-    pstd_note_text(&note, "text", text);
-    pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
 /* COLLECTIVE. Handles an update that was applied to some elements only. The run
@@ -417,7 +293,7 @@ static enum pst_status take_partial(struct pstd_session *s, uint64_t step,
         break;
     case PSTD_NUMBERS_STOP:
         status = pst_diag_set(diag, PST_E_RUN_NOT_FINITE, "%s", text);
-        emit_fault(s, step, diag);
+        pstd_report_fault(s, step, diag);
     }
     return status;
 }
@@ -433,7 +309,7 @@ static enum pst_status check_update(struct pstd_session *s,
     if (status != PST_ERR_RANGE)
         return status;
     why = *diag;
-    emit_partial(s, s->step, why.text);
+    pstd_report_partial(s, s->step, why.text);
     return take_partial(s, s->step, why.text, diag);
 }
 
@@ -455,7 +331,7 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
     if (status == PST_ERR_RANGE)
         s->diverged = r.diverged && !r.no_targets;
     if (r.stayed_step > 0)
-        emit_partial(s, r.stayed_step, r.stayed_text);
+        pstd_report_partial(s, r.stayed_step, r.stayed_text);
     if (status == PST_OK) {
         if (r.stayed_step == 0)
             pstd_numbers_applied(&s->numbers);
@@ -467,7 +343,7 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
         pstd_session_look_at_flights(s);
     }
     if (status != PST_OK)
-        emit_newest(s);
+        pstd_report_newest(s);
     if (status == PST_ERR_RANGE)
         status = pstd_session_explain(s, &r, diag);
     if (status == PST_ERR_RANGE && r.diverged &&
@@ -480,7 +356,7 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
     s->refused = status == PST_ERR_RANGE || status == PST_ERR_INPUT ||
                  status == PST_ERR_IO;
     if (s->refused)
-        emit_fault(s, s->step + 1, diag);
+        pstd_report_fault(s, s->step + 1, diag);
     if (status == PST_OK)
         status = dump_first(s, diag);
     return status == PST_OK && r.stayed_step > 0
@@ -597,7 +473,7 @@ static enum pst_status run(struct pstd_session *s, struct pst_diag *diag)
     enum pst_status status = steps(s, &now, diag);
     enum pst_status saved = PST_OK, dumped = PST_OK;
 
-    emit_newest(s);
+    pstd_report_newest(s);
     if (status == PST_OK && !now)
         status = check_update(s, diag);
     if (status == PST_OK)

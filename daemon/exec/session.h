@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_EXEC_SESSION_H
 #define PENSTOCK_DAEMON_EXEC_SESSION_H
-/* A training run in progress; implemented in prepare.c, folders.c, course.c,
- * checkpoints.c, faults.c, saving.c, steps.c, measure.c and conclude.c. Exec
- * thread. */
+/* A training run in progress; implemented in prepare.c, course.c, faults.c,
+ * steps.c, measure.c, conclude.c and saves/. Exec thread. */
 #include "daemon/common/config.h"
 #include "daemon/common/steps/writer.h"
 #include "daemon/exec/collective.h"
 #include "daemon/exec/health/straggler.h"
-#include "daemon/exec/interval.h"
 #include "daemon/exec/numbers.h"
+#include "daemon/exec/saves/interval.h"
 #include "daemon/result.h"
 #include "stages/base/str.h"
 #include "stages/files/data.h"
@@ -153,8 +152,8 @@ void pstd_course_change(struct pstd_session *s);
 /* Reports settings that differ from those in a checkpoint. */
 void pstd_course_compare(struct pstd_session *s,
                          const struct pst_checkpoint_info *before);
-/* folders.c: COLLECTIVE. Finds the second folder recorded in the first one, if
- * none is given. */
+/* saves/folders.c: COLLECTIVE. Finds the second folder recorded in the first
+ * one, if none is given. */
 enum pst_status pstd_session_recall(struct pstd_session *s,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* COLLECTIVE. Replaces --resume=auto by --resume or nothing. */
@@ -180,8 +179,8 @@ void pstd_session_release(struct pstd_session *s);
 /* Reports checkpoints that were moved into DIR/former-N. */
 void pstd_session_emit_moved(struct pstd_session *s, const char *dir,
                              const struct pst_checkpoint_former *former);
-/* checkpoints.c: COLLECTIVE. Loads the checkpoint selected by --resume, if
- * given. */
+/* saves/checkpoints.c: COLLECTIVE. Loads the checkpoint selected by --resume,
+ * if given. */
 enum pst_status pstd_session_resume(struct pstd_session *s,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* With --resume=STEP, moves checkpoints after step `above` away, since they are
@@ -200,7 +199,8 @@ enum pst_status pstd_session_roll_back(struct pstd_session *s,
 void pstd_session_emit_checkpoint(struct pstd_session *s, enum pstd_event event,
                                   const char *dir, uint64_t step,
                                   const char *text);
-/* saving.c: adds the fields that describe a saved checkpoint which is bad. */
+/* saves/saving.c: adds the fields that describe a saved checkpoint which is
+ * bad. */
 void pstd_note_bad(struct pstd_note *note, const char *dir, uint64_t step,
                    const char *why);
 
@@ -222,7 +222,7 @@ enum pst_status pstd_session_explain(struct pstd_session *s,
                                      const struct pst_step_result *r,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 
-/* How to save (saving.c). */
+/* How to save (saves/saving.c). */
 enum pstd_save {
     PSTD_SAVE_BESIDE, /* steps continue while the checkpoint is written */
     PSTD_SAVE_NOW,    /* finished when the call returns */

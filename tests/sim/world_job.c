@@ -650,7 +650,7 @@ static void draw_world(void)
     w.lag = sim_pick(w.every);
     w.limit = sim_between(0, 4);
     w.keep = (unsigned)sim_pick(4);
-    w.keep += w.keep == 1; /* --keep 1 acts as 2 (daemon/exec/saving.c) */
+    w.keep += w.keep == 1; /* --keep 1 acts as 2 (daemon/exec/saves/saving.c) */
     w.troubles = (unsigned)sim_pick(7);
     w.machines = (unsigned)sim_pick(3);
     w.crash_step = sim_once_in(5) ? sim_between(1, w.steps) : 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Tests when a run saves by --checkpoint-cost. Runs of steps and saves are
  * simulated, with a virtual clock. */
-#include "daemon/exec/interval.h"
+#include "daemon/exec/saves/interval.h"
 
 #include "tests/test.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/exec/interval.h"
+#include "daemon/exec/saves/interval.h"
 
 #include "stages/base/macros.h"
 

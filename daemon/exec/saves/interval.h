@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_EXEC_INTERVAL_H
-#define PENSTOCK_DAEMON_EXEC_INTERVAL_H
+#ifndef PENSTOCK_DAEMON_EXEC_SAVES_INTERVAL_H
+#define PENSTOCK_DAEMON_EXEC_SAVES_INTERVAL_H
 /*
  * Interval between saves with --checkpoint-cost: saves as often as possible
  * while all saves together take at most that share of the run's time. The cost

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/exec/report.h"
+
+#include <math.h>
+
+#include "daemon/exec/peak.h"
+
+/* Adds the mean of a quantity over the n steps since the last event. sum: its
+ * sum over the run; reported: that sum at the last event. */
+static void add_mean(struct pstd_note *note, const char *key, double sum,
+                     double reported, double n)
+{
+    pstd_note_real(note, key, (sum - reported) / n);
+}
+
+void pstd_report_step(struct pstd_session *s, bool must)
+{
+    const struct pst_step_result *r = &s->newest.result;
+    const double samples = (double)pst_batch_rows(&s->w->batch);
+    const double tokens = (double)s->step_tokens;
+    const double n = (double)(s->done - s->reported.done);
+    const double seconds = (s->sums.seconds - s->reported.seconds) / n;
+    const struct pst_times *sum = &s->sums.times,
+                           *reported = &s->reported.times;
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_STEP);
+    pstd_note_int(&note, "run", (int64_t)s->result->run);
+    pstd_note_int(&note, "step", (int64_t)s->newest.step);
+    pstd_note_int(&note, "steps", (int64_t)s->config.steps);
+    pstd_note_real(&note, "loss", r->loss);
+    pstd_note_real(&note, "lr", r->lr);
+    if (!isnan(r->grad_norm)) /* NaN: not computed, since no option needs it */
+        pstd_note_real(&note, "grad_norm", r->grad_norm);
+    pstd_note_real(&note, "step_s", seconds);
+    pstd_note_real(&note, "samples_s", samples / seconds);
+    pstd_note_real(&note, "tok_s", tokens / seconds);
+    if (s->peak > 0)
+        pstd_note_real(&note, "mfu", pstd_mfu(s, seconds));
+    add_mean(&note, "bubble", s->sums.idle, s->reported.idle,
+             sum->step - reported->step);
+    add_mean(&note, "forward_s", sum->forward, reported->forward, n);
+    add_mean(&note, "backward_s", sum->backward, reported->backward, n);
+    add_mean(&note, "optim_s", sum->optim, reported->optim, n);
+    add_mean(&note, "wait_recv_s", sum->wait_recv, reported->wait_recv, n);
+    add_mean(&note, "wait_other_s", sum->wait_other, reported->wait_other, n);
+    pstd_note_int(&note, "samples_total", (int64_t)(samples * (double)s->done));
+    pstd_note_int(&note, "tokens_total", (int64_t)(tokens * (double)s->done));
+    pstd_mailbox_post(s->w->mailbox, &note, must);
+    s->reported = s->sums;
+}
+
+void pstd_report_newest(struct pstd_session *s)
+{
+    if (s->done > s->reported.done)
+        pstd_report_step(s, true);
+}
+
+void pstd_report_spike(struct pstd_session *s, double loss)
+{
+    const double mean = s->spikes.mean;
+    const double far = pstd_spikes_take(&s->spikes, loss);
+    struct pstd_note note;
+
+    if (far == 0 || s->w->rank != 0)
+        return;
+    pstd_note_init(&note, PSTD_EVENT_LOSS_SPIKE);
+    pstd_note_int(&note, "run", (int64_t)s->result->run);
+    pstd_note_int(&note, "step", (int64_t)s->step);
+    pstd_note_real(&note, "loss", loss);
+    pstd_note_real(&note, "mean", mean);
+    pstd_note_real(&note, "deviations", far);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+}
+
+void pstd_report_at(struct pstd_session *s, enum pstd_event event)
+{
+    struct pstd_note note;
+
+    pstd_note_init(&note, event);
+    pstd_note_int(&note, "step", (int64_t)s->step);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+}
+
+void pstd_report_fault(struct pstd_session *s, uint64_t step,
+                       const struct pst_diag *diag)
+{
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_FAULT);
+    pstd_note_int(&note, "step", (int64_t)step);
+    pstd_note_error(&note, diag);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+}
+
+void pstd_report_mended(struct pstd_session *s, enum pstd_event event,
+                        uint64_t step, const char *text)
+{
+    struct pstd_note note;
+
+    pstd_note_init(&note, event);
+    pstd_note_int(&note, "run", (int64_t)s->result->run);
+    pstd_note_int(&note, "step", (int64_t)step);
+    if (event == PSTD_EVENT_ROLLED_BACK) {
+        pstd_note_int(&note, "to", (int64_t)s->step);
+    } else {
+        pstd_note_int(&note, "skipped", (int64_t)s->numbers.skipped);
+        pstd_note_int(&note, "in_a_row", (int64_t)s->numbers.in_a_row);
+    }
+    pstd_note_text(&note, "text", text);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+}
+
+void pstd_report_partial(struct pstd_session *s, uint64_t step,
+                         const char *text)
+{
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_UPDATE_PARTIAL);
+    pstd_note_int(&note, "run", (int64_t)s->result->run);
+    pstd_note_int(&note, "step", (int64_t)step);
+    pstd_note_text(&note, "text", text);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+}

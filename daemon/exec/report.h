@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_EXEC_REPORT_H
+#define PENSTOCK_DAEMON_EXEC_REPORT_H
+/* Events about the steps of a run. Exec thread. */
+#include "daemon/exec/session.h"
+
+/* Reports the newest step, with means over the steps since the last event.
+ * must: the event is not dropped, even if steps have to wait for the log. */
+void pstd_report_step(struct pstd_session *s, bool must);
+/* Reports the newest step if it has no event yet, before an event that follows
+ * it. */
+void pstd_report_newest(struct pstd_session *s);
+/* Takes the loss of a step, and reports it if it is a spike: far above the
+ * previous ones. */
+void pstd_report_spike(struct pstd_session *s, double loss);
+/* Reports an event that has only the current step. */
+void pstd_report_at(struct pstd_session *s, enum pstd_event event);
+/* Reports that a step was not applied, and why. */
+void pstd_report_fault(struct pstd_session *s, uint64_t step,
+                       const struct pst_diag *diag);
+/* Reports a step that --on-nan left out (PSTD_EVENT_STEP_SKIPPED), or for which
+ * the run went back to a checkpoint (PSTD_EVENT_ROLLED_BACK). */
+void pstd_report_mended(struct pstd_session *s, enum pstd_event event,
+                        uint64_t step, const char *text);
+/* Reports an update that kept elements whose new values would not be finite. */
+void pstd_report_partial(struct pstd_session *s, uint64_t step,
+                         const char *text);
+
+#endif
