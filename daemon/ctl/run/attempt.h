@@ -76,6 +76,8 @@ enum pst_error pstctl_attempt_asked(const struct pstctl_attempt *a);
  * PST_ERR_TERMINATED). */
 enum pst_status pstctl_attempt_rest(struct pstctl_attempt *a, unsigned seconds,
                                     struct pst_diag *diag) PST_MUST_CHECK;
+/* Kills the processes left of the launcher's session. */
+void pstctl_attempt_reap(struct pstctl_attempt *a);
 /* Kills the processes left of the newest start, and clears its state. */
 void pstctl_attempt_end(struct pstctl_attempt *a);
 /* Removes all files of the job, unless it continues without us. */
