@@ -9,6 +9,8 @@
 #include "stages/base/str.h"
 #include "stages/cost/cost.h"
 #include "stages/files/data/list.h"
+#include "stages/ops/matmul/rates.h"
+#include "stages/tune/estimate.h"
 
 #define WATCHDOG_S 60
 
@@ -242,6 +244,26 @@ void pstd_set_batch(struct pst_exec_options *options,
 {
     options->tail = batch->tail;
     options->n_tail = batch->n_tail;
+}
+
+enum pst_status pstd_find_lanes(const struct pst_plan *plan,
+                                struct pst_exec_options *options,
+                                struct pst_diag *diag)
+{
+    double *seconds =
+        pst_calloc(PST_TAG_DAEMON, plan->stages.n, sizeof(*seconds));
+    double sum = 0;
+    enum pst_status status;
+
+    if (seconds == NULL)
+        return pst_diag_nomem(diag, plan->stages.n * sizeof(*seconds));
+    status = pst_plan_seconds(plan, options, seconds, diag);
+    for (size_t i = 0; i < plan->stages.n && status == PST_OK; i++)
+        sum += seconds[i];
+    pst_free(seconds);
+    options->side_by_side =
+        sum >= 4 * pst_rates_here()->wake * (double)plan->stages.n;
+    return status;
 }
 
 /* True if the list has an earlier entry "NAME=...". */

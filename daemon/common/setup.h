@@ -31,6 +31,12 @@ enum pst_status pstd_rate_options(const struct pstd_config *config,
 /* Sets the plan and the number of the tail microbatches; borrows batch. */
 void pstd_set_batch(struct pst_exec_options *options,
                     const struct pst_batch *batch);
+/* Decides if ranks of one process take turns in one thread, and sets
+ * options->side_by_side: they do if the work of a stage on a microbatch is
+ * hardly longer than waking another thread up and back. */
+enum pst_status pstd_find_lanes(const struct pst_plan *plan,
+                                struct pst_exec_options *options,
+                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Makes the plans of a step's microbatches, by --microbatch-size or --batch;
  * stores --chunk in plan. Borrows plan until pst_batch_fini. */
 enum pst_status pstd_open_batch(const struct pstd_config *config,

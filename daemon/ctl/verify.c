@@ -66,10 +66,9 @@ static enum pst_status run_verify(const struct pstd_config *config,
     struct pst_verify_report report = {0};
     struct pst_exec_options options;
     struct pst_data *data = NULL;
-    struct pstctl_plan p = {0};
+    struct pstd_plan p = {0};
     struct pst_batch batch = {0};
-    enum pst_status status =
-        pstctl_plan_open(config->args[0], config, &p, diag);
+    enum pst_status status = pstd_plan_open(config->args[0], config, &p, diag);
     struct pst_diag ignored;
 
     if (status != PST_OK)
@@ -103,7 +102,7 @@ static enum pst_status run_verify(const struct pstd_config *config,
     }
     pst_data_close(data);
     pst_batch_fini(&batch);
-    pstctl_plan_close(&p);
+    pstd_plan_close(&p);
     return status;
 }
 

@@ -17,7 +17,6 @@
 #include "stages/ops/matmul/rates.h"
 #include "stages/run/data/tokens.h"
 #include "stages/run/watch/flight.h"
-#include "stages/tune/estimate.h"
 
 enum pst_status pstd_session_check(const struct pstd_config *c,
                                    struct pst_diag *diag)
@@ -254,29 +253,6 @@ static enum pst_status set_epochs(struct pstd_session *s, struct pst_diag *diag)
     return pstd_agree(s->w, status, diag);
 }
 
-/* Decides if ranks of one process take turns in one thread: they do if the work
- * of a stage on a microbatch is hardly longer than waking another thread up and
- * back. */
-static enum pst_status find_lanes(struct pstd_session *s,
-                                  const struct pst_plan *plan,
-                                  struct pst_diag *diag)
-{
-    double *seconds =
-        pst_calloc(PST_TAG_DAEMON, plan->stages.n, sizeof(*seconds));
-    double sum = 0;
-    enum pst_status status;
-
-    if (seconds == NULL)
-        return pst_diag_nomem(diag, plan->stages.n * sizeof(*seconds));
-    status = pst_plan_seconds(plan, &s->options, seconds, diag);
-    for (size_t i = 0; i < plan->stages.n && status == PST_OK; i++)
-        sum += seconds[i];
-    pst_free(seconds);
-    s->options.side_by_side =
-        sum >= 4 * pst_rates_here()->wake * (double)plan->stages.n;
-    return status;
-}
-
 static void emit_no_flight(struct pstd_session *s, unsigned rank,
                            const struct pst_diag *why)
 {
@@ -342,7 +318,7 @@ static enum pst_status make_engine(struct pstd_session *s,
         return status;
     s->options.flights = w->flights;
     pstd_set_batch(&s->options, b);
-    status = find_lanes(s, b->plan, diag);
+    status = pstd_find_lanes(b->plan, &s->options, diag);
     if (status != PST_OK)
         return status;
     if (strcmp(s->config.microbatch_weights, "tokens") == 0) {

@@ -109,7 +109,7 @@ enum pst_status pstctl_forward_open(const struct pstd_config *config,
                                           .n_keep = config->keep_random.n};
     struct pst_exec_options options;
     enum pst_status status =
-        pstctl_plan_open(config->args[0], config, &f->p, diag);
+        pstd_plan_open(config->args[0], config, &f->p, diag);
 
     if (status == PST_OK)
         status = pstd_exec_options(config, 1, false, &options, diag);
@@ -150,5 +150,5 @@ void pstctl_forward_close(struct pstctl_forward *f)
     pst_batch_fini(&f->batch);
     pst_plan_free(f->eval);
     pst_carried_close(f->carried);
-    pstctl_plan_close(&f->p);
+    pstd_plan_close(&f->p);
 }

@@ -7,7 +7,7 @@
 
 /* A plan ready to run forward. */
 struct pstctl_forward {
-    struct pstctl_plan p;
+    struct pstd_plan p;
     /* Plan in the checkpoint, used instead of p; or NULL. */
     struct pst_carried *carried;
     struct pst_plan *eval;  /* the plan as one stage in eval mode */

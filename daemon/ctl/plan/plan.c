@@ -453,9 +453,8 @@ static enum pst_status run_plan(const struct pstd_config *config,
     struct pst_exec_options options;
     struct forecast f = {0};
     struct pst_batch batch = {0};
-    struct pstctl_plan p = {0};
-    enum pst_status status =
-        pstctl_plan_open(config->args[0], config, &p, diag);
+    struct pstd_plan p = {0};
+    enum pst_status status = pstd_plan_open(config->args[0], config, &p, diag);
 
     if (status != PST_OK)
         return status;
@@ -518,7 +517,7 @@ static enum pst_status run_plan(const struct pstd_config *config,
     pstctl_hosted_free(f.hosted, f.ranks);
     pst_choices_fini(&f.choices);
     pst_batch_fini(&batch);
-    pstctl_plan_close(&p);
+    pstd_plan_close(&p);
     return status;
 }
 

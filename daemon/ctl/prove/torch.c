@@ -111,9 +111,9 @@ static enum pst_status prepare(const struct pstctl_prover *p, const char *path,
 {
     struct pst_data *data = NULL;
     struct pst_batch batch = {0};
-    struct pstctl_plan plan = {0};
+    struct pstd_plan plan = {0};
     enum pst_status status =
-        pstctl_plan_open(p->config->args[0], p->config, &plan, diag);
+        pstd_plan_open(p->config->args[0], p->config, &plan, diag);
 
     if (status != PST_OK)
         return status;
@@ -130,7 +130,7 @@ static enum pst_status prepare(const struct pstctl_prover *p, const char *path,
     *ret_loss = plan.plan->loss;
     pst_data_close(data);
     pst_batch_fini(&batch);
-    pstctl_plan_close(&plan);
+    pstd_plan_close(&plan);
     return status;
 }
 

@@ -33,7 +33,7 @@ static enum pst_status check_model(const char *path, struct pst_diag *diag)
     struct pst_file file = {.fd = -1};
     enum pst_status status;
 
-    if (pstctl_is_plan(path))
+    if (pstd_is_plan(path))
         return PST_OK;
     status = pst_file_open(path, &file, diag);
     pst_file_close(&file);

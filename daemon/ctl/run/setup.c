@@ -120,14 +120,13 @@ static enum pst_status cut(struct pstctl_setup *s,
                            unsigned *ret_ranks, struct pst_diag *diag)
 {
     struct pst_plan *whole = NULL;
-    struct pstctl_plan p = {0};
-    enum pst_status status =
-        pstctl_plan_open(config->args[0], config, &p, diag);
+    struct pstd_plan p = {0};
+    enum pst_status status = pstd_plan_open(config->args[0], config, &p, diag);
 
     if (status == PST_OK && config->reference) {
         status = pst_plan_join(p.plan, &whole, diag);
         if (status != PST_OK)
-            pstctl_plan_close(&p);
+            pstd_plan_close(&p);
     }
     if (status != PST_OK)
         return status;
@@ -139,7 +138,7 @@ static enum pst_status cut(struct pstctl_setup *s,
     if (p.models.n > 0 || whole != NULL)
         status = keep_plan(s, whole != NULL ? whole : p.plan, diag);
     pst_plan_free(whole);
-    pstctl_plan_close(&p);
+    pstd_plan_close(&p);
     return status;
 }
 

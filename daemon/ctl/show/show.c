@@ -204,9 +204,9 @@ static enum pst_status show_call(const struct pstd_config *config,
 static enum pst_status show_front(const struct pstd_config *config,
                                   struct pst_diag *diag)
 {
-    const char *cut = pstctl_cut_option(config);
+    const char *cut = pstd_cut_option(config);
 
-    if (pstctl_is_plan(config->args[0]))
+    if (pstd_is_plan(config->args[0]))
         return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "--after %s is a pass of the front end, which ran "
                             "before %s was made; give the .pt2 file",
@@ -222,7 +222,7 @@ static enum pst_status show_front(const struct pstd_config *config,
 static enum pst_status run_show(const struct pstd_config *config,
                                 struct pst_diag *diag)
 {
-    struct pstctl_plan p = {0};
+    struct pstd_plan p = {0};
     const char *part = not_drawn(config);
     enum pst_status status = PST_OK;
 
@@ -244,7 +244,7 @@ static enum pst_status run_show(const struct pstd_config *config,
         pstctl_is_front_pass(config->after))
         return show_front(config, diag);
     if (status == PST_OK)
-        status = pstctl_plan_open(config->args[0], config, &p, diag);
+        status = pstd_plan_open(config->args[0], config, &p, diag);
     if (status != PST_OK)
         return status;
     if (config->after != NULL)
@@ -257,12 +257,12 @@ static enum pst_status run_show(const struct pstd_config *config,
         status = show_stage(p.plan, config, diag);
     else if (strcmp(config->format, "text") != 0)
         status = draw_plan(p.plan, config, diag);
-    else if (pstctl_model(&p) != NULL && !PSTD_GIVEN(config, format) &&
-             pstctl_cut_option(config) == NULL)
-        status = show_graph(pstctl_model(&p), config->json, diag);
+    else if (pstd_model(&p) != NULL && !PSTD_GIVEN(config, format) &&
+             pstd_cut_option(config) == NULL)
+        status = show_graph(pstd_model(&p), config->json, diag);
     else
         status = pstctl_print_plan(p.plan, config->json, diag);
-    pstctl_plan_close(&p);
+    pstd_plan_close(&p);
     return status;
 }
 

@@ -88,14 +88,14 @@ enum pst_status pstctl_tree_open(const char *path,
     struct pstctl_tree t = {0};
     enum pst_status status;
 
-    if (pstctl_is_plan(path)) {
+    if (pstd_is_plan(path)) {
         status = pst_plan_load(path, &t.opened.plan, diag);
         if (status == PST_OK)
             status = open_plan(&t, diag);
     } else {
-        status = pstctl_model_open(path, config, &t.opened, diag);
+        status = pstd_model_open(path, config, &t.opened, diag);
         if (status == PST_OK) {
-            const struct pst_model *model = pstctl_model(&t.opened);
+            const struct pst_model *model = pstd_model(&t.opened);
 
             status = pst_modules_new(model->graph, model->ties.at,
                                      model->ties.n, &t.modules, diag);
@@ -116,5 +116,5 @@ void pstctl_tree_close(struct pstctl_tree *t)
     pst_modules_free(t->modules);
     pst_vec_fini(&t->ties);
     pst_plan_free(t->joined);
-    pstctl_plan_close(&t->opened);
+    pstd_plan_close(&t->opened);
 }

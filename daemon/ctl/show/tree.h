@@ -6,14 +6,14 @@
 #include "stages/modules/tree/tree.h"
 
 struct pstctl_tree {
-    struct pstctl_plan opened;
+    struct pstd_plan opened;
     struct pst_plan *joined; /* all stages of a plan as one */
     struct PST_VEC(struct pst_tie) ties;
     struct pst_modules *modules;
     struct pst_tree *tree;
 };
 
-/* Opens PLAN, or MODEL.pt2 with the options of pstctl_model_open applied. */
+/* Opens PLAN, or MODEL.pt2 with the options of pstd_model_open applied. */
 enum pst_status pstctl_tree_open(const char *path,
                                  const struct pstd_config *config,
                                  struct pstctl_tree *ret,

@@ -2,7 +2,7 @@
 /* Tests how options, and the files that they name, become a cut. */
 #include "tests/test.h"
 
-#include "daemon/ctl/cut.h"
+#include "daemon/common/model/cut.h"
 #include "stages/base/host/fs.h"
 
 #include <stdio.h>
@@ -24,7 +24,7 @@ static void put(const char *text)
 
 /* Parses the options in `args`; release the result on PST_OK. */
 static enum pst_status read_options(struct pstd_config *config,
-                                    struct pstctl_cut *cut,
+                                    struct pstd_cut *cut,
                                     const char *const *args, int n)
 {
     char *argv[16] = {"penstock"};
@@ -34,14 +34,14 @@ static enum pst_status read_options(struct pstd_config *config,
     assert_ok(pstd_config_init(config, &diag), &diag);
     assert_ok(pstd_config_parse(config, PSTD_OPT_SPLIT, n + 1, argv, &diag),
               &diag);
-    return pstctl_cut_init(cut, config, &diag);
+    return pstd_cut_init(cut, config, &diag);
 }
 
 static void reads_names(void **state)
 {
     const char *const args[] = {"--policy", policy, "--bandwidth", "1e9"};
     struct pstd_config config;
-    struct pstctl_cut cut;
+    struct pstd_cut cut;
 
     (void)state;
     put("[\"layers.4\", \"add_2:end\"]\n");
@@ -51,7 +51,7 @@ static void reads_names(void **state)
     assert_string_equal(cut.options.at[0], "layers.4");
     assert_string_equal(cut.options.at[1], "add_2:end");
     assert_true(cut.options.bandwidth == 1e9);
-    pstctl_cut_fini(&cut);
+    pstd_cut_fini(&cut);
     pstd_config_fini(&config);
 }
 
@@ -59,7 +59,7 @@ static void reads_costs(void **state)
 {
     const char *const args[] = {"--policy", "flops", "--costs", path};
     struct pstd_config config;
-    struct pstctl_cut cut;
+    struct pstd_cut cut;
 
     (void)state;
     put("{\"format\": \"penstock-costs\", \"version\": 1, \"bandwidth\": 5e8, "
@@ -72,7 +72,7 @@ static void reads_costs(void **state)
     assert_string_equal(cut.options.costs[0].name, "h.0");
     assert_true(cut.options.costs[0].seconds == 0.875);
     assert_true(cut.options.bandwidth == 5e8);
-    pstctl_cut_fini(&cut);
+    pstd_cut_fini(&cut);
     pstd_config_fini(&config);
     put("{\"format\": \"penstock-costs\", \"version\": 1, "
         "\"stages\": [{\"forward\": 1, \"backward\": 2}]}\n");
@@ -94,7 +94,7 @@ static void refuses_bad_files(void **state)
     };
     const char *const args[] = {"--policy", policy, "--at", "x"};
     struct pstd_config config;
-    struct pstctl_cut cut;
+    struct pstd_cut cut;
 
     (void)state;
     for (size_t i = 0; i < PST_COUNT(cases); i++) {

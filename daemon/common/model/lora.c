@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/ctl/lora.h"
+#include "daemon/common/model/lora.h"
 
 #include <math.h>
 #include <string.h>
@@ -59,9 +59,9 @@ static enum pst_status parse(struct pst_arena *arena, const char *spec,
     return status;
 }
 
-enum pst_status pstctl_lora(const struct pst_model *model,
-                            const struct pstd_list *specs, uint64_t seed,
-                            struct pst_model **ret, struct pst_diag *diag)
+enum pst_status pstd_lora(const struct pst_model *model,
+                          const struct pstd_list *specs, uint64_t seed,
+                          struct pst_model **ret, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
     struct pst_arena arena;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/ctl/cut.h"
+#include "daemon/common/model/cut.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 
 /* --- --policy file:CUTS.json --------------------------------------------- */
 
-static enum pst_status take_names(struct pstctl_cut *cut, const char *path,
+static enum pst_status take_names(struct pstd_cut *cut, const char *path,
                                   const json_t *list, struct pst_diag *diag)
 {
     const size_t n = json_array_size(list);
@@ -43,7 +43,7 @@ static enum pst_status take_names(struct pstctl_cut *cut, const char *path,
     return PST_OK;
 }
 
-static enum pst_status read_cuts(struct pstctl_cut *cut, const char *path,
+static enum pst_status read_cuts(struct pstd_cut *cut, const char *path,
                                  struct pst_diag *diag)
 {
     enum pst_status status;
@@ -64,7 +64,7 @@ static enum pst_status read_cuts(struct pstctl_cut *cut, const char *path,
     return status;
 }
 
-static enum pst_status take_policy(struct pstctl_cut *cut,
+static enum pst_status take_policy(struct pstd_cut *cut,
                                    const struct pstd_config *config,
                                    struct pst_diag *diag)
 {
@@ -84,7 +84,7 @@ static enum pst_status take_policy(struct pstctl_cut *cut,
 
 /* --- --costs FILE -------------------------------------------------------- */
 
-static enum pst_status take_costs(struct pstctl_cut *cut, const char *path,
+static enum pst_status take_costs(struct pstd_cut *cut, const char *path,
                                   const struct pst_costs *costs,
                                   struct pst_diag *diag)
 {
@@ -114,7 +114,7 @@ static enum pst_status take_costs(struct pstctl_cut *cut, const char *path,
     return PST_OK;
 }
 
-static enum pst_status read_costs(struct pstctl_cut *cut, const char *path,
+static enum pst_status read_costs(struct pstd_cut *cut, const char *path,
                                   struct pst_diag *diag)
 {
     struct pst_costs costs;
@@ -127,7 +127,7 @@ static enum pst_status read_costs(struct pstctl_cut *cut, const char *path,
     return status;
 }
 
-bool pstctl_cut_takes_costs(const struct pstd_config *config)
+bool pstd_cut_takes_costs(const struct pstd_config *config)
 {
     if (config->policy == NULL)
         return config->at.n == 0;
@@ -135,9 +135,9 @@ bool pstctl_cut_takes_costs(const struct pstd_config *config)
            strcmp(config->policy, "layers") == 0;
 }
 
-enum pst_status pstctl_cut_init(struct pstctl_cut *cut,
-                                const struct pstd_config *config,
-                                struct pst_diag *diag)
+enum pst_status pstd_cut_init(struct pstd_cut *cut,
+                              const struct pstd_config *config,
+                              struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
@@ -161,14 +161,14 @@ enum pst_status pstctl_cut_init(struct pstctl_cut *cut,
     if (config->policy != NULL)
         status = take_policy(cut, config, diag);
     if (status == PST_OK && config->costs != NULL &&
-        pstctl_cut_takes_costs(config))
+        pstd_cut_takes_costs(config))
         status = read_costs(cut, config->costs, diag);
     if (status != PST_OK)
         pst_arena_fini(&cut->arena);
     return status;
 }
 
-void pstctl_cut_fini(struct pstctl_cut *cut)
+void pstd_cut_fini(struct pstd_cut *cut)
 {
     pst_arena_fini(&cut->arena);
 }

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/common/model/open.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "daemon/common/model/cut.h"
+#include "daemon/common/model/lora.h"
+#include "stages/modules/freeze.h"
+#include "stages/modules/replace.h"
+
+bool pstd_is_plan(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+const char *pstd_cut_option(const struct pstd_config *config)
+{
+    const struct pstd_option *rows;
+    size_t n;
+
+    rows = pstd_options(&n);
+    for (size_t i = 0; i < n; i++)
+        if (rows[i].groups == PSTD_OPT_SPLIT && config->given[i])
+            return rows[i].name;
+    return NULL;
+}
+
+/* A plan is already cut: refuses options that determine the cuts. */
+static enum pst_status refuse_cut(const char *path,
+                                  const struct pstd_config *config,
+                                  struct pst_diag *diag)
+{
+    const char *name = pstd_cut_option(config);
+
+    if (name == NULL)
+        return PST_OK;
+    return pst_diag_set(diag, PST_E_RUN_PLAN,
+                        "%s is a plan, it is split already; --%s needs the "
+                        ".pt2 file",
+                        path, name);
+}
+
+static enum pst_status split_model(struct pst_model *model,
+                                   const struct pstd_config *config,
+                                   struct pst_plan **ret, struct pst_diag *diag)
+{
+    struct pstd_cut cut;
+    enum pst_status status;
+
+    if (config->partial && config->weights == NULL)
+        return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
+                            "--partial has no effect without --weights");
+    status = pstd_cut_init(&cut, config, diag);
+    if (status != PST_OK)
+        return status;
+    status = pst_split(model, &cut.options, ret, diag);
+    if (status == PST_OK && config->weights != NULL)
+        status = pst_plan_give(*ret, config->weights, config->partial, diag);
+    pstd_cut_fini(&cut);
+    return status;
+}
+
+static enum pst_status keep_model(struct pstd_plan *p, struct pst_model *model,
+                                  struct pst_diag *diag)
+{
+    if (pst_vec_push(PST_TAG_CLIENT, &p->models, model))
+        return PST_OK;
+    pst_model_close(model);
+    return pst_diag_nomem(diag, sizeof(model));
+}
+
+/* Parses FQN[@K]=MODULE.pt2. */
+static enum pst_status swap(struct pstd_plan *p, const char *spec, bool aliases,
+                            struct pst_diag *diag)
+{
+    const char *equal = strchr(spec, '='), *at = strchr(spec, '@');
+    struct pst_replacement what = {.call = -1, .aliases = aliases};
+    struct pst_model *old = pstd_model(p), *module, *model;
+    struct pst_str path = {0};
+    enum pst_status status;
+    int64_t call = -1;
+
+    if (at != NULL && equal != NULL && at > equal)
+        at = NULL;
+    if (at != NULL && equal != NULL) {
+        char number[16];
+
+        (void)snprintf(number, sizeof(number), "%.*s", (int)(equal - at - 1),
+                       at + 1);
+        if (!pst_parse_i64(number, &call) || call < 0 || call > INT_MAX)
+            equal = NULL;
+    }
+    if (equal == NULL || equal == spec || equal[1] == '\0' || at == spec)
+        return pst_diag_set(diag, PST_E_SWAP_FILE,
+                            "--swap %.200s: expected FQN=MODULE.pt2 or "
+                            "FQN@CALL=MODULE.pt2",
+                            spec);
+    status = pst_model_open(equal + 1, &module, diag);
+    if (status == PST_OK)
+        status = keep_model(p, module, diag);
+    if (status != PST_OK)
+        return status;
+    pst_str_addf(&path, "%.*s", (int)((at != NULL ? at : equal) - spec), spec);
+    what.path = pst_str_text(&path);
+    what.call = (int)call;
+    what.module = module;
+    status = path.failed ? pst_diag_nomem(diag, path.len)
+                         : pst_model_replace(old, &what, &model, NULL, diag);
+    pst_str_fini(&path);
+    return status == PST_OK ? keep_model(p, model, diag) : status;
+}
+
+static enum pst_status freeze(struct pst_model *model,
+                              const struct pstd_list *patterns, bool frozen,
+                              struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+    unsigned n;
+
+    for (size_t i = 0; i < patterns->n && status == PST_OK; i++)
+        status = pst_model_freeze(model, patterns->at[i], frozen, &n, diag);
+    return status;
+}
+
+enum pst_status pstd_model_open(const char *path,
+                                const struct pstd_config *config,
+                                struct pstd_plan *ret, struct pst_diag *diag)
+{
+    struct pst_model *model;
+    enum pst_status status = pst_model_open(path, &model, diag);
+
+    if (status == PST_OK)
+        status = keep_model(ret, model, diag);
+    if (status == PST_OK && config->aliases && config->swap.n == 0)
+        status = pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
+                              "--aliases has no effect without --swap");
+    for (size_t i = 0; i < config->swap.n && status == PST_OK; i++)
+        status = swap(ret, config->swap.at[i], config->aliases, diag);
+    if (status == PST_OK && config->lora.n > 0) {
+        status = pstd_lora(pstd_model(ret), &config->lora, config->seed, &model,
+                           diag);
+        if (status == PST_OK)
+            status = keep_model(ret, model, diag);
+    }
+    if (status == PST_OK)
+        status = freeze(pstd_model(ret), &config->freeze, true, diag);
+    if (status == PST_OK)
+        status = freeze(pstd_model(ret), &config->unfreeze, false, diag);
+    return status;
+}
+
+enum pst_status pstd_plan_open(const char *path,
+                               const struct pstd_config *config,
+                               struct pstd_plan *ret, struct pst_diag *diag)
+{
+    struct pstd_plan p = {0};
+    enum pst_status status;
+
+    if (pstd_is_plan(path)) {
+        status = refuse_cut(path, config, diag);
+        if (status == PST_OK)
+            status = pst_plan_load(path, &p.plan, diag);
+    } else {
+        status = pstd_model_open(path, config, &p, diag);
+        if (status == PST_OK)
+            status = split_model(pstd_model(&p), config, &p.plan, diag);
+    }
+    if (status == PST_OK) {
+        *ret = p;
+        return PST_OK;
+    }
+    pstd_plan_close(&p);
+    return status;
+}
+
+void pstd_plan_close(struct pstd_plan *p)
+{
+    pst_plan_free(p->plan);
+    for (size_t i = p->models.n; i-- > 0;)
+        pst_model_close(p->models.at[i]);
+    pst_vec_fini(&p->models);
+}
