@@ -60,7 +60,7 @@ LAYERS["tests"] = LAYERS["daemon"] + ["daemon"]
 # Headers of libraries, of the build and of one folder, and the only folders
 # that may include them.
 OWNERS = {
-    "mpi.h": ["stages/net"],
+    "mpi.h": ["stages/net", "tests"],
     "cblas.h": ["stages/ops"],
     "lapack.h": ["stages/ops"],
     "dnnl.h": ["stages/ops"],

@@ -3,10 +3,11 @@
  * Transport with one rank per process of an MPI job; the only file that uses
  * MPI.
  *
- * It uses two private duplicates of MPI_COMM_WORLD: one for messages of edges,
- * one for all others, so that the tags of both fit below the smallest limit of
- * MPI libraries (2^28). A message of over 1 GiB is sent in pieces, all posted
- * at once with the same tag: MPI keeps their order.
+ * It uses two private duplicates of MPI_COMM_WORLD, or of an application's
+ * communicator: one for messages of edges, one for all others, so that the tags
+ * of both fit below the smallest limit of MPI libraries (2^28). A message of
+ * over 1 GiB is sent in pieces, all posted at once with the same tag: MPI keeps
+ * their order.
  *
  * Only the receiver can detect a length that differs.
  */
@@ -44,6 +45,7 @@ struct chunk {
 struct mpi {
     struct pst_transport base;
     MPI_Comm comms[2]; /* edges, rest */
+    bool is_guest; /* MPI belongs to the application (pst_transport_mpi_on) */
     unsigned size, rank, host_size;
     struct chunk *chunks;
     struct piece *free;
@@ -79,19 +81,38 @@ static bool grow(struct mpi *t)
 
 static void mpi_close(struct pst_transport *base);
 
-/* Duplicates the communicators and queries this rank, the size and the host's
- * size. */
-static enum pst_status open_comms(struct mpi *t, struct pst_diag *diag)
+/* Duplicates a communicator. Its error handler is the caller's, and stays. */
+static enum pst_status duplicate(MPI_Comm from, MPI_Comm *ret,
+                                 struct pst_diag *diag)
+{
+    MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+    int code;
+
+    (void)MPI_Comm_get_errhandler(from, &handler);
+    (void)MPI_Comm_set_errhandler(from, MPI_ERRORS_RETURN);
+    code = MPI_Comm_dup(from, ret);
+    (void)MPI_Comm_set_errhandler(from, handler);
+    if (handler != MPI_ERRHANDLER_NULL)
+        (void)MPI_Errhandler_free(&handler);
+    if (code != MPI_SUCCESS)
+        return fail(diag, code, "cannot duplicate the communicator");
+    (void)MPI_Comm_set_errhandler(*ret, MPI_ERRORS_RETURN);
+    return PST_OK;
+}
+
+/* Duplicates the communicator twice and queries this rank, the size and the
+ * host's size. */
+static enum pst_status open_comms(struct mpi *t, MPI_Comm from,
+                                  struct pst_diag *diag)
 {
     MPI_Comm host = MPI_COMM_NULL;
     int code, size, rank, host_size;
 
-    (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     for (int i = 0; i < 2; i++) {
-        code = MPI_Comm_dup(MPI_COMM_WORLD, &t->comms[i]);
-        if (code != MPI_SUCCESS)
-            return fail(diag, code, "cannot duplicate the world");
-        (void)MPI_Comm_set_errhandler(t->comms[i], MPI_ERRORS_RETURN);
+        const enum pst_status status = duplicate(from, &t->comms[i], diag);
+
+        if (status != PST_OK)
+            return status;
     }
     (void)MPI_Comm_size(t->comms[0], &size);
     (void)MPI_Comm_rank(t->comms[0], &rank);
@@ -107,11 +128,38 @@ static enum pst_status open_comms(struct mpi *t, struct pst_diag *diag)
     return PST_OK;
 }
 
+static enum pst_status mpi_new(struct mpi **ret, struct pst_diag *diag)
+{
+    struct mpi *t = pst_calloc(PST_TAG_NET, 1, sizeof(*t));
+
+    if (!t)
+        return pst_diag_nomem(diag, sizeof(*t));
+    t->base.ops = &pst_transport_mpi;
+    t->comms[0] = t->comms[1] = MPI_COMM_NULL;
+    if (!grow(t)) {
+        pst_free(t);
+        return pst_diag_nomem(diag, sizeof(struct chunk));
+    }
+    *ret = t;
+    return PST_OK;
+}
+
+static void mpi_free(struct mpi *t)
+{
+    while (t->chunks) {
+        struct chunk *next = t->chunks->next;
+
+        pst_free(t->chunks);
+        t->chunks = next;
+    }
+    pst_free(t);
+}
+
 static enum pst_status mpi_open(const char *spec, struct pst_transport **ret_t,
                                 struct pst_diag *diag)
 {
-    enum pst_status status;
     int code, level = MPI_THREAD_SINGLE;
+    enum pst_status status;
     struct mpi *t;
 
     if (spec && spec[0])
@@ -121,27 +169,21 @@ static enum pst_status mpi_open(const char *spec, struct pst_transport **ret_t,
     if (opened_before)
         return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "MPI can be opened only once in a process");
-    t = pst_calloc(PST_TAG_NET, 1, sizeof(*t));
-    if (!t)
-        return pst_diag_nomem(diag, sizeof(*t));
-    t->base.ops = &pst_transport_mpi;
-    t->comms[0] = t->comms[1] = MPI_COMM_NULL;
-    if (!grow(t)) {
-        pst_free(t);
-        return pst_diag_nomem(diag, sizeof(struct chunk));
-    }
+    status = mpi_new(&t, diag);
+    if (status != PST_OK)
+        return status;
     opened_before = true;
     code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
     if (code != MPI_SUCCESS) {
-        pst_free(t->chunks);
-        pst_free(t);
+        mpi_free(t);
         return fail(diag, code, "cannot start");
     }
+    (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     status = level < MPI_THREAD_FUNNELED
                  ? pst_diag_set(diag, PST_E_NET_NOT_BUILT,
                                 "this MPI cannot be called beside a second "
                                 "thread (MPI_THREAD_FUNNELED)")
-                 : open_comms(t, diag);
+                 : open_comms(t, MPI_COMM_WORLD, diag);
     if (status != PST_OK) {
         mpi_close(&t->base);
         return status;
@@ -150,26 +192,95 @@ static enum pst_status mpi_open(const char *spec, struct pst_transport **ret_t,
     return PST_OK;
 }
 
+/* Checks that the application's MPI and its communicator can be used by this
+ * thread. */
+static enum pst_status check_guest(const MPI_Comm *comm, struct pst_diag *diag)
+{
+    int begun = 0, ended = 0, level = MPI_THREAD_SINGLE, is_main = 0;
+    int is_inter = 0;
+
+    (void)MPI_Initialized(&begun);
+    if (begun)
+        (void)MPI_Finalized(&ended);
+    if (!begun || ended)
+        return pst_diag_set(diag, PST_E_NET_COMMUNICATOR,
+                            "MPI is not initialized%s",
+                            ended ? " any more" : "");
+    (void)MPI_Query_thread(&level);
+    if (level < MPI_THREAD_FUNNELED)
+        return pst_diag_set(diag, PST_E_NET_COMMUNICATOR,
+                            "MPI was initialized with MPI_THREAD_SINGLE; "
+                            "MPI_THREAD_FUNNELED is needed at least");
+    (void)MPI_Is_thread_main(&is_main);
+    if (level == MPI_THREAD_FUNNELED && !is_main)
+        return pst_diag_set(diag, PST_E_NET_COMMUNICATOR,
+                            "with MPI_THREAD_FUNNELED only the thread that "
+                            "initialized MPI may call it, and this is another "
+                            "one");
+    if (*comm == MPI_COMM_NULL ||
+        MPI_Comm_test_inter(*comm, &is_inter) != MPI_SUCCESS || is_inter)
+        return pst_diag_set(
+            diag, PST_E_NET_COMMUNICATOR, "the communicator is %s",
+            *comm == MPI_COMM_NULL ? "MPI_COMM_NULL" : "no intra-communicator");
+    return PST_OK;
+}
+
+enum pst_status pst_transport_mpi_on(const void *comm,
+                                     struct pst_transport **ret,
+                                     struct pst_diag *diag)
+{
+    enum pst_status status = check_guest(comm, diag);
+    struct mpi *t;
+
+    if (status == PST_OK)
+        status = mpi_new(&t, diag);
+    if (status != PST_OK)
+        return status;
+    t->is_guest = true;
+    status = open_comms(t, *(const MPI_Comm *)comm, diag);
+    if (status != PST_OK) {
+        mpi_close(&t->base);
+        return status;
+    }
+    *ret = &t->base;
+    return PST_OK;
+}
+
+/* Ends a message in flight. In an application's MPI a peer that has failed may
+ * never take part: then receives are cancelled, and sends that have not ended
+ * are left to MPI, which must not keep the caller. */
+static void end_piece(const struct mpi *t, struct piece *p)
+{
+    int done = 0;
+
+    if (t->is_guest && p->mpi != MPI_REQUEST_NULL &&
+        MPI_Test(&p->mpi, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done) {
+        (void)MPI_Cancel(&p->mpi);
+        if (!p->recv) {
+            (void)MPI_Request_free(&p->mpi);
+            return;
+        }
+    }
+    (void)MPI_Wait(&p->mpi, MPI_STATUS_IGNORE);
+}
+
 static void mpi_close(struct pst_transport *base)
 {
     struct mpi *t = (struct mpi *)base;
+    int ended = 0;
 
     if (!t)
         return;
-    for (struct chunk *c = t->chunks; c; c = c->next)
+    (void)MPI_Finalized(&ended); /* by an application that closes too late */
+    for (struct chunk *c = t->chunks; !ended && c; c = c->next)
         for (size_t i = 0; i < POOL_CHUNK; i++)
-            (void)MPI_Wait(&c->pieces[i].mpi, MPI_STATUS_IGNORE);
-    for (int i = 0; i < 2; i++)
+            end_piece(t, &c->pieces[i]);
+    for (int i = 0; !ended && i < 2; i++)
         if (t->comms[i] != MPI_COMM_NULL)
             (void)MPI_Comm_free(&t->comms[i]);
-    (void)MPI_Finalize();
-    while (t->chunks) {
-        struct chunk *next = t->chunks->next;
-
-        pst_free(t->chunks);
-        t->chunks = next;
-    }
-    pst_free(t);
+    if (!t->is_guest)
+        (void)MPI_Finalize();
+    mpi_free(t);
 }
 
 static unsigned mpi_size(const struct pst_transport *base)

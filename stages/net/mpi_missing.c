@@ -3,16 +3,30 @@
  * are never called. */
 #include "stages/net/transport.h"
 
+static enum pst_status refuse(struct pst_diag *diag)
+{
+    return pst_diag_set(diag, PST_E_NET_NOT_BUILT,
+                        "this build has no MPI (meson configure -Dmpi=enabled "
+                        "adds it); one process can hold all ranks with the "
+                        "transport \"self\"");
+}
+
 static enum pst_status missing_open(const char *spec,
                                     struct pst_transport **ret_t,
                                     struct pst_diag *diag)
 {
     (void)spec;
     (void)ret_t;
-    return pst_diag_set(diag, PST_E_NET_NOT_BUILT,
-                        "this build has no MPI (meson configure -Dmpi=enabled "
-                        "adds it); one process can hold all ranks with the "
-                        "transport \"self\"");
+    return refuse(diag);
+}
+
+enum pst_status pst_transport_mpi_on(const void *comm,
+                                     struct pst_transport **ret,
+                                     struct pst_diag *diag)
+{
+    (void)comm;
+    (void)ret;
+    return refuse(diag);
 }
 
 static void missing_close(struct pst_transport *t)

@@ -91,6 +91,15 @@ struct pst_transport {
 };
 
 extern const struct pst_transport_ops pst_transport_self, pst_transport_mpi;
+/* COLLECTIVE over the communicator. Opens a transport of `mpi` on an
+ * application's communicator: comm is the address of an MPI_Comm, of which it
+ * uses private duplicates. The application initializes and finalizes MPI; this
+ * thread must be one that may call it. Several may be open in a process.
+ * PST_ERR_CONFIG: MPI is not initialized, or its thread level is too low.
+ * Returns owned *ret; close() is collective, too. */
+enum pst_status pst_transport_mpi_on(const void *comm,
+                                     struct pst_transport **ret,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns NULL if there is no transport of that name. */
 const struct pst_transport_ops *pst_transport_find(const char *name);
 
