@@ -199,8 +199,8 @@ static void copy_row(enum pst_dtype from, const char *src, int64_t step_from,
             memcpy(dst + i * step_to * 4, src + i * step_from * 4, 4);
     } else if (from == to) {
         for (int64_t i = 0; i < n; i++)
-            memcpy(dst + (size_t)(i * step_to) * size,
-                   src + (size_t)(i * step_from) * size, size);
+            memcpy(dst + i * step_to * (int64_t)size,
+                   src + i * step_from * (int64_t)size, size);
     } else if (pst_dtype_kind(from) == PST_KIND_FLOAT) {
         for (int64_t i = 0; i < n; i++)
             pst_store_f64(to, dst, i * step_to,
@@ -215,8 +215,8 @@ static void copy_row(enum pst_dtype from, const char *src, int64_t step_from,
 void pst_copy_strided(const struct pst_meta *from, const void *src,
                       const struct pst_meta *to, void *dst)
 {
-    const size_t size_from = pst_dtype_size(from->dtype);
-    const size_t size_to = pst_dtype_size(to->dtype);
+    const int64_t size_from = (int64_t)pst_dtype_size(from->dtype);
+    const int64_t size_to = (int64_t)pst_dtype_size(to->dtype);
     int64_t size[PST_MAX_RANK], sf[PST_MAX_RANK], st[PST_MAX_RANK];
     int64_t index[PST_MAX_RANK] = {0}, of = 0, ot = 0;
     unsigned rank = 0;
@@ -248,8 +248,8 @@ void pst_copy_strided(const struct pst_meta *from, const void *src,
     for (;;) {
         unsigned d = rank - 1;
 
-        copy_row(from->dtype, (const char *)src + (size_t)of * size_from, sf[d],
-                 to->dtype, (char *)dst + (size_t)ot * size_to, st[d], size[d]);
+        copy_row(from->dtype, (const char *)src + of * size_from, sf[d],
+                 to->dtype, (char *)dst + ot * size_to, st[d], size[d]);
         for (;;) { /* next index of the outer dimensions */
             if (d == 0)
                 return;

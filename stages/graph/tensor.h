@@ -101,8 +101,8 @@ const char *pst_meta_text(const struct pst_meta *meta, char out[PST_META_TEXT]);
 
 /* Returns the offset, in elements, of the i-th element in row-major order. */
 int64_t pst_meta_offset(const struct pst_meta *meta, int64_t i);
-/* Copies between tensors of the same shape with any strides; converts
- * dtypes. */
+/* Copies between tensors of the same shape with any strides, here also negative
+ * ones; converts dtypes. */
 void pst_copy_strided(const struct pst_meta *from, const void *src,
                       const struct pst_meta *to, void *dst);
 

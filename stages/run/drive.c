@@ -2,6 +2,7 @@
 #include "stages/run/engine.h"
 
 #include <sched.h>
+#include <stdio.h>
 
 #include "stages/base/checked.h"
 #include "stages/base/str.h"
@@ -396,9 +397,10 @@ static enum pst_status make_step(struct pst_engine *engine, uint64_t step,
         pst_rank_set_diag(engine->ranks[i], diag);
         pst_rank_begin(engine->ranks[i], step, fill, fill_ctx, control, trace);
     }
-    if (engine->scatter_fault[0] != '\0')
-        pst_rank_note_fault(engine->ranks[0], engine->scatter_error,
-                            engine->scatter_fault);
+    if (engine->fault_text[0] != '\0')
+        pst_rank_note_fault(engine->ranks[0], engine->fault_error,
+                            engine->fault_text);
+    engine->fault_text[0] = '\0';
     return engine->lanes != NULL ? pst_lanes_run(engine->lanes, diag)
                                  : drive(engine, diag);
 }
@@ -425,6 +427,13 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
     if (engine->grid.options.train)
         engine->updates++;
     return PST_OK;
+}
+
+void pst_engine_refuse(struct pst_engine *engine, const struct pst_diag *why)
+{
+    engine->fault_error = why->error;
+    (void)snprintf(engine->fault_text, sizeof(engine->fault_text),
+                   "rank %u: %.500s", engine->first, why->text);
 }
 
 enum pst_status pst_engine_check_update(struct pst_engine *engine,

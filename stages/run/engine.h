@@ -20,8 +20,10 @@ struct pst_engine {
      * NULL: it has the plan's value. */
     void **unread;
     void *scattered; /* rank 0: buffer of an input being sent to another rank */
-    char scatter_fault[600]; /* why rank 0 could not fill an input; "": none */
-    enum pst_error scatter_error; /* error of scatter_fault */
+    /* Why the next step cannot be applied: the caller refuses it, or rank 0
+     * could not fill an input that it sends; "": it can. */
+    char fault_text[600];
+    enum pst_error fault_error; /* error of fault_text */
     struct pst_awake awake; /* time since the last progress, without suspend */
     struct pst_pool *pool;  /* shared by local ranks; NULL: each lane has one */
     struct pst_lanes *lanes; /* NULL: ranks take turns on one thread */

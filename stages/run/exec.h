@@ -123,6 +123,11 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
                                 unsigned control, struct pst_step_result *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
+/* Refuses the next step, which fails on all ranks with this error, and changes
+ * nothing. For a rank that cannot take part as it should, while the others have
+ * begun. why->error is not PST_E_NONE. */
+void pst_engine_refuse(struct pst_engine *engine, const struct pst_diag *why);
+
 /* COLLECTIVE, between steps: checks the last update, which otherwise the next
  * step reports; it will not do that again. PST_ERR_RANGE: it skipped elements
  * that would have become non-finite. */
@@ -204,6 +209,8 @@ struct pst_load_choice {
     /* Receives, on rank 0, the differences to the export of the model that
      * wrote the checkpoint; may be NULL. */
     struct pst_str *differs;
+    /* Set when this rank begins to change its state; may be NULL. */
+    bool *begun;
     /* Called, on rank 0, for each checkpoint that is skipped; may be NULL. */
     pst_checkpoint_report_fn skipped;
     void *ctx;
@@ -250,6 +257,12 @@ enum pst_status pst_engine_read_param(const struct pst_engine *engine,
  * has it. dst NULL elsewhere. Between steps. */
 enum pst_status pst_engine_fetch_param(struct pst_engine *engine,
                                        unsigned param, void *dst,
+                                       struct pst_diag *diag) PST_MUST_CHECK;
+/* Sets plan->params[param] from src, contiguous, on the local ranks that have
+ * it, or their shards of it. Every rank must call it with the same bytes.
+ * States of the optimizer stay. Between steps. */
+enum pst_status pst_engine_write_param(struct pst_engine *engine,
+                                       unsigned param, const void *src,
                                        struct pst_diag *diag) PST_MUST_CHECK;
 /* COLLECTIVE. Copies the current parameters and buffers to an engine of the
  * same model on the same ranks that does not train; the two engines may shard
@@ -308,6 +321,12 @@ enum pst_status pst_engine_output_meta(const struct pst_engine *engine,
  * waiting, and the processor is yielded between polls. For commands. */
 enum pst_status pst_engine_broadcast(struct pst_transport *transport, void *buf,
                                      size_t size, pst_idle_fn idle, void *ctx,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
+
+/* COLLECTIVE. Returns on all ranks the status and text of the first rank, by
+ * number, whose `status` is a failure; PST_OK if there is none. */
+enum pst_status pst_transport_settle(struct pst_transport *transport,
+                                     enum pst_status status,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Appends the names of the chosen kernels, for `show --kernels`. */

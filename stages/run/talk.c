@@ -87,21 +87,22 @@ static void settled_set(struct settled *s, enum pst_status status,
     }
 }
 
-enum pst_status pst_engine_settle(struct pst_engine *engine,
-                                  enum pst_status status, struct pst_diag *diag)
+enum pst_status pst_transport_settle(struct pst_transport *t,
+                                     enum pst_status status,
+                                     struct pst_diag *diag)
 {
-    struct pst_transport *t = engine->transport;
     struct settled all, one;
     enum pst_status net = PST_OK;
+    unsigned me;
 
     if (t->ops->one_process || t->ops->size(t) == 1)
         return status;
+    me = t->ops->rank(t);
     settled_set(&all, status, diag);
-    if (engine->first != 0)
-        net = pst_pulse_transfer(t, true, engine->first, 0, PST_MSG_GATHER,
-                                 &all, sizeof(all), NULL, NULL, diag);
-    for (unsigned k = 1;
-         engine->first == 0 && k < t->ops->size(t) && net == PST_OK; k++) {
+    if (me != 0)
+        net = pst_pulse_transfer(t, true, me, 0, PST_MSG_GATHER, &all,
+                                 sizeof(all), NULL, NULL, diag);
+    for (unsigned k = 1; me == 0 && k < t->ops->size(t) && net == PST_OK; k++) {
         net = pst_pulse_transfer(t, false, 0, k, PST_MSG_GATHER, &one,
                                  sizeof(one), NULL, NULL, diag);
         if (net == PST_OK && all.status == PST_OK)
@@ -115,4 +116,10 @@ enum pst_status pst_engine_settle(struct pst_engine *engine,
         return pst_diag_carry(diag, (enum pst_error)all.error,
                               (enum pst_status)all.status, "%s", all.text);
     return PST_OK;
+}
+
+enum pst_status pst_engine_settle(struct pst_engine *engine,
+                                  enum pst_status status, struct pst_diag *diag)
+{
+    return pst_transport_settle(engine->transport, status, diag);
 }

@@ -40,10 +40,9 @@ static enum pst_status send_piece(void *ctx, const struct pst_delivery *piece)
     if (s->fill(s->fill_ctx, s->step, piece->microbatch, piece->input,
                 engine->scattered, &why) != PST_OK) {
         memset(engine->scattered, 0, piece->bytes);
-        if (engine->scatter_fault[0] == '\0') {
-            engine->scatter_error =
-                why.status == PST_ERR_IO ? why.error : PST_E_OP_DATA;
-            snprintf(engine->scatter_fault, sizeof(engine->scatter_fault),
+        if (engine->fault_text[0] == '\0') {
+            engine->fault_error = pst_rank_input_error(&why);
+            snprintf(engine->fault_text, sizeof(engine->fault_text),
                      "rank 0, input data of microbatch %u: %.400s",
                      piece->microbatch, why.text);
         }
@@ -75,7 +74,6 @@ enum pst_status pst_engine_scatter(struct pst_engine *engine, uint64_t step,
 
     if (!engine->grid.options.scatter)
         return PST_OK;
-    engine->scatter_fault[0] = '\0';
     if (!pst_engine_is_zero(engine))
         return visit(engine, engine->first, take_piece, &s);
     for (s.peer = 1; s.peer < pst_grid_size(&engine->grid) && status == PST_OK;

@@ -47,6 +47,14 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
 /* Records a fault of the step that was found before its first action. */
 void pst_rank_note_fault(struct pst_rank *r, enum pst_error error,
                          const char *text);
+/* Returns the error of a step whose input could not be filled: an I/O error and
+ * a caller's cancellation keep theirs, any other becomes PST_E_OP_DATA. */
+static inline enum pst_error pst_rank_input_error(const struct pst_diag *why)
+{
+    return why->status == PST_ERR_IO || why->status == PST_ERR_CANCELLED
+               ? why->error
+               : PST_E_OP_DATA;
+}
 /* Continues the step. PST_AGAIN: it waits for a peer; PST_OK: it is over, and
  * the decision is available. */
 enum pst_status pst_rank_advance(struct pst_rank *r) PST_MUST_CHECK;

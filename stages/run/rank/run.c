@@ -158,12 +158,6 @@ static void prepare(struct pst_rank *r)
 
 /* --- instructions --------------------------------------------------------- */
 
-/* Returns the code of an I/O error, PST_E_OP_DATA for any other. */
-static enum pst_error input_error(const struct pst_diag *why)
-{
-    return why->status == PST_ERR_IO ? why->error : PST_E_OP_DATA;
-}
-
 static void fill(struct pst_rank *r, const struct pst_action *a,
                  const struct pst_instr *instr)
 {
@@ -183,7 +177,7 @@ static void fill(struct pst_rank *r, const struct pst_action *a,
                             instr->index, instr->to);
         return;
     }
-    note_fault(r, input_error(&diag), a, "input data", diag.text);
+    note_fault(r, pst_rank_input_error(&diag), a, "input data", diag.text);
 }
 
 static void seed(struct pst_rank *r, const struct pst_instr *instr)
@@ -334,7 +328,7 @@ static void await_stash(struct pst_rank *r, const struct pst_rank_action *x)
     r->step.times.wait_other += pst_now() - begin;
     fault = pst_stash_fault(&r->stash);
     if (fault != NULL)
-        note_fault(r, input_error(fault), &x->a, "stash", fault->text);
+        note_fault(r, pst_rank_input_error(fault), &x->a, "stash", fault->text);
 }
 
 static enum pst_status compute(struct pst_rank *r, struct pst_rank_action *x)

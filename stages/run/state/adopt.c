@@ -2,6 +2,7 @@
 /* Copies state from one engine to another. */
 #include <string.h>
 
+#include "stages/base/alloc.h"
 #include "stages/base/host/alive.h"
 #include "stages/layout/layout.h"
 #include "stages/run/rank/step/device.h"
@@ -29,6 +30,51 @@ enum pst_status pst_engine_read_param(const struct pst_engine *engine,
                         "no rank of this process has \"%s\"%s",
                         engine->grid.plan->params.at[param].fqn,
                         pst_engine_has_parts(engine, param) ? " whole" : "");
+}
+
+/* Sets the value of a parameter that no stage reads. */
+static enum pst_status write_unread(struct pst_engine *engine, unsigned param,
+                                    const void *src, struct pst_diag *diag)
+{
+    const size_t bytes =
+        pst_meta_bytes(&engine->grid.plan->params.at[param].meta);
+
+    if (engine->unread[param] == NULL)
+        engine->unread[param] = pst_alloc(TAG, PST_MAX(bytes, (size_t)1));
+    if (engine->unread[param] == NULL)
+        return pst_diag_nomem(diag, bytes);
+    memcpy(engine->unread[param], src, bytes);
+    return PST_OK;
+}
+
+enum pst_status pst_engine_write_param(struct pst_engine *engine,
+                                       unsigned param, const void *src,
+                                       struct pst_diag *diag)
+{
+    if (engine->grid.plan->params.at[param].n_stages == 0)
+        return write_unread(engine, param, src, diag);
+    for (unsigned i = 0; i < engine->n_local; i++) {
+        struct pst_rank *r = engine->ranks[i];
+        const struct pst_rank_param *p =
+            pst_layout_param(pst_rank_layout(r), param);
+        struct pst_rank_device *d = pst_rank_device(r);
+        size_t begin = 0, bytes;
+        void *at;
+
+        if (p == NULL)
+            continue;
+        at = pst_rank_at(d, p->data);
+        bytes = p->bytes;
+        if (pst_role_gathers(pst_rank_role(r), param)) {
+            at = pst_rank_at(d, p->own_data);
+            begin = (size_t)p->begin * sizeof(float);
+            bytes = (size_t)p->n * sizeof(float);
+        }
+        memcpy(pst_device_host(&d->mem, at), (const char *)src + begin, bytes);
+        pst_device_push(&d->mem, at, bytes);
+        pst_rank_params_changed(r);
+    }
+    return PST_OK;
 }
 
 enum pst_status pst_engine_read_unread(const struct pst_engine *engine,

@@ -284,6 +284,8 @@ static enum pst_status load_step(struct pst_engine *engine, const char *dir,
                               " has no averaged parameters: its run had no "
                               "--ema",
                               step);
+    if (status == PST_OK && choice->begun != NULL)
+        *choice->begun = true;
     if (status == PST_OK)
         take_counts(engine, &l);
     if (status == PST_OK && pst_engine_is_zero(engine))
