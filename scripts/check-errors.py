@@ -4,7 +4,7 @@
 
 usage: check-errors.py ROOT
 
-Code in stages/ or daemon/ reports each row of stages/base/errors/. The id of a
+Code in stages/, daemon/ or lib/ reports each row of stages/base/errors/. The id of a
 row has the form area.slug and is unique; no two rows have the same status and
 the same remedy. pst_diag_set and pst_diag_carry get a row, not a status. Only
 pst_diag_errno and the files in ALLOWED print texts of errno (strerror and the
@@ -36,7 +36,7 @@ ALLOWED = {
 
 
 def sources(root):
-    for top in "stages", "daemon":
+    for top in "stages", "daemon", "lib":
         for folder, _, names in os.walk(os.path.join(root, top)):
             for name in sorted(names):
                 if name.endswith((".c", ".h", ".cu")):

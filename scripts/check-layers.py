@@ -53,9 +53,12 @@ RUN = list(LAYERS)
 LAYERS["stages/run"] = RUN
 LAYERS["stages/verify"] = RUN + ["stages/run"]
 LAYERS["stages/alias"] = RUN + ["stages/run"]
+LAYERS["daemon/common"] = list(LAYERS)
 LAYERS["daemon"] = list(LAYERS)
-LAYERS["examples"] = LAYERS["daemon"]
-LAYERS["tests"] = LAYERS["daemon"] + ["daemon"]
+LAYERS["include"] = []
+LAYERS["lib"] = LAYERS["daemon"] + ["include"]
+LAYERS["examples"] = ["include"]
+LAYERS["tests"] = LAYERS["daemon"] + ["daemon", "include", "lib"]
 
 # Headers of libraries, of the build and of one folder, and the only folders
 # that may include them.
@@ -64,17 +67,18 @@ OWNERS = {
     "cblas.h": ["stages/ops"],
     "lapack.h": ["stages/ops"],
     "dnnl.h": ["stages/ops"],
-    "uv.h": ["daemon", "tests"],
+    "uv.h": ["daemon/common", "daemon", "tests"],
     "zip.h": ["stages/files", "tests"],
     "xxhash.h": ["stages/base"],
-    "jansson.h": ["stages/files", "stages/sched", "stages/split", "daemon",
-                  "tests"],
+    "jansson.h": ["stages/files", "stages/sched", "stages/split",
+                  "daemon/common", "daemon", "tests"],
     "stages/files/pt2/json.h": ["stages/files", "tests"],
     "stages/files/pt2/reader.h": ["stages/files", "tests"],
     "plan.pb-c.h": ["stages/split", "tests"],
-    "control.pb-c.h": ["daemon", "tests"],
+    "control.pb-c.h": ["daemon/common", "daemon", "tests"],
     "tensorboard.pb-c.h": ["daemon"],
     "cmocka.h": ["tests"],
+    "dlpack/dlpack.h": ["include"],
 }
 
 # Headers that expose internals, the only files that may include them, and the

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef PENSTOCK_INCLUDE_PENSTOCK_H
+#define PENSTOCK_INCLUDE_PENSTOCK_H
+/*
+ * libpenstock: runs and trains models exported with torch.export.save inside
+ * another program, in one process or on the ranks of an MPI communicator.
+ *
+ *     penstock_open          reads a .pt2 file or a plan made by `penstock
+ * split` penstock_session_new   makes a session: the model cut into stages,
+ * with memory, optimizer and ranks penstock_train_step    one step of training
+ * on arrays of the caller's
+ *
+ * Tensors are DLPack's, on the CPU, with the dtype and shape that the model
+ * has, and any strides and byte offset. The library reads and writes them only
+ * during the call that they are passed to, and never takes ownership. Bool
+ * tensors have PENSTOCK_DL_BOOL or 8-bit unsigned integers.
+ *
+ * Threads: any thread may use a session, one at a time; a second one gets
+ * PENSTOCK_ERR_BUSY. Any number may read what a model describes. Different
+ * sessions may be used at the same time, except sessions on MPI communicators:
+ * only calls marked COLLECTIVE call MPI, in the thread that makes them.
+ * The caller releases an object when no other thread uses it.
+ *
+ * COLLECTIVE: all ranks of the session's communicator call the function, in the
+ * same order. If it fails on one rank it fails on all, also because of an
+ * argument that is wrong on one rank alone; PENSTOCK_ERR_BUSY and an object
+ * that is NULL are found before, by that rank alone. A session of one process
+ * has one caller for all its ranks.
+ *
+ * Errors: a function that can fail returns 0 or an enum penstock_status, and
+ * describes the failure in *error, which may be NULL. Results are written only
+ * on success. The library prints nothing and never ends the process.
+ *
+ * Versions: structs begin with their size, which the caller sets
+ * (PENSTOCK_INIT); later versions add members at the end. Symbols are versioned
+ * (PENSTOCK_0).
+ */
+#include <dlpack/dlpack.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+template <typename object> object penstock_init()
+{
+    object made = object();
+
+    made.size = sizeof(object);
+    return made;
+}
+
+extern "C" {
+#endif
+
+#define PENSTOCK_VERSION_MAJOR 0
+#define PENSTOCK_VERSION_MINOR 1
+
+/* Initializes a struct of this header: struct penstock_error error =
+ * PENSTOCK_INIT(error); */
+#ifdef __cplusplus
+#define PENSTOCK_INIT(object) penstock_init<decltype(object)>()
+#else
+#define PENSTOCK_INIT(object)                                                  \
+    {                                                                          \
+        .size = sizeof(object)                                                 \
+    }
+#endif
+
+/* Code of bool in DLDataType (8 bits), which early versions of dlpack.h lack.
+ */
+#define PENSTOCK_DL_BOOL 6
+
+/* Returns the version of the library, such as "0.1.0". */
+const char *penstock_version(void);
+
+/* --- errors --------------------------------------------------------------- */
+
+enum penstock_status {
+    PENSTOCK_OK = 0,
+    PENSTOCK_ERR_NOMEM = -1,
+    PENSTOCK_ERR_USAGE = -2,       /* a wrong argument or option */
+    PENSTOCK_ERR_INPUT = -3,       /* a file is damaged or of another kind */
+    PENSTOCK_ERR_UNSUPPORTED = -4, /* of the model, or of an option */
+    PENSTOCK_ERR_SHAPE = -5,       /* dtype, shape or device of a tensor */
+    PENSTOCK_ERR_RANGE = -6,       /* a value: an index that is too large, a
+                                      loss that is not finite */
+    PENSTOCK_ERR_NOT_FOUND = -7,   /* no such tensor or checkpoint */
+    PENSTOCK_ERR_VERSION = -8,     /* a file of another version */
+    PENSTOCK_ERR_MISMATCH = -9, /* ranks or a checkpoint have another model */
+    PENSTOCK_ERR_CONFIG = -10,  /* of the host */
+    PENSTOCK_ERR_IO = -11,      /* also a file that is missing */
+    PENSTOCK_ERR_PEER = -12,    /* another rank failed or does not answer */
+    PENSTOCK_ERR_BUSY = -14,    /* another thread uses the object */
+    PENSTOCK_ERR_DENIED = -15,
+    PENSTOCK_ERR_CANCELLED = -17, /* the caller's callback failed */
+    PENSTOCK_ERR_INTERNAL = -18,  /* a fault of the library */
+    PENSTOCK_ERR_DAMAGED = -20,   /* a message between ranks */
+    PENSTOCK_ERR_DEVICE = -21
+};
+
+struct penstock_error {
+    size_t size;
+    int status;       /* enum penstock_status */
+    char id[48];      /* row of the error catalogue (docs/errors.md), such as
+                         "library.tensor" */
+    char text[4096];  /* what was found, and where; UTF-8, one sentence */
+    char remedy[512]; /* what to do next */
+};
+
+/* Receives notes and warnings that are no errors, such as a parameter that
+ * nothing reads. Called during calls, by the caller's thread; text is valid
+ * until it returns. */
+typedef void (*penstock_message_fn)(void *ctx, const char *text);
+
+/* --- options -------------------------------------------------------------- */
+
+/* An option of the command line by its name without dashes: {"lr", "1e-3"};
+ * flags have the value "yes". An option that may be repeated may have several
+ * entries. docs/library.md lists those of each call. */
+struct penstock_option {
+    const char *name, *value;
+};
+
+/* --- models --------------------------------------------------------------- */
+
+typedef struct penstock_model penstock_model;
+
+struct penstock_open_config {
+    size_t size;
+    /* Options of `penstock split`, such as {"loss", "loss"}, {"stages", "4"}
+     * (a .pt2 is cut; a plan is cut already). */
+    const struct penstock_option *options;
+    size_t n_options;
+    penstock_message_fn message; /* NULL: messages are dropped */
+    void *message_ctx;
+};
+
+/* Opens a .pt2 file, which it cuts, or a folder with a plan. config may be
+ * NULL. *ret: release with penstock_close. A model has one session at a time;
+ * open it once more for another one. */
+int penstock_open(const char *path, const struct penstock_open_config *config,
+                  penstock_model **ret, struct penstock_error *error);
+/* The session of the model must have been freed. NULL is accepted. */
+void penstock_close(penstock_model *model);
+
+enum penstock_kind {
+    PENSTOCK_INPUT = 0,
+    PENSTOCK_OUTPUT = 1,
+    PENSTOCK_PARAMETER = 2, /* a parameter that the model may train */
+    PENSTOCK_BUFFER = 3     /* any other tensor of the model's state */
+};
+
+/* A tensor of the model; pointers are valid until the object that was asked is
+ * released. */
+struct penstock_info {
+    size_t size;
+    const char *name;
+    DLDataType dtype;
+    int32_t ndim;
+    const int64_t *shape;
+    /* Inputs and outputs: the dimension along which a batch is divided into
+     * microbatches; -1: all microbatches have the same tensor. */
+    int32_t batch_dim;
+    int32_t trained; /* 1: the optimizer changes it */
+};
+
+/* Returns the number of inputs, outputs, ... of the model. */
+size_t penstock_count(const penstock_model *model, enum penstock_kind kind);
+/* Describes one of them, by index < penstock_count; inputs and outputs as they
+ * were exported, which is the shape of a microbatch. */
+int penstock_describe(const penstock_model *model, enum penstock_kind kind,
+                      size_t index, struct penstock_info *ret,
+                      struct penstock_error *error);
+/* Finds one by its name; an alias of a parameter is found, too. */
+int penstock_find(const penstock_model *model, enum penstock_kind kind,
+                  const char *name, size_t *ret, struct penstock_error *error);
+
+/* --- sessions ------------------------------------------------------------- */
+
+typedef struct penstock_session penstock_session;
+
+/*
+ * Writes one input of one microbatch of a step to dst, which has the input's
+ * dtype and the microbatch's shape and is contiguous (strides are NULL). Called
+ * for the inputs that the stages of this process read, once for each stage; in
+ * one thread at a time, which may be one of the library's. It must not call the
+ * session. Not 0: the step fails on all ranks (PENSTOCK_ERR_CANCELLED) and
+ * changes nothing. step: number of finished steps.
+ */
+typedef int (*penstock_fill_fn)(void *ctx, uint64_t step, uint32_t microbatch,
+                                uint32_t input, DLTensor *dst);
+
+struct penstock_session_config {
+    size_t size;
+    /* Options of `penstock run`, such as {"microbatches", "4"},
+     * {"optimizer", "adamw"}, {"lr", "1e-3"}; {"steps", "N"} is the length of
+     * schedules of the learning rate. Options of jobs (data, checkpoints, logs)
+     * are refused by name. */
+    const struct penstock_option *options;
+    size_t n_options;
+    /* Address of an MPI_Comm of the caller's, one rank of the session for each
+     * of its ranks, all of them or none; MPI must be initialized, by the
+     * caller, with MPI_THREAD_FUNNELED at least. The session uses private
+     * duplicates. NULL: all ranks ({"ranks", "2"}; default: one for each stage)
+     * are in this process. */
+    const void *mpi_comm;
+    penstock_message_fn message; /* NULL: messages are dropped */
+    void *message_ctx;
+};
+
+/* COLLECTIVE. Plans and allocates all memory, loads the parameters. config may
+ * be NULL. Borrows the model until the session is freed. *ret: release with
+ * penstock_session_free. */
+int penstock_session_new(penstock_model *model,
+                         const struct penstock_session_config *config,
+                         penstock_session **ret, struct penstock_error *error);
+/* COLLECTIVE. NULL is accepted. */
+void penstock_session_free(penstock_session *session);
+
+/* Describes an input of a whole step, as penstock_train_step takes it, or an
+ * output, as penstock_output gives it: with the rows of all microbatches, and
+ * an output without dimensions with one number for each microbatch. */
+int penstock_session_describe(penstock_session *session,
+                              enum penstock_kind kind, size_t index,
+                              struct penstock_info *ret,
+                              struct penstock_error *error);
+
+/* Result of a step; the same on all ranks. */
+struct penstock_step {
+    size_t size;
+    uint64_t step;    /* finished steps of the session */
+    double loss;      /* mean over the microbatches, by their rows */
+    double grad_norm; /* norm of all gradients before clipping; NaN: not
+                         computed */
+    double lr;
+    int32_t applied; /* 1: the optimizer has changed parameters; 0:
+                        {"optimizer", "none"} */
+};
+
+/*
+ * COLLECTIVE. One step of training: forward, backward, sums of gradients,
+ * optimizer. inputs: all of the model, in its order, as
+ * penstock_session_describe has them. On a rank whose stages do not read an
+ * input, its entry may be NULL. Nothing is allocated.
+ * After an error nothing has changed on any rank, and the same step can be made
+ * again; PENSTOCK_ERR_RANGE: an index in the inputs or a loss or gradient is at
+ * fault. After PENSTOCK_ERR_PEER, _DAMAGED, _DEVICE and _INTERNAL the session
+ * can only be freed.
+ */
+int penstock_train_step(penstock_session *session,
+                        const DLTensor *const *inputs, size_t n_inputs,
+                        struct penstock_step *ret,
+                        struct penstock_error *error);
+/* The same; a callback fills the inputs. */
+int penstock_train_step_fill(penstock_session *session, penstock_fill_fn fill,
+                             void *ctx, struct penstock_step *ret,
+                             struct penstock_error *error);
+
+/* COLLECTIVE. The model in eval mode on the current parameters; changes
+ * nothing, random numbers are those of step 0. inputs: as for
+ * penstock_train_step. *ret_loss: NaN if the model has no loss; may be NULL.
+ * Outputs: see penstock_output. The first call allocates memory for it. */
+int penstock_forward(penstock_session *session, const DLTensor *const *inputs,
+                     size_t n_inputs, double *ret_loss,
+                     struct penstock_error *error);
+/* COLLECTIVE. Copies an output of the last penstock_forward to dst on rank 0,
+ * with the shape of penstock_session_describe. Other ranks may give NULL. */
+int penstock_output(penstock_session *session, size_t output, DLTensor *dst,
+                    struct penstock_error *error);
+
+/* COLLECTIVE. Copies a parameter or buffer to dst on rank 0; other ranks may
+ * give NULL. */
+int penstock_get(penstock_session *session, const char *name, DLTensor *dst,
+                 struct penstock_error *error);
+/* COLLECTIVE. Sets a parameter or buffer. All ranks give the same bytes
+ * (PENSTOCK_ERR_MISMATCH). The optimizer's states stay. */
+int penstock_set(penstock_session *session, const char *name,
+                 const DLTensor *src, struct penstock_error *error);
+
+/* COLLECTIVE. Writes a checkpoint to the folder, which all ranks see, as
+ * `penstock run --checkpoint` does: parameters, buffers, optimizer, number of
+ * finished steps. The folder is made if it is missing, and belongs to the
+ * session from then on; one with checkpoints of another run is refused, except
+ * that of the last penstock_load. {"keep", "N"}: checkpoints that stay. */
+int penstock_save(penstock_session *session, const char *folder,
+                  struct penstock_error *error);
+/* COLLECTIVE. Loads the newest good checkpoint of the same model, of this
+ * library or of a job, with any cut and number of ranks. *ret_step (may be
+ * NULL): its finished steps, after which the session goes on. After an error
+ * nothing has changed, except if a file cannot be read half-way: then the
+ * session can only be freed (library.failed). */
+int penstock_load(penstock_session *session, const char *folder,
+                  uint64_t *ret_step, struct penstock_error *error);
+
+/* Returns the bytes of the memory that was planned for the ranks in this
+ * process, that of penstock_forward included once it was called. */
+size_t penstock_session_bytes(const penstock_session *session);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Forward passes in eval mode: an engine of the same cut, made when it is first
+ * wanted, to which the current state is copied before each pass. */
+#include <math.h>
+
+#include "daemon/common/setup.h"
+#include "lib/object.h"
+#include "stages/base/alloc.h"
+#include "stages/split/evaluate.h"
+
+#define TAG PST_TAG_CLIENT
+
+struct pstl_forward {
+    struct pst_eval_cut cut;
+    struct pst_engine *engine;
+    bool done; /* a pass has succeeded, whose outputs can be read */
+};
+
+void pstl_forward_free(struct pstl_forward *forward)
+{
+    if (forward == NULL)
+        return;
+    pst_engine_free(forward->engine);
+    pst_eval_cut_fini(&forward->cut);
+    pst_free(forward);
+}
+
+size_t pstl_forward_bytes(const struct pstl_forward *forward)
+{
+    return forward != NULL && forward->engine != NULL
+               ? pstd_planned_bytes(forward->engine)
+               : 0;
+}
+
+static enum pst_status read_start(void *ctx, unsigned i, void *dst,
+                                  struct pst_diag *diag)
+{
+    const struct penstock_session *s = ctx;
+
+    return pst_engine_read_start(s->engine, s->batch.plan, i, dst, diag);
+}
+
+/* Appends a placement that puts each stage on the rank that trains it. */
+static void place(const struct pst_schedule *sched, struct pst_str *ret)
+{
+    for (unsigned k = 0; k < sched->n_stages; k++)
+        pst_str_addf(ret, "%s%u=%d", k > 0 ? "," : "", k, sched->rank_of[k]);
+}
+
+/* Returns the options of the engine that evaluates. */
+static enum pst_status make_options(const struct penstock_session *s,
+                                    const struct pst_str *places,
+                                    struct pst_exec_options *ret,
+                                    struct pst_diag *diag)
+{
+    enum pst_status status =
+        places->failed
+            ? pst_diag_nomem(diag, places->len)
+            : pstd_exec_options(&s->config, s->options.ranks, false, ret, diag);
+
+    if (status != PST_OK)
+        return status;
+    ret->replicas = s->options.replicas;
+    ret->place = pst_str_text(places);
+    ret->recompute = NULL;
+    ret->memory_limit = 0;
+    if (ret->shard_by != NULL)
+        ret->shard_by = pst_sharing_word(pst_engine_shard(s->engine));
+    ret->keep_outputs = true;
+    ret->no_undo = true; /* each pass begins with copies of all values */
+    ret->side_by_side = s->options.side_by_side;
+    return PST_OK;
+}
+
+/* COLLECTIVE. */
+static enum pst_status make_engine(penstock_session *s, struct pstl_forward *f,
+                                   struct pst_diag *diag)
+{
+    struct pst_exec_options options;
+    struct pst_str places = {0};
+    enum pst_status status = PST_OK;
+
+    if (s->batch.tail != NULL)
+        status = pst_diag_set(diag, PST_E_SIZE_OPTION,
+                              "penstock_forward needs microbatches of equal "
+                              "size: make \"batch\" a multiple of "
+                              "\"microbatches\"");
+    if (status == PST_OK)
+        status = pst_eval_cut_init(&f->cut, s->batch.plan, read_start, s, diag);
+    place(pst_engine_schedule(s->engine), &places);
+    if (status == PST_OK)
+        status = make_options(s, &places, &options, diag);
+    status = pst_transport_settle(s->transport, status, diag);
+    if (status == PST_OK)
+        status = pst_engine_new(f->cut.plan, s->transport, &options, &f->engine,
+                                diag);
+    pst_str_fini(&places);
+    if (status == PST_OK)
+        pstl_tell_notes(&s->messages, f->cut.plan);
+    return status;
+}
+
+/* COLLECTIVE. */
+static enum pst_status make(penstock_session *s, struct pst_diag *diag)
+{
+    struct pstl_forward *f;
+    enum pst_status status;
+
+    if (s->forward != NULL)
+        return PST_OK;
+    f = pst_calloc(TAG, 1, sizeof(*f));
+    status = pst_transport_settle(
+        s->transport, f == NULL ? pst_diag_nomem(diag, sizeof(*f)) : PST_OK,
+        diag);
+    if (status == PST_OK)
+        status = make_engine(s, f, diag);
+    if (status == PST_OK)
+        s->forward = f;
+    else
+        pstl_forward_free(f);
+    return status;
+}
+
+int penstock_forward(penstock_session *session, const DLTensor *const *inputs,
+                     size_t n_inputs, double *ret_loss,
+                     struct penstock_error *error)
+{
+    struct pstl_source source = {.session = session};
+    struct pst_step_result r;
+    struct pst_diag diag;
+    enum pst_status status = pstl_session_enter(session, &diag);
+
+    if (status != PST_OK)
+        return pstl_return(status, &diag, error);
+    status = pst_transport_settle(
+        session->transport, pstl_step_take(session, inputs, n_inputs, &diag),
+        &diag);
+    if (status == PST_OK)
+        status = make(session, &diag);
+    if (status == PST_OK) {
+        session->forward->done = false;
+        status =
+            pst_engine_show(session->forward->engine, session->engine, &diag);
+    }
+    if (status == PST_OK)
+        status = pstl_step_run(session->forward->engine, &source, 0, &r, &diag);
+    if (status == PST_OK) {
+        session->forward->done = true;
+        if (ret_loss != NULL)
+            *ret_loss = session->batch.plan->loss >= 0 ? r.loss : NAN;
+    }
+    return pstl_session_leave(session, status, &diag, error);
+}
+
+/* Returns if this rank has the whole result of a call. */
+static bool is_first(const penstock_session *s)
+{
+    return s->transport->ops->rank(s->transport) == 0;
+}
+
+static enum pst_status take_output(const penstock_session *s, size_t output,
+                                   const DLTensor *dst, struct pstl_view *ret,
+                                   struct pst_diag *diag)
+{
+    if (s->forward == NULL || !s->forward->done)
+        return pst_diag_set(diag, PST_E_LIBRARY_ORDER,
+                            "there are no outputs: call penstock_forward "
+                            "before");
+    if (output >= s->n_outputs)
+        return pst_diag_set(diag, PST_E_LIBRARY_ARGUMENT,
+                            "there are %zu outputs, and no number %zu",
+                            s->n_outputs, output);
+    return is_first(s)
+               ? pstl_view_take(&s->outputs[output], dst, true, ret, diag)
+               : PST_OK;
+}
+
+/* COLLECTIVE. Copies the output to the view, by way of a copy if the view is
+ * not contiguous. */
+static enum pst_status copy_output(penstock_session *s, size_t output,
+                                   const struct pstl_view *view,
+                                   struct pst_diag *diag)
+{
+    const struct pstl_tensor *t = &s->outputs[output];
+    const bool direct = !is_first(s) || pst_meta_is_contiguous(&view->meta);
+    void *whole = NULL;
+    enum pst_status status = PST_OK;
+
+    if (!direct) {
+        whole = pst_alloc(TAG, pst_meta_bytes(&t->meta));
+        if (whole == NULL)
+            status = pst_diag_nomem(diag, pst_meta_bytes(&t->meta));
+    }
+    status = pst_transport_settle(s->transport, status, diag);
+    if (status == PST_OK)
+        status = pst_engine_output(s->forward->engine, t->index,
+                                   !is_first(s) ? NULL
+                                   : direct     ? view->data
+                                                : whole,
+                                   diag);
+    status = pst_transport_settle(s->transport, status, diag);
+    if (status == PST_OK && !direct)
+        pst_copy_strided(&t->meta, whole, &view->meta, view->data);
+    pst_free(whole);
+    return status;
+}
+
+int penstock_output(penstock_session *session, size_t output, DLTensor *dst,
+                    struct penstock_error *error)
+{
+    struct pstl_view view = {0};
+    struct pst_diag diag;
+    enum pst_status status = pstl_session_enter(session, &diag);
+
+    if (status != PST_OK)
+        return pstl_return(status, &diag, error);
+    status = pst_transport_settle(
+        session->transport, take_output(session, output, dst, &view, &diag),
+        &diag);
+    if (status == PST_OK)
+        status = copy_output(session, output, &view, &diag);
+    return pstl_session_leave(session, status, &diag, error);
+}

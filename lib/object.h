@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_LIB_OBJECT_H
+#define PENSTOCK_LIB_OBJECT_H
+/*
+ * Models and sessions, the handles of include/penstock.h, and what their
+ * calls share. A thread is in an object between pstl_enter and
+ * pstl_leave.
+ */
+#include "daemon/common/model/open.h"
+#include "include/penstock.h"
+#include "lib/tensor.h"
+#include "stages/base/vec.h"
+#include "stages/run/exec.h"
+#include "stages/split/bind/bind.h"
+
+#include <stdatomic.h>
+
+/* Where notes and warnings go; fn NULL: nowhere. */
+struct pstl_messages {
+    penstock_message_fn fn;
+    void *ctx;
+};
+
+#define PSTL_N_KINDS 4 /* enum penstock_kind */
+
+struct penstock_model {
+    atomic_bool has_session;
+    struct pstd_config config;
+    struct pstd_plan opened;
+    struct pstl_messages messages;
+    /* By kind; read-only once the model is open. */
+    struct PST_VEC(struct pstl_tensor) tensors[PSTL_N_KINDS];
+};
+
+struct pstl_forward;
+struct pst_checkpoint_owner;
+
+struct penstock_session {
+    atomic_flag busy;
+    penstock_model *model;
+    struct pstd_config config;
+    struct pstl_messages messages;
+    struct pst_exec_options options; /* borrows config */
+    struct pst_transport *transport;
+    struct pst_batch batch;
+    struct pst_engine *engine;
+    bool trains;
+    /* An error has left state or messages undefined. */
+    bool failed;
+    uint64_t step, changes; /* finished steps, and calls of penstock_set */
+    size_t n_inputs, n_outputs;
+    struct pstl_tensor *inputs, *outputs; /* of a whole step */
+    bool *reads;                          /* per input: this process reads it */
+    struct pstl_view *views; /* per input: the caller's memory, in a step */
+    struct pstl_forward *forward;
+    /* Rank 0: the checkpoint folder in use, or NULL, and the name of the run
+     * that its checkpoints belong to. */
+    struct pst_checkpoint_owner *owner;
+    char *folder;
+    char run[33];
+};
+
+/* Copies the caller's struct of *src bytes (its first member) to dst, whose
+ * size it sets; members that the caller does not know are zero. src NULL: all
+ * are. PST_ERR_USAGE: the size is wrong, or members that this library does not
+ * know are not zero. */
+enum pst_status pstl_take_struct(const char *what, const void *src, void *dst,
+                                 size_t size,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* Checks that a result of the caller's can be written. */
+enum pst_status pstl_check_struct(const char *what, const void *dst,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* Copies a result to the caller's struct, as much of it as the caller knows. */
+void pstl_give_struct(const void *src, void *dst, size_t size);
+
+/* Describes the failure to the caller (error may be NULL) and returns it as an
+ * enum penstock_status; 0 if status is PST_OK. */
+int pstl_return(enum pst_status status, const struct pst_diag *diag,
+                struct penstock_error *error);
+
+/* Takes the flag of an object that the caller may use. PST_ERR_BUSY: another
+ * call has it. */
+enum pst_status pstl_enter(atomic_flag *busy, const char *what,
+                           struct pst_diag *diag) PST_MUST_CHECK;
+void pstl_leave(atomic_flag *busy);
+/* Enters a session. PST_ERR_PEER: it can only be freed. */
+enum pst_status pstl_session_enter(penstock_session *session,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* Leaves a session and returns to the caller; marks the session as failed if
+ * `status` says so. */
+int pstl_session_leave(penstock_session *session, enum pst_status status,
+                       const struct pst_diag *diag,
+                       struct penstock_error *error);
+
+/* Sends a note to the caller. */
+void pstl_tell(const struct pstl_messages *messages, const char *text);
+/* Makes this thread's lines of the log notes for the caller; NULL: drops them.
+ */
+void pstl_listen(const struct pstl_messages *messages);
+/* Sends the notes of a plan. */
+void pstl_tell_notes(const struct pstl_messages *messages,
+                     const struct pst_plan *plan);
+
+/* Sets the options of penstock_open (session false) or of a session. */
+enum pst_status pstl_options_set(struct pstd_config *config, bool session,
+                                 const struct penstock_option *options,
+                                 size_t n,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Writes the description of a tensor to the caller's struct. */
+int pstl_describe(const struct pstl_tensor *tensors, size_t n, size_t index,
+                  struct penstock_info *ret, struct penstock_error *error);
+
+/* forward.c: frees the engine of penstock_forward; NULL is accepted. */
+void pstl_forward_free(struct pstl_forward *forward);
+/* Returns its bytes; NULL: 0. */
+size_t pstl_forward_bytes(const struct pstl_forward *forward);
+/* state.c: gives the checkpoint folder back. */
+void pstl_state_release(penstock_session *session);
+
+/* step.c: checks the inputs of a step and sets session->views. */
+enum pst_status pstl_step_take(penstock_session *session,
+                               const DLTensor *const *inputs, size_t n,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+/* Runs a step of an engine of the session: on its views, or on what the
+ * callback fills. refused: why this rank cannot take part, or NULL; then the
+ * step fails on all ranks. */
+struct pstl_source {
+    penstock_session *session;
+    penstock_fill_fn fn; /* NULL: the session's views */
+    void *ctx;
+    const struct pst_diag *refused;
+};
+enum pst_status pstl_step_run(struct pst_engine *engine,
+                              struct pstl_source *source, uint64_t step,
+                              struct pst_step_result *ret,
+                              struct pst_diag *diag) PST_MUST_CHECK;
+
+#endif

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Makes sessions: options, ranks, memory. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/common/model/doubts.h"
+#include "daemon/common/setup.h"
+#include "lib/object.h"
+#include "stages/base/alloc.h"
+#include "stages/base/checked.h"
+
+#define TAG PST_TAG_CLIENT
+
+static void tell(void *ctx, const char *text)
+{
+    pstl_tell(ctx, text);
+}
+
+/* --- what a step takes and gives ------------------------------------------ */
+
+/* Sets the size of an input of a step along the dimension that is divided. */
+static enum pst_status join_rows(const struct penstock_session *s,
+                                 struct pstl_tensor *t, struct pst_diag *diag)
+{
+    const struct pst_batch *b = &s->batch;
+    const int64_t n_larger = (int64_t)b->microbatches - b->n_tail;
+    int64_t *size = &t->meta.size[t->batch_dim];
+    int64_t rest = 0;
+
+    if (b->tail != NULL)
+        rest = b->n_tail * b->tail->inputs.at[t->index].meta.size[t->batch_dim];
+    if (PST_MUL(*size, n_larger, size) || PST_ADD(*size, rest, size))
+        return pst_diag_nomem(diag, SIZE_MAX);
+    pst_meta_set_contiguous(&t->meta);
+    return PST_OK;
+}
+
+static enum pst_status describe_inputs(struct penstock_session *s,
+                                       struct pst_diag *diag)
+{
+    const struct pst_plan *plan = s->batch.plan;
+    enum pst_status status = PST_OK;
+    const size_t n = plan->inputs.n;
+
+    s->n_inputs = n;
+    s->inputs = pst_calloc(TAG, n + 1, sizeof(*s->inputs));
+    s->views = pst_calloc(TAG, n + 1, sizeof(*s->views));
+    s->reads = pst_calloc(TAG, n + 1, sizeof(*s->reads));
+    if (s->inputs == NULL || s->views == NULL || s->reads == NULL)
+        return pst_diag_nomem(diag, n * sizeof(*s->inputs));
+    for (size_t i = 0; i < n && status == PST_OK; i++) {
+        const struct pst_plan_input *in = &plan->inputs.at[i];
+        struct pstl_tensor *t = &s->inputs[i];
+
+        *t = (struct pstl_tensor){.name = in->name,
+                                  .meta = in->meta,
+                                  .batch_dim = in->chunk,
+                                  .index = (unsigned)i};
+        pst_meta_set_contiguous(&t->meta);
+        if (t->batch_dim >= 0)
+            status = join_rows(s, t, diag);
+    }
+    return status;
+}
+
+static enum pst_status describe_outputs(struct penstock_session *s,
+                                        struct pst_diag *diag)
+{
+    const struct pst_plan *plan = s->batch.plan;
+    enum pst_status status = PST_OK;
+
+    s->outputs = pst_calloc(TAG, plan->outputs.n + 1, sizeof(*s->outputs));
+    if (s->outputs == NULL)
+        return pst_diag_nomem(diag, plan->outputs.n * sizeof(*s->outputs));
+    for (size_t i = 0; i < plan->outputs.n && status == PST_OK; i++) {
+        struct pstl_tensor *t = &s->outputs[s->n_outputs];
+        unsigned dim;
+
+        if (!plan->outputs.at[i].is_tensor)
+            continue;
+        *t = (struct pstl_tensor){.name = plan->outputs.at[i].path,
+                                  .index = (unsigned)i};
+        status = pst_engine_output_meta(s->engine, (unsigned)i, &t->meta, &dim,
+                                        NULL, diag);
+        t->batch_dim = (int)dim;
+        s->n_outputs++;
+    }
+    return status;
+}
+
+/* True if a stage is on a rank of this process. */
+static bool is_here(const struct penstock_session *s, unsigned stage)
+{
+    const struct pst_schedule *sched = pst_engine_schedule(s->engine);
+    const struct pst_transport *t = s->transport;
+
+    return t->ops->one_process ||
+           (unsigned)sched->rank_of[stage] == t->ops->rank(t) % sched->n_ranks;
+}
+
+/* Finds the inputs that this process reads in a step. */
+static void find_read(struct penstock_session *s)
+{
+    const struct pst_plan *plan = s->batch.plan;
+    const bool sends = s->options.scatter && !s->transport->ops->one_process;
+
+    for (size_t k = 0; k < plan->stages.n && !sends; k++) {
+        const struct pst_stage *stage = &plan->stages.at[k];
+
+        for (size_t i = 0; i < stage->graph->inputs.n && is_here(s, k); i++)
+            if (stage->inputs[i].kind == PST_SOURCE_MODEL_INPUT)
+                s->reads[stage->inputs[i].index] = true;
+    }
+    for (size_t i = 0; i < plan->outputs.n && !sends; i++)
+        if (plan->outputs.at[i].is_tensor && plan->outputs.at[i].stage < 0 &&
+            is_here(s, 0))
+            s->reads[plan->outputs.at[i].output] = true;
+    for (size_t i = 0; i < plan->inputs.n && sends; i++)
+        s->reads[i] = s->transport->ops->rank(s->transport) == 0 &&
+                      pst_plan_reads_input(plan, (unsigned)i);
+}
+
+/* --- construction --------------------------------------------------------- */
+
+static enum pst_status read_options(struct penstock_session *s,
+                                    const struct penstock_session_config *c,
+                                    struct pst_diag *diag)
+{
+    enum pst_status status = pstd_config_init(&s->config, diag);
+
+    if (status == PST_OK)
+        status =
+            pstl_options_set(&s->config, true, c->options, c->n_options, diag);
+    /* Between two steps of an application there may be any time. */
+    if (status == PST_OK && isnan(s->config.watchdog))
+        s->config.watchdog = 0;
+    return status;
+}
+
+static enum pst_status open_self(struct penstock_session *s,
+                                 struct pst_diag *diag)
+{
+    const unsigned ranks =
+        pstd_ranks(&s->config, (unsigned)s->model->opened.plan->stages.n);
+    char spec[32];
+
+    (void)snprintf(spec, sizeof(spec), "%u", ranks * pstd_replicas(&s->config));
+    return pst_transport_self.open(spec, &s->transport, diag);
+}
+
+/* Refuses a plan whose gradients differ from PyTorch's. */
+static enum pst_status check_backward(const struct penstock_session *s,
+                                      struct pst_diag *diag)
+{
+    const struct pst_plan *plan = s->model->opened.plan;
+
+    if (plan->lost == NULL || !s->trains || s->config.accept_lost_backward)
+        return PST_OK;
+    return pst_diag_set(diag, PST_E_RUN_LOST_BACKWARD,
+                        "the file has not the backward of the "
+                        "torch.autograd.Function in %s: with "
+                        "{\"accept-lost-backward\", \"yes\"} the session takes "
+                        "the gradient of its forward",
+                        plan->lost);
+}
+
+static enum pst_status make_options(struct penstock_session *s,
+                                    struct pst_diag *diag)
+{
+    struct pst_plan *plan = s->model->opened.plan;
+    const unsigned replicas = pstd_replicas(&s->config);
+    const unsigned size = s->transport->ops->size(s->transport);
+    enum pst_status status;
+
+    s->trains = plan->loss >= 0;
+    status = check_backward(s, diag);
+    if (status == PST_OK && size % replicas != 0)
+        status = pst_diag_set(diag, PST_E_RUN_RANKS,
+                              "the communicator has %u ranks, which are not "
+                              "divided by %u replicas",
+                              size, replicas);
+    if (status == PST_OK)
+        status = pstd_exec_options(&s->config,
+                                   pstd_ranks(&s->config, size / replicas),
+                                   s->trains, &s->options, diag);
+    if (status == PST_OK)
+        status = pstd_open_batch(&s->config, plan, &s->batch, diag);
+    if (status != PST_OK)
+        return status;
+    pstd_set_batch(&s->options, &s->batch);
+    s->options.keep_outputs = false;
+    return pstd_find_lanes(s->batch.plan, &s->options, diag);
+}
+
+/* COLLECTIVE from the transport on. */
+static enum pst_status make(struct penstock_session *s,
+                            const struct penstock_session_config *c,
+                            struct pst_diag *diag)
+{
+    enum pst_status status = read_options(s, c, diag);
+
+    if (c->mpi_comm == NULL) {
+        if (status == PST_OK)
+            status = open_self(s, diag);
+    } else {
+        struct pst_diag of_net;
+        const enum pst_status net =
+            pst_transport_mpi_on(c->mpi_comm, &s->transport, &of_net);
+
+        if (net != PST_OK) {
+            *diag = of_net;
+            return net;
+        }
+        status = pst_transport_settle(s->transport, status, diag);
+    }
+    if (status != PST_OK)
+        return status;
+    status = pst_transport_settle(s->transport, make_options(s, diag), diag);
+    if (status == PST_OK)
+        status = pst_engine_new(s->batch.plan, s->transport, &s->options,
+                                &s->engine, diag);
+    if (status != PST_OK)
+        return status;
+    status = describe_inputs(s, diag);
+    if (status == PST_OK)
+        status = describe_outputs(s, diag);
+    if (status == PST_OK)
+        find_read(s);
+    return pst_transport_settle(s->transport, status, diag);
+}
+
+static void free_session(struct penstock_session *s)
+{
+    /* A thread of a rank that has not returned from a failed step reads all of
+     * this: it is left to it. */
+    if (pst_engine_is_stuck(s->engine))
+        return;
+    pstl_state_release(s);
+    pstl_forward_free(s->forward);
+    pst_engine_free(s->engine);
+    if (s->transport != NULL)
+        s->transport->ops->close(s->transport);
+    pst_batch_fini(&s->batch);
+    pst_free(s->inputs);
+    pst_free(s->outputs);
+    pst_free(s->reads);
+    pst_free(s->views);
+    pstd_config_fini(&s->config);
+    atomic_store(&s->model->has_session, false);
+    pst_free(s);
+}
+
+/* Takes the model for a session. */
+static enum pst_status take_model(penstock_model *model, struct pst_diag *diag)
+{
+    if (!atomic_exchange(&model->has_session, true))
+        return PST_OK;
+    return pst_diag_set(diag, PST_E_LIBRARY_ORDER,
+                        "the model has a session: free it, or open the model "
+                        "once more");
+}
+
+int penstock_session_new(penstock_model *model,
+                         const struct penstock_session_config *config,
+                         penstock_session **ret, struct penstock_error *error)
+{
+    struct penstock_session_config c;
+    struct penstock_session *s = NULL;
+    struct pst_diag diag;
+    enum pst_status status;
+
+    pst_diag_init(&diag);
+    status = pstl_take_struct("config", config, &c, sizeof(c), &diag);
+    if (status == PST_OK && (model == NULL || ret == NULL))
+        status = pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT, "%s is NULL",
+                              model == NULL ? "model" : "ret");
+    if (status == PST_OK)
+        status = take_model(model, &diag);
+    if (status != PST_OK)
+        return pstl_return(status, &diag, error);
+    s = pst_calloc(TAG, 1, sizeof(*s));
+    if (s == NULL) {
+        atomic_store(&model->has_session, false);
+        return pstl_return(pst_diag_nomem(&diag, sizeof(*s)), &diag, error);
+    }
+    atomic_flag_clear(&s->busy);
+    s->model = model;
+    s->messages = (struct pstl_messages){c.message, c.message_ctx};
+    pstl_listen(&s->messages);
+    status = make(s, &c, &diag);
+    pstl_listen(NULL);
+    if (status != PST_OK) {
+        free_session(s);
+        return pstl_return(status, &diag, error);
+    }
+    if (s->trains)
+        pstd_doubts_of_plan(&s->config, s->batch.plan, tell, &s->messages);
+    *ret = s;
+    return 0;
+}
+
+void penstock_session_free(penstock_session *session)
+{
+    if (session != NULL)
+        free_session(session);
+}
+
+int penstock_session_describe(penstock_session *session,
+                              enum penstock_kind kind, size_t index,
+                              struct penstock_info *ret,
+                              struct penstock_error *error)
+{
+    struct pst_diag diag;
+    enum pst_status status = pstl_session_enter(session, &diag);
+
+    if (status != PST_OK)
+        return pstl_return(status, &diag, error);
+    (void)pstl_session_leave(session, PST_OK, &diag, NULL);
+    if (kind == PENSTOCK_INPUT)
+        return pstl_describe(session->inputs, session->n_inputs, index, ret,
+                             error);
+    if (kind == PENSTOCK_OUTPUT)
+        return pstl_describe(session->outputs, session->n_outputs, index, ret,
+                             error);
+    return pstl_return(pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT,
+                                    "a session describes inputs and outputs"),
+                       &diag, error);
+}
+
+size_t penstock_session_bytes(const penstock_session *session)
+{
+    if (session == NULL)
+        return 0;
+    return pstd_planned_bytes(session->engine) +
+           pstl_forward_bytes(session->forward);
+}

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Parameters, buffers and checkpoints of a session. */
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/object.h"
+#include "stages/base/alloc.h"
+#include "stages/files/owner.h"
+
+#define TAG PST_TAG_CLIENT
+
+static bool is_first(const penstock_session *s)
+{
+    return s->transport->ops->rank(s->transport) == 0;
+}
+
+/* --- tensors -------------------------------------------------------------- */
+
+/* Finds a parameter or buffer by any of its names. */
+static enum pst_status find(const penstock_session *s, const char *name,
+                            const struct pstl_tensor **ret,
+                            struct pst_diag *diag)
+{
+    int index;
+
+    if (name == NULL)
+        return pst_diag_set(diag, PST_E_LIBRARY_ARGUMENT, "name is NULL");
+    index = pst_plan_find_param(s->model->opened.plan, name);
+    for (int kind = PENSTOCK_PARAMETER; kind <= PENSTOCK_BUFFER; kind++)
+        for (size_t i = 0; i < s->model->tensors[kind].n; i++)
+            if ((int)s->model->tensors[kind].at[i].index == index) {
+                *ret = &s->model->tensors[kind].at[i];
+                return PST_OK;
+            }
+    return pst_diag_set(diag, PST_E_LIBRARY_NAME,
+                        "the model has no parameter or buffer '%.200s'", name);
+}
+
+/* Returns the meta of the tensor's values between ranks. */
+static struct pst_meta whole_of(const struct pstl_tensor *t)
+{
+    struct pst_meta meta = t->meta;
+
+    pst_meta_set_contiguous(&meta);
+    return meta;
+}
+
+/* Takes a tensor of the caller and memory for a contiguous copy of it. */
+static enum pst_status take(const penstock_session *s, const char *name,
+                            const DLTensor *given, bool reads,
+                            const struct pstl_tensor **ret_tensor,
+                            struct pstl_view *ret, void **ret_copy,
+                            struct pst_diag *diag)
+{
+    enum pst_status status = find(s, name, ret_tensor, diag);
+
+    if (status == PST_OK && (reads || is_first(s)))
+        status = pstl_view_take(*ret_tensor, given, !reads, ret, diag);
+    if (status != PST_OK)
+        return status;
+    *ret_copy = pst_alloc(TAG, pst_meta_bytes(&(*ret_tensor)->meta));
+    return *ret_copy != NULL
+               ? PST_OK
+               : pst_diag_nomem(diag, pst_meta_bytes(&(*ret_tensor)->meta));
+}
+
+int penstock_get(penstock_session *session, const char *name, DLTensor *dst,
+                 struct penstock_error *error)
+{
+    const struct pstl_tensor *tensor;
+    struct pstl_view view;
+    void *copy = NULL;
+    struct pst_diag diag;
+    enum pst_status status = pstl_session_enter(session, &diag);
+
+    if (status != PST_OK)
+        return pstl_return(status, &diag, error);
+    status = pst_transport_settle(
+        session->transport,
+        take(session, name, dst, false, &tensor, &view, &copy, &diag), &diag);
+    if (status == PST_OK)
+        status = pst_engine_fetch_param(session->engine, tensor->index,
+                                        is_first(session) ? copy : NULL, &diag);
+    status = pst_transport_settle(session->transport, status, &diag);
+    if (status == PST_OK && is_first(session)) {
+        const struct pst_meta whole = whole_of(tensor);
+
+        pst_copy_strided(&whole, copy, &view.meta, view.data);
+    }
+    pst_free(copy);
+    return pstl_session_leave(session, status, &diag, error);
+}
+
+/* COLLECTIVE. Compares the bytes with those of rank 0. */
+static enum pst_status compare(const penstock_session *s, const char *name,
+                               const void *data, size_t bytes,
+                               struct pst_diag *diag)
+{
+    const uint64_t mine = pst_hash(data, bytes, 0);
+    uint64_t first = mine;
+    enum pst_status status = pst_engine_broadcast(
+        s->transport, &first, sizeof(first), NULL, NULL, diag);
+
+    if (status == PST_OK && first != mine)
+        status = pst_diag_set(diag, PST_E_RUN_UNEQUAL_RANKS,
+                              "rank %u gives other bytes for '%.200s' than "
+                              "rank 0",
+                              s->transport->ops->rank(s->transport), name);
+    return pst_transport_settle(s->transport, status, diag);
+}
+
+int penstock_set(penstock_session *session, const char *name,
+                 const DLTensor *src, struct penstock_error *error)
+{
+    const struct pstl_tensor *tensor;
+    struct pstl_view view;
+    void *copy = NULL;
+    struct pst_diag diag;
+    enum pst_status status = pstl_session_enter(session, &diag);
+
+    if (status != PST_OK)
+        return pstl_return(status, &diag, error);
+    status = pst_transport_settle(
+        session->transport,
+        take(session, name, src, true, &tensor, &view, &copy, &diag), &diag);
+    if (status == PST_OK) {
+        const struct pst_meta whole = whole_of(tensor);
+
+        pstl_view_read(&view.meta, view.data, &whole, copy);
+        status = compare(session, name, copy, pst_meta_bytes(&whole), &diag);
+    }
+    if (status == PST_OK)
+        status = pst_transport_settle(
+            session->transport,
+            pst_engine_write_param(session->engine, tensor->index, copy, &diag),
+            &diag);
+    if (status == PST_OK)
+        session->changes++;
+    pst_free(copy);
+    return pstl_session_leave(session, status, &diag, error);
+}
+
+/* --- checkpoints ---------------------------------------------------------- */
+
+void pstl_state_release(penstock_session *s)
+{
+    pst_checkpoint_disown(s->owner);
+    pst_free(s->folder);
+    s->owner = NULL;
+    s->folder = NULL;
+}
+
+/* Takes the folder for this session. Rank 0. */
+static enum pst_status own(penstock_session *s, const char *folder,
+                           struct pst_diag *diag)
+{
+    const struct pst_plan *plan = s->model->opened.plan;
+    struct pst_checkpoint_claim claim = {.dir = folder,
+                                         .model_digest = plan->model_digest,
+                                         .identity = plan->identity,
+                                         .run = s->run,
+                                         .make = true};
+    struct pst_checkpoint_former former = {0};
+    struct pst_checkpoint_run whose = {0};
+    enum pst_status status;
+
+    pstl_state_release(s);
+    if (s->run[0] == '\0')
+        pst_checkpoint_name_run(s->run);
+    status = pst_checkpoint_whose(folder, &whose, diag);
+    if (status == PST_OK) {
+        claim.resume = strcmp(whose.name, s->run) == 0;
+        claim.fallback = claim.resume ? whose.fallback : NULL;
+        status = pst_checkpoint_own(&claim, &s->owner, &former, diag);
+    }
+    pst_free(whose.fallback);
+    if (status != PST_OK)
+        return status;
+    s->folder = pst_strdup(TAG, folder);
+    if (s->folder == NULL)
+        return pst_diag_nomem(diag, strlen(folder));
+    return PST_OK;
+}
+
+/* Sees to it that this session may write to the folder. */
+static enum pst_status claim(penstock_session *s, const char *folder,
+                             struct pst_diag *diag)
+{
+    enum pst_status status;
+
+    if (folder == NULL || *folder == '\0')
+        return pst_diag_set(diag, PST_E_LIBRARY_ARGUMENT,
+                            "the folder is NULL or empty");
+    if (!is_first(s))
+        return PST_OK;
+    if (s->owner == NULL || s->folder == NULL || strcmp(s->folder, folder) != 0)
+        return own(s, folder, diag);
+    status = pst_checkpoint_still_own(s->owner, diag);
+    return status == PST_OK ? pst_checkpoint_own_again(s->owner, diag) : status;
+}
+
+int penstock_save(penstock_session *session, const char *folder,
+                  struct penstock_error *error)
+{
+    char bad[PST_CHECKPOINT_REASON] = "";
+    struct pst_save_note note = {.ret_bad = bad};
+    struct pst_diag diag;
+    enum pst_status status = pstl_session_enter(session, &diag);
+
+    if (status != PST_OK)
+        return pstl_return(status, &diag, error);
+    note.changes = session->changes;
+    status = pst_transport_settle(session->transport,
+                                  claim(session, folder, &diag), &diag);
+    if (status == PST_OK)
+        status = pst_transport_settle(
+            session->transport,
+            pst_engine_save(session->engine, folder, session->step,
+                            (unsigned)session->config.keep, &note, &diag),
+            &diag);
+    if (status == PST_OK && bad[0] != '\0') {
+        struct pst_str text = {0};
+
+        pst_str_addf(&text,
+                     "the checkpoint of step %llu is marked as bad, and is not "
+                     "loaded: %s",
+                     (unsigned long long)session->step, bad);
+        pstl_tell(&session->messages, pst_str_text(&text));
+        pst_str_fini(&text);
+    }
+    return pstl_session_leave(session, status, &diag, error);
+}
+
+static void report_skipped(void *ctx, const char *dir, uint64_t step,
+                           const char *text)
+{
+    (void)dir;
+    (void)step;
+    pstl_tell(ctx, text);
+}
+
+/* COLLECTIVE. Loads, and marks the session as failed if some of its values are
+ * those of the checkpoint and others are not. */
+static enum pst_status load(penstock_session *s, const char *folder,
+                            struct pst_checkpoint_info *ret,
+                            struct pst_diag *diag)
+{
+    bool begun = false;
+    struct pst_str differs = {0};
+    const struct pst_load_choice choice = {.dir = folder,
+                                           .step = PST_CHECKPOINT_LATEST,
+                                           .begun = &begun,
+                                           .differs = &differs,
+                                           .skipped = report_skipped,
+                                           .ctx = &s->messages};
+    enum pst_status status =
+        pst_engine_load(s->engine, &choice, ret, NULL, diag);
+
+    if (status != PST_OK &&
+        pst_transport_settle(s->transport, begun ? PST_ERR_INTERNAL : PST_OK,
+                             NULL) != PST_OK)
+        s->failed = true;
+    if (status == PST_OK && differs.len > 0)
+        pstl_tell(&s->messages, pst_str_text(&differs));
+    pst_str_fini(&differs);
+    return status;
+}
+
+int penstock_load(penstock_session *session, const char *folder,
+                  uint64_t *ret_step, struct penstock_error *error)
+{
+    struct pst_checkpoint_info info;
+    struct pst_diag diag;
+    enum pst_status status = pstl_session_enter(session, &diag);
+
+    if (status != PST_OK)
+        return pstl_return(status, &diag, error);
+    if (folder == NULL || *folder == '\0')
+        status = pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT,
+                              "the folder is NULL or empty");
+    status = pst_transport_settle(session->transport, status, &diag);
+    if (status == PST_OK)
+        status = load(session, folder, &info, &diag);
+    if (status == PST_OK) {
+        session->step = info.step;
+        session->changes = info.changes;
+        if (ret_step != NULL)
+            *ret_step = info.step;
+    }
+    if (status == PST_OK && is_first(session)) {
+        struct pst_checkpoint_run whose = {0};
+
+        /* Saves to that folder go on with its run. */
+        if (pst_checkpoint_whose(folder, &whose, NULL) == PST_OK &&
+            whose.name[0] != '\0')
+            memcpy(session->run, whose.name, sizeof(session->run));
+        pst_free(whose.fallback);
+    }
+    return pstl_session_leave(session, status, &diag, error);
+}

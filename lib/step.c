@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Steps of training on memory of the caller, or on what a callback fills. */
+#include "lib/object.h"
+
+#include "stages/graph/bytes.h"
+
+/* --- inputs --------------------------------------------------------------- */
+
+/* Returns the plan of a microbatch, and the row of the step with which it
+ * begins, in rows of that input. */
+static const struct pst_plan *plan_of(const struct penstock_session *s,
+                                      unsigned microbatch, unsigned input,
+                                      int64_t *ret_row)
+{
+    const struct pst_batch *b = &s->batch;
+    const unsigned n_larger = b->microbatches - b->n_tail;
+    const int dim = b->plan->inputs.at[input].chunk;
+    const bool is_tail = microbatch >= n_larger;
+    const int64_t first = (int64_t)PST_MIN(microbatch, n_larger);
+
+    *ret_row = 0;
+    if (dim >= 0)
+        *ret_row = first * b->plan->inputs.at[input].meta.size[dim];
+    if (dim >= 0 && is_tail)
+        *ret_row += (int64_t)(microbatch - n_larger) *
+                    b->tail->inputs.at[input].meta.size[dim];
+    return is_tail ? b->tail : b->plan;
+}
+
+static enum pst_status fill_from_view(const struct penstock_session *s,
+                                      unsigned microbatch, unsigned input,
+                                      void *dst, struct pst_diag *diag)
+{
+    const struct pstl_view *view = &s->views[input];
+    const int dim = s->batch.plan->inputs.at[input].chunk;
+    const struct pst_plan *plan;
+    int64_t row, offset = 0;
+
+    plan = plan_of(s, microbatch, input, &row);
+    if (view->data == NULL)
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
+                            "input '%s' is read here, and was not checked",
+                            s->inputs[input].name);
+    if (dim >= 0)
+        offset = row * view->meta.stride[dim] *
+                 (int64_t)pst_dtype_size(view->meta.dtype);
+    pstl_view_read(&view->meta, view->data + offset,
+                   &plan->inputs.at[input].meta, dst);
+    return PST_OK;
+}
+
+static enum pst_status fill_by_callback(const struct pstl_source *source,
+                                        uint64_t step, unsigned microbatch,
+                                        unsigned input, void *dst,
+                                        struct pst_diag *diag)
+{
+    const struct penstock_session *s = source->session;
+    struct pstl_tensor t = s->inputs[input];
+    DLTensor to = {.data = dst, .device = {.device_type = kDLCPU}};
+    int64_t row;
+    int code;
+
+    t.meta = plan_of(s, microbatch, input, &row)->inputs.at[input].meta;
+    to.dtype = pstl_dtype(&t);
+    to.ndim = pstl_ndim(&t);
+    to.shape = t.meta.size;
+    code = source->fn(source->ctx, step, microbatch, input, &to);
+    if (code != 0)
+        return pst_diag_set(diag, PST_E_LIBRARY_CALLBACK,
+                            "the callback returned %d for input '%.100s'", code,
+                            t.name);
+    pst_bytes_to_values(t.meta.dtype, dst, pst_meta_bytes(&t.meta));
+    return PST_OK;
+}
+
+static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
+                            unsigned input, void *dst, struct pst_diag *diag)
+{
+    const struct pstl_source *source = ctx;
+
+    if (source->refused != NULL)
+        return pst_diag_pass(diag, source->refused, "%s",
+                             source->refused->text);
+    return source->fn != NULL
+               ? fill_by_callback(source, step, microbatch, input, dst, diag)
+               : fill_from_view(source->session, microbatch, input, dst, diag);
+}
+
+enum pst_status pstl_step_take(penstock_session *s,
+                               const DLTensor *const *inputs, size_t n,
+                               struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    if (n != s->n_inputs)
+        return pst_diag_set(diag, PST_E_LIBRARY_ARGUMENT,
+                            "%zu inputs were given, and the model has %zu", n,
+                            s->n_inputs);
+    if (inputs == NULL && n > 0)
+        return pst_diag_set(diag, PST_E_LIBRARY_ARGUMENT, "inputs is NULL");
+    for (size_t i = 0; i < n && status == PST_OK; i++) {
+        s->views[i] = (struct pstl_view){0};
+        if (inputs[i] != NULL || s->reads[i])
+            status = pstl_view_take(&s->inputs[i], inputs[i], false,
+                                    &s->views[i], diag);
+    }
+    return status;
+}
+
+enum pst_status pstl_step_run(struct pst_engine *engine,
+                              struct pstl_source *source, uint64_t step,
+                              struct pst_step_result *ret,
+                              struct pst_diag *diag)
+{
+    const struct pst_transport *t = source->session->transport;
+    enum pst_status status;
+
+    if (source->refused != NULL) {
+        if (t->ops->size(t) == 1 || t->ops->one_process)
+            return pst_diag_pass(diag, source->refused, "%s",
+                                 source->refused->text);
+        pst_engine_refuse(engine, source->refused);
+    }
+    ret->applied = true; /* the engine says otherwise if it has decided */
+    status = pst_engine_step(engine, step, fill, source, 0, ret, diag);
+    /* The ranks have not decided together: their messages may be in flight. */
+    if (status != PST_OK && ret->applied)
+        source->session->failed = true;
+    return status;
+}
+
+/* --- calls ---------------------------------------------------------------- */
+
+/* Returns why the step cannot be made on this rank; PST_OK if it can. */
+static enum pst_status check_step(const penstock_session *s,
+                                  const struct penstock_step *ret,
+                                  struct pst_diag *diag)
+{
+    if (!s->trains)
+        return pst_diag_set(diag, PST_E_LOSS_MISSING,
+                            "the model has no loss to train with: open the "
+                            ".pt2 with {\"loss\", ...} or {\"loss-fn\", ...}");
+    return pstl_check_struct("ret", ret, diag);
+}
+
+static int run(penstock_session *s, struct pstl_source *source,
+               struct penstock_step *ret, struct pst_diag *diag,
+               struct penstock_error *error)
+{
+    struct pst_diag refused = *diag;
+    struct pst_step_result r;
+    enum pst_status status;
+
+    if (refused.status != PST_OK)
+        source->refused = &refused;
+    status = s->trains ? pstl_step_run(s->engine, source, s->step, &r, diag)
+                       : refused.status;
+    if (status == PST_OK) {
+        const struct penstock_step result = {.step = ++s->step,
+                                             .loss = r.loss,
+                                             .grad_norm = r.grad_norm,
+                                             .lr = r.lr,
+                                             .applied =
+                                                 s->options.optim.row != NULL};
+
+        pstl_give_struct(&result, ret, sizeof(result));
+        if (r.stayed_step > 0)
+            pstl_tell(&s->messages, r.stayed_text);
+    }
+    return pstl_session_leave(s, status, diag, error);
+}
+
+int penstock_train_step(penstock_session *session,
+                        const DLTensor *const *inputs, size_t n_inputs,
+                        struct penstock_step *ret, struct penstock_error *error)
+{
+    struct pstl_source source = {.session = session};
+    struct pst_diag diag;
+    enum pst_status status = pstl_session_enter(session, &diag);
+
+    if (status != PST_OK)
+        return pstl_return(status, &diag, error);
+    status = check_step(session, ret, &diag);
+    if (status == PST_OK)
+        status = pstl_step_take(session, inputs, n_inputs, &diag);
+    return run(session, &source, ret, &diag, error);
+}
+
+int penstock_train_step_fill(penstock_session *session, penstock_fill_fn fn,
+                             void *ctx, struct penstock_step *ret,
+                             struct penstock_error *error)
+{
+    struct pstl_source source = {.session = session, .fn = fn, .ctx = ctx};
+    struct pst_diag diag;
+    enum pst_status status = pstl_session_enter(session, &diag);
+
+    if (status != PST_OK)
+        return pstl_return(status, &diag, error);
+    status = check_step(session, ret, &diag);
+    if (status == PST_OK && fn == NULL)
+        status = pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT, "fill is NULL");
+    return run(session, &source, ret, &diag, error);
+}

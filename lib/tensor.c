@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/tensor.h"
+
+#include <stdlib.h>
+
+#include "stages/base/checked.h"
+#include "stages/base/str.h"
+#include "stages/graph/bytes.h"
+
+/* Codes of dlpack.h by dtype; sizes are those of pst_dtype_size. */
+static const uint8_t codes[PST_N_DTYPES] = {
+    [PST_F32] = kDLFloat,   [PST_F64] = kDLFloat,
+    [PST_BF16] = kDLBfloat, [PST_F16] = kDLFloat,
+    [PST_I64] = kDLInt,     [PST_I32] = kDLInt,
+    [PST_I16] = kDLInt,     [PST_I8] = kDLInt,
+    [PST_U8] = kDLUInt,     [PST_BOOL] = PENSTOCK_DL_BOOL,
+};
+
+DLDataType pstl_dtype(const struct pstl_tensor *tensor)
+{
+    const uint8_t bits = (uint8_t)(8 * pst_dtype_size(tensor->meta.dtype));
+
+    if (tensor->is_complex)
+        return (DLDataType){.code = kDLComplex, .bits = 2 * bits, .lanes = 1};
+    return (DLDataType){
+        .code = codes[tensor->meta.dtype], .bits = bits, .lanes = 1};
+}
+
+int32_t pstl_ndim(const struct pstl_tensor *tensor)
+{
+    return (int32_t)tensor->meta.rank - tensor->is_complex;
+}
+
+/* Appends "float32[2, 3]". At most PST_MAX_RANK sizes, which the caller may
+ * have garbled. */
+static void add_text(DLDataType type, int32_t ndim, const int64_t *shape,
+                     struct pst_str *out)
+{
+    static const char *const names[] = {"int",    "uint",    "float", "handle",
+                                        "bfloat", "complex", "bool"};
+
+    if (type.code < PST_COUNT(names))
+        pst_str_add(out, names[type.code]);
+    else
+        pst_str_addf(out, "type %u of ", type.code);
+    if (type.code != PENSTOCK_DL_BOOL || type.bits != 8)
+        pst_str_addf(out, "%u", type.bits);
+    if (type.lanes != 1)
+        pst_str_addf(out, "x%u", type.lanes);
+    if (ndim > PST_MAX_RANK || ndim < 0 || (ndim > 0 && shape == NULL)) {
+        pst_str_addf(out, " of %d dimensions", ndim);
+        return;
+    }
+    pst_str_add(out, "[");
+    for (int32_t d = 0; d < ndim; d++)
+        pst_str_addf(out, "%s%lld", d > 0 ? ", " : "", (long long)shape[d]);
+    pst_str_add(out, "]");
+}
+
+static enum pst_status refuse(const struct pstl_tensor *want,
+                              const DLTensor *given, struct pst_diag *diag)
+{
+    struct pst_str is = {0}, should = {0};
+
+    add_text(given->dtype, given->ndim, given->shape, &is);
+    add_text(pstl_dtype(want), pstl_ndim(want), want->meta.size, &should);
+    (void)pst_diag_set(diag, PST_E_LIBRARY_TENSOR,
+                       "the tensor of '%.200s' is %s, and the model has %s",
+                       want->name, pst_str_text(&is), pst_str_text(&should));
+    pst_str_fini(&is);
+    pst_str_fini(&should);
+    return PST_ERR_SHAPE;
+}
+
+static enum pst_status unusable(const struct pstl_tensor *want, const char *why,
+                                struct pst_diag *diag)
+{
+    return pst_diag_set(diag, PST_E_LIBRARY_TENSOR, "the tensor of '%.200s' %s",
+                        want->name, why);
+}
+
+static bool has_dtype(const struct pstl_tensor *want, DLDataType type)
+{
+    const DLDataType right = pstl_dtype(want);
+
+    if (type.lanes != 1 || type.bits != right.bits)
+        return false;
+    return type.code == right.code ||
+           (right.code == PENSTOCK_DL_BOOL && type.code == kDLUInt);
+}
+
+static bool has_shape(const struct pstl_tensor *want, const DLTensor *given)
+{
+    const int32_t ndim = pstl_ndim(want);
+
+    if (given->ndim != ndim || (ndim > 0 && given->shape == NULL))
+        return false;
+    for (int32_t d = 0; d < ndim; d++)
+        if (given->shape[d] != want->meta.size[d])
+            return false;
+    return true;
+}
+
+/* Sets the strides of the view. Returns false if an element's address could not
+ * be computed. */
+static bool take_strides(const struct pstl_tensor *want, const DLTensor *given,
+                         struct pst_meta *ret)
+{
+    const int64_t unit = want->is_complex ? 2 : 1;
+    const int64_t bytes = (int64_t)pst_dtype_size(ret->dtype);
+    int64_t low = 0, high = 0;
+
+    for (int32_t d = 0; given->strides != NULL && d < given->ndim; d++) {
+        int64_t far;
+
+        if (ret->size[d] <= 1)
+            continue;
+        if (PST_MUL(given->strides[d], unit, &ret->stride[d]) ||
+            PST_MUL(ret->stride[d], ret->size[d] - 1, &far) ||
+            PST_ADD(far < 0 ? low : high, far, far < 0 ? &low : &high))
+            return false;
+    }
+    if (PST_MUL(high, bytes, &high) || PST_MUL(low, bytes, &low) ||
+        given->byte_offset > PTRDIFF_MAX)
+        return false;
+    return high <= PTRDIFF_MAX - bytes - (int64_t)given->byte_offset &&
+           low > -PTRDIFF_MAX;
+}
+
+/* True if no two elements share memory, as far as strides show it: dimensions
+ * in the order of their strides do not reach into each other. */
+static bool is_apart(const struct pst_meta *meta)
+{
+    int64_t end = 1; /* elements that the dimensions so far extend over */
+    bool done[PST_MAX_RANK] = {false};
+
+    for (unsigned k = 0; k < meta->rank; k++) {
+        int next = -1;
+
+        for (unsigned d = 0; d < meta->rank; d++)
+            if (!done[d] && (next < 0 || llabs(meta->stride[d]) <
+                                             llabs(meta->stride[next])))
+                next = (int)d;
+        done[next] = true;
+        if (meta->size[next] <= 1)
+            continue;
+        if (llabs(meta->stride[next]) < end)
+            return false;
+        end += llabs(meta->stride[next]) * (meta->size[next] - 1);
+    }
+    return true;
+}
+
+enum pst_status pstl_view_take(const struct pstl_tensor *want,
+                               const DLTensor *given, bool writes,
+                               struct pstl_view *ret, struct pst_diag *diag)
+{
+    struct pst_meta meta = want->meta;
+
+    pst_meta_set_contiguous(&meta);
+    if (given == NULL)
+        return unusable(want, "is missing (NULL)", diag);
+    if (given->device.device_type != kDLCPU)
+        return pst_diag_set(diag, PST_E_LIBRARY_TENSOR,
+                            "the tensor of '%.200s' is on a device of type %d, "
+                            "not on the CPU (%d)",
+                            want->name, (int)given->device.device_type,
+                            (int)kDLCPU);
+    if (!has_dtype(want, given->dtype) || !has_shape(want, given))
+        return refuse(want, given, diag);
+    if (!take_strides(want, given, &meta))
+        return unusable(want, "has strides or an offset beyond any memory",
+                        diag);
+    if (given->data == NULL && pst_meta_numel(&meta) > 0)
+        return unusable(want, "has no memory (data is NULL)", diag);
+    if (writes && pst_meta_numel(&meta) > 0 && !is_apart(&meta))
+        return unusable(
+            want, "has elements that share memory, and would be written", diag);
+    /* An empty tensor may have no memory; its view is not NULL. */
+    static char nothing;
+
+    *ret = (struct pstl_view){
+        .meta = meta,
+        .data = given->data == NULL ? &nothing
+                                    : (char *)given->data + given->byte_offset};
+    return PST_OK;
+}
+
+void pstl_view_read(const struct pst_meta *from, const char *src,
+                    const struct pst_meta *meta, void *dst)
+{
+    struct pst_meta part = *meta, to = *meta;
+
+    for (unsigned d = 0; d < meta->rank; d++)
+        part.stride[d] = from->stride[d];
+    pst_meta_set_contiguous(&to);
+    pst_copy_strided(&part, src, &to, dst);
+    pst_bytes_to_values(to.dtype, dst, pst_meta_bytes(&to));
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_LIB_TENSOR_H
+#define PENSTOCK_LIB_TENSOR_H
+/* Tensors of the model as DLPack describes them, and tensors of the caller.
+ * Stateless. */
+#include "include/penstock.h"
+#include "stages/graph/tensor.h"
+
+/* A tensor of the model. */
+struct pstl_tensor {
+    const char *name; /* borrowed from the plan */
+    struct pst_meta meta;
+    bool is_complex; /* the last dimension has the real and imaginary part */
+    bool trained;
+    int batch_dim;
+    unsigned index; /* in plan->inputs, ->outputs or ->params */
+};
+
+/* Memory of the caller: meta has its strides, which may be negative. data NULL:
+ * the caller gave no tensor. */
+struct pstl_view {
+    struct pst_meta meta;
+    char *data;
+};
+
+/* Returns the dtype of a tensor of the model, and its number of dimensions. */
+DLDataType pstl_dtype(const struct pstl_tensor *tensor);
+int32_t pstl_ndim(const struct pstl_tensor *tensor);
+
+/* Checks that a tensor of the caller has device, dtype, shape and memory as
+ * `want` needs them, and sets *ret. writes: it is a result, so that no two of
+ * its elements may share memory. */
+enum pst_status pstl_view_take(const struct pstl_tensor *want,
+                               const DLTensor *given, bool writes,
+                               struct pstl_view *ret,
+                               struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Copies the caller's tensor to contiguous memory, with the strides that `from`
+ * has and the sizes of `meta`; foreign bytes become valid values. */
+void pstl_view_read(const struct pst_meta *from, const char *src,
+                    const struct pst_meta *meta, void *dst);
+
+#endif
