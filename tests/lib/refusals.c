@@ -120,8 +120,8 @@ static void bad_opens(const char *path)
     config.options = of_run;
     refused(penstock_open(path, &config, &m, &error), PENSTOCK_ERR_USAGE,
             "library.option");
-    refused(penstock_open("/nowhere.pt2", NULL, &m, &error),
-            PENSTOCK_ERR_IO, "file.missing");
+    refused(penstock_open("/nowhere.pt2", NULL, &m, &error), PENSTOCK_ERR_IO,
+            "file.missing");
     /* A program of a later version: what this one does not know must be 0. */
     good(penstock_open(path, &newer.known, &m, &error));
     penstock_close(m);
@@ -159,8 +159,7 @@ static void bad_sessions(void)
     refused(with_option("lr", "fast"), PENSTOCK_ERR_USAGE, "option.value");
     refused(with_option("optimizer", "best"), PENSTOCK_ERR_USAGE,
             "optimizer.unknown");
-    refused(with_option("ranks", "3"), PENSTOCK_ERR_USAGE,
-            "schedule.counts");
+    refused(with_option("ranks", "3"), PENSTOCK_ERR_USAGE, "schedule.counts");
     /* Not refused by a session that failed: the model is free again. */
     s = make_session(model);
     refused(with_option("lr", "1"), PENSTOCK_ERR_USAGE, "library.order");

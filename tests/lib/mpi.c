@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Sessions on communicators of the application: mpi TINY.pt2 FOLDER under
+ * mpiexec -n 4. Each process is in two sessions, of its row and of its column
+ * in a 2 x 2 grid, and has one of its own with both ranks in one process, whose
+ * bits the other two have. All the time the application floods its
+ * communicators with messages of many tags.
+ */
+#include "tests/lib/drive.h"
+
+#include <mpi.h>
+
+#define N     4 /* inputs of the model */
+#define STEPS 4
+#define TAGS  256
+
+static struct penstock_error error = PENSTOCK_INIT(error);
+static MPI_Comm of_row, of_column;
+static int world;
+
+#undef good
+#define good(call)                                                             \
+    do {                                                                       \
+        if ((call) != 0) {                                                     \
+            fprintf(stderr, "rank %d, line %d: %s [%s]\n", world, __LINE__,    \
+                    error.text, error.id);                                     \
+            (void)MPI_Abort(MPI_COMM_WORLD, 1);                                \
+        }                                                                      \
+    } while (0)
+#undef require
+#define require(condition)                                                     \
+    do {                                                                       \
+        if (!(condition)) {                                                    \
+            fprintf(stderr, "rank %d, line %d: %s\n", world, __LINE__,         \
+                    #condition);                                               \
+            (void)MPI_Abort(MPI_COMM_WORLD, 1);                                \
+        }                                                                      \
+    } while (0)
+
+/* --- the application's messages ------------------------------------------- */
+
+static struct flood {
+    MPI_Request requests[4 * TAGS];
+    int sent[2 * TAGS], got[2 * TAGS];
+    int round;
+} flood;
+
+static const MPI_Comm *comm_of(int i)
+{
+    return i % 2 == 0 ? &of_row : &of_column;
+}
+
+/* Posts the receives of half of the tags, whose sends follow in flood_end, and
+ * the sends of the other half, whose receives follow: a message of a session in
+ * the application's communicator would end one of them. */
+static void flood_half(int first)
+{
+    for (int i = 0; i < 2 * TAGS; i++) {
+        MPI_Request *request = &flood.requests[2 * i + first];
+        int rank;
+
+        (void)MPI_Comm_rank(*comm_of(i), &rank);
+        flood.sent[i] = 1000000 * rank + 1000 * flood.round + i;
+        if (i / 2 % 2 == first)
+            (void)MPI_Irecv(&flood.got[i], 1, MPI_INT, 1 - rank, i / 2,
+                            *comm_of(i), request);
+        else
+            (void)MPI_Isend(&flood.sent[i], 1, MPI_INT, 1 - rank, i / 2,
+                            *comm_of(i), request);
+    }
+}
+
+static void flood_begin(void)
+{
+    flood_half(0);
+}
+
+/* All bytes are those that the peer has sent on that communicator and tag. */
+static void flood_end(void)
+{
+    flood_half(1);
+    (void)MPI_Waitall(4 * TAGS, flood.requests, MPI_STATUSES_IGNORE);
+    for (int i = 0; i < 2 * TAGS; i++) {
+        int rank;
+
+        (void)MPI_Comm_rank(*comm_of(i), &rank);
+        require(flood.got[i] == 1000000 * (1 - rank) + 1000 * flood.round + i);
+    }
+    flood.round++;
+}
+
+/* --- sessions ------------------------------------------------------------- */
+
+struct run {
+    penstock_model *model;
+    penstock_session *session;
+    struct held held[N];
+    const DLTensor *inputs[N];
+    double losses[STEPS], forward;
+};
+
+static void begin(struct run *r, const char *path, const MPI_Comm *comm)
+{
+    const struct penstock_option stages[] = {{"stages", "2"}};
+    const struct penstock_option options[] = {{"ranks", "2"},
+                                              {"threads", "1"},
+                                              {"microbatches", "2"},
+                                              {"lr", "0.01"}};
+    struct penstock_open_config open = PENSTOCK_INIT(open);
+    struct penstock_session_config config = PENSTOCK_INIT(config);
+
+    open.options = stages;
+    open.n_options = 1;
+    config.options = options;
+    config.n_options = 4;
+    config.mpi_comm = comm;
+    good(penstock_open(path, &open, &r->model, &error));
+    good(penstock_session_new(r->model, &config, &r->session, &error));
+    require(penstock_count(r->model, PENSTOCK_INPUT) == N);
+    for (size_t i = 0; i < N; i++) {
+        struct penstock_info info = PENSTOCK_INIT(info);
+
+        good(penstock_session_describe(r->session, PENSTOCK_INPUT, i, &info,
+                                       &error));
+        held_init(&r->held[i], &info);
+        r->inputs[i] = &r->held[i].tensor;
+        for (size_t k = 0; k < count_of(&info); k++) {
+            if (info.dtype.code == kDLInt)
+                ((int64_t *)r->held[i].memory)[k] = (int64_t)(5 * k % 16);
+            else
+                ((float *)r->held[i].memory)[k] = (float)(k % 3) - 0.7f;
+        }
+    }
+}
+
+static void end(struct run *r)
+{
+    for (size_t i = 0; i < N; i++)
+        held_fini(&r->held[i]);
+    penstock_session_free(r->session);
+    penstock_close(r->model);
+}
+
+static void step(struct run *r, int k)
+{
+    struct penstock_step result = PENSTOCK_INIT(result);
+
+    good(penstock_train_step(r->session, r->inputs, N, &result, &error));
+    r->losses[k] = result.loss;
+}
+
+/* COLLECTIVE. A rank whose input is wrong fails the step on both ranks; which
+ * one it is, and if its stages read the input, makes no difference. */
+static void one_rank_is_wrong(struct run *r, int rank, int guilty)
+{
+    struct penstock_step result = PENSTOCK_INIT(result);
+
+    if (rank == guilty)
+        r->held[3].tensor.dtype.bits = 32;
+    require(penstock_train_step(r->session, r->inputs, N, &result, &error) ==
+            PENSTOCK_ERR_SHAPE);
+    require(strcmp(error.id, "library.tensor") == 0);
+    r->held[3].tensor.dtype.bits = 64;
+}
+
+static int never(void *ctx, uint64_t n, uint32_t microbatch, uint32_t input,
+                 DLTensor *dst)
+{
+    (void)n;
+    (void)microbatch;
+    (void)input;
+    memset(dst->data, 0, 1);
+    return *(int *)ctx; /* of this rank alone */
+}
+
+/* COLLECTIVE. A callback that fails on one rank. */
+static void one_callback_fails(struct run *r, int rank, int guilty)
+{
+    struct penstock_step result = PENSTOCK_INIT(result);
+    int code = rank == guilty ? 5 : 0;
+
+    require(penstock_train_step_fill(r->session, never, &code, &result,
+                                     &error) == PENSTOCK_ERR_CANCELLED);
+    require(strcmp(error.id, "library.callback") == 0);
+}
+
+/* COLLECTIVE. Parameters of the session are those of the other one. */
+static void compare(struct run *r, struct run *with, int rank)
+{
+    for (int kind = PENSTOCK_PARAMETER; kind <= PENSTOCK_BUFFER; kind++)
+        for (size_t i = 0; i < penstock_count(r->model, kind); i++) {
+            struct penstock_info info = PENSTOCK_INIT(info);
+            struct held mine, theirs;
+
+            good(penstock_describe(r->model, kind, i, &info, &error));
+            held_init(&mine, &info);
+            held_init(&theirs, &info);
+            good(penstock_get(r->session, info.name,
+                              rank == 0 ? &mine.tensor : NULL, &error));
+            good(
+                penstock_get(with->session, info.name, &theirs.tensor, &error));
+            require(rank != 0 || memcmp(mine.memory, theirs.memory,
+                                        count_of(&info) * size_of(&info)) == 0);
+            held_fini(&mine);
+            held_fini(&theirs);
+        }
+}
+
+/* COLLECTIVE. Sets a parameter, on one rank to other bytes if `differ`. */
+static int set(struct run *r, int rank, bool differ)
+{
+    struct penstock_info info = PENSTOCK_INIT(info);
+    struct held h;
+    size_t at;
+    int status;
+
+    good(penstock_find(r->model, PENSTOCK_PARAMETER, "fc.bias", &at, &error));
+    good(penstock_describe(r->model, PENSTOCK_PARAMETER, at, &info, &error));
+    held_init(&h, &info);
+    for (size_t i = 0; i < count_of(&info); i++)
+        ((float *)h.memory)[i] = 0.25f + (float)(differ && rank == 1);
+    status = penstock_set(r->session, "fc.bias", &h.tensor, &error);
+    held_fini(&h);
+    return status;
+}
+
+/* COLLECTIVE. All calls of one session on MPI, against the one of this process;
+ * rank: in the session. */
+static void exercise(struct run *r, struct run *alone, int rank,
+                     const char *folder)
+{
+    const uint64_t finished = STEPS;
+    uint64_t loaded = 0;
+
+    for (int k = 0; k < STEPS; k++)
+        require(r->losses[k] == alone->losses[k]);
+    good(penstock_forward(r->session, r->inputs, N, &r->forward, &error));
+    require(r->forward == alone->forward);
+    compare(r, alone, rank);
+    require(set(r, rank, true) == PENSTOCK_ERR_MISMATCH);
+    compare(r, alone, rank);
+    good(penstock_save(r->session, folder, &error));
+    good(set(r, rank, false));
+    good(penstock_load(r->session, folder, &loaded, &error));
+    require(loaded == finished);
+    compare(r, alone, rank);
+}
+
+int main(int argc, char **argv)
+{
+    static struct run alone, row, column;
+    int level, row_rank, column_rank;
+    char folder[4096];
+    MPI_Comm null = MPI_COMM_NULL;
+
+    (void)MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
+    (void)MPI_Comm_rank(MPI_COMM_WORLD, &world);
+    require(argc == 3 && level >= MPI_THREAD_FUNNELED);
+    (void)MPI_Comm_split(MPI_COMM_WORLD, world / 2, world, &of_row);
+    (void)MPI_Comm_split(MPI_COMM_WORLD, world % 2, world, &of_column);
+    (void)MPI_Comm_rank(of_row, &row_rank);
+    (void)MPI_Comm_rank(of_column, &column_rank);
+
+    begin(&alone, argv[1], NULL);
+    for (int k = 0; k < STEPS; k++)
+        step(&alone, k);
+    good(penstock_forward(alone.session, alone.inputs, N, &alone.forward,
+                          &error));
+    flood_begin();
+    begin(&row, argv[1], &of_row);
+    begin(&column, argv[1], &of_column);
+    for (int k = 0; k < STEPS; k++) {
+        step(&row, k);
+        one_rank_is_wrong(&column, column_rank, k % 2);
+        one_callback_fails(&row, row_rank, k % 2);
+        if (k == 2) {
+            flood_end();
+            flood_begin();
+        }
+        step(&column, k);
+    }
+    (void)snprintf(folder, sizeof(folder), "%s/row-%d", argv[2], world / 2);
+    exercise(&row, &alone, row_rank, folder);
+    flood_end();
+    flood_begin();
+    end(&row);
+    (void)snprintf(folder, sizeof(folder), "%s/column-%d", argv[2], world % 2);
+    exercise(&column, &alone, column_rank, folder);
+    end(&column);
+    flood_end();
+    end(&alone);
+
+    /* Refused, and MPI is still the application's. */
+    {
+        struct penstock_session_config config = PENSTOCK_INIT(config);
+        penstock_session *session;
+        penstock_model *model;
+
+        config.mpi_comm = &null;
+        good(penstock_open(argv[1], NULL, &model, &error));
+        require(penstock_session_new(model, &config, &session, &error) ==
+                PENSTOCK_ERR_CONFIG);
+        require(strcmp(error.id, "net.communicator") == 0);
+        /* Too many ranks for the two stages of the model. */
+        config.mpi_comm = &(MPI_Comm){MPI_COMM_WORLD};
+        require(penstock_session_new(model, &config, &session, &error) ==
+                PENSTOCK_ERR_USAGE);
+        penstock_close(model);
+    }
+    (void)MPI_Comm_free(&of_row);
+    (void)MPI_Comm_free(&of_column);
+    (void)MPI_Finalize();
+    if (world == 0)
+        puts("ok");
+    return 0;
+}
