@@ -58,7 +58,8 @@ def main():
                        ("test", order[TRAIN:TRAIN + TEST])):
         save_file({"x": x[part].contiguous(), "target": y[part].contiguous()},
                   folder / f"{name}.safetensors")
-    example = (x[:MICROBATCH], y[:MICROBATCH].clone())
+    # Copies: the file has the whole memory of an example, not a part of it.
+    example = (x[:MICROBATCH].clone(), y[:MICROBATCH].clone())
     program = torch.export.export(Digits().train(), example, strict=False)
     torch.export.save(program, folder / "digits.pt2")
 
