@@ -16,7 +16,7 @@ venv=$root/.venv
 packages_build="build-essential meson ninja-build pkg-config libuv1-dev
   libopenmpi-dev openmpi-bin libprotobuf-c-dev protobuf-c-compiler
   libopenblas-dev liblapacke-dev libdnnl-dev libzip-dev libjansson-dev
-  libxxhash-dev libcmocka-dev"
+  libxxhash-dev libdlpack-dev libcmocka-dev"
 
 say() { printf '\033[1m== %s\033[0m\n' "$*"; }
 

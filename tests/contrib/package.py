@@ -6,7 +6,8 @@ logrotate, lnav.
 usage: package.py ROOT BUILD|FILE.deb [PENSTOCK]
 
 BUILD is a build folder: then the files that `meson install` would install are
-tested. systemd-analyze and lnav are used if they are installed; otherwise a
+tested; those of the library are missing in builds with sanitizers. FILE.deb is
+one of the three packages. systemd-analyze and lnav are used if they are installed; otherwise a
 message says so.
 """
 import glob
@@ -47,13 +48,36 @@ def installed(what):
     return {re.sub(r"\.gz$", "", x) for x in names if not x.endswith("/")}
 
 
-def all_is_installed(root, files, commands, is_package):
+LIBRARY = "/usr/lib/x86_64-linux-gnu"
+
+
+def library_of(package):
+    """Returns the files of a package of the library."""
+    doc = f"/usr/share/doc/{package}"
+    return {f"{doc}/copyright", f"{doc}/changelog"} | (
+        {f"{LIBRARY}/libpenstock.so.0", f"{LIBRARY}/libpenstock.so.0.1.0"}
+        if package == "libpenstock0" else
+        {"/usr/include/penstock.h", f"{LIBRARY}/libpenstock.so",
+         f"{LIBRARY}/pkgconfig/penstock.pc"})
+
+
+def shares(build):
+    """True if the build has the library: its code may be at any address."""
+    options = {one["name"]: one["value"] for one in json.loads(ask(
+        "meson", "introspect", "--buildoptions", build))}
+    return options["b_staticpic"] and options["b_sanitize"] == "none"
+
+
+def all_is_installed(root, files, commands, package, has_library):
+    is_package = package is not None
     want = {"/usr/bin/penstock", "/usr/bin/penstockd",
             "/usr/share/man/man1/penstock.1",
             "/usr/share/man/man1/penstockd.1",
             "/usr/share/bash-completion/completions/penstock.bash"}
     want |= {f"/usr/share/man/man1/penstock-{x}.1" for x in commands}
-    if is_package:
+    if is_package and package != "penstock":
+        want = library_of(package)
+    elif is_package:
         doc = "/usr/share/doc/penstock"
         want |= {"/lib/systemd/system/penstock@.service",
                  "/etc/logrotate.d/penstock", f"{doc}/copyright",
@@ -63,6 +87,9 @@ def all_is_installed(root, files, commands, is_package):
                  os.listdir(f"{root}/contrib")}
         want |= {f"{doc}/{os.path.basename(x)}"
                  for x in glob.glob(f"{root}/docs/*.md")}
+    elif has_library:
+        want |= {x for name in ("libpenstock0", "libpenstock-dev")
+                 for x in library_of(name) if "/doc/" not in x}
     missing, more = want - files, files - want
     assert not missing, missing
     assert not more, more
@@ -138,6 +165,9 @@ def lnav_reads(root):
 def sources_are_there(root):
     for name in os.listdir(f"{root}/debian"):
         assert os.path.exists(f"{root}/debian/{name}"), f"debian/{name}"
+    for name in ("penstock", "libpenstock0", "libpenstock-dev"):
+        assert read(root, f"debian/{name}.install").strip(), name
+        assert f"\nPackage: {name}\n" in read(root, "debian/control"), name
     for name in "docs", "examples":
         for line in read(root, f"debian/penstock.{name}").split():
             assert glob.glob(f"{root}/{line}"), line
@@ -161,7 +191,10 @@ def main():
         usage = ask(sys.argv[3], "--help")
         assert set(re.findall(r"^  ([a-z]+) +\S", usage.split("commands:")[1],
                               re.MULTILINE)) == set(commands)
-    all_is_installed(root, installed(what), commands, not os.path.isdir(what))
+    all_is_installed(root, installed(what), commands,
+                     None if os.path.isdir(what)
+                     else os.path.basename(what).split("_")[0],
+                     os.path.isdir(what) and shares(what))
     unit_is_closed(root)
     lnav_reads(root)
     sources_are_there(root)
