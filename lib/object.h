@@ -111,6 +111,12 @@ enum pst_status pstl_options_set(struct pstd_config *config, bool session,
 int pstl_describe(const struct pstl_tensor *tensors, size_t n, size_t index,
                   struct penstock_info *ret, struct penstock_error *error);
 
+/* COLLECTIVE. Compares bytes that all ranks have with those of rank 0. what:
+ * names them. PST_ERR_MISMATCH. */
+enum pst_status pstl_compare(const penstock_session *session, const char *what,
+                             const void *data, size_t bytes,
+                             struct pst_diag *diag) PST_MUST_CHECK;
+
 /* forward.c: frees the engine of penstock_forward; NULL is accepted. */
 void pstl_forward_free(struct pstl_forward *forward);
 /* Returns its bytes; NULL: 0. */

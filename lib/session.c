@@ -121,6 +121,45 @@ static void find_read(struct penstock_session *s)
                       pst_plan_reads_input(plan, (unsigned)i);
 }
 
+/* --- ranks ---------------------------------------------------------------- */
+
+enum pst_status pstl_compare(const penstock_session *s, const char *what,
+                             const void *data, size_t bytes,
+                             struct pst_diag *diag)
+{
+    const uint64_t mine = pst_hash(data, bytes, 0);
+    uint64_t first = mine;
+    enum pst_status status = pst_engine_broadcast(
+        s->transport, &first, sizeof(first), NULL, NULL, diag);
+
+    if (status == PST_OK && first != mine)
+        status = pst_diag_set(diag, PST_E_RUN_UNEQUAL_RANKS,
+                              "rank %u gives another value of '%.200s' than "
+                              "rank 0",
+                              s->transport->ops->rank(s->transport), what);
+    return pst_transport_settle(s->transport, status, diag);
+}
+
+/* COLLECTIVE. Checks that all ranks have the same plan and options, before one
+ * of them alone might refuse them. */
+static enum pst_status compare_options(const struct penstock_session *s,
+                                       struct pst_diag *diag)
+{
+    struct pst_str text = {0};
+    enum pst_status status;
+
+    pst_str_addf(&text, "plan=%s\n", s->model->opened.plan->digest);
+    pstd_config_dump(&s->config, PSTD_OPT_STEP, &text);
+    status = pst_transport_settle(
+        s->transport, text.failed ? pst_diag_nomem(diag, text.len) : PST_OK,
+        diag);
+    if (status == PST_OK)
+        status = pstl_compare(s, "the model and the options", text.text,
+                              text.len, diag);
+    pst_str_fini(&text);
+    return status;
+}
+
 /* --- construction --------------------------------------------------------- */
 
 static enum pst_status read_options(struct penstock_session *s,
@@ -213,6 +252,8 @@ static enum pst_status make(struct penstock_session *s,
             return net;
         }
         status = pst_transport_settle(s->transport, status, diag);
+        if (status == PST_OK)
+            status = compare_options(s, diag);
     }
     if (status != PST_OK)
         return status;

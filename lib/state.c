@@ -91,24 +91,6 @@ int penstock_get(penstock_session *session, const char *name, DLTensor *dst,
     return pstl_session_leave(session, status, &diag, error);
 }
 
-/* COLLECTIVE. Compares the bytes with those of rank 0. */
-static enum pst_status compare(const penstock_session *s, const char *name,
-                               const void *data, size_t bytes,
-                               struct pst_diag *diag)
-{
-    const uint64_t mine = pst_hash(data, bytes, 0);
-    uint64_t first = mine;
-    enum pst_status status = pst_engine_broadcast(
-        s->transport, &first, sizeof(first), NULL, NULL, diag);
-
-    if (status == PST_OK && first != mine)
-        status = pst_diag_set(diag, PST_E_RUN_UNEQUAL_RANKS,
-                              "rank %u gives other bytes for '%.200s' than "
-                              "rank 0",
-                              s->transport->ops->rank(s->transport), name);
-    return pst_transport_settle(s->transport, status, diag);
-}
-
 int penstock_set(penstock_session *session, const char *name,
                  const DLTensor *src, struct penstock_error *error)
 {
@@ -127,7 +109,8 @@ int penstock_set(penstock_session *session, const char *name,
         const struct pst_meta whole = whole_of(tensor);
 
         pstl_view_read(&view.meta, view.data, &whole, copy);
-        status = compare(session, name, copy, pst_meta_bytes(&whole), &diag);
+        status =
+            pstl_compare(session, name, copy, pst_meta_bytes(&whole), &diag);
     }
     if (status == PST_OK)
         status = pst_transport_settle(

@@ -99,20 +99,22 @@ struct run {
     double losses[STEPS], forward;
 };
 
-static void begin(struct run *r, const char *path, const MPI_Comm *comm)
+static void begin(struct run *r, const char *path, const MPI_Comm *comm,
+                  const char *data_at)
 {
     const struct penstock_option stages[] = {{"stages", "2"}};
     const struct penstock_option options[] = {{"ranks", "2"},
                                               {"threads", "1"},
                                               {"microbatches", "2"},
-                                              {"lr", "0.01"}};
+                                              {"lr", "0.01"},
+                                              {"data-at", data_at}};
     struct penstock_open_config open = PENSTOCK_INIT(open);
     struct penstock_session_config config = PENSTOCK_INIT(config);
 
     open.options = stages;
     open.n_options = 1;
     config.options = options;
-    config.n_options = 4;
+    config.n_options = 5;
     config.mpi_comm = comm;
     good(penstock_open(path, &open, &r->model, &error));
     good(penstock_session_new(r->model, &config, &r->session, &error));
@@ -246,6 +248,40 @@ static void exercise(struct run *r, struct run *alone, int rank,
     compare(r, alone, rank);
 }
 
+/* COLLECTIVE. Rank 0 sends the inputs; the other rank has none. */
+static void rank_0_has_the_data(struct run *alone, const char *path, int rank)
+{
+    static struct run r;
+
+    begin(&r, path, &of_column, "first");
+    for (size_t i = 0; i < N && rank == 1; i++)
+        r.inputs[i] = NULL;
+    for (int k = 0; k < STEPS; k++) {
+        step(&r, k);
+        require(r.losses[k] == alone->losses[k]);
+        one_rank_is_wrong(&r, rank, 0);
+    }
+    end(&r);
+}
+
+/* COLLECTIVE. Ranks that differ in an option are refused, on both. */
+static void options_differ(const char *path, int rank)
+{
+    const struct penstock_option options[] = {
+        {"schedule", rank == 0 ? "1f1b" : "no-such-schedule"}};
+    struct penstock_session_config config = PENSTOCK_INIT(config);
+    penstock_session *session;
+    penstock_model *model;
+
+    config.options = options;
+    config.n_options = 1;
+    config.mpi_comm = &of_row;
+    good(penstock_open(path, NULL, &model, &error));
+    require(penstock_session_new(model, &config, &session, &error) ==
+            PENSTOCK_ERR_MISMATCH);
+    penstock_close(model);
+}
+
 int main(int argc, char **argv)
 {
     static struct run alone, row, column;
@@ -261,14 +297,14 @@ int main(int argc, char **argv)
     (void)MPI_Comm_rank(of_row, &row_rank);
     (void)MPI_Comm_rank(of_column, &column_rank);
 
-    begin(&alone, argv[1], NULL);
+    begin(&alone, argv[1], NULL, "all");
     for (int k = 0; k < STEPS; k++)
         step(&alone, k);
     good(penstock_forward(alone.session, alone.inputs, N, &alone.forward,
                           &error));
     flood_begin();
-    begin(&row, argv[1], &of_row);
-    begin(&column, argv[1], &of_column);
+    begin(&row, argv[1], &of_row, "all");
+    begin(&column, argv[1], &of_column, "all");
     for (int k = 0; k < STEPS; k++) {
         step(&row, k);
         one_rank_is_wrong(&column, column_rank, k % 2);
@@ -287,9 +323,11 @@ int main(int argc, char **argv)
     (void)snprintf(folder, sizeof(folder), "%s/column-%d", argv[2], world % 2);
     exercise(&column, &alone, column_rank, folder);
     end(&column);
+    rank_0_has_the_data(&alone, argv[1], column_rank);
     flood_end();
     end(&alone);
 
+    options_differ(argv[1], row_rank);
     /* Refused, and MPI is still the application's. */
     {
         struct penstock_session_config config = PENSTOCK_INIT(config);

@@ -322,6 +322,31 @@ static void bad_callbacks(penstock_session *s)
     }
 }
 
+/* A model without a loss can only be run forward. */
+static void no_loss(const char *path)
+{
+    const struct penstock_option none[] = {{"loss", "none"}};
+    struct penstock_open_config open = PENSTOCK_INIT(open);
+    struct penstock_session_config config = PENSTOCK_INIT(config);
+    struct penstock_step result = PENSTOCK_INIT(result);
+    double loss = 0;
+    penstock_session *s;
+    penstock_model *m;
+
+    open.options = none;
+    open.n_options = 1;
+    config.options = training;
+    config.n_options = 1;
+    good(penstock_open(path, &open, &m, &error));
+    good(penstock_session_new(m, &config, &s, &error));
+    refused(penstock_train_step(s, inputs, N, &result, &error),
+            PENSTOCK_ERR_CONFIG, "loss.missing");
+    good(penstock_forward(s, inputs, N, &loss, &error));
+    require(isnan(loss));
+    penstock_session_free(s);
+    penstock_close(m);
+}
+
 /* --- two threads ---------------------------------------------------------- */
 
 static pthread_barrier_t inside, tried;
@@ -402,6 +427,7 @@ int main(int argc, char **argv)
     require(result.step == 3 && result.loss == third);
     penstock_session_free(s);
     penstock_close(model);
+    no_loss(argv[1]);
     for (size_t i = 0; i < N; i++)
         held_fini(&held[i]);
     puts("ok");
