@@ -2,11 +2,12 @@
 #ifndef PENSTOCK_TESTS_LIB_DRIVE_H
 #define PENSTOCK_TESTS_LIB_DRIVE_H
 /* Checks and tensors for tests of the library, which use penstock.h alone. */
-#include <penstock.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "include/penstock.h"
 
 #define MAX_DIMS 8
 
