@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/matmul/gemm.h"
 
+#include <pthread.h>
+
 #include "stages/base/macros.h"
 
 #if PST_HAVE_DNNL
@@ -77,7 +79,7 @@ bool pst_gemm_likes_dnnl(bool ta, bool tb, int64_t m, int64_t n, int64_t k)
 
 #endif
 
-void pst_gemm_warm_up(void)
+static void warm_up(void)
 {
     enum { N = 128 };
     static const float a[N * N];
@@ -98,4 +100,11 @@ void pst_gemm_warm_up(void)
         pst_gemm_f32_dnnl(&g, a, a, c);
         pst_gemm_f32(&g, a, a, c);
     }
+}
+
+void pst_gemm_warm_up(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    (void)pthread_once(&once, warm_up);
 }

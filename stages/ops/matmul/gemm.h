@@ -27,7 +27,8 @@ void pst_gemm_f32_dnnl(const struct pst_gemm *g, const float *a, const float *b,
 /* Limits oneDNN to one thread; call once in every thread that uses it. */
 void pst_gemm_prepare_dnnl(void);
 /* Triggers one-time work of the libraries (oneDNN compiles its code: 40 ms), so
- * that ranks do it in parallel before the first step. */
+ * that ranks do it in parallel before the first step. Any thread; later calls
+ * in a process do nothing. */
 void pst_gemm_warm_up(void);
 /* True if the matmul is so small that OpenBLAS uses its kernels without
  * packing, which are the fastest then. */
