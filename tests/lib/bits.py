@@ -95,7 +95,10 @@ class Bench:
                         *(f"{name}={value}" for name, value in TRAIN.items()),
                         "data", *(self.at(f"in.{i}")
                                   for i in range(len(self.inputs))), *words)
-        return [tuple(line.split(" ", 1)) for line in out.splitlines()]
+        lines = [tuple(line.split(" ", 1)) for line in out.splitlines()]
+        assert {line[0] for line in lines} <= {"loss", "forward", "output",
+                                               "loaded", "message"}, out
+        return lines
 
     def state(self, folder):
         """Returns what `drive state` wrote: name -> bytes."""
