@@ -280,9 +280,9 @@ static enum pst_status add_params(struct pst_engine *engine,
             if (dst == NULL)
                 return pst_diag_nomem(diag, pst_meta_bytes(&p->meta));
         }
-        if (p->n_stages == 0) { /* unused: initial value, no gradient */
+        if (p->n_stages == 0) { /* no stage has it, nor a gradient */
             if (dst != NULL && strcmp(prefix, "grad.") != 0)
-                status = pst_plan_read_param(engine->grid.plan, i, dst, diag);
+                status = pst_engine_read_unread(engine, i, dst, diag);
         } else if (is_shared(engine, i, offset_of)) {
             status = pst_engine_fetch_shares(
                 engine, i, offset_of == grad_offset, dst, diag);
