@@ -21,8 +21,8 @@ struct maker {
     struct pst_rules rules;
     struct pst_map types;  /* path of a module -> its class */
     struct pst_map tables; /* FQN of each parameter that an embedding reads */
-    const char *last;      /* FQN of the matrix that is read last, or NULL */
-    unsigned last_id;      /* the node that reads it */
+    int last; /* parameter: the matrix that is read last; -1: none */
+    const struct pst_node *last_reader;
     struct pst_diag *diag;
 };
 
@@ -36,41 +36,103 @@ static const char *class_of(const char *type)
     return dot != NULL ? dot + 1 : type;
 }
 
-static enum pst_status note_table(struct maker *m, const struct pst_node *node)
+/* True if the result has elements of the first operand, perhaps in another
+ * dtype. */
+static bool copies(const struct pst_node *node)
+{
+    return ((node->op->flags & (PST_OP_VIEW | PST_OP_MAYBE_VIEW)) != 0 ||
+            node->op == &pst_op__to_copy || node->op == &pst_op_clone) &&
+           node->args[0].kind == PST_ARG_VALUE;
+}
+
+/* Returns the parameter that a value of a stage is a view or a copy of, also in
+ * another dtype or sent by another stage; NULL: none. */
+static const struct pst_value *param_of(const struct maker *m, size_t stage,
+                                        struct pst_value *v)
+{
+    for (;;) {
+        const struct pst_stage *at = &m->plan->stages.at[stage];
+        const struct pst_edge *edge;
+        size_t i = 0;
+
+        v = pst_value_storage(v);
+        if (v->def != NULL && copies(v->def)) {
+            v = v->def->args[0].value;
+            continue;
+        }
+        if (v->kind != PST_VALUE_INPUT)
+            break;
+        while (i < at->graph->inputs.n && at->graph->inputs.at[i] != v)
+            i++;
+        if (i == at->graph->inputs.n || at->inputs[i].kind != PST_SOURCE_EDGE)
+            break;
+        edge = &m->plan->edges.at[at->inputs[i].index];
+        if (edge->carries != NULL)
+            break;
+        stage = edge->from_stage;
+        v = m->plan->stages.at[stage]
+                .graph->outputs.at[edge->from_output]
+                .arg.value;
+    }
+    return v->kind == PST_VALUE_PARAM && v->fqn != NULL ? v : NULL;
+}
+
+static enum pst_status note_table(struct maker *m, size_t stage,
+                                  const struct pst_node *node)
 {
     const int i = pst_schema_arg(node->schema, "weight");
-    const struct pst_value *table =
-        i >= 0 && node->args[i].kind == PST_ARG_VALUE ? node->args[i].value
-                                                      : NULL;
+    const struct pst_value *table;
 
-    if (node->op != &pst_op_embedding || table == NULL || table->fqn == NULL)
+    if (node->op != &pst_op_embedding || i < 0 ||
+        node->args[i].kind != PST_ARG_VALUE)
         return PST_OK;
-    return pst_map_put(&m->tables, table->fqn, m)
+    table = param_of(m, stage, node->args[i].value);
+    return table == NULL || pst_map_put(&m->tables, table->fqn, m)
                ? PST_OK
                : pst_diag_nomem(m->diag, sizeof(*node));
 }
 
+/* Returns the adapter that has the parameter as one of its matrices; NULL:
+ * none. */
+static const struct pst_adapter *adapter_with(const struct maker *m, int param)
+{
+    const struct pst_adapters *all = pst_plan_adapters(m->plan);
+
+    for (size_t i = 0; i < all->n; i++)
+        if (pst_plan_find_param(m->plan, all->at[i].down) == param ||
+            pst_plan_find_param(m->plan, all->at[i].up) == param)
+            return &all->at[i];
+    return NULL;
+}
+
+static int64_t ndim_of(const struct pst_plan_param *p)
+{
+    return (int64_t)p->meta.rank - (p->is_complex ? 1 : 0);
+}
+
 struct matrix_reader {
     struct maker *m;
-    unsigned id;
+    size_t stage;
+    const struct pst_node *node;
 };
 
-/* Notes a matrix that a node reads. Cuts keep the numbers of nodes, so they do
- * not change which matrix is the last one. */
+/* Notes a matrix that a node reads. Stages and their nodes are visited in the
+ * order of the uncut graph. Numbers of nodes do not tell the order: conversions
+ * and modules that were added later have newer ones. */
 static void note_matrix(void *ctx, struct pst_value **slot, unsigned arg)
 {
     const struct matrix_reader *r = ctx;
-    const struct pst_value *v = pst_value_storage(*slot);
     struct maker *m = r->m;
+    const struct pst_plan_param *all = m->plan->params.at;
+    const struct pst_value *v = param_of(m, r->stage, *slot);
+    const int i = v != NULL ? pst_plan_find_param(m->plan, v->fqn) : -1;
 
     (void)arg;
-    if (v->kind != PST_VALUE_PARAM || v->fqn == NULL || v->meta.rank != 2 ||
-        (m->last != NULL &&
-         (r->id < m->last_id ||
-          (r->id == m->last_id && strcmp(v->fqn, m->last) < 0))))
+    if (i < 0 || ndim_of(&all[i]) != 2 || adapter_with(m, i) != NULL ||
+        (r->node == m->last_reader && strcmp(all[i].fqn, all[m->last].fqn) < 0))
         return;
-    m->last = v->fqn;
-    m->last_id = r->id;
+    m->last = i;
+    m->last_reader = r->node;
 }
 
 static enum pst_status note_graphs(struct maker *m)
@@ -87,9 +149,9 @@ static enum pst_status note_graphs(struct maker *m)
                 return pst_diag_nomem(m->diag, sizeof(*call));
         }
         for (size_t i = 0; i < graph->nodes.n; i++) {
-            struct matrix_reader reader = {m, graph->nodes.at[i]->id};
+            struct matrix_reader reader = {m, s, graph->nodes.at[i]};
 
-            if (note_table(m, graph->nodes.at[i]) != PST_OK)
+            if (note_table(m, s, graph->nodes.at[i]) != PST_OK)
                 return PST_ERR_NOMEM;
             pst_node_uses(graph->nodes.at[i], note_matrix, &reader);
         }
@@ -126,9 +188,16 @@ static bool is_embedding(const struct maker *m, const char *name)
     return pst_map_has(&m->tables, name) || is_of_type(m, "*Embedding*", name);
 }
 
+/* True for the last matrix, and for the matrices of its adapter. */
 static bool is_last(const struct maker *m, const char *name)
 {
-    return m->last != NULL && strcmp(m->last, name) == 0;
+    const int param = pst_plan_find_param(m->plan, name);
+    const struct pst_adapter *adapter = adapter_with(m, param);
+
+    return param >= 0 &&
+           m->last == (adapter != NULL
+                           ? pst_plan_find_param(m->plan, adapter->weight)
+                           : param);
 }
 
 static bool is_word(const struct maker *m, enum pst_term_word word,
@@ -151,7 +220,7 @@ static bool is_word(const struct maker *m, enum pst_term_word word,
 static bool term_holds_for(const struct maker *m, const struct pst_term *term,
                            const struct pst_plan_param *p, const char *name)
 {
-    const int64_t ndim = (int64_t)p->meta.rank - (p->is_complex ? 1 : 0);
+    const int64_t ndim = ndim_of(p);
 
     switch (term->kind) {
     case PST_TERM_NDIM:
@@ -310,7 +379,7 @@ enum pst_status pst_groups_make(struct pst_groups *ret,
                                 struct pst_diag *diag)
 {
     struct maker m = {
-        .ret = ret, .plan = plan, .options = options, .diag = diag};
+        .ret = ret, .plan = plan, .options = options, .last = -1, .diag = diag};
     enum pst_status status = PST_OK;
 
     *ret = (struct pst_groups){0};

@@ -20,9 +20,13 @@
  *   embeddings   an embedding reads it, or the class of its module contains
  *                "Embedding"
  *   last-matrix  of all parameters with two dimensions the one that the model
- *                reads last: its output head
+ *                reads last: its output head; also the matrices of its adapter
  *   others       its number of dimensions is not 2, or embeddings or
- * last-matrix holds: what an optimizer of matrices is not meant for
+ *                last-matrix holds: an optimizer of matrices is not meant for
+ *                it
+ *
+ * A parameter is read where an operator uses its value, not where a view or a
+ * copy of it, in whatever dtype, is made.
  *
  * An optimizer of matrices comes with a rule "others:optimizer=adamw" before
  * all others.
