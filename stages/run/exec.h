@@ -297,6 +297,13 @@ enum pst_status pst_engine_adopt(struct pst_engine *to,
                                  const struct pst_engine *from,
                                  const struct pst_adoption *how,
                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* Appends the names of parameters that are trained in both engines, but by
+ * another optimizer in `to`, so that their optimizer states start anew: "'a',
+ * 'b' and 3 more". */
+void pst_engine_list_renewed(struct pst_engine *to,
+                             const struct pst_engine *from,
+                             const struct pst_adoption *how,
+                             struct pst_str *out);
 /* COLLECTIVE. Gathers a parameter that is sharded over replicas to dst on all
  * ranks. */
 enum pst_status pst_engine_gather_param(struct pst_engine *engine,

@@ -66,6 +66,7 @@ static enum pst_status show(const struct pstd_config *config,
         return diag->status;
     if (pst_has_suffix(event->name, "_refused"))
         return pstctl_refused(event, diag);
+    pstctl_warn_renewed(event);
     if (config->json)
         return pstctl_json_print(pstctl_event_json(event), diag);
     if (strcmp(event->name, "swapped") == 0)

@@ -72,6 +72,17 @@ bool pstctl_is_lost(const pstctl_event *event, struct pst_diag *diag)
     return true;
 }
 
+void pstctl_warn_renewed(const pstctl_event *event)
+{
+    const char *names = pstctl_text(event, "renewed");
+
+    if (names != NULL && names[0] != '\0')
+        pstctl_printf(stderr,
+                      "warning: another optimizer updates %s from now on: its "
+                      "states begin anew\n",
+                      names);
+}
+
 enum pst_status pstctl_refused(const pstctl_event *event, struct pst_diag *diag)
 {
     const char *status = pstctl_text(event, "status");

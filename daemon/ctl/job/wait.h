@@ -26,6 +26,9 @@ bool pstctl_goes_on(const pstctl_event *event);
 /* True, with a diagnosis, if the event shows that an accepted request is lost,
  * because the run has ended or the ranks were started again. */
 bool pstctl_is_lost(const pstctl_event *event, struct pst_diag *diag);
+/* Warns if the event of a change names parameters that another optimizer
+ * updates from then on. */
+void pstctl_warn_renewed(const pstctl_event *event);
 /* Returns the status of an event that explains why nothing was changed:
  * PST_ERR_IO if a file could not be read or written, else PST_ERR_INPUT. */
 enum pst_status pstctl_refused(const pstctl_event *event,

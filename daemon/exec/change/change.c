@@ -48,6 +48,7 @@ struct change {
     struct pstd_change_states states; /* for SWAP */
     /* New tensors with the name of an old one keep its optimizer states. */
     bool keep;
+    struct pst_str renewed; /* see pst_engine_list_renewed */
     struct pstd_spread file;
     struct pstd_changed *changed;
 };
@@ -338,6 +339,7 @@ static enum pst_status prepare(struct pstd_session *s, struct change *x,
     if (status != PST_OK)
         return status;
     status = pst_engine_adopt(*ret, w->engine, &how, diag);
+    pst_engine_list_renewed(*ret, w->engine, &how, &x->renewed);
     if (status == PST_OK)
         status = keep_unread(s, x, diag);
     status = pstd_agree(w, status, diag);
@@ -378,6 +380,8 @@ static void emit_done(struct pstd_session *s, const struct change *x,
         pstd_note_int(&note, "frozen", (int64_t)x->replaced.frozen);
     if (order->kind == PSTD_CHANGE_SET)
         pstd_note_text(&note, "nans", pst_str_text(&x->attr.nans));
+    if (x->renewed.len > 0)
+        pstd_note_text(&note, "renewed", pst_str_text(&x->renewed));
     pstd_note_real(&note, "seconds", seconds);
     pstd_note_text(&note, "digest", x->changed->plan->digest);
     pstd_mailbox_post(s->w->mailbox, &note, true);
@@ -405,6 +409,7 @@ static void end_change(struct change *x)
     pst_model_close(x->replaced.model);
     pst_model_close(x->replaced.module);
     pst_model_close(x->old);
+    pst_str_fini(&x->renewed);
     pstd_attr_fini(&x->attr);
     pstd_change_states_fini(&x->states);
     pstd_spread_fini(&x->file);

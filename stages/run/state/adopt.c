@@ -9,7 +9,8 @@
 #include "stages/run/state/entries.h"
 #include "stages/run/state/migration.h"
 
-#define TAG PST_TAG_EXEC
+#define TAG    PST_TAG_EXEC
+#define LISTED 8 /* maximum number of names in a message */
 
 enum pst_status pst_engine_read_param(const struct pst_engine *engine,
                                       unsigned param, void *dst,
@@ -437,8 +438,9 @@ static enum pst_status adopt_value(const struct adoption *a, unsigned param,
     return status;
 }
 
-/* Returns the old parameter whose optimizer states a parameter continues; NULL:
- * they start anew. */
+/* Returns the old parameter whose average a parameter continues, and whose
+ * optimizer states if it has the same optimizer (keeps_optimizer); NULL: they
+ * start anew. */
 static const struct pst_plan_param *continued_param(const struct adoption *a,
                                                     unsigned param)
 {
@@ -452,6 +454,15 @@ static const struct pst_plan_param *continued_param(const struct adoption *a,
     return of != NULL && of->requires_grad && pst_meta_same(&of->meta, &p->meta)
                ? of
                : NULL;
+}
+
+static bool keeps_optimizer(const struct adoption *a, unsigned param,
+                            const struct pst_plan_param *of)
+{
+    const ptrdiff_t old = of - a->from->grid.plan->params.at;
+
+    return pst_grid_update(&a->to->grid, param)->row ==
+           pst_grid_update(&a->from->grid, (unsigned)old)->row;
 }
 
 /* Lets the averages of parameters that are new begin with their values. */
@@ -481,9 +492,33 @@ static void adopt_counts(const struct adoption *a)
         const struct pst_plan_param *of = continued_param(a, i);
 
         a->to->since[i] =
-            of != NULL ? a->from->since[of - a->from->grid.plan->params.at]
-                       : a->from->updates;
+            of != NULL && keeps_optimizer(a, i, of)
+                ? a->from->since[of - a->from->grid.plan->params.at]
+                : a->from->updates;
     }
+}
+
+void pst_engine_list_renewed(struct pst_engine *to,
+                             const struct pst_engine *from,
+                             const struct pst_adoption *how,
+                             struct pst_str *out)
+{
+    const struct adoption a = {.to = to, .from = from, .how = how};
+    unsigned n = 0;
+
+    for (unsigned i = 0; i < to->grid.plan->params.n; i++) {
+        const struct pst_plan_param *p = &to->grid.plan->params.at[i];
+        const struct pst_plan_param *of = continued_param(&a, i);
+
+        if (!to->grid.options.train || !p->requires_grad || of == NULL ||
+            keeps_optimizer(&a, i, of))
+            continue;
+        if (n < LISTED)
+            pst_str_addf(out, "%s'%.200s'", n > 0 ? ", " : "", p->fqn);
+        n++;
+    }
+    if (n > LISTED)
+        pst_str_addf(out, " and %u more", n - LISTED);
 }
 
 enum pst_status pst_engine_adopt(struct pst_engine *to,

@@ -55,8 +55,8 @@ def planned(b):
 
 
 def states(b):
-    """Returns the parameters with states of each optimizer, and those
-    whose states are younger than the run, in the newest checkpoint."""
+    """Returns the parameters with states of each optimizer, and the updates
+    before the states of some began, in the newest checkpoint."""
     b.call("checkpoint", "--job", "last")
     path = max(glob.glob(b.path("saved", "step-*", "manifest.json")))
     with open(path, encoding="utf-8") as file:
@@ -67,11 +67,12 @@ def states(b):
             ("muon.", "adamw.")) else (None, None, None)
         if optimizer:
             found[optimizer].add(param)
-    return found, saved.get("updates_before", {})
+    return found, saved.get("updates_before", {}), saved["updates"]
 
 
 def changed(b):
-    """No change of another module gives a matrix another optimizer."""
+    """No change of another module gives a matrix another optimizer; one that
+    does says so."""
     tensor_file.save(b.path("data.safetensors"), {
         "word": ("I64", [ROWS], struct.pack(f"<{ROWS}q", *range(ROWS))),
         "label": ("I64", [ROWS], struct.pack(
@@ -88,13 +89,22 @@ def changed(b):
                   ["attr", "set", "down.bias", "0"], ["unfreeze", "mid.bias"],
                   ["freeze", "mid"], ["unfreeze", "mid"],
                   ["swap", "mid", "order-more.pt2"]):
-        b.call(*words, "--job", "last")
-        found, before = states(b)
+        said = b.call(*words, "--job", "last")
+        assert "another optimizer" not in said, (words, said)
+        found, before, updates = states(b)
         inner = {x for x in found["muon"] if x.startswith("mid.")}
         assert found["muon"] - inner == MATRICES - {"mid.weight"}, words
         assert len(inner) == (0 if "freeze" in words else
                               3 if "swap" in words else 1), (words, inner)
         assert not {"up.weight", "down.weight", "head.weight"} & set(before)
+    said = b.call("swap", "head", "order-cut.pt2", "--job", "last")
+    assert "warning: another optimizer updates 'down.weight' from now on: its " \
+        "states begin anew" in said, said
+    assert " renewed='down.weight' " in b.events("log", "swapped", "rank-0")[
+        -1].replace('"', ""), b.events("log", "swapped", "rank-0")
+    found, before, updates = states(b)
+    assert "down.weight" in found["adamw"] - found["muon"], found
+    assert before["down.weight"] == updates > 0, before
     b.call("stop", "--job", "last")
     b.ended(run, 130)
 
