@@ -72,6 +72,20 @@ static enum pst_status find_second(const struct pstd_config *config, char **ret,
     return status;
 }
 
+/* True if --resume=auto will find a second folder to be missing, which is an
+ * error of the start. */
+static enum pst_status lacks_second(const struct pstd_config *config, bool *ret,
+                                    struct pst_diag *diag)
+{
+    char *dir;
+    enum pst_status status = find_second(config, &dir, diag);
+
+    *ret = status == PST_OK && config->checkpoint_fallback == NULL &&
+           dir != NULL && access(dir, F_OK) != 0;
+    pst_free(dir);
+    return status;
+}
+
 static enum pst_status name_of_second(const struct pstd_config *config,
                                       char ret[33], struct pst_diag *diag)
 {
@@ -117,6 +131,7 @@ enum pst_status pstd_past_init(struct pstd_past *past,
                                struct pst_diag *diag)
 {
     struct found found = {0};
+    bool lacks = false;
 
     *past = (struct pstd_past){0};
     /* If a folder cannot be read, the ranks will refuse it, with the cause. */
@@ -124,41 +139,74 @@ enum pst_status pstd_past_init(struct pstd_past *past,
         past->run[0] = '\0';
     if (name_of_second(config, past->second, diag) != PST_OK)
         past->second[0] = '\0';
-    if (find_newest(config, &found, diag) != PST_OK)
-        found.step = 0;
+    if (find_newest(config, &found, diag) != PST_OK ||
+        lacks_second(config, &lacks, diag) != PST_OK)
+        found = (struct found){.any = true};
+    past->anew = config->resume.if_any && !found.any && !lacks;
     if (!config->resume.on)
         found.step = 0; /* existing checkpoints belong to another run */
     past->step = without_newer(past, config, found.step);
     return PST_OK;
 }
 
+bool pstd_past_begun(struct pstd_past *past, const struct pstd_config *config)
+{
+    char name[33] = "";
+    struct pst_diag ignored;
+
+    if (name_of(config->checkpoint, name, &ignored) == PST_OK &&
+        name[0] == '\0' && name_of_second(config, name, &ignored) != PST_OK)
+        name[0] = '\0';
+    if (name[0] == '\0' || strcmp(name, past->own) == 0)
+        return false;
+    memcpy(past->own, name, sizeof(name));
+    return true;
+}
+
+/* OTHERS: the folder is that of another run, with checkpoints of it, or without
+ * those that this run had. */
 enum owner { NOBODY, OURS, OTHERS };
+
+/* True if the run has the name that its folders had before. */
+static bool keeps_name(const struct pstd_past *past,
+                       const struct pstd_config *config)
+{
+    return config->resume.on && !past->anew;
+}
 
 /* True if the name is that of this job's run; before: the name in the same
  * folder when the job began. A run that resumes keeps the name of the first
- * folder, or else of the second one; any other run has a new name. */
+ * folder, or else of the second one; any other run has a new name, also one
+ * that
+ * --resume=auto begins anew. */
 static bool is_ours(const struct pstd_past *past,
                     const struct pstd_config *config, const char *name,
                     const char *before)
 {
     const char *kept = past->run[0] != '\0' ? past->run : past->second;
 
-    if (config->resume.on && kept[0] != '\0')
+    if (keeps_name(past, config) && kept[0] != '\0')
         return strcmp(name, kept) == 0;
     if (past->job[0] != '\0')
         return strncmp(name, past->job, PSTD_PAST_JOB) == 0;
-    return config->resume.on || strcmp(name, before) != 0;
+    if (past->own[0] != '\0')
+        return strcmp(name, past->own) == 0;
+    return keeps_name(past, config) ||
+           (past->resumed && strcmp(name, before) != 0);
 }
 
 /* Finds if the newest run in the checkpoint folder is this job's. If that
  * folder names no run (it was removed, or its disk was replaced), uses the
  * second folder. The run records its name in both folders before its first
- * step; another job may have done so since. */
+ * step; another job may have done so since, or a job before this one if this
+ * run has not yet. */
 static enum pst_status find_owner(const struct pstd_past *past,
                                   const struct pstd_config *config,
                                   enum owner *ret, struct pst_diag *diag)
 {
+    const bool keeps = keeps_name(past, config);
     const char *before = past->run;
+    struct found found;
     char name[33] = "";
     enum pst_status status = name_of(config->checkpoint, name, diag);
 
@@ -171,9 +219,14 @@ static enum pst_status find_owner(const struct pstd_past *past,
         return status;
     if (name[0] != '\0')
         *ret = is_ours(past, config, name, before) ? OURS : OTHERS;
-    else if (!config->resume.on)
+    else if (!keeps)
         *ret = NOBODY;
-    return PST_OK;
+    if (*ret != OTHERS || keeps || past->step > 0)
+        return PST_OK;
+    status = find_newest(config, &found, diag);
+    if (status == PST_OK && !found.any)
+        *ret = NOBODY;
+    return status;
 }
 
 enum pst_status pstd_past_look(const struct pstd_past *past,
@@ -206,12 +259,13 @@ enum pst_status pstd_past_next(const struct pstd_past *past,
     if (status != PST_OK)
         return status;
     if (owner == OTHERS && config->resume.on)
-        return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_RUN,
-                            "another run has taken the checkpoint folder %s "
-                            "since this job began: its checkpoints are not "
-                            "those of this run, which are in a folder former-N "
-                            "there",
-                            config->checkpoint);
+        return pst_diag_set(
+            diag, PST_E_CHECKPOINT_OTHER_RUN,
+            "another run has taken the checkpoint folder %s "
+            "since this job began: its checkpoints are not "
+            "those of this run%s",
+            config->checkpoint,
+            past->step > 0 ? ", which are in a folder former-N there" : "");
     if (owner != OTHERS && !found.any && past->step > 0)
         return pst_diag_set(diag, PST_E_CHECKPOINT_NONE,
                             "the run had a checkpoint of step %" PRIu64

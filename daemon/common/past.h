@@ -19,6 +19,11 @@ struct pstd_past {
     /* Prefix of the name that this job gives to its run; "": unknown, but the
      * name is not `run`. */
     char job[PSTD_PAST_JOB + 1];
+    char
+        own[33]; /* name that the run had recorded when it began; "": unknown */
+    /* --resume=auto found no checkpoint: the run has a new name, as without
+     * --resume. */
+    bool anew;
     bool resumed;  /* a start of this job has reached its first step */
     uint64_t step; /* newest checkpoint of the run that is known; 0: none */
 };
@@ -26,6 +31,9 @@ struct pstd_past {
 enum pst_status pstd_past_init(struct pstd_past *past,
                                const struct pstd_config *config,
                                struct pst_diag *diag) PST_MUST_CHECK;
+/* Call when the run has begun, while it owns its folders: notes its name.
+ * Returns true if that is a new one. */
+bool pstd_past_begun(struct pstd_past *past, const struct pstd_config *config);
 /* Finds the step of the newest good checkpoint of this run; 0: none. */
 enum pst_status pstd_past_look(const struct pstd_past *past,
                                const struct pstd_config *config,

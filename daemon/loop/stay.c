@@ -40,10 +40,11 @@ static enum pst_status write_kept(const struct pstd_daemon *d,
     struct pst_str path = {0}, text = {0};
     enum pst_status status = path_of(d, &path, diag);
 
-    pst_str_addf(&text, "%s %d %" PRIu64 " %u %s\n",
+    pst_str_addf(&text, "%s %d %" PRIu64 " %u %s %d %s\n",
                  k->past.run[0] != '\0' ? k->past.run : "-", k->past.resumed,
                  k->past.step, k->tries,
-                 k->past.second[0] != '\0' ? k->past.second : "-");
+                 k->past.second[0] != '\0' ? k->past.second : "-", k->past.anew,
+                 k->past.own[0] != '\0' ? k->past.own : "-");
     pst_str_addn(&text, pst_str_text(&k->options), k->options.len);
     if (status == PST_OK && text.failed)
         status = pst_diag_nomem(diag, k->options.len);
@@ -61,31 +62,38 @@ static enum pst_status damaged(const char *path, struct pst_diag *diag)
                         path);
 }
 
-/* Parses a line "NAME RESUMED STEP TRIES SECOND" and pairs of NUL-terminated
- * texts. */
+static void set_name(char ret[33], const char *text)
+{
+    (void)snprintf(ret, 33, "%s", strcmp(text, "-") == 0 ? "" : text);
+}
+
+/* Parses a line "NAME RESUMED STEP TRIES SECOND ANEW OWN" and pairs of
+ * NUL-terminated texts. */
 static enum pst_status parse_kept(const char *path, const char *text,
                                   size_t size, struct kept *ret,
                                   struct pst_diag *diag)
 {
     const char *line = memchr(text, '\n', size);
     const char *const end = text + size;
-    char name[33], second[33];
-    unsigned resumed;
+    char name[33], second[33], own[33] = "-";
+    unsigned resumed, anew = 0;
+    int n = 0;
     size_t ends = 0;
 
-    if (line == NULL || (line + 1 < end && end[-1] != '\0') ||
-        sscanf(text, "%32s %u %" SCNu64 " %u %32s", name, &resumed,
-               &ret->past.step, &ret->tries, second) != 5)
+    if (line != NULL && (line + 1 == end || end[-1] == '\0'))
+        n = sscanf(text, "%32s %u %" SCNu64 " %u %32s %u %32s", name, &resumed,
+                   &ret->past.step, &ret->tries, second, &anew, own);
+    if (n != 5 && n != 7) /* older programs wrote 5 fields */
         return damaged(path, diag);
     for (const char *p = line + 1; p < end; p++)
         ends += *p == '\0';
     if (ends % 2 != 0)
         return damaged(path, diag);
-    (void)snprintf(ret->past.run, sizeof(ret->past.run), "%s",
-                   strcmp(name, "-") == 0 ? "" : name);
-    (void)snprintf(ret->past.second, sizeof(ret->past.second), "%s",
-                   strcmp(second, "-") == 0 ? "" : second);
+    set_name(ret->past.run, name);
+    set_name(ret->past.second, second);
+    set_name(ret->past.own, own);
     ret->past.resumed = resumed != 0;
+    ret->past.anew = anew != 0;
     pst_str_addn(&ret->options, line + 1, (size_t)(end - line - 1));
     return ret->options.failed ? pst_diag_nomem(diag, size) : PST_OK;
 }
@@ -207,6 +215,22 @@ enum pst_status pstd_stay_next(struct pstd_daemon *d, bool *ret_any,
     return status;
 }
 
+/* Notes the name that the run has recorded. Returns true if it is new. */
+static bool take_name(const struct pstd_daemon *d, struct kept *k)
+{
+    struct pstd_config config;
+    struct pst_diag ignored;
+    bool ret = false;
+
+    if (pstd_config_copy(&config, d->config, &ignored) != PST_OK)
+        return false;
+    if (pstd_config_set_all(&config, PSTD_OPT_TRAIN, pst_str_text(&k->options),
+                            k->options.len, &ignored) == PST_OK)
+        ret = pstd_past_begun(&k->past, &config);
+    pstd_config_fini(&config);
+    return ret;
+}
+
 void pstd_stay_begun(struct pstd_daemon *d)
 {
     struct kept k = {0};
@@ -217,7 +241,8 @@ void pstd_stay_begun(struct pstd_daemon *d)
         return;
     /* The run has moved checkpoints newer than --resume=STEP away; the next
      * start must not do so again, since newer ones are its own. */
-    if (read_kept(d, &k, &any, &ignored) == PST_OK && any && !k.past.resumed) {
+    if (read_kept(d, &k, &any, &ignored) == PST_OK && any &&
+        (take_name(d, &k) || !k.past.resumed)) {
         k.past.resumed = true;
         update(d, &k, "after another restart newer checkpoints are set aside");
     }
