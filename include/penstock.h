@@ -271,6 +271,12 @@ int penstock_output(penstock_session *session, size_t output, DLTensor *dst,
  * give NULL. */
 int penstock_get(penstock_session *session, const char *name, DLTensor *dst,
                  struct penstock_error *error);
+/* COLLECTIVE. Copies the gradient of a parameter in the last step of training
+ * to dst, as penstock_get does: the mean over the microbatches, weighted as the
+ * loss is, before clipping. With {"optimizer", "none"} a step computes gradients
+ * and changes nothing, for an optimizer of the caller's (penstock_set). */
+int penstock_gradient(penstock_session *session, const char *name,
+                      DLTensor *dst, struct penstock_error *error);
 /* COLLECTIVE. Sets a parameter or buffer. All ranks give the same bytes
  * (PENSTOCK_ERR_MISMATCH). The optimizer's states stay. */
 int penstock_set(penstock_session *session, const char *name,

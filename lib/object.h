@@ -47,6 +47,7 @@ struct penstock_session {
     bool trains;
     /* An error has left state or messages undefined. */
     bool failed;
+    bool has_grads;         /* those of the last step of training */
     uint64_t step, changes; /* finished steps, and calls of penstock_set */
     size_t n_inputs, n_outputs;
     struct pstl_tensor *inputs, *outputs; /* of a whole step */

@@ -64,30 +64,64 @@ static enum pst_status take(const penstock_session *s, const char *name,
                : pst_diag_nomem(diag, pst_meta_bytes(&(*ret_tensor)->meta));
 }
 
-int penstock_get(penstock_session *session, const char *name, DLTensor *dst,
-                 struct penstock_error *error)
+typedef enum pst_status (*fetch_fn)(struct pst_engine *engine, unsigned param,
+                                    void *dst, struct pst_diag *diag);
+
+/* Copies a tensor that `fetch` brings to rank 0. before: why it cannot. */
+static enum pst_status get(penstock_session *s, const char *name, DLTensor *dst,
+                           fetch_fn fetch, enum pst_status before,
+                           struct pst_diag *diag)
 {
     const struct pstl_tensor *tensor;
     struct pstl_view view;
     void *copy = NULL;
-    struct pst_diag diag;
-    enum pst_status status = pstl_session_enter(session, &diag);
+    enum pst_status status = before;
 
-    if (status != PST_OK)
-        return pstl_return(status, &diag, error);
-    status = pst_transport_settle(
-        session->transport,
-        take(session, name, dst, false, &tensor, &view, &copy, &diag), &diag);
     if (status == PST_OK)
-        status = pst_engine_fetch_param(session->engine, tensor->index,
-                                        is_first(session) ? copy : NULL, &diag);
-    status = pst_transport_settle(session->transport, status, &diag);
-    if (status == PST_OK && is_first(session)) {
+        status = take(s, name, dst, false, &tensor, &view, &copy, diag);
+    if (status == PST_OK && fetch == pst_engine_fetch_grad && !tensor->trained)
+        status =
+            pst_diag_set(diag, PST_E_LIBRARY_ARGUMENT,
+                         "'%.200s' is not trained: it has no gradient", name);
+    status = pst_transport_settle(s->transport, status, diag);
+    if (status == PST_OK)
+        status =
+            fetch(s->engine, tensor->index, is_first(s) ? copy : NULL, diag);
+    status = pst_transport_settle(s->transport, status, diag);
+    if (status == PST_OK && is_first(s)) {
         const struct pst_meta whole = whole_of(tensor);
 
         pst_copy_strided(&whole, copy, &view.meta, view.data);
     }
     pst_free(copy);
+    return status;
+}
+
+int penstock_get(penstock_session *session, const char *name, DLTensor *dst,
+                 struct penstock_error *error)
+{
+    struct pst_diag diag;
+    enum pst_status status = pstl_session_enter(session, &diag);
+
+    if (status != PST_OK)
+        return pstl_return(status, &diag, error);
+    status = get(session, name, dst, pst_engine_fetch_param, PST_OK, &diag);
+    return pstl_session_leave(session, status, &diag, error);
+}
+
+int penstock_gradient(penstock_session *session, const char *name,
+                      DLTensor *dst, struct penstock_error *error)
+{
+    struct pst_diag diag;
+    enum pst_status status = pstl_session_enter(session, &diag);
+
+    if (status != PST_OK)
+        return pstl_return(status, &diag, error);
+    if (!session->has_grads)
+        status = pst_diag_set(&diag, PST_E_LIBRARY_ORDER,
+                              "there is no gradient: the last step of training "
+                              "has failed, or none was made");
+    status = get(session, name, dst, pst_engine_fetch_grad, status, &diag);
     return pstl_session_leave(session, status, &diag, error);
 }
 
@@ -262,6 +296,7 @@ int penstock_load(penstock_session *session, const char *folder,
         status = pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT,
                               "the folder is NULL or empty");
     status = pst_transport_settle(session->transport, status, &diag);
+    session->has_grads = session->has_grads && status != PST_OK;
     if (status == PST_OK)
         status = load(session, folder, &info, &diag);
     if (status == PST_OK) {

@@ -151,6 +151,7 @@ static int run(penstock_session *s, struct pstl_source *source,
     struct pst_step_result r;
     enum pst_status status;
 
+    s->has_grads = false;
     if (refused.status != PST_OK)
         source->refused = &refused;
     status = s->trains ? pstl_step_run(s->engine, source, s->step, &r, diag)
@@ -163,6 +164,7 @@ static int run(penstock_session *s, struct pstl_source *source,
                                              .applied =
                                                  s->options.optim.row != NULL};
 
+        s->has_grads = true;
         pstl_give_struct(&result, ret, sizeof(result));
         if (r.stayed_step > 0)
             pstl_tell(&s->messages, r.stayed_text);

@@ -254,6 +254,39 @@ static bool is_shared(const struct pst_engine *engine, unsigned param,
                                     : pst_role_gathers(role, param);
 }
 
+/* Fetches a tensor of a parameter to dst on rank 0, where it is zero before.
+ */
+static enum pst_status fetch(struct pst_engine *engine, unsigned param,
+                             offset_fn offset_of, void *dst,
+                             struct pst_diag *diag)
+{
+    const struct pst_plan_param *p = &engine->grid.plan->params.at[param];
+    const size_t bytes = pst_meta_bytes(&p->meta);
+    const unsigned owner = pst_engine_owner(engine, param);
+    struct pst_rank *r = pst_engine_local(engine, owner);
+
+    if (p->n_stages == 0) /* no stage has it, nor a gradient */
+        return dst != NULL && offset_of == data_offset
+                   ? pst_engine_read_unread(engine, param, dst, diag)
+                   : PST_OK;
+    if (is_shared(engine, param, offset_of))
+        return pst_engine_fetch_shares(engine, param, offset_of == grad_offset,
+                                       dst, diag);
+    return fetch_or_zero(engine, owner,
+                         r != NULL ? find_tensor(r, param, offset_of, bytes)
+                                   : NULL,
+                         dst, bytes, diag);
+}
+
+enum pst_status pst_engine_fetch_grad(struct pst_engine *engine, unsigned param,
+                                      void *dst, struct pst_diag *diag)
+{
+    if (dst != NULL)
+        memset(dst, 0,
+               pst_meta_bytes(&engine->grid.plan->params.at[param].meta));
+    return fetch(engine, param, grad_offset, dst, diag);
+}
+
 static enum pst_status add_params(struct pst_engine *engine,
                                   struct pst_dump *dump, const char *prefix,
                                   choose_fn choose, offset_fn offset_of,
@@ -264,32 +297,17 @@ static enum pst_status add_params(struct pst_engine *engine,
     for (unsigned i = 0; i < engine->grid.plan->params.n && status == PST_OK;
          i++) {
         const struct pst_plan_param *p = &engine->grid.plan->params.at[i];
-        unsigned owner = pst_engine_owner(engine, i);
-        struct pst_rank *r = pst_engine_local(engine, owner);
-        const void *src = NULL;
+        const size_t at = dump->items.n;
         void *dst = NULL;
-        size_t at;
 
         if (!choose(p))
             continue;
-        if (r != NULL && !is_shared(engine, i, offset_of))
-            src = find_tensor(r, i, offset_of, pst_meta_bytes(&p->meta));
-        at = dump->items.n;
         if (pst_engine_is_zero(engine)) {
             dst = add(dump, prefix, p->fqn, &p->meta);
             if (dst == NULL)
                 return pst_diag_nomem(diag, pst_meta_bytes(&p->meta));
         }
-        if (p->n_stages == 0) { /* no stage has it, nor a gradient */
-            if (dst != NULL && strcmp(prefix, "grad.") != 0)
-                status = pst_engine_read_unread(engine, i, dst, diag);
-        } else if (is_shared(engine, i, offset_of)) {
-            status = pst_engine_fetch_shares(
-                engine, i, offset_of == grad_offset, dst, diag);
-        } else {
-            status = fetch_or_zero(engine, owner, src, dst,
-                                   pst_meta_bytes(&p->meta), diag);
-        }
+        status = fetch(engine, i, offset_of, dst, diag);
         if (status == PST_OK && dst != NULL && is_buffer(p))
             status = add_aliases(dump, prefix, p, dst, diag);
         if (status == PST_OK && dst != NULL && p->nameless)

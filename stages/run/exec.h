@@ -152,6 +152,14 @@ enum pst_status pst_engine_trace(struct pst_engine *engine, uint64_t step,
 struct pst_times pst_engine_reported(const struct pst_engine *engine,
                                      unsigned rank, unsigned *ret_microbatches);
 
+/* COLLECTIVE, after a step of training: copies the gradient of
+ * plan->params[param], the weighted sum over its microbatches before clipping,
+ * to dst on rank 0, contiguous; zero if the loss does not depend on it. dst NULL
+ * elsewhere. */
+enum pst_status pst_engine_fetch_grad(struct pst_engine *engine, unsigned param,
+                                      void *dst,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
+
 /* COLLECTIVE. pst_engine_dump_first, called right after the first step, copies
  * loss, losses, output.I and grad.FQN to memory and sets *ret (owned) for
  * pst_engine_dump_final, which adds param.FQN and buffer.FQN; rank 0 writes the

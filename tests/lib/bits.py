@@ -153,6 +153,24 @@ def train(bench, whole):
     same_state(bench, dump, folder, "whole")
 
 
+def gradients(bench):
+    """The gradients of a step are those of the command's dump, on one and two
+    ranks."""
+    _, dump = bench.run(2, 1)
+    wanted = {name[5:]: data for name, (_, _, data) in dump.items()
+              if name.startswith("grad.")}
+    assert len(wanted) > 3
+    for ranks in 1, 2:
+        folder = bench.folder_of(f"grads.{ranks}")
+        bench.lib(ranks, "train", "arrays", 1, "grads", folder)
+        found = bench.state(folder)
+        assert all(found[name] == wanted[name] for name in found), ranks
+        # A parameter that no operator reads is not trained.
+        rest = set(wanted) - set(found)
+        assert not any(any(wanted[name]) for name in rest), rest
+        assert len(found) >= 3 and all(any(x) for x in found.values())
+
+
 def forward(bench):
     """forward in the middle of a training is infer on its checkpoint, and
     changes nothing."""
@@ -211,6 +229,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             bench = Bench(penstock, drive, model, high, folder)
             train(bench, [])
+            gradients(bench)
             forward(bench)
             resume(bench)
     print("ok")

@@ -8,6 +8,7 @@
  *   forward FOLDER   the inputs of the next step; writes FOLDER/out.I
  *   state FOLDER     writes FOLDER/NAME for each parameter and buffer
  *   set FOLDER       reads them
+ *   grads FOLDER     writes FOLDER/NAME for each gradient of the last step
  *   save FOLDER      load FOLDER
  */
 #include "tests/lib/drive.h"
@@ -247,6 +248,24 @@ static size_t state(char **argv, bool sets)
     return 1;
 }
 
+static size_t grads(char **argv)
+{
+    for (size_t i = 0; i < penstock_count(model, PENSTOCK_PARAMETER); i++) {
+        struct penstock_info info = PENSTOCK_INIT(info);
+        struct held h;
+
+        good(penstock_describe(model, PENSTOCK_PARAMETER, i, &info, &error));
+        held_init(&h, &info);
+        if (info.trained) {
+            good(penstock_gradient(session, info.name, &h.tensor, &error));
+            write_file(argv[0], info.name, h.memory,
+                       count_of(&info) * size_of(&info));
+        }
+        held_fini(&h);
+    }
+    return 1;
+}
+
 static size_t load(char **argv)
 {
     good(penstock_load(session, argv[0], &next_step, &error));
@@ -281,6 +300,7 @@ static size_t obey(char **argv)
                 : strcmp(what, "forward") == 0 ? forward(argv + 1)
                 : strcmp(what, "state") == 0   ? state(argv + 1, false)
                 : strcmp(what, "set") == 0     ? state(argv + 1, true)
+                : strcmp(what, "grads") == 0   ? grads(argv + 1)
                 : strcmp(what, "save") == 0    ? save(argv + 1)
                 : strcmp(what, "load") == 0    ? load(argv + 1)
                 : strcmp(what, "close") == 0   ? close_all()

@@ -263,6 +263,28 @@ static void bad_states(penstock_session *s, const char *folder)
             "checkpoint.none");
 }
 
+/* Before the first step of the session. */
+static void bad_gradients(penstock_session *s)
+{
+    struct penstock_info info = PENSTOCK_INIT(info);
+    struct held h;
+
+    good(penstock_describe(model, PENSTOCK_PARAMETER, 0, &info, &error));
+    held_init(&h, &info);
+    refused(penstock_gradient(s, info.name, &h.tensor, &error),
+            PENSTOCK_ERR_USAGE, "library.order");
+    (void)train(s);
+    good(penstock_gradient(s, info.name, &h.tensor, &error));
+    refused_tensor(penstock_gradient(s, info.name, NULL, &error));
+    refused(penstock_gradient(s, "nothing", &h.tensor, &error),
+            PENSTOCK_ERR_NOT_FOUND, "library.name");
+    held_fini(&h);
+    good(penstock_describe(model, PENSTOCK_BUFFER, 0, &info, &error));
+    held_init(&h, &info);
+    refused_argument(penstock_gradient(s, info.name, &h.tensor, &error));
+    held_fini(&h);
+}
+
 static void bad_outputs(penstock_session *s)
 {
     struct penstock_info info = PENSTOCK_INIT(info);
@@ -411,6 +433,9 @@ int main(int argc, char **argv)
     require(first != second && second != third);
     penstock_session_free(s);
 
+    s = make_session(model);
+    bad_gradients(s);
+    penstock_session_free(s);
     s = make_session(model);
     bad_descriptions(s);
     bad_inputs(s);
