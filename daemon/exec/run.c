@@ -158,11 +158,15 @@ static enum pst_status change_model(struct pstd_session *s,
     return status;
 }
 
-/* True if a checkpoint is due that nobody has requested. */
+/* True if a checkpoint is due that nobody has requested. The state after the
+ * last step is saved before its evaluation, too, which may take long; otherwise
+ * the end of the run saves it. */
 static bool is_save_due(const struct pstd_session *s, unsigned control)
 {
     const uint64_t every = s->config.checkpoint_every;
 
+    if (s->step == s->config.steps)
+        return pstd_eval_is_due(s);
     return (every > 0 && s->step > 0 && s->step % every == 0) ||
            (control & PSTD_CTL_DUE);
 }
@@ -177,7 +181,8 @@ static enum pst_status obey(struct pstd_session *s, unsigned control, bool *now,
 
     if (control & (PSTD_CTL_STOP | PSTD_CTL_STOP_NOW)) {
         s->w->stopping = true;
-        s->result->stopped = s->step < s->config.steps;
+        s->result->stopped = s->step < s->config.steps || pstd_eval_is_due(s) ||
+                             (control & PSTD_CTL_STOP_NOW);
         return PST_OK;
     }
     status = pstd_replicas_compare(s, diag);
@@ -187,7 +192,7 @@ static enum pst_status obey(struct pstd_session *s, unsigned control, bool *now,
         return status;
     if (control & PSTD_CTL_CHECKPOINT)
         status = pstd_session_save(s, PSTD_SAVE_NOW, NULL, diag);
-    else if (due && s->step < s->config.steps)
+    else if (due)
         status = pstd_session_save(s, PSTD_SAVE_BESIDE, NULL, diag);
     if (status != PST_ERR_PEER && status != PST_ERR_INTERNAL)
         status = PST_OK;
@@ -373,28 +378,35 @@ static bool begins_paused(const struct pstd_session *s)
     return config->begin_paused && !s->w->begun && (s->again || !config->stay);
 }
 
-/* COLLECTIVE. Evaluates if that is due, and obeys the control words of all
- * ranks, those that arrive during the evaluation among them. asked: words of
- * this rank; stepped: a step was made before. */
-static enum pst_status look(struct pstd_session *s, unsigned asked,
-                            unsigned control, bool stepped, bool *ret_now,
-                            struct pst_diag *diag)
+/* COLLECTIVE. Obeys the control words of all ranks after a step, and saves if
+ * that is due. asked: words of this rank. */
+static enum pst_status after_step(struct pstd_session *s, unsigned asked,
+                                  unsigned control, bool *ret_now,
+                                  struct pst_diag *diag)
 {
     const unsigned saves =
         PSTD_CTL_CHECKPOINT | PSTD_CTL_PAUSE | PSTD_CTL_CHANGE;
     enum pst_status status = PST_OK;
 
-    if (stepped &&
-        ((control & saves) || is_save_due(s, control) || pstd_eval_is_due(s)))
-        status = check_update(s, diag);
-    if (status == PST_OK)
-        status = pstd_eval_step(s, &control, diag);
     *ret_now = (control & PSTD_CTL_STOP_NOW) != 0;
     if (s->w->rank == 0 && (control & ~asked & PSTD_CTL_STOPS))
         pstd_emit_stop(s->w);
-    if (status == PST_OK && (stepped || control != 0))
-        status = obey(s, control, ret_now, diag);
-    return status;
+    if ((control & saves) || is_save_due(s, control) || pstd_eval_is_due(s))
+        status = check_update(s, diag);
+    return status == PST_OK ? obey(s, control, ret_now, diag) : status;
+}
+
+/* COLLECTIVE. Evaluates the state after the current step, and obeys the control
+ * words that have interrupted the evaluation: it is still due then. */
+static enum pst_status evaluate(struct pstd_session *s, bool *ret_now,
+                                struct pst_diag *diag)
+{
+    unsigned control = 0;
+    enum pst_status status = pstd_eval_step(s, &control, diag);
+
+    *ret_now = (control & PSTD_CTL_STOP_NOW) != 0;
+    return status == PST_OK && control != 0 ? obey(s, control, ret_now, diag)
+                                            : status;
 }
 
 /* Makes the steps of the run. *ret_now: stopped without a checkpoint. If a step
@@ -418,10 +430,8 @@ static enum pst_status steps(struct pstd_session *s, bool *ret_now,
            !s->enough) {
         unsigned asked, control = 0;
 
-        /* A stop or a pause has interrupted the evaluation of this step, or
-         * `set` has made it one that is evaluated. */
         if (pstd_eval_is_due(s)) {
-            status = look(s, 0, 0, false, ret_now, diag);
+            status = evaluate(s, ret_now, diag);
             continue;
         }
         if (s->step >= s->config.steps) {
@@ -434,7 +444,7 @@ static enum pst_status steps(struct pstd_session *s, bool *ret_now,
                 pstd_session_words(s) | pstd_health_words(s);
         status = step(s, asked, &control, diag);
         if (status == PST_OK)
-            status = look(s, asked, control, true, ret_now, diag);
+            status = after_step(s, asked, control, ret_now, diag);
         if (status != PST_OK)
             pstd_mailbox_control(s->w->mailbox, asked & PSTD_CTL_STOPS);
     }

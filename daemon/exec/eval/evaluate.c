@@ -10,8 +10,10 @@
 #include "daemon/exec/eval/evaluation.h"
 #include "stages/base/alloc.h"
 
-/* Control words that are looked at during an evaluation. */
-#define WORDS (PSTD_CTL_STOPS | PSTD_CTL_CHECKPOINT | PSTD_CTL_PAUSE)
+/* Control words that are taken during an evaluation. */
+#define WORDS                                                                  \
+    (PSTD_CTL_STOPS | PSTD_CTL_CHECKPOINT | PSTD_CTL_PAUSE | PSTD_CTL_TRACE |  \
+     PSTD_CTL_CHANGE)
 
 /* Rank 0's decision after an evaluation; plain bytes. */
 struct eval_decision {
@@ -268,16 +270,17 @@ static void emit_failed(struct pstd_session *s, const struct pst_diag *diag)
 }
 
 /* COLLECTIVE. Acts on the control words of all ranks in a step of an
- * evaluation: saves, and adds the others to *control. PST_AGAIN: a stop or a
- * pause interrupts the evaluation. */
+ * evaluation: goes on with a save, and saves if that was requested. PST_AGAIN:
+ * the other words, which are added to *control, interrupt the evaluation. */
 static enum pst_status obey(struct pstd_session *s, unsigned words,
                             unsigned *control, struct pst_diag *diag)
 {
-    enum pst_status status = PST_OK;
+    enum pst_status status = pstd_session_save_on(s, words, diag);
 
-    *control |= words & ~PSTD_CTL_CHECKPOINT;
-    if (words & (PSTD_CTL_STOPS | PSTD_CTL_PAUSE)) {
-        *control |= words;
+    if (status != PST_OK)
+        return status;
+    if (words & WORDS & ~PSTD_CTL_CHECKPOINT) {
+        *control |= words & WORDS;
         return PST_AGAIN;
     }
     if (words & PSTD_CTL_CHECKPOINT) {
@@ -303,7 +306,8 @@ static enum pst_status run_forward(struct pstd_session *s, double *ret,
     if (counts)
         pst_mean_begin(e->mean);
     for (uint64_t i = 0; i < e->extent.steps && status == PST_OK; i++) {
-        const unsigned asked = pstd_mailbox_take(s->w->mailbox, WORDS);
+        const unsigned asked = pstd_mailbox_take(s->w->mailbox, WORDS) |
+                               (pstd_session_words(s) & PSTD_CTL_SAVING);
         struct pst_step_result r = {0};
 
         status = pst_engine_step(e->engine, i, pst_mean_fill, e->mean, asked,
@@ -311,7 +315,7 @@ static enum pst_status run_forward(struct pstd_session *s, double *ret,
         if (s->w->rank == 0 && (r.control & ~asked & PSTD_CTL_STOPS))
             pstd_emit_stop(s->w);
         if (status != PST_OK) {
-            *control |= r.control | asked;
+            *control |= (r.control | asked) & WORDS;
             return status;
         }
         if (counts)
@@ -500,7 +504,7 @@ enum pst_status pstd_eval_step(struct pstd_session *s, unsigned *control,
     double loss = NAN, metric = NAN;
     enum pst_status status = PST_OK;
 
-    if (!pstd_eval_is_due(s) || (*control & PSTD_CTL_STOPS))
+    if (!pstd_eval_is_due(s))
         return PST_OK;
     if (e->engine == NULL)
         status = pstd_eval_make(s, e, diag);

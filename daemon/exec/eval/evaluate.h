@@ -19,11 +19,11 @@ enum pst_status pstd_eval_open(struct pstd_session *s,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* True if the current step is one that is evaluated, and was not yet. */
 bool pstd_eval_is_due(const struct pstd_session *s);
-/* Call after a step, and after a resume: evaluates if it is due, saves the best
- * checkpoint, and sets s->enough. A failed evaluation is reported and does not
- * affect the run. Obeys requests for a checkpoint that arrive meanwhile. Stops
- * and pauses interrupt the evaluation, which is still due then; they are added
- * to *control. */
+/* Call between steps: evaluates if it is due, saves the best checkpoint, and
+ * sets s->enough. A failed evaluation is reported and does not affect the run.
+ * Goes on with a save that is in progress, and obeys requests for a checkpoint.
+ * Other requests interrupt the evaluation, which is still due then; *control:
+ * their words. */
 enum pst_status pstd_eval_step(struct pstd_session *s, unsigned *control,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Call before the model changes: frees the engine, which is made again when it

@@ -463,9 +463,9 @@ def interrupted(b):
     with open(b.path("long.safetensors"), "wb") as file:
         file.write(struct.pack("<Q", len(head)) + head)
         file.truncate(8 + len(head) + 16 * LONG)
-    run = b.begin(*b.words("log-long", "--eval-data", "long.safetensors",
-                           "--eval-every", "3", "--job", "long", "--checkpoint", "long",
-                           "--log-every", "1"))
+    long = "--eval-data", "long.safetensors", "--eval-every", "3"
+    run = b.begin(*b.words("log-long", *long, "--job", "long", "--checkpoint",
+                           "long", "--log-every", "1"))
     await_text(b, "log-long/rank-0.log", " step=3 ")
     b.call("checkpoint", "--job", "long")
     assert os.path.exists(b.path("long/step-00000003/manifest.json"))
@@ -479,6 +479,34 @@ def interrupted(b):
     whole, _ = b.evaluated("log-uncut")
     assert whole == b.evaluated("log-again", "--checkpoint", "long",
                                 "--resume")[0]
+    # A checkpoint that is due, and requests that arrive before the evaluation
+    # begins, do not wait for it either.
+    due = {"due": ["--checkpoint-every", "3"], "checkpoint": [], "pause": []}
+    for word in due:
+        name = "early-" + word
+        run = b.begin(*b.words("log-" + name, *long, "--job", name,
+                               "--checkpoint", name, "--log-every", "1",
+                               *due[word]),
+                      PENSTOCK_FAULT="step@3:1000")
+        await_text(b, f"log-{name}/rank-0.log", " step=2 ")
+        if word != "due":
+            b.call(word, "--job", name)
+        if word != "pause":
+            await_text(b, f"{name}/step-00000003/manifest.json", "{")
+        b.call("stop", "--now", "--job", name)
+        b.ended(run, code=130)
+    # A run is not done before its last evaluation.
+    for more in [], ["--now"]:
+        name = "last" + "".join(more)
+        run = b.begin(*b.words("log-" + name, *long, "--job", name,
+                               "--checkpoint", name, "--steps", "3",
+                               "--log-every", "1"))
+        await_text(b, f"log-{name}/rank-0.log", " step=3 ")
+        b.call("stop", *more, "--job", name)
+        b.ended(run, code=130)
+        assert whole[:1] == b.evaluated("log-more" + name, "--checkpoint",
+                                        name, "--resume=auto", "--steps",
+                                        "3")[0]
     run = b.begin(*b.words("log-set", "--eval-data", "other.safetensors",
                            "--eval-every", "100", "--steps", "1000000000",
                            "--job", "set"))
