@@ -72,7 +72,7 @@ OWNERS = {
     "xxhash.h": ["stages/base"],
     "jansson.h": ["stages/files", "stages/sched", "stages/split",
                   "daemon/common", "daemon", "tests"],
-    "stages/files/pt2/json.h": ["stages/files", "tests"],
+    "stages/files/pt2/json.h": ["stages/files", "stages/alias", "tests"],
     "stages/files/pt2/reader.h": ["stages/files", "tests"],
     "plan.pb-c.h": ["stages/split", "tests"],
     "control.pb-c.h": ["daemon/common", "daemon", "tests"],

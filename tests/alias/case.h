@@ -2,11 +2,12 @@
 #ifndef PENSTOCK_TESTS_ALIAS_CASE_H
 #define PENSTOCK_TESTS_ALIAS_CASE_H
 /*
- * Converts one program of a file of cases, with its storages, to a penstock
- * program. tests/alias/README.md describes the format. A malformed case fails;
- * the others still run.
+ * Reads one program of a file of cases (stages/alias/text.h), and its storages
+ * and windows. tests/alias/README.md describes the format. A malformed case
+ * fails; the others still run.
  */
 #include "stages/alias/call.h"
+#include "stages/alias/text.h"
 #include "tests/test.h"
 
 #include <jansson.h>
@@ -16,6 +17,7 @@
 struct alias_case {
     const json_t *json;
     struct pst_arena arena;
+    struct pst_alias_text *text; /* NULL: malformed */
     struct pst_alias_program program;
     struct pst_alias_program_operand operands[CASE_MAX];
     /* The first n_args operands are the arguments of the call; only the
@@ -34,8 +36,6 @@ void alias_case_fini(struct alias_case *c);
 /* Overwrites storages. values: an object {storage: [number, ...]}. */
 void alias_case_overwrite(struct alias_case *c, const json_t *values);
 int alias_case_storage(const struct alias_case *c, const char *name);
-/* Returns PST_N_DTYPES if there is no such name. */
-enum pst_dtype alias_dtype(const char *torch);
 double alias_number(const json_t *x);
 const char *alias_text(const json_t *object, const char *key);
 unsigned alias_ints(const json_t *list, int64_t ret[PST_MAX_RANK]);

@@ -111,7 +111,7 @@ static void check_return(struct checker *k, unsigned i, const json_t *want)
         wrong(k, "%s lies in storage \"%s\", not \"%s\"", what, storage,
               alias_text(want, "storage") != NULL ? alias_text(want, "storage")
                                                   : "");
-    if (meta.dtype != alias_dtype(alias_text(want, "dtype")))
+    if (meta.dtype != pst_alias_text_dtype(alias_text(want, "dtype")))
         wrong(k, "%s is %s", what, pst_dtype_name(meta.dtype));
     check_geometry(k, what, want, &meta, place->offset);
     if (place->output >= 0) {
@@ -398,8 +398,7 @@ void alias_case_check(struct alias_case *c, struct alias_verdict *ret)
                         .plan = json_object_get(c->json, "plan"),
                         .verdict = ret};
     struct pst_optim_options optim = sgd->defaults;
-    struct pst_call_options options = {
-        .train = json_is_true(json_object_get(c->json, "backward"))};
+    struct pst_call_options options = {.train = c->text->backward};
     json_t *runs = json_object_get(c->json, "runs");
     const size_t n = runs != NULL ? json_array_size(runs) : 1;
     struct pst_caller *caller;

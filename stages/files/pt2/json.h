@@ -6,7 +6,7 @@
  * exact 64-bit integers. Values are in an arena; the text is not needed
  * afterwards. Accessors treat NULL and values of the wrong kind as empty: they
  * return NULL, 0 or false. Messages name the location ("the signature"). Only
- * the document readers use pst_json. One thread.
+ * the document readers and stages/alias use pst_json. One thread.
  */
 #include "stages/base/arena.h"
 #include "stages/base/diag.h"
