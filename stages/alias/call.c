@@ -19,7 +19,7 @@ struct entry {
     struct pst_plan *plan;
     struct pst_transport *transport;
     struct pst_engine *engine;
-    uint64_t calls;
+    uint64_t calls, used; /* used: the caller's clock at the last call */
     void **returns, **writes;
 };
 
@@ -27,6 +27,8 @@ struct pst_caller {
     const struct pst_alias_program *program;
     const struct pst_call_options *options;
     struct PST_VEC(struct entry *) entries;
+    uint64_t clock;        /* calls so far */
+    size_t made;           /* plans so far */
     struct pst_dump *dump; /* gradients of the last call; NULL: not trained */
     struct pst_alias_leaves *leaves; /* NULL: no optimizer */
 };
@@ -86,7 +88,7 @@ void pst_caller_free(struct pst_caller *caller)
 
 size_t pst_caller_plans(const struct pst_caller *caller)
 {
-    return caller->entries.n;
+    return caller->made;
 }
 
 /* --- memory of the caller's ----------------------------------------------- */
@@ -97,7 +99,29 @@ static enum pst_status refuse_range(const char *name, struct pst_diag *diag)
                         "operand \"%s\" reaches beyond its storage", name);
 }
 
-/* Checks that every byte of an operand lies in its storage. */
+static enum pst_status refuse_address(const char *what, const char *name,
+                                      const struct pst_meta *meta,
+                                      struct pst_diag *diag)
+{
+    return pst_diag_set(diag, PST_E_ALIAS_UNALIGNED,
+                        "E_UNALIGNED: %s \"%s\" begins at an address that is "
+                        "no multiple of %zu, the size of %s",
+                        what, name, pst_dtype_size(meta->dtype),
+                        pst_dtype_name(meta->dtype));
+}
+
+/* True if the elements have aligned addresses. */
+static bool is_aligned(const struct pst_call_storage *storage,
+                       const struct pst_meta *meta, int64_t offset)
+{
+    const uintptr_t item = pst_dtype_size(meta->dtype);
+
+    return pst_meta_numel(meta) == 0 ||
+           ((uintptr_t)storage->data + (uintptr_t)offset * item) % item == 0;
+}
+
+/* Checks that every byte of an operand lies in its storage, and that its
+ * elements are aligned. */
 static enum pst_status check_operand(const struct pst_alias_program_operand *o,
                                      const struct pst_call_storage *storages,
                                      unsigned n, struct pst_diag *diag)
@@ -114,8 +138,31 @@ static enum pst_status check_operand(const struct pst_alias_program_operand *o,
     if (o->as.storage < n && o->as.offset >= 0 &&
         (size_t)o->as.offset <= storages[o->as.storage].bytes / item &&
         span <= storages[o->as.storage].bytes - (size_t)o->as.offset * item)
-        return PST_OK;
+        return is_aligned(&storages[o->as.storage], &o->as.meta, o->as.offset)
+                   ? PST_OK
+                   : refuse_address("operand", o->as.name, &o->as.meta, diag);
     return refuse_range(o->as.name, diag);
+}
+
+/* Checks that elements of another dtype than the operand's (view.dtype), which
+ * the call writes or returns, are aligned in the caller's storage. */
+static enum pst_status check_places(
+    const struct pst_alias_program_bound *bound,
+    const struct pst_alias_program_place *places, unsigned n,
+    const struct pst_call_storage *storages, struct pst_diag *diag)
+{
+    for (unsigned i = 0; i < n; i++) {
+        const struct pst_alias_program_place *p = &places[i];
+        const struct pst_alias_operand *o;
+
+        if (p->operand < 0 ||
+            pst_alias_program_is_new(bound, (unsigned)p->operand))
+            continue;
+        o = &bound->operands[p->operand].as;
+        if (!is_aligned(&storages[o->storage], &p->meta, p->offset))
+            return refuse_address("a view of", o->name, &p->meta, diag);
+    }
+    return PST_OK;
 }
 
 /* Checks that all bytes passed for operands lie in their storages, also those
@@ -190,31 +237,36 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
 /* --- plans ---------------------------------------------------------------- */
 
 /* Copies the content of a leaf to w->data, contiguous. */
-static enum pst_status give_leaf(struct pst_model *model,
-                                 const struct filling *f,
-                                 const struct pst_alias_program_operand *o,
-                                 struct pst_weight *w, struct pst_diag *diag)
+static void copy_leaf(const struct filling *f,
+                      const struct pst_alias_program_operand *o,
+                      const struct pst_weight *w)
 {
     const char *from =
         at(f, o->as.storage,
            o->as.offset * (int64_t)pst_dtype_size(o->as.meta.dtype));
-    void *data = pst_arena_alloc(&model->arena, pst_meta_bytes(&w->meta) + 1);
 
-    if (data == NULL)
-        return pst_diag_nomem(diag, pst_meta_bytes(&w->meta));
-    pst_copy_strided(&o->as.meta, from, &w->meta, data);
-    w->data = data;
-    return PST_OK;
+    pst_copy_strided(&o->as.meta, from, &w->meta, (void *)w->data);
+}
+
+/* Returns the first operand that is the leaf; NULL: none is. */
+static const struct pst_alias_program_operand *find_leaf(
+    const struct entry *e, const struct filling *f, const char *leaf)
+{
+    for (unsigned k = 0; k < e->bound->n_operands; k++)
+        if (f->operands[k].leaf != NULL &&
+            strcmp(f->operands[k].leaf, leaf) == 0)
+            return &f->operands[k];
+    return NULL;
 }
 
 static enum pst_status give_leaves(struct entry *e, const struct filling *f,
                                    struct pst_diag *diag)
 {
     struct pst_model *model = e->model;
-    enum pst_status status = PST_OK;
 
     for (size_t i = 0; i < model->graph->params.n; i++) {
         const struct pst_value *v = model->graph->params.at[i];
+        const struct pst_alias_program_operand *o = find_leaf(e, f, v->fqn);
         struct pst_weight *w = pst_arena_calloc(&model->arena, 1, sizeof(*w));
 
         if (w == NULL || !pst_map_put(&model->weights_by_fqn, v->fqn, w))
@@ -222,13 +274,32 @@ static enum pst_status give_leaves(struct entry *e, const struct filling *f,
         w->fqn = v->fqn;
         w->meta = v->meta;
         w->is_param = w->requires_grad = true;
-        for (unsigned k = 0; k < e->bound->n_operands && w->data == NULL; k++) {
-            const struct pst_alias_program_operand *o = &f->operands[k];
+        w->data = pst_arena_alloc(&model->arena, pst_meta_bytes(&w->meta) + 1);
+        if (w->data == NULL)
+            return pst_diag_nomem(diag, pst_meta_bytes(&w->meta));
+        copy_leaf(f, o, w);
+    }
+    return PST_OK;
+}
 
-            if (status == PST_OK && o->leaf != NULL &&
-                strcmp(o->leaf, v->fqn) == 0)
-                status = give_leaf(model, f, o, w, diag);
-        }
+/* Gives the engine the content that leaves have in this call. */
+static enum pst_status renew_leaves(const struct entry *e,
+                                    const struct filling *f,
+                                    struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < e->plan->params.n && status == PST_OK; i++) {
+        const char *leaf = e->plan->params.at[i].fqn;
+        const struct pst_alias_program_operand *o = find_leaf(e, f, leaf);
+        const struct pst_weight *w =
+            pst_map_get(&e->model->weights_by_fqn, leaf);
+
+        if (o == NULL || w == NULL)
+            return pst_diag_set(diag, PST_E_INTERNAL_BUG,
+                                "no operand is leaf \"%s\"", leaf);
+        copy_leaf(f, o, w);
+        status = pst_engine_write_param(e->engine, (unsigned)i, w->data, diag);
     }
     return status;
 }
@@ -262,6 +333,21 @@ static enum pst_status make_engine(const struct pst_caller *caller,
     return status;
 }
 
+/* Makes room for a plan: drops the one that was not used for the longest
+ * time. */
+static void drop_oldest(struct pst_caller *caller)
+{
+    size_t oldest = 0;
+
+    if (caller->entries.n < PST_CALLER_PLANS)
+        return;
+    for (size_t i = 1; i < caller->entries.n; i++)
+        if (caller->entries.at[i]->used < caller->entries.at[oldest]->used)
+            oldest = i;
+    entry_free(caller->entries.at[oldest]);
+    caller->entries.at[oldest] = caller->entries.at[--caller->entries.n];
+}
+
 static enum pst_status make_entry(struct pst_caller *caller, uint64_t key,
                                   struct filling *f, unsigned n,
                                   struct entry **ret, struct pst_diag *diag)
@@ -271,6 +357,7 @@ static enum pst_status make_entry(struct pst_caller *caller, uint64_t key,
 
     if (e == NULL)
         return pst_diag_nomem(diag, sizeof(*e));
+    drop_oldest(caller);
     e->key = key;
     f->entry = e;
     status = pst_alias_program_bind(caller->program, f->operands, n, &e->bound,
@@ -283,17 +370,9 @@ static enum pst_status make_entry(struct pst_caller *caller, uint64_t key,
         entry_free(e);
         return status;
     }
+    caller->made++;
     *ret = e;
     return PST_OK;
-}
-
-/* True if the entry can serve a call with that key. An engine keeps the content
- * that leaves had in its first call, so an entry with leaves serves only that
- * call. */
-static bool serves(const struct entry *e, uint64_t key)
-{
-    return e->key == key &&
-           (e->calls == 0 || e->model == NULL || e->plan->params.n == 0);
 }
 
 /* --- a call --------------------------------------------------------------- */
@@ -364,11 +443,13 @@ static enum pst_status step(struct pst_caller *caller, struct entry *e,
                             struct filling *f, struct pst_diag *diag)
 {
     struct pst_step_result result;
-    enum pst_status status =
-        pst_engine_step(e->engine, e->calls, fill, f, 0, &result, diag);
+    enum pst_status status = e->calls > 0 ? renew_leaves(e, f, diag) : PST_OK;
 
     pst_dump_free(caller->dump);
     caller->dump = NULL;
+    if (status == PST_OK)
+        status =
+            pst_engine_step(e->engine, e->calls, fill, f, 0, &result, diag);
     if (status == PST_OK)
         status = fetch(caller, e, diag);
     if (status != PST_OK || !caller->options->train)
@@ -416,7 +497,7 @@ enum pst_status pst_caller_call(
     if (status != PST_OK)
         return status;
     for (size_t i = 0; i < caller->entries.n && e == NULL; i++)
-        if (serves(caller->entries.at[i], key))
+        if (caller->entries.at[i]->key == key)
             e = caller->entries.at[i];
     *ret = (struct pst_call_result){.is_new = e == NULL};
     if (e == NULL)
@@ -426,11 +507,18 @@ enum pst_status pst_caller_call(
         pst_alias_program_move(e->bound, operands);
         status = check_reach(e->bound, storages, diag);
     }
+    if (status == PST_OK)
+        status = check_places(e->bound, e->bound->writes, e->bound->n_writes,
+                              storages, diag);
+    if (status == PST_OK)
+        status = check_places(e->bound, e->bound->returns, e->bound->n_returns,
+                              storages, diag);
     if (status == PST_OK && e->engine != NULL)
         status = step(caller, e, &f, diag);
     if (status != PST_OK)
         return status;
     e->calls++;
+    e->used = ++caller->clock;
     ret->bound = e->bound;
     ret->returns = e->returns;
     ret->copied = write_back(e, &f);

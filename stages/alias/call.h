@@ -6,9 +6,15 @@
  * serves all calls whose operands share memory in the same way (pst_alias_key);
  * other calls get another plan. A call that fails has written nothing. One
  * thread.
+ *
+ * E_UNALIGNED: elements of an operand, or of a view that is written or
+ * returned, lie at addresses that are no multiples of their size.
  */
 #include "stages/alias/program.h"
 #include "stages/run/exec.h"
+
+/* Plans that a caller keeps; the least recently used one is dropped. */
+#define PST_CALLER_PLANS 64
 
 struct pst_caller;
 
@@ -47,7 +53,7 @@ enum pst_status pst_caller_call(
  * value, too. */
 const void *pst_caller_grad(const struct pst_caller *caller, const char *leaf,
                             bool value);
-/* Returns the number of plans made so far. */
+/* Returns the number of plans made so far, dropped ones included. */
 size_t pst_caller_plans(const struct pst_caller *caller);
 
 #endif

@@ -134,12 +134,13 @@ static void join_roots(const struct analysis *a)
 
     while (again) {
         again = false;
-        for (unsigned i = 0; i < a->ret->n; i++)
-            for (unsigned k = 0; k < a->ret->n; k++) {
-                const unsigned x = a->operands[i].root;
+        for (unsigned i = 0; i < a->ret->n; i++) {
+            const unsigned x = a->operands[i].root;
 
-                if (a->ret->parts[i].same != i || is_alone(a, i) ||
-                    root_of(a, i) != root_of(a, k) ||
+            if (a->ret->parts[i].same != i || is_alone(a, i))
+                continue;
+            for (unsigned k = 0; k < a->ret->n; k++) {
+                if (root_of(a, i) != root_of(a, k) ||
                     a->operands[k].root == x || x >= a->ret->n ||
                     root_of(a, x) == root_of(a, i))
                     continue;
@@ -147,6 +148,7 @@ static void join_roots(const struct analysis *a)
                     PST_MIN(root_of(a, x), root_of(a, i));
                 again = true;
             }
+        }
     }
 }
 
