@@ -301,6 +301,108 @@ int penstock_load(penstock_session *session, const char *folder,
  * process, that of penstock_forward included once it was called. */
 size_t penstock_session_bytes(const penstock_session *session);
 
+/* --- programs on operands that share memory ------------------------------- */
+
+/*
+ * A program is a list of ATen operators on named tensors, in JSON
+ * (docs/library.md, "Programs"). penstock_call runs it on tensors of the
+ * caller's, which may overlap: what operators write, all operands with the
+ * same bytes see, and results are views of them, as in PyTorch's eager mode.
+ * docs/aliasing.md lists what is refused; the text of such an error has the
+ * reason's name, such as E_SELF_OVERLAP.
+ */
+typedef struct penstock_program penstock_program;
+
+struct penstock_program_config {
+    size_t size;
+    /* Options of an optimizer that moves the leaves in each call: {"optimizer",
+     * "sgd"}, {"lr", "0.1"}. Default: none; gradients alone. */
+    const struct penstock_option *options;
+    size_t n_options;
+    penstock_message_fn message; /* NULL: messages are dropped */
+    void *message_ctx;
+};
+
+/* Opens a program from `size` bytes of JSON, which need not be trusted. They
+ * are copied. config may be NULL. *ret: release with penstock_program_close. */
+int penstock_program_open(const char *text, size_t size,
+                          const struct penstock_program_config *config,
+                          penstock_program **ret, struct penstock_error *error);
+/* NULL is accepted. */
+void penstock_program_close(penstock_program *program);
+
+/*
+ * An operand of a call, on the CPU, with the dtype that the program gives it.
+ * Strides are elements, 0 or more; elements lie at multiples of their size
+ * (E_UNALIGNED). Two operands with one DLTensor (the same pointer) are one
+ * tensor with two names; others are two tensors, also with equal members.
+ *
+ * storage: the memory that the tensor is a view of. NULL: operands whose ranges
+ * of memory overlap, from the first element to the last, have one storage, from
+ * the first byte of all to the last one; it must be a whole number of elements
+ * to each of them. With storages, operators may reach beyond operands
+ * (as_strided, set_), and offsets count from their beginning. Operands on one
+ * storage give the same storage.
+ */
+struct penstock_operand {
+    const char *name;
+    const DLTensor *tensor;
+    void *storage;
+    size_t storage_bytes;
+};
+
+struct penstock_call_info {
+    size_t size;
+    size_t results; /* number of results */
+    size_t copied;  /* bytes that were written to storages of the caller's */
+    size_t passed;  /* bytes that were read from them */
+    size_t bases;   /* pieces of memory that stand for several operands, since
+                       one of these writes what another one has */
+    size_t plans;   /* plans made so far: one for each way of sharing memory */
+    int32_t is_new; /* 1: this call has made one */
+};
+
+/*
+ * Runs the program. operands: all that the program names, each once, in any
+ * order. A call that fails has written nothing. The program's 64 latest plans
+ * are kept. ret may be NULL. Results: see penstock_result; operands' memory
+ * must stay valid while they are used.
+ */
+int penstock_call(penstock_program *program,
+                  const struct penstock_operand *operands, size_t n_operands,
+                  struct penstock_call_info *ret, struct penstock_error *error);
+
+/* A tensor after a call. Pointers are valid until the next call, also one that
+ * fails, or until the program is closed. */
+struct penstock_tensor {
+    size_t size;
+    /* The geometry is eager mode's. data: the storage; byte_offset: the first
+     * element in it. Read-only, unless it is a view. */
+    DLTensor tensor;
+    /* >= 0: a view of the caller's memory, which has the content: the number of
+     * an operand of the call with that storage. -1: memory of the program's,
+     * with a copy of its own for each result. */
+    int32_t operand;
+    int32_t moved; /* 1: an operand whose geometry the call has changed, or
+                      that it has moved to another storage */
+};
+
+/* Describes a result of the last call, by its place in "returns". */
+int penstock_result(penstock_program *program, size_t index,
+                    struct penstock_tensor *ret, struct penstock_error *error);
+/* Describes an operand after the last call; the DLTensor that was passed is
+ * left as it was. One that set_() has moved to new memory has no data (NULL)
+ * here: let the program return it. */
+int penstock_result_operand(penstock_program *program, const char *name,
+                            struct penstock_tensor *ret,
+                            struct penstock_error *error);
+/* Describes the gradient of a leaf in the last call: contiguous, with the
+ * leaf's shape and dtype, in the program's memory. PENSTOCK_ERR_NOT_FOUND: it
+ * has none. */
+int penstock_result_gradient(penstock_program *program, const char *name,
+                             struct penstock_tensor *ret,
+                             struct penstock_error *error);
+
 #ifdef __cplusplus
 }
 #endif

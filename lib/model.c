@@ -79,8 +79,8 @@ static enum pst_status open_model(penstock_model *m, const char *path,
     enum pst_status status = pstd_config_init(&m->config, diag);
 
     if (status == PST_OK)
-        status =
-            pstl_options_set(&m->config, false, c->options, c->n_options, diag);
+        status = pstl_options_set(&m->config, PSTL_OPEN, c->options,
+                                  c->n_options, diag);
     if (status == PST_OK)
         status = pstd_plan_open(path, &m->config, &m->opened, diag);
     /* Divides the inputs as sessions without options do. */

@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_LIB_OBJECT_H
 #define PENSTOCK_LIB_OBJECT_H
 /*
- * Models and sessions, the handles of include/penstock.h, and what their
- * calls share. A thread is in an object between pstl_enter and
+ * Models and sessions, handles of include/penstock.h, and what all calls
+ * share. A thread is in an object between pstl_enter and
  * pstl_leave.
  */
 #include "daemon/common/model/open.h"
@@ -102,8 +102,12 @@ void pstl_listen(const struct pstl_messages *messages);
 void pstl_tell_notes(const struct pstl_messages *messages,
                      const struct pst_plan *plan);
 
-/* Sets the options of penstock_open (session false) or of a session. */
-enum pst_status pstl_options_set(struct pstd_config *config, bool session,
+/* Calls that take options. */
+enum pstl_call { PSTL_OPEN, PSTL_SESSION, PSTL_PROGRAM };
+
+/* Sets the options of that call. */
+enum pst_status pstl_options_set(struct pstd_config *config,
+                                 enum pstl_call call,
                                  const struct penstock_option *options,
                                  size_t n,
                                  struct pst_diag *diag) PST_MUST_CHECK;

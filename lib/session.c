@@ -169,8 +169,8 @@ static enum pst_status read_options(struct penstock_session *s,
     enum pst_status status = pstd_config_init(&s->config, diag);
 
     if (status == PST_OK)
-        status =
-            pstl_options_set(&s->config, true, c->options, c->n_options, diag);
+        status = pstl_options_set(&s->config, PSTL_SESSION, c->options,
+                                  c->n_options, diag);
     /* Between two steps of an application there may be any time. */
     if (status == PST_OK && isnan(s->config.watchdog))
         s->config.watchdog = 0;

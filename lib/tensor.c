@@ -151,21 +151,32 @@ static bool is_apart(const struct pst_meta *meta)
     return true;
 }
 
+/* Checks that there is a tensor, on the CPU. */
+static enum pst_status check_device(const struct pstl_tensor *want,
+                                    const DLTensor *given,
+                                    struct pst_diag *diag)
+{
+    if (given == NULL)
+        return unusable(want, "is missing (NULL)", diag);
+    if (given->device.device_type == kDLCPU)
+        return PST_OK;
+    return pst_diag_set(diag, PST_E_LIBRARY_TENSOR,
+                        "the tensor of '%.200s' is on a device of type %d, "
+                        "not on the CPU (%d)",
+                        want->name, (int)given->device.device_type,
+                        (int)kDLCPU);
+}
+
 enum pst_status pstl_view_take(const struct pstl_tensor *want,
                                const DLTensor *given, bool writes,
                                struct pstl_view *ret, struct pst_diag *diag)
 {
     struct pst_meta meta = want->meta;
+    const enum pst_status status = check_device(want, given, diag);
 
+    if (status != PST_OK)
+        return status;
     pst_meta_set_contiguous(&meta);
-    if (given == NULL)
-        return unusable(want, "is missing (NULL)", diag);
-    if (given->device.device_type != kDLCPU)
-        return pst_diag_set(diag, PST_E_LIBRARY_TENSOR,
-                            "the tensor of '%.200s' is on a device of type %d, "
-                            "not on the CPU (%d)",
-                            want->name, (int)given->device.device_type,
-                            (int)kDLCPU);
     if (!has_dtype(want, given->dtype) || !has_shape(want, given))
         return refuse(want, given, diag);
     if (!take_strides(want, given, &meta))
@@ -183,6 +194,63 @@ enum pst_status pstl_view_take(const struct pstl_tensor *want,
         .meta = meta,
         .data = given->data == NULL ? &nothing
                                     : (char *)given->data + given->byte_offset};
+    return PST_OK;
+}
+
+/* Sets the dtype of an operand. */
+static enum pst_status find_dtype(struct pstl_tensor *want,
+                                  enum pst_dtype dtype, const DLTensor *given,
+                                  struct pst_diag *diag)
+{
+    struct pst_str is = {0};
+
+    for (unsigned i = 0; i < PST_N_DTYPES; i++) {
+        want->meta.dtype = dtype != PST_N_DTYPES ? dtype : (enum pst_dtype)i;
+        if (has_dtype(want, given->dtype))
+            return PST_OK;
+    }
+    add_text(given->dtype, given->ndim, given->shape, &is);
+    (void)pst_diag_set(diag, PST_E_LIBRARY_TENSOR,
+                       "the tensor of '%.200s' is %s, and %s%s", want->name,
+                       pst_str_text(&is),
+                       dtype != PST_N_DTYPES ? "the program has "
+                                             : "programs have no such dtype",
+                       dtype != PST_N_DTYPES ? pst_dtype_name(dtype) : "");
+    pst_str_fini(&is);
+    return PST_ERR_SHAPE;
+}
+
+enum pst_status pstl_operand_take(const char *name, enum pst_dtype dtype,
+                                  const DLTensor *given, struct pstl_view *ret,
+                                  struct pst_diag *diag)
+{
+    struct pstl_tensor want = {.name = name};
+    uintptr_t end;
+    enum pst_status status = check_device(&want, given, diag);
+
+    if (status == PST_OK)
+        status = find_dtype(&want, dtype, given, diag);
+    if (status != PST_OK)
+        return status;
+    if (given->ndim < 0 || given->ndim > PST_MAX_RANK ||
+        (given->ndim > 0 && given->shape == NULL))
+        return unusable(&want, "has no shape, or more than 8 dimensions", diag);
+    ret->meta =
+        pst_meta_make(want.meta.dtype, (unsigned)given->ndim, given->shape);
+    for (int32_t d = 0; given->strides != NULL && d < given->ndim; d++)
+        ret->meta.stride[d] = given->strides[d];
+    if (pst_meta_check(&ret->meta, NULL) != PST_OK)
+        return unusable(&want,
+                        "has a negative size or stride, or is larger than any "
+                        "memory",
+                        diag);
+    if (given->data == NULL && pst_meta_numel(&ret->meta) > 0)
+        return unusable(&want, "has no memory (data is NULL)", diag);
+    if (PST_ADD((uintptr_t)given->data, given->byte_offset, &end) ||
+        PST_ADD(end, pst_meta_span(&ret->meta), &end))
+        return unusable(&want, "has an offset beyond any memory", diag);
+    ret->data =
+        given->data == NULL ? NULL : (char *)given->data + given->byte_offset;
     return PST_OK;
 }
 

@@ -35,6 +35,12 @@ enum pst_status pstl_view_take(const struct pstl_tensor *want,
                                struct pstl_view *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
+/* Checks an operand of a program and sets *ret, with the strides that it has.
+ * dtype: the one that it must have; PST_N_DTYPES: any. */
+enum pst_status pstl_operand_take(const char *name, enum pst_dtype dtype,
+                                  const DLTensor *given, struct pstl_view *ret,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+
 /* Copies the caller's tensor to contiguous memory, with the strides that `from`
  * has and the sizes of `meta`; foreign bytes become valid values. */
 void pstl_view_read(const struct pst_meta *from, const char *src,
