@@ -379,8 +379,9 @@ struct penstock_tensor {
     /* The geometry is eager mode's. data: the storage; byte_offset: the first
      * element in it. Read-only, unless it is a view. */
     DLTensor tensor;
-    /* >= 0: a view of the caller's memory, which has the content: the number of
-     * an operand of the call with that storage. -1: memory of the program's,
+    /* >= 0: a view of the caller's memory, which has the content, also a
+     * leaf's after the optimizer's step: the number of an operand of the call
+     * with that storage. -1: memory of the program's,
      * with a copy of its own for each result. */
     int32_t operand;
     int32_t moved; /* 1: an operand whose geometry the call has changed, or
