@@ -31,6 +31,7 @@ PARSERS = {
     "request": ["daemon/loop/serve/request.c"],
     "csv": ["stages/sched/parse.c"],
     "costs": ["stages/sched/costs.c"],
+    "program": ["stages/alias/text.c"],
     "options": ["daemon/common/config.c", "daemon/common/config_text.c"],
     "expr": ["stages/graph/expr.c", "stages/graph/expr_eval.c",
              "stages/graph/symbol.c"],

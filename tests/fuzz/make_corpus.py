@@ -381,6 +381,64 @@ def requests(corpus):
                    message(2, number(1, 7) + message(25, body)))
 
 
+# Programs on operands that share memory: the cases of the tests' file with
+# different features.
+PROGRAMS = ["a01", "a03", "a09", "a10", "a15", "a19a", "a19b", "a20", "a25e",
+            "a26a", "a27a", "v-as_strided", "v-split", "v-unbind"]
+PARTS = ["tensors", "before", "args", "ops", "returns", "backward"]
+ALL_OF_A_PROGRAM = {
+    "tensors": {"a": {"dtype": "float32", "requires_grad": True},
+                "b": {"storage": "s", "offset": 0, "sizes": [2],
+                      "strides": [1]}},
+    "before": [{"op": "aten.alias", "args": ["%a"], "out": ["c"]}],
+    "args": ["c", "b", "b"],
+    "ops": [{"op": "aten.cat", "args": [["%0", "%1", "%2"], 0], "out": ["d"]},
+            {"op": "aten.clamp", "args": ["%b", None, "Infinity"],
+             "out": ["e"], "stage": 1, "no_grad": False},
+            {"op": "aten.sum.dim_IntList", "args": ["%d", [0, 1]],
+             "kwargs": {"keepdim": True, "dtype": "float64"}, "out": ["f"]},
+            {"op": "aten.native_layer_norm_backward",
+             "args": ["%c", "%b", [3], "%d", "%e", None, None,
+                      [True, False, False]], "out": ["g", None, None]},
+            {"op": "aten.upsample_nearest2d.vec",
+             "args": ["%b", None, [2.0, 1]], "out": ["h"]},
+            {"op": "aten.mul.Tensor", "args": ["%b", 2], "out": ["i"]},
+            {"op": "aten.gelu", "args": ["%b"],
+             "kwargs": {"approximate": "tanh"}, "out": ["j"]}],
+    "returns": ["f", "i"], "backward": False}
+BAD_PROGRAMS = {
+    "array": [], "empty": {}, "no-object": {**ALL_OF_A_PROGRAM, "tensors": 1},
+    "tensor": {**ALL_OF_A_PROGRAM, "tensors": {"a": 1, "b": {}}},
+    "dtype": {**ALL_OF_A_PROGRAM, "tensors": {"b": {"dtype": "x"}}},
+    "member": {**ALL_OF_A_PROGRAM, "tensors": {"b": {"x": 1}}},
+    "name": {**ALL_OF_A_PROGRAM, "args": ["%b"]},
+    "control": {**ALL_OF_A_PROGRAM, "args": ["a\n"]},
+    "made": {**ALL_OF_A_PROGRAM, "args": ["z"]},
+    "mixed": {**ALL_OF_A_PROGRAM,
+              "ops": [{"op": "aten.neg", "args": [[1, "x"]]}]},
+    "object": {**ALL_OF_A_PROGRAM, "ops": [{"op": "aten.neg", "args": [{}]}]},
+    "stage": {**ALL_OF_A_PROGRAM, "ops": [{"op": "aten.neg", "stage": -1}]},
+    "long": {**ALL_OF_A_PROGRAM, "ops": [{"op": "a" * 300}]},
+    "number": {**ALL_OF_A_PROGRAM, "ops": [1]},
+    "return": {**ALL_OF_A_PROGRAM, "returns": [1]},
+    "loss": {**ALL_OF_A_PROGRAM, "returns": [], "backward": True},
+}
+
+
+def programs(corpus, root):
+    with open(f"{root}/tests/golden/aliasing.json", encoding="utf-8") as file:
+        cases = {c["name"]: c for c in json.load(file)}
+    for name in PROGRAMS:
+        corpus.put("program", name, json.dumps(
+            {k: cases[name][k] for k in PARTS if k in cases[name]},
+            separators=(",", ":")))
+    corpus.put("program", "all", json.dumps(ALL_OF_A_PROGRAM))
+    for name, program in BAD_PROGRAMS.items():
+        corpus.put("program", f"bad-{name}", json.dumps(program))
+    corpus.put("program", "bad-nul", b"{}\0")
+    corpus.put("program", "bad-deep", "[" * 100)
+
+
 def rest(corpus, root):
     costs = {"format": "penstock-costs", "version": 1, "plan": "0" * 32,
              "stages": [{"forward": 1e-3, "input": 1e-3, "weight": 2e-3},
@@ -389,6 +447,7 @@ def rest(corpus, root):
              "modules": [{"module": "h.0", "forward": 1e-3, "input": 1,
                           "weight": 2}],
              "latency": 1e-6, "bandwidth": 1e9, "overlap": True}
+    programs(corpus, root)
     corpus.put("costs", "all", json.dumps(costs))
     corpus.put("costs", "least", json.dumps(
         {"format": "penstock-costs", "version": 1,

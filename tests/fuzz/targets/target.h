@@ -26,6 +26,7 @@
     X(request)     /* tensors for a served model */                            \
     X(csv)         /* a schedule as text */                                    \
     X(costs)       /* measured costs as JSON */                                \
+    X(program)     /* a program on operands that share memory, as JSON */      \
     X(options)     /* words of a command line, one per line */                 \
     X(expr)        /* symbolic expressions */                                  \
     X(graph)       /* a graph as text */                                       \
