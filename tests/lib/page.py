@@ -4,9 +4,9 @@
 
 usage: page.py CC LIBRARY PENSTOCK ROOT
 
-The program of docs/library.md trains tiny.pt2 as it stands in the page, and
-leaves a checkpoint that the command reads; examples/library/digits.c learns to
-tell digits apart in 60 steps.
+The first program of docs/library.md trains tiny.pt2 as it stands in the page,
+and leaves a checkpoint that the command reads; the second one prints what the
+page says. examples/library/digits.c learns to tell digits apart in 60 steps.
 """
 import gzip
 import os
@@ -42,11 +42,18 @@ def losses(text):
 def page(cc, library, penstock, root, folder):
     with open(os.path.join(root, "docs", "library.md"),
               encoding="utf-8") as file:
-        program, = re.findall(r"```c\n(.*?)```", file.read(), re.S)
-    source = os.path.join(folder, "train.c")
-    with open(source, "w", encoding="utf-8") as file:
-        file.write(program)
-    train = build(cc, library, root, source, os.path.join(folder, "train"))
+        found = re.findall(r"```c\n(.*?)```\n\n((?:    [^\n]*\n)+)", file.read(),
+                           re.S)
+    programs = []
+    for name, (program, _) in zip(["train", "share"], found, strict=True):
+        source = os.path.join(folder, name + ".c")
+        with open(source, "w", encoding="utf-8") as file:
+            file.write(program)
+        programs.append(build(cc, library, root, source,
+                              os.path.join(folder, name)))
+    train, share = programs
+    said = re.sub("^    ", "", found[1][1], flags=re.M)
+    assert call(share) == said, (call(share), said)
     saved = os.path.join(folder, "checkpoint")
     got = losses(call(train, os.path.join(root, "tests", "golden", "tiny.pt2"),
                       saved))
