@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a call of a program has left: results, operands, gradients. */
+/* Results of a call of a program: tensors, operands, gradients. */
 #include <string.h>
 
 #include "lib/program.h"

@@ -14,7 +14,7 @@ struct range {
     size_t operand;
 };
 
-/* What an empty tensor without memory has as its storage. */
+/* The storage of an empty tensor without memory. */
 static char nothing;
 
 static enum pst_status range_of(const struct penstock_operand *given,

@@ -333,7 +333,7 @@ static enum pst_status make_engine(const struct pst_caller *caller,
     return status;
 }
 
-/* Makes room for a plan: drops the one that was not used for the longest
+/* Makes space for a plan: drops the one that was not used for the longest
  * time. */
 static void drop_oldest(struct pst_caller *caller)
 {

@@ -44,7 +44,7 @@ static void no_memory(struct reader *r, size_t bytes)
 
 /* Returns zeroed memory for n > 0 objects; NULL and a failure if there is
  * none. */
-static void *room(struct reader *r, size_t n, size_t size)
+static void *space_for(struct reader *r, size_t n, size_t size)
 {
     void *ret = pst_arena_calloc(&r->text->arena, n + 1, size);
 
@@ -214,8 +214,8 @@ static void read_operands(struct reader *r, const struct pst_json *root)
              PST_ALIAS_TEXT_OPERANDS);
     if (r->status != PST_OK)
         return;
-    r->text->operands = room(r, n + all, sizeof(*r->text->operands));
-    r->text->dtypes = room(r, n + all, sizeof(*r->text->dtypes));
+    r->text->operands = space_for(r, n + all, sizeof(*r->text->operands));
+    r->text->dtypes = space_for(r, n + all, sizeof(*r->text->dtypes));
     for (size_t i = 0; i < n && r->status == PST_OK; i++) {
         const char *name = pst_json_string(pst_json_at(args, i));
 
@@ -288,7 +288,7 @@ static void read_names(struct reader *r, const struct pst_json *x,
 {
     const bool list = pst_json_is(x, PST_JSON_ARRAY);
     const size_t n = list ? x->n : 1;
-    const char **names = room(r, n, sizeof(*names));
+    const char **names = space_for(r, n, sizeof(*names));
 
     for (size_t i = 0; names != NULL && i < n; i++) {
         const char *name = pst_json_string(list ? &x->at[i] : x);
@@ -305,9 +305,9 @@ static void read_names(struct reader *r, const struct pst_json *x,
 static void read_numbers(struct reader *r, const struct pst_json *list,
                          enum pst_json_kind kind, struct pst_arg *ret)
 {
-    double *floats = room(r, list->n, sizeof(*floats));
-    int64_t *ints = room(r, list->n, sizeof(*ints));
-    bool *bools = room(r, list->n, sizeof(*bools));
+    double *floats = space_for(r, list->n, sizeof(*floats));
+    int64_t *ints = space_for(r, list->n, sizeof(*ints));
+    bool *bools = space_for(r, list->n, sizeof(*bools));
 
     ret->n = list->n;
     for (size_t i = 0; r->status == PST_OK && i < list->n; i++) {
@@ -413,7 +413,7 @@ static const char *full_name(struct reader *r, const char *name,
 static void read_outs(struct reader *r, const struct pst_json *outs,
                       struct pst_alias_program_op *ret)
 {
-    const char **names = room(r, pst_json_length(outs), sizeof(*names));
+    const char **names = space_for(r, pst_json_length(outs), sizeof(*names));
 
     for (size_t i = 0; r->status == PST_OK && i < pst_json_length(outs); i++) {
         const struct pst_json *x = pst_json_at(outs, i);
@@ -443,7 +443,7 @@ static void read_op(struct reader *r, const struct pst_json *op,
     const struct pst_json *outs =
         member_of(r, op, "out", PST_JSON_ARRAY, false);
     const struct pst_json *x = NULL;
-    struct pst_alias_program_arg *list = room(
+    struct pst_alias_program_arg *list = space_for(
         r, pst_json_length(args) + pst_json_members(kwargs), sizeof(*list));
 
     check_members(r, "an operator", op, known);
@@ -474,7 +474,7 @@ static const struct pst_alias_program_op *read_ops(struct reader *r,
                                                    unsigned *ret_n)
 {
     const size_t n = pst_json_length(list);
-    struct pst_alias_program_op *ret = room(r, n, sizeof(*ret));
+    struct pst_alias_program_op *ret = space_for(r, n, sizeof(*ret));
 
     *ret_n = (unsigned)n;
     for (size_t i = 0; i < n && r->status == PST_OK; i++) {
@@ -492,7 +492,7 @@ static void read_returns(struct reader *r, const struct pst_json *root)
 {
     const struct pst_json *list =
         member_of(r, root, "returns", PST_JSON_ARRAY, true);
-    const char **ret = room(r, pst_json_length(list), sizeof(*ret));
+    const char **ret = space_for(r, pst_json_length(list), sizeof(*ret));
 
     for (size_t i = 0; r->status == PST_OK && i < pst_json_length(list); i++) {
         ret[i] = pst_json_string(pst_json_at(list, i));
