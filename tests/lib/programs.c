@@ -108,6 +108,7 @@ static void share(void)
     good(penstock_call(p, operands, 2, &info, &error));
     require(info.bases == 0 && info.plans == 5 && info.is_new);
     run(p, 0, 1, 1, 5);
+    run(p, 6, 8, 1, 6); /* one element in common */
     penstock_program_close(p);
 }
 
