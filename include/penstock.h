@@ -5,10 +5,9 @@
  * libpenstock: runs and trains models exported with torch.export.save inside
  * another program, in one process or on the ranks of an MPI communicator.
  *
- *     penstock_open          reads a .pt2 file or a plan made by `penstock
- * split` penstock_session_new   makes a session: the model cut into stages,
- * with memory, optimizer and ranks penstock_train_step    one step of training
- * on arrays of the caller's
+ *     penstock_open: reads a .pt2 file or a plan made by `penstock split`
+ *     penstock_session_new: the model with memory, optimizer and ranks
+ *     penstock_train_step: one step of training on arrays of the caller's
  *
  * Tensors are DLPack's, on the CPU, with the dtype and shape that the model
  * has, and any strides and byte offset. The library reads and writes them only
@@ -213,6 +212,11 @@ struct penstock_session_config {
 int penstock_session_new(penstock_model *model,
                          const struct penstock_session_config *config,
                          penstock_session **ret, struct penstock_error *error);
+/* Converts a communicator of Fortran (MPI_Fint, or the member MPI_VAL of
+ * mpi_f08) for mpi_comm: writes an MPI_Comm to ret, which has `size` bytes; 16
+ * suffice. Calls MPI, but no other rank. */
+int penstock_comm_from_fortran(int comm, void *ret, size_t size,
+                               struct penstock_error *error);
 /* COLLECTIVE. NULL is accepted. */
 void penstock_session_free(penstock_session *session);
 

@@ -341,6 +341,19 @@ int penstock_session_new(penstock_model *model,
     return 0;
 }
 
+int penstock_comm_from_fortran(int comm, void *ret, size_t size,
+                               struct penstock_error *error)
+{
+    struct pst_diag diag;
+    enum pst_status status;
+
+    pst_diag_init(&diag);
+    status = ret == NULL
+                 ? pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT, "ret is NULL")
+                 : pst_transport_mpi_from_fortran(comm, ret, size, &diag);
+    return pstl_return(status, &diag, error);
+}
+
 void penstock_session_free(penstock_session *session)
 {
     if (session != NULL)

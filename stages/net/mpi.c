@@ -192,12 +192,9 @@ static enum pst_status mpi_open(const char *spec, struct pst_transport **ret_t,
     return PST_OK;
 }
 
-/* Checks that the application's MPI and its communicator can be used by this
- * thread. */
-static enum pst_status check_guest(const MPI_Comm *comm, struct pst_diag *diag)
+static enum pst_status check_begun(struct pst_diag *diag)
 {
-    int begun = 0, ended = 0, level = MPI_THREAD_SINGLE, is_main = 0;
-    int is_inter = 0;
+    int begun = 0, ended = 0;
 
     (void)MPI_Initialized(&begun);
     if (begun)
@@ -206,6 +203,39 @@ static enum pst_status check_guest(const MPI_Comm *comm, struct pst_diag *diag)
         return pst_diag_set(diag, PST_E_NET_COMMUNICATOR,
                             "MPI is not initialized%s",
                             ended ? " any more" : "");
+    return PST_OK;
+}
+
+enum pst_status pst_transport_mpi_from_fortran(int comm, void *ret, size_t size,
+                                               struct pst_diag *diag)
+{
+    static const MPI_Comm nothing; /* f2c returns it for a wrong integer */
+    enum pst_status status = check_begun(diag);
+    MPI_Comm made;
+
+    if (status != PST_OK)
+        return status;
+    if (size < sizeof(made))
+        return pst_diag_set(diag, PST_E_NET_COMMUNICATOR,
+                            "an MPI_Comm has %zu bytes, and %zu were given",
+                            sizeof(made), size);
+    made = MPI_Comm_f2c((MPI_Fint)comm);
+    if (memcmp(&made, &nothing, sizeof(made)) == 0)
+        return pst_diag_set(diag, PST_E_NET_COMMUNICATOR,
+                            "%d is no communicator of Fortran", comm);
+    memcpy(ret, &made, sizeof(made));
+    return PST_OK;
+}
+
+/* Checks that the application's MPI and its communicator can be used by this
+ * thread. */
+static enum pst_status check_guest(const MPI_Comm *comm, struct pst_diag *diag)
+{
+    int level = MPI_THREAD_SINGLE, is_main = 0, is_inter = 0;
+    const enum pst_status status = check_begun(diag);
+
+    if (status != PST_OK)
+        return status;
     (void)MPI_Query_thread(&level);
     if (level < MPI_THREAD_FUNNELED)
         return pst_diag_set(diag, PST_E_NET_COMMUNICATOR,

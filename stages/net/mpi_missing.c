@@ -29,6 +29,15 @@ enum pst_status pst_transport_mpi_on(const void *comm,
     return refuse(diag);
 }
 
+enum pst_status pst_transport_mpi_from_fortran(int comm, void *ret, size_t size,
+                                               struct pst_diag *diag)
+{
+    (void)comm;
+    (void)ret;
+    (void)size;
+    return refuse(diag);
+}
+
 static void missing_close(struct pst_transport *t)
 {
     (void)t; /* can only be NULL */

@@ -100,6 +100,11 @@ extern const struct pst_transport_ops pst_transport_self, pst_transport_mpi;
 enum pst_status pst_transport_mpi_on(const void *comm,
                                      struct pst_transport **ret,
                                      struct pst_diag *diag) PST_MUST_CHECK;
+/* Writes the MPI_Comm of a communicator of Fortran, which is an integer
+ * (MPI_Fint), to ret, where `size` bytes are. PST_ERR_CONFIG: MPI is not
+ * initialized, or there is no such communicator. */
+enum pst_status pst_transport_mpi_from_fortran(
+    int comm, void *ret, size_t size, struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns NULL if there is no transport of that name. */
 const struct pst_transport_ops *pst_transport_find(const char *name);
 

@@ -282,6 +282,22 @@ static void options_differ(const char *path, int rank)
     penstock_close(model);
 }
 
+static void from_fortran(void)
+{
+    const int handle = (int)MPI_Comm_c2f(of_row);
+    MPI_Comm comm = MPI_COMM_NULL;
+
+    good(penstock_comm_from_fortran(handle, &comm, sizeof(comm), &error));
+    require(comm == of_row);
+    require(penstock_comm_from_fortran(handle, &comm, sizeof(comm) - 1,
+                                       &error) == PENSTOCK_ERR_CONFIG);
+    require(penstock_comm_from_fortran(123456, &comm, sizeof(comm), &error) ==
+            PENSTOCK_ERR_CONFIG);
+    require(strcmp(error.id, "net.communicator") == 0 && comm == of_row);
+    require(penstock_comm_from_fortran(handle, NULL, sizeof(comm), &error) ==
+            PENSTOCK_ERR_USAGE);
+}
+
 int main(int argc, char **argv)
 {
     static struct run alone, row, column;
@@ -297,6 +313,7 @@ int main(int argc, char **argv)
     (void)MPI_Comm_rank(of_row, &row_rank);
     (void)MPI_Comm_rank(of_column, &column_rank);
 
+    from_fortran();
     begin(&alone, argv[1], NULL, "all");
     for (int k = 0; k < STEPS; k++)
         step(&alone, k);

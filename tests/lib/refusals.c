@@ -422,6 +422,9 @@ int main(int argc, char **argv)
     penstock_session *s;
 
     require(argc == 3);
+    /* MPI is not initialized, or the build has none. */
+    require(penstock_comm_from_fortran(0, &(int64_t[2]){0}, 16, &error) != 0);
+    require(strncmp(error.id, "net.", 4) == 0);
     bad_opens(argv[1]);
     model = open_tiny(argv[1]);
     bad_sessions();

@@ -1,0 +1,220 @@
+! SPDX-License-Identifier: Apache-2.0
+!
+! Structs and functions of penstock.h and dlpack.h, as they are in C, for
+! penstock.f90, which has the same for programs.
+module penstock_c
+    use, intrinsic :: iso_c_binding
+    implicit none
+    public
+
+    integer(c_int8_t), parameter :: dl_int = 0, dl_float = 2
+    integer(c_int), parameter :: dl_cpu = 1
+
+    type, bind(c) :: c_tensor
+        type(c_ptr) :: data
+        integer(c_int) :: device_type, device_id
+        integer(c_int32_t) :: ndim
+        integer(c_int8_t) :: code, bits
+        integer(c_int16_t) :: lanes
+        type(c_ptr) :: shape, strides
+        integer(c_int64_t) :: byte_offset
+    end type
+
+    type, bind(c) :: c_error
+        integer(c_size_t) :: size
+        integer(c_int) :: status
+        character(c_char) :: id(48), text(4096), remedy(512)
+    end type
+
+    type, bind(c) :: c_option
+        type(c_ptr) :: name, value
+    end type
+
+    type, bind(c) :: c_open_config
+        integer(c_size_t) :: size
+        type(c_ptr) :: options
+        integer(c_size_t) :: n_options
+        type(c_funptr) :: message
+        type(c_ptr) :: message_ctx
+    end type
+
+    type, bind(c) :: c_session_config
+        integer(c_size_t) :: size
+        type(c_ptr) :: options
+        integer(c_size_t) :: n_options
+        type(c_ptr) :: mpi_comm
+        type(c_funptr) :: message
+        type(c_ptr) :: message_ctx
+    end type
+
+    type, bind(c) :: c_info
+        integer(c_size_t) :: size
+        type(c_ptr) :: name
+        integer(c_int8_t) :: code, bits
+        integer(c_int16_t) :: lanes
+        integer(c_int32_t) :: ndim
+        type(c_ptr) :: shape
+        integer(c_int32_t) :: batch_dim, trained
+    end type
+
+    type, bind(c) :: c_step
+        integer(c_size_t) :: size
+        integer(c_int64_t) :: step
+        real(c_double) :: loss, grad_norm, lr
+        integer(c_int32_t) :: applied
+    end type
+
+    interface
+        function c_version() &
+            bind(c, name='penstock_version') result(it)
+            import
+            type(c_ptr) :: it
+        end function
+        function c_open(path, config, ret, error) &
+            bind(c, name='penstock_open') result(code)
+            import
+            character(c_char), intent(in) :: path(*)
+            type(c_open_config), intent(in) :: config
+            type(c_ptr), intent(out) :: ret
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
+        subroutine c_close(model) &
+            bind(c, name='penstock_close')
+            import
+            type(c_ptr), value :: model
+        end subroutine
+        function c_count(model, kind) &
+            bind(c, name='penstock_count') result(it)
+            import
+            type(c_ptr), value :: model
+            integer(c_int), value :: kind
+            integer(c_size_t) :: it
+        end function
+        function c_describe(model, kind, index, ret, error) &
+            bind(c, name='penstock_describe') result(code)
+            import
+            type(c_ptr), value :: model
+            integer(c_int), value :: kind
+            integer(c_size_t), value :: index
+            type(c_info), intent(inout) :: ret
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
+        function c_find(model, kind, name, ret, error) &
+            bind(c, name='penstock_find') result(code)
+            import
+            type(c_ptr), value :: model
+            integer(c_int), value :: kind
+            character(c_char), intent(in) :: name(*)
+            integer(c_size_t), intent(out) :: ret
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
+        function c_session_new(model, config, ret, error) &
+            bind(c, name='penstock_session_new') result(code)
+            import
+            type(c_ptr), value :: model
+            type(c_session_config), intent(in) :: config
+            type(c_ptr), intent(out) :: ret
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
+        function c_comm_from_fortran(comm, ret, size, error) &
+            bind(c, name='penstock_comm_from_fortran') result(code)
+            import
+            integer(c_int), value :: comm
+            type(c_ptr), value :: ret
+            integer(c_size_t), value :: size
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
+        subroutine c_session_free(session) &
+            bind(c, name='penstock_session_free')
+            import
+            type(c_ptr), value :: session
+        end subroutine
+        function c_session_describe(session, kind, index, ret, error) &
+            bind(c, name='penstock_session_describe') result(code)
+            import
+            type(c_ptr), value :: session
+            integer(c_int), value :: kind
+            integer(c_size_t), value :: index
+            type(c_info), intent(inout) :: ret
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
+        function c_train_step(session, inputs, n, ret, error) &
+            bind(c, name='penstock_train_step') result(code)
+            import
+            type(c_ptr), value :: session
+            type(c_ptr), intent(in) :: inputs(*)
+            integer(c_size_t), value :: n
+            type(c_step), intent(inout) :: ret
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
+        function c_forward(session, inputs, n, loss, error) &
+            bind(c, name='penstock_forward') result(code)
+            import
+            type(c_ptr), value :: session
+            type(c_ptr), intent(in) :: inputs(*)
+            integer(c_size_t), value :: n
+            real(c_double), intent(out) :: loss
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
+        function c_output(session, index, dst, error) &
+            bind(c, name='penstock_output') result(code)
+            import
+            type(c_ptr), value :: session, dst
+            integer(c_size_t), value :: index
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
+        function c_get(session, name, dst, error) &
+            bind(c, name='penstock_get') result(code)
+            import
+            type(c_ptr), value :: session, dst
+            character(c_char), intent(in) :: name(*)
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
+        function c_set(session, name, src, error) &
+            bind(c, name='penstock_set') result(code)
+            import
+            type(c_ptr), value :: session, src
+            character(c_char), intent(in) :: name(*)
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
+        function c_save(session, folder, error) &
+            bind(c, name='penstock_save') result(code)
+            import
+            type(c_ptr), value :: session
+            character(c_char), intent(in) :: folder(*)
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
+        function c_load(session, folder, step, error) &
+            bind(c, name='penstock_load') result(code)
+            import
+            type(c_ptr), value :: session
+            character(c_char), intent(in) :: folder(*)
+            integer(c_int64_t), intent(out) :: step
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
+        function c_session_bytes(session) &
+            bind(c, name='penstock_session_bytes') result(it)
+            import
+            type(c_ptr), value :: session
+            integer(c_size_t) :: it
+        end function
+        function c_strlen(text) bind(c, name='strlen') result(n)
+            import
+            type(c_ptr), value :: text
+            integer(c_size_t) :: n
+        end function
+    end interface
+end module

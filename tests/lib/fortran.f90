@@ -1,0 +1,185 @@
+! SPDX-License-Identifier: Apache-2.0
+!
+! The module penstock on arrays of all types and ranks: fortran ARRAYS.pt2
+! FOLDER. The model is that of tests/golden/make/make_arrays.py, which printed
+! PyTorch's losses, scale and weight.
+program fortran
+    use, intrinsic :: iso_fortran_env
+    use penstock
+    implicit none
+    integer, parameter :: n = 4 ! rows of a step: two microbatches
+    real(real64), parameter :: by_pytorch(4) = [35.5286979675293_real64, &
+        32.007110595703125_real64, 28.86567497253418_real64, &
+        26.058847427368164_real64]
+    character(24), parameter :: options(5) = [character(24) :: &
+        'microbatches=2', 'optimizer=sgd', 'lr=1e-3', 'threads=1', 'ranks=2']
+    real(real32), target :: a(n, 3, 4, 5), wide(2*n, 3, 9, 5)
+    real(real64), target :: b(n, 3, 4), turned(4, 3, n)
+    integer(int32), target :: c(n, 3)
+    integer(int64), target :: d(n)
+    type(penstock_model) :: model
+    type(penstock_session) :: session
+    type(penstock_tensor) :: inputs(4)
+    type(penstock_error) :: error
+    type(penstock_step) :: step
+    character(4096) :: path, folder
+    real(real64) :: losses(4)
+    integer :: k
+
+    call get_command_argument(1, path)
+    call get_command_argument(2, folder)
+    call fill()
+    call penstock_open(path, model, ['stages=2'])
+    call descriptions()
+    call penstock_session_new(model, session, options)
+    call check(penstock_session_bytes(session) > 0, 'bytes')
+    inputs = [penstock_tensor(a), penstock_tensor(b), penstock_tensor(c), &
+              penstock_tensor(d)]
+    call outputs()
+    do k = 1, 4
+        if (k == 2) then ! the same values by other strides, and in reverse
+            wide(n:1:-1, :, 2:8:2, :) = a
+            turned = reshape(b, shape(turned), order=[3, 2, 1])
+            inputs(1) = penstock_tensor(wide(n:1:-1, :, 2:8:2, :))
+            inputs(2) = penstock_reversed(penstock_tensor(turned))
+        end if
+        call penstock_train_step(session, inputs, step)
+        call check(step%step == k .and. step%applied, 'a step')
+        call check(abs(step%lr - 1e-3_real64) < 1e-12_real64, 'its lr')
+        losses(k) = step%loss
+        call check(abs(step%loss / by_pytorch(k) - 1) < 1e-6_real64, 'a loss')
+        if (k == 2) call penstock_save(session, trim(folder)//'/checkpoint')
+    end do
+    call state()
+    call errors()
+    call penstock_session_free(session)
+    call penstock_close(model)
+
+contains
+    subroutine check(good, what)
+        logical, intent(in) :: good
+        character(*), intent(in) :: what
+
+        if (good) return
+        write (error_unit, '(a)') 'fortran: wrong: '//what
+        error stop 1
+    end subroutine
+
+    ! make_arrays.inputs
+    subroutine fill()
+        integer :: i1, i2, i3, i4
+
+        do i1 = 1, n
+            d(i1) = i1
+            do i2 = 1, 3
+                c(i1, i2) = i1 + 2*i2
+                do i3 = 1, 4
+                    b(i1, i2, i3) = (i1 + 2*i2 + 3*i3) / 16.0_real64
+                    do i4 = 1, 5
+                        a(i1, i2, i3, i4) = (i1 + 2*i2 + 3*i3 + 4*i4) / 16.0
+                    end do
+                end do
+            end do
+        end do
+    end subroutine
+
+    subroutine descriptions()
+        type(penstock_info) :: info
+        integer :: at
+
+        call check(penstock_count(model, penstock_inputs) == 4, 'inputs')
+        call check(penstock_count(model, penstock_buffers) == 4, 'buffers')
+        call penstock_describe(model, penstock_inputs, 2, info)
+        call check(info%name == 'b' .and. info%dtype == 'float64', 'dtype')
+        call check(all(info%shape == [2, 3, 4]), 'shape')
+        call check(info%batch_index == 1 .and. .not. info%trained, 'batch')
+        call penstock_find(model, penstock_parameters, 'scale', at)
+        call penstock_describe(model, penstock_parameters, at, info)
+        call check(info%name == 'scale' .and. size(info%shape) == 0, 'scale')
+        call check(info%batch_index == 0 .and. info%trained, 'trained')
+        call penstock_find(model, penstock_parameters, 'scales', at, error)
+        call check(at == 0 .and. error%status == penstock_err_not_found .and. &
+                   error%id == 'library.name', 'a name that is not there')
+        call check(penstock_version() == '0.1.0', 'version')
+    end subroutine
+
+    ! Every output is an input and the decimal digits of the indices.
+    subroutine outputs()
+        real(real32), target :: all_a(n, 3, 4, 5)
+        real(real64), target :: all_b(4, 3, n)
+        integer(int32), target :: all_c(2*n, 6)
+        integer(int64), target :: all_d(n)
+        type(penstock_info) :: info
+        real(real64) :: loss
+        integer :: i2, i3, i4
+
+        call penstock_forward(session, inputs, loss)
+        call check(abs(loss / by_pytorch(1) - 1) < 1e-6_real64, 'forward')
+        call penstock_session_describe(session, penstock_outputs, 2, info)
+        call check(all(info%shape == shape(all_a)), 'shape of an output')
+        all_c = -1
+        call penstock_output(session, 2, penstock_tensor(all_a))
+        call penstock_output(session, 3, &
+                             penstock_reversed(penstock_tensor(all_b)))
+        call penstock_output(session, 4, penstock_tensor(all_c(::2, 6:1:-2)))
+        call penstock_output(session, 5, penstock_tensor(all_d))
+        call check(all(all_d == d), 'd')
+        do i2 = 1, 3
+            call check(all(all_c(::2, 8 - 2*i2) == c(:, i2) + i2 - 1), 'c')
+            do i3 = 1, 4
+                call check(all(abs(all_b(i3, i2, :) - b(:, i2, i3) - &
+                               10*(i2 - 1) - i3 + 1) <= 0), 'b')
+                do i4 = 1, 5
+                    call check(all(abs(all_a(:, i2, i3, i4) - &
+                                   a(:, i2, i3, i4) - 100*(i2 - 1) - &
+                                   10*(i3 - 1) - i4 + 1) <= 0), 'a')
+                end do
+            end do
+        end do
+        call check(all(all_c(2::2, :) == -1) .and. all(all_c(:, 1::2) == -1), &
+                   'gaps of a section')
+    end subroutine
+
+    subroutine state()
+        real(real32), target :: weight(3, 4, 5), other(3, 4, 5), scale, old
+        integer(int64) :: done
+
+        call penstock_get(session, 'weight', penstock_tensor(weight))
+        call check(abs(weight(3, 1, 2) - .6808227) < 1e-6, 'weight')
+        call penstock_get(session, 'scale', penstock_tensor(old))
+        scale = 8
+        call penstock_set(session, 'scale', penstock_tensor(scale))
+        scale = 0
+        call penstock_get(session, 'scale', penstock_tensor(scale))
+        call check(abs(old - .2795022) < 1e-6, 'scale')
+        call check(abs(scale - 8) <= 0, 'scale that was set')
+        call penstock_load(session, trim(folder)//'/checkpoint', done)
+        call check(done == 2, 'load')
+        do k = 3, 4
+            call penstock_train_step(session, inputs, step)
+            call check(abs(step%loss - losses(k)) <= 0, 'the same loss again')
+        end do
+        call penstock_get(session, 'weight', penstock_tensor(other))
+        call check(all(abs(other - weight) <= 0), 'the same weight again')
+    end subroutine
+
+    subroutine errors()
+        call penstock_train_step(session, [inputs(1:3), inputs(1)], step, error)
+        call check(error%status == penstock_err_shape .and. &
+                   error%id == 'library.tensor' .and. &
+                   index(error%text, "'d'") > 0 .and. &
+                   len(error%remedy) > 0, 'a wrong tensor')
+        call penstock_train_step(session, [inputs(1:3), penstock_no_tensor], &
+                                 step, error)
+        call check(error%status == penstock_err_shape, 'no tensor')
+        call penstock_train_step(session, inputs, step, error)
+        call check(error%status == penstock_ok .and. step%step == 5, 'a step')
+        call penstock_session_free(session)
+        call penstock_session_new(model, session, ['lr'], error=error)
+        call check(error%status == penstock_err_usage, 'a flag')
+        call penstock_session_new(model, session, ['data=x'], error=error)
+        call check(error%id == 'library.option', 'an option of jobs')
+        call penstock_train_step(session, inputs, step, error)
+        call check(error%status == penstock_err_usage, 'no session')
+    end subroutine
+end program
