@@ -224,6 +224,7 @@ comparisons_here() {
     row "texts with a cache" decode.py "$root/out/decode" "${seed[@]}"
     row "weights in and out" weights.py "$root/out/weights" "${seed[@]}"
     row "README, word for word" readme.py "$root/out/readme"
+    row "the library in Python" library.py
     row "real weights: a sentence encoder" sentences.py "$root/out/sentences" \
       "${seed[@]}"
   )

@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks lib/penstock.py without any package: python.py ROOT LIBRARY DRIVE.
+
+The model is that of tests/golden/make/make_arrays.py, which printed PyTorch's
+losses, scale and weight: its outputs add a number of its own to each element.
+The losses are, bit by bit, those of a program in C (drive.c).
+"""
+import array
+import contextlib
+import io
+import itertools
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "daemon"))
+from patience import PATIENCE  # noqa: E402
+
+BY_PYTORCH = [35.5286979675293, 32.007110595703125, 28.86567497253418,
+              26.058847427368164]
+SCALE, WEIGHT = 0.27950215339660645, 0.6808226704597473
+OPTIONS = {"microbatches": 2, "optimizer": "sgd", "lr": 1e-3, "threads": 1,
+           "ranks": 2}
+ROWS = 4
+SHAPES = {"a": (ROWS, 3, 4, 5), "b": (ROWS, 3, 4), "c": (ROWS, 3),
+          "d": (ROWS,)}
+FORMATS = {"a": "f", "b": "d", "c": "i", "d": "q"}
+
+
+def places(shape):
+    return itertools.product(*(range(size) for size in shape))
+
+
+def inputs():
+    """make_arrays.inputs, as flat arrays."""
+    found = {}
+    for name, shape in SHAPES.items():
+        values = [sum((i + 1) * (d + 1) for d, i in enumerate(at))
+                  for at in places(shape)]
+        if FORMATS[name] in "fd":
+            values = [v / 16 for v in values]
+        found[name] = array.array(FORMATS[name], values)
+    return found
+
+
+def as_views(given):
+    """The same as memoryviews with their shapes; d has gaps, backwards."""
+    views = {name: memoryview(one).cast("B").cast(FORMATS[name], SHAPES[name])
+             for name, one in given.items() if name != "d"}
+    wide = array.array("q", [99] * (2 * ROWS))
+    wide[::-2] = given["d"]
+    return [views["a"], views["b"], views["c"], memoryview(wide)[::-2]]
+
+
+def in_c(drive, model, given, folder):
+    """Returns the losses of drive.c on the same arrays, step after step."""
+    files = []
+    for name, one in given.items():
+        files.append(os.path.join(folder, name))
+        with open(files[-1], "wb") as file:
+            file.write(one.tobytes() * len(BY_PYTORCH))
+    done = subprocess.run(
+        [drive, "open", model, "stages=2", "session",
+         *(f"{name}={value}" for name, value in OPTIONS.items()), "data",
+         *files, "train", "arrays", str(len(BY_PYTORCH))], check=True,
+        capture_output=True, text=True, timeout=PATIENCE)
+    return [float.fromhex(loss) for loss in
+            re.findall(r"^loss (\S+)$", done.stdout, re.M)]
+
+
+def near(ours, theirs):
+    return abs(ours / theirs - 1) < 1e-6
+
+
+def fails(kind, call, *words, **options):
+    """Returns the error that the call raises."""
+    try:
+        call(*words, **options)
+    except kind as e:
+        return e
+    raise AssertionError(f"no {kind.__name__} from {call}{words}")
+
+
+def outputs(session, given):
+    """Every output is an input and the decimal digits of the indices."""
+    assert near(session.forward(*given.values()), BY_PYTORCH[0])
+    for i, (name, one) in enumerate(given.items()):
+        shape, number = SHAPES[name], array.array(FORMATS[name], one)
+        view = session.output(i + 1)
+        assert view.shape == shape and view.format == FORMATS[name]
+        session.output(i + 1, out=number)
+        for at, old, new in zip(places(shape), one, number):
+            digits = "".join(str(k) for k in at[1:]) or "0"
+            assert new == old + int(digits) == view[at], (name, at, old, new)
+    fails(IndexError, session.output, 5)
+    fails(BufferError, session.output, 4, out=bytes(8 * ROWS))
+
+
+def state(penstock, session, given, folder, losses):
+    scale = session.get("scale")
+    assert near(scale[0], SCALE), list(scale)
+    weight = session.get("weight")
+    assert weight.shape == (3, 4, 5) and near(weight[2, 0, 1], WEIGHT)
+    assert session.get("at_d").format == "q"
+    session.set("scale", array.array("f", [8]))
+    assert session.get("scale", out=array.array("f", [0]))[0] == 8
+    assert fails(penstock.Error, session.set, "scale",
+                 array.array("d", [8])).id == "library.tensor"
+    fails(KeyError, session.get, "scales")
+    assert session.load(os.path.join(folder, "checkpoint")) == 2
+    for k in 2, 3:
+        assert session.train_step(*given.values()).loss == losses[k]
+    assert session.get("weight") == weight
+
+
+def overlaps(penstock, root):
+    """Inputs that are overlapping parts of one buffer are those of copies."""
+    line = array.array("f", [k % 7 / 7 for k in range(5 * 64 + 64)])
+    parts = memoryview(line)[:320], memoryview(line)[100:164]
+    losses = []
+    for given in parts, tuple(array.array("f", one) for one in parts):
+        with penstock.Model(os.path.join(root, "examples", "fortran",
+                                         "closure.pt2"), stages=2) as model:
+            session = model.session(microbatches=2, lr=1e-2, threads=1)
+            losses.append([session.train_step(*given).loss for _ in range(3)])
+    assert losses[0] == losses[1] and len(set(losses[0])) == 3, losses
+
+
+def page(root):
+    """The program of docs/library.md trains `model.pt2`."""
+    with open(os.path.join(root, "docs", "library.md"),
+              encoding="utf-8") as file:
+        text, = re.findall(r"```python\n(.*?)```", file.read(), re.S)
+    text = text.replace("model.pt2", os.path.join(root, "examples", "fortran",
+                                                  "closure.pt2"))
+    printed = io.StringIO()
+    names = {}
+    with contextlib.redirect_stdout(printed):
+        exec(text, names)  # pylint: disable=exec-used
+    losses = [float(line) for line in printed.getvalue().splitlines()]
+    assert len(losses) == 10 and losses[-1] < losses[0], losses
+    assert names["weight"].shape == (16, 5)
+
+
+def refusals(penstock, model, session, given):
+    given = list(given.values())
+    fails(TypeError, session.train_step, *given[:3])
+    error = fails(penstock.Error, session.train_step, *given[:3],
+                  array.array("q", [1] * 5))
+    assert error.id == "library.tensor" and "'d'" in error.text
+    assert error.status == -5 and error.remedy
+    fails(TypeError, session.train_step, *given[:3], "1234")
+    fails(TypeError, session.train_step, *given[:3],
+          array.array("u", "1234"))
+    assert fails(penstock.Error, session.train_step, *given[:3],
+                 None).id == "library.tensor"
+    assert fails(penstock.Error, model.session).id == "library.order"
+    session.close()
+    assert fails(penstock.Error, model.session, data="x").id == \
+        "library.option"
+    assert fails(penstock.Error, session.forward,
+                 *given).id == "library.argument"
+
+
+def main():
+    root, library, drive = (os.path.abspath(word) for word in sys.argv[1:])
+    path = os.path.join(root, "tests", "golden", "arrays.pt2")
+    sys.path.insert(0, os.path.join(root, "lib"))
+    sys.dont_write_bytecode = True
+    import penstock
+
+    assert penstock.load(library) == "0.1.0"
+    said = []
+    penstock.Model(os.path.join(root, "tests", "golden", "tiny.pt2"),
+                   message=said.append).close()
+    assert len(said) == 1 and "spare.weight" in said[0], said
+    given = inputs()
+    with tempfile.TemporaryDirectory() as folder, \
+            penstock.Model(path, stages=2) as model:
+        assert [i.name for i in model.inputs] == [*SHAPES]
+        assert model.inputs[1].dtype == "float64" and \
+            model.inputs[1].shape == (2, 3, 4)
+        assert [(p.name, p.trained) for p in model.parameters] == \
+            [("weight", True), ("scale", True)]
+        session = model.session(**OPTIONS)
+        assert [i.shape for i in session.inputs] == [*SHAPES.values()]
+        assert session.nbytes > 0
+        outputs(session, given)
+        losses = []
+        for k, wanted in enumerate(BY_PYTORCH):
+            step = session.train_step(
+                *(as_views(given) if k % 2 else given.values()))
+            assert step.step == k + 1 and step.applied and step.lr == 1e-3
+            assert near(step.loss, wanted), (k, step)
+            losses.append(step.loss)
+            if k == 1:
+                session.save(os.path.join(folder, "checkpoint"))
+        assert losses == in_c(drive, path, given, folder), losses
+        state(penstock, session, given, folder, losses)
+        refusals(penstock, model, session, given)
+    overlaps(penstock, root)
+    page(root)
+    assert fails(penstock.Error, penstock.Model,
+                 "/nowhere.pt2").remedy
+    assert "numpy" not in sys.modules and "torch" not in sys.modules
+
+
+main()
