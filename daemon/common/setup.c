@@ -3,8 +3,10 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "stages/base/str.h"
 #include "stages/cost/cost.h"
@@ -507,6 +509,25 @@ size_t pstd_planned_bytes(const struct pst_engine *engine)
     return bytes;
 }
 
+/* True if an existing file is in the folder of a plan or a checkpoint. */
+static bool is_part(const char *path)
+{
+    static const char *const signs[] = {"plan.pb", "manifest.json"};
+    char *real = realpath(path, NULL);
+    char *name = real != NULL ? strrchr(real, '/') : NULL;
+    bool ret = false;
+
+    for (size_t i = 0; name != NULL && i < PST_COUNT(signs); i++) {
+        struct pst_str beside = {0};
+
+        pst_str_addf(&beside, "%.*s/%s", (int)(name - real), real, signs[i]);
+        ret = ret || access(pst_str_text(&beside), F_OK) == 0;
+        pst_str_fini(&beside);
+    }
+    free(real); // NOLINT: realpath allocates with malloc
+    return ret;
+}
+
 enum pst_status pstd_check_apart(const char *option, const char *path,
                                  const char *input, struct pst_diag *diag)
 {
@@ -514,9 +535,15 @@ enum pst_status pstd_check_apart(const char *option, const char *path,
     struct pst_data_list list;
     struct stat out, in;
 
+    if (path == NULL || stat(path, &out) != 0)
+        return PST_OK;
+    if (S_ISREG(out.st_mode) && is_part(path))
+        return pst_diag_set(diag, PST_E_OPTION_VALUE,
+                            "%s %s: this is a file of a plan or a checkpoint, "
+                            "and would be written over",
+                            option, path);
     /* Opening the data reports what is wrong with the list. */
-    if (path == NULL || input == NULL || stat(path, &out) != 0 ||
-        pst_data_list_read(input, &list, NULL) != PST_OK)
+    if (input == NULL || pst_data_list_read(input, &list, NULL) != PST_OK)
         return PST_OK;
     for (size_t i = 0; i < list.files.n && status == PST_OK; i++)
         if (stat(list.files.at[i], &in) == 0 && out.st_dev == in.st_dev &&

@@ -8,6 +8,8 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "daemon/common/setup.h"
+
 static void put(FILE *out, const char *text, size_t n)
 {
     (void)fwrite(text, 1, n, out); /* main checks for failure */
@@ -137,7 +139,7 @@ enum pst_status pstctl_check_output(const char *path, const char *also,
                                 ".safetensors%s%s",
                                 path, dot, also != NULL ? " or " : "",
                                 also != NULL ? also : "");
-    return PST_OK;
+    return pstd_check_apart("-o", path, NULL, diag);
 }
 
 void pstctl_note_unused(const struct pstd_config *config)
