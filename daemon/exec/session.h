@@ -59,7 +59,10 @@ struct pstd_saving {
     const char *best_dir;    /* folder of the best checkpoint, borrowed */
     bool then;               /* after this save, the same state is saved to
                               * --checkpoint */
-    uint64_t step, changes;  /* the state that is saved */
+    /* After this save to --checkpoint, the same state is saved as the best one;
+     * NULL: it is not. */
+    pstd_best_fn then_best;
+    uint64_t step, changes; /* the state that is saved */
     /* Time at which the save began; seconds in which steps waited for it. */
     double begun, stall_s;
 };

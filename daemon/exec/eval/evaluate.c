@@ -411,8 +411,10 @@ static enum pst_status save_best(struct pstd_session *s, double loss,
         .changes = s->changes, .place = pstd_session_place(s), .ret_bad = bad};
     enum pst_alive_phase before;
     bool begun = false;
-    enum pst_status status = pstd_session_save_end(s, diag);
+    enum pst_status status = PST_OK;
 
+    if (s->saving.best != NULL || s->saving.then_best != NULL)
+        status = pstd_session_save_end(s, diag);
     if (status != PST_OK)
         return status;
     s->evaluation->best_loss = loss;
@@ -478,7 +480,7 @@ static enum pst_status conclude(struct pstd_session *s, double loss,
     if (v.best && s->config.keep_best) {
         e->unsaved = s->step;
         status = save_best(s, v.loss, diag);
-    } else if (s->saving.best == NULL) { /* otherwise best_ended() does it */
+    } else {
         remember(s);
     }
     emit_enough(s, &v);

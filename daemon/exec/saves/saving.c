@@ -398,6 +398,8 @@ unsigned pstd_session_words(const struct pstd_session *s)
 
 static enum pst_status end(struct pstd_session *s, enum pst_status status,
                            double stall_s, struct pst_diag *diag);
+static enum pst_status end_best(struct pstd_session *s, enum pst_status status,
+                                struct pst_diag *diag);
 
 /* COLLECTIVE. Begins to save the same copy in another folder; if the folder is
  * not available, ends that save as failed. */
@@ -410,6 +412,22 @@ static enum pst_status begin_again(struct pstd_session *s, bool fallback,
     status = begin_in(s, fallback, true, diag);
     return status == PST_OK || is_fatal(status) ? status
                                                 : end(s, status, 0, diag);
+}
+
+/* COLLECTIVE. Begins to save the same copy as the best checkpoint, if that was
+ * requested during the save to --checkpoint that has ended. */
+static enum pst_status begin_best(struct pstd_session *s, struct pst_diag *diag)
+{
+    struct pstd_saving *v = &s->saving;
+    enum pst_status status;
+
+    if (v->is_open || v->then_best == NULL)
+        return PST_OK;
+    v->best = v->then_best;
+    v->then_best = NULL;
+    status = begin_in(s, false, true, diag);
+    return status == PST_OK || is_fatal(status) ? status
+                                                : end_best(s, status, diag);
 }
 
 /* COLLECTIVE. Ends a save; after a failure in the first folder begins one in
@@ -430,10 +448,10 @@ static enum pst_status end(struct pstd_session *s, enum pst_status status,
                                   .seconds = pst_now() - v->begun,
                                   .stall_s = v->stall_s + stall_s +
                                              pst_saver_held(v->saver)});
-    if (status == PST_OK || v->fallback ||
-        s->config.checkpoint_fallback == NULL)
-        return PST_OK;
-    return begin_again(s, true, diag);
+    if (status != PST_OK && !v->fallback &&
+        s->config.checkpoint_fallback != NULL)
+        status = begin_again(s, true, diag);
+    return is_fatal(status) ? status : begin_best(s, diag);
 }
 
 /* COLLECTIVE. Ends a save of the best checkpoint; begins to save the same copy
@@ -507,17 +525,25 @@ void pstd_session_save_drop(struct pstd_session *s)
     pst_saver_free(s->saving.saver);
     s->saving.saver = NULL;
     s->saving.is_open = s->saving.then = false;
-    s->saving.best = NULL;
+    s->saving.best = s->saving.then_best = NULL;
 }
 
 enum pst_status pstd_session_save_best(struct pstd_session *s, const char *dir,
                                        pstd_best_fn ended, bool *ret_begun,
                                        struct pst_diag *diag)
 {
-    enum pst_status status = pstd_session_save_end(s, diag);
+    struct pstd_saving *v = &s->saving;
+    enum pst_status status;
     enum pst_alive_phase before;
 
-    *ret_begun = false;
+    *ret_begun = v->is_open && v->best == NULL && v->then_best == NULL &&
+                 v->step == s->step && v->changes == s->changes;
+    if (*ret_begun) { /* the copy of the save in progress is of this state */
+        v->then_best = ended;
+        v->best_dir = dir;
+        return PST_OK;
+    }
+    status = pstd_session_save_end(s, diag);
     if (status != PST_OK)
         return status;
     pstd_session_flush_history(s);

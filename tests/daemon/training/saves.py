@@ -149,8 +149,8 @@ def best(b):
         assert at is not None, b.lines(log)
         assert b.number_of(log, "step", 5) < at, b.lines(log)
         if more:
-            second = b.number_of(log, "checkpoint_saved", 3)
-            assert at < second, b.lines(log)
+            first = b.number_of(log, "checkpoint_saved", 3)
+            assert b.number_of(log, "step", 5) < first < at, b.lines(log)
         folder, = os.listdir(b.path(f"best-{name}/best"))
         assert os.path.exists(b.path(f"best-{name}/best", folder,
                                      "manifest.json"))
