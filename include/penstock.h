@@ -78,14 +78,14 @@ enum penstock_status {
     PENSTOCK_ERR_NOMEM = -1,
     PENSTOCK_ERR_USAGE = -2,       /* a wrong argument or option */
     PENSTOCK_ERR_INPUT = -3,       /* a file is damaged or of another kind */
-    PENSTOCK_ERR_UNSUPPORTED = -4, /* of the model, or of an option */
+    PENSTOCK_ERR_UNSUPPORTED = -4, /* a model or an option */
     PENSTOCK_ERR_SHAPE = -5,       /* dtype, shape or device of a tensor */
     PENSTOCK_ERR_RANGE = -6,       /* a value: an index that is too large, a
                                       loss that is not finite */
     PENSTOCK_ERR_NOT_FOUND = -7,   /* no such tensor or checkpoint */
     PENSTOCK_ERR_VERSION = -8,     /* a file of another version */
     PENSTOCK_ERR_MISMATCH = -9, /* ranks or a checkpoint have another model */
-    PENSTOCK_ERR_CONFIG = -10,  /* of the host */
+    PENSTOCK_ERR_CONFIG = -10,  /* settings of the host */
     PENSTOCK_ERR_IO = -11,      /* also a file that is missing */
     PENSTOCK_ERR_PEER = -12,    /* another rank failed or does not answer */
     PENSTOCK_ERR_BUSY = -14,    /* another thread uses the object */
@@ -101,8 +101,8 @@ struct penstock_error {
     int status;       /* enum penstock_status */
     char id[48];      /* row of the error catalogue (docs/errors.md), such as
                          "library.tensor" */
-    char text[4096];  /* what was found, and where; UTF-8, one sentence */
-    char remedy[512]; /* what to do next */
+    char text[4096];  /* one sentence in UTF-8: the fault and its place */
+    char remedy[512]; /* one sentence: the next thing to try */
 };
 
 /* Receives notes and warnings that are no errors, such as a parameter that
@@ -277,8 +277,9 @@ int penstock_get(penstock_session *session, const char *name, DLTensor *dst,
                  struct penstock_error *error);
 /* COLLECTIVE. Copies the gradient of a parameter in the last step of training
  * to dst, as penstock_get does: the mean over the microbatches, weighted as the
- * loss is, before clipping. With {"optimizer", "none"} a step computes gradients
- * and changes nothing, for an optimizer of the caller's (penstock_set). */
+ * loss is, before clipping. With {"optimizer", "none"} a step computes
+ * gradients and changes nothing, for an optimizer of the caller's
+ * (penstock_set). */
 int penstock_gradient(penstock_session *session, const char *name,
                       DLTensor *dst, struct penstock_error *error);
 /* COLLECTIVE. Sets a parameter or buffer. All ranks give the same bytes
@@ -295,9 +296,9 @@ int penstock_save(penstock_session *session, const char *folder,
                   struct penstock_error *error);
 /* COLLECTIVE. Loads the newest good checkpoint of the same model, of this
  * library or of a job, with any cut and number of ranks. *ret_step (may be
- * NULL): its finished steps, after which the session goes on. After an error
- * nothing has changed, except if a file cannot be read half-way: then the
- * session can only be freed (library.failed). */
+ * NULL): the number of steps finished in it; the session continues with the
+ * next one. After an error nothing has changed, except if a file cannot be read
+ * half-way: then the session can only be freed (library.failed). */
 int penstock_load(penstock_session *session, const char *folder,
                   uint64_t *ret_step, struct penstock_error *error);
 

@@ -15,7 +15,7 @@
 
 #include <stdatomic.h>
 
-/* Where notes and warnings go; fn NULL: nowhere. */
+/* Receiver of notes and warnings; fn NULL: they are dropped. */
 struct pstl_messages {
     penstock_message_fn fn;
     void *ctx;
@@ -50,7 +50,7 @@ struct penstock_session {
     bool has_grads;         /* those of the last step of training */
     uint64_t step, changes; /* finished steps, and calls of penstock_set */
     size_t n_inputs, n_outputs;
-    struct pstl_tensor *inputs, *outputs; /* of a whole step */
+    struct pstl_tensor *inputs, *outputs; /* a step's tensors */
     bool *reads;                          /* per input: this process reads it */
     struct pstl_view *views; /* per input: the caller's memory, in a step */
     struct pstl_forward *forward;

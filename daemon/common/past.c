@@ -176,9 +176,8 @@ static bool keeps_name(const struct pstd_past *past,
 
 /* True if the name is that of this job's run; before: the name in the same
  * folder when the job began. A run that resumes keeps the name of the first
- * folder, or else of the second one; any other run has a new name, also one
- * that
- * --resume=auto begins anew. */
+ * folder, or else of the second one. Any other run has a new name, also a run
+ * that --resume=auto begins anew. */
 static bool is_ours(const struct pstd_past *past,
                     const struct pstd_config *config, const char *name,
                     const char *before)

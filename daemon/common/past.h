@@ -19,8 +19,8 @@ struct pstd_past {
     /* Prefix of the name that this job gives to its run; "": unknown, but the
      * name is not `run`. */
     char job[PSTD_PAST_JOB + 1];
-    char
-        own[33]; /* name that the run had recorded when it began; "": unknown */
+    /* Name that the run had recorded when it began; "": unknown. */
+    char own[33];
     /* --resume=auto found no checkpoint: the run has a new name, as without
      * --resume. */
     bool anew;

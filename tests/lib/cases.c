@@ -20,7 +20,7 @@ struct storage {
     const char *name;
     DLDataType type;
     size_t bytes;
-    char *data; /* of exactly that size */
+    char *data; /* `bytes` bytes, without a byte more */
     bool steps; /* a leaf is in it that an optimizer moves */
 };
 
@@ -447,7 +447,7 @@ static void check_plan(struct run *r)
 static void check_operands(struct run *r, bool last, bool *ret_moved)
 {
     const json_t *want = json_object_get(r->want, "geometry");
-    struct storage *storages[MOST]; /* of the operands of this call */
+    struct storage *storages[MOST]; /* storages of the operands */
 
     for (size_t i = 0; i < r->n_windows; i++)
         storages[i] = r->windows[i].storage;

@@ -172,7 +172,7 @@ static int never(void *ctx, uint64_t n, uint32_t microbatch, uint32_t input,
     (void)microbatch;
     (void)input;
     memset(dst->data, 0, 1);
-    return *(int *)ctx; /* of this rank alone */
+    return *(int *)ctx; /* each rank has its own value */
 }
 
 /* COLLECTIVE. A callback that fails on one rank. */

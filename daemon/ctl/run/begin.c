@@ -53,7 +53,7 @@ static void clean_up(struct pstctl_attempt *r)
 }
 
 /* Makes this process the parent of processes whose launcher was killed, so that
- * reap() finds them. */
+ * pstctl_attempt_reap() finds them. */
 static void adopt_orphans(const struct pstctl_attempt *r)
 {
     if (r->supervised)

@@ -269,9 +269,9 @@ static void emit_failed(struct pstd_session *s, const struct pst_diag *diag)
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* COLLECTIVE. Acts on the control words of all ranks in a step of an
- * evaluation: goes on with a save, and saves if that was requested. PST_AGAIN:
- * the other words, which are added to *control, interrupt the evaluation. */
+/* COLLECTIVE. Obeys the control words of all ranks in a step of an evaluation.
+ * A save in progress continues, and a requested checkpoint is saved. PST_AGAIN:
+ * other words interrupt the evaluation; they are added to *control. */
 static enum pst_status obey(struct pstd_session *s, unsigned words,
                             unsigned *control, struct pst_diag *diag)
 {

@@ -17,13 +17,13 @@ enum pst_status pstd_eval_check(const struct pstd_config *config,
  * past. Sets s->enough if the run had already stopped early. */
 enum pst_status pstd_eval_open(struct pstd_session *s,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* True if the current step is one that is evaluated, and was not yet. */
+/* True if the current step has to be evaluated and was not evaluated yet. */
 bool pstd_eval_is_due(const struct pstd_session *s);
 /* Call between steps: evaluates if it is due, saves the best checkpoint, and
  * sets s->enough. A failed evaluation is reported and does not affect the run.
- * Goes on with a save that is in progress, and obeys requests for a checkpoint.
- * Other requests interrupt the evaluation, which is still due then; *control:
- * their words. */
+ * A save in progress continues, and requested checkpoints are saved. Other
+ * requests interrupt the evaluation, which is still due then; their control
+ * words are added to *control. */
 enum pst_status pstd_eval_step(struct pstd_session *s, unsigned *control,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Call before the model changes: frees the engine, which is made again when it

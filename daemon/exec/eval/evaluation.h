@@ -33,7 +33,7 @@ struct pstd_evaluation {
     /* Step of the best evaluation whose checkpoint is not yet saved; 0: there
      * is none. */
     uint64_t unsaved;
-    struct pstd_eval_metric metric; /* what --eval-metric names */
+    struct pstd_eval_metric metric; /* the output --eval-metric */
     /* Loss and metric of the checkpoint being saved. */
     double best_loss, best_metric;
 };
