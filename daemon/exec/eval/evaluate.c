@@ -270,8 +270,9 @@ static void emit_failed(struct pstd_session *s, const struct pst_diag *diag)
 }
 
 /* COLLECTIVE. Obeys the control words of all ranks in a step of an evaluation.
- * A save in progress continues, and a requested checkpoint is saved. PST_AGAIN:
- * other words interrupt the evaluation; they are added to *control. */
+ * A save in progress continues, and a requested checkpoint or trace is made.
+ * PST_AGAIN: other words interrupt the evaluation; they are added to *control.
+ */
 static enum pst_status obey(struct pstd_session *s, unsigned words,
                             unsigned *control, struct pst_diag *diag)
 {
@@ -279,16 +280,18 @@ static enum pst_status obey(struct pstd_session *s, unsigned words,
 
     if (status != PST_OK)
         return status;
-    if (words & WORDS & ~PSTD_CTL_CHECKPOINT) {
+    if (words & WORDS & ~(PSTD_CTL_CHECKPOINT | PSTD_CTL_TRACE)) {
         *control |= words & WORDS;
         return PST_AGAIN;
     }
-    if (words & PSTD_CTL_CHECKPOINT) {
+    if (words & PSTD_CTL_CHECKPOINT)
         status = pstd_session_save(s, PSTD_SAVE_NOW, NULL, diag);
-        (void)pst_alive_enter(PST_ALIVE_STEP);
-    }
-    return status == PST_ERR_PEER || status == PST_ERR_INTERNAL ? status
-                                                                : PST_OK;
+    if (status != PST_ERR_PEER && status != PST_ERR_INTERNAL)
+        status = PST_OK; /* a failed save only costs the checkpoint */
+    if (status == PST_OK && (words & PSTD_CTL_TRACE))
+        status = pstd_session_trace(s, diag);
+    (void)pst_alive_enter(PST_ALIVE_STEP);
+    return status;
 }
 
 /* COLLECTIVE. Runs the steps of the evaluation. *ret, *ret_metric: mean loss
@@ -302,11 +305,13 @@ static enum pst_status run_forward(struct pstd_session *s, double *ret,
     enum pst_status status =
         pstd_agree(s->w, pst_engine_show(e->engine, s->w->engine, diag), diag);
     const bool counts = s->w->rank == 0;
+    /* A trace needs a step: before the first one the request waits for it. */
+    const unsigned words = s->done > 0 ? WORDS : WORDS & ~PSTD_CTL_TRACE;
 
     if (counts)
         pst_mean_begin(e->mean);
     for (uint64_t i = 0; i < e->extent.steps && status == PST_OK; i++) {
-        const unsigned asked = pstd_mailbox_take(s->w->mailbox, WORDS) |
+        const unsigned asked = pstd_mailbox_take(s->w->mailbox, words) |
                                (pstd_session_words(s) & PSTD_CTL_SAVING);
         struct pst_step_result r = {0};
 

@@ -21,9 +21,9 @@ enum pst_status pstd_eval_open(struct pstd_session *s,
 bool pstd_eval_is_due(const struct pstd_session *s);
 /* Call between steps: evaluates if it is due, saves the best checkpoint, and
  * sets s->enough. A failed evaluation is reported and does not affect the run.
- * A save in progress continues, and requested checkpoints are saved. Other
- * requests interrupt the evaluation, which is still due then; their control
- * words are added to *control. */
+ * A save in progress continues, and requested checkpoints and traces are made.
+ * Other requests interrupt the evaluation, which is still due then; their
+ * control words are added to *control. */
 enum pst_status pstd_eval_step(struct pstd_session *s, unsigned *control,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Call before the model changes: frees the engine, which is made again when it

@@ -469,6 +469,7 @@ def interrupted(b):
     await_text(b, "log-long/rank-0.log", " step=3 ")
     b.call("checkpoint", "--job", "long")
     assert os.path.exists(b.path("long/step-00000003/manifest.json"))
+    b.call("trace", "--job", "long")
     shutil.rmtree(b.path("long/step-00000003"))
     b.call("pause", "--job", "long")
     b.call("resume", "--job", "long")
