@@ -148,6 +148,45 @@ def compare(args, name, program, prompt, n):
     check(f"{name}: begins anew", tokens_of(again, numbers) == got)
 
 
+class Window(nn.Module):
+    """A model without a cache that reads any number of tokens at once; each
+    output depends on all of them."""
+    def __init__(self, width=16):
+        super().__init__()
+        self.emb = nn.Embedding(256, width)
+        self.head = nn.Linear(width, 256)
+
+    def forward(self, tokens):
+        x = self.emb(tokens)
+        return self.head(torch.tanh(2 * x.cumsum(1)))
+
+
+def window(args):
+    """A symbolic length: the window is the one of the plan, which is said if
+    the text outgrows it, and --size gives another."""
+    length = torch.export.Dim("length", min=2, max=64)
+    model, path = Window().eval(), args.work / "window.pt2"
+    torch.export.save(torch.export.export(
+        model, (torch.zeros(1, 6, dtype=torch.int64),),
+        dynamic_shapes={"tokens": {1: length}}), path)
+    for size, options, said in ((6, [], True),
+                                (20, ["--size", "tokens.1=20"], False)):
+        text, gaps = list(b"a text"), []
+        for _ in range(12):
+            with torch.no_grad():
+                row = model(torch.tensor([text[-size:]]))[0, -1]
+            best = row.topk(2).values
+            gaps.append(float(best[0] - best[1]))
+            text.append(int(row.argmax()))
+        run = infer(args, path, "a text", 12, *options)
+        want = bytes(text[6:]).decode("utf-8", "replace")
+        check(f"a window of {size}: the same tokens", run.returncode == 0 and
+              (tokens_of(run, False) == want or min(gaps) < 1e-5),
+              f"{run.stderr.decode()} {run.stdout!r}, not {want!r}")
+        check(f"a window of {size}: a note", said == (
+            b"longer than the 6 tokens" in run.stderr), run.stderr.decode())
+
+
 def refusals(args):
     long = infer(args, args.work / "llama.pt2", "x" * 60, 4)
     check("a text longer than the cache", long.returncode == 65
@@ -228,6 +267,7 @@ def main():
     compare(args, "llama", llama(), list(b"a text"), 30)
     compare(args, "gpt2", gpt2(), list(b"q"), 40)
     compare(args, "counting", counting(), [7, 299, 0], 20)
+    window(args)
     refusals(args)
     print(f"{passed} passed, {failed} failed")
     return failed > 0

@@ -397,6 +397,21 @@ static enum pst_status print_tally(const struct pstd_config *config,
     return PST_OK;
 }
 
+/* Notes that a text of n tokens is longer than the window, if the plan could
+ * have a longer one. */
+static void note_window(const struct window *w, uint64_t n)
+{
+    const struct pst_plan_input *in = &w->plan->inputs.at[w->tokens];
+
+    if (!w->cached && n > (uint64_t)w->length && w->plan->fixed == NULL &&
+        in->dims != NULL && in->dims[1] != NULL)
+        pstctl_printf(stderr,
+                      "note: the text becomes longer than the %lld tokens that "
+                      "the plan has: each new token depends on the last %lld "
+                      "alone; --size %s.1=SIZE sets another length\n",
+                      (long long)w->length, (long long)w->length, in->name);
+}
+
 static enum pst_status run(const struct pstd_config *config,
                            struct pstctl_forward *f, struct window *w,
                            const char *prompt, size_t n, struct pst_str *text,
@@ -411,6 +426,8 @@ static enum pst_status run(const struct pstd_config *config,
     if (tokens == NULL)
         return pst_diag_nomem(diag, (n + 1) * sizeof(*tokens));
     status = tokens_of(w, prompt, n, tokens, &t.prompt, diag);
+    if (status == PST_OK)
+        note_window(w, t.prompt + config->n_tokens - 1);
     if (status == PST_OK && !config->json)
         pstctl_print_bytes(&half, prompt, n);
     if (status == PST_OK && !config->json && w->vocab > BYTES && n > 0)
