@@ -282,8 +282,10 @@ if [ "$mode" != --quick ]; then
   other=$!
   timed "PyTorch" need_python
 fi
+# Many of these tests wait, so there is one more process than processors.
 # shellcheck disable=SC2046
 timed "tests" meson_tests "$root/build" "tests" \
+  --num-processes $(($(nproc) + 1)) \
   $([ "$mode" = --quick ] || echo --no-suite sanitized)
 
 if [ "$mode" != --quick ]; then
