@@ -3,7 +3,7 @@
  * Compares with tests/data/schedules.tar.xz: PyTorch's single passes, its
  * parser and its refusals (conformance cases 32, 34, 36 to 43).
  */
-#include "tests/sched/torch.h"
+#include "tests/sched/golden.h"
 
 /* --- single passes ------------------------------------------------------ */
 

@@ -4,7 +4,7 @@
  * generates and lowers, action by action, with their peaks and steps
  * (conformance cases 33, 34, 35, 44).
  */
-#include "tests/sched/torch.h"
+#include "tests/sched/golden.h"
 
 #define MAX_RANKS 128
 

@@ -5,7 +5,7 @@
  * A rank that waits uses up the tick.
  */
 #include "stages/sched/generate.h"
-#include "stages/sched/torch/torch.h"
+#include "tests/sched/torch/torch.h"
 
 struct ticker {
     const struct pst_schedule *sched;
@@ -117,7 +117,7 @@ static enum pst_status check_kinds(const struct pst_schedule *sched,
                  a->microbatch < (int)sched->n_microbatches))
                 continue;
             pst_sched_add_place(sched, r, i, false, &text);
-            (void)pst_diag_set(diag, PST_E_SCHEDULE_TICK,
+            (void)pst_diag_set(diag, PST_E_SCHEDULE_LIMITS,
                                "%s takes no tick in PyTorch's simulator",
                                pst_str_text(&text));
             pst_str_fini(&text);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_TESTS_SCHED_TORCH_H
-#define PENSTOCK_TESTS_SCHED_TORCH_H
+#ifndef PENSTOCK_TESTS_SCHED_GOLDEN_H
+#define PENSTOCK_TESTS_SCHED_GOLDEN_H
 /* Reads tests/data/schedules.tar.xz, PyTorch's results for schedules. */
 #include "stages/sched/generate.h"
-#include "stages/sched/torch/torch.h"
+#include "tests/sched/torch/torch.h"
 
 #include <stdio.h>
 #include <stdlib.h>

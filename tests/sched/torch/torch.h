@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_STAGES_SCHED_TORCH_TORCH_H
-#define PENSTOCK_STAGES_SCHED_TORCH_TORCH_H
+#ifndef PENSTOCK_TESTS_SCHED_TORCH_TORCH_H
+#define PENSTOCK_TESTS_SCHED_TORCH_TORCH_H
 /*
  * PyTorch's lowering from compute actions to messages, action by action: for
  * chains of neighbors, one receive for each send, inserted at the time of the

@@ -5,7 +5,7 @@
  * receive is appended to the neighbor's list at the same time. Every action
  * takes a turn, also an idle slot, which sends nothing.
  */
-#include "stages/sched/torch/torch.h"
+#include "tests/sched/torch/torch.h"
 
 #include "stages/sched/generate.h"
 

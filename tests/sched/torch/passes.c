@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Passes over the list of one rank at a time, from an old list to a new one. */
-#include "stages/sched/torch/torch.h"
+#include "tests/sched/torch/torch.h"
 
 #include "stages/sched/generate.h"
 
