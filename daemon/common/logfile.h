@@ -27,6 +27,9 @@
     X(STATE, "state", "info", "from= to=")                                     \
     X(PLAN_LOADED, "plan_loaded", "info",                                      \
       "plan= digest= stages= params= device=; of this process")                \
+    X(MEASURED, "measured", "info",                                            \
+      "f32_gflops= bf16_gflops= seconds= path= text=; the rates of a core, "   \
+      "measured once for --dtype bf16 and kept in path, or why not: text")     \
     X(READY, "ready", "info", "rank0_pid=")                                    \
     X(REQUEST, "request", "info", "command= key= uid= pid= status=")           \
     X(TRAIN_BEGIN, "train_begin", "info",                                      \

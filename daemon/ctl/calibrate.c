@@ -1,11 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Measures rates of this machine, for use by later commands. */
 #include <stdio.h>
+#include <string.h>
 
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/out.h"
 #include "stages/base/str.h"
 #include "stages/ops/matmul/rates.h"
+
+enum pst_status pstctl_settle_rates(const struct pstd_config *config,
+                                    struct pst_diag *diag)
+{
+    struct pst_str path = {0}, text = {0};
+    enum pst_status status;
+    bool is_new;
+
+    if (strcmp(config->dtype, "bf16") != 0)
+        return PST_OK;
+    status = pst_rates_settle(&is_new, &path, diag);
+    if (status == PST_OK && is_new) {
+        pst_rates_describe(pst_rates_here(), &text);
+        pstctl_printf(stderr, "note: measured this machine: %s; %s%s\n",
+                      pst_str_text(&text),
+                      path.len > 0 ? "kept in "
+                                   : "the next command measures "
+                                     "again: ",
+                      path.len > 0 ? pst_str_text(&path) : diag->text);
+    }
+    pst_str_fini(&text);
+    pst_str_fini(&path);
+    return status;
+}
 
 static enum pst_status run_calibrate(const struct pstd_config *config,
                                      struct pst_diag *diag)
@@ -48,5 +73,6 @@ const struct pstctl_command pstctl_calibrate = {
     "--dtype\n"
     "bf16 uses bf16 instructions, or rounds and multiplies in f32. Run it on "
     "an idle\n"
-    "machine. In a job, all ranks use what rank 0's machine measured.",
+    "machine. The first use of --dtype bf16 measures by itself. In a job, all\n"
+    "ranks use what rank 0's machine measured.",
     run_calibrate};

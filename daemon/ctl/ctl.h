@@ -28,6 +28,10 @@ struct pstctl_command {
 
 /* Returns all commands; defined in main.c. */
 const struct pstctl_command *const *pstctl_commands(size_t *ret_n);
+/* With --dtype bf16, measures this machine if it never was (rates.h), and prints
+ * a note about it. Before access to files is limited. */
+enum pst_status pstctl_settle_rates(const struct pstd_config *config,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns the time at which this process began, in microseconds since 1970
  * UTC. */
 uint64_t pstctl_start_us(void);

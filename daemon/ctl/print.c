@@ -453,6 +453,24 @@ static void begin_serving(struct pstctl_progress *p, const pstctl_event *event)
     (void)fflush(p->out);
 }
 
+static struct pst_str *measured_text(const pstctl_event *event,
+                                     struct pst_str *out)
+{
+    const char *path = pstctl_text(event, "path");
+
+    pst_str_addf(out,
+                 "measured matmuls of this machine: f32 %.0f, bf16 %.0f "
+                 "GFLOP/s a core; ",
+                 pstctl_number(event, "f32_gflops"),
+                 pstctl_number(event, "bf16_gflops"));
+    if (path[0] != '\0')
+        pst_str_addf(out, "kept in %s", path);
+    else
+        pst_str_addf(out, "the next job measures again: %s",
+                     pstctl_text(event, "text"));
+    return out;
+}
+
 void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
 {
     struct pst_str text = {0};
@@ -464,6 +482,9 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
                      (unsigned long long)event->dropped);
     } else if (strcmp(event->name, "train_begin") == 0) {
         begin(p, event);
+    } else if (strcmp(event->name, "measured") == 0) {
+        print_line(p, pst_str_text(measured_text(event, &text)));
+        pst_str_fini(&text);
     } else if (strcmp(event->name, "serve_begin") == 0) {
         begin_serving(p, event);
     } else if (strcmp(event->name, "step") == 0) {

@@ -65,6 +65,38 @@ static void add_options(struct pst_facts *facts,
     }
 }
 
+static void emit_rates(struct pstd_executor *w, const char *path,
+                       double seconds, const struct pst_diag *why)
+{
+    const struct pst_rates *rates = pst_rates_here();
+    struct pstd_note note;
+
+    pstd_note_init(&note, PSTD_EVENT_MEASURED);
+    pstd_note_real(&note, "f32_gflops", rates->f32 * 1e-9);
+    pstd_note_real(&note, "bf16_gflops", rates->bf16 * 1e-9);
+    pstd_note_real(&note, "seconds", seconds);
+    pstd_note_text(&note, "path", path);
+    pstd_note_text(&note, "text", path[0] == '\0' ? why->text : "");
+    pstd_mailbox_post(w->mailbox, &note, true);
+}
+
+/* Measures the rates of rank 0's machine if that was never done. */
+static enum pst_status settle_rates(struct pstd_executor *w,
+                                    struct pst_diag *diag)
+{
+    const double since = pst_now();
+    struct pst_str path = {0};
+    bool is_new;
+    enum pst_status status;
+
+    pst_diag_init(diag);
+    status = pst_rates_settle(&is_new, &path, diag);
+    if (status == PST_OK && is_new)
+        emit_rates(w, pst_str_text(&path), pst_now() - since, diag);
+    pst_str_fini(&path);
+    return status;
+}
+
 /* Shares rank 0's rates with all ranks, so that all make the same choices. */
 static enum pst_status share_rates(struct pstd_executor *w,
                                    struct pst_diag *diag)
@@ -76,6 +108,19 @@ static enum pst_status share_rates(struct pstd_executor *w,
     if (status == PST_OK)
         pst_rates_adopt(&rates);
     return status;
+}
+
+enum pst_status pstd_settle_rates(struct pstd_executor *w, const char *dtype,
+                                  struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    if (strcmp(dtype, "bf16") != 0)
+        return PST_OK;
+    if (w->rank == 0)
+        status = settle_rates(w, diag);
+    status = pstd_agree(w, status, diag);
+    return status == PST_OK ? share_rates(w, diag) : status;
 }
 
 enum pst_status pstd_compare_start(struct pstd_executor *w,

@@ -18,6 +18,12 @@ enum pst_status pstd_compare_plan(struct pstd_executor *w,
 enum pst_status pstd_compare_data(struct pstd_executor *w, const char *path,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 
+/* COLLECTIVE. If the dtype is bf16, all ranks use the rates of rank 0's machine
+ * (stages/ops/matmul/rates.h), which is measured if it never was; the event
+ * "measured" says so. Before programs are made. */
+enum pst_status pstd_settle_rates(struct pstd_executor *w, const char *dtype,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+
 /* Appends "N bytes, digest X" of a file, or that it is not readable. */
 void pstd_data_text(const char *path, struct pst_str *ret);
 /* Computes the digest that ranks compare: of the whole file up to 4 MiB, else

@@ -517,6 +517,8 @@ enum pst_status pstd_session_prepare(struct pstd_session *s,
         status = make_rings(s, diag);
     status = pstd_agree(s->w, status, diag);
     if (status == PST_OK)
+        status = pstd_settle_rates(s->w, s->config.dtype, diag);
+    if (status == PST_OK)
         status = pstd_session_find(s, diag);
     if (status == PST_OK)
         status = pstd_session_restore(s, diag);

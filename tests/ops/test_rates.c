@@ -29,6 +29,8 @@ static void prefers_the_faster_way(void **state)
     assert_true(pst_rates_prefer_bf16(&rates));
     rates.bf16 = rates.f32 / 2;
     assert_false(pst_rates_prefer_bf16(&rates));
+    rates = pst_rates_by_features("amd fma avx512f avx512dq avx512_bf16");
+    assert_true(pst_rates_prefer_bf16(&rates));
     rates = pst_rates_by_features("none");
     assert_true(rates.f32 > 0 && rates.f64 > 0 && rates.bytes > 0);
     assert_false(rates.measured || pst_rates_prefer_bf16(&rates));

@@ -6,6 +6,7 @@
 
 #include "daemon/common/model/eval_model.h"
 #include "daemon/common/setup.h"
+#include "daemon/exec/alike.h"
 #include "daemon/exec/serve/batch.h"
 #include "daemon/exec/serve/signature.h"
 #include "daemon/exec/spread.h"
@@ -114,6 +115,8 @@ static enum pst_status make_engine(struct serving *s, struct pst_diag *diag)
         s->config, s->w->ranks / replicas, false, &options, diag);
 
     status = pstd_agree(s->w, status, diag);
+    if (status == PST_OK)
+        status = pstd_settle_rates(s->w, s->config->dtype, diag);
     if (status != PST_OK)
         return status;
     pstd_set_device(s->w, &options);

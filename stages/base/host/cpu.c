@@ -67,6 +67,7 @@ static enum pst_isa detect(void)
              __builtin_cpu_supports("avx512dq") &&
              __builtin_cpu_supports("avx512vl") &&
              __builtin_cpu_supports("avx512cd");
+    add_feature("amd", __builtin_cpu_is("amd") != 0);
     add_feature("avx2", __builtin_cpu_supports("avx2") != 0);
     add_feature("fma", __builtin_cpu_supports("fma") != 0);
     add_feature("f16c", has_f16c());

@@ -4,8 +4,8 @@
 /*
  * Rates of the machine, from which costs are computed (stages/cost/cost.h), and
  * which decide if bf16 matmul instructions are used. Feature bits give an
- * estimate; `penstock calibrate` measures the rates once and keeps them in a
- * small file, one line per combination of processor features and library
+ * estimate; `penstock calibrate`, or the first use of --dtype bf16, measures
+ * the rates once and keeps them in a small file, one line per combination of processor features and library
  * versions: $XDG_CACHE_HOME/penstock/rates, else $HOME/.cache/penstock/rates. A
  * damaged line counts as not measured.
  */
@@ -37,8 +37,8 @@ struct pst_rates pst_rates_by_features(const char *features);
 /* Returns the rates of this process: measured, else assumed by features. The
  * file is read once; the rates are constant from then on. */
 const struct pst_rates *pst_rates_here(void);
-/* Replaces the rates of this process by those of rank 0. Call before any other
- * use, while one thread runs. */
+/* Replaces the rates of this process by those of rank 0. Call before programs
+ * are made, while no other thread uses the rates. */
 void pst_rates_adopt(const struct pst_rates *rates);
 
 /* Measures the rates, in about a second, on the calling thread. */
@@ -48,6 +48,13 @@ enum pst_status pst_rates_measure(struct pst_rates *ret,
 enum pst_status pst_rates_keep(const struct pst_rates *rates,
                                struct pst_str *path,
                                struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Before bf16 is used: if the processor has bf16 instructions and its rates were
+ * never measured, measures them, adopts them and keeps them; *ret says if so.
+ * Appends the file to *path; if it cannot be written, *path is empty and *diag
+ * has the reason, but the result is PST_OK. */
+enum pst_status pst_rates_settle(bool *ret, struct pst_str *path,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Appends "products f32 105, f64 52, bf16 820 GFLOP/s, memory 11.2 GB/s a core
  * (measured)". */

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks that two ranks over MPI with different calibrated rates both use those
-of rank 0, so that they choose the same kernels.
+of rank 0, so that they choose the same kernels, and that the first use of bf16
+measures a machine with bf16 instructions, once.
 
 usage: rates.py PENSTOCK PENSTOCKD MODEL.pt2 DATA
 
@@ -91,6 +92,37 @@ def check_mfu(top, kept):
         assert " mfu=" in await_text(folder / "rank-0.log", "event=step")
 
 
+def check_first_use(top, has_bf16):
+    """The first job in bf16 measures and keeps the rates; a command does so,
+    too."""
+    words = ["run", top / "plan", "-n", "1", "--transport", "self", "-m", "2",
+             "--data", data, "--steps", "1"]
+    cache = top / "first"
+    kept = cache / "penstock" / "rates"
+    texts = []
+    for dtype, n_kept in (("f32", 0), ("bf16", 1), ("bf16", 1)):
+        folder = top / f"first-{len(texts)}"
+        call(penstock, *words, "--dtype", dtype, "--log-dir", folder,
+             XDG_CACHE_HOME=str(cache))
+        texts.append((folder / "rank-0.log").read_text().count(
+            "event=measured"))
+        assert kept.exists() == (has_bf16 and n_kept > 0), dtype
+    assert texts == [0, int(has_bf16), 0], texts
+    cache = top / "command"
+    for n in (int(has_bf16), 0):
+        done = subprocess.run(
+            [penstock, "plan", str(top / "plan"), "--dtype", "bf16"],
+            capture_output=True, text=True, timeout=PATIENCE, check=True,
+            env={**os.environ, "XDG_CACHE_HOME": str(cache)})
+        assert done.stderr.count("measured this machine") == n, done.stderr
+    # A folder that cannot be written is no error.
+    done = subprocess.run(
+        [penstock, "plan", str(top / "plan"), "--dtype", "bf16"],
+        capture_output=True, text=True, timeout=PATIENCE, check=True,
+        env={**os.environ, "XDG_CACHE_HOME": "/proc/1/none"})
+    assert done.stderr.count("measures again") == int(has_bf16), done.stderr
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="pst-rates-") as name:
         top = Path(name)
@@ -107,6 +139,7 @@ def main():
         want = ["bf16" if has_bf16 else "bf16-in-f32", "bf16-in-f32"]
         assert got == want, (got, want)
         check_mfu(top, kept)
+        check_first_use(top, has_bf16)
     print("both ranks go by what rank 0 knows")
 
 
