@@ -278,6 +278,13 @@ unsigned pstd_ranks(const struct pstd_config *config, unsigned otherwise);
 unsigned pstd_replicas(const struct pstd_config *config);
 
 const struct pstd_option *pstd_options(size_t *ret_n);
+/* Gets an option, and the heading that stands before it, or NULL. */
+typedef void (*pstd_option_fn)(void *ctx, const struct pstd_option *row,
+                               const char *title);
+/* Calls visit for each option of the groups, in the order of --help. If there
+ * are many, the most used ones come first, then the others by theme, each under
+ * a heading. */
+void pstd_options_visit(uint64_t groups, pstd_option_fn visit, void *ctx);
 /* Returns what an option of other trainers, such as "learning-rate", is called
  * here ("--lr X"); NULL: nothing is known. */
 const char *pstd_option_elsewhere(const char *name);
@@ -316,7 +323,8 @@ struct pstd_option_help {
 struct pstd_option_help pstd_option_help(const struct pstd_option *row,
                                          const struct pstd_option_help *own);
 /* Appends a line for each option of the groups: "--schedule NAME   order of
- * forwards and backwards ... [1f1b]". own: as above. */
+ * forwards and backwards ... [1f1b]", and headings (pstd_options_visit). own:
+ * as above. */
 void pstd_config_help(uint64_t groups, const struct pstd_option_help *own,
                       struct pst_str *out);
 /* Appends the options of these groups that were given, as one line:

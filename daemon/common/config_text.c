@@ -133,43 +133,54 @@ static size_t add_value(struct pst_str *out, const char *value, size_t from)
     return column;
 }
 
+struct helper {
+    const struct pstd_option_help *own;
+    struct pst_str *out;
+};
+
+static void add_help(void *ctx, const struct pstd_option *row,
+                     const char *title)
+{
+    enum { COLUMN = 28 };
+    const struct helper *h = ctx;
+    const struct pstd_option_help help = pstd_option_help(row, h->own);
+    struct pst_str *out = h->out, text = {0};
+    size_t start, used;
+
+    if (title != NULL && !pst_has_suffix(pst_str_text(out), "\n\n"))
+        pst_str_add(out, "\n");
+    if (title != NULL)
+        pst_str_addf(out, "%s:\n", title);
+    start = out->len;
+    if (row->letter != 0)
+        pst_str_addf(out, "  -%c, --%s", row->letter, row->name);
+    else
+        pst_str_addf(out, "  --%s", row->name);
+    used = out->len - start;
+    if (help.value != NULL && row->type == PSTD_FROM) {
+        pst_str_addf(out, "[=%s]", help.value);
+        used = out->len - start;
+    } else if (help.value != NULL) {
+        pst_str_add(out, " ");
+        used = add_value(out, help.value, used + 1);
+    }
+    if (used + 2 > COLUMN)
+        pst_str_addf(out, "\n%*s", COLUMN, "");
+    else
+        pst_str_addf(out, "%*s", (int)(COLUMN - used), "");
+    pst_str_add(&text, help.help);
+    if (help.start != NULL)
+        pst_str_addf(&text, " [%s]", help.start);
+    add_wrapped(out, pst_str_text(&text), COLUMN);
+    pst_str_fini(&text);
+}
+
 void pstd_config_help(uint64_t groups, const struct pstd_option_help *own,
                       struct pst_str *out)
 {
-    enum { COLUMN = 28 };
-    size_t n;
-    const struct pstd_option *rows = pstd_options(&n);
+    struct helper h = {own, out};
 
-    for (size_t i = 0; i < n; i++) {
-        struct pst_str text = {0};
-        const size_t start = out->len;
-        const struct pstd_option_help h = pstd_option_help(&rows[i], own);
-        size_t used;
-
-        if (!(rows[i].groups & (groups | PSTD_OPT_ALL)))
-            continue;
-        if (rows[i].letter != 0)
-            pst_str_addf(out, "  -%c, --%s", rows[i].letter, rows[i].name);
-        else
-            pst_str_addf(out, "  --%s", rows[i].name);
-        used = out->len - start;
-        if (h.value != NULL && rows[i].type == PSTD_FROM) {
-            pst_str_addf(out, "[=%s]", h.value);
-            used = out->len - start;
-        } else if (h.value != NULL) {
-            pst_str_add(out, " ");
-            used = add_value(out, h.value, used + 1);
-        }
-        if (used + 2 > COLUMN)
-            pst_str_addf(out, "\n%*s", COLUMN, "");
-        else
-            pst_str_addf(out, "%*s", (int)(COLUMN - used), "");
-        pst_str_add(&text, h.help);
-        if (h.start != NULL)
-            pst_str_addf(&text, " [%s]", h.start);
-        add_wrapped(out, pst_str_text(&text), COLUMN);
-        pst_str_fini(&text);
-    }
+    pstd_options_visit(groups, add_help, &h);
 }
 
 void pstd_config_dump(const struct pstd_config *config, uint64_t groups,

@@ -33,7 +33,7 @@ def check_page(name, page, options):
     # Each line that begins with a dot must be one of these requests of roff.
     for line in lines:
         assert line[:1] != "'" and (line[:1] != "." or line[:3] in
-                                    (".TH", ".SH", ".TP", ".B ")), line
+                                    (".TH", ".SH", ".SS", ".TP", ".B ")), line
     found = re.findall(r"^(?:\\fB\\-\w\\fR, )?\\fB\\-\\-(\S+?)\\fR", page,
                        re.MULTILINE)
     found = ["--" + x.replace("\\-", "-") for x in found]
@@ -110,7 +110,7 @@ def main():
         {"--help", "--version", *names}
     assert complete(script, ["penstock", "checkpoi"]) == ["checkpoint",
                                                           "checkpoints"]
-    total = 0
+    total = n_many = 0
     outputs = {}
     for name in names:
         text = ask(penstock, name, "--help")
@@ -124,12 +124,20 @@ def main():
                 assert outputs[name] in file.read().replace("\\", ""), name
         with open(f"{folder}/penstock-{name}.1", encoding="utf-8") as file:
             check_page(f"penstock-{name}", file.read(), options)
-        assert complete(script, ["penstock", name, "--"]) == options, name
+        assert sorted(complete(script, ["penstock", name, "--"])) == \
+            sorted(options), name
+        # Commands with many options begin with those that most runs need.
+        themes = re.findall(r"^[A-Z].*:$", text, re.MULTILINE)
+        many = len(options) >= 40
+        assert themes[:1] == (["Most used:"] if many else []), (name, themes)
+        assert (len(themes) > 5) == many, (name, themes)
+        n_many += many
         total += len(options)
     with open(f"{folder}/penstockd.1", encoding="utf-8") as file:
         check_page("penstockd", file.read(),
                    [x for x in OPTION.findall(ask(penstockd, "--help"))
                     if x != "--version"])
+    assert n_many > 5
     assert len(outputs) > 4 and \
         len(set(outputs.values())) == len(outputs), outputs
     # Completion of values: from a list, after `=`, file names, and none.

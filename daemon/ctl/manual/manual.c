@@ -60,11 +60,20 @@ static void add_head(struct pst_str *out, const char *name, const char *summary,
     pst_str_add(out, "\n");
 }
 
-static void add_option(struct pst_str *out, const struct pstd_option *row,
-                       const struct pstd_option_help *own)
-{
-    const struct pstd_option_help h = pstd_option_help(row, own);
+struct page {
+    struct pst_str *out;
+    const struct pstd_option_help *own;
+};
 
+static void add_option(void *ctx, const struct pstd_option *row,
+                       const char *title)
+{
+    const struct page *page = ctx;
+    const struct pstd_option_help h = pstd_option_help(row, page->own);
+    struct pst_str *out = page->out;
+
+    if (title != NULL)
+        pst_str_addf(out, ".SS %s\n", title);
     pst_str_add(out, ".TP\n");
     if (row->letter != 0)
         pst_str_addf(out, "\\fB\\-%c\\fR, ", row->letter);
@@ -89,13 +98,10 @@ static void add_option(struct pst_str *out, const struct pstd_option *row,
 static void add_options(struct pst_str *out, uint64_t groups,
                         const struct pstd_option_help *own)
 {
-    size_t n;
-    const struct pstd_option *rows = pstd_options(&n);
+    struct page page = {out, own};
 
     pst_str_add(out, ".SH OPTIONS\n");
-    for (size_t i = 0; i < n; i++)
-        if (rows[i].groups & (groups | PSTD_OPT_ALL))
-            add_option(out, &rows[i], own);
+    pstd_options_visit(groups, add_option, &page);
     pst_str_add(out, ".SH ENVIRONMENT\nEach option is also a variable: "
                      "\\-\\-log\\-dir is PENSTOCK_LOG_DIR, unless the command "
                      "line has it, too.\n");
