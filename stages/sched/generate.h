@@ -61,6 +61,9 @@ bool pst_sched_is_placed(const struct pst_schedule *sched,
 enum pst_status pst_sched_parse_place(const char *text, unsigned stages,
                                       unsigned ranks, int *rank_of,
                                       struct pst_diag *diag) PST_MUST_CHECK;
+/* Appends the placement of a schedule in that form. */
+void pst_sched_print_place(const struct pst_schedule *sched,
+                           struct pst_str *out);
 
 enum pst_status pst_sched_find_row(const char *name,
                                    const struct pst_sched_row **ret,

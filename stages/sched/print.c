@@ -164,3 +164,10 @@ unsigned pst_schedule_peak_rank(const struct pst_schedule *sched, unsigned rank)
     }
     return peak;
 }
+
+void pst_sched_print_place(const struct pst_schedule *sched,
+                           struct pst_str *out)
+{
+    for (unsigned k = 0; k < sched->n_stages; k++)
+        pst_str_addf(out, "%s%u=%d", k > 0 ? "," : "", k, sched->rank_of[k]);
+}

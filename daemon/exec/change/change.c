@@ -21,6 +21,7 @@
 #include "stages/modules/freeze.h"
 #include "stages/run/data/tokens.h"
 #include "stages/run/state/carried.h"
+#include "stages/sched/generate.h"
 #include "stages/split/again.h"
 #include "stages/split/store/pack.h"
 
@@ -308,6 +309,29 @@ static enum pst_status check_file(const struct pstd_executor *w,
     return status;
 }
 
+/* Lets a new engine have its stages on the same ranks, since it takes over
+ * their state: otherwise estimated times, which the change alters, would place
+ * them again. *places: the text that the options borrow. */
+static enum pst_status keep_places(const struct pst_engine *from,
+                                   struct pst_exec_options *options,
+                                   struct pst_str *places,
+                                   struct pst_diag *diag)
+{
+    const struct pst_schedule *sched = pst_engine_schedule(from);
+    const struct pst_sched_row *row;
+
+    /* Lists of a file and schedules with places of their own do not depend on
+     * times. */
+    if (pst_sched_find_row(sched->name, &row, NULL) != PST_OK)
+        return PST_OK;
+    options->schedule = sched->name; /* the one that "auto" has chosen */
+    if (!row->any_place)
+        return PST_OK;
+    pst_sched_print_place(sched, places);
+    options->place = pst_str_text(places);
+    return places->failed ? pst_diag_nomem(diag, places->len) : PST_OK;
+}
+
 /* COLLECTIVE. Makes the new plan and its engine (*ret), which adopts the values
  * of the engine in use. */
 static enum pst_status prepare(struct pstd_session *s, struct change *x,
@@ -317,6 +341,7 @@ static enum pst_status prepare(struct pstd_session *s, struct change *x,
     struct pstd_executor *w = s->w;
     struct pst_exec_options options = s->options;
     const struct pst_adoption how = {old_name, old_value, convert, x};
+    struct pst_str places = {0};
     enum pst_status status = PST_OK;
 
     if (order->path[0] != '\0')
@@ -330,11 +355,15 @@ static enum pst_status prepare(struct pstd_session *s, struct change *x,
         pstd_set_batch(&options, &x->changed->batch);
         status = make_tokens(s, x->changed, &options, diag);
     }
+    if (status == PST_OK)
+        status = keep_places(w->engine, &options, &places, diag);
     status = pstd_agree(w, status, diag);
-    if (status != PST_OK)
-        return status;
-    status = pst_engine_new(x->changed->batch.plan, w->transport, &options, ret,
-                            diag);
+    if (status == PST_OK)
+        status = pst_engine_new(x->changed->batch.plan, w->transport, &options,
+                                ret, diag);
+    pst_str_fini(&places);
+    options.schedule = s->options.schedule;
+    options.place = s->options.place;
     status = pstd_agree(w, status, diag);
     if (status != PST_OK)
         return status;

@@ -7,6 +7,7 @@
 #include "daemon/exec/alike.h"
 #include "daemon/exec/eval/evaluation.h"
 #include "stages/base/alloc.h"
+#include "stages/sched/generate.h"
 
 #define MIB 1048576.0
 
@@ -56,13 +57,6 @@ static enum pst_status make_plans(struct pstd_session *s,
     e->batch = (struct pst_batch){.plan = e->cut.plan,
                                   .microbatches = from->microbatches};
     return status;
-}
-
-/* Appends a placement that puts each stage on the rank that trains it. */
-static void place(const struct pst_schedule *sched, struct pst_str *ret)
-{
-    for (unsigned k = 0; k < sched->n_stages; k++)
-        pst_str_addf(ret, "%s%u=%d", k > 0 ? "," : "", k, sched->rank_of[k]);
 }
 
 /* Returns the bytes of --memory-limit that the training leaves; 0: no limit. */
@@ -182,7 +176,7 @@ enum pst_status pstd_eval_make(struct pstd_session *s,
         status = pstd_compare_data(s->w, s->config.eval_data, diag);
     if (status == PST_OK && s->w->size > 1)
         status = pstd_broadcast(s->w, &e->extent, sizeof(e->extent), diag);
-    place(pst_engine_schedule(s->w->engine), &places);
+    pst_sched_print_place(pst_engine_schedule(s->w->engine), &places);
     if (status == PST_OK)
         status = make_engine(s, e, &places, diag);
     pst_str_fini(&places);

@@ -521,14 +521,33 @@ void pst_engine_list_renewed(struct pst_engine *to,
         pst_str_addf(out, " and %u more", n - LISTED);
 }
 
+/* State is copied within each rank, so the stages must be where they were. */
+static enum pst_status check_places(const struct pst_engine *to,
+                                    const struct pst_engine *from,
+                                    struct pst_diag *diag)
+{
+    const struct pst_schedule *a = pst_engine_schedule(from);
+    const struct pst_schedule *b = pst_engine_schedule(to);
+
+    for (unsigned k = 0; k < a->n_stages; k++)
+        if (b->n_stages != a->n_stages || b->rank_of[k] != a->rank_of[k])
+            return pst_diag_set(diag, PST_E_INTERNAL_BUG,
+                                "stage %u would leave rank %d, which has its "
+                                "state",
+                                k, a->rank_of[k]);
+    return PST_OK;
+}
+
 enum pst_status pst_engine_adopt(struct pst_engine *to,
                                  const struct pst_engine *from,
                                  const struct pst_adoption *how,
                                  struct pst_diag *diag)
 {
     struct adoption a = {.to = to, .from = from, .how = how};
-    enum pst_status status = PST_OK;
+    enum pst_status status = check_places(to, from, diag);
 
+    if (status != PST_OK)
+        return status;
     adopt_counts(&a);
     for (unsigned i = 0; i < to->n_local && status == PST_OK; i++) {
         a.old = from->ranks[i];
