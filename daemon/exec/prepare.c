@@ -542,6 +542,9 @@ enum pst_status pstd_session_prepare(struct pstd_session *s,
     if (status == PST_OK)
         status = pstd_peak(s, &s->peak, diag);
     if (status == PST_OK)
+        status = pstd_eval_prepare(s, diag);
+    /* From here on the folder of checkpoints changes. */
+    if (status == PST_OK)
         status = pstd_session_claim(s, diag);
     if (status == PST_OK && s->w->rank == 0)
         pstd_course_make(s);

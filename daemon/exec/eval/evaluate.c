@@ -219,28 +219,43 @@ static void find_doubts(struct pstd_session *s)
                             pstd_session_emit_doubt, s);
 }
 
+enum pst_status pstd_eval_prepare(struct pstd_session *s, struct pst_diag *diag)
+{
+    struct pstd_evaluation *e;
+    enum pst_status status;
+
+    s->result->best_loss = NAN;
+    if (s->config.eval_data == NULL)
+        return PST_OK;
+    e = s->evaluation = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*e));
+    status = e != NULL ? PST_OK : pst_diag_nomem(diag, sizeof(*e));
+    status = pstd_agree(s->w, status, diag);
+    if (status != PST_OK)
+        return status;
+    if (s->config.checkpoint != NULL) {
+        pst_str_addf(&e->best, "%s/" PSTD_BEST_FOLDER, s->config.checkpoint);
+        pst_str_addf(&e->file, "%s/" PSTD_BEST_PAST, s->config.checkpoint);
+    }
+    status = pstd_eval_make(s, e, diag);
+    if (status == PST_OK && s->w->rank == 0)
+        find_doubts(s);
+    return status;
+}
+
 enum pst_status pstd_eval_open(struct pstd_session *s, struct pst_diag *diag)
 {
     struct eval_decision v = {.best_loss = NAN};
-    struct pstd_evaluation *e;
+    struct pstd_evaluation *e = s->evaluation;
     enum pst_status status = PST_OK;
 
-    s->result->best_loss = NAN;
     if (s->evals_of.failed)
         status = pst_diag_nomem(diag, s->evals_of.len);
     else if (s->owner != NULL)
         status = pstd_best_settle(s, diag);
     status = pstd_agree(s->w, status, diag);
-    if (status != PST_OK || s->config.eval_data == NULL)
+    if (status != PST_OK || e == NULL)
         return status;
-    e = s->evaluation = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*e));
-    if (e == NULL) {
-        status = pst_diag_nomem(diag, sizeof(*e));
-    } else if (s->config.checkpoint != NULL) {
-        pst_str_addf(&e->best, "%s/" PSTD_BEST_FOLDER, s->config.checkpoint);
-        pst_str_addf(&e->file, "%s/" PSTD_BEST_PAST, s->config.checkpoint);
-    }
-    if (status == PST_OK && s->w->rank == 0) {
+    if (s->w->rank == 0) {
         status = recall(s, diag);
         v = judge(s);
     }
@@ -250,10 +265,7 @@ enum pst_status pstd_eval_open(struct pstd_session *s, struct pst_diag *diag)
     /* Otherwise a stop has interrupted it, and it is made now. */
     e->at = v.recorded ? s->step : 0;
     emit_enough(s, &v);
-    status = pstd_eval_make(s, e, diag);
-    if (status == PST_OK && s->w->rank == 0)
-        find_doubts(s);
-    return status;
+    return PST_OK;
 }
 
 /* --- one evaluation ------------------------------------------------------- */

@@ -12,9 +12,13 @@
 /* Checks options that require each other. */
 enum pst_status pstd_eval_check(const struct pstd_config *config,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Call after the resume: loads the results of earlier evaluations and reserves
- * memory. Without --eval-data only removes results that are not in this run's
- * past. Sets s->enough if the run had already stopped early. */
+/* Call with the engine, before the folder of checkpoints changes: checks data,
+ * model and metric of evaluations and reserves their memory. */
+enum pst_status pstd_eval_prepare(struct pstd_session *s,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* Call after the resume: loads the results of earlier evaluations. Without
+ * --eval-data only removes results that are not in this run's past. Sets
+ * s->enough if the run had already stopped early. */
 enum pst_status pstd_eval_open(struct pstd_session *s,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* True if the current step has to be evaluated and was not evaluated yet. */

@@ -12,6 +12,8 @@ others   the evaluations of a former run, and those after --resume=STEP, are
          forgotten also by a start without --eval-data
 left     a job that could not take its first folder changes nothing in it; once
          it can take the folder, it sets aside checkpoints of other runs
+refused  a start that is refused because of its evaluations has changed nothing
+         in the folder
 """
 import glob
 import json
@@ -22,6 +24,7 @@ import tempfile
 
 import evaluate
 import saves
+import tensor_file
 
 KEEP = "--keep-best", "--checkpoint-every", "3"
 
@@ -199,6 +202,28 @@ def late(b, name, *words):
     assert b.saved(name, "best/former-1") or back, name
 
 
+def refused(b):
+    b.train("kept", "--keep", "0")
+    tensors, _ = tensor_file.load(b.path("other.safetensors"))
+    name = sorted(tensors)[0]
+    dtype, shape, data = tensors[name]
+    tensor_file.save(b.path("wrong.safetensors"), {
+        **tensors, name: (dtype, [*shape, 1], data)})
+    before = b.tree("kept")
+    for how in (), ("--resume",), ("--resume=6",), ("--adopt",):
+        for data, more, code in (("wrong", (), 65), ("missing", (), 74),
+                                 ("other", ("--eval-metric", "9:max"), None)):
+            done = b.done(*b.words(
+                "log-refused", "--checkpoint", "kept", "--eval-data",
+                f"{data}.safetensors", *KEEP, "--steps", "15", *how, *more),
+                          code=code)
+            assert done.returncode in (64, 65, 74), done
+            now = b.tree("kept")
+            assert now == before, (how, data, more, [
+                x for x in now.keys() | before.keys()
+                if now.get(x) != before.get(x)])
+
+
 def unsaved(b):
     """Kills a job while it saves a best checkpoint. The file of evaluations
     must not have the evaluation yet: a resume would look for that checkpoint,
@@ -218,7 +243,7 @@ def main():
     penstock, norm = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         with Bench(penstock, norm, None, "self", folder) as b:
-            for part in copied, taken, others, left, unsaved:
+            for part in copied, taken, others, left, refused, unsaved:
                 part(b)
     print("ok")
 
