@@ -58,6 +58,7 @@
 #define PSTD_OPT_COURSE      PSTD_GROUP(35) /* options of a training job */
 #define PSTD_OPT_NUMBERS     PSTD_GROUP(36) /* options that change results */
 #define PSTD_OPT_SET         PSTD_GROUP(37) /* options that `set` can change */
+#define PSTD_OPT_WRITTEN     PSTD_GROUP(38) /* paths of files to write */
 
 enum pstd_option_type {
     PSTD_FLAG,   /* bool */

@@ -313,13 +313,13 @@ static const struct pstd_option rows[] = {
          "steps between comparisons of the copies that replicas hold: a "
          "difference ends the run and names rank and parameter; 0: only "
          "before checkpoints"),
-    PATH(dump, "dump", T_RUN, "FILE",
+    PATH(dump, "dump", T_RUN | PSTD_OPT_WRITTEN, "FILE",
          "write loss, outputs and gradients of the first step and the last "
          "parameters to FILE"),
-    PATH(dump_fault, "dump-fault", T_RUN, "FILE",
+    PATH(dump_fault, "dump-fault", T_RUN | PSTD_OPT_WRITTEN, "FILE",
          "if a step fails, write the microbatch that failed to FILE, as data "
          "to run it again; the newest one if there are several"),
-    PATH(write_costs, "write-costs", T_RUN, "FILE",
+    PATH(write_costs, "write-costs", T_RUN | PSTD_OPT_WRITTEN, "FILE",
          "write the times measured on these ranks to FILE, for --costs"),
     REAL(watchdog, "watchdog", T_LOCAL | PSTD_OPT_SERVE, NULL, 0, BIG,
          "seconds without progress of a rank after which the job ends and "
@@ -354,7 +354,7 @@ static const struct pstd_option rows[] = {
          "parameters, data and the environment"),
     PATH(log_dir, "log-dir", PSTD_OPT_RANKS, "DIR",
          "folder of log files, one for each rank: DIR/rank-N.log"),
-    PATH(prom, "prom", PSTD_OPT_RANKS, "FILE",
+    PATH(prom, "prom", PSTD_OPT_RANKS | PSTD_OPT_WRITTEN, "FILE",
          "file of metrics of rank 0, for the textfile collector of "
          "node-exporter; its name must end in .prom"),
     PATH(tensorboard, "tensorboard", PSTD_OPT_COURSE | PSTD_OPT_DAEMON, "DIR",
@@ -413,8 +413,9 @@ static const struct pstd_option rows[] = {
     REAL(ask_timeout, "timeout", PSTD_OPT_ASK, "0", 0, BIG,
          "seconds to wait for an answer; 0: no limit"),
 
-    ROW(output, "output", 'o', PATH, PSTD_OPT_OUTPUT | PSTD_OPT_ATTR, NULL, 0,
-        0, "PATH", "file to write"),
+    ROW(output, "output", 'o', PATH,
+        PSTD_OPT_OUTPUT | PSTD_OPT_ATTR | PSTD_OPT_WRITTEN, NULL, 0, 0, "PATH",
+        "file to write"),
     UINT(stages, "stages", PSTD_OPT_SPLIT, "0", 0, 4096,
          "number of stages; 0: as the markers in the model say, else 1"),
     ROW(at, "at", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0, "NAME[:begin|:end]",
@@ -489,11 +490,11 @@ static const struct pstd_option rows[] = {
     FLAG(passes, "passes", PSTD_OPT_SHOW, "list the passes for --after"),
     FLAG(calls, "calls", PSTD_OPT_MODULES,
          "list each call, in the order in which they begin"),
-    PATH(svg, "svg", PSTD_OPT_PICTURE, "FILE",
+    PATH(svg, "svg", PSTD_OPT_PICTURE | PSTD_OPT_WRITTEN, "FILE",
          "write a picture of a step to FILE: what each rank does when"),
-    PATH(trace, "trace", PSTD_OPT_PICTURE, "FILE",
+    PATH(trace, "trace", PSTD_OPT_PICTURE | PSTD_OPT_WRITTEN, "FILE",
          "write the same to FILE for chrome://tracing and Perfetto"),
-    PATH(csv, "csv", PSTD_OPT_PLAN, "FILE",
+    PATH(csv, "csv", PSTD_OPT_PLAN | PSTD_OPT_WRITTEN, "FILE",
          "write the schedule to FILE in PyTorch's format; --schedule "
          "csv:FILE reads it"),
     FLAG(what_if, "what-if", PSTD_OPT_PLAN,

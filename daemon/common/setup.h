@@ -62,12 +62,11 @@ enum pst_status pstd_open_eval_data(const struct pstd_config *config,
  * otherwise the mean would depend on how the rows are divided. */
 enum pst_mean_by pstd_mean_by(const struct pstd_config *config);
 
-/* Refuses to write `option`'s file over an input file, or over a file in the
- * folder of a plan or a checkpoint, which would be lost. path and input may be
- * NULL. */
-enum pst_status pstd_check_apart(const char *option, const char *path,
-                                 const char *input,
-                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* outputs.c: refuses an output option (PSTD_OPT_WRITTEN) whose file is read by
+ * this command or job, or belongs to a plan or a checkpoint, and would be
+ * lost. */
+enum pst_status pstd_check_outputs(const struct pstd_config *config,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
 
 /*
  * model/tokens.c: counts the tokens of one step, 0 if there are none. Tokens

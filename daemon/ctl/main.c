@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "daemon/common/logfile.h"
+#include "daemon/common/setup.h"
 #include "daemon/common/socket.h"
 #include "stages/base/host/guard.h"
 
@@ -164,9 +165,11 @@ static int run(const struct pstctl_command *command, int argc, char **argv)
     if (status == PST_OK && config.help) {
         print_help(command);
     } else if (status == PST_OK) {
+        status = pstd_check_outputs(&config, &diag);
         /* `run` and the like leave this to rank 0. */
-        if (command->groups &
-            (PSTD_OPT_PLAN | PSTD_OPT_VERIFY | PSTD_OPT_EVAL | PSTD_OPT_INFER))
+        if (status == PST_OK &&
+            command->groups & (PSTD_OPT_PLAN | PSTD_OPT_VERIFY | PSTD_OPT_EVAL |
+                               PSTD_OPT_INFER))
             status = pstctl_settle_rates(&config, &diag);
         if (status == PST_OK && command->sandboxed)
             status = pstctl_sandbox(&config, &diag);

@@ -32,7 +32,7 @@ struct pstctl_half {
 void pstctl_print_bytes(struct pstctl_half *half, const char *bytes, size_t n);
 
 /* Refuses an output path with the ending of another kind of file than
- * safetensors, or of a file of a plan or checkpoint. also: a second ending that
+ * safetensors. also: a second ending that
  * the command writes (".json"), or NULL. */
 enum pst_status pstctl_check_output(const char *path, const char *also,
                                     struct pst_diag *diag) PST_MUST_CHECK;

@@ -22,17 +22,6 @@ static const char *const of_the_system[] = {
     "/usr/share/zoneinfo",
 };
 
-/* Options that name a file to write; all other options name files to read. */
-static const char *const written[] = {"output", "svg", "trace", "csv"};
-
-static bool is_written(const char *name)
-{
-    for (size_t i = 0; i < PST_COUNT(written); i++)
-        if (strcmp(written[i], name) == 0)
-            return true;
-    return false;
-}
-
 /* Allows reading a file. For an index (.json), also allows its folder, since an
  * index names files beside it. */
 static void reads_given(struct pst_guard *guard, const char *path)
@@ -91,10 +80,10 @@ static void add_data(struct pst_guard *guard, const char *text)
     }
 }
 
-static void add_path(struct pst_guard *guard, const char *name,
+static void add_path(struct pst_guard *guard, const struct pstd_option *row,
                      const char *path)
 {
-    if (is_written(name))
+    if (row->groups & PSTD_OPT_WRITTEN)
         pst_guard_writes(guard, path);
     else
         reads_given(guard, path);
@@ -126,7 +115,7 @@ static void add_options(struct pst_guard *guard,
             rows[i].type == PSTD_SOURCE || rows[i].type == PSTD_TEXT) {
             text = *(const char *const *)at;
             if (text != NULL && rows[i].type == PSTD_PATH)
-                add_path(guard, rows[i].name, text);
+                add_path(guard, &rows[i], text);
             else if (text != NULL && rows[i].type == PSTD_FILES)
                 add_data(guard, text);
             else if (text != NULL)

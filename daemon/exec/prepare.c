@@ -94,17 +94,7 @@ static enum pst_status read_options(struct pstd_session *s,
     if (status == PST_OK)
         status = pstd_eval_check(&s->config, diag);
     if (status == PST_OK)
-        status =
-            pstd_check_apart("--dump", s->config.dump, s->config.data, diag);
-    if (status == PST_OK)
-        status = pstd_check_apart("--dump", s->config.dump, s->config.eval_data,
-                                  diag);
-    if (status == PST_OK)
-        status = pstd_check_apart("--dump-fault", s->config.dump_fault,
-                                  s->config.data, diag);
-    if (status == PST_OK)
-        status = pstd_check_apart("--dump-fault", s->config.dump_fault,
-                                  s->config.eval_data, diag);
+        status = pstd_check_outputs(&s->config, diag);
     if (status != PST_OK)
         return status;
     status =

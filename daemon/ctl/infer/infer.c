@@ -128,8 +128,7 @@ static enum pst_status infer_data(const struct pstd_config *config,
         return pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                             "--data needs --output FILE.safetensors and "
                             "excludes a prompt");
-    if (pstctl_check_output(config->output, NULL, diag) != PST_OK ||
-        pstd_check_apart("-o", config->output, config->data, diag) != PST_OK)
+    if (pstctl_check_output(config->output, NULL, diag) != PST_OK)
         return diag->status;
     if (config->shuffle)
         return pst_diag_set(

@@ -373,8 +373,6 @@ static enum pst_status run_ask(const struct pstd_config *config,
     enum pst_status status = pstctl_check_output(config->output, ".json", diag);
 
     if (status == PST_OK)
-        status = pstd_check_apart("-o", config->output, config->args[0], diag);
-    if (status == PST_OK)
         status = connect_to(&a, diag);
     if (status == PST_OK)
         status = get_signature(&a, diag);

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that no command writes its output over a file of the plan or the
-checkpoint that it reads.
+"""Checks that no command writes its output over a file that it reads, or over
+one of a plan or a checkpoint.
 
 usage: outputs.py PENSTOCK TINY.pt2
 """
 import glob
 import os
+import shutil
 import sys
 import tempfile
 
@@ -13,6 +14,46 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 ".."))
 import clients  # noqa: E402
 from job import Bench  # noqa: E402
+
+
+def bytes_of(b, name):
+    with open(b.path(name), "rb") as file:
+        return file.read()
+
+
+def keeps_inputs(b, model):
+    """Tries each output on each input, also by another name of the file."""
+    b.call("weights", "tiny.plan", "-o", "w.safetensors")
+    for name, source in (("m.pt2", model), ("e.pt2", model),
+                         ("v.safetensors", b.path("data.safetensors"))):
+        shutil.copy(source, b.path(name))
+    b.call("plan", "tiny.plan", "--csv", "s.csv")
+    os.link(b.path("data.safetensors"), b.path("again.safetensors"))
+    plan = "plan", "m.pt2", "--weights", "w.safetensors", "--schedule", \
+        "csv:s.csv"
+    infer = "infer", "m.pt2", "--data", "data.safetensors", "--weights", \
+        "w.safetensors"
+    run = "run", "m.pt2", "--data", "data.safetensors", "--transport", \
+        "self", "--quiet", "--weights", "w.safetensors", "--eval-data", \
+        "v.safetensors", "--eval-model", "e.pt2", "--checkpoint", "ck2"
+    files = ["m.pt2", "w.safetensors", "data.safetensors"]
+    owned = [f"ck/{x}" for x in ("owner.json", "steps.history")]
+    cases = [(run, ["--dump", "--dump-fault", "--write-costs"],
+              files + ["again.safetensors", "v.safetensors", "e.pt2"] + owned),
+             (run, ["--svg", "--trace"], files),
+             (plan, ["--svg", "--trace", "--csv"],
+              ["m.pt2", "w.safetensors", "s.csv", "tiny.plan/plan.pb"]),
+             (infer, ["-o"], files)]
+    before = {x: bytes_of(b, x) for x in files + owned + [
+        "e.pt2", "v.safetensors", "s.csv", "tiny.plan/plan.pb"]}
+    for words, options, paths in cases:
+        for option in options:
+            for path in paths:
+                said = b.call(*words, option, path, code=64)
+                assert "would be written over" in said, (words, option, said)
+    # Without the file as an input it is replaced.
+    b.call("plan", "tiny.plan", "--csv", "s.csv")
+    assert before == {x: bytes_of(b, x) for x in before}
 
 
 def main():
@@ -38,6 +79,7 @@ def main():
                 with open(b.path(path), "rb") as file:
                     assert file.read() == before, words
         b.call("weights", "ck", "-o", "ck/step-00000002/new.safetensors")
+        keeps_inputs(b, model)
     print("ok")
 
 

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Checks that no output is written over a file that is needed. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/common/setup.h"
+#include "stages/base/str.h"
+#include "stages/files/data/list.h"
+
+/* An output option, and what its path is now. */
+struct output {
+    const struct pstd_option *row;
+    const char *path;
+    struct stat file;
+};
+
+/* Returns the text of a row, NULL if it has none. */
+static const char *text_of(const struct pstd_config *config,
+                           const struct pstd_option *row)
+{
+    return *(const char *const *)(const void *)((const char *)config + row->at);
+}
+
+/* Files whose loss would damage the folder that they are in. */
+static bool is_part(const char *path)
+{
+    static const struct {
+        const char *sign; /* a file in the folder */
+        const char *part; /* prefix of the names that belong to it; "": all */
+    } folders[] = {{"plan.pb", ""},
+                   {"manifest.json", ""},
+                   {"owner.json", "owner.json"},
+                   {"owner.json", "steps.history"},
+                   {"owner.json", "evaluations"},
+                   {"owner.json", "lock"}};
+    char *real = realpath(path, NULL);
+    char *name = real != NULL ? strrchr(real, '/') : NULL;
+    bool ret = false;
+
+    for (size_t i = 0; name != NULL && i < PST_COUNT(folders); i++) {
+        struct pst_str beside = {0};
+
+        pst_str_addf(&beside, "%.*s/%s", (int)(name - real), real,
+                     folders[i].sign);
+        ret = ret || (pst_has_prefix(name + 1, folders[i].part) &&
+                      access(pst_str_text(&beside), F_OK) == 0);
+        pst_str_fini(&beside);
+    }
+    free(real); // NOLINT: realpath allocates with malloc
+    return ret;
+}
+
+static enum pst_status check_input(const struct output *out, const char *input,
+                                   struct pst_diag *diag)
+{
+    struct stat in;
+
+    if (stat(input, &in) != 0 || out->file.st_dev != in.st_dev ||
+        out->file.st_ino != in.st_ino)
+        return PST_OK;
+    return pst_diag_set(diag, PST_E_OPTION_VALUE,
+                        "--%s %s: this is a file that is read, and would be "
+                        "written over",
+                        out->row->name, out->path);
+}
+
+static enum pst_status check_data(const struct output *out, const char *text,
+                                  struct pst_diag *diag)
+{
+    struct pst_data_list list;
+    enum pst_status status = PST_OK;
+
+    /* Opening the data reports what is wrong with the list. */
+    if (pst_data_list_read(text, &list, NULL) != PST_OK)
+        return PST_OK;
+    for (size_t i = 0; i < list.files.n && status == PST_OK; i++)
+        status = check_input(out, list.files.at[i], diag);
+    pst_data_list_fini(&list);
+    return status;
+}
+
+/* Checks the files that an option names. */
+static enum pst_status check_option(const struct output *out,
+                                    const struct pstd_config *config,
+                                    const struct pstd_option *row,
+                                    struct pst_diag *diag)
+{
+    const char *text;
+
+    if (row->type != PSTD_PATH && row->type != PSTD_FILES &&
+        row->type != PSTD_SOURCE && row->type != PSTD_TEXT)
+        return PST_OK;
+    text = text_of(config, row);
+    if (text == NULL || row == out->row)
+        return PST_OK;
+    if (row->type == PSTD_FILES)
+        return check_data(out, text, diag);
+    if (row->type == PSTD_PATH)
+        return check_input(out, text, diag);
+    if (pst_has_prefix(text, "csv:") || pst_has_prefix(text, "file:"))
+        return check_input(out, strchr(text, ':') + 1, diag);
+    return PST_OK;
+}
+
+static enum pst_status check_output(const struct output *out,
+                                    const struct pstd_config *config,
+                                    struct pst_diag *diag)
+{
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+    enum pst_status status = PST_OK;
+
+    if (is_part(out->path))
+        return pst_diag_set(diag, PST_E_OPTION_VALUE,
+                            "--%s %s: this is a file of a plan or a "
+                            "checkpoint, and would be written over",
+                            out->row->name, out->path);
+    for (size_t i = 0; i < n && status == PST_OK; i++)
+        status = check_option(out, config, &rows[i], diag);
+    for (size_t i = 0; i < config->n_args && status == PST_OK; i++)
+        status = check_input(out, config->args[i], diag);
+    for (size_t i = 0; i < config->swap.n && status == PST_OK; i++) {
+        const char *file = strchr(config->swap.at[i], '=');
+
+        if (file != NULL)
+            status = check_input(out, file + 1, diag);
+    }
+    return status;
+}
+
+enum pst_status pstd_check_outputs(const struct pstd_config *config,
+                                   struct pst_diag *diag)
+{
+    size_t n;
+    const struct pstd_option *rows = pstd_options(&n);
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < n && status == PST_OK; i++) {
+        struct output out = {.row = &rows[i]};
+
+        if (!(rows[i].groups & PSTD_OPT_WRITTEN))
+            continue;
+        out.path = text_of(config, &rows[i]);
+        /* A new file replaces nothing; commands look at folders and devices. */
+        if (out.path != NULL && stat(out.path, &out.file) == 0 &&
+            S_ISREG(out.file.st_mode))
+            status = check_output(&out, config, diag);
+    }
+    return status;
+}
