@@ -337,17 +337,19 @@ int penstock_program_open(const char *text, size_t size,
 void penstock_program_close(penstock_program *program);
 
 /*
- * An operand of a call, on the CPU, with the dtype that the program gives it.
- * Strides are elements, 0 or more; elements lie at multiples of their size
- * (E_UNALIGNED). Two operands with one DLTensor (the same pointer) are one
- * tensor with two names; others are two tensors, also with equal members.
+ * An operand of a call: a CPU tensor of the dtype that the program declares.
+ * Strides are in elements, not negative. Each element is aligned to its size
+ * (else E_UNALIGNED). Operands with the same DLTensor pointer are one tensor
+ * with several names; those with different pointers are different tensors, even
+ * if the two DLTensors are equal.
  *
- * storage: the memory that the tensor is a view of. NULL: operands whose ranges
- * of memory overlap, from the first element to the last, have one storage, from
- * the first byte of all to the last one; it must be a whole number of elements
- * to each of them. With storages, operators may reach beyond operands
- * (as_strided, set_), and offsets count from their beginning. Operands on one
- * storage give the same storage.
+ * storage: the memory that the tensor is a view of. Operators such as
+ * as_strided and set_ may reach all of it, also outside of the operand, and
+ * their offsets count from its beginning. Operands that share a storage must
+ * all give it.
+ * NULL: operands whose memory overlaps, each taken from its first to its last
+ * element, share a storage, from the lowest of these bytes to the highest. Its
+ * size must be a multiple of the element size of each of them.
  */
 struct penstock_operand {
     const char *name;

@@ -46,7 +46,8 @@ static enum pst_status finish(struct pstd_session *s,
     return PST_OK;
 }
 
-/* Writes --write-costs. A failure to do so fails the run, not the daemon. */
+/* Writes the costs to the file of --write-costs. If this fails, the run fails,
+ * but the daemon continues. */
 static void write_costs(struct pstd_session *s, struct pst_costs *costs)
 {
     struct pst_diag diag;

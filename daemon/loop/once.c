@@ -14,7 +14,9 @@
 
 #define MAX_OUTPUT  ((off_t)4 << 20)
 #define KEPT_OUTPUT ((off_t)1 << 20)
-/* Starts of an interrupted run that are delayed, by 1, 2, 4, ... seconds. */
+/* An interrupted run (--stay) that fails to start again for a passing reason is
+ * retried up to MAX_DELAYS times, after 1, 2, 4, ... seconds, at most
+ * MAX_DELAY_S. */
 #define MAX_DELAYS  8
 #define MAX_DELAY_S 32u
 

@@ -18,10 +18,13 @@ static void muon_numbers(const struct pst_optim_options *options,
 }
 
 /*
- * b += (1 - momentum) (g - b); u = nesterov ? g + momentum (b - g) : b;
- * p -= lr * weight_decay * p; p -= lr * f * O(u), where O iterates x = a x +
- * (b x x^T + c (x x^T)^2) x from x = u / |u|, and f = sqrt(max(1, rows /
- * columns)) or, to match the RMS of AdamW, 0.2 sqrt(max(rows, columns))
+ * m += (1 - momentum) (g - m); u = nesterov ? g + momentum (m - g) : m;
+ * p -= lr * weight_decay * p; p -= lr * f * orthogonal(u).
+ * orthogonal(u) is ns_steps Newton-Schulz iterations
+ *     x = a x + (b x x^T + c (x x^T)^2) x
+ * from x = u / max(|u|, eps), with the constants a, b, c of ops/cpu/muon.c.
+ * f = sqrt(max(1, rows / columns)) or, to match the RMS of AdamW,
+ * 0.2 sqrt(max(rows, columns)).
  */
 const struct pst_optim pst_optim_muon = {
     .name = "muon",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tests accumulate_grad on the device "cuda", with the driver of the tests.
- * test_kernels.c has no sample of this operator, since it has no result. */
+/* Tests accumulate_grad on the device "cuda", on the emulated CUDA driver
+ * (driver.cpp). test_kernels.c has no sample of this operator, since it has no
+ * result. */
 #include "tests/ops/on_device.h"
 
 #include <string.h>

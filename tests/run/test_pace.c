@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tests watchdog limits that the user has not set. */
+/* Tests the watchdog's limit for steps, which is learnt from the durations of
+ * previous steps, and that other phases keep the configured limit. */
 #include "stages/run/watch/pace.h"
 
 #include "stages/base/host/alive.h"

@@ -15,8 +15,9 @@
  */
 #include "stages/layout/layout.h"
 
-/* True for a pool of values that one stage keeps from F, or from I, to a
- * backward. */
+/* True for a pool that may be moved out of the arena: in training with --stash,
+ * values that F keeps for the backward actions of its stage, or I for W. False
+ * for values that are sent between stages. */
 bool pst_spill_is_for(const struct pst_rank_role *role,
                       const struct pst_slot_pool *pool, unsigned region);
 

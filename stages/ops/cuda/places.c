@@ -12,8 +12,10 @@
 
 /* --- descriptions of calls ------------------------------------------------ */
 
-/* Describes one index for each element, along argument 1. table: out or in[0];
- * list: has at least the sizes of the index; NULL: one number. */
+/* Describes gather or scatter along dimension args[1]: each element of the
+ * index (in[1]) selects one element of the table. table: the indexed tensor,
+ * out or in[0]; list: the tensor on the other side, in each dimension at least
+ * as large as the index; NULL: one number for all elements. */
 static void along(const struct pst_call *c, const struct pst_operand *table,
                   const struct pst_operand *list, struct pst_index_loop *ret)
 {

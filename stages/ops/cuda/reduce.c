@@ -40,8 +40,10 @@ static const struct pst_cuda_folding *folding_of(const struct pst_call *c,
 
 /* --- how the work is divided ---------------------------------------------- */
 
-/* How results are computed: one by a warp, one by a block, or, if its elements
- * are not adjacent in memory, PST_CUDA_FOLD_COLUMNS by a block. */
+/* The threads that compute a result: a warp; a block, for longer rows; or a
+ * block computes PST_CUDA_FOLD_COLUMNS results at once, for rows shorter than
+ * SHORT_ROW and where only elements of adjacent results are adjacent in memory.
+ */
 enum shape { WARP, BLOCK, COLUMNS };
 #define SHORT_ROW   32
 #define LEAST_SPLIT 4096 /* fewest elements of a row per split */

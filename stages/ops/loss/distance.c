@@ -269,9 +269,9 @@ static void add_row(const struct job *j, const void *x, const void *y,
                 add_powers(j, x, row(j, y, k), w[k], r[k], acc);
 }
 
-/* Computes the gradient of rows [first, first + rows) of batch b, summed in the
- * order of the other rows: within a block in the dtype, over the blocks in
- * double. */
+/* Computes the gradient of rows [first, first + rows) of x in batch b. The
+ * terms of the rows of y are added in order: within a block of OTHERS rows in
+ * the dtype of x, over the blocks in double. */
 static void slopes(const struct job *j, int64_t b, int64_t first, int64_t rows,
                    double *sums)
 {

@@ -26,7 +26,8 @@ static enum pst_status tiles_infer(struct pst_infer *c)
     return pst_infer_set(c, 0, tiles.dtype, tiles.rank, tiles.size);
 }
 
-/* The sizes k and n, and the strides of both. */
+/* The operand as a k x n matrix (it may be stored as n x k); row, col: its
+ * strides from row to row and from column to column. */
 struct matrix {
     int64_t k, n, row, col;
 };

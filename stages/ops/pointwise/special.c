@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Special functions; the formulas are in special_math.c. */
+/* Operators for special functions and their gradients. special_math.c computes
+ * the functions that are neither in libm nor a short formula of its functions.
+ */
 #include "stages/ops/pointwise/special_math.h"
 
 #include "stages/ops/pointwise/pointwise.h"

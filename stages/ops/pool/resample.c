@@ -184,8 +184,9 @@ static char *fill_table(const struct pst_axis *a, char *at, struct table *ret)
     return at + table_bytes(a);
 }
 
-/* Computes a line of y: first a sum of lines of x, then the taps along the
- * line. */
+/* Computes line (o0, o1) of y: a weighted sum of lines of x, which is then
+ * resampled along the line. Transposed (gradient): adds that line of y to the
+ * lines of x that it depends on. row: scratch for a line of x. */
 static void line(const struct job *j, int64_t plane, int64_t o0, int64_t o1,
                  float *row)
 {

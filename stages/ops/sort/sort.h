@@ -24,7 +24,8 @@ void pst_sort_select(struct pst_sort_pair *a, int64_t n, int64_t k,
  * PST_SORT_SMALL elements. */
 void pst_sort_unstable(struct pst_sort_pair *a, int64_t n);
 #define PST_SORT_SMALL 16
-/* Moves element k of the order to a[k], like PyTorch's kthvalue. */
+/* Reorders a so that a[k] has the k-th smallest key, counted from 0
+ * (quickselect). Ties are resolved as in PyTorch's kthvalue. */
 void pst_sort_kth(struct pst_sort_pair *a, int64_t n, int64_t k);
 
 /* Loads the lane of elements first, first + inner, ... */

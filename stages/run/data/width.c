@@ -8,7 +8,8 @@
 
 #define PIECE  4096u
 #define PIECES 64u
-/* minimum number of bytes at even offsets, and at odd ones, for a decision */
+/* Minimum number of bytes at even and at odd offsets: with fewer, they are not
+ * taken for 16-bit integers. */
 #define FEW 64u
 
 void pst_bytes_count(struct pst_byte_counts *counts, const unsigned char *bytes,

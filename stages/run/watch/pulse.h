@@ -75,7 +75,7 @@ enum pst_status pst_pulse_transfer(struct pst_transport *t, bool send,
                                    void *ctx,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Prints "save" or "step 5, 1F0 (stage 1, microbatch 0)". */
+/* Prints "save" or "step 5, action 1F0 (stage 1, microbatch 0)". */
 void pst_alive_print(const struct pst_alive_state *state, struct pst_str *out);
 
 #endif

@@ -33,11 +33,11 @@ int64_t pst_plan_rows(const struct pst_plan *plan);
 bool pst_plan_is_free(const struct pst_plan *plan);
 
 /* Finds the dimension of a user output along which microbatches are
- * concatenated: the one that depends on their rows. If sizes are fixed and an
- * input is divided along a dimension other than 0: that dimension if its size
- * is the number of rows, else the only dimension of that size. 0 if
- * undetermined. *ret_rows (or NULL): the output has an entry for each row in
- * that dimension. */
+ * concatenated: the first whose symbolic size depends on the number of rows. If
+ * the plan's sizes are fixed, it is guessed: the dimension along which the
+ * input is divided, if that is 0 or has the size of the rows in the output,
+ * too; else the only dimension of that size. 0 if undetermined. *ret_rows (or
+ * NULL): true if the output has one entry per row in that dimension. */
 enum pst_status pst_plan_output_dim(const struct pst_plan *plan, size_t output,
                                     unsigned *ret, bool *ret_rows,
                                     struct pst_diag *diag) PST_MUST_CHECK;

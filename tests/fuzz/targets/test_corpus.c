@@ -108,7 +108,8 @@ static void change(void)
     }
 }
 
-/* Returns true if the file is accepted unchanged. */
+/* Runs the target on the file, and on `changes` randomly changed copies of it.
+ * Returns true if the original is accepted. */
 static bool try_file(const char *path, unsigned changes)
 {
     bool ret = false;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Norms over channels: the steps after statistics and sums (fold.cu). */
+/* Batch, group and instance norm: the kernels that run after the reductions of
+ * fold.cu (statistics of x, and sums for the gradients). */
 #include "stages/ops/cuda/code/channel.h"
 #include "stages/ops/cuda/code/device.cuh"
 

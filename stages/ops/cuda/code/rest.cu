@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A module: the kernels that are in no other one. */
+/* Device code module (modules.def) with all kernels that are not in loops.cu or
+ * products.cu. */
 #include "stages/ops/cuda/code/channel.cu"
 #include "stages/ops/cuda/code/copies.cu"
 #include "stages/ops/cuda/code/embed.cu"
