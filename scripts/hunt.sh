@@ -75,7 +75,7 @@ hunt_commands() { tests build daemon-arguments; }
 case_of_commands="the command line goes into the test of the option that it \
 has, in tests/daemon/"
 
-hunt_bytes() { tests build fuzz fuzz-operators fuzz-plans fuzz-corpus; }
+hunt_bytes() { tests build fuzz fuzz-operators fuzz-plans fuzz-corpus base-fold; }
 case_of_bytes="the file goes into tests/fuzz/corpus/TARGET by \
 tests/fuzz/make_corpus.py, or its change into tests/files/hostile.py"
 

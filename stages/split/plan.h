@@ -13,7 +13,7 @@
 #include "stages/frontend/model.h"
 #include "stages/graph/graph.h"
 
-#define PST_PLAN_VERSION    10
+#define PST_PLAN_VERSION    9
 #define PST_PLAN_MAX_STAGES 4096
 
 struct pst_plan_file;

@@ -23,7 +23,8 @@ PARSERS = {
     "document": ["stages/files/pt2/*.c"],
     "safetensors": ["stages/files/safetensors.c"],
     "index": ["stages/files/given.c"],
-    "plan": ["stages/split/store/unpack.c", "stages/split/store/check.c"],
+    "plan": ["stages/split/store/unpack.c", "stages/split/store/check.c",
+             "stages/base/fold/*.c"],
     "manifest": ["stages/files/manifest.c", "stages/files/manifest_names.c",
                  "stages/files/manifest_options.c"],
     "frame": ["daemon/common/frame.c", "stages/base/wire.c"],
@@ -44,6 +45,14 @@ ELSEWHERE = {
         "pstd_config_env variable_of pstd_config_given "
         "pstd_config_drop pstd_ranks pstd_replicas",
     "daemon/common/config_text.c": "add_wrapped pstd_config_help",
+    "stages/base/fold/fold.c": "check pst_fold",
+    "stages/base/fold/lines.c":
+        "pst_fold_lines fold find_runs find_run put_run run_saves run_length "
+        "growth last_alike remember take_lines take_line",
+    "stages/base/fold/message.c":
+        "pst_message_lines add_message add_list add_bytes add_text "
+        "take_varint beyond",
+    "stages/base/fold/runs.c": "pst_fold_pack_runs put_deltas zigzag",
     "stages/files/given.c": "find_file choose look_at open_file pst_given_path",
     "stages/files/manifest.c":
         "pst_checkpoint_list pst_checkpoint_list_all newest_first "

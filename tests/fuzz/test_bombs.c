@@ -27,7 +27,10 @@
  * ms for each MiB. */
 #define MAX_MS  40.0
 #define MAX_FOR 4 /* times the input's size */
-#define TRIES   (SANITIZED ? 1 : 5)
+/* Used instead of MAX_FOR for a folded plan, since each of its lines is
+ * allocated. */
+#define MAX_LINES 8
+#define TRIES     (SANITIZED ? 1 : 5)
 
 /* --- bytes ---------------------------------------------------------------- */
 
@@ -290,6 +293,16 @@ static void wrap_event(const struct bytes *in, struct bytes *out)
     wrap_in(4, in, out);
 }
 
+/* Makes the input the lines of a plan file, without a digest, which is not
+ * checked before they are read. */
+static void wrap_lines(const struct bytes *in, struct bytes *out)
+{
+    put_varint(out, 1 << 3);
+    put_varint(out, PST_PLAN_VERSION);
+    put_head(out, 4, in->n);
+    put(out, in->at, in->n);
+}
+
 static void wrap_param(const struct bytes *in, struct bytes *out)
 {
     struct bytes param = map_bytes();
@@ -447,6 +460,34 @@ static void truncated(void **state)
     assert_int_equal(n_failed, 0);
 }
 
+/* Tries the folded form of a plan, in which equal layers are stored once. */
+static void lines(void **state)
+{
+    static const char *const all[] = {"c{\n}\n", "c{\n", "g{\nk{\n}\n}\n",
+                                      "a\"\n",   "z1\n", "a1",
+                                      "a[1 1\n", "}\n",  "i\"\n"};
+    struct bytes b = map_bytes();
+
+    (void)state;
+    for (unsigned i = 0; i < PST_COUNT(all); i++) {
+        struct bytes file = map_bytes();
+        struct measured m;
+
+        repeat(&b, all[i], strlen(all[i]));
+        wrap_lines(&b, &file);
+        m = measure(read_plan, &file,
+                    (struct tries){TRIES, INFINITY, MAX_LINES * file.n});
+        if (m.status != PST_ERR_INPUT)
+            failed("lines %u: %s\n", i, pst_status_name(m.status));
+        if (!SANITIZED && m.grown > MAX_LINES * file.n)
+            failed("lines %u: %zu bytes take %zu\n", i, file.n, m.grown);
+        (void)munmap(file.at, ROOM);
+        b.n = 0;
+    }
+    (void)munmap(b.at, ROOM);
+    assert_int_equal(n_failed, 0);
+}
+
 int main(void)
 {
     static const struct {
@@ -456,7 +497,7 @@ int main(void)
                  {"empties", empties},
                  {"unknowns", unknowns},
                  {"truncated", truncated}};
-    static struct CMUnitTest tests[PST_COUNT(parts) * PST_COUNT(ways)];
+    static struct CMUnitTest tests[PST_COUNT(parts) * PST_COUNT(ways) + 1];
     size_t n = 0;
     int ret;
 
@@ -466,6 +507,7 @@ int main(void)
                                              .test_func = parts[p].run,
                                              .initial_state =
                                                  (void *)(uintptr_t)&ways[w]};
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(lines);
     ret = cmocka_run_group_tests_name("bombs", tests, NULL, NULL);
     print_message("%u bombs: %.2f ms at most (%s), %.2f times the size (%s)\n",
                   worst.n, worst.ms, worst.slowest, worst.times, worst.largest);

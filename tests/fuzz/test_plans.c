@@ -12,6 +12,7 @@
 #include "tests/split/model.h"
 
 #include "plan.pb-c.h"
+#include "stages/base/fold/fold.h"
 #include "stages/base/host/fs.h"
 #include "stages/base/str.h"
 #include "stages/frontend/model.h"
@@ -46,7 +47,7 @@ static unsigned n_bases;
 static struct mutator chance;
 static char dir[] = "/tmp/pst-plans-XXXXXX";
 static struct {
-    unsigned tried, loaded, planned, ran;
+    unsigned tried, loaded, planned, ran, unfolded;
 } seen;
 
 /* Strides, views across a cut, a parameter used by two stages, a buffer. */
@@ -314,6 +315,80 @@ static void write_plan(const struct base *base, uint8_t *body, size_t size)
     write_file(base, &file, body, size);
 }
 
+static uint32_t other_number(uint32_t number)
+{
+    switch (mutator_pick(&chance, 4)) {
+    case 0:
+        return number + 1;
+    case 1:
+        return number - 1;
+    case 2:
+        return mutator_pick(&chance, 64);
+    default:
+        return UINT32_MAX - mutator_pick(&chance, 2);
+    }
+}
+
+static void change_folded(struct pst_folded *folded)
+{
+    struct pst_fold_run *run;
+
+    if (folded->runs.n == 0 || mutator_pick(&chance, 3) == 0) {
+        folded->lines
+            .text[mutator_pick(&chance, (unsigned)folded->lines.len)] ^=
+            (char)(1u << mutator_pick(&chance, 8));
+        return;
+    }
+    run = &folded->runs.at[mutator_pick(&chance, (unsigned)folded->runs.n)];
+    switch (mutator_pick(&chance, 4)) {
+    case 0:
+        run->line = other_number(run->line);
+        break;
+    case 1:
+        run->period = other_number(run->period);
+        break;
+    case 2:
+        run->count = other_number(run->count);
+        break;
+    default:
+        if (run->n_deltas > 0)
+            folded->deltas.at[run->first] =
+                mutator_pick(&chance, 2) ? -1 : INT64_MAX;
+        break;
+    }
+}
+
+/* Writes the same plan folded, with changes to that form. The digest matches if
+ * it can be unfolded. */
+static void write_folded(const struct base *base, uint8_t *body, size_t size)
+{
+    Penstock__Plan__PlanFile file = PENSTOCK__PLAN__PLAN_FILE__INIT;
+    struct pst_folded folded = {0};
+    struct pst_str again = {0}, runs = {0};
+    struct pst_diag diag;
+
+    pst_diag_init(&diag);
+    if (pst_fold(&penstock__plan__plan__descriptor, body, size, &folded,
+                 &diag) == PST_OK) {
+        change_folded(&folded);
+        assert_ok(pst_fold_pack_runs(&folded, &runs, &diag), &diag);
+        file.runs.data = (uint8_t *)runs.text;
+        file.runs.len = runs.len;
+        file.lines.data = (uint8_t *)folded.lines.text;
+        file.lines.len = folded.lines.len;
+        if (pst_unfold(&folded, (size_t)1 << 20, &again, &diag) == PST_OK)
+            seen.unfolded++;
+        else
+            check_refusal(PST_ERR_INPUT, &diag);
+        write_file(base, &file, pst_str_text(&again), again.len);
+    } else {
+        write_plan(base, body, size);
+    }
+    pst_str_fini(&runs);
+    pst_str_fini(&again);
+    pst_folded_fini(&folded);
+}
+
 /* Fills with integers that are often in range as indices. */
 static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
                             unsigned input, void *dst, struct pst_diag *diag)
@@ -403,7 +478,10 @@ static void try_one(void)
     if (mutator_pick(&chance, 8) == 0 && size > 0)
         body[mutator_pick(&chance, (unsigned)size)] ^=
             (uint8_t)(1u << mutator_pick(&chance, 8));
-    write_plan(base, body, size);
+    if (mutator_pick(&chance, 4) == 0)
+        write_folded(base, body, size);
+    else
+        write_plan(base, body, size);
     free(body);
     penstock__plan__plan__free_unpacked(pb, NULL);
     use_plan(base->dir);

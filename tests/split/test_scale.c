@@ -158,9 +158,91 @@ static void is_quick(void **state)
     measure(20000, 64, false, 10.0);
 }
 
+/* Returns the name with PyTorch's suffix for the n-th use; valid for eight
+ * calls. */
+static const char *named(const char *name, unsigned n)
+{
+    static char texts[8][32];
+    static unsigned at;
+    char *ret = texts[at++ % 8];
+
+    if (n > 0)
+        (void)snprintf(ret, sizeof(texts[0]), "%s_%u", name, n);
+    else
+        (void)snprintf(ret, sizeof(texts[0]), "%s", name);
+    return ret;
+}
+
+/* Returns the bytes of plan.pb, without weights, of n equal blocks of two
+ * linear layers, named as torch.export does. */
+static size_t packed_blocks(unsigned n)
+{
+    const struct pst_split_options options = {0};
+    struct pst_str text = {0};
+    struct pst_model model;
+    struct pst_plan *plan;
+    void *data;
+    size_t ret;
+
+    pst_str_add(&text, "graph next_id=1 {\n  call - type Sequential key L\n");
+    for (unsigned i = 0; i < n; i++)
+        pst_str_addf(&text,
+                     "  call %u in - type Block key L%u\n"
+                     "  call %u.fc1 in %u type Linear key L%u.fc1\n"
+                     "  call %u.fc2 in %u type Linear key L%u.fc2\n",
+                     i, i, i, i, i, i, i, i);
+    pst_str_add(&text, "  input %input: f32[4, 8]\n");
+    for (unsigned i = 0; i < n; i++)
+        pst_str_addf(
+            &text,
+            "  param %%p_%u_fc1_weight \"%u.fc1.weight\" grad: f32[16, 8]\n"
+            "  param %%p_%u_fc1_bias \"%u.fc1.bias\" grad: f32[16]\n"
+            "  param %%p_%u_fc2_weight \"%u.fc2.weight\" grad: f32[8, 16]\n"
+            "  param %%p_%u_fc2_bias \"%u.fc2.bias\" grad: f32[8]\n",
+            i, i, i, i, i, i, i, i);
+    for (unsigned i = 0; i < n; i++)
+        pst_str_addf(
+            &text,
+            "  %%%s: f32[4, 16] = aten.linear.default(%%%s, "
+            "%%p_%u_fc1_weight, bias=%%p_%u_fc1_bias) # %u.fc1 m.py:6 F "
+            "id=%u\n"
+            "  %%%s: f32[4, 16] = aten.relu.default(%%%s) # %u m.py:6 F "
+            "id=%u\n"
+            "  %%%s: f32[4, 8] = aten.linear.default(%%%s, "
+            "%%p_%u_fc2_weight, bias=%%p_%u_fc2_bias) # %u.fc2 m.py:6 F "
+            "id=%u\n",
+            named("linear", 2 * i), i ? named("linear", 2 * i - 1) : "input", i,
+            i, i, 3 * i, named("relu", i), named("linear", 2 * i), i, 3 * i + 1,
+            named("linear", 2 * i + 1), named("relu", i), i, i, i, 3 * i + 2);
+    pst_str_addf(&text, "  output user %%%s \"0\"\n}\n",
+                 named("linear", 2 * n - 1));
+    model_init(&model, pst_str_text(&text), NULL, 0);
+    assert_ok(pst_split(&model, &options, &plan, &diag), &diag);
+    assert_ok(pst_plan_pack(plan, &data, &ret, &diag), &diag);
+    pst_free(data);
+    pst_plan_free(plan);
+    model_fini(&model);
+    pst_str_fini(&text);
+    return ret;
+}
+
+static void equal_layers_are_stored_once(void **state)
+{
+    const size_t one = packed_blocks(1), many = packed_blocks(32);
+    const size_t twelve = packed_blocks(12), more = packed_blocks(96);
+
+    (void)state;
+    print_message("bytes of 1, 12, 32, 96 blocks: %zu %zu %zu %zu\n", one,
+                  twelve, many, more);
+    assert_true((double)many <= 1.3 * (double)one);
+    assert_true((double)more <= 1.05 * (double)twelve);
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(is_quick)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(is_quick),
+        cmocka_unit_test(equal_layers_are_stored_once)};
 
     pst_diag_init(&diag);
     if (argc == 3) {

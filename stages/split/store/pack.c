@@ -2,6 +2,7 @@
 #include "stages/split/store/pack.h"
 
 #include "plan.pb-c.h"
+#include "stages/base/fold/fold.h"
 #include "stages/base/str.h"
 
 #include <string.h>
@@ -349,17 +350,50 @@ static enum pst_status pack_body(struct packer *p, ProtobufCBinaryData *ret,
     return PST_OK;
 }
 
+/* Folds equal layers of the body; keeps the body if folding does not make the
+ * file smaller. */
+static enum pst_status fold_body(struct pst_folded *folded,
+                                 struct pst_str *runs,
+                                 Penstock__Plan__PlanFile *file,
+                                 struct pst_diag *diag)
+{
+    Penstock__Plan__PlanFile other = *file;
+    enum pst_status status =
+        pst_fold(&penstock__plan__plan__descriptor, file->body.data,
+                 file->body.len, folded, diag);
+
+    if (status == PST_ERR_UNSUPPORTED)
+        return PST_OK;
+    if (status == PST_OK)
+        status = pst_fold_pack_runs(folded, runs, diag);
+    if (status != PST_OK)
+        return status;
+    other.body.len = 0;
+    other.lines.data = (uint8_t *)folded->lines.text;
+    other.lines.len = folded->lines.len;
+    other.runs.data = (uint8_t *)runs->text;
+    other.runs.len = runs->len;
+    if (penstock__plan__plan_file__get_packed_size(&other) <
+        penstock__plan__plan_file__get_packed_size(file))
+        *file = other;
+    return PST_OK;
+}
+
 enum pst_status pst_plan_pack(struct pst_plan *plan, void **ret,
                               size_t *ret_size, struct pst_diag *diag)
 {
     struct packer p = {.plan = plan};
     Penstock__Plan__PlanFile file = PENSTOCK__PLAN__PLAN_FILE__INIT;
+    struct pst_folded folded = {0};
+    struct pst_str runs = {0};
     enum pst_status status;
 
     pst_arena_init(&p.arena, TAG);
     status = pack_body(&p, &file.body, diag);
     file.version = PST_PLAN_VERSION;
     file.digest = plan->digest;
+    if (status == PST_OK)
+        status = fold_body(&folded, &runs, &file, diag);
     if (status == PST_OK) {
         *ret_size = penstock__plan__plan_file__get_packed_size(&file);
         *ret = pst_alloc(TAG, *ret_size);
@@ -368,6 +402,8 @@ enum pst_status pst_plan_pack(struct pst_plan *plan, void **ret,
         else
             penstock__plan__plan_file__pack(&file, *ret);
     }
+    pst_str_fini(&runs);
+    pst_folded_fini(&folded);
     pst_arena_fini(&p.arena);
     return status;
 }

@@ -13,7 +13,8 @@
 enum pst_status pst_plan_pack(struct pst_plan *plan, void **ret,
                               size_t *ret_size,
                               struct pst_diag *diag) PST_MUST_CHECK;
-/* Returns the body of the file; the digest is that of these bytes. */
+/* Returns the packed message before equal layers are folded; the digest is that
+ * of these bytes. */
 enum pst_status pst_plan_body(struct pst_plan *plan, void **ret,
                               size_t *ret_size,
                               struct pst_diag *diag) PST_MUST_CHECK;

@@ -2,6 +2,7 @@
 #include "stages/split/store/pack.h"
 
 #include "plan.pb-c.h"
+#include "stages/base/fold/fold.h"
 #include "stages/base/str.h"
 #include "stages/base/wire.h"
 #include "stages/split/split.h"
@@ -485,9 +486,41 @@ static enum pst_status unpack_body(const ProtobufCBinaryData *body,
     return PST_OK;
 }
 
+/* Returns the maximum size of the unfolded body: a run repeats lines without
+ * taking bytes in the file. */
+static size_t max_lines(size_t size)
+{
+    return 64 * size + ((size_t)64 << 20);
+}
+
+/* Unfolds the body from lines and runs; for files that do not have the body
+ * itself. */
+static enum pst_status unfold_body(const Penstock__Plan__PlanFile *file,
+                                   struct pst_str *ret, struct pst_diag *diag)
+{
+    const size_t max = max_lines(file->lines.len);
+    struct pst_folded folded = {0};
+    enum pst_status status = pst_fold_unpack_runs(
+        file->runs.data, file->runs.len, max / sizeof(int64_t), &folded, diag);
+
+    pst_str_addn(&folded.lines, (const char *)file->lines.data,
+                 file->lines.len);
+    if (status == PST_OK && folded.lines.failed)
+        status = pst_diag_nomem(diag, file->lines.len);
+    if (status == PST_OK)
+        status = pst_unfold(&folded, max, ret, diag);
+    if (status != PST_OK)
+        pst_diag_prefix(diag, "%s", PST_PLAN_FILE);
+    pst_folded_fini(&folded);
+    return status;
+}
+
 static enum pst_status unpack_file(const Penstock__Plan__PlanFile *file,
                                    struct pst_plan **ret, struct pst_diag *diag)
 {
+    ProtobufCBinaryData body = file->body;
+    struct pst_str unfolded = {0};
+    enum pst_status status = PST_OK;
     char digest[33];
 
     if (file->version != PST_PLAN_VERSION)
@@ -495,12 +528,21 @@ static enum pst_status unpack_file(const Penstock__Plan__PlanFile *file,
                             "%s: plan of another version (%u; this program "
                             "reads %d): split the model again",
                             PST_PLAN_FILE, file->version, PST_PLAN_VERSION);
-    pst_digest(file->body.data, file->body.len, digest);
-    if (strcmp(digest, file->digest) != 0)
-        return pst_diag_set(diag, PST_E_PLAN_DAMAGED,
-                            "%s: damaged, its digest does not fit",
-                            PST_PLAN_FILE);
-    return unpack_body(&file->body, digest, ret, diag);
+    if (body.len == 0) {
+        status = unfold_body(file, &unfolded, diag);
+        body.data = (uint8_t *)unfolded.text;
+        body.len = unfolded.len;
+    }
+    if (status == PST_OK) {
+        pst_digest(body.data, body.len, digest);
+        status = strcmp(digest, file->digest) == 0
+                     ? unpack_body(&body, digest, ret, diag)
+                     : pst_diag_set(diag, PST_E_PLAN_DAMAGED,
+                                    "%s: damaged, its digest does not fit",
+                                    PST_PLAN_FILE);
+    }
+    pst_str_fini(&unfolded);
+    return status;
 }
 
 enum pst_status pst_plan_unpack(const void *data, size_t size,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "plan.pb-c.h"
+#include "stages/base/fold/fold.h"
 #include "stages/base/wire.h"
 #include "stages/files/manifest.h"
 #include "stages/files/pt2/document.h"
@@ -91,11 +92,30 @@ static bool use_plan(const uint8_t *data, size_t size)
     return status == PST_OK;
 }
 
-/* Sets the version to ours and the digest to that of the body. */
-static void heal_plan(Penstock__Plan__PlanFile *file, char digest[33])
+/* Sets the version to ours and the digest to that of the body, or of the text
+ * that lines and runs unfold to. */
+static bool heal_plan(Penstock__Plan__PlanFile *file, char digest[33])
 {
+    struct pst_folded folded = {0};
+    struct pst_str body = {0};
+    struct pst_diag diag;
+    bool ret = true;
+
     file->version = PST_PLAN_VERSION;
-    pst_digest(file->body.data, file->body.len, digest);
+    if (file->body.len > 0) {
+        pst_digest(file->body.data, file->body.len, digest);
+        return true;
+    }
+    ret = pst_fold_unpack_runs(file->runs.data, file->runs.len, 1 << 17,
+                               &folded, &diag) == PST_OK;
+    pst_str_addn(&folded.lines, (const char *)file->lines.data,
+                 file->lines.len);
+    ret = ret && pst_unfold(&folded, 1 << 20, &body, &diag) == PST_OK;
+    if (ret)
+        pst_digest(pst_str_text(&body), body.len, digest);
+    pst_str_fini(&body);
+    pst_folded_fini(&folded);
+    return ret;
 }
 
 bool fuzz_plan(const uint8_t *data, size_t size)
@@ -112,11 +132,10 @@ bool fuzz_plan(const uint8_t *data, size_t size)
                       &limits, &diag) != PST_OK)
         return ret;
     file = penstock__plan__plan_file__unpack(NULL, size, data);
-    if (file != NULL) {
+    if (file != NULL && heal_plan(file, digest)) {
         char *old = file->digest;
         uint8_t *packed;
 
-        heal_plan(file, digest);
         file->digest = digest;
         packed = malloc(penstock__plan__plan_file__get_packed_size(file) + 1);
         fuzz_check(packed != NULL, "no memory for a plan");
