@@ -161,7 +161,9 @@ static void ldexp_ref(const struct pst_call *call)
     enum pst_dtype of = b->dtype;
     struct pst_pw p;
 
-    if (b->rank == 0 && pst_dtype_kind(a->dtype) == PST_KIND_FLOAT)
+    /* As found in PyTorch 2.13 for all pairs of floating dtypes. */
+    if (b->rank == 0 && a->dtype != PST_F32 &&
+        pst_dtype_kind(a->dtype) == PST_KIND_FLOAT)
         of = pst_dtype_promote(a->dtype, b->dtype);
     pst_pw_init(&p, call, 0, 2);
     pst_pw_run(&p,
