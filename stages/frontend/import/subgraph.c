@@ -221,6 +221,58 @@ static enum pst_status bind_gated(struct pst_import *import,
                : pst_import_define(import, inner, formal->name, v, &v->meta);
 }
 
+/* Adds the operands of a branch that an argument reads and that are not in the
+ * order yet. numbers: name of an operand -> its number + 1. */
+static void add_uses(const struct pst_map *numbers,
+                     const struct pst_doc_arg *arg, bool *used, unsigned *order,
+                     unsigned *n)
+{
+    const char *const *names = arg->kind == PST_DOC_TENSOR    ? &arg->name
+                               : arg->kind == PST_DOC_TENSORS ? arg->names
+                                                              : NULL;
+    const unsigned count = arg->kind == PST_DOC_TENSOR ? 1 : arg->n;
+
+    for (unsigned i = 0; names != NULL && i < count; i++) {
+        const size_t number =
+            names[i] != NULL ? (size_t)pst_map_get(numbers, names[i]) : 0;
+
+        if (number == 0 || used[number - 1])
+            continue;
+        used[number - 1] = true;
+        order[(*n)++] = (unsigned)number - 1;
+    }
+}
+
+/* Orders the operands of a branch as it reads them first, then those that it
+ * does not read: exports of equal modules list them in different orders, and
+ * equal calls have equal nodes. *ret: in the model's arena. */
+static enum pst_status order_of_use(struct pst_import *import,
+                                    const struct pst_doc_graph *body,
+                                    unsigned **ret)
+{
+    struct pst_arena *arena = &import->model->arena;
+    bool *used = pst_arena_calloc(arena, body->n_inputs + 1, sizeof(*used));
+    struct pst_map numbers;
+    unsigned n = 0;
+    bool failed;
+
+    *ret = pst_arena_calloc(arena, body->n_inputs + 1, sizeof(**ret));
+    failed = used == NULL || *ret == NULL;
+    pst_map_init(&numbers, PST_TAG_ARCHIVE);
+    for (unsigned i = 0; i < body->n_inputs && !failed; i++)
+        failed = body->inputs[i].kind == PST_DOC_TENSOR &&
+                 !pst_map_put(&numbers, body->inputs[i].name,
+                              (void *)((size_t)i + 1));
+    for (size_t k = 0; k < body->n_nodes && !failed; k++)
+        for (unsigned i = 0; i < body->nodes[k].n_inputs; i++)
+            add_uses(&numbers, &body->nodes[k].inputs[i].arg, used, *ret, &n);
+    for (unsigned i = 0; i < body->n_inputs && !failed; i++)
+        if (!used[i])
+            (*ret)[n++] = i;
+    pst_map_fini(&numbers);
+    return failed ? pst_diag_nomem(import->diag, body->n_inputs) : PST_OK;
+}
+
 /* Imports a branch with n results; it must not write values from outside. */
 static enum pst_status import_branch(struct pst_import *import,
                                      const struct pst_scope *scope,
@@ -231,18 +283,25 @@ static enum pst_status import_branch(struct pst_import *import,
 {
     const struct pst_doc_graph *body = branch != NULL ? branch->graph : NULL;
     struct pst_scope inner = pst_import_inherit(scope);
-    enum pst_status status = PST_OK;
+    unsigned *order = NULL;
+    enum pst_status status;
 
     if (body == NULL || body->n_outputs != n ||
         body->n_inputs != (operands != NULL ? operands->n : 0))
         return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "a branch does not fit its operands and results");
+    status = order_of_use(import, body, &order);
+    if (status != PST_OK)
+        return status;
     pst_import_enter_scope(&inner, body);
     inner.pure = true;
     inner.inner = true;
-    for (unsigned i = 0; i < body->n_inputs && status == PST_OK; i++)
+    for (unsigned k = 0; k < body->n_inputs && status == PST_OK; k++) {
+        const unsigned i = order[k];
+
         status = bind_gated(import, scope, &body->inputs[i], operands->names[i],
                             i, b, &inner);
+    }
     if (status == PST_OK)
         status = pst_import_nodes(import, &inner);
     for (unsigned i = 0; i < n && status == PST_OK; i++) {
