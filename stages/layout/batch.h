@@ -15,17 +15,38 @@ static inline unsigned pst_n_larger(const struct pst_exec_options *o)
     return o->microbatches - (o->tail != NULL ? o->n_tail : 0);
 }
 
-/* Returns the bytes of a user output in the first n microbatches of a step. */
+/* Returns the bytes of a tensor in the first n microbatches of a step. larger,
+ * smaller: its metas in a microbatch; smaller is read if there is a tail. */
+static inline size_t pst_pieces_bytes(const struct pst_exec_options *o,
+                                      const struct pst_meta *larger,
+                                      const struct pst_meta *smaller,
+                                      unsigned n)
+{
+    const unsigned n_larger = PST_MIN(n, pst_n_larger(o));
+    size_t ret = n_larger * pst_meta_bytes(larger);
+
+    if (n > n_larger)
+        ret += (n - n_larger) * pst_meta_bytes(smaller);
+    return ret;
+}
+
+/* Return the bytes of a user output, or of a model input. */
 static inline size_t pst_output_bytes(const struct pst_plan *plan,
                                       const struct pst_exec_options *o,
                                       size_t output, unsigned n)
 {
-    const unsigned larger = PST_MIN(n, pst_n_larger(o));
-    size_t ret = larger * pst_meta_bytes(&plan->outputs.at[output].meta);
+    return pst_pieces_bytes(
+        o, &plan->outputs.at[output].meta,
+        o->tail != NULL ? &o->tail->outputs.at[output].meta : NULL, n);
+}
 
-    if (n > larger)
-        ret += (n - larger) * pst_meta_bytes(&o->tail->outputs.at[output].meta);
-    return ret;
+static inline size_t pst_input_bytes(const struct pst_plan *plan,
+                                     const struct pst_exec_options *o,
+                                     size_t input, unsigned n)
+{
+    return pst_pieces_bytes(
+        o, &plan->inputs.at[input].meta,
+        o->tail != NULL ? &o->tail->inputs.at[input].meta : NULL, n);
 }
 
 #endif

@@ -117,6 +117,7 @@ struct pst_layout {
     size_t work;      /* offset of the workspace shared by all actions */
     size_t scattered; /* offset of the inputs that rank 0 sends */
     size_t *outputs;  /* per plan output: offset of its kept values */
+    size_t *parts;    /* per plan->parts: offset of its kept values */
     unsigned n_sites; /* nodes of all lists; a fault has the node's number */
 };
 

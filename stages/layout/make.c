@@ -238,27 +238,45 @@ static void layout_pools(struct pst_layout_maker *m)
                 l->stages[s].pools[k].base = l->stages[s].pools[k].shares->base;
 }
 
+/* Reserves memory for what a tensor is in the microbatches of this rank. bytes:
+ * pst_output_bytes or pst_input_bytes. */
+static size_t reserve_kept(struct pst_layout_maker *m,
+                           size_t (*bytes)(const struct pst_plan *,
+                                           const struct pst_exec_options *,
+                                           size_t, unsigned),
+                           size_t index)
+{
+    const struct pst_rank_role *role = m->role;
+
+    return pst_layout_reserve(
+        m,
+        bytes(role->plan, &role->options, index,
+              role->first_mb + role->sched->n_microbatches) -
+            bytes(role->plan, &role->options, index, role->first_mb),
+        &m->l->memory.outputs);
+}
+
 static enum pst_status layout_outputs(struct pst_layout_maker *m)
 {
     const struct pst_rank_role *role = m->role;
+    const struct pst_plan *plan = role->plan;
     struct pst_layout *l = m->l;
-    l->outputs = pst_arena_calloc(m->heap, role->plan->outputs.n + 1,
-                                  sizeof(*l->outputs));
-    if (l->outputs == NULL)
-        return pst_diag_nomem(m->diag, role->plan->outputs.n * sizeof(size_t));
-    for (size_t i = 0; role->options.keep_outputs && i < role->plan->outputs.n;
-         i++) {
-        const struct pst_plan_output *o = &role->plan->outputs.at[i];
+
+    l->outputs =
+        pst_arena_calloc(m->heap, plan->outputs.n + 1, sizeof(*l->outputs));
+    l->parts = pst_arena_calloc(m->heap, plan->parts.n + 1, sizeof(*l->parts));
+    if (l->outputs == NULL || l->parts == NULL)
+        return pst_diag_nomem(m->diag, plan->outputs.n * sizeof(size_t));
+    for (size_t i = 0; role->options.keep_outputs && i < plan->outputs.n; i++) {
+        const struct pst_plan_output *o = &plan->outputs.at[i];
 
         if (o->is_tensor && l->stages[pst_plan_output_stage(o)].program != NULL)
-            l->outputs[i] = pst_layout_reserve(
-                m,
-                pst_output_bytes(role->plan, &role->options, i,
-                                 role->first_mb + role->sched->n_microbatches) -
-                    pst_output_bytes(role->plan, &role->options, i,
-                                     role->first_mb),
-                &l->memory.outputs);
+            l->outputs[i] = reserve_kept(m, pst_output_bytes, i);
     }
+    for (size_t i = 0; role->options.train && i < plan->parts.n; i++)
+        if (l->stages[plan->parts.at[i].stage].program != NULL)
+            l->parts[i] =
+                reserve_kept(m, pst_input_bytes, plan->parts.at[i].input);
     return PST_OK;
 }
 

@@ -125,7 +125,7 @@ struct pst_memory {
     /* part of stash and messages that is held until W */
     size_t for_w;
     size_t workspace;   /* scratch within one action */
-    size_t outputs;     /* kept user outputs and losses */
+    size_t outputs;     /* kept user outputs, losses, gradients of inputs */
     unsigned in_flight; /* maximum number of microbatches held by one stage */
     /* Not memory: bytes that a step copies, since they cannot be written in
      * place, or so that a failed step can be undone. */

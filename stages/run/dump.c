@@ -427,16 +427,12 @@ enum pst_status pst_engine_dump_final(struct pst_engine *engine,
     return pst_engine_settle(engine, status, diag);
 }
 
-/* Concatenates, along dimension dim, the microbatches that are stored one after
- * the other in `data`. */
-static enum pst_status interleave(const struct pst_engine *engine,
-                                  unsigned output, unsigned dim,
-                                  unsigned char *data, struct pst_diag *diag)
+enum pst_status pst_pieces_join(const struct pst_exec_options *o,
+                                const struct pst_meta *larger,
+                                const struct pst_meta *smaller, unsigned dim,
+                                unsigned char *data, struct pst_diag *diag)
 {
-    const struct pst_exec_options *o = &engine->grid.options;
-    const struct pst_meta *meta = &engine->grid.plan->outputs.at[output].meta;
-    const size_t all =
-        pst_output_bytes(engine->grid.plan, o, output, o->microbatches);
+    const size_t all = pst_pieces_bytes(o, larger, smaller, o->microbatches);
     unsigned char *copy = pst_alloc(PST_TAG_EXEC, all + 1);
     size_t before = 1, at = 0;
 
@@ -444,11 +440,10 @@ static enum pst_status interleave(const struct pst_engine *engine,
         return pst_diag_nomem(diag, all);
     memcpy(copy, data, all);
     for (unsigned d = 0; d < dim; d++)
-        before *= (size_t)meta->size[d];
+        before *= (size_t)larger->size[d];
     for (unsigned k = 0; k < o->microbatches && before > 0; k++) {
-        const size_t from = pst_output_bytes(engine->grid.plan, o, output, k);
-        const size_t bytes =
-            pst_output_bytes(engine->grid.plan, o, output, k + 1) - from;
+        const size_t from = pst_pieces_bytes(o, larger, smaller, k);
+        const size_t bytes = pst_pieces_bytes(o, larger, smaller, k + 1) - from;
 
         for (size_t p = 0; p < before; p++)
             memcpy(data + p * (all / before) + at,
@@ -495,6 +490,11 @@ enum pst_status pst_engine_output(struct pst_engine *engine, unsigned i,
     if (status == PST_OK)
         status = pst_plan_output_dim(engine->grid.plan, i, &dim, NULL, diag);
     if (status == PST_OK && dst != NULL && dim > 0)
-        status = interleave(engine, i, dim, dst, diag);
+        status =
+            pst_pieces_join(&engine->grid.options, &o->meta,
+                            engine->grid.options.tail != NULL
+                                ? &engine->grid.options.tail->outputs.at[i].meta
+                                : NULL,
+                            dim, dst, diag);
     return status;
 }

@@ -68,6 +68,13 @@ enum pst_status pst_engine_fetch(struct pst_engine *engine, unsigned from,
 enum pst_status pst_engine_fetch_shares(struct pst_engine *engine,
                                         unsigned param, bool grad, void *dst,
                                         struct pst_diag *diag) PST_MUST_CHECK;
+/* Concatenates, along dimension dim, the microbatches of a tensor that are
+ * stored one after the other in `data`; metas as for pst_pieces_bytes. */
+enum pst_status pst_pieces_join(const struct pst_exec_options *o,
+                                const struct pst_meta *larger,
+                                const struct pst_meta *smaller, unsigned dim,
+                                unsigned char *data,
+                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Sends or receives one message outside of steps; blocks. */
 enum pst_status pst_engine_transfer(struct pst_engine *engine, bool send,
                                     unsigned peer, void *data, size_t bytes,

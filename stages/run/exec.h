@@ -154,11 +154,19 @@ struct pst_times pst_engine_reported(const struct pst_engine *engine,
 
 /* COLLECTIVE, after a step of training: copies the gradient of
  * plan->params[param], the weighted sum over its microbatches before clipping,
- * to dst on rank 0, contiguous; zero if the loss does not depend on it. dst NULL
- * elsewhere. */
+ * to dst on rank 0, contiguous; zero if the loss does not depend on it. dst
+ * NULL elsewhere. */
 enum pst_status pst_engine_fetch_grad(struct pst_engine *engine, unsigned param,
                                       void *dst,
                                       struct pst_diag *diag) PST_MUST_CHECK;
+
+/* COLLECTIVE, after a step of training: copies the gradient of plan->inputs[i],
+ * which the plan wants (pst_plan_want), to dst on rank 0: contiguous, with the
+ * rows of all microbatches, weighted as the loss is; of an input that is not
+ * divided, the sum over the microbatches. dst NULL elsewhere. */
+enum pst_status pst_engine_fetch_input_grad(
+    struct pst_engine *engine, unsigned input, void *dst,
+    struct pst_diag *diag) PST_MUST_CHECK;
 
 /* COLLECTIVE. pst_engine_dump_first, called right after the first step, copies
  * loss, losses, output.I and grad.FQN to memory and sets *ret (owned) for

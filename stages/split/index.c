@@ -32,6 +32,7 @@ void pst_plan_free(struct pst_plan *plan)
     pst_vec_fini(&plan->inputs);
     pst_vec_fini(&plan->outputs);
     pst_vec_fini(&plan->params);
+    pst_vec_fini(&plan->parts);
     pst_vec_fini(&plan->adapters);
     pst_vec_fini(&plan->notes);
     pst_symbols_fini(&plan->symbols);

@@ -18,11 +18,12 @@
 
 #define TAG PST_TAG_PLAN
 
-/* A value whose gradient is sent back: an input, or a view of the input for one
- * use. */
+/* A value whose gradient is sent back, or kept: an input, or a view of the
+ * input for one use. */
 struct port {
     struct pst_value *value;
-    unsigned edge;
+    bool is_model_input;
+    unsigned index; /* index of the edge, or of the model input */
     size_t node; /* node that uses the value; determines the order of parts */
     unsigned slot;
 };
@@ -128,10 +129,19 @@ static bool is_outranked(const struct pst_plan *plan,
     return false;
 }
 
+/* The same for a model input. */
+static bool is_outranked_input(const struct pst_plan *plan, unsigned input,
+                               unsigned stage)
+{
+    for (size_t i = 0; i < plan->parts.n; i++)
+        if (plan->parts.at[i].input == input && plan->parts.at[i].stage > stage)
+            return true;
+    return false;
+}
+
 struct use_ctx {
     struct jointer *j;
-    struct pst_value *input;
-    unsigned edge;
+    struct port input;
     size_t node;
     unsigned slot;
     enum pst_status status;
@@ -143,14 +153,15 @@ static void open_port(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct use_ctx *use = ctx;
     struct jointer *j = use->j;
-    struct port port = {.edge = use->edge, .node = use->node};
+    struct port port = use->input;
 
     (void)arg;
+    port.node = use->node;
     port.slot = use->slot++;
-    if (*slot != use->input || use->status != PST_OK)
+    if (*slot != use->input.value || use->status != PST_OK)
         return;
     port.value =
-        pst_emit(&j->build, &pst_op_alias, PST_ARGS(pst_v(use->input)));
+        pst_emit(&j->build, &pst_op_alias, PST_ARGS(pst_v(use->input.value)));
     if (port.value == NULL)
         use->status = j->build.status;
     else if (!pst_vec_push(TAG, &j->ports, port))
@@ -159,10 +170,10 @@ static void open_port(void *ctx, struct pst_value **slot, unsigned arg)
         *slot = port.value;
 }
 
-static enum pst_status open_ports(struct jointer *j, struct pst_value *input,
-                                  unsigned edge, size_t n_nodes)
+static enum pst_status open_ports(struct jointer *j, const struct port *input,
+                                  size_t n_nodes)
 {
-    struct use_ctx use = {.j = j, .input = input, .edge = edge};
+    struct use_ctx use = {.j = j, .input = *input};
 
     for (size_t i = 0; i < n_nodes && use.status == PST_OK; i++) {
         use.node = i;
@@ -189,44 +200,64 @@ static enum pst_status move_to_front(struct pst_graph *graph, size_t n)
     return PST_OK;
 }
 
-/* Compares ports by edge, then by node, last first, then by argument. */
+/* Compares ports by edge or model input, then by node, last first, then by
+ * argument. */
 static int compare_ports(const void *a, const void *b)
 {
     const struct port *x = a, *y = b;
 
-    if (x->edge != y->edge)
-        return x->edge < y->edge ? -1 : 1;
+    if (x->is_model_input != y->is_model_input)
+        return x->is_model_input ? 1 : -1;
+    if (x->index != y->index)
+        return x->index < y->index ? -1 : 1;
     if (x->node != y->node)
         return x->node > y->node ? -1 : 1;
     return x->slot < y->slot ? -1 : x->slot > y->slot;
 }
 
+/* Adds the ports of an input. is_outranked: a later stage has a part of its
+ * gradient, too. */
+static enum pst_status add_port(struct jointer *j, const struct port *port,
+                                bool is_outranked, size_t n_nodes)
+{
+    if (is_outranked)
+        return open_ports(j, port, n_nodes);
+    return pst_vec_push(TAG, &j->ports, *port) ? PST_OK : no_memory(j);
+}
+
+static enum pst_status add_ports_of(struct jointer *j, size_t i, size_t n_nodes)
+{
+    const struct pst_plan *plan = j->plan;
+    const struct pst_stage_input *from = &plan->stages.at[j->stage].inputs[i];
+    struct port port = {.value = j->joint->graph->inputs.at[i],
+                        .is_model_input = from->kind == PST_SOURCE_MODEL_INPUT,
+                        .index = from->index};
+    const struct pst_edge *edge;
+
+    if (port.is_model_input)
+        return plan->wants != NULL && plan->wants[port.index]
+                   ? add_port(j, &port,
+                              is_outranked_input(plan, port.index, j->stage),
+                              n_nodes)
+                   : PST_OK;
+    edge = &plan->edges.at[port.index];
+    /* a buffer that is carried to the next microbatch has no gradient */
+    if (pst_dtype_kind(edge->meta.dtype) != PST_KIND_FLOAT ||
+        edge->carries != NULL)
+        return PST_OK;
+    return add_port(j, &port, is_outranked(plan, edge), n_nodes);
+}
+
 static enum pst_status add_ports(struct jointer *j)
 {
-    const struct pst_stage *stage = &j->plan->stages.at[j->stage];
     struct pst_graph *graph = j->joint->graph;
     const size_t n_nodes = graph->nodes.n;
     enum pst_status status = PST_OK;
 
     pst_build_init(&j->build, graph, j->diag);
     j->build.prefix = "port";
-    for (size_t i = 0; i < graph->inputs.n && status == PST_OK; i++) {
-        struct port port = {.value = graph->inputs.at[i]};
-        const struct pst_edge *edge;
-
-        if (stage->inputs[i].kind != PST_SOURCE_EDGE)
-            continue;
-        edge = &j->plan->edges.at[stage->inputs[i].index];
-        /* a buffer that is carried to the next microbatch has no gradient */
-        if (pst_dtype_kind(edge->meta.dtype) != PST_KIND_FLOAT ||
-            edge->carries != NULL)
-            continue;
-        port.edge = edge->id;
-        if (is_outranked(j->plan, edge))
-            status = open_ports(j, port.value, edge->id, n_nodes);
-        else if (!pst_vec_push(TAG, &j->ports, port))
-            status = no_memory(j);
-    }
+    for (size_t i = 0; i < graph->inputs.n && status == PST_OK; i++)
+        status = add_ports_of(j, i, n_nodes);
     if (status == PST_OK &&
         move_to_front(graph, graph->nodes.n - n_nodes) != PST_OK)
         status = no_memory(j);
@@ -237,24 +268,46 @@ static enum pst_status add_ports(struct jointer *j)
 
 /* --- together ----------------------------------------------------------- */
 
+/* Keeps a part of the gradient of a model input: an output of the graph. */
+static enum pst_status keep_part(struct jointer *j, unsigned input,
+                                 struct pst_value *grad)
+{
+    struct pst_graph *graph = j->joint->graph;
+    const struct pst_output output = {
+        .kind = PST_OUTPUT_USER, .arg = pst_v(grad), .path = grad->name};
+    const struct pst_input_part part = {.input = input,
+                                        .stage = j->stage,
+                                        .output = (unsigned)graph->outputs.n};
+
+    if (!pst_vec_push(TAG, &j->joint->parts, part))
+        return no_memory(j);
+    return pst_graph_add_output(graph, &output, j->diag);
+}
+
 static enum pst_status take_results(struct jointer *j,
                                     const struct pst_autodiff_result *result)
 {
     const struct pst_graph *graph = j->joint->graph;
+    enum pst_status status = PST_OK;
     unsigned part = 0;
 
-    for (size_t i = 0; i < j->ports.n; i++) {
+    for (size_t i = 0; i < j->ports.n && status == PST_OK; i++) {
+        const struct port *port = &j->ports.at[i];
         struct pst_joint_grad grad = {.value = result->wanted[i],
-                                      .edge = j->ports.at[i].edge};
+                                      .edge = port->index};
 
-        if (i == 0 || grad.edge != j->ports.at[i - 1].edge)
-            part = 0;
+        if (i == 0 || port->index != j->ports.at[i - 1].index)
+            part = 0; /* model inputs, the last ports, need no number */
         if (grad.value == NULL)
             continue;
         grad.part = part++;
-        if (!pst_vec_push(TAG, &j->joint->input_grads, grad))
-            return no_memory(j);
+        if (port->is_model_input)
+            status = keep_part(j, port->index, grad.value);
+        else if (!pst_vec_push(TAG, &j->joint->input_grads, grad))
+            status = no_memory(j);
     }
+    if (status != PST_OK)
+        return status;
     for (size_t i = 0; i < graph->params.n; i++)
         if (result->grads[i] != NULL &&
             !pst_vec_push(TAG, &j->joint->grads, result->grads[i]))
@@ -366,6 +419,31 @@ static enum pst_status check_counts(const struct jointer *j)
     return status;
 }
 
+/* Checks that the joint keeps the parts that the plan lists. */
+static enum pst_status check_parts(const struct jointer *j)
+{
+    const struct pst_plan *plan = j->plan;
+    const struct pst_joint *joint = j->joint;
+    bool same = true;
+    size_t n = 0;
+
+    for (size_t i = 0; i < plan->parts.n; i++) {
+        const struct pst_input_part *part = &plan->parts.at[i];
+
+        if (part->stage != j->stage)
+            continue;
+        same = same && n < joint->parts.n &&
+               joint->parts.at[n].input == part->input &&
+               joint->parts.at[n].output == part->output;
+        n++;
+    }
+    if (!same || n != joint->parts.n)
+        return pst_diag_set(j->diag, PST_E_INTERNAL_BUG,
+                            "a stage keeps other gradients of inputs than its "
+                            "plan says");
+    return PST_OK;
+}
+
 enum pst_status pst_joint_of(const struct pst_plan *plan, unsigned stage,
                              struct pst_graph *graph, struct pst_joint **ret,
                              struct pst_diag *diag)
@@ -386,6 +464,8 @@ enum pst_status pst_joint_of(const struct pst_plan *plan, unsigned stage,
         status = differentiate(&j);
     if (status == PST_OK && plan->counted)
         status = check_counts(&j);
+    if (status == PST_OK && plan->parts_known)
+        status = check_parts(&j);
     if (status == PST_OK)
         status = pst_graph_verify(j.joint->graph, diag);
     pst_vec_fini(&j.seeds);
@@ -417,6 +497,7 @@ void pst_joint_free(struct pst_joint *joint)
     pst_graph_free(joint->graph);
     pst_vec_fini(&joint->seeds);
     pst_vec_fini(&joint->input_grads);
+    pst_vec_fini(&joint->parts);
     pst_vec_fini(&joint->grads);
     pst_free(joint);
 }

@@ -77,6 +77,18 @@ struct pst_plan_input {
     int chunk;
 };
 
+/*
+ * A part of the gradient of a model input, which a stage computes and keeps for
+ * each microbatch of a step (pst_plan_want). As for the gradient of an edge,
+ * the last stage with a part adds up its own contributions, and every other
+ * stage has each contribution as a separate part.
+ */
+struct pst_input_part {
+    unsigned input; /* index in plan->inputs */
+    unsigned stage;
+    unsigned output; /* index in graph->outputs of the stage's joint graph */
+};
+
 /* One leaf of the model's flattened outputs. */
 struct pst_plan_output {
     const char *path;
@@ -159,6 +171,12 @@ struct pst_plan {
     struct pst_adapters adapters;                 /* adapters among params */
     /* every name of a parameter -> index in params, + 1 */
     struct pst_map names;
+    /* by input: steps of training keep its gradient; NULL: of none */
+    bool *wants;
+    /* Parts of these gradients, those of an input adjacent. Their sum in this
+     * order is the gradient; no part: it is zero. */
+    struct PST_VEC(struct pst_input_part) parts;
+    bool parts_known; /* joints are checked against the parts */
     /* cache by stage; NULL: none is cached; private */
     struct pst_joint **joints;
     /* grad_parts and uses are known, and joints are checked against them */
@@ -334,6 +352,9 @@ struct pst_joint {
     struct PST_VEC(struct pst_joint_seed) seeds;
     /* gradients to be sent */
     struct PST_VEC(struct pst_joint_grad) input_grads;
+    /* gradients that the stage keeps: outputs of the graph after those of the
+     * forward, sorted by input */
+    struct PST_VEC(struct pst_input_part) parts;
     /* kind GRAD: one for each parameter that has a gradient */
     struct PST_VEC(struct pst_value *) grads;
 };
@@ -362,6 +383,16 @@ enum pst_status pst_joint_take(const struct pst_plan *plan, unsigned stage,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Frees the cached joints. Any thread. */
 void pst_joint_drop(const struct pst_plan *plan);
+
+/*
+ * Chooses the model inputs whose gradients steps of training keep: sets wants
+ * and parts, and drops the cached joints. names: names of inputs, or globs for
+ * floating-point ones; none: no gradients are kept. For a plan with a loss, and
+ * before an engine uses it. After an error none is kept. PST_ERR_NOT_FOUND: no
+ * such input; PST_ERR_UNSUPPORTED: its dtype has no gradient.
+ */
+enum pst_status pst_plan_want(struct pst_plan *plan, const char *const *names,
+                              size_t n, struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Print the table of stages, as text and as JSON. */
 void pst_plan_print(const struct pst_plan *plan, struct pst_str *out);

@@ -183,6 +183,22 @@ static const struct pst_value *output_value(const struct binder *b,
     return b->program->graph->outputs.at[o->output].arg.value;
 }
 
+/* Adds the copy of a value to memory that is kept, contiguous. */
+static enum pst_status add_kept_value(struct binder *b,
+                                      const struct pst_value *value,
+                                      unsigned char *to)
+{
+    struct pst_meta *plain = pst_arena_alloc(b->with->heap, sizeof(*plain));
+
+    if (plain == NULL)
+        return pst_diag_nomem(b->with->diag, sizeof(*plain));
+    *plain = value->meta;
+    pst_meta_set_contiguous(plain);
+    add_copy(b, at(b, pst_program_loc(b->program, value)), &value->meta, to,
+             plain);
+    return PST_OK;
+}
+
 /* Adds the copy of one microbatch of output i to the kept outputs. */
 static enum pst_status add_kept(struct binder *b, size_t i)
 {
@@ -196,23 +212,13 @@ static enum pst_status add_kept(struct binder *b, size_t i)
         pst_output_bytes(role->plan, &role->options, i, role->first_mb);
     unsigned char *to =
         pst_rank_at(b->with->device, b->with->layout->outputs[i] + before);
-    struct pst_meta *plain;
-    const struct pst_value *value;
 
     reach(b, to + pst_meta_bytes(&o->meta));
     if (o->stage < 0) { /* a model input, unchanged */
         add_fill(b, o->output, to, pst_meta_bytes(&o->meta));
         return PST_OK;
     }
-    value = output_value(b, o);
-    plain = pst_arena_alloc(b->with->heap, sizeof(*plain));
-    if (plain == NULL)
-        return pst_diag_nomem(b->with->diag, sizeof(*plain));
-    *plain = value->meta;
-    pst_meta_set_contiguous(plain);
-    add_copy(b, at(b, pst_program_loc(b->program, value)), &value->meta, to,
-             plain);
-    return PST_OK;
+    return add_kept_value(b, output_value(b, o), to);
 }
 
 static void add_loss(struct binder *b, const struct pst_value *value)
@@ -237,20 +243,52 @@ static enum pst_list list_of(const struct binder *b,
                : PST_LIST_F;
 }
 
-/* True if the action computes the output: most are results of F, but the loss
- * may be one of the backward (stages/compile/heads.c). */
-static bool has_output(const struct binder *b, const struct pst_plan_output *o)
+static bool runs(const struct binder *b, enum pst_list list)
 {
     enum pst_list lists[2];
     const unsigned n = pst_residency_lists(
         b->program, (enum pst_action_kind)b->x->a.kind, lists);
-    const enum pst_list list =
-        o->stage < 0 ? PST_LIST_F : list_of(b, output_value(b, o));
 
     for (unsigned i = 0; i < n; i++)
         if (lists[i] == list)
             return true;
     return false;
+}
+
+/* True if the action computes the output: most are results of F, but the loss
+ * may be one of the backward (stages/compile/heads.c). */
+static bool has_output(const struct binder *b, const struct pst_plan_output *o)
+{
+    return runs(b, o->stage < 0 ? PST_LIST_F : list_of(b, output_value(b, o)));
+}
+
+/* Adds copies of the gradients of model inputs that the stage keeps. Some are
+ * seeds, which no list computes. */
+static enum pst_status add_parts(struct binder *b)
+{
+    const struct pst_rank_role *role = b->with->role;
+    const unsigned number = role->first_mb + (unsigned)b->x->a.microbatch;
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < role->plan->parts.n && status == PST_OK; i++) {
+        const struct pst_input_part *part = &role->plan->parts.at[i];
+        const struct pst_value *value;
+        unsigned char *to;
+
+        if (part->stage != (unsigned)b->x->a.stage ||
+            b->with->layout->parts[i] == 0 || !runs(b, PST_LIST_B))
+            continue;
+        value = b->program->graph->outputs.at[part->output].arg.value;
+        to = pst_rank_at(b->with->device,
+                         b->with->layout->parts[i] +
+                             pst_input_bytes(role->plan, &role->options,
+                                             part->input, number) -
+                             pst_input_bytes(role->plan, &role->options,
+                                             part->input, role->first_mb));
+        reach(b, to + pst_meta_bytes(&value->meta));
+        status = add_kept_value(b, value, to);
+    }
+    return status;
 }
 
 /* Adds copies of the loss and of kept outputs that the action computes. */
@@ -273,7 +311,7 @@ static enum pst_status add_outputs(struct binder *b)
         if (b->with->layout->outputs[i] != 0)
             status = add_kept(b, i);
     }
-    return status;
+    return status == PST_OK ? add_parts(b) : status;
 }
 
 /* Adds copies of new buffer values that kernels did not write in place. */

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Gradients of model inputs, which stages keep in parts. */
+#include <string.h>
+
+#include "stages/layout/batch.h"
+#include "stages/layout/layout.h"
+#include "stages/run/engine.h"
+#include "stages/run/rank/step/device.h"
+
+/* Adds n elements to dst, rounded as the operator add rounds them. */
+static void add(enum pst_dtype dtype, void *dst, const void *src, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        pst_store_f64(dtype, dst, i,
+                      pst_load_f64(dtype, dst, i) +
+                          pst_load_f64(dtype, src, i));
+}
+
+/* COLLECTIVE. Copies a part to dst on rank 0, one microbatch after the other.
+ */
+static enum pst_status fetch_part(struct pst_engine *engine, size_t index,
+                                  void *dst, struct pst_diag *diag)
+{
+    const struct pst_plan *plan = engine->grid.plan;
+    const struct pst_exec_options *o = &engine->grid.options;
+    const struct pst_input_part *part = &plan->parts.at[index];
+    enum pst_status status = PST_OK;
+
+    for (unsigned k = 0; k < o->replicas && status == PST_OK; k++) {
+        unsigned first, n = pst_grid_share(&engine->grid, k, &first);
+        const unsigned from =
+            k * o->ranks + (unsigned)engine->grid.sched->rank_of[part->stage];
+        struct pst_rank *r = pst_engine_local(engine, from);
+        const size_t at = pst_input_bytes(plan, o, part->input, first);
+        const size_t end = pst_input_bytes(plan, o, part->input, first + n);
+        const void *src = NULL;
+
+        if (r != NULL)
+            src = pst_rank_pull(pst_rank_device(r),
+                                pst_rank_layout(r)->parts[index], end - at);
+        status = pst_engine_fetch(
+            engine, from, src, dst == NULL ? NULL : (unsigned char *)dst + at,
+            end - at, diag);
+    }
+    return status;
+}
+
+/* COLLECTIVE. Adds up the parts of an input in sum, on rank 0. piece: memory of
+ * the same size. */
+static enum pst_status add_parts(struct pst_engine *engine, unsigned input,
+                                 size_t bytes, unsigned char *sum,
+                                 unsigned char *piece, struct pst_diag *diag)
+{
+    const struct pst_plan *plan = engine->grid.plan;
+    const enum pst_dtype dtype = plan->inputs.at[input].meta.dtype;
+    enum pst_status status = PST_OK;
+    bool any = false;
+
+    for (size_t i = 0; i < plan->parts.n && status == PST_OK; i++) {
+        if (plan->parts.at[i].input != input)
+            continue;
+        status = fetch_part(engine, i, any ? piece : sum, diag);
+        if (status == PST_OK && any && sum != NULL)
+            add(dtype, sum, piece, (int64_t)(bytes / pst_dtype_size(dtype)));
+        any = true;
+    }
+    return status;
+}
+
+/* Lays out the microbatches' gradients as the input has them in a step. An
+ * input that all microbatches have in common gets their sum. */
+static enum pst_status arrange(const struct pst_engine *engine, unsigned input,
+                               unsigned char *data, struct pst_diag *diag)
+{
+    const struct pst_exec_options *o = &engine->grid.options;
+    const struct pst_plan_input *in = &engine->grid.plan->inputs.at[input];
+    const size_t bytes = pst_meta_bytes(&in->meta);
+
+    if (in->chunk > 0)
+        return pst_pieces_join(o, &in->meta,
+                               o->tail != NULL ? &o->tail->inputs.at[input].meta
+                                               : NULL,
+                               (unsigned)in->chunk, data, diag);
+    for (unsigned k = 1; in->chunk < 0 && k < o->microbatches; k++)
+        add(in->meta.dtype, data, data + k * bytes, pst_meta_numel(&in->meta));
+    return PST_OK;
+}
+
+enum pst_status pst_engine_fetch_input_grad(struct pst_engine *engine,
+                                            unsigned input, void *dst,
+                                            struct pst_diag *diag)
+{
+    const struct pst_plan *plan = engine->grid.plan;
+    const struct pst_exec_options *o = &engine->grid.options;
+    const size_t all = pst_input_bytes(plan, o, input, o->microbatches);
+    const struct pst_plan_input *in = &plan->inputs.at[input];
+    unsigned char *sum = NULL, *piece = NULL;
+    enum pst_status status = PST_OK;
+
+    if (plan->wants == NULL || !plan->wants[input])
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
+                            "the gradient of input '%s' was not kept",
+                            in->name);
+    if (dst != NULL) {
+        sum = pst_calloc(PST_TAG_EXEC, all + 1, 1);
+        piece = pst_alloc(PST_TAG_EXEC, all + 1);
+        if (sum == NULL || piece == NULL)
+            status = pst_diag_nomem(diag, all);
+    }
+    status = pst_engine_settle(engine, status, diag);
+    if (status == PST_OK)
+        status = add_parts(engine, input, all, sum, piece, diag);
+    if (status == PST_OK && dst != NULL)
+        status = arrange(engine, input, sum, diag);
+    if (status == PST_OK && dst != NULL)
+        memcpy(dst, sum, in->chunk < 0 ? pst_meta_bytes(&in->meta) : all);
+    pst_free(sum);
+    pst_free(piece);
+    return status;
+}
