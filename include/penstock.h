@@ -282,6 +282,14 @@ int penstock_get(penstock_session *session, const char *name, DLTensor *dst,
  * (penstock_set). */
 int penstock_gradient(penstock_session *session, const char *name,
                       DLTensor *dst, struct penstock_error *error);
+/* COLLECTIVE. Copies the gradient of an input in the last step of training to
+ * dst on rank 0: that of the loss of struct penstock_step, before clipping,
+ * with the shape of penstock_session_describe. An input that is not divided
+ * into microbatches has the sum over all of them; one that the loss does not
+ * depend on has zeros. input: its index, one of those that {"input-gradients",
+ * "NAME"} of the session names. Other ranks may give NULL. */
+int penstock_input_gradient(penstock_session *session, size_t input,
+                            DLTensor *dst, struct penstock_error *error);
 /* COLLECTIVE. Sets a parameter or buffer. All ranks give the same bytes
  * (PENSTOCK_ERR_MISMATCH). The optimizer's states stay. */
 int penstock_set(penstock_session *session, const char *name,

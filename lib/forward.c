@@ -152,12 +152,6 @@ int penstock_forward(penstock_session *session, const DLTensor *const *inputs,
     return pstl_session_leave(session, status, &diag, error);
 }
 
-/* Returns if this rank has the whole result of a call. */
-static bool is_first(const penstock_session *s)
-{
-    return s->transport->ops->rank(s->transport) == 0;
-}
-
 static enum pst_status take_output(const penstock_session *s, size_t output,
                                    const DLTensor *dst, struct pstl_view *ret,
                                    struct pst_diag *diag)
@@ -170,7 +164,7 @@ static enum pst_status take_output(const penstock_session *s, size_t output,
         return pst_diag_set(diag, PST_E_LIBRARY_ARGUMENT,
                             "there are %zu outputs, and no number %zu",
                             s->n_outputs, output);
-    return is_first(s)
+    return pstl_is_first(s)
                ? pstl_view_take(&s->outputs[output], dst, true, ret, diag)
                : PST_OK;
 }
@@ -182,7 +176,8 @@ static enum pst_status copy_output(penstock_session *s, size_t output,
                                    struct pst_diag *diag)
 {
     const struct pstl_tensor *t = &s->outputs[output];
-    const bool direct = !is_first(s) || pst_meta_is_contiguous(&view->meta);
+    const bool direct =
+        !pstl_is_first(s) || pst_meta_is_contiguous(&view->meta);
     void *whole = NULL;
     enum pst_status status = PST_OK;
 
@@ -194,9 +189,9 @@ static enum pst_status copy_output(penstock_session *s, size_t output,
     status = pst_transport_settle(s->transport, status, diag);
     if (status == PST_OK)
         status = pst_engine_output(s->forward->engine, t->index,
-                                   !is_first(s) ? NULL
-                                   : direct     ? view->data
-                                                : whole,
+                                   !pstl_is_first(s) ? NULL
+                                   : direct          ? view->data
+                                                     : whole,
                                    diag);
     status = pst_transport_settle(s->transport, status, diag);
     if (status == PST_OK && !direct)

@@ -61,6 +61,12 @@ struct penstock_session {
     char run[33];
 };
 
+/* True on the rank that results are copied to. */
+static inline bool pstl_is_first(const penstock_session *session)
+{
+    return session->transport->ops->rank(session->transport) == 0;
+}
+
 /* Copies the caller's struct of *src bytes (its first member) to dst, whose
  * size it sets; members that the caller does not know are zero. src NULL: all
  * are. PST_ERR_USAGE: the size is wrong, or members that this library does not

@@ -58,7 +58,7 @@ static uint64_t groups_of(enum pstl_call call, const char *name)
                                                               : 0;
     if (is_in(extra, PST_COUNT(extra), name))
         return row != NULL ? row->groups : 0;
-    return PSTD_OPT_STEP;
+    return PSTD_OPT_STEP | PSTD_OPT_LIBRARY;
 }
 
 static enum pst_status set_one(struct pstd_config *config, enum pstl_call call,

@@ -150,6 +150,7 @@ def load(path=NAME):
                 ("forward", i, [_P, pointer(pointer(_Tensor)), _Size,
                                 pointer(ctypes.c_double), e]),
                 ("output", i, [_P, _Size, pointer(_Tensor), e]),
+                ("input_gradient", i, [_P, _Size, pointer(_Tensor), e]),
                 ("get", i, [_P, text, pointer(_Tensor), e]),
                 ("set", i, [_P, text, pointer(_Tensor), e]),
                 ("save", i, [_P, text, e]),
@@ -421,6 +422,15 @@ class Session:
             raise IndexError(f"the model has {len(self.outputs)} outputs")
         return _write(self.outputs[index], out, lambda tensor: _call(
             "output", self._handle, index, tensor))
+
+    def input_gradient(self, index, out=None):
+        """Copies the gradient of an input in the last train_step(), one that
+        the option input_gradients names, to the array `out`, or to a new
+        memoryview, and returns it. With MPI: on rank 0."""
+        if not 0 <= index < len(self.inputs):
+            raise IndexError(f"the model has {len(self.inputs)} inputs")
+        return _write(self.inputs[index], out, lambda tensor: _call(
+            "input_gradient", self._handle, index, tensor))
 
     def _named(self, name):
         for info in self._model.parameters + self._model.buffers:

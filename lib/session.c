@@ -149,7 +149,7 @@ static enum pst_status compare_options(const struct penstock_session *s,
     enum pst_status status;
 
     pst_str_addf(&text, "plan=%s\n", s->model->opened.plan->digest);
-    pstd_config_dump(&s->config, PSTD_OPT_STEP, &text);
+    pstd_config_dump(&s->config, PSTD_OPT_STEP | PSTD_OPT_LIBRARY, &text);
     status = pst_transport_settle(
         s->transport, text.failed ? pst_diag_nomem(diag, text.len) : PST_OK,
         diag);
@@ -204,6 +204,28 @@ static enum pst_status check_backward(const struct penstock_session *s,
                         plan->lost);
 }
 
+/* Lets steps keep gradients of inputs. */
+static enum pst_status want(struct penstock_session *s, struct pst_diag *diag)
+{
+    const struct pstd_list *names = &s->config.input_gradients;
+    enum pst_status status;
+
+    if (names->n > 0 && !s->trains)
+        return pst_diag_set(diag, PST_E_LOSS_MISSING,
+                            "\"input-gradients\" needs a loss: open the .pt2 "
+                            "with {\"loss\", ...} or {\"loss-fn\", ...}");
+    status = pst_plan_want(s->batch.plan, names->at, names->n, diag);
+    if (status == PST_OK && s->batch.tail != NULL)
+        status = pst_plan_want(s->batch.tail, names->at, names->n, diag);
+    if (status == PST_OK && s->batch.tail != NULL &&
+        s->batch.tail->parts.n != s->batch.plan->parts.n)
+        status = pst_diag_set(diag, PST_E_BATCH_ROWS_DIFFER,
+                              "gradients of inputs have %zu parts in a "
+                              "microbatch, and %zu in one with a row less",
+                              s->batch.plan->parts.n, s->batch.tail->parts.n);
+    return status;
+}
+
 static enum pst_status make_options(struct penstock_session *s,
                                     struct pst_diag *diag)
 {
@@ -225,6 +247,8 @@ static enum pst_status make_options(struct penstock_session *s,
                                    s->trains, &s->options, diag);
     if (status == PST_OK)
         status = pstd_open_batch(&s->config, plan, &s->batch, diag);
+    if (status == PST_OK)
+        status = want(s, diag);
     if (status != PST_OK)
         return status;
     pstd_set_batch(&s->options, &s->batch);

@@ -9,11 +9,6 @@
 
 #define TAG PST_TAG_CLIENT
 
-static bool is_first(const penstock_session *s)
-{
-    return s->transport->ops->rank(s->transport) == 0;
-}
-
 /* --- tensors -------------------------------------------------------------- */
 
 /* Finds a parameter or buffer by any of its names. */
@@ -54,7 +49,7 @@ static enum pst_status take(const penstock_session *s, const char *name,
 {
     enum pst_status status = find(s, name, ret_tensor, diag);
 
-    if (status == PST_OK && (reads || is_first(s)))
+    if (status == PST_OK && (reads || pstl_is_first(s)))
         status = pstl_view_take(*ret_tensor, given, !reads, ret, diag);
     if (status != PST_OK)
         return status;
@@ -85,10 +80,10 @@ static enum pst_status get(penstock_session *s, const char *name, DLTensor *dst,
                          "'%.200s' is not trained: it has no gradient", name);
     status = pst_transport_settle(s->transport, status, diag);
     if (status == PST_OK)
-        status =
-            fetch(s->engine, tensor->index, is_first(s) ? copy : NULL, diag);
+        status = fetch(s->engine, tensor->index, pstl_is_first(s) ? copy : NULL,
+                       diag);
     status = pst_transport_settle(s->transport, status, diag);
-    if (status == PST_OK && is_first(s)) {
+    if (status == PST_OK && pstl_is_first(s)) {
         const struct pst_meta whole = whole_of(tensor);
 
         pst_copy_strided(&whole, copy, &view.meta, view.data);
@@ -208,7 +203,7 @@ static enum pst_status claim(penstock_session *s, const char *folder,
     if (folder == NULL || *folder == '\0')
         return pst_diag_set(diag, PST_E_LIBRARY_ARGUMENT,
                             "the folder is NULL or empty");
-    if (!is_first(s))
+    if (!pstl_is_first(s))
         return PST_OK;
     if (s->owner == NULL || s->folder == NULL || strcmp(s->folder, folder) != 0)
         return own(s, folder, diag);
@@ -305,7 +300,7 @@ int penstock_load(penstock_session *session, const char *folder,
         if (ret_step != NULL)
             *ret_step = info.step;
     }
-    if (status == PST_OK && is_first(session)) {
+    if (status == PST_OK && pstl_is_first(session)) {
         struct pst_checkpoint_run whose = {0};
 
         /* Saves to that folder go on with its run. */

@@ -225,6 +225,7 @@ comparisons_here() {
     row "weights in and out" weights.py "$root/out/weights" "${seed[@]}"
     row "README, word for word" readme.py "$root/out/readme"
     row "the library in Python" library.py
+    row "gradients of inputs" input_grads.py
     row "real weights: a sentence encoder" sentences.py "$root/out/sentences" \
       "${seed[@]}"
   )

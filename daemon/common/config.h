@@ -59,6 +59,7 @@
 #define PSTD_OPT_NUMBERS     PSTD_GROUP(36) /* options that change results */
 #define PSTD_OPT_SET         PSTD_GROUP(37) /* options that `set` can change */
 #define PSTD_OPT_WRITTEN     PSTD_GROUP(38) /* paths of files to write */
+#define PSTD_OPT_LIBRARY     PSTD_GROUP(39) /* options of sessions alone */
 
 enum pstd_option_type {
     PSTD_FLAG,   /* bool */
@@ -207,6 +208,7 @@ struct pstd_config {
     bool now, detach, no_wait;
     bool merge, adapter, before;
     struct pstd_list pin, unpin, remove;
+    struct pstd_list input_gradients;
 
     const char **args; /* positional arguments, in order */
     size_t n_args;

@@ -557,6 +557,9 @@ static const struct pstd_option rows[] = {
          "show no progress, only the last line"),
     FLAG(json, "json", PSTD_OPT_JSON,
          "print one JSON object on standard output"),
+    ROW(input_gradients, "input-gradients", 0, LIST, PSTD_OPT_LIBRARY, NULL, 0,
+        0, "NAME",
+        "input whose gradient each step keeps, or a glob; repeatable"),
     ROW(help, "help", 'h', FLAG, PSTD_OPT_ALL, NULL, 0, 0, NULL,
         "show this text"),
 };

@@ -51,8 +51,10 @@ static struct penstock_error error = PENSTOCK_INIT(error);
 static void count(const char *path, const char *ranks)
 {
     const struct penstock_option stages[] = {{"stages", "2"}};
-    const struct penstock_option options[] = {
-        {"ranks", ranks}, {"threads", "1"}, {"microbatches", "2"}};
+    const struct penstock_option options[] = {{"ranks", ranks},
+                                              {"threads", "1"},
+                                              {"microbatches", "2"},
+                                              {"input-gradients", "*"}};
     struct penstock_open_config open = PENSTOCK_INIT(open);
     struct penstock_session_config config = PENSTOCK_INIT(config);
     const DLTensor *inputs[8];
@@ -65,7 +67,7 @@ static void count(const char *path, const char *ranks)
     open.options = stages;
     open.n_options = 1;
     config.options = options;
-    config.n_options = 3;
+    config.n_options = 4;
     good(penstock_open(path, &open, &model, &error));
     before = atomic_load(&n_calls);
     good(penstock_session_new(model, &config, &session, &error));

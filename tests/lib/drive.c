@@ -9,11 +9,12 @@
  *   state FOLDER     writes FOLDER/NAME for each parameter and buffer
  *   set FOLDER       reads them
  *   grads FOLDER     writes FOLDER/NAME for each gradient of the last step
+ *   input-grads FOLDER      the same for each floating-point input
  *   save FOLDER      load FOLDER
  */
 #include "tests/lib/drive.h"
 
-#define MAX_INPUTS 8
+#define MAX_INPUTS 12
 
 static struct penstock_error error = PENSTOCK_INIT(error);
 static penstock_model *model;
@@ -266,6 +267,35 @@ static size_t grads(char **argv)
     return 1;
 }
 
+/* Reads each gradient twice, into an array with gaps, too. */
+static size_t input_grads(char **argv)
+{
+    for (size_t i = 0; i < penstock_count(model, PENSTOCK_INPUT); i++) {
+        struct penstock_info info = PENSTOCK_INIT(info);
+        struct held plain, strided, copy;
+
+        good(penstock_session_describe(session, PENSTOCK_INPUT, i, &info,
+                                       &error));
+        if (info.dtype.code != kDLFloat && info.dtype.code != kDLBfloat)
+            continue;
+        held_init(&plain, &info);
+        good(penstock_input_gradient(session, i, &plain.tensor, &error));
+        held_init_strided(&copy, &info, plain.memory);
+        held_init_strided(&strided, &info, plain.memory);
+        for (size_t k = 0; k < count_of(&info); k++)
+            memset(element_of(&strided, &info, k), 0x55, size_of(&info));
+        good(penstock_input_gradient(session, i, &strided.tensor, &error));
+        require(memcmp(strided.memory, copy.memory,
+                       (2 * count_of(&info) + 3) * size_of(&info)) == 0);
+        write_file(argv[0], info.name, plain.memory,
+                   count_of(&info) * size_of(&info));
+        held_fini(&plain);
+        held_fini(&strided);
+        held_fini(&copy);
+    }
+    return 1;
+}
+
 static size_t load(char **argv)
 {
     good(penstock_load(session, argv[0], &next_step, &error));
@@ -293,18 +323,19 @@ static size_t obey(char **argv)
 {
     const char *what = argv[0];
 
-    return 1 + (strcmp(what, "open") == 0      ? open_model(argv + 1)
-                : strcmp(what, "session") == 0 ? make_session(argv + 1)
-                : strcmp(what, "data") == 0    ? read_data(argv + 1)
-                : strcmp(what, "train") == 0   ? train(argv + 1)
-                : strcmp(what, "forward") == 0 ? forward(argv + 1)
-                : strcmp(what, "state") == 0   ? state(argv + 1, false)
-                : strcmp(what, "set") == 0     ? state(argv + 1, true)
-                : strcmp(what, "grads") == 0   ? grads(argv + 1)
-                : strcmp(what, "save") == 0    ? save(argv + 1)
-                : strcmp(what, "load") == 0    ? load(argv + 1)
-                : strcmp(what, "close") == 0   ? close_all()
-                                               : 1000);
+    return 1 + (strcmp(what, "open") == 0          ? open_model(argv + 1)
+                : strcmp(what, "session") == 0     ? make_session(argv + 1)
+                : strcmp(what, "data") == 0        ? read_data(argv + 1)
+                : strcmp(what, "train") == 0       ? train(argv + 1)
+                : strcmp(what, "forward") == 0     ? forward(argv + 1)
+                : strcmp(what, "state") == 0       ? state(argv + 1, false)
+                : strcmp(what, "set") == 0         ? state(argv + 1, true)
+                : strcmp(what, "grads") == 0       ? grads(argv + 1)
+                : strcmp(what, "input-grads") == 0 ? input_grads(argv + 1)
+                : strcmp(what, "save") == 0        ? save(argv + 1)
+                : strcmp(what, "load") == 0        ? load(argv + 1)
+                : strcmp(what, "close") == 0       ? close_all()
+                                                   : 1000);
 }
 
 int main(int argc, char **argv)

@@ -70,6 +70,20 @@ static inline void held_fini(struct held *h)
     free(h->memory);
 }
 
+/* Returns element i, in row-major order, of a tensor with strides. */
+static inline char *element_of(const struct held *h,
+                               const struct penstock_info *info, size_t i)
+{
+    char *at = h->memory + h->tensor.byte_offset;
+
+    for (int d = info->ndim - 1; d >= 0; d--) {
+        at += (int64_t)(i % (size_t)info->shape[d]) * h->strides[d] *
+              (int64_t)size_of(info);
+        i /= (size_t)info->shape[d];
+    }
+    return at;
+}
+
 /* Copies contiguous bytes into a tensor with gaps between its elements, with
  * the first dimension innermost and the last one backwards. */
 static inline void held_init_strided(struct held *h,
@@ -97,17 +111,8 @@ static inline void held_init_strided(struct held *h,
             (size_t)((info->shape[last] - 1) * h->strides[last]) * size;
         h->strides[last] = -h->strides[last];
     }
-    for (size_t i = 0; i < n; i++) {
-        char *to = h->memory + h->tensor.byte_offset;
-        size_t rest = i;
-
-        for (int d = last; d >= 0; d--) {
-            to += (int64_t)(rest % (size_t)info->shape[d]) * h->strides[d] *
-                  (int64_t)size;
-            rest /= (size_t)info->shape[d];
-        }
-        memcpy(to, from + i * size, size);
-    }
+    for (size_t i = 0; i < n; i++)
+        memcpy(element_of(h, info, i), from + i * size, size);
 }
 
 #endif

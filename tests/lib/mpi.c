@@ -103,18 +103,16 @@ static void begin(struct run *r, const char *path, const MPI_Comm *comm,
                   const char *data_at)
 {
     const struct penstock_option stages[] = {{"stages", "2"}};
-    const struct penstock_option options[] = {{"ranks", "2"},
-                                              {"threads", "1"},
-                                              {"microbatches", "2"},
-                                              {"lr", "0.01"},
-                                              {"data-at", data_at}};
+    const struct penstock_option options[] = {
+        {"ranks", "2"}, {"threads", "1"},     {"microbatches", "2"},
+        {"lr", "0.01"}, {"data-at", data_at}, {"input-gradients", "*"}};
     struct penstock_open_config open = PENSTOCK_INIT(open);
     struct penstock_session_config config = PENSTOCK_INIT(config);
 
     open.options = stages;
     open.n_options = 1;
     config.options = options;
-    config.n_options = 5;
+    config.n_options = 6;
     config.mpi_comm = comm;
     good(penstock_open(path, &open, &r->model, &error));
     good(penstock_session_new(r->model, &config, &r->session, &error));
@@ -206,6 +204,30 @@ static void compare(struct run *r, struct run *with, int rank)
             held_fini(&mine);
             held_fini(&theirs);
         }
+}
+
+/* COLLECTIVE. Gradients of the floating-point inputs, which the second stage
+ * reads, are those of the other session. */
+static void compare_inputs(struct run *r, struct run *with, int rank)
+{
+    for (size_t i = 1; i < 3; i++) {
+        struct penstock_info info = PENSTOCK_INIT(info);
+        struct held mine, theirs;
+
+        good(penstock_session_describe(r->session, PENSTOCK_INPUT, i, &info,
+                                       &error));
+        held_init(&mine, &info);
+        held_init(&theirs, &info);
+        good(penstock_input_gradient(r->session, i,
+                                     rank == 0 ? &mine.tensor : NULL, &error));
+        good(penstock_input_gradient(with->session, i, &theirs.tensor, &error));
+        require(rank != 0 || memcmp(mine.memory, theirs.memory,
+                                    count_of(&info) * size_of(&info)) == 0);
+        require(rank != 0 || i == 2 || ((float *)mine.memory)[0] != 0);
+        held_fini(&mine);
+        held_fini(&theirs);
+    }
+    require(penstock_input_gradient(r->session, rank, NULL, &error) != 0);
 }
 
 /* COLLECTIVE. Sets a parameter, on one rank to other bytes if `differ`. */
@@ -324,6 +346,8 @@ int main(int argc, char **argv)
     begin(&column, argv[1], &of_column, "all");
     for (int k = 0; k < STEPS; k++) {
         step(&row, k);
+        if (k + 1 == STEPS)
+            compare_inputs(&row, &alone, row_rank);
         one_rank_is_wrong(&column, column_rank, k % 2);
         one_callback_fails(&row, row_rank, k % 2);
         if (k == 2) {
@@ -331,6 +355,8 @@ int main(int argc, char **argv)
             flood_begin();
         }
         step(&column, k);
+        if (k + 1 == STEPS)
+            compare_inputs(&column, &alone, column_rank);
     }
     (void)snprintf(folder, sizeof(folder), "%s/row-%d", argv[2], world / 2);
     exercise(&row, &alone, row_rank, folder);

@@ -285,6 +285,46 @@ static void bad_gradients(penstock_session *s)
     held_fini(&h);
 }
 
+static void bad_input_gradients(void)
+{
+    const struct penstock_option wanted[] = {
+        {"microbatches", "2"}, {"threads", "1"}, {"input-gradients", "*scale"}};
+    struct penstock_session_config config = PENSTOCK_INIT(config);
+    struct penstock_info info = PENSTOCK_INIT(info);
+    penstock_session *s;
+    struct held h;
+
+    refused(with_option("input-gradients", "tokens"), PENSTOCK_ERR_UNSUPPORTED,
+            "library.gradient");
+    require(strstr(error.text, "tokens") != NULL);
+    refused(with_option("input-gradients", "nobody*"), PENSTOCK_ERR_NOT_FOUND,
+            "library.name");
+    s = make_session(model);
+    good(penstock_session_describe(s, PENSTOCK_INPUT, 1, &info, &error));
+    held_init(&h, &info);
+    (void)train(s);
+    refused(penstock_input_gradient(s, 1, &h.tensor, &error),
+            PENSTOCK_ERR_UNSUPPORTED, "library.gradient");
+    penstock_session_free(s);
+    config.options = wanted;
+    config.n_options = 3;
+    good(penstock_session_new(model, &config, &s, &error));
+    refused(penstock_input_gradient(s, 1, &h.tensor, &error),
+            PENSTOCK_ERR_USAGE, "library.order");
+    (void)train(s);
+    good(penstock_input_gradient(s, 1, &h.tensor, &error));
+    refused(penstock_input_gradient(s, 2, &h.tensor, &error),
+            PENSTOCK_ERR_UNSUPPORTED, "library.gradient");
+    refused_argument(penstock_input_gradient(s, N, &h.tensor, &error));
+    refused_argument(penstock_input_gradient(NULL, 1, &h.tensor, &error));
+    refused_tensor(penstock_input_gradient(s, 1, NULL, &error));
+    with(3, dtype.bits, 8, refused_tensor(train_bad(s)));
+    refused(penstock_input_gradient(s, 1, &h.tensor, &error),
+            PENSTOCK_ERR_USAGE, "library.order");
+    penstock_session_free(s);
+    held_fini(&h);
+}
+
 static void bad_outputs(penstock_session *s)
 {
     struct penstock_info info = PENSTOCK_INIT(info);
@@ -366,6 +406,9 @@ static void no_loss(const char *path)
     good(penstock_forward(s, inputs, N, &loss, &error));
     require(isnan(loss));
     penstock_session_free(s);
+    config.options = &(struct penstock_option){"input-gradients", "*"};
+    refused(penstock_session_new(m, &config, &s, &error), PENSTOCK_ERR_CONFIG,
+            "loss.missing");
     penstock_close(m);
 }
 
@@ -439,6 +482,7 @@ int main(int argc, char **argv)
     s = make_session(model);
     bad_gradients(s);
     penstock_session_free(s);
+    bad_input_gradients();
     s = make_session(model);
     bad_descriptions(s);
     bad_inputs(s);

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Gradients of inputs. */
+#include "lib/object.h"
+#include "stages/base/alloc.h"
+
+#define TAG PST_TAG_CLIENT
+
+/* Takes the caller's tensor, and memory for a contiguous copy of it. */
+static enum pst_status take(const penstock_session *s, size_t input,
+                            const DLTensor *dst, struct pstl_view *ret,
+                            void **ret_copy, struct pst_diag *diag)
+{
+    const bool *wants = s->batch.plan->wants;
+    enum pst_status status;
+
+    if (input >= s->n_inputs)
+        return pst_diag_set(diag, PST_E_LIBRARY_ARGUMENT,
+                            "there are %zu inputs, and no number %zu",
+                            s->n_inputs, input);
+    if (wants == NULL || !wants[input])
+        return pst_diag_set(diag, PST_E_LIBRARY_GRADIENT,
+                            "the session keeps no gradient of '%.200s': name "
+                            "it in \"input-gradients\"",
+                            s->inputs[input].name);
+    if (!s->has_grads)
+        return pst_diag_set(diag, PST_E_LIBRARY_ORDER,
+                            "there is no gradient: the last step of training "
+                            "has failed, or none was made");
+    if (!pstl_is_first(s))
+        return PST_OK;
+    status = pstl_view_take(&s->inputs[input], dst, true, ret, diag);
+    if (status != PST_OK)
+        return status;
+    *ret_copy = pst_alloc(TAG, pst_meta_bytes(&s->inputs[input].meta) + 1);
+    return *ret_copy != NULL
+               ? PST_OK
+               : pst_diag_nomem(diag, pst_meta_bytes(&s->inputs[input].meta));
+}
+
+int penstock_input_gradient(penstock_session *session, size_t input,
+                            DLTensor *dst, struct penstock_error *error)
+{
+    struct pstl_view view = {0};
+    void *copy = NULL;
+    struct pst_diag diag;
+    enum pst_status status = pstl_session_enter(session, &diag);
+
+    if (status != PST_OK)
+        return pstl_return(status, &diag, error);
+    status = pst_transport_settle(
+        session->transport, take(session, input, dst, &view, &copy, &diag),
+        &diag);
+    if (status == PST_OK)
+        status = pst_engine_fetch_input_grad(session->engine, (unsigned)input,
+                                             copy, &diag);
+    status = pst_transport_settle(session->transport, status, &diag);
+    if (status == PST_OK && copy != NULL)
+        pst_copy_strided(&session->inputs[input].meta, copy, &view.meta,
+                         view.data);
+    pst_free(copy);
+    return pstl_session_leave(session, status, &diag, error);
+}
