@@ -375,6 +375,13 @@ static void fill_result(const struct pst_engine *engine,
     };
 }
 
+static enum pst_status run_ranks(struct pst_engine *engine,
+                                 struct pst_diag *diag)
+{
+    return engine->lanes != NULL ? pst_lanes_run(engine->lanes, diag)
+                                 : drive(engine, diag);
+}
+
 /* Runs the step up to the decision. */
 static enum pst_status make_step(struct pst_engine *engine, uint64_t step,
                                  pst_fill_fn fill, void *fill_ctx,
@@ -403,13 +410,14 @@ static enum pst_status make_step(struct pst_engine *engine, uint64_t step,
     for (unsigned i = 0; i < engine->n_local; i++) {
         pst_rank_set_diag(engine->ranks[i], diag);
         pst_rank_begin(engine->ranks[i], step, fill, fill_ctx, control, trace);
+        if (engine->holds)
+            pst_rank_hold(engine->ranks[i]);
     }
     if (engine->fault_text[0] != '\0')
         pst_rank_note_fault(engine->ranks[0], engine->fault_error,
                             engine->fault_text);
     engine->fault_text[0] = '\0';
-    return engine->lanes != NULL ? pst_lanes_run(engine->lanes, diag)
-                                 : drive(engine, diag);
+    return run_ranks(engine, diag);
 }
 
 enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
@@ -431,9 +439,38 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
                             "step %llu was not applied: %s",
                             (unsigned long long)step + 1,
                             pst_rank_decision_text(engine->ranks[0]));
-    if (engine->grid.options.train)
+    if (engine->grid.options.train && !engine->holds)
         engine->updates++;
     return PST_OK;
+}
+
+enum pst_status pst_engine_backward(struct pst_engine *engine, uint64_t step,
+                                    pst_fill_fn fill, void *fill_ctx,
+                                    struct pst_step_result *ret,
+                                    struct pst_diag *diag)
+{
+    enum pst_status status;
+
+    engine->holds = true;
+    status = pst_engine_step(engine, step, fill, fill_ctx, 0, ret, diag);
+    engine->holds = false;
+    return status;
+}
+
+enum pst_status pst_engine_update(struct pst_engine *engine,
+                                  struct pst_diag *diag)
+{
+    enum pst_status status;
+
+    pst_alive_progress();
+    for (unsigned i = 0; i < engine->n_local; i++) {
+        pst_rank_set_diag(engine->ranks[i], diag);
+        pst_rank_resume(engine->ranks[i]);
+    }
+    status = run_ranks(engine, diag);
+    if (status == PST_OK)
+        engine->updates++;
+    return status;
 }
 
 void pst_engine_refuse(struct pst_engine *engine, const struct pst_diag *why)

@@ -24,6 +24,7 @@ struct pst_engine {
      * could not fill an input that it sends; "": it can. */
     char fault_text[600];
     enum pst_error fault_error; /* error of fault_text */
+    bool holds;                 /* the next step ends without an update */
     struct pst_awake awake; /* time since the last progress, without suspend */
     struct pst_pool *pool;  /* shared by local ranks; NULL: each lane has one */
     struct pst_lanes *lanes; /* NULL: ranks take turns on one thread */

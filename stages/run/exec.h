@@ -123,6 +123,21 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
                                 unsigned control, struct pst_step_result *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
+/*
+ * COLLECTIVE. A step of training in two parts: pst_engine_backward computes the
+ * gradients, and leaves parameters and optimizer as they are; buffers get their
+ * new values. Errors are those of pst_engine_step. Afterwards pst_engine_update
+ * makes the optimizer's step with these gradients, once; it needs them to be
+ * those of the engine's last step, and fails only as messages do. Together they
+ * have the bits of pst_engine_step.
+ */
+enum pst_status pst_engine_backward(struct pst_engine *engine, uint64_t step,
+                                    pst_fill_fn fill, void *fill_ctx,
+                                    struct pst_step_result *ret,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_engine_update(struct pst_engine *engine,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+
 /* Refuses the next step, which fails on all ranks with this error, and changes
  * nothing. For a rank that cannot take part as it should, while the others have
  * begun. why->error is not PST_E_NONE. */

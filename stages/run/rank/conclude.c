@@ -160,6 +160,10 @@ static enum pst_status conclude(struct pst_rank *r)
         pst_update_restore(&r->plan.layout, &r->device);
         return PST_OK;
     }
+    if (r->step.holds) { /* buffers have their new values, which are sent */
+        r->step.phase = PST_RANK_GATHER;
+        return PST_OK;
+    }
     pst_fault_point("update");
     if (pst_role_optim(&r->plan.role) != NULL)
         update(r);

@@ -44,6 +44,11 @@ void pst_rank_set_diag(struct pst_rank *r, struct pst_diag *diag);
 void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
                     void *fill_ctx, unsigned control,
                     const struct pst_trace_order *trace);
+/* Lets the step that was begun end without an update. pst_rank_resume, once it
+ * has ended and is applied, begins that update; pst_rank_advance continues it.
+ */
+void pst_rank_hold(struct pst_rank *r);
+void pst_rank_resume(struct pst_rank *r);
 /* Records a fault of the step that was found before its first action. */
 void pst_rank_note_fault(struct pst_rank *r, enum pst_error error,
                          const char *text);

@@ -418,6 +418,7 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
     r->step.fill = fill;
     r->step.fill_ctx = fill_ctx;
     r->step.control = control;
+    r->step.holds = false;
     r->step.error = PST_E_NONE;
     r->step.fault_microbatch = -1;
     r->step.fault_text[0] = '\0';
@@ -432,6 +433,18 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
     pst_trace_begin(&r->step.trace, trace);
     pst_trace_params(&r->step.trace, &r->plan.role, &r->plan.layout,
                      &r->device);
+}
+
+void pst_rank_hold(struct pst_rank *r)
+{
+    r->step.holds = true;
+}
+
+void pst_rank_resume(struct pst_rank *r)
+{
+    r->step.holds = false;
+    r->step.phase = PST_RANK_APPLY;
+    r->step.waiting_since = 0;
 }
 
 /* Runs or continues the next action. Sets its mark, except for a compute
