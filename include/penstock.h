@@ -259,6 +259,28 @@ int penstock_train_step_fill(penstock_session *session, penstock_fill_fn fill,
                              void *ctx, struct penstock_step *ret,
                              struct penstock_error *error);
 
+/*
+ * COLLECTIVE. A step of training in two calls: the first computes loss and
+ * gradients, the second makes the optimizer's step with them (clipping,
+ * learning rate, number of the step). Together they have the bits of
+ * penstock_train_step. The first one has its errors, and no step has begun
+ * after them; the second one fails as messages do.
+ *
+ * Between the two, gradients can be read, parameters are the old ones, and
+ * buffers have the values that the forward has given them. A
+ * penstock_train_step or penstock_save is refused (library.order). A further
+ * penstock_forward_backward takes the place of the first, with the same number
+ * of the step and the buffers as they are. penstock_load drops the gradients.
+ * Results of the first: step is the number of steps finished before, applied
+ * is 0.
+ */
+int penstock_forward_backward(penstock_session *session,
+                              const DLTensor *const *inputs, size_t n_inputs,
+                              struct penstock_step *ret,
+                              struct penstock_error *error);
+int penstock_update(penstock_session *session, struct penstock_step *ret,
+                    struct penstock_error *error);
+
 /* COLLECTIVE. The model in eval mode on the current parameters; changes
  * nothing, random numbers are those of step 0. inputs: as for
  * penstock_train_step. *ret_loss: NaN if the model has no loss; may be NULL.

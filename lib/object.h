@@ -47,8 +47,10 @@ struct penstock_session {
     bool trains;
     /* An error has left state or messages undefined. */
     bool failed;
-    bool has_grads;         /* those of the last step of training */
-    uint64_t step, changes; /* finished steps, and calls of penstock_set */
+    bool has_grads;              /* those of the last step of training */
+    bool is_half;                /* penstock_update has not used them yet */
+    struct pst_step_result half; /* of penstock_forward_backward, then */
+    uint64_t step, changes;      /* finished steps, and calls of penstock_set */
     size_t n_inputs, n_outputs;
     struct pstl_tensor *inputs, *outputs; /* a step's tensors */
     bool *reads;                          /* per input: this process reads it */
@@ -147,6 +149,7 @@ struct pstl_source {
     penstock_fill_fn fn; /* NULL: the session's views */
     void *ctx;
     const struct pst_diag *refused;
+    bool holds; /* the step makes no update */
 };
 enum pst_status pstl_step_run(struct pst_engine *engine,
                               struct pstl_source *source, uint64_t step,

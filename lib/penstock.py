@@ -147,11 +147,15 @@ def load(path=NAME):
                 ("session_describe", i, [_P, i, _Size, pointer(_Info), e]),
                 ("train_step", i,
                  [_P, pointer(pointer(_Tensor)), _Size, pointer(_Step), e]),
+                ("forward_backward", i,
+                 [_P, pointer(pointer(_Tensor)), _Size, pointer(_Step), e]),
+                ("update", i, [_P, pointer(_Step), e]),
                 ("forward", i, [_P, pointer(pointer(_Tensor)), _Size,
                                 pointer(ctypes.c_double), e]),
                 ("output", i, [_P, _Size, pointer(_Tensor), e]),
                 ("input_gradient", i, [_P, _Size, pointer(_Tensor), e]),
                 ("get", i, [_P, text, pointer(_Tensor), e]),
+                ("gradient", i, [_P, text, pointer(_Tensor), e]),
                 ("set", i, [_P, text, pointer(_Tensor), e]),
                 ("save", i, [_P, text, e]),
                 ("load", i, [_P, text, pointer(ctypes.c_uint64), e]),
@@ -401,11 +405,25 @@ class Session:
     def train_step(self, *inputs):
         """Makes a step of training on all rows of all microbatches. Returns a
         Step. An input that no stage of this rank reads may be None."""
-        step = _Step()
         with self._inputs(inputs) as (tensors, n):
-            _call("train_step", self._handle, tensors, n, ctypes.byref(step))
+            return self._step("train_step", tensors, n)
+
+    def _step(self, call, *words):
+        step = _Step()
+        _call(call, self._handle, *words, ctypes.byref(step))
         return Step(step.step, step.loss, step.grad_norm, step.lr,
                     bool(step.applied))
+
+    def forward_backward(self, *inputs):
+        """Makes the first part of a step of training: loss and gradients.
+        Returns a Step; update() makes the optimizer's step."""
+        with self._inputs(inputs) as (tensors, n):
+            return self._step("forward_backward", tensors, n)
+
+    def update(self):
+        """Makes the optimizer's step with the gradients of the last
+        forward_backward(). Returns a Step."""
+        return self._step("update")
 
     def forward(self, *inputs):
         """Runs the model in eval mode. Returns the loss, NaN if there is none;
@@ -422,6 +440,12 @@ class Session:
             raise IndexError(f"the model has {len(self.outputs)} outputs")
         return _write(self.outputs[index], out, lambda tensor: _call(
             "output", self._handle, index, tensor))
+
+    def gradient(self, name, out=None):
+        """Copies the gradient of a parameter in the last step of training to
+        the array `out`, or to a new memoryview, and returns it."""
+        return _write(self._named(name), out, lambda tensor: _call(
+            "gradient", self._handle, name.encode(), tensor))
 
     def input_gradient(self, index, out=None):
         """Copies the gradient of an input in the last train_step(), one that

@@ -200,6 +200,10 @@ static enum pst_status claim(penstock_session *s, const char *folder,
 {
     enum pst_status status;
 
+    if (s->is_half)
+        return pst_diag_set(diag, PST_E_LIBRARY_ORDER,
+                            "penstock_forward_backward has begun a step: call "
+                            "penstock_update before a checkpoint");
     if (folder == NULL || *folder == '\0')
         return pst_diag_set(diag, PST_E_LIBRARY_ARGUMENT,
                             "the folder is NULL or empty");
@@ -291,7 +295,8 @@ int penstock_load(penstock_session *session, const char *folder,
         status = pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT,
                               "the folder is NULL or empty");
     status = pst_transport_settle(session->transport, status, &diag);
-    session->has_grads = session->has_grads && status != PST_OK;
+    if (status == PST_OK)
+        session->has_grads = session->is_half = false;
     if (status == PST_OK)
         status = load(session, folder, &info, &diag);
     if (status == PST_OK) {

@@ -122,7 +122,9 @@ enum pst_status pstl_step_run(struct pst_engine *engine,
         pst_engine_refuse(engine, source->refused);
     }
     ret->applied = true; /* the engine says otherwise if it has decided */
-    status = pst_engine_step(engine, step, fill, source, 0, ret, diag);
+    status = source->holds
+                 ? pst_engine_backward(engine, step, fill, source, ret, diag)
+                 : pst_engine_step(engine, step, fill, source, 0, ret, diag);
     /* The ranks have not decided together: their messages may be in flight. */
     if (status != PST_OK && ret->applied)
         source->session->failed = true;
@@ -132,7 +134,7 @@ enum pst_status pstl_step_run(struct pst_engine *engine,
 /* --- calls ---------------------------------------------------------------- */
 
 /* Returns why the step cannot be made on this rank; PST_OK if it can. */
-static enum pst_status check_step(const penstock_session *s,
+static enum pst_status check_step(const penstock_session *s, bool holds,
                                   const struct penstock_step *ret,
                                   struct pst_diag *diag)
 {
@@ -140,7 +142,25 @@ static enum pst_status check_step(const penstock_session *s,
         return pst_diag_set(diag, PST_E_LOSS_MISSING,
                             "the model has no loss to train with: open the "
                             ".pt2 with {\"loss\", ...} or {\"loss-fn\", ...}");
+    if (s->is_half && !holds)
+        return pst_diag_set(diag, PST_E_LIBRARY_ORDER,
+                            "penstock_forward_backward has begun a step: call "
+                            "penstock_update before the next one");
     return pstl_check_struct("ret", ret, diag);
+}
+
+/* Gives the caller the result of a step. */
+static void give(const penstock_session *s, const struct pst_step_result *r,
+                 bool applied, struct penstock_step *ret)
+{
+    const struct penstock_step result = {
+        .step = s->step,
+        .loss = r->loss,
+        .grad_norm = r->grad_norm,
+        .lr = r->lr,
+        .applied = applied && s->options.optim.row != NULL};
+
+    pstl_give_struct(&result, ret, sizeof(result));
 }
 
 static int run(penstock_session *s, struct pstl_source *source,
@@ -151,41 +171,55 @@ static int run(penstock_session *s, struct pstl_source *source,
     struct pst_step_result r;
     enum pst_status status;
 
-    s->has_grads = false;
+    if (refused.error == PST_E_LIBRARY_ORDER) /* on all ranks */
+        return pstl_session_leave(s, refused.status, diag, error);
+    s->has_grads = s->is_half = false;
     if (refused.status != PST_OK)
         source->refused = &refused;
     status = s->trains ? pstl_step_run(s->engine, source, s->step, &r, diag)
                        : refused.status;
     if (status == PST_OK) {
-        const struct penstock_step result = {.step = ++s->step,
-                                             .loss = r.loss,
-                                             .grad_norm = r.grad_norm,
-                                             .lr = r.lr,
-                                             .applied =
-                                                 s->options.optim.row != NULL};
-
         s->has_grads = true;
-        pstl_give_struct(&result, ret, sizeof(result));
+        s->is_half = source->holds;
+        s->half = r;
+        s->step += !source->holds;
+        give(s, &r, !source->holds, ret);
         if (r.stayed_step > 0)
             pstl_tell(&s->messages, r.stayed_text);
     }
     return pstl_session_leave(s, status, diag, error);
 }
 
+static int run_on_arrays(penstock_session *s, bool holds,
+                         const DLTensor *const *inputs, size_t n_inputs,
+                         struct penstock_step *ret,
+                         struct penstock_error *error)
+{
+    struct pstl_source source = {.session = s, .holds = holds};
+    struct pst_diag diag;
+    enum pst_status status = pstl_session_enter(s, &diag);
+
+    if (status != PST_OK)
+        return pstl_return(status, &diag, error);
+    status = check_step(s, holds, ret, &diag);
+    if (status == PST_OK)
+        status = pstl_step_take(s, inputs, n_inputs, &diag);
+    return run(s, &source, ret, &diag, error);
+}
+
 int penstock_train_step(penstock_session *session,
                         const DLTensor *const *inputs, size_t n_inputs,
                         struct penstock_step *ret, struct penstock_error *error)
 {
-    struct pstl_source source = {.session = session};
-    struct pst_diag diag;
-    enum pst_status status = pstl_session_enter(session, &diag);
+    return run_on_arrays(session, false, inputs, n_inputs, ret, error);
+}
 
-    if (status != PST_OK)
-        return pstl_return(status, &diag, error);
-    status = check_step(session, ret, &diag);
-    if (status == PST_OK)
-        status = pstl_step_take(session, inputs, n_inputs, &diag);
-    return run(session, &source, ret, &diag, error);
+int penstock_forward_backward(penstock_session *session,
+                              const DLTensor *const *inputs, size_t n_inputs,
+                              struct penstock_step *ret,
+                              struct penstock_error *error)
+{
+    return run_on_arrays(session, true, inputs, n_inputs, ret, error);
 }
 
 int penstock_train_step_fill(penstock_session *session, penstock_fill_fn fn,
@@ -198,8 +232,36 @@ int penstock_train_step_fill(penstock_session *session, penstock_fill_fn fn,
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
-    status = check_step(session, ret, &diag);
+    status = check_step(session, false, ret, &diag);
     if (status == PST_OK && fn == NULL)
         status = pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT, "fill is NULL");
     return run(session, &source, ret, &diag, error);
+}
+
+int penstock_update(penstock_session *session, struct penstock_step *ret,
+                    struct penstock_error *error)
+{
+    struct pst_diag diag;
+    enum pst_status status = pstl_session_enter(session, &diag);
+
+    if (status != PST_OK)
+        return pstl_return(status, &diag, error);
+    if (!session->is_half)
+        status = pst_diag_set(&diag, PST_E_LIBRARY_ORDER,
+                              "there are no gradients for an update: call "
+                              "penstock_forward_backward before");
+    if (status == PST_OK)
+        status = pst_transport_settle(
+            session->transport, pstl_check_struct("ret", ret, &diag), &diag);
+    if (status == PST_OK) {
+        session->is_half = false;
+        status = pst_engine_update(session->engine, &diag);
+        /* Some ranks have updated their parameters, others perhaps not. */
+        session->failed = status != PST_OK;
+    }
+    if (status == PST_OK) {
+        session->step++;
+        give(session, &session->half, true, ret);
+    }
+    return pstl_session_leave(session, status, &diag, error);
 }

@@ -7,7 +7,8 @@ usage: bits.py PENSTOCK DRIVE TINY.pt2 BYTEGPT.pt2
 With the same options and data `drive` (the library) and `penstock run` have the
 same losses, parameters and buffers: from contiguous and strided arrays and from
 the callback, on one and two ranks; so have forward and `penstock infer`, and
-runs that one of the two continues from the other's checkpoint. The library
+runs that one of the two continues from the other's checkpoint. Steps in two
+calls, gradients and then the update, have the bits of steps in one. The library
 prints nothing.
 """
 import json
@@ -88,12 +89,12 @@ class Bench:
         dump, _ = tensor_file.load(self.at("dump"))
         return json.loads(out.splitlines()[-1])["loss"], dump
 
-    def lib(self, ranks, *words, path=None, opened=()):
+    def lib(self, ranks, *words, path=None, opened=(), more=()):
         """Runs `drive`. Returns its lines as (word, rest)."""
         out = self.call(self.drive, "open", path or self.plan, *opened,
                         "session", f"ranks={ranks}",
                         *(f"{name}={value}" for name, value in TRAIN.items()),
-                        "data", *(self.at(f"in.{i}")
+                        *more, "data", *(self.at(f"in.{i}")
                                   for i in range(len(self.inputs))), *words)
         lines = [tuple(line.split(" ", 1)) for line in out.splitlines()]
         assert {line[0] for line in lines} <= {"loss", "forward", "output",
@@ -171,6 +172,27 @@ def gradients(bench):
         assert len(found) >= 3 and all(any(x) for x in found.values())
 
 
+def apart(bench, most):
+    """Gradients and updates in two calls, also in turn with whole steps, with
+    what an update depends on; most: number of cases."""
+    for ranks, more in ((1, ["clip-norm=.1", "lr-schedule=cosine", "warmup=2",
+                             f"steps={STEPS}", "ema=.9"]),
+                        (2, ["schedule=zb-h1", "clip-norm=.1"]),
+                        ("2x2", []), ("2x1", ["shard=zero1"]),
+                        ("2x2", ["shard=zero3", "clip-norm=.1"]),
+                        (2, ["optimizer=muon", "group=*bias:lr=.1"]))[:most]:
+        runs = []
+        for k, words in enumerate((["arrays", STEPS], ["apart", STEPS],
+                                   ["strided", 1, "train", "apart", 2, "train",
+                                    "arrays", STEPS - 3])):
+            folder = bench.folder_of(f"apart.{k}")
+            lines = bench.lib(ranks, "train", *words, "state", folder,
+                              more=more)
+            runs.append((losses(lines), bench.state(folder)))
+            assert runs[k] == runs[0], (ranks, more, words)
+        assert len(set(runs[0][0])) == STEPS and len(runs[0][1]) > 3
+
+
 def forward(bench):
     """forward in the middle of a training is infer on its checkpoint, and
     changes nothing."""
@@ -230,6 +252,7 @@ def main():
             bench = Bench(penstock, drive, model, high, folder)
             train(bench, [])
             gradients(bench)
+            apart(bench, 9 if model == tiny else 1)
             forward(bench)
             resume(bench)
     print("ok")

@@ -89,9 +89,12 @@ static void count(const char *path, const char *ranks)
         if (step == 0)
             before = atomic_load(&n_calls);
         require(penstock_train_step(session, inputs, n, &result, &own) == 0);
+        require(penstock_forward_backward(session, inputs, n, &result, &own) ==
+                0);
+        require(penstock_update(session, &result, &own) == 0);
     }
     if (atomic_load(&n_calls) != before) {
-        fprintf(stderr, "%s ranks: %lu allocations in 10 steps\n", ranks,
+        fprintf(stderr, "%s ranks: %lu allocations in 20 steps\n", ranks,
                 atomic_load(&n_calls) - before);
         exit(1);
     }

@@ -4,7 +4,8 @@
  *
  *   open PATH [NAME=VALUE...]     session [NAME=VALUE...]     close
  *   data FILE...     contiguous rows of all steps, a file for each input
- *   train arrays|strided|callback N       prints the loss of each step
+ *   train arrays|strided|callback|apart N    prints the loss of each step;
+ *                    apart: by penstock_forward_backward and penstock_update
  *   forward FOLDER   the inputs of the next step; writes FOLDER/out.I
  *   state FOLDER     writes FOLDER/NAME for each parameter and buffer
  *   set FOLDER       reads them
@@ -138,9 +139,31 @@ static int fill(void *ctx, uint64_t step, uint32_t microbatch, uint32_t input,
     return 0;
 }
 
-static void step_on_arrays(bool strided, size_t step,
+/* Finished steps of the session. */
+static uint64_t next_step;
+
+/* Makes a step in two calls, with other calls between them. */
+static void step_apart(const DLTensor *const *inputs, size_t n,
+                       struct penstock_step *result)
+{
+    struct penstock_step first = PENSTOCK_INIT(first), refused = first;
+    double loss;
+
+    good(penstock_forward_backward(session, inputs, n, &first, &error));
+    require(first.step == next_step && first.applied == 0);
+    require(penstock_train_step(session, inputs, n, &refused, &error) ==
+            PENSTOCK_ERR_USAGE);
+    if (next_step % 2 == 1)
+        good(penstock_forward(session, inputs, n, &loss, &error));
+    good(penstock_update(session, result, &error));
+    require(result->loss == first.loss && result->lr == first.lr);
+    require(memcmp(&result->grad_norm, &first.grad_norm, sizeof(double)) == 0);
+}
+
+static void step_on_arrays(const char *mode, size_t step,
                            struct penstock_step *result)
 {
+    const bool strided = strcmp(mode, "strided") == 0;
     const size_t n = penstock_count(model, PENSTOCK_INPUT);
     const DLTensor *inputs[MAX_INPUTS];
     struct held held[MAX_INPUTS];
@@ -157,7 +180,9 @@ static void step_on_arrays(bool strided, size_t step,
         }
         inputs[i] = &held[i].tensor;
     }
-    if (result != NULL)
+    if (result != NULL && strcmp(mode, "apart") == 0)
+        step_apart(inputs, n, result);
+    else if (result != NULL)
         good(penstock_train_step(session, inputs, n, result, &error));
     else {
         double loss;
@@ -168,9 +193,6 @@ static void step_on_arrays(bool strided, size_t step,
     for (size_t i = 0; i < n; i++)
         held_fini(&held[i]);
 }
-
-/* Finished steps of the session. */
-static uint64_t next_step;
 
 static size_t train(char **argv)
 {
@@ -183,7 +205,7 @@ static size_t train(char **argv)
             good(
                 penstock_train_step_fill(session, fill, NULL, &result, &error));
         else
-            step_on_arrays(strcmp(argv[0], "strided") == 0, next_step, &result);
+            step_on_arrays(argv[0], next_step, &result);
         require(result.step == next_step + 1 && result.applied == 1);
         next_step = result.step;
         printf("loss %a\n", result.loss);
@@ -195,7 +217,7 @@ static size_t forward(char **argv)
 {
     const size_t n = penstock_count(model, PENSTOCK_OUTPUT);
 
-    step_on_arrays(true, next_step, NULL);
+    step_on_arrays("strided", next_step, NULL);
     for (size_t i = 0; i < n; i++) {
         struct penstock_info info = PENSTOCK_INIT(info);
         struct held plain, strided;

@@ -111,8 +111,17 @@ def state(penstock, session, given, folder, losses):
                  array.array("d", [8])).id == "library.tensor"
     fails(KeyError, session.get, "scales")
     assert session.load(os.path.join(folder, "checkpoint")) == 2
-    for k in 2, 3:
-        assert session.train_step(*given.values()).loss == losses[k]
+    assert session.train_step(*given.values()).loss == losses[2]
+    step = session.forward_backward(*given.values())
+    assert (step.loss, step.step, step.applied) == (losses[3], 3, False)
+    assert session.gradient("weight").shape == (3, 4, 5)
+    assert any(session.gradient("weight").cast("B").cast("f"))
+    assert fails(penstock.Error, session.input_gradient, 0).id == \
+        "library.gradient"
+    fails(IndexError, session.input_gradient, 4)
+    step = session.update()
+    assert (step.loss, step.step, step.applied) == (losses[3], 4, True)
+    assert fails(penstock.Error, session.update).id == "library.order"
     assert session.get("weight") == weight
 
 

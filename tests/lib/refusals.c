@@ -285,6 +285,57 @@ static void bad_gradients(penstock_session *s)
     held_fini(&h);
 }
 
+/* Steps in two calls, in the wrong order. first, second: the losses of the
+ * first two steps. */
+static void bad_halves(const char *folder, double first, double second)
+{
+    penstock_session *s = make_session(model);
+    struct penstock_step result = PENSTOCK_INIT(result);
+    struct penstock_info info = PENSTOCK_INIT(info);
+    struct held before, after;
+
+    good(penstock_describe(model, PENSTOCK_PARAMETER, 0, &info, &error));
+    held_init(&before, &info);
+    held_init(&after, &info);
+    refused(penstock_update(s, &result, &error), PENSTOCK_ERR_USAGE,
+            "library.order");
+    good(penstock_get(s, info.name, &before.tensor, &error));
+    good(penstock_forward_backward(s, inputs, N, &result, &error));
+    require(result.loss == first && result.step == 0 && result.applied == 0);
+    result = (struct penstock_step)PENSTOCK_INIT(result);
+    refused(train_bad(s), PENSTOCK_ERR_USAGE, "library.order");
+    refused(penstock_train_step_fill(s, NULL, NULL, &result, &error),
+            PENSTOCK_ERR_USAGE, "library.order");
+    refused(penstock_save(s, folder, &error), PENSTOCK_ERR_USAGE,
+            "library.order");
+    refused_argument(penstock_update(s, NULL, &error));
+    good(penstock_gradient(s, info.name, &after.tensor, &error));
+    good(penstock_get(s, info.name, &after.tensor, &error));
+    require(memcmp(before.memory, after.memory,
+                   count_of(&info) * size_of(&info)) == 0);
+    good(penstock_update(s, &result, &error));
+    require(result.loss == first && result.step == 1 && result.applied == 1);
+    good(penstock_get(s, info.name, &after.tensor, &error));
+    require(memcmp(before.memory, after.memory,
+                   count_of(&info) * size_of(&info)) != 0);
+    refused(penstock_update(s, &result, &error), PENSTOCK_ERR_USAGE,
+            "library.order");
+    good(penstock_gradient(s, info.name, &after.tensor, &error));
+    /* The second call takes the place of the first; a failed one of both. */
+    good(penstock_forward_backward(s, inputs, N, &result, &error));
+    good(penstock_forward_backward(s, inputs, N, &result, &error));
+    require(result.loss == second);
+    with(0, dtype.bits, 32,
+         refused_tensor(
+             penstock_forward_backward(s, inputs, N, &result, &error)));
+    refused(penstock_update(s, &result, &error), PENSTOCK_ERR_USAGE,
+            "library.order");
+    require(train(s) == second);
+    penstock_session_free(s);
+    held_fini(&before);
+    held_fini(&after);
+}
+
 static void bad_input_gradients(void)
 {
     const struct penstock_option wanted[] = {
@@ -482,6 +533,7 @@ int main(int argc, char **argv)
     s = make_session(model);
     bad_gradients(s);
     penstock_session_free(s);
+    bad_halves(argv[2], first, second);
     bad_input_gradients();
     s = make_session(model);
     bad_descriptions(s);
