@@ -68,6 +68,7 @@ static enum pst_status open_mean(const struct pstd_config *config,
         .rows =
             config->batches > UINT64_MAX / rows ? 0 : config->batches * rows,
         .by = pstd_mean_by(config)};
+    struct pst_mean_source source;
     enum pst_status status = PST_OK;
 
     if (f->batch.plan->loss < 0)
@@ -75,9 +76,10 @@ static enum pst_status open_mean(const struct pstd_config *config,
                             "the plan has no loss to take the mean of: split "
                             "the .pt2 with --loss or --loss-fn");
     status = pstd_open_eval_data(config, &f->batch, true, &f->data, diag);
-    return status == PST_OK
-               ? pst_mean_new(f->batch.plan, f->data, &options, &f->mean, diag)
-               : status;
+    if (status != PST_OK)
+        return status;
+    source = pst_mean_source_of(f->data);
+    return pst_mean_new(f->batch.plan, &source, &options, &f->mean, diag);
 }
 
 static enum pst_status make_engine(const struct pstd_config *config,

@@ -119,11 +119,11 @@ static enum pst_status open_data(struct pstd_session *s,
                                  struct pstd_evaluation *e,
                                  struct pst_diag *diag)
 {
-    const uint64_t rows = (uint64_t)PST_MAX(pst_batch_rows(s->batch), 1);
+    const uint64_t each = (uint64_t)PST_MAX(pst_batch_rows(s->batch), 1);
     const uint64_t steps = s->config.eval_batches;
     const struct pst_mean_options options = {
         .microbatches = e->batch.microbatches,
-        .rows = steps > UINT64_MAX / rows ? 0 : steps * rows,
+        .rows = steps > UINT64_MAX / each ? 0 : steps * each,
         .by = pstd_mean_by(&s->config)};
     struct pstd_config config = s->config; /* borrows the texts */
     uint64_t left;
@@ -135,8 +135,11 @@ static enum pst_status open_data(struct pstd_session *s,
         return PST_OK;
     status = pstd_open_eval_data(&config, &e->batch, s->w->rank == 0, &e->data,
                                  diag);
-    if (status == PST_OK)
-        status = pst_mean_new(e->batch.plan, e->data, &options, &e->mean, diag);
+    if (status == PST_OK) {
+        const struct pst_mean_source rows = pst_mean_source_of(e->data);
+
+        status = pst_mean_new(e->batch.plan, &rows, &options, &e->mean, diag);
+    }
     if (status != PST_OK)
         return status;
     e->extent.steps = pst_mean_steps(e->mean);

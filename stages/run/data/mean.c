@@ -15,10 +15,10 @@ struct group {
 };
 
 struct pst_mean {
-    const struct pst_data *data;
+    struct pst_mean_source source;
     struct pst_tokens *tokens; /* NULL: weights by rows */
     unsigned microbatches;
-    /* Rows in the file: those of a full microbatch; those that are evaluated;
+    /* Rows of the source: those of a full microbatch; those that are evaluated;
      * those that are left out. */
     uint64_t each, rows, left;
     uint64_t plan_rows; /* rows of a microbatch in the plan */
@@ -50,7 +50,7 @@ static enum pst_status divide_rest(struct pst_mean *m, struct pst_diag *diag)
 static enum pst_status divide(struct pst_mean *m, uint64_t wanted,
                               struct pst_diag *diag)
 {
-    const struct pst_data_extent x = pst_data_extent(m->data);
+    const struct pst_data_extent x = m->source.extent;
 
     m->each = x.each;
     m->rows = x.rows;
@@ -88,7 +88,22 @@ static enum pst_status count_targets(struct pst_mean *m, struct pst_plan *plan,
     return status;
 }
 
-enum pst_status pst_mean_new(struct pst_plan *plan, const struct pst_data *data,
+static enum pst_status read_file(void *ctx, uint64_t first, uint64_t n,
+                                 unsigned input, void *dst,
+                                 struct pst_diag *diag)
+{
+    return pst_data_read(ctx, first, n, input, dst, diag);
+}
+
+struct pst_mean_source pst_mean_source_of(const struct pst_data *data)
+{
+    return (struct pst_mean_source){.extent = pst_data_extent(data),
+                                    .read = read_file,
+                                    .ctx = (void *)data};
+}
+
+enum pst_status pst_mean_new(struct pst_plan *plan,
+                             const struct pst_mean_source *source,
                              const struct pst_mean_options *options,
                              struct pst_mean **ret, struct pst_diag *diag)
 {
@@ -97,7 +112,7 @@ enum pst_status pst_mean_new(struct pst_plan *plan, const struct pst_data *data,
 
     if (m == NULL)
         return pst_diag_nomem(diag, sizeof(*m));
-    m->data = data;
+    m->source = *source;
     m->microbatches = options->microbatches;
     m->plan_rows = (uint64_t)PST_MAX(pst_plan_rows(plan), 1);
     m->weights = pst_calloc(TAG, m->microbatches, sizeof(*m->weights));
@@ -155,8 +170,8 @@ enum pst_status pst_mean_fill(void *ctx, uint64_t step, unsigned microbatch,
     const struct pst_mean *m = ctx;
     const struct group g = group_of(m, step, microbatch);
 
-    return pst_data_read(m->data, g.first, g.n > 0 ? g.n : m->each, input, dst,
-                         diag);
+    return m->source.read(m->source.ctx, g.first, g.n > 0 ? g.n : m->each,
+                          input, dst, diag);
 }
 
 enum pst_status pst_mean_weigh(void *ctx, uint64_t step, double *ret,

@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_STAGES_RUN_DATA_MEAN_H
 #define PENSTOCK_STAGES_RUN_DATA_MEAN_H
 /*
- * The mean loss over a file, counting each row once, however microbatches,
+ * The mean loss over rows, counting each row once, however microbatches,
  * steps and replicas divide it. All microbatches have the plan's number of
  * rows. The remaining rows are evaluated in groups: a group is repeated until
  * it fills a microbatch, whose mean is that of the group. The weight of a
@@ -20,15 +20,27 @@ enum pst_mean_by {
     PST_MEAN_BY_EITHER,  /* by targets if the loss can ignore some */
 };
 
+/* Rows of a file, or of a caller's memory. */
+struct pst_mean_source {
+    struct pst_data_extent extent;
+    /* Reads as pst_data_read does. */
+    enum pst_status (*read)(void *ctx, uint64_t first, uint64_t n,
+                            unsigned input, void *dst, struct pst_diag *diag);
+    void *ctx;
+};
+/* Returns the rows of a file. `data` must have been opened for steps of the
+ * mean's number of microbatches, without tail microbatches. */
+struct pst_mean_source pst_mean_source_of(const struct pst_data *data);
+
 struct pst_mean_options {
     unsigned microbatches; /* microbatches of a step of the engine */
     uint64_t rows; /* maximum number of rows, from the first row on; 0: all */
     enum pst_mean_by by;
 };
 
-/* Sets *ret (owned), which borrows plan and data. `data` must have been opened
- * for steps of that many microbatches, without tail microbatches. */
-enum pst_status pst_mean_new(struct pst_plan *plan, const struct pst_data *data,
+/* Sets *ret (owned), which borrows plan and the source's ctx. */
+enum pst_status pst_mean_new(struct pst_plan *plan,
+                             const struct pst_mean_source *source,
                              const struct pst_mean_options *options,
                              struct pst_mean **ret,
                              struct pst_diag *diag) PST_MUST_CHECK;
