@@ -288,6 +288,15 @@ int penstock_update(penstock_session *session, struct penstock_step *ret,
 int penstock_forward(penstock_session *session, const DLTensor *const *inputs,
                      size_t n_inputs, double *ret_loss,
                      struct penstock_error *error);
+/* COLLECTIVE. The mean loss in eval mode over any number of rows, as `penstock
+ * eval` computes it: each row counts once, also where they do not fill a step,
+ * and if the loss can ignore targets, each microbatch counts by those that it
+ * does not. inputs: as for penstock_forward, but with that number of rows, and
+ * all of them on rank 0, if the model reads them. penstock_output has nothing
+ * afterwards. */
+int penstock_evaluate(penstock_session *session, const DLTensor *const *inputs,
+                      size_t n_inputs, double *ret_loss,
+                      struct penstock_error *error);
 /* COLLECTIVE. Copies an output of the last penstock_forward to dst on rank 0,
  * with the shape of penstock_session_describe. Other ranks may give NULL. */
 int penstock_output(penstock_session *session, size_t output, DLTensor *dst,

@@ -78,15 +78,9 @@ static enum pst_status make_engine(penstock_session *s, struct pstl_forward *f,
 {
     struct pst_exec_options options;
     struct pst_str places = {0};
-    enum pst_status status = PST_OK;
+    enum pst_status status =
+        pst_eval_cut_init(&f->cut, s->batch.plan, read_start, s, diag);
 
-    if (s->batch.tail != NULL)
-        status = pst_diag_set(diag, PST_E_SIZE_OPTION,
-                              "penstock_forward needs microbatches of equal "
-                              "size: make \"batch\" a multiple of "
-                              "\"microbatches\"");
-    if (status == PST_OK)
-        status = pst_eval_cut_init(&f->cut, s->batch.plan, read_start, s, diag);
     place(pst_engine_schedule(s->engine), &places);
     if (status == PST_OK)
         status = make_options(s, &places, &options, diag);
@@ -121,11 +115,37 @@ static enum pst_status make(penstock_session *s, struct pst_diag *diag)
     return status;
 }
 
+enum pst_status pstl_forward_begin(penstock_session *s, struct pst_engine **ret,
+                                   struct pst_diag *diag)
+{
+    enum pst_status status = make(s, diag);
+
+    if (status != PST_OK)
+        return status;
+    s->forward->done = false;
+    *ret = s->forward->engine;
+    return pst_engine_show(*ret, s->engine, diag);
+}
+
+/* Returns why the pass cannot be made on this rank; PST_OK if it can. */
+static enum pst_status check_forward(penstock_session *s,
+                                     const DLTensor *const *inputs, size_t n,
+                                     struct pst_diag *diag)
+{
+    if (s->batch.tail != NULL)
+        return pst_diag_set(diag, PST_E_SIZE_OPTION,
+                            "penstock_forward needs microbatches of equal "
+                            "size: make \"batch\" a multiple of "
+                            "\"microbatches\"");
+    return pstl_step_take(s, inputs, n, diag);
+}
+
 int penstock_forward(penstock_session *session, const DLTensor *const *inputs,
                      size_t n_inputs, double *ret_loss,
                      struct penstock_error *error)
 {
     struct pstl_source source = {.session = session};
+    struct pst_engine *engine = NULL;
     struct pst_step_result r;
     struct pst_diag diag;
     enum pst_status status = pstl_session_enter(session, &diag);
@@ -133,17 +153,12 @@ int penstock_forward(penstock_session *session, const DLTensor *const *inputs,
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
     status = pst_transport_settle(
-        session->transport, pstl_step_take(session, inputs, n_inputs, &diag),
+        session->transport, check_forward(session, inputs, n_inputs, &diag),
         &diag);
     if (status == PST_OK)
-        status = make(session, &diag);
-    if (status == PST_OK) {
-        session->forward->done = false;
-        status =
-            pst_engine_show(session->forward->engine, session->engine, &diag);
-    }
+        status = pstl_forward_begin(session, &engine, &diag);
     if (status == PST_OK)
-        status = pstl_step_run(session->forward->engine, &source, 0, &r, &diag);
+        status = pstl_step_run(engine, &source, 0, &r, &diag);
     if (status == PST_OK) {
         session->forward->done = true;
         if (ret_loss != NULL)

@@ -130,6 +130,12 @@ enum pst_status pstl_compare(const penstock_session *session, const char *what,
                              const void *data, size_t bytes,
                              struct pst_diag *diag) PST_MUST_CHECK;
 
+/* forward.c: COLLECTIVE. Copies the current state to the engine of
+ * penstock_forward, which it makes if there is none, and returns it. Outputs of
+ * the last penstock_forward are gone. */
+enum pst_status pstl_forward_begin(penstock_session *session,
+                                   struct pst_engine **ret,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* forward.c: frees the engine of penstock_forward; NULL is accepted. */
 void pstl_forward_free(struct pstl_forward *forward);
 /* Returns its bytes; NULL: 0. */
@@ -149,7 +155,8 @@ struct pstl_source {
     penstock_fill_fn fn; /* NULL: the session's views */
     void *ctx;
     const struct pst_diag *refused;
-    bool holds; /* the step makes no update */
+    bool holds;            /* the step makes no update */
+    struct pst_mean *mean; /* NULL, or what reads rows of an evaluation */
 };
 enum pst_status pstl_step_run(struct pst_engine *engine,
                               struct pstl_source *source, uint64_t step,

@@ -152,6 +152,8 @@ def load(path=NAME):
                 ("update", i, [_P, pointer(_Step), e]),
                 ("forward", i, [_P, pointer(pointer(_Tensor)), _Size,
                                 pointer(ctypes.c_double), e]),
+                ("evaluate", i, [_P, pointer(pointer(_Tensor)), _Size,
+                                 pointer(ctypes.c_double), e]),
                 ("output", i, [_P, _Size, pointer(_Tensor), e]),
                 ("input_gradient", i, [_P, _Size, pointer(_Tensor), e]),
                 ("get", i, [_P, text, pointer(_Tensor), e]),
@@ -262,8 +264,12 @@ class _Array:
             *(ctypes.cast(one, ctypes.POINTER(_I64)) for one in self.held), 0)
 
     def reshape(self, shape):
-        """Gives a flat array the shape that is wanted."""
+        """Gives a flat array the shape that is wanted; None: any size."""
         t = self.tensor
+        if t.ndim == 1 and None in shape:
+            rest = _count(size for size in shape if size is not None)
+            shape = [t.shape[0] // rest if size is None else size
+                     for size in shape]
         if t.ndim != 1 or len(shape) == 1 or t.shape[0] != _count(shape) or \
                 t.strides and t.strides[0] != 1 and t.shape[0] > 1:
             return
@@ -396,11 +402,11 @@ class Session:
             for kind, of_model in ((INPUT, model.inputs),
                                    (OUTPUT, model.outputs)))
 
-    def _inputs(self, given):
+    def _inputs(self, given, infos=None):
         if len(given) != len(self.inputs):
             raise TypeError(f"{len(given)} inputs were given, and the model "
                             f"has {len(self.inputs)}")
-        return _Arrays(zip(given, self.inputs))
+        return _Arrays(zip(given, infos or self.inputs))
 
     def train_step(self, *inputs):
         """Makes a step of training on all rows of all microbatches. Returns a
@@ -431,6 +437,17 @@ class Session:
         loss = ctypes.c_double()
         with self._inputs(inputs) as (tensors, n):
             _call("forward", self._handle, tensors, n, ctypes.byref(loss))
+        return loss.value
+
+    def evaluate(self, *inputs):
+        """Returns the mean loss in eval mode over any number of rows, each of
+        them once, as `penstock eval` computes it."""
+        loss = ctypes.c_double()
+        infos = [info._replace(shape=[
+            None if d == info.batch_dim else size
+            for d, size in enumerate(info.shape)]) for info in self.inputs]
+        with self._inputs(inputs, infos) as (tensors, n):
+            _call("evaluate", self._handle, tensors, n, ctypes.byref(loss))
         return loss.value
 
     def output(self, index, out=None):

@@ -204,6 +204,14 @@ static enum pst_status check_backward(const struct penstock_session *s,
                         plan->lost);
 }
 
+static bool same_parts(const struct pst_plan *a, const struct pst_plan *b)
+{
+    return a->parts.n == b->parts.n &&
+           (a->parts.n == 0 ||
+            memcmp(a->parts.at, b->parts.at,
+                   a->parts.n * sizeof(a->parts.at[0])) == 0);
+}
+
 /* Lets steps keep gradients of inputs. */
 static enum pst_status want(struct penstock_session *s, struct pst_diag *diag)
 {
@@ -218,11 +226,11 @@ static enum pst_status want(struct penstock_session *s, struct pst_diag *diag)
     if (status == PST_OK && s->batch.tail != NULL)
         status = pst_plan_want(s->batch.tail, names->at, names->n, diag);
     if (status == PST_OK && s->batch.tail != NULL &&
-        s->batch.tail->parts.n != s->batch.plan->parts.n)
+        !same_parts(s->batch.plan, s->batch.tail))
         status = pst_diag_set(diag, PST_E_BATCH_ROWS_DIFFER,
-                              "gradients of inputs have %zu parts in a "
-                              "microbatch, and %zu in one with a row less",
-                              s->batch.plan->parts.n, s->batch.tail->parts.n);
+                              "gradients of inputs have other parts in a "
+                              "microbatch with a row less: choose rows that "
+                              "all microbatches can have");
     return status;
 }
 

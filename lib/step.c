@@ -3,6 +3,7 @@
 #include "lib/object.h"
 
 #include "stages/graph/bytes.h"
+#include "stages/run/data/mean.h"
 
 /* --- inputs --------------------------------------------------------------- */
 
@@ -81,6 +82,8 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
     if (source->refused != NULL)
         return pst_diag_pass(diag, source->refused, "%s",
                              source->refused->text);
+    if (source->mean != NULL)
+        return pst_mean_fill(source->mean, step, microbatch, input, dst, diag);
     return source->fn != NULL
                ? fill_by_callback(source, step, microbatch, input, dst, diag)
                : fill_from_view(source->session, microbatch, input, dst, diag);

@@ -122,6 +122,38 @@ def evaluates(path):
     torch.testing.assert_close(guess, wanted[1], rtol=1e-5, atol=1e-6)
 
 
+class Across(nn.Module):
+    """Rows are dimension 1 of the first input."""
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(6, 3)
+
+    def forward(self, x, y):
+        return nn.functional.mse_loss(self.fc(x.t()), y)
+
+
+def means(path):
+    """The mean loss over any number of rows, each of them once."""
+    torch.manual_seed(2)
+    for model, dim in (Model().train(), 0), (Across(), 1):
+        x, y = torch.randn(6, 50), torch.randn(50, 3)
+        if dim == 0:
+            x = x.t()
+        rows = [x.split([n, 50 - n], dim)[0].clone() for n in range(50)]
+        penstock.export(model, (rows[ROWS], y[:ROWS]), path)
+        model.eval()
+        with penstock.Model(path) as m:
+            session = m.session(threads=1, microbatches=MICROBATCHES,
+                                chunk=f"x={dim}")
+            for n in 1, 3, ROWS, 2 * ROWS, 5 * ROWS + 7:
+                part = rows[n], y[:n]
+                wanted = model(*part)
+                if dim == 0:  # loss and guess
+                    wanted, _ = wanted
+                numpy.testing.assert_allclose(session.evaluate(*part),
+                                              wanted.item(), rtol=1e-5)
+
+
 def refused(module, args, path, **options):
     try:
         penstock.export(module, args, path, **options)
@@ -159,7 +191,7 @@ def main():
     library = Path(sys.argv[1]).resolve().parents[1] / "lib"
     penstock.load(str(library / "libpenstock.so.0"))
     torch.set_num_threads(1)
-    for function in trains, evaluates, says_what_to_change:
+    for function in trains, evaluates, means, says_what_to_change:
         case(function)
     print(f"{sum(done)} passed, {len(done) - sum(done)} failed")
 

@@ -6,7 +6,7 @@ usage: bits.py PENSTOCK DRIVE TINY.pt2 BYTEGPT.pt2
 
 With the same options and data `drive` (the library) and `penstock run` have the
 same losses, parameters and buffers: from contiguous and strided arrays and from
-the callback, on one and two ranks; so have forward and `penstock infer`, and
+the callback, on one and two ranks; so have forward and `penstock infer`, evaluate and `penstock eval`, and
 runs that one of the two continues from the other's checkpoint. Steps in two
 calls, gradients and then the update, have the bits of steps in one. The library
 prints nothing.
@@ -98,7 +98,8 @@ class Bench:
                                   for i in range(len(self.inputs))), *words)
         lines = [tuple(line.split(" ", 1)) for line in out.splitlines()]
         assert {line[0] for line in lines} <= {"loss", "forward", "output",
-                                               "loaded", "message"}, out
+                                               "loaded", "message",
+                                               "evaluated"}, out
         return lines
 
     def state(self, folder):
@@ -219,6 +220,47 @@ def forward(bench):
         assert len(got) > 0 and got == wanted[name][2], name
 
 
+def evaluate(bench, counts):
+    """evaluate is `penstock eval`, also on rows that do not fill a step. If
+    the loss can ignore targets, a microbatch without any does not count."""
+    tensors, _ = tensor_file.load(bench.at("data.safetensors"))
+    each = bench.inputs[0]["shape"][0]
+    for name, (dtype, shape, data) in tensors.items():
+        if counts and name == "y":  # rows of microbatch 1, and one more
+            row = len(data) // shape[0]
+            ignored = struct.pack("<q", -100) * (each * row // 8 + 1)
+            data = (data[:each * row] + ignored +
+                    data[each * row + len(ignored):])
+            tensors[name] = dtype, shape, data
+    for i, one in enumerate(bench.inputs):
+        with open(bench.at(f"eval.{i}"), "wb") as file:
+            file.write(tensors[one["name"]][2])
+    bench.lib(2, "train", "arrays", 2, "save", bench.at("evaluated"))
+    for rows in (each, each * 3, *((each * 3 + 1, each * 3 + 3, 2)
+                                   if counts else ())):
+        part = {}
+        for one in bench.inputs:
+            dtype, shape, data = tensors[one["name"]]
+            n = rows * one["shape"][0] // each
+            part[one["name"]] = (dtype, [n, *shape[1:]],
+                                 data[:len(data) // shape[0] * n])
+        tensor_file.save(bench.at("part.safetensors"), part)
+        wanted = json.loads(bench.call(
+            bench.penstock, "eval", bench.plan, "--data",
+            bench.at("part.safetensors"), "--checkpoint",
+            bench.at("evaluated"), "-m", MICROBATCHES, "--threads", 1,
+            "--seed", 7, "--json"))
+        assert wanted["rows"] == rows, wanted
+        for ranks in 1, 2, "2x2":
+            lines = bench.lib(ranks, "load", bench.at("evaluated"), "data",
+                              *(bench.at(f"eval.{i}")
+                                for i in range(len(bench.inputs))),
+                              "evaluate", rows)
+            got, = [float.fromhex(rest) for word, rest in lines
+                    if word == "evaluated"]
+            assert got == wanted["loss"], (rows, ranks, got, wanted)
+
+
 def resume(bench):
     """Either continues what the other one saved; so does a session with the
     parameters and buffers of another one set, without optimizer states."""
@@ -254,6 +296,7 @@ def main():
             gradients(bench)
             apart(bench, 9 if model == tiny else 1)
             forward(bench)
+            evaluate(bench, model == gpt)
             resume(bench)
     print("ok")
 

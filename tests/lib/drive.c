@@ -7,6 +7,7 @@
  *   train arrays|strided|callback|apart N    prints the loss of each step;
  *                    apart: by penstock_forward_backward and penstock_update
  *   forward FOLDER   the inputs of the next step; writes FOLDER/out.I
+ *   evaluate ROWS    the first rows; prints the mean loss
  *   state FOLDER     writes FOLDER/NAME for each parameter and buffer
  *   set FOLDER       reads them
  *   grads FOLDER     writes FOLDER/NAME for each gradient of the last step
@@ -243,6 +244,41 @@ static size_t forward(char **argv)
     return 1;
 }
 
+/* Evaluates rows of the first input that are in all of its data; other inputs
+ * have as many rows more or less as they have in a microbatch. */
+static size_t evaluate(char **argv)
+{
+    const size_t n = penstock_count(model, PENSTOCK_INPUT);
+    const int64_t rows = strtol(argv[0], NULL, 10);
+    const DLTensor *inputs[MAX_INPUTS];
+    struct held held[MAX_INPUTS];
+    double loss = 0;
+    int64_t each = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        struct penstock_info info = PENSTOCK_INIT(info);
+        int64_t shape[MAX_DIMS];
+
+        good(penstock_describe(model, PENSTOCK_INPUT, i, &info, &error));
+        memcpy(shape, info.shape, (size_t)info.ndim * sizeof(shape[0]));
+        each = i == 0 ? shape[0] : each;
+        shape[0] = rows * shape[0] / each;
+        info.shape = shape;
+        if (i % 2 == 0) {
+            held_init_strided(&held[i], &info, data[i]);
+        } else {
+            held_init(&held[i], &info);
+            memcpy(held[i].memory, data[i], count_of(&info) * size_of(&info));
+        }
+        inputs[i] = &held[i].tensor;
+    }
+    good(penstock_evaluate(session, inputs, n, &loss, &error));
+    printf("evaluated %a\n", loss);
+    for (size_t i = 0; i < n; i++)
+        held_fini(&held[i]);
+    return 1;
+}
+
 /* Writes or sets all parameters and buffers. */
 static size_t state(char **argv, bool sets)
 {
@@ -350,6 +386,7 @@ static size_t obey(char **argv)
                 : strcmp(what, "data") == 0        ? read_data(argv + 1)
                 : strcmp(what, "train") == 0       ? train(argv + 1)
                 : strcmp(what, "forward") == 0     ? forward(argv + 1)
+                : strcmp(what, "evaluate") == 0    ? evaluate(argv + 1)
                 : strcmp(what, "state") == 0       ? state(argv + 1, false)
                 : strcmp(what, "set") == 0         ? state(argv + 1, true)
                 : strcmp(what, "grads") == 0       ? grads(argv + 1)

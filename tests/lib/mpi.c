@@ -96,7 +96,7 @@ struct run {
     penstock_session *session;
     struct held held[N];
     const DLTensor *inputs[N];
-    double losses[STEPS], forward;
+    double losses[STEPS], forward, mean;
     bool apart; /* steps are made in two calls */
 };
 
@@ -267,6 +267,11 @@ static void exercise(struct run *r, struct run *alone, int rank,
         require(r->losses[k] == alone->losses[k]);
     good(penstock_forward(r->session, r->inputs, N, &r->forward, &error));
     require(r->forward == alone->forward);
+    good(penstock_evaluate(r->session, r->inputs, N, &r->mean, &error));
+    require(r->mean == alone->mean && r->mean > 0);
+    require(penstock_evaluate(r->session, r->inputs, N,
+                              rank == 1 ? NULL : &r->mean,
+                              &error) == PENSTOCK_ERR_USAGE);
     compare(r, alone, rank);
     require(set(r, rank, true) == PENSTOCK_ERR_MISMATCH);
     compare(r, alone, rank);
@@ -290,6 +295,8 @@ static void rank_0_has_the_data(struct run *alone, const char *path, int rank)
         require(r.losses[k] == alone->losses[k]);
         one_rank_is_wrong(&r, rank, 0);
     }
+    good(penstock_evaluate(r.session, r.inputs, N, &r.mean, &error));
+    require(r.mean == alone->mean);
     end(&r);
 }
 
@@ -348,6 +355,8 @@ int main(int argc, char **argv)
         step(&alone, k);
     good(penstock_forward(alone.session, alone.inputs, N, &alone.forward,
                           &error));
+    good(
+        penstock_evaluate(alone.session, alone.inputs, N, &alone.mean, &error));
     flood_begin();
     begin(&row, argv[1], &of_row, "all");
     begin(&column, argv[1], &of_column, "all");

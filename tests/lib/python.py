@@ -87,6 +87,10 @@ def fails(kind, call, *words, **options):
 def outputs(session, given):
     """Every output is an input and the decimal digits of the indices."""
     assert near(session.forward(*given.values()), BY_PYTORCH[0])
+    assert near(session.evaluate(*given.values()), BY_PYTORCH[0])
+    twice = [one * 2 for one in given.values()]
+    assert near(session.evaluate(*twice), BY_PYTORCH[0])
+    assert session.forward(*given.values()) > 0
     for i, (name, one) in enumerate(given.items()):
         shape, number = SHAPES[name], array.array(FORMATS[name], one)
         view = session.output(i + 1)

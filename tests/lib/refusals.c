@@ -379,6 +379,8 @@ static void bad_input_gradients(void)
 static void bad_outputs(penstock_session *s)
 {
     struct penstock_info info = PENSTOCK_INIT(info);
+    int64_t three[2] = {3, 3}, *const tokens = held[0].tensor.data;
+    const int64_t before = tokens[3];
     struct held h;
     double loss;
 
@@ -391,6 +393,20 @@ static void bad_outputs(penstock_session *s)
     good(penstock_forward(s, inputs, N, &loss, &error));
     refused_argument(penstock_output(s, 99, &h.tensor, &error));
     refused_tensor(penstock_output(s, 0, NULL, &error));
+    refused_argument(penstock_evaluate(s, inputs, N - 1, &loss, &error));
+    refused_argument(penstock_evaluate(s, inputs, N, NULL, &error));
+    with(0, shape, three,
+         refused_tensor(penstock_evaluate(s, inputs, N, &loss, &error)));
+    with(3, shape, three,
+         refused_tensor(penstock_evaluate(s, inputs, N, &loss, &error)));
+    good(penstock_output(s, 0, &h.tensor, &error));
+    good(penstock_evaluate(s, inputs, N, &loss, &error));
+    refused(penstock_output(s, 0, &h.tensor, &error), PENSTOCK_ERR_USAGE,
+            "library.order");
+    tokens[3] = 16;
+    refused(penstock_evaluate(s, inputs, N, &loss, &error), PENSTOCK_ERR_RANGE,
+            "op.data");
+    tokens[3] = before;
     held_fini(&h);
 }
 
@@ -454,6 +470,8 @@ static void no_loss(const char *path)
     good(penstock_session_new(m, &config, &s, &error));
     refused(penstock_train_step(s, inputs, N, &result, &error),
             PENSTOCK_ERR_CONFIG, "loss.missing");
+    refused(penstock_evaluate(s, inputs, N, &loss, &error),
+            PENSTOCK_ERR_UNSUPPORTED, "loss.missing-mean");
     good(penstock_forward(s, inputs, N, &loss, &error));
     require(isnan(loss));
     penstock_session_free(s);

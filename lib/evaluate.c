@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The mean loss over any number of rows, each of them once. */
+#include "daemon/common/setup.h"
+#include "lib/object.h"
+#include "stages/base/checked.h"
+#include "stages/graph/bytes.h"
+#include "stages/run/data/mean.h"
+
+/* --- rows ----------------------------------------------------------------- */
+
+static const struct pst_plan_input *input_of(const penstock_session *s,
+                                             size_t i)
+{
+    return &s->batch.plan->inputs.at[i];
+}
+
+/* Returns the rows of an input in a microbatch; 0: it is not divided. */
+static uint64_t rows_of(const penstock_session *s, size_t i)
+{
+    const struct pst_plan_input *in = input_of(s, i);
+
+    return in->chunk >= 0 ? (uint64_t)in->meta.size[in->chunk] : 0;
+}
+
+/* Finds the first input that is divided, whose rows count, and how many it has
+ * in a microbatch. False: there is none. */
+static bool find_divided(const penstock_session *s, size_t *ret,
+                         struct pst_data_extent *extent)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < s->n_inputs; i++) {
+        const uint64_t rows = rows_of(s, i);
+
+        if (rows == 0)
+            continue;
+        if (!any) {
+            *ret = i;
+            extent->each = rows;
+        }
+        any = true;
+        extent->whole = extent->whole || rows != extent->each;
+    }
+    return any;
+}
+
+/* Counts the rows of the first divided input. Rank 0. */
+static enum pst_status count(const penstock_session *s,
+                             const DLTensor *const *inputs, size_t n,
+                             struct pst_data_extent *ret, struct pst_diag *diag)
+{
+    const DLTensor *t;
+    size_t i;
+    int dim;
+
+    if (n != s->n_inputs || (inputs == NULL && n > 0))
+        return pst_diag_set(diag, PST_E_LIBRARY_ARGUMENT,
+                            "%zu inputs were given, and the model has %zu",
+                            inputs == NULL ? 0 : n, s->n_inputs);
+    if (!find_divided(s, &i, ret)) {
+        ret->each = 1;
+        ret->rows = s->batch.microbatches;
+        return PST_OK;
+    }
+    t = inputs[i];
+    dim = input_of(s, i)->chunk;
+    if (t == NULL || t->shape == NULL || t->ndim <= dim || t->shape[dim] < 1)
+        return pst_diag_set(diag, PST_E_LIBRARY_TENSOR,
+                            "input '%.200s' has no rows in dimension %d",
+                            s->inputs[i].name, dim);
+    ret->rows = (uint64_t)t->shape[dim];
+    if (ret->whole && ret->rows % ret->each != 0)
+        return pst_diag_set(diag, PST_E_LIBRARY_TENSOR,
+                            "input '%.200s' has %llu rows, and must have a "
+                            "multiple of %llu, since inputs have different "
+                            "numbers of them",
+                            s->inputs[i].name, (unsigned long long)ret->rows,
+                            (unsigned long long)ret->each);
+    return PST_OK;
+}
+
+/* Describes an input with all rows. */
+static enum pst_status describe(const penstock_session *s, size_t i,
+                                const struct pst_data_extent *x,
+                                struct pstl_tensor *ret, struct pst_diag *diag)
+{
+    const uint64_t each = rows_of(s, i);
+    uint64_t rows;
+
+    *ret = s->inputs[i];
+    ret->meta = input_of(s, i)->meta;
+    if (each > 0) {
+        if (PST_MUL(x->rows, each, &rows) || rows / x->each > INT64_MAX)
+            return pst_diag_nomem(diag, SIZE_MAX);
+        ret->meta.size[ret->batch_dim] = (int64_t)(rows / x->each);
+    }
+    pst_meta_set_contiguous(&ret->meta);
+    return PST_OK;
+}
+
+static enum pst_status take(penstock_session *s, const DLTensor *const *inputs,
+                            size_t n, const struct pst_data_extent *x,
+                            struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    if (n != s->n_inputs || (inputs == NULL && n > 0))
+        return pst_diag_set(diag, PST_E_LIBRARY_ARGUMENT,
+                            "%zu inputs were given, and the model has %zu",
+                            inputs == NULL ? 0 : n, s->n_inputs);
+    for (size_t i = 0; i < n && status == PST_OK; i++) {
+        /* Rank 0 counts the targets, which any input may have. */
+        const bool needs =
+            s->reads[i] || (pstl_is_first(s) &&
+                            pst_plan_reads_input(s->batch.plan, (unsigned)i));
+        struct pstl_tensor want;
+
+        s->views[i] = (struct pstl_view){0};
+        status = describe(s, i, x, &want, diag);
+        if (status == PST_OK && (inputs[i] != NULL || needs))
+            status =
+                pstl_view_take(&want, inputs[i], false, &s->views[i], diag);
+    }
+    return status;
+}
+
+/* Reads rows as pst_data_read does. */
+static enum pst_status read_rows(void *ctx, uint64_t first, uint64_t n,
+                                 unsigned input, void *dst,
+                                 struct pst_diag *diag)
+{
+    const penstock_session *s = ctx;
+    const struct pst_plan_input *in = input_of(s, input);
+    const struct pstl_view *view = &s->views[input];
+    const int64_t item = (int64_t)pst_dtype_size(in->meta.dtype);
+    const uint64_t each = rows_of(s, input);
+    struct pst_meta to = in->meta, from;
+    struct pst_data_extent x = {0};
+    size_t ref;
+
+    if (view->data == NULL)
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
+                            "input '%s' is read here, and was not checked",
+                            s->inputs[input].name);
+    pst_meta_set_contiguous(&to);
+    if (each == 0) {
+        pstl_view_read(&view->meta, view->data, &to, dst);
+        return PST_OK;
+    }
+    if (find_divided(s, &ref, &x) && x.whole) {
+        first = first / x.each * each;
+        n = each;
+    }
+    /* A microbatch that does not count wants as many rows as it has. */
+    n = PST_MIN(n, (uint64_t)view->meta.size[in->chunk] - first);
+    from = to;
+    for (unsigned d = 0; d < to.rank; d++)
+        from.stride[d] = view->meta.stride[d];
+    for (uint64_t at = 0; at < each; at += n) {
+        to.size[in->chunk] = from.size[in->chunk] =
+            (int64_t)PST_MIN(n, each - at);
+        pst_copy_strided(
+            &from, view->data + (int64_t)first * from.stride[in->chunk] * item,
+            &to, (char *)dst + (int64_t)at * to.stride[in->chunk] * item);
+    }
+    pst_bytes_to_values(to.dtype, dst, pst_meta_bytes(&in->meta));
+    return PST_OK;
+}
+
+/* --- the evaluation ------------------------------------------------------- */
+
+/* COLLECTIVE. Finds how many rows there are, which rank 0 knows. */
+static enum pst_status agree(penstock_session *s, const DLTensor *const *inputs,
+                             size_t n, struct pst_data_extent *ret,
+                             struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    if (s->batch.plan->loss < 0)
+        status = pst_diag_set(diag, PST_E_LOSS_MISSING_MEAN,
+                              "the model has no loss to take the mean of: open "
+                              "the .pt2 with {\"loss\", ...} or {\"loss-fn\", "
+                              "...}");
+    if (status == PST_OK && pstl_is_first(s))
+        status = count(s, inputs, n, ret, diag);
+    status = pst_transport_settle(s->transport, status, diag);
+    if (status == PST_OK && s->transport->ops->size(s->transport) > 1)
+        status = pst_engine_broadcast(s->transport, ret, sizeof(*ret), NULL,
+                                      NULL, diag);
+    return status;
+}
+
+/* COLLECTIVE. Runs all rows. */
+static enum pst_status run(penstock_session *s, struct pst_mean *mean,
+                           double *weights, struct pst_diag *diag)
+{
+    struct pst_engine *engine = NULL;
+    enum pst_status status = pstl_forward_begin(s, &engine, diag);
+
+    pst_mean_begin(mean);
+    for (uint64_t k = 0; k < pst_mean_steps(mean) && status == PST_OK; k++) {
+        struct pstl_source source = {.session = s, .mean = mean};
+        struct pst_step_result r;
+        struct pst_diag why;
+
+        pst_diag_init(&why);
+        if (pstl_is_first(s) &&
+            pst_mean_weigh(mean, k, weights, &why) != PST_OK)
+            source.refused = &why;
+        status = pstl_step_run(engine, &source, k, &r, diag);
+        if (status == PST_OK && pstl_is_first(s))
+            pst_mean_take(mean, &r);
+    }
+    return status;
+}
+
+/* COLLECTIVE. */
+static enum pst_status evaluate(penstock_session *s,
+                                const struct pst_data_extent *x, double *ret,
+                                struct pst_diag *diag)
+{
+    const struct pst_mean_source rows = {*x, read_rows, s};
+    const struct pst_mean_options options = {
+        .microbatches = s->batch.microbatches,
+        .by = pstl_is_first(s) ? pstd_mean_by(&s->config) : PST_MEAN_BY_ROWS};
+    double *weights =
+        pst_calloc(PST_TAG_CLIENT, s->batch.microbatches, sizeof(*weights));
+    struct pst_mean *mean = NULL;
+    double loss = 0;
+    enum pst_status status =
+        weights == NULL
+            ? pst_diag_nomem(diag, s->batch.microbatches * sizeof(*weights))
+            : pst_mean_new(s->batch.plan, &rows, &options, &mean, diag);
+
+    status = pst_transport_settle(s->transport, status, diag);
+    if (status == PST_OK)
+        status = run(s, mean, weights, diag);
+    if (status == PST_OK) {
+        if (pstl_is_first(s))
+            status = pst_mean_end(mean, &loss, diag);
+        status = pst_transport_settle(s->transport, status, diag);
+    }
+    if (status == PST_OK && s->transport->ops->size(s->transport) > 1)
+        status = pst_engine_broadcast(s->transport, &loss, sizeof(loss), NULL,
+                                      NULL, diag);
+    if (status == PST_OK)
+        *ret = loss;
+    pst_mean_free(mean);
+    pst_free(weights);
+    return status;
+}
+
+int penstock_evaluate(penstock_session *session, const DLTensor *const *inputs,
+                      size_t n_inputs, double *ret_loss,
+                      struct penstock_error *error)
+{
+    struct pst_data_extent x = {0};
+    struct pst_diag diag;
+    enum pst_status status = pstl_session_enter(session, &diag);
+
+    if (status != PST_OK)
+        return pstl_return(status, &diag, error);
+    if (ret_loss == NULL)
+        status =
+            pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT, "ret_loss is NULL");
+    status = pst_transport_settle(session->transport, status, &diag);
+    if (status == PST_OK)
+        status = agree(session, inputs, n_inputs, &x, &diag);
+    if (status == PST_OK)
+        status = pst_transport_settle(
+            session->transport, take(session, inputs, n_inputs, &x, &diag),
+            &diag);
+    if (status == PST_OK)
+        status = evaluate(session, &x, ret_loss, &diag);
+    return pstl_session_leave(session, status, &diag, error);
+}
