@@ -4,11 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/common/model/changed.h"
+#include "daemon/common/model/replace.h"
 #include "daemon/common/setup.h"
 #include "daemon/exec/change/attr.h"
 #include "daemon/exec/change/events.h"
 #include "daemon/exec/change/found.h"
-#include "daemon/exec/change/replace.h"
 #include "daemon/exec/change/settings.h"
 #include "daemon/exec/change/states.h"
 #include "daemon/exec/eval/evaluate.h"
@@ -21,19 +22,13 @@
 #include "stages/modules/freeze.h"
 #include "stages/run/data/tokens.h"
 #include "stages/run/state/carried.h"
-#include "stages/sched/generate.h"
 #include "stages/split/again.h"
-#include "stages/split/store/pack.h"
 
 /* The plan of a run with a changed model. */
 struct pstd_changed {
-    struct pst_plan *plan;       /* plan built here; else NULL */
+    struct pstd_changed_plan of; /* of.plan: plan built here; else NULL */
     struct pst_carried *carried; /* plan loaded from a checkpoint; else NULL */
-    struct pst_batch batch;
     struct pst_tokens *tokens;
-    /* Start values of the plan's params that no stage reads: checkpoints
-     * contain them, engines do not. */
-    void **kept;
 };
 
 /* A change from one plan to another. Start values come from the existing engine
@@ -64,28 +59,14 @@ static enum pst_status read_start(void *ctx, unsigned i, void *dst,
     return pst_engine_read_start(x->from, x->before, i, dst, diag);
 }
 
-static enum pst_status read_kept(void *ctx, unsigned i, void *dst,
-                                 struct pst_diag *diag)
-{
-    const struct pstd_changed *changed = ctx;
-
-    if (changed->kept[i] == NULL)
-        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
-                            "start values of \"%s\" are gone",
-                            changed->plan->params.at[i].fqn);
-    memcpy(dst, changed->kept[i],
-           pst_meta_bytes(&changed->plan->params.at[i].meta));
-    return PST_OK;
-}
-
 const struct pst_batch *pstd_changed_batch(const struct pstd_changed *changed)
 {
-    return &changed->batch;
+    return &changed->of.batch;
 }
 
 static const struct pst_batch *batch_of(const struct pstd_executor *w)
 {
-    return w->changed != NULL ? &w->changed->batch : &w->batch;
+    return w->changed != NULL ? &w->changed->of.batch : &w->batch;
 }
 
 static bool is_fresh(void *ctx, const char *fqn)
@@ -126,91 +107,18 @@ static void convert(void *ctx, const char *fqn, float *data, int64_t n)
         pst_casting_convert(x->attr.casting, (unsigned)was, data, n);
 }
 
-/* COLLECTIVE. Gathers the values of params that no stage of the new plan reads,
- * but that stages of the old one have, into changed->kept. */
-static enum pst_status fill_kept(struct pstd_session *s, struct change *x,
-                                 struct pst_diag *diag)
-{
-    const struct pst_plan *plan = x->changed->plan;
-    enum pst_status status = PST_OK;
-
-    for (unsigned i = 0; i < plan->params.n && status == PST_OK; i++) {
-        const char *name = old_value(x, plan->params.at[i].fqn);
-        const int was =
-            name != NULL ? pst_plan_find_param(x->before, name) : -1;
-
-        if (plan->params.at[i].n_stages == 0 && was >= 0 &&
-            pst_engine_has_parts(x->from, (unsigned)was))
-            status = pst_engine_gather_param(s->w->engine, (unsigned)was,
-                                             x->changed->kept[i], diag);
-    }
-    return status;
-}
-
-/* COLLECTIVE. Copies the params that no stage reads to changed->kept, so that
- * the plan no longer needs the models and the old engine. */
-static enum pst_status keep_unread(struct pstd_session *s, struct change *x,
-                                   struct pst_diag *diag)
-{
-    struct pstd_changed *changed = x->changed;
-    struct pst_plan *plan = changed->plan;
-    enum pst_status status = PST_OK;
-
-    changed->kept =
-        pst_calloc(PST_TAG_DAEMON, plan->params.n + 1, sizeof(void *));
-    if (changed->kept == NULL)
-        status = pst_diag_nomem(diag, plan->params.n * sizeof(void *));
-    for (unsigned i = 0; i < plan->params.n && status == PST_OK; i++) {
-        const size_t bytes = pst_meta_bytes(&plan->params.at[i].meta);
-
-        if (plan->params.at[i].n_stages > 0)
-            continue;
-        changed->kept[i] = pst_alloc(PST_TAG_DAEMON, PST_MAX(bytes, (size_t)1));
-        status = changed->kept[i] == NULL
-                     ? pst_diag_nomem(diag, bytes)
-                     : pst_plan_read_param(plan, i, changed->kept[i], diag);
-    }
-    status = pstd_agree(s->w, status, diag);
-    if (status == PST_OK)
-        status = fill_kept(s, x, diag);
-    plan->model = NULL;
-    plan->read = read_kept;
-    plan->read_ctx = changed;
-    return status;
-}
-
-static const struct pst_plan_param *find_old(const struct change *x,
-                                             const char *fqn)
-{
-    const int i = pst_plan_find_param(x->before, fqn);
-
-    return i >= 0 ? &x->before->params.at[i] : NULL;
-}
-
-/* Marks the parameters of the new plan that differ from the exported model. */
-static void mark_changed(struct change *x)
-{
-    struct pst_plan *to = x->changed->plan;
-
-    for (size_t i = 0; i < to->params.n; i++) {
-        struct pst_plan_param *param = &to->params.at[i];
-        const struct pst_plan_param *was = find_old(x, param->fqn);
-
-        param->changed = is_fresh(x, param->fqn) ||
-                         (was != NULL && (was->changed || was->requires_grad));
-    }
-}
-
 static enum pst_status edit(struct change *x,
                             const struct pstd_change_order *order,
                             const char *path, struct pst_diag *diag)
 {
+    const struct pst_replacement what = {
+        .path = order->name, .call = order->call, .aliases = order->aliases};
     enum pst_status status;
 
     switch (order->kind) {
     case PSTD_CHANGE_SWAP:
         status =
-            pstd_replace(x->before, x->old, order, path, &x->replaced, diag);
+            pstd_replace(x->before, x->old, &what, path, &x->replaced, diag);
         x->n = x->replaced.calls;
         return status;
     case PSTD_CHANGE_FREEZE:
@@ -237,7 +145,7 @@ static enum pst_status make_plan(struct pstd_session *s, struct change *x,
                                  const char *path, struct pst_diag *diag)
 {
     const struct pst_batch *from = batch_of(s->w);
-    struct pstd_changed *to = x->changed;
+    struct pstd_changed_plan *to = &x->changed->of;
     enum pst_status status;
 
     x->before = from->plan;
@@ -253,23 +161,9 @@ static enum pst_status make_plan(struct pstd_session *s, struct change *x,
     if (status == PST_OK)
         status = pstd_change_states_check(&x->states, &x->replaced, x->before,
                                           to->plan, diag);
-    if (status != PST_OK)
-        return status;
-    mark_changed(x);
-    memcpy(to->plan->base_digest, s->w->plan->model_digest,
-           sizeof(to->plan->base_digest));
-    memcpy(to->plan->base_identity, s->w->plan->identity,
-           sizeof(to->plan->base_identity));
-    status = pst_plan_digest(to->plan, diag);
-    if (status != PST_OK)
-        return status;
-    to->batch = (struct pst_batch){.plan = to->plan,
-                                   .microbatches = from->microbatches,
-                                   .n_tail = from->n_tail};
-    if (from->tail != NULL)
-        status = pst_plan_bind(to->plan, pst_plan_rows(from->tail),
-                               &to->batch.tail, diag);
-    return status;
+    return status == PST_OK
+               ? pstd_changed_name(to, from, s->w->plan, is_fresh, x, diag)
+               : status;
 }
 
 static enum pst_status make_tokens(struct pstd_session *s,
@@ -277,7 +171,7 @@ static enum pst_status make_tokens(struct pstd_session *s,
                                    struct pst_exec_options *options,
                                    struct pst_diag *diag)
 {
-    const struct pst_batch *b = &changed->batch;
+    const struct pst_batch *b = &changed->of.batch;
     enum pst_status status;
 
     if (options->weigh == NULL)
@@ -309,27 +203,16 @@ static enum pst_status check_file(const struct pstd_executor *w,
     return status;
 }
 
-/* Lets a new engine have its stages on the same ranks, since it takes over
- * their state: otherwise estimated times, which the change alters, would place
- * them again. *places: the text that the options borrow. */
-static enum pst_status keep_places(const struct pst_engine *from,
-                                   struct pst_exec_options *options,
-                                   struct pst_str *places,
+/* COLLECTIVE. Lets the new plan do without the models and the old engine. */
+static enum pst_status keep_unread(struct pstd_session *s, struct change *x,
                                    struct pst_diag *diag)
 {
-    const struct pst_schedule *sched = pst_engine_schedule(from);
-    const struct pst_sched_row *row;
+    enum pst_status status =
+        pstd_agree(s->w, pstd_changed_keep(&x->changed->of, diag), diag);
 
-    /* Lists of a file and schedules with places of their own do not depend on
-     * times. */
-    if (pst_sched_find_row(sched->name, &row, NULL) != PST_OK)
-        return PST_OK;
-    options->schedule = sched->name; /* the one that "auto" has chosen */
-    if (!row->any_place)
-        return PST_OK;
-    pst_sched_print_place(sched, places);
-    options->place = pst_str_text(places);
-    return places->failed ? pst_diag_nomem(diag, places->len) : PST_OK;
+    return status == PST_OK ? pstd_changed_gather(&x->changed->of, s->w->engine,
+                                                  x->before, old_value, x, diag)
+                            : status;
 }
 
 /* COLLECTIVE. Makes the new plan and its engine (*ret), which adopts the values
@@ -352,15 +235,15 @@ static enum pst_status prepare(struct pstd_session *s, struct change *x,
         return status;
     status = make_plan(s, x, order, x->file.path, diag);
     if (status == PST_OK) {
-        pstd_set_batch(&options, &x->changed->batch);
+        pstd_set_batch(&options, &x->changed->of.batch);
         status = make_tokens(s, x->changed, &options, diag);
     }
     if (status == PST_OK)
-        status = keep_places(w->engine, &options, &places, diag);
+        status = pstd_changed_places(w->engine, &options, &places, diag);
     status = pstd_agree(w, status, diag);
     if (status == PST_OK)
-        status = pst_engine_new(x->changed->batch.plan, w->transport, &options,
-                                ret, diag);
+        status = pst_engine_new(x->changed->of.batch.plan, w->transport,
+                                &options, ret, diag);
     pst_str_fini(&places);
     options.schedule = s->options.schedule;
     options.place = s->options.place;
@@ -382,12 +265,7 @@ void pstd_changed_free(struct pstd_changed *changed)
     if (changed == NULL)
         return;
     pst_tokens_free(changed->tokens);
-    pst_batch_fini(&changed->batch);
-    for (size_t i = 0; changed->kept != NULL && i < changed->plan->params.n;
-         i++)
-        pst_free(changed->kept[i]);
-    pst_free(changed->kept);
-    pst_plan_free(changed->plan);
+    pstd_changed_fini(&changed->of);
     pst_carried_close(changed->carried);
     pst_free(changed);
 }
@@ -412,7 +290,7 @@ static void emit_done(struct pstd_session *s, const struct change *x,
     if (x->renewed.len > 0)
         pstd_note_text(&note, "renewed", pst_str_text(&x->renewed));
     pstd_note_real(&note, "seconds", seconds);
-    pstd_note_text(&note, "digest", x->changed->plan->digest);
+    pstd_note_text(&note, "digest", x->changed->of.plan->digest);
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
@@ -427,7 +305,7 @@ static void take_over(struct pstd_session *s, const struct change *x,
     s->pace = (struct pst_pace){0}; /* learnt with the previous model */
     pst_alive_set_limit(pstd_watchdog(&s->config));
     s->w->changed = x->changed;
-    s->batch = &x->changed->batch;
+    s->batch = &x->changed->of.batch;
     s->changes++;
     if (s->config.checkpoint != NULL)
         pstd_interval_want(&s->interval);
@@ -506,7 +384,7 @@ static enum pst_status restore(struct pstd_session *s,
         status = check_ranks(s, changed->carried->plan, diag);
     if (status == PST_OK && changed->carried != NULL)
         status = pstd_open_batch(&s->config, changed->carried->plan,
-                                 &changed->batch, diag);
+                                 &changed->of.batch, diag);
     return status;
 }
 

@@ -5,7 +5,8 @@
  * Mapping of optimizer states from old parameters to those of a new module
  * (swap --state map:FILE). Exec thread.
  */
-#include "daemon/exec/change/replace.h"
+#include "daemon/change_order.h"
+#include "daemon/common/model/replace.h"
 #include "stages/base/map.h"
 
 struct pstd_change_states {

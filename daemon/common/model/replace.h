@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_EXEC_CHANGE_REPLACE_H
-#define PENSTOCK_DAEMON_EXEC_CHANGE_REPLACE_H
-/* Replaces a module in a run's model. Exec thread. */
-#include "daemon/change_order.h"
+#ifndef PENSTOCK_DAEMON_COMMON_MODEL_REPLACE_H
+#define PENSTOCK_DAEMON_COMMON_MODEL_REPLACE_H
+/* Replaces a module in the model of a plan that runs. One thread. */
+#include "stages/modules/replace.h"
 #include "stages/split/plan.h"
 
 /* A zeroed struct is empty. The caller closes both models, `model` first. */
@@ -14,15 +14,16 @@ struct pstd_replaced {
 };
 
 /*
- * Builds the new model by replacing the module order->name of `old`, the
- * reconstructed model of `before`, by that in the file `path`. A new parameter
+ * Builds the new model by replacing the module what->path of `old`, the
+ * reconstructed model of `before`, by that in the file `path`; what->module is
+ * not read. A new parameter
  * is frozen if the old one of its name was, or if no parameter of the old
  * module was trained. PST_ERR_UNSUPPORTED: an adapter would be lost. After an
  * error, too, the caller closes the models in *ret.
  */
 enum pst_status pstd_replace(const struct pst_plan *before,
                              const struct pst_model *old,
-                             const struct pstd_change_order *order,
+                             const struct pst_replacement *what,
                              const char *path, struct pstd_replaced *ret,
                              struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns PST_ERR_UNSUPPORTED if gradients that passed through the old module

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/exec/change/replace.h"
+#include "daemon/common/model/replace.h"
 
 #include <string.h>
-
-#include "stages/modules/replace.h"
 
 #define SHOWN 10
 
@@ -90,21 +88,21 @@ bool pstd_replaced_has(const struct pstd_replaced *replaced, const char *fqn)
 }
 
 static void keep_frozen(const struct pst_plan *before,
-                        const struct pstd_change_order *order,
+                        const struct pst_replacement *what,
                         struct pstd_replaced *r)
 {
     const struct pst_graph *graph = r->model->graph;
     unsigned all, trained;
 
-    count(before, order->name, &all, &trained);
+    count(before, what->path, &all, &trained);
     for (size_t i = 0; i < graph->params.n; i++) {
         struct pst_value *v = graph->params.at[i];
-        const char *name = inside(v->fqn, order->name);
+        const char *name = inside(v->fqn, what->path);
         const struct pst_plan_param *was;
 
         if (name == NULL || !v->requires_grad || !pstd_replaced_has(r, v->fqn))
             continue;
-        was = find_param(before, order->name, order->call, name);
+        was = find_param(before, what->path, what->call, name);
         if (was != NULL ? was->requires_grad : all == 0 || trained > 0)
             continue;
         v->requires_grad = false;
@@ -114,22 +112,21 @@ static void keep_frozen(const struct pst_plan *before,
 
 enum pst_status pstd_replace(const struct pst_plan *before,
                              const struct pst_model *old,
-                             const struct pstd_change_order *order,
+                             const struct pst_replacement *what,
                              const char *path, struct pstd_replaced *ret,
                              struct pst_diag *diag)
 {
-    struct pst_replacement what = {
-        .path = order->name, .call = order->call, .aliases = order->aliases};
-    enum pst_status status = check_adapters(before, order->name, diag);
+    struct pst_replacement whole = *what;
+    enum pst_status status = check_adapters(before, what->path, diag);
 
     if (status == PST_OK)
         status = pst_model_open(path, &ret->module, diag);
-    what.module = ret->module;
+    whole.module = ret->module;
     if (status == PST_OK)
-        status = pst_model_replace(old, &what, &ret->model, &ret->calls, diag);
+        status = pst_model_replace(old, &whole, &ret->model, &ret->calls, diag);
     if (status != PST_OK)
         return status;
-    keep_frozen(before, order, ret);
+    keep_frozen(before, what, ret);
     return PST_OK;
 }
 

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/common/model/changed.h"
+
+#include <string.h>
+
+#include "stages/base/alloc.h"
+#include "stages/sched/generate.h"
+#include "stages/split/store/pack.h"
+
+#define TAG PST_TAG_DAEMON
+
+static const struct pst_plan_param *find(const struct pst_plan *plan,
+                                         const char *fqn)
+{
+    const int i = pst_plan_find_param(plan, fqn);
+
+    return i >= 0 ? &plan->params.at[i] : NULL;
+}
+
+enum pst_status pstd_changed_name(struct pstd_changed_plan *ret,
+                                  const struct pst_batch *before,
+                                  const struct pst_plan *base,
+                                  pstd_is_fresh_fn is_fresh, void *ctx,
+                                  struct pst_diag *diag)
+{
+    struct pst_plan *to = ret->plan;
+    enum pst_status status;
+
+    for (size_t i = 0; i < to->params.n; i++) {
+        struct pst_plan_param *param = &to->params.at[i];
+        const struct pst_plan_param *was = find(before->plan, param->fqn);
+
+        param->changed = is_fresh(ctx, param->fqn) ||
+                         (was != NULL && (was->changed || was->requires_grad));
+    }
+    memcpy(to->base_digest, base->model_digest, sizeof(to->base_digest));
+    memcpy(to->base_identity, base->identity, sizeof(to->base_identity));
+    status = pst_plan_digest(to, diag);
+    if (status != PST_OK)
+        return status;
+    ret->batch = (struct pst_batch){.plan = to,
+                                    .microbatches = before->microbatches,
+                                    .n_tail = before->n_tail};
+    return before->tail != NULL ? pst_plan_bind(to, pst_plan_rows(before->tail),
+                                                &ret->batch.tail, diag)
+                                : PST_OK;
+}
+
+enum pst_status pstd_changed_places(const struct pst_engine *from,
+                                    struct pst_exec_options *options,
+                                    struct pst_str *places,
+                                    struct pst_diag *diag)
+{
+    const struct pst_schedule *sched = pst_engine_schedule(from);
+    const struct pst_sched_row *row;
+
+    /* Lists of a file and schedules with places of their own do not depend on
+     * times. */
+    if (pst_sched_find_row(sched->name, &row, NULL) != PST_OK)
+        return PST_OK;
+    options->schedule = sched->name; /* the one that "auto" has chosen */
+    if (!row->any_place)
+        return PST_OK;
+    pst_sched_print_place(sched, places);
+    options->place = pst_str_text(places);
+    return places->failed ? pst_diag_nomem(diag, places->len) : PST_OK;
+}
+
+static enum pst_status read_kept(void *ctx, unsigned i, void *dst,
+                                 struct pst_diag *diag)
+{
+    const struct pstd_changed_plan *changed = ctx;
+
+    if (changed->kept[i] == NULL)
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
+                            "start values of \"%s\" are gone",
+                            changed->plan->params.at[i].fqn);
+    memcpy(dst, changed->kept[i],
+           pst_meta_bytes(&changed->plan->params.at[i].meta));
+    return PST_OK;
+}
+
+enum pst_status pstd_changed_keep(struct pstd_changed_plan *ret,
+                                  struct pst_diag *diag)
+{
+    struct pst_plan *plan = ret->plan;
+    enum pst_status status = PST_OK;
+
+    ret->kept = pst_calloc(TAG, plan->params.n + 1, sizeof(void *));
+    if (ret->kept == NULL)
+        status = pst_diag_nomem(diag, plan->params.n * sizeof(void *));
+    for (unsigned i = 0; i < plan->params.n && status == PST_OK; i++) {
+        const size_t bytes = pst_meta_bytes(&plan->params.at[i].meta);
+
+        if (plan->params.at[i].n_stages > 0)
+            continue;
+        ret->kept[i] = pst_alloc(TAG, PST_MAX(bytes, (size_t)1));
+        status = ret->kept[i] == NULL
+                     ? pst_diag_nomem(diag, bytes)
+                     : pst_plan_read_param(plan, i, ret->kept[i], diag);
+    }
+    plan->model = NULL;
+    plan->read = read_kept;
+    plan->read_ctx = ret;
+    return status;
+}
+
+enum pst_status pstd_changed_gather(struct pstd_changed_plan *ret,
+                                    struct pst_engine *from,
+                                    const struct pst_plan *before,
+                                    pst_old_name_fn old_value, void *ctx,
+                                    struct pst_diag *diag)
+{
+    const struct pst_plan *plan = ret->plan;
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < plan->params.n && status == PST_OK; i++) {
+        const char *name = old_value(ctx, plan->params.at[i].fqn);
+        const int was = name != NULL ? pst_plan_find_param(before, name) : -1;
+
+        if (plan->params.at[i].n_stages == 0 && was >= 0 &&
+            pst_engine_has_parts(from, (unsigned)was))
+            status = pst_engine_gather_param(from, (unsigned)was, ret->kept[i],
+                                             diag);
+    }
+    return status;
+}
+
+void pstd_changed_fini(struct pstd_changed_plan *changed)
+{
+    pst_batch_fini(&changed->batch);
+    for (size_t i = 0; changed->kept != NULL && i < changed->plan->params.n;
+         i++)
+        pst_free(changed->kept[i]);
+    pst_free(changed->kept);
+    pst_plan_free(changed->plan);
+}

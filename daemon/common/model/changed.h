@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_COMMON_MODEL_CHANGED_H
+#define PENSTOCK_DAEMON_COMMON_MODEL_CHANGED_H
+/*
+ * The plan of a model that is changed between two steps (a module replaced, a
+ * tensor set), cut where the plan before is cut. Its values come from the
+ * engine of that plan. One thread.
+ */
+#include "stages/run/exec.h"
+#include "stages/split/bind/bind.h"
+
+/* A zeroed struct is empty. */
+struct pstd_changed_plan {
+    struct pst_plan *plan; /* owned */
+    struct pst_batch batch;
+    /* Start values of the plan's params that no stage reads: checkpoints
+     * contain them, engines do not. */
+    void **kept;
+};
+
+/* True if the parameter has a value that it did not have before. */
+typedef bool (*pstd_is_fresh_fn)(void *ctx, const char *fqn);
+
+/* Completes a plan that was cut (ret->plan): marks the parameters that differ
+ * from the exported model, and sets digests and batch. before: batch of the
+ * plan before; base: the plan that the run began with. */
+enum pst_status pstd_changed_name(struct pstd_changed_plan *ret,
+                                  const struct pst_batch *before,
+                                  const struct pst_plan *base,
+                                  pstd_is_fresh_fn is_fresh, void *ctx,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* Lets a new engine have its stages on the same ranks as `from`, since it takes
+ * over their state: otherwise estimated times, which the change alters, would
+ * place them again. *places: the text that the options borrow. */
+enum pst_status pstd_changed_places(const struct pst_engine *from,
+                                    struct pst_exec_options *options,
+                                    struct pst_str *places,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* Copies the params that no stage reads, so that the plan no longer needs the
+ * models and the engine that it was made from: from then on it reads them from
+ * ret, which must not be moved. */
+enum pst_status pstd_changed_keep(struct pstd_changed_plan *ret,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* COLLECTIVE. Gathers those that stages of the plan before have, sharded over
+ * replicas. old_value: the parameter of `before` whose value one has; NULL:
+ * none. */
+enum pst_status pstd_changed_gather(struct pstd_changed_plan *ret,
+                                    struct pst_engine *from,
+                                    const struct pst_plan *before,
+                                    pst_old_name_fn old_value, void *ctx,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* Frees what it has; the engine that runs it must have been freed. */
+void pstd_changed_fini(struct pstd_changed_plan *changed);
+
+#endif
