@@ -220,9 +220,15 @@ int penstock_comm_from_fortran(int comm, void *ret, size_t size,
 /* COLLECTIVE. NULL is accepted. */
 void penstock_session_free(penstock_session *session);
 
+/* Returns the number of inputs, outputs, ... of the session's model, which
+ * penstock_swap changes. */
+size_t penstock_session_count(const penstock_session *session,
+                              enum penstock_kind kind);
 /* Describes an input of a whole step, as penstock_train_step takes it, or an
  * output, as penstock_output gives it: with the rows of all microbatches, and
- * an output without dimensions with one number for each microbatch. */
+ * an output without dimensions with one number for each microbatch. Also
+ * describes a parameter or buffer, whose pointers are valid until a
+ * penstock_swap. */
 int penstock_session_describe(penstock_session *session,
                               enum penstock_kind kind, size_t index,
                               struct penstock_info *ret,
@@ -340,6 +346,23 @@ int penstock_save(penstock_session *session, const char *folder,
  * half-way: then the session can only be freed (library.failed). */
 int penstock_load(penstock_session *session, const char *folder,
                   uint64_t *ret_step, struct penstock_error *error);
+
+/*
+ * COLLECTIVE, between steps. Replaces a module of the model by another one,
+ * which was exported by itself to the file `path`, as `penstock swap` does in a
+ * job: at each call of the module, or with {"at-call", "K"} at one of them, and
+ * with {"aliases", "yes"} also under its other names. Its parameters begin with
+ * the values in the file, and are named MODULE.NAME; {"state", "keep"}:
+ * optimizer states of parameters with old names and shapes stay. All ranks see
+ * the file. The new model is planned and allocated beside the old one, which
+ * stays if the call fails. The penstock_model stays as it is: this session's
+ * parameters are described by penstock_session_describe. Its checkpoints hold
+ * the new model: `penstock run --resume` goes on with it, and penstock_load in
+ * a session that has made the same replacements.
+ */
+int penstock_swap(penstock_session *session, const char *module,
+                  const char *path, const struct penstock_option *options,
+                  size_t n_options, struct penstock_error *error);
 
 /* Returns the bytes of the memory that was planned for the ranks in this
  * process, that of penstock_forward included once it was called. */

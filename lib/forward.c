@@ -6,6 +6,7 @@
 #include "daemon/common/setup.h"
 #include "lib/object.h"
 #include "stages/base/alloc.h"
+#include "stages/sched/generate.h"
 #include "stages/split/evaluate.h"
 
 #define TAG PST_TAG_CLIENT
@@ -38,13 +39,6 @@ static enum pst_status read_start(void *ctx, unsigned i, void *dst,
     const struct penstock_session *s = ctx;
 
     return pst_engine_read_start(s->engine, s->batch.plan, i, dst, diag);
-}
-
-/* Appends a placement that puts each stage on the rank that trains it. */
-static void place(const struct pst_schedule *sched, struct pst_str *ret)
-{
-    for (unsigned k = 0; k < sched->n_stages; k++)
-        pst_str_addf(ret, "%s%u=%d", k > 0 ? "," : "", k, sched->rank_of[k]);
 }
 
 /* Returns the options of the engine that evaluates. */
@@ -81,7 +75,7 @@ static enum pst_status make_engine(penstock_session *s, struct pstl_forward *f,
     enum pst_status status =
         pst_eval_cut_init(&f->cut, s->batch.plan, read_start, s, diag);
 
-    place(pst_engine_schedule(s->engine), &places);
+    pst_sched_print_place(pst_engine_schedule(s->engine), &places);
     if (status == PST_OK)
         status = make_options(s, &places, &options, diag);
     status = pst_transport_settle(s->transport, status, diag);

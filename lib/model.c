@@ -49,8 +49,10 @@ static enum pst_status list_outputs(penstock_model *m, const struct pst_plan *p,
     return PST_OK;
 }
 
-static enum pst_status list_state(penstock_model *m, const struct pst_plan *p,
-                                  struct pst_diag *diag)
+enum pst_status pstl_list_state(const struct pst_plan *p,
+                                struct pstl_tensors *params,
+                                struct pstl_tensors *buffers,
+                                struct pst_diag *diag)
 {
     for (size_t i = 0; i < p->params.n; i++) {
         const struct pst_plan_param *param = &p->params.at[i];
@@ -65,7 +67,7 @@ static enum pst_status list_state(penstock_model *m, const struct pst_plan *p,
 
         if ((!is_param && param->kind != PST_VALUE_BUFFER) || param->nameless)
             continue;
-        if (!add(m, is_param ? PENSTOCK_PARAMETER : PENSTOCK_BUFFER, &t))
+        if (!pst_vec_push(TAG, is_param ? params : buffers, t))
             return pst_diag_nomem(diag, p->params.n);
     }
     return PST_OK;
@@ -93,7 +95,9 @@ static enum pst_status open_model(penstock_model *m, const char *path,
     if (status == PST_OK)
         status = list_outputs(m, m->opened.plan, diag);
     if (status == PST_OK)
-        status = list_state(m, m->opened.plan, diag);
+        status =
+            pstl_list_state(m->opened.plan, &m->tensors[PENSTOCK_PARAMETER],
+                            &m->tensors[PENSTOCK_BUFFER], diag);
     return status;
 }
 

@@ -22,6 +22,7 @@ struct pstl_messages {
 };
 
 #define PSTL_N_KINDS 4 /* enum penstock_kind */
+struct pstl_tensors PST_VEC(struct pstl_tensor);
 
 struct penstock_model {
     atomic_bool has_session;
@@ -29,9 +30,10 @@ struct penstock_model {
     struct pstd_plan opened;
     struct pstl_messages messages;
     /* By kind; read-only once the model is open. */
-    struct PST_VEC(struct pstl_tensor) tensors[PSTL_N_KINDS];
+    struct pstl_tensors tensors[PSTL_N_KINDS];
 };
 
+struct pstl_changed;
 struct pstl_forward;
 struct pst_checkpoint_owner;
 
@@ -43,6 +45,7 @@ struct penstock_session {
     struct pst_exec_options options; /* borrows config */
     struct pst_transport *transport;
     struct pst_batch batch;
+    struct pstl_changed *changed; /* has the batch's plan; or NULL */
     struct pst_engine *engine;
     bool trains;
     /* An error has left state or messages undefined. */
@@ -50,7 +53,7 @@ struct penstock_session {
     bool has_grads;              /* those of the last step of training */
     bool is_half;                /* penstock_update has not used them yet */
     struct pst_step_result half; /* of penstock_forward_backward, then */
-    uint64_t step, changes;      /* finished steps, and calls of penstock_set */
+    uint64_t step, changes;      /* finished steps; calls of set and swap */
     size_t n_inputs, n_outputs;
     struct pstl_tensor *inputs, *outputs; /* a step's tensors */
     bool *reads;                          /* per input: this process reads it */
@@ -111,7 +114,7 @@ void pstl_tell_notes(const struct pstl_messages *messages,
                      const struct pst_plan *plan);
 
 /* Calls that take options. */
-enum pstl_call { PSTL_OPEN, PSTL_SESSION, PSTL_PROGRAM };
+enum pstl_call { PSTL_OPEN, PSTL_SESSION, PSTL_PROGRAM, PSTL_SWAP };
 
 /* Sets the options of that call. */
 enum pst_status pstl_options_set(struct pstd_config *config,
@@ -129,6 +132,30 @@ int pstl_describe(const struct pstl_tensor *tensors, size_t n, size_t index,
 enum pst_status pstl_compare(const penstock_session *session, const char *what,
                              const void *data, size_t bytes,
                              struct pst_diag *diag) PST_MUST_CHECK;
+
+/* model.c: lists the parameters and buffers of a plan. */
+enum pst_status pstl_list_state(const struct pst_plan *plan,
+                                struct pstl_tensors *params,
+                                struct pstl_tensors *buffers,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+
+/* session.c: lets steps of the batch keep the gradients of inputs that the
+ * session's options name. */
+enum pst_status pstl_session_want(const penstock_session *session,
+                                  const struct pst_batch *batch,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* Describes what steps of the session's batch and engine take and give; frees
+ * that. */
+enum pst_status pstl_session_describe_step(
+    penstock_session *session, struct pst_diag *diag) PST_MUST_CHECK;
+void pstl_session_forget_step(penstock_session *session);
+
+/* swap.c: return the plan of the session's model, and its parameters or
+ * buffers: those of the model that was opened, unless a module was replaced. */
+const struct pst_plan *pstl_plan(const penstock_session *session);
+const struct pstl_tensors *pstl_state_of(const penstock_session *session,
+                                         enum penstock_kind kind);
+void pstl_changed_free(struct pstl_changed *changed);
 
 /* forward.c: COLLECTIVE. Copies the current state to the engine of
  * penstock_forward, which it makes if there is none, and returns it. Outputs of

@@ -53,6 +53,8 @@ static uint64_t groups_of(enum pstl_call call, const char *name)
 
     if (call == PSTL_OPEN)
         return PSTD_OPT_SPLIT;
+    if (call == PSTL_SWAP)
+        return PSTD_OPT_SWAP;
     if (call == PSTL_PROGRAM)
         return is_in(of_program, PST_COUNT(of_program), name) ? PSTD_OPT_STEP
                                                               : 0;
@@ -65,7 +67,8 @@ static enum pst_status set_one(struct pstd_config *config, enum pstl_call call,
                                const struct penstock_option *o,
                                struct pst_diag *diag)
 {
-    static const char *const names[] = {"open", "session_new", "program_open"};
+    static const char *const names[] = {"open", "session_new", "program_open",
+                                        "swap"};
     uint64_t groups;
 
     if (o->name == NULL || o->value == NULL)

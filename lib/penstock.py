@@ -161,6 +161,8 @@ def load(path=NAME):
                 ("set", i, [_P, text, pointer(_Tensor), e]),
                 ("save", i, [_P, text, e]),
                 ("load", i, [_P, text, pointer(ctypes.c_uint64), e]),
+                ("session_count", _Size, [_P, i]),
+                ("swap", i, [_P, text, text, pointer(_Option), _Size, e]),
                 ("session_bytes", _Size, [_P])):
             function = getattr(library, "penstock_" + name)
             function.restype, function.argtypes = result, args
@@ -380,7 +382,8 @@ class Session:
     """A model with memory, an optimizer and ranks. Options: those of
     `penstock run` that shape a step. comm: a communicator of mpi4py, or its
     Fortran handle; None: all ranks are in this process. inputs and outputs are
-    lists of Info, with the shapes of a whole step."""
+    lists of Info, with the shapes of a whole step; parameters and buffers are
+    those of the model, which swap() changes."""
 
     def __init__(self, model, *, comm=None, message=None, **options):
         self._model, self._handle = model, _P()
@@ -396,11 +399,13 @@ class Session:
         _call("session_new", model._handle, ctypes.byref(self._config),
               ctypes.byref(self._handle))
         model._session = self
-        self.inputs, self.outputs = (
-            [_info("session_describe", self._handle, kind, i)
-             for i in range(len(of_model))]
-            for kind, of_model in ((INPUT, model.inputs),
-                                   (OUTPUT, model.outputs)))
+        self._describe()
+
+    def _describe(self):
+        self.inputs, self.outputs, self.parameters, self.buffers = (
+            [_info("session_describe", self._handle, kind, i) for i in
+             range(_library.penstock_session_count(self._handle, kind))]
+            for kind in range(4))
 
     def _inputs(self, given, infos=None):
         if len(given) != len(self.inputs):
@@ -474,7 +479,7 @@ class Session:
             "input_gradient", self._handle, index, tensor))
 
     def _named(self, name):
-        for info in self._model.parameters + self._model.buffers:
+        for info in self.parameters + self.buffers:
             if info.name == name:
                 return info
         raise KeyError(name)
@@ -489,6 +494,15 @@ class Session:
         """Sets a parameter or buffer."""
         with _Arrays([(array, self._named(name))]) as (tensors, _):
             _call("set", self._handle, name.encode(), tensors[0])
+
+    def swap(self, module, path, **options):
+        """Replaces a module of the model by another one, in a file. Options:
+        at_call, aliases, state."""
+        given = _SessionConfig()
+        _set_options(given, options)
+        _call("swap", self._handle, module.encode(), str(path).encode(),
+              given.options, given.n_options)
+        self._describe()
 
     def save(self, folder):
         """Writes a checkpoint."""

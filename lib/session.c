@@ -39,9 +39,18 @@ static enum pst_status join_rows(const struct penstock_session *s,
 static enum pst_status describe_inputs(struct penstock_session *s,
                                        struct pst_diag *diag)
 {
+    /* Descriptions outlive the plan of a model that penstock_swap changes. */
+    const struct pst_plan *opened = s->model->opened.plan;
     const struct pst_plan *plan = s->batch.plan;
     enum pst_status status = PST_OK;
     const size_t n = plan->inputs.n;
+
+    if (opened->inputs.n != n || opened->outputs.n != plan->outputs.n)
+        return pst_diag_set(diag, PST_E_INTERNAL_BUG,
+                            "the model has %zu inputs and %zu outputs, and had "
+                            "%zu and %zu",
+                            n, plan->outputs.n, opened->inputs.n,
+                            opened->outputs.n);
 
     s->n_inputs = n;
     s->inputs = pst_calloc(TAG, n + 1, sizeof(*s->inputs));
@@ -53,7 +62,7 @@ static enum pst_status describe_inputs(struct penstock_session *s,
         const struct pst_plan_input *in = &plan->inputs.at[i];
         struct pstl_tensor *t = &s->inputs[i];
 
-        *t = (struct pstl_tensor){.name = in->name,
+        *t = (struct pstl_tensor){.name = opened->inputs.at[i].name,
                                   .meta = in->meta,
                                   .batch_dim = in->chunk,
                                   .index = (unsigned)i};
@@ -67,6 +76,7 @@ static enum pst_status describe_inputs(struct penstock_session *s,
 static enum pst_status describe_outputs(struct penstock_session *s,
                                         struct pst_diag *diag)
 {
+    const struct pst_plan *opened = s->model->opened.plan;
     const struct pst_plan *plan = s->batch.plan;
     enum pst_status status = PST_OK;
 
@@ -79,7 +89,7 @@ static enum pst_status describe_outputs(struct penstock_session *s,
 
         if (!plan->outputs.at[i].is_tensor)
             continue;
-        *t = (struct pstl_tensor){.name = plan->outputs.at[i].path,
+        *t = (struct pstl_tensor){.name = opened->outputs.at[i].path,
                                   .index = (unsigned)i};
         status = pst_engine_output_meta(s->engine, (unsigned)i, &t->meta, &dim,
                                         NULL, diag);
@@ -119,6 +129,26 @@ static void find_read(struct penstock_session *s)
     for (size_t i = 0; i < plan->inputs.n && sends; i++)
         s->reads[i] = s->transport->ops->rank(s->transport) == 0 &&
                       pst_plan_reads_input(plan, (unsigned)i);
+}
+
+enum pst_status pstl_session_describe_step(penstock_session *s,
+                                           struct pst_diag *diag)
+{
+    enum pst_status status = describe_inputs(s, diag);
+
+    if (status == PST_OK)
+        status = describe_outputs(s, diag);
+    if (status == PST_OK)
+        find_read(s);
+    return status;
+}
+
+void pstl_session_forget_step(penstock_session *s)
+{
+    pst_free(s->inputs);
+    pst_free(s->outputs);
+    pst_free(s->reads);
+    pst_free(s->views);
 }
 
 /* --- ranks ---------------------------------------------------------------- */
@@ -212,8 +242,9 @@ static bool same_parts(const struct pst_plan *a, const struct pst_plan *b)
                    a->parts.n * sizeof(a->parts.at[0])) == 0);
 }
 
-/* Lets steps keep gradients of inputs. */
-static enum pst_status want(struct penstock_session *s, struct pst_diag *diag)
+enum pst_status pstl_session_want(const penstock_session *s,
+                                  const struct pst_batch *batch,
+                                  struct pst_diag *diag)
 {
     const struct pstd_list *names = &s->config.input_gradients;
     enum pst_status status;
@@ -222,11 +253,11 @@ static enum pst_status want(struct penstock_session *s, struct pst_diag *diag)
         return pst_diag_set(diag, PST_E_LOSS_MISSING,
                             "\"input-gradients\" needs a loss: open the .pt2 "
                             "with {\"loss\", ...} or {\"loss-fn\", ...}");
-    status = pst_plan_want(s->batch.plan, names->at, names->n, diag);
-    if (status == PST_OK && s->batch.tail != NULL)
-        status = pst_plan_want(s->batch.tail, names->at, names->n, diag);
-    if (status == PST_OK && s->batch.tail != NULL &&
-        !same_parts(s->batch.plan, s->batch.tail))
+    status = pst_plan_want(batch->plan, names->at, names->n, diag);
+    if (status == PST_OK && batch->tail != NULL)
+        status = pst_plan_want(batch->tail, names->at, names->n, diag);
+    if (status == PST_OK && batch->tail != NULL &&
+        !same_parts(batch->plan, batch->tail))
         status = pst_diag_set(diag, PST_E_BATCH_ROWS_DIFFER,
                               "gradients of inputs have other parts in a "
                               "microbatch with a row less: choose rows that "
@@ -256,7 +287,7 @@ static enum pst_status make_options(struct penstock_session *s,
     if (status == PST_OK)
         status = pstd_open_batch(&s->config, plan, &s->batch, diag);
     if (status == PST_OK)
-        status = want(s, diag);
+        status = pstl_session_want(s, &s->batch, diag);
     if (status != PST_OK)
         return status;
     pstd_set_batch(&s->options, &s->batch);
@@ -295,12 +326,8 @@ static enum pst_status make(struct penstock_session *s,
                                 &s->engine, diag);
     if (status != PST_OK)
         return status;
-    status = describe_inputs(s, diag);
-    if (status == PST_OK)
-        status = describe_outputs(s, diag);
-    if (status == PST_OK)
-        find_read(s);
-    return pst_transport_settle(s->transport, status, diag);
+    return pst_transport_settle(s->transport,
+                                pstl_session_describe_step(s, diag), diag);
 }
 
 static void free_session(struct penstock_session *s)
@@ -314,11 +341,10 @@ static void free_session(struct penstock_session *s)
     pst_engine_free(s->engine);
     if (s->transport != NULL)
         s->transport->ops->close(s->transport);
-    pst_batch_fini(&s->batch);
-    pst_free(s->inputs);
-    pst_free(s->outputs);
-    pst_free(s->reads);
-    pst_free(s->views);
+    if (s->changed == NULL)
+        pst_batch_fini(&s->batch);
+    pstl_changed_free(s->changed);
+    pstl_session_forget_step(s);
     pstd_config_fini(&s->config);
     atomic_store(&s->model->has_session, false);
     pst_free(s);
@@ -409,9 +435,31 @@ int penstock_session_describe(penstock_session *session,
     if (kind == PENSTOCK_OUTPUT)
         return pstl_describe(session->outputs, session->n_outputs, index, ret,
                              error);
+    if (kind == PENSTOCK_PARAMETER || kind == PENSTOCK_BUFFER)
+        return pstl_describe(pstl_state_of(session, kind)->at,
+                             pstl_state_of(session, kind)->n, index, ret,
+                             error);
     return pstl_return(pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT,
-                                    "a session describes inputs and outputs"),
+                                    "there is no such kind of tensor"),
                        &diag, error);
+}
+
+size_t penstock_session_count(const penstock_session *session,
+                              enum penstock_kind kind)
+{
+    if (session == NULL)
+        return 0;
+    switch (kind) {
+    case PENSTOCK_INPUT:
+        return session->n_inputs;
+    case PENSTOCK_OUTPUT:
+        return session->n_outputs;
+    case PENSTOCK_PARAMETER:
+    case PENSTOCK_BUFFER:
+        return pstl_state_of(session, kind)->n;
+    default:
+        return 0;
+    }
 }
 
 size_t penstock_session_bytes(const penstock_session *session)

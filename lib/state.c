@@ -20,13 +20,16 @@ static enum pst_status find(const penstock_session *s, const char *name,
 
     if (name == NULL)
         return pst_diag_set(diag, PST_E_LIBRARY_ARGUMENT, "name is NULL");
-    index = pst_plan_find_param(s->model->opened.plan, name);
-    for (int kind = PENSTOCK_PARAMETER; kind <= PENSTOCK_BUFFER; kind++)
-        for (size_t i = 0; i < s->model->tensors[kind].n; i++)
-            if ((int)s->model->tensors[kind].at[i].index == index) {
-                *ret = &s->model->tensors[kind].at[i];
+    index = pst_plan_find_param(pstl_plan(s), name);
+    for (int kind = PENSTOCK_PARAMETER; kind <= PENSTOCK_BUFFER; kind++) {
+        const struct pstl_tensors *all = pstl_state_of(s, kind);
+
+        for (size_t i = 0; i < all->n; i++)
+            if ((int)all->at[i].index == index) {
+                *ret = &all->at[i];
                 return PST_OK;
             }
+    }
     return pst_diag_set(diag, PST_E_LIBRARY_NAME,
                         "the model has no parameter or buffer '%.200s'", name);
 }

@@ -96,10 +96,13 @@ class Bench:
                         *(f"{name}={value}" for name, value in TRAIN.items()),
                         *more, "data", *(self.at(f"in.{i}")
                                   for i in range(len(self.inputs))), *words)
-        lines = [tuple(line.split(" ", 1)) for line in out.splitlines()]
+        lines = [tuple((line + " ").split(" ", 1))
+                 for line in out.splitlines()]
+        lines = [(word, rest.rstrip()) for word, rest in lines]
         assert {line[0] for line in lines} <= {"loss", "forward", "output",
                                                "loaded", "message",
-                                               "evaluated"}, out
+                                               "evaluated", "swapped",
+                                               "refused"}, out
         return lines
 
     def state(self, folder):
@@ -301,4 +304,5 @@ def main():
     print("ok")
 
 
-main()
+if __name__ == "__main__":
+    main()

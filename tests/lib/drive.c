@@ -12,6 +12,7 @@
  *   set FOLDER       reads them
  *   grads FOLDER     writes FOLDER/NAME for each gradient of the last step
  *   input-grads FOLDER      the same for each floating-point input
+ *   swap MODULE FILE [NAME=VALUE...]      prints the error if it fails
  *   save FOLDER      load FOLDER
  */
 #include "tests/lib/drive.h"
@@ -283,13 +284,13 @@ static size_t evaluate(char **argv)
 static size_t state(char **argv, bool sets)
 {
     for (int kind = PENSTOCK_PARAMETER; kind <= PENSTOCK_BUFFER; kind++)
-        for (size_t i = 0; i < penstock_count(model, kind); i++) {
+        for (size_t i = 0; i < penstock_session_count(session, kind); i++) {
             struct penstock_info info = PENSTOCK_INIT(info);
             char path[4096];
             struct held h;
             size_t size;
 
-            good(penstock_describe(model, kind, i, &info, &error));
+            good(penstock_session_describe(session, kind, i, &info, &error));
             held_init(&h, &info);
             size = count_of(&info) * size_of(&info);
             if (sets) {
@@ -354,6 +355,18 @@ static size_t input_grads(char **argv)
     return 1;
 }
 
+static size_t swap(char **argv)
+{
+    struct penstock_option all[8];
+    const size_t n = options(argv + 2, all);
+
+    if (penstock_swap(session, argv[0], argv[1], all, n, &error) == 0)
+        printf("swapped\n");
+    else
+        printf("refused %s\n", error.id);
+    return 2 + n;
+}
+
 static size_t load(char **argv)
 {
     good(penstock_load(session, argv[0], &next_step, &error));
@@ -391,6 +404,7 @@ static size_t obey(char **argv)
                 : strcmp(what, "set") == 0         ? state(argv + 1, true)
                 : strcmp(what, "grads") == 0       ? grads(argv + 1)
                 : strcmp(what, "input-grads") == 0 ? input_grads(argv + 1)
+                : strcmp(what, "swap") == 0        ? swap(argv + 1)
                 : strcmp(what, "save") == 0        ? save(argv + 1)
                 : strcmp(what, "load") == 0        ? load(argv + 1)
                 : strcmp(what, "close") == 0       ? close_all()

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Sessions on communicators of the application: mpi TINY.pt2 FOLDER under
- * mpiexec -n 4. Each process is in two sessions, of its row and of its column
- * in a 2 x 2 grid, and has one of its own with both ranks in one process, whose
- * bits the other two have. All the time the application floods its
- * communicators with messages of many tags.
+ * Sessions on communicators of the application: mpi TINY.pt2 CHAIN.pt2
+ * CHAIN-WIDE.pt2 FOLDER under mpiexec -n 4. Each process is in two sessions, of
+ * its row and of its column in a 2 x 2 grid, and has one of its own with both
+ * ranks in one process, whose bits the other two have. All the time the
+ * application floods its communicators with messages of many tags.
  */
 #include "tests/lib/drive.h"
 
@@ -300,6 +300,75 @@ static void rank_0_has_the_data(struct run *alone, const char *path, int rank)
     end(&r);
 }
 
+static penstock_session *open_chain(penstock_model **ret, const char *path,
+                                    const MPI_Comm *comm)
+{
+    const struct penstock_option cuts[] = {{"at", "l.1"}, {"at", "l.2"}};
+    const struct penstock_option options[] = {
+        {"ranks", "2"}, {"threads", "1"}, {"lr", "0.01"}};
+    struct penstock_open_config open = PENSTOCK_INIT(open);
+    struct penstock_session_config config = PENSTOCK_INIT(config);
+    penstock_session *session;
+
+    open.options = cuts;
+    open.n_options = 2;
+    config.options = options;
+    config.n_options = 3;
+    config.mpi_comm = comm;
+    good(penstock_open(path, &open, ret, &error));
+    good(penstock_session_new(*ret, &config, &session, &error));
+    return session;
+}
+
+/* COLLECTIVE. A module is replaced on all ranks, with the bits of one process,
+ * or on none, if one of them has no file. Estimated times of the new model
+ * would put the second of three stages on the other rank. */
+static void swap(const char *chain, const char *wide, int rank)
+{
+    int64_t rows[2] = {4, 8}, numbers[4] = {0, 2, 1, 2};
+    float data[32];
+    const DLTensor x = {.data = data,
+                        .device = {.device_type = kDLCPU},
+                        .ndim = 2,
+                        .dtype = {kDLFloat, 32, 1},
+                        .shape = rows};
+    const DLTensor label = {.data = numbers,
+                            .device = {.device_type = kDLCPU},
+                            .ndim = 1,
+                            .dtype = {kDLInt, 64, 1},
+                            .shape = rows};
+    const DLTensor *inputs[2] = {&x, &label};
+    penstock_session *sessions[2];
+    penstock_model *models[2];
+
+    for (int i = 0; i < 32; i++)
+        data[i] = (float)(i % 7) - 3;
+    sessions[0] = open_chain(&models[0], chain, NULL);
+    sessions[1] = open_chain(&models[1], chain, &of_column);
+    for (int k = 0; k < 4; k++) {
+        struct penstock_step results[2] = {PENSTOCK_INIT(results[0]),
+                                           PENSTOCK_INIT(results[1])};
+
+        for (int i = 0; i < 2; i++)
+            good(penstock_train_step(sessions[i], inputs, 2, &results[i],
+                                     &error));
+        require(results[0].loss == results[1].loss);
+        require(penstock_swap(sessions[1], "l.0", rank == k % 2 ? "" : wide,
+                              NULL, 0, &error) == PENSTOCK_ERR_USAGE);
+        require(penstock_swap(sessions[1], "l.0",
+                              rank == k % 2 ? "/nowhere" : wide, NULL, 0,
+                              &error) == PENSTOCK_ERR_IO);
+        for (int i = 0; i < 2 && k == 1; i++)
+            good(penstock_swap(sessions[i], "l.0", wide, NULL, 0, &error));
+    }
+    for (int i = 0; i < 2; i++) {
+        require(penstock_session_count(sessions[i], PENSTOCK_PARAMETER) ==
+                penstock_count(models[i], PENSTOCK_PARAMETER) + 2);
+        penstock_session_free(sessions[i]);
+        penstock_close(models[i]);
+    }
+}
+
 /* COLLECTIVE. Ranks that differ in an option are refused, on both. */
 static void options_differ(const char *path, int rank)
 {
@@ -343,7 +412,7 @@ int main(int argc, char **argv)
 
     (void)MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
     (void)MPI_Comm_rank(MPI_COMM_WORLD, &world);
-    require(argc == 3 && level >= MPI_THREAD_FUNNELED);
+    require(argc == 5 && level >= MPI_THREAD_FUNNELED);
     (void)MPI_Comm_split(MPI_COMM_WORLD, world / 2, world, &of_row);
     (void)MPI_Comm_split(MPI_COMM_WORLD, world % 2, world, &of_column);
     (void)MPI_Comm_rank(of_row, &row_rank);
@@ -375,18 +444,19 @@ int main(int argc, char **argv)
         if (k + 1 == STEPS)
             compare_inputs(&column, &alone, column_rank);
     }
-    (void)snprintf(folder, sizeof(folder), "%s/row-%d", argv[2], world / 2);
+    (void)snprintf(folder, sizeof(folder), "%s/row-%d", argv[4], world / 2);
     exercise(&row, &alone, row_rank, folder);
     flood_end();
     flood_begin();
     end(&row);
-    (void)snprintf(folder, sizeof(folder), "%s/column-%d", argv[2], world % 2);
+    (void)snprintf(folder, sizeof(folder), "%s/column-%d", argv[4], world % 2);
     exercise(&column, &alone, column_rank, folder);
     end(&column);
     rank_0_has_the_data(&alone, argv[1], column_rank);
     flood_end();
     end(&alone);
 
+    swap(argv[2], argv[3], column_rank);
     options_differ(argv[1], row_rank);
     /* Refused, and MPI is still the application's. */
     {

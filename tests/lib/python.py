@@ -129,6 +129,27 @@ def state(penstock, session, given, folder, losses):
     assert session.get("weight") == weight
 
 
+def swaps(penstock, root):
+    """Replaces a module between two steps."""
+    golden = os.path.join(root, "tests", "golden")
+    given = array.array("q", [3, 1, 15, 9]), array.array("q", [0, 4, 2, 1])
+    with penstock.Model(os.path.join(golden, "order.pt2"), stages=2) as model:
+        session = model.session(lr=1e-2, threads=1)
+        assert session.parameters == model.parameters
+        session.train_step(*given)
+        weight = session.get("up.weight")
+        error = fails(penstock.Error, session.swap, "mids",
+                      os.path.join(golden, "order-more.pt2"))
+        assert error.id == "module.unknown", error
+        session.swap("mid", os.path.join(golden, "order-more.pt2"),
+                     at_call=0, state="keep")
+        assert len(session.parameters) == len(model.parameters) + 4
+        assert session.get("mid.2.weight").shape == (8, 8)
+        assert session.get("up.weight") == weight
+        fails(KeyError, session.get, "mid.weight")
+        assert session.train_step(*given).step == 2
+
+
 def overlaps(penstock, root):
     """Inputs that are overlapping parts of one buffer are those of copies."""
     line = array.array("f", [k % 7 / 7 for k in range(5 * 64 + 64)])
@@ -214,6 +235,7 @@ def main():
         assert losses == in_c(drive, path, given, folder), losses
         state(penstock, session, given, folder, losses)
         refusals(penstock, model, session, given)
+    swaps(penstock, root)
     overlaps(penstock, root)
     page(root)
     assert fails(penstock.Error, penstock.Model,

@@ -176,7 +176,7 @@ static void bad_descriptions(penstock_session *s)
         penstock_describe(model, PENSTOCK_INPUT, N, &info, &error));
     refused_argument(penstock_describe(model, PENSTOCK_INPUT, 0, NULL, &error));
     refused_argument(
-        penstock_session_describe(s, PENSTOCK_BUFFER, 0, &info, &error));
+        penstock_session_describe(s, (enum penstock_kind)9, 0, &info, &error));
     refused(penstock_find(model, PENSTOCK_PARAMETER, "nobody", &at, &error),
             PENSTOCK_ERR_NOT_FOUND, "library.name");
     require(penstock_count(NULL, PENSTOCK_INPUT) == 0);
