@@ -1,8 +1,8 @@
 ! SPDX-License-Identifier: Apache-2.0
 !
 ! libpenstock for Fortran 2008: penstock.h by ISO_C_BINDING, without copies.
-! Compile penstock_c.f90 and this file with the program, and link with
-! -lpenstock.
+! Compile penstock_c.f90, penstock_arrays.f90 and this file with the program,
+! and link with -lpenstock.
 !
 !     use penstock
 !     type(penstock_model)   :: model
@@ -37,8 +37,9 @@
 module penstock
     use, intrinsic :: iso_c_binding
     use penstock_c
-    use, intrinsic :: iso_fortran_env, only: error_unit, int32, int64, &
-                                             real32, real64
+    use penstock_arrays, only: penstock_tensor, penstock_no_tensor, &
+                               penstock_reversed, to_pointer
+    use, intrinsic :: iso_fortran_env, only: error_unit, int64, real64
     implicit none
     private
 
@@ -86,33 +87,15 @@ module penstock
         logical :: applied
     end type
 
-    integer, parameter :: max_rank = 4
-
-    type, public :: penstock_tensor
-        private
-        type(c_ptr) :: data = c_null_ptr
-        logical :: given = .false.
-        integer(c_int32_t) :: ndim = 0
-        integer(c_int8_t) :: code = 0, bits = 0
-        integer(c_int64_t) :: shape(max_rank) = 0, strides(max_rank) = 0
-    end type
-
-    type(penstock_tensor), parameter, public :: &
-        penstock_no_tensor = penstock_tensor()
-
-    interface penstock_tensor
-        module procedure real32_0, real32_1, real32_2, real32_3, real32_4, &
-            real64_0, real64_1, real64_2, real64_3, real64_4, &
-            int32_0, int32_1, int32_2, int32_3, int32_4, &
-            int64_0, int64_1, int64_2, int64_3, int64_4
-    end interface
-
     public :: penstock_version, penstock_open, penstock_close, penstock_count, &
         penstock_describe, penstock_find, penstock_session_new, &
-        penstock_session_free, penstock_session_describe, &
-        penstock_train_step, penstock_forward, penstock_output, penstock_get, &
-        penstock_set, penstock_save, penstock_load, penstock_session_bytes, &
-        penstock_reversed
+        penstock_session_free, penstock_session_count, &
+        penstock_session_describe, penstock_train_step, &
+        penstock_forward_backward, penstock_update, penstock_forward, &
+        penstock_evaluate, penstock_output, penstock_get, penstock_set, &
+        penstock_gradient, penstock_input_gradient, penstock_swap, &
+        penstock_save, penstock_load, penstock_session_bytes, &
+        penstock_tensor, penstock_no_tensor, penstock_reversed
 
     ! Options as texts of C: rows has pointers to the others.
     type :: option_list
@@ -395,7 +378,15 @@ contains
         n = int(c_session_bytes(session%handle), int64)
     end function
 
-    ! Inputs and outputs of a whole step.
+    function penstock_session_count(session, kind) result(n)
+        type(penstock_session), intent(in) :: session
+        integer, intent(in) :: kind
+        integer :: n
+
+        n = int(c_session_count(session%handle, int(kind, c_int)))
+    end function
+
+    ! Inputs and outputs of a whole step; parameters and buffers.
     subroutine penstock_session_describe(session, kind, index, info, error)
         type(penstock_session), intent(in) :: session
         integer, intent(in) :: kind, index
@@ -415,18 +406,30 @@ contains
 
     ! --- steps ---------------------------------------------------------------
 
-    ! Describes t in dl, which refers to it, and returns a pointer to dl.
-    function to_pointer(t, dl) result(pointer)
-        type(penstock_tensor), intent(in), target :: t
-        type(c_tensor), intent(out), target :: dl
-        type(c_ptr) :: pointer
+    ! Describes the inputs of a call in dl, which refers to them.
+    function to_pointers(inputs, dl) result(pointers)
+        type(penstock_tensor), intent(in), target :: inputs(:)
+        type(c_tensor), intent(inout), target :: dl(:)
+        type(c_ptr) :: pointers(size(inputs))
+        integer :: i
 
-        dl = c_tensor(t%data, dl_cpu, 0, t%ndim, t%code, t%bits, &
-                      1_c_int16_t, c_loc(t%shape), c_loc(t%strides), &
-                      0_c_int64_t)
-        pointer = c_null_ptr
-        if (t%given) pointer = c_loc(dl)
+        do i = 1, size(inputs)
+            pointers(i) = to_pointer(inputs(i), dl(i))
+        end do
     end function
+
+    function no_step() result(s)
+        type(c_step) :: s
+
+        s = c_step(c_sizeof(s), 0, 0, 0, 0, 0)
+    end function
+
+    subroutine give_step(s, step)
+        type(c_step), intent(in) :: s
+        type(penstock_step), intent(out) :: step
+
+        step = penstock_step(s%step, s%loss, s%grad_norm, s%lr, s%applied /= 0)
+    end subroutine
 
     subroutine penstock_train_step(session, inputs, step, error)
         type(penstock_session), intent(in) :: session
@@ -434,20 +437,49 @@ contains
         type(penstock_step), intent(out) :: step
         type(penstock_error), intent(out), optional :: error
         type(c_tensor), target :: dl(size(inputs))
-        type(c_ptr) :: pointers(size(inputs))
-        integer :: i
         type(c_step) :: s
         type(c_error) :: c
         integer(c_int) :: code
 
         c = no_error()
-        s = c_step(c_sizeof(s), 0, 0, 0, 0, 0)
-        do i = 1, size(inputs)
-            pointers(i) = to_pointer(inputs(i), dl(i))
-        end do
-        code = c_train_step(session%handle, pointers, &
+        s = no_step()
+        code = c_train_step(session%handle, to_pointers(inputs, dl), &
                             size(inputs, kind=c_size_t), s, c)
-        step = penstock_step(s%step, s%loss, s%grad_norm, s%lr, s%applied /= 0)
+        call give_step(s, step)
+        call finish(code, c, error)
+    end subroutine
+
+    ! The first part of a step: loss and gradients; penstock_update follows.
+    subroutine penstock_forward_backward(session, inputs, step, error)
+        type(penstock_session), intent(in) :: session
+        type(penstock_tensor), intent(in), target :: inputs(:)
+        type(penstock_step), intent(out) :: step
+        type(penstock_error), intent(out), optional :: error
+        type(c_tensor), target :: dl(size(inputs))
+        type(c_step) :: s
+        type(c_error) :: c
+        integer(c_int) :: code
+
+        c = no_error()
+        s = no_step()
+        code = c_forward_backward(session%handle, to_pointers(inputs, dl), &
+                                  size(inputs, kind=c_size_t), s, c)
+        call give_step(s, step)
+        call finish(code, c, error)
+    end subroutine
+
+    subroutine penstock_update(session, step, error)
+        type(penstock_session), intent(in) :: session
+        type(penstock_step), intent(out) :: step
+        type(penstock_error), intent(out), optional :: error
+        type(c_step) :: s
+        type(c_error) :: c
+        integer(c_int) :: code
+
+        c = no_error()
+        s = no_step()
+        code = c_update(session%handle, s, c)
+        call give_step(s, step)
         call finish(code, c, error)
     end subroutine
 
@@ -458,19 +490,33 @@ contains
         real(real64), intent(out), optional :: loss
         type(penstock_error), intent(out), optional :: error
         type(c_tensor), target :: dl(size(inputs))
-        type(c_ptr) :: pointers(size(inputs))
-        integer :: i
         real(c_double) :: found
         type(c_error) :: c
         integer(c_int) :: code
 
         c = no_error()
-        do i = 1, size(inputs)
-            pointers(i) = to_pointer(inputs(i), dl(i))
-        end do
-        code = c_forward(session%handle, pointers, &
+        code = c_forward(session%handle, to_pointers(inputs, dl), &
                          size(inputs, kind=c_size_t), found, c)
         if (code == 0 .and. present(loss)) loss = found
+        call finish(code, c, error)
+    end subroutine
+
+    ! inputs have any number of rows.
+    subroutine penstock_evaluate(session, inputs, loss, error)
+        type(penstock_session), intent(in) :: session
+        type(penstock_tensor), intent(in), target :: inputs(:)
+        real(real64), intent(out) :: loss
+        type(penstock_error), intent(out), optional :: error
+        type(c_tensor), target :: dl(size(inputs))
+        real(c_double) :: found
+        type(c_error) :: c
+        integer(c_int) :: code
+
+        c = no_error()
+        found = 0
+        code = c_evaluate(session%handle, to_pointers(inputs, dl), &
+                          size(inputs, kind=c_size_t), found, c)
+        loss = found
         call finish(code, c, error)
     end subroutine
 
@@ -505,6 +551,38 @@ contains
         call finish(code, c, error)
     end subroutine
 
+    ! dst: penstock_no_tensor on ranks other than 0.
+    subroutine penstock_gradient(session, name, dst, error)
+        type(penstock_session), intent(in) :: session
+        character(*), intent(in) :: name
+        type(penstock_tensor), intent(in), target :: dst
+        type(penstock_error), intent(out), optional :: error
+        type(c_tensor), target :: dl
+        type(c_error) :: c
+        integer(c_int) :: code
+
+        c = no_error()
+        code = c_gradient(session%handle, to_c(trim(name)), &
+                          to_pointer(dst, dl), c)
+        call finish(code, c, error)
+    end subroutine
+
+    ! dst: penstock_no_tensor on ranks other than 0.
+    subroutine penstock_input_gradient(session, index, dst, error)
+        type(penstock_session), intent(in) :: session
+        integer, intent(in) :: index
+        type(penstock_tensor), intent(in), target :: dst
+        type(penstock_error), intent(out), optional :: error
+        type(c_tensor), target :: dl
+        type(c_error) :: c
+        integer(c_int) :: code
+
+        c = no_error()
+        code = c_input_gradient(session%handle, int(index - 1, c_size_t), &
+                                to_pointer(dst, dl), c)
+        call finish(code, c, error)
+    end subroutine
+
     subroutine penstock_set(session, name, src, error)
         type(penstock_session), intent(in) :: session
         character(*), intent(in) :: name
@@ -516,6 +594,22 @@ contains
 
         c = no_error()
         code = c_set(session%handle, to_c(trim(name)), to_pointer(src, dl), c)
+        call finish(code, c, error)
+    end subroutine
+
+    subroutine penstock_swap(session, module, path, options, error)
+        type(penstock_session), intent(in) :: session
+        character(*), intent(in) :: module, path
+        character(*), intent(in), optional :: options(:)
+        type(penstock_error), intent(out), optional :: error
+        type(option_list), target :: list
+        type(c_error) :: c
+        integer(c_int) :: code
+
+        c = no_error()
+        call split_options(list, options)
+        code = c_swap(session%handle, to_c(trim(module)), to_c(trim(path)), &
+                      c_loc(list%rows), list%n, c)
         call finish(code, c, error)
     end subroutine
 
@@ -546,253 +640,4 @@ contains
         if (code == 0 .and. present(step)) step = found
         call finish(code, c, error)
     end subroutine
-
-    ! --- parts of tensors ----------------------------------------------------
-
-    pure function make(code, bits, sizes) result(t)
-        integer(c_int8_t), intent(in) :: code, bits
-        integer, intent(in) :: sizes(:)
-        type(penstock_tensor) :: t
-
-        t%given = .true.
-        t%code = code
-        t%bits = bits
-        t%ndim = size(sizes)
-        t%shape(:t%ndim) = sizes
-    end function
-
-    ! Returns the second index of a dimension, if there is one.
-    pure function next(n) result(second)
-        integer, intent(in) :: n
-        integer :: second
-
-        second = min(2, n)
-    end function
-
-    ! Sets memory and strides: those of a section are seen in the addresses of
-    ! the second elements along each dimension.
-    subroutine place(t, first, second)
-        type(penstock_tensor), intent(inout) :: t
-        type(c_ptr), intent(in) :: first, second(:)
-        integer(c_intptr_t) :: bytes
-        integer :: d
-
-        t%data = first
-        do d = 1, size(second)
-            bytes = transfer(second(d), bytes) - transfer(first, bytes)
-            t%strides(d) = bytes / (t%bits / 8)
-        end do
-    end subroutine
-
-    ! Returns a tensor of the same memory, with the indices in reverse order.
-    pure function penstock_reversed(t) result(r)
-        type(penstock_tensor), intent(in) :: t
-        type(penstock_tensor) :: r
-
-        r = t
-        r%shape(:t%ndim) = t%shape(t%ndim:1:-1)
-        r%strides(:t%ndim) = t%strides(t%ndim:1:-1)
-    end function
-
-    ! --- tensors -------------------------------------------------------------
-
-    function real32_0(a) result(t)
-        real(real32), intent(in), target :: a
-        type(penstock_tensor) :: t
-
-        t = make(dl_float, 32_c_int8_t, [integer ::])
-        t%data = c_loc(a)
-    end function
-
-    function real32_1(a) result(t)
-        real(real32), intent(in), target :: a(:)
-        type(penstock_tensor) :: t
-
-        t = make(dl_float, 32_c_int8_t, shape(a))
-        if (size(a) > 0) call place(t, c_loc(a(1)), [ &
-            c_loc(a(next(size(a, 1))))])
-    end function
-
-    function real32_2(a) result(t)
-        real(real32), intent(in), target :: a(:, :)
-        type(penstock_tensor) :: t
-
-        t = make(dl_float, 32_c_int8_t, shape(a))
-        if (size(a) > 0) call place(t, c_loc(a(1, 1)), [ &
-            c_loc(a(next(size(a, 1)), 1)), &
-            c_loc(a(1, next(size(a, 2))))])
-    end function
-
-    function real32_3(a) result(t)
-        real(real32), intent(in), target :: a(:, :, :)
-        type(penstock_tensor) :: t
-
-        t = make(dl_float, 32_c_int8_t, shape(a))
-        if (size(a) > 0) call place(t, c_loc(a(1, 1, 1)), [ &
-            c_loc(a(next(size(a, 1)), 1, 1)), &
-            c_loc(a(1, next(size(a, 2)), 1)), &
-            c_loc(a(1, 1, next(size(a, 3))))])
-    end function
-
-    function real32_4(a) result(t)
-        real(real32), intent(in), target :: a(:, :, :, :)
-        type(penstock_tensor) :: t
-
-        t = make(dl_float, 32_c_int8_t, shape(a))
-        if (size(a) > 0) call place(t, c_loc(a(1, 1, 1, 1)), [ &
-            c_loc(a(next(size(a, 1)), 1, 1, 1)), &
-            c_loc(a(1, next(size(a, 2)), 1, 1)), &
-            c_loc(a(1, 1, next(size(a, 3)), 1)), &
-            c_loc(a(1, 1, 1, next(size(a, 4))))])
-    end function
-
-    function real64_0(a) result(t)
-        real(real64), intent(in), target :: a
-        type(penstock_tensor) :: t
-
-        t = make(dl_float, 64_c_int8_t, [integer ::])
-        t%data = c_loc(a)
-    end function
-
-    function real64_1(a) result(t)
-        real(real64), intent(in), target :: a(:)
-        type(penstock_tensor) :: t
-
-        t = make(dl_float, 64_c_int8_t, shape(a))
-        if (size(a) > 0) call place(t, c_loc(a(1)), [ &
-            c_loc(a(next(size(a, 1))))])
-    end function
-
-    function real64_2(a) result(t)
-        real(real64), intent(in), target :: a(:, :)
-        type(penstock_tensor) :: t
-
-        t = make(dl_float, 64_c_int8_t, shape(a))
-        if (size(a) > 0) call place(t, c_loc(a(1, 1)), [ &
-            c_loc(a(next(size(a, 1)), 1)), &
-            c_loc(a(1, next(size(a, 2))))])
-    end function
-
-    function real64_3(a) result(t)
-        real(real64), intent(in), target :: a(:, :, :)
-        type(penstock_tensor) :: t
-
-        t = make(dl_float, 64_c_int8_t, shape(a))
-        if (size(a) > 0) call place(t, c_loc(a(1, 1, 1)), [ &
-            c_loc(a(next(size(a, 1)), 1, 1)), &
-            c_loc(a(1, next(size(a, 2)), 1)), &
-            c_loc(a(1, 1, next(size(a, 3))))])
-    end function
-
-    function real64_4(a) result(t)
-        real(real64), intent(in), target :: a(:, :, :, :)
-        type(penstock_tensor) :: t
-
-        t = make(dl_float, 64_c_int8_t, shape(a))
-        if (size(a) > 0) call place(t, c_loc(a(1, 1, 1, 1)), [ &
-            c_loc(a(next(size(a, 1)), 1, 1, 1)), &
-            c_loc(a(1, next(size(a, 2)), 1, 1)), &
-            c_loc(a(1, 1, next(size(a, 3)), 1)), &
-            c_loc(a(1, 1, 1, next(size(a, 4))))])
-    end function
-
-    function int32_0(a) result(t)
-        integer(int32), intent(in), target :: a
-        type(penstock_tensor) :: t
-
-        t = make(dl_int, 32_c_int8_t, [integer ::])
-        t%data = c_loc(a)
-    end function
-
-    function int32_1(a) result(t)
-        integer(int32), intent(in), target :: a(:)
-        type(penstock_tensor) :: t
-
-        t = make(dl_int, 32_c_int8_t, shape(a))
-        if (size(a) > 0) call place(t, c_loc(a(1)), [ &
-            c_loc(a(next(size(a, 1))))])
-    end function
-
-    function int32_2(a) result(t)
-        integer(int32), intent(in), target :: a(:, :)
-        type(penstock_tensor) :: t
-
-        t = make(dl_int, 32_c_int8_t, shape(a))
-        if (size(a) > 0) call place(t, c_loc(a(1, 1)), [ &
-            c_loc(a(next(size(a, 1)), 1)), &
-            c_loc(a(1, next(size(a, 2))))])
-    end function
-
-    function int32_3(a) result(t)
-        integer(int32), intent(in), target :: a(:, :, :)
-        type(penstock_tensor) :: t
-
-        t = make(dl_int, 32_c_int8_t, shape(a))
-        if (size(a) > 0) call place(t, c_loc(a(1, 1, 1)), [ &
-            c_loc(a(next(size(a, 1)), 1, 1)), &
-            c_loc(a(1, next(size(a, 2)), 1)), &
-            c_loc(a(1, 1, next(size(a, 3))))])
-    end function
-
-    function int32_4(a) result(t)
-        integer(int32), intent(in), target :: a(:, :, :, :)
-        type(penstock_tensor) :: t
-
-        t = make(dl_int, 32_c_int8_t, shape(a))
-        if (size(a) > 0) call place(t, c_loc(a(1, 1, 1, 1)), [ &
-            c_loc(a(next(size(a, 1)), 1, 1, 1)), &
-            c_loc(a(1, next(size(a, 2)), 1, 1)), &
-            c_loc(a(1, 1, next(size(a, 3)), 1)), &
-            c_loc(a(1, 1, 1, next(size(a, 4))))])
-    end function
-
-    function int64_0(a) result(t)
-        integer(int64), intent(in), target :: a
-        type(penstock_tensor) :: t
-
-        t = make(dl_int, 64_c_int8_t, [integer ::])
-        t%data = c_loc(a)
-    end function
-
-    function int64_1(a) result(t)
-        integer(int64), intent(in), target :: a(:)
-        type(penstock_tensor) :: t
-
-        t = make(dl_int, 64_c_int8_t, shape(a))
-        if (size(a) > 0) call place(t, c_loc(a(1)), [ &
-            c_loc(a(next(size(a, 1))))])
-    end function
-
-    function int64_2(a) result(t)
-        integer(int64), intent(in), target :: a(:, :)
-        type(penstock_tensor) :: t
-
-        t = make(dl_int, 64_c_int8_t, shape(a))
-        if (size(a) > 0) call place(t, c_loc(a(1, 1)), [ &
-            c_loc(a(next(size(a, 1)), 1)), &
-            c_loc(a(1, next(size(a, 2))))])
-    end function
-
-    function int64_3(a) result(t)
-        integer(int64), intent(in), target :: a(:, :, :)
-        type(penstock_tensor) :: t
-
-        t = make(dl_int, 64_c_int8_t, shape(a))
-        if (size(a) > 0) call place(t, c_loc(a(1, 1, 1)), [ &
-            c_loc(a(next(size(a, 1)), 1, 1)), &
-            c_loc(a(1, next(size(a, 2)), 1)), &
-            c_loc(a(1, 1, next(size(a, 3))))])
-    end function
-
-    function int64_4(a) result(t)
-        integer(int64), intent(in), target :: a(:, :, :, :)
-        type(penstock_tensor) :: t
-
-        t = make(dl_int, 64_c_int8_t, shape(a))
-        if (size(a) > 0) call place(t, c_loc(a(1, 1, 1, 1)), [ &
-            c_loc(a(next(size(a, 1)), 1, 1, 1)), &
-            c_loc(a(1, next(size(a, 2)), 1, 1)), &
-            c_loc(a(1, 1, next(size(a, 3)), 1)), &
-            c_loc(a(1, 1, 1, next(size(a, 4))))])
-    end function
 end module

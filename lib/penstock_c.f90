@@ -1,7 +1,7 @@
 ! SPDX-License-Identifier: Apache-2.0
 !
 ! Structs and functions of penstock.h and dlpack.h, as they are in C, for
-! penstock.f90, which has the same for programs.
+! penstock_arrays.f90 and penstock.f90, which have the same for programs.
 module penstock_c
     use, intrinsic :: iso_c_binding
     implicit none
@@ -144,6 +144,13 @@ module penstock_c
             type(c_error), intent(inout) :: error
             integer(c_int) :: code
         end function
+        function c_session_count(session, kind) &
+            bind(c, name='penstock_session_count') result(it)
+            import
+            type(c_ptr), value :: session
+            integer(c_int), value :: kind
+            integer(c_size_t) :: it
+        end function
         function c_train_step(session, inputs, n, ret, error) &
             bind(c, name='penstock_train_step') result(code)
             import
@@ -151,6 +158,34 @@ module penstock_c
             type(c_ptr), intent(in) :: inputs(*)
             integer(c_size_t), value :: n
             type(c_step), intent(inout) :: ret
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
+        function c_forward_backward(session, inputs, n, ret, error) &
+            bind(c, name='penstock_forward_backward') result(code)
+            import
+            type(c_ptr), value :: session
+            type(c_ptr), intent(in) :: inputs(*)
+            integer(c_size_t), value :: n
+            type(c_step), intent(inout) :: ret
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
+        function c_update(session, ret, error) &
+            bind(c, name='penstock_update') result(code)
+            import
+            type(c_ptr), value :: session
+            type(c_step), intent(inout) :: ret
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
+        function c_evaluate(session, inputs, n, loss, error) &
+            bind(c, name='penstock_evaluate') result(code)
+            import
+            type(c_ptr), value :: session
+            type(c_ptr), intent(in) :: inputs(*)
+            integer(c_size_t), value :: n
+            real(c_double), intent(inout) :: loss
             type(c_error), intent(inout) :: error
             integer(c_int) :: code
         end function
@@ -169,6 +204,31 @@ module penstock_c
             import
             type(c_ptr), value :: session, dst
             integer(c_size_t), value :: index
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
+        function c_input_gradient(session, index, dst, error) &
+            bind(c, name='penstock_input_gradient') result(code)
+            import
+            type(c_ptr), value :: session, dst
+            integer(c_size_t), value :: index
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
+        function c_gradient(session, name, dst, error) &
+            bind(c, name='penstock_gradient') result(code)
+            import
+            type(c_ptr), value :: session, dst
+            character(c_char), intent(in) :: name(*)
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
+        function c_swap(session, module, path, options, n, error) &
+            bind(c, name='penstock_swap') result(code)
+            import
+            type(c_ptr), value :: session, options
+            character(c_char), intent(in) :: module(*), path(*)
+            integer(c_size_t), value :: n
             type(c_error), intent(inout) :: error
             integer(c_int) :: code
         end function

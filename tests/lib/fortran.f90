@@ -11,8 +11,9 @@ program fortran
     real(real64), parameter :: by_pytorch(4) = [35.5286979675293_real64, &
         32.007110595703125_real64, 28.86567497253418_real64, &
         26.058847427368164_real64]
-    character(24), parameter :: options(5) = [character(24) :: &
-        'microbatches=2', 'optimizer=sgd', 'lr=1e-3', 'threads=1', 'ranks=2']
+    character(24), parameter :: options(6) = [character(24) :: &
+        'microbatches=2', 'optimizer=sgd', 'lr=1e-3', 'threads=1', 'ranks=2', &
+        'input-gradients=a']
     real(real32), target :: a(n, 3, 4, 5), wide(2*n, 3, 9, 5)
     real(real64), target :: b(n, 3, 4), turned(4, 3, n)
     integer(int32), target :: c(n, 3)
@@ -24,6 +25,8 @@ program fortran
     type(penstock_step) :: step
     character(4096) :: path, folder
     real(real64) :: losses(4)
+    real(real32) :: weight_after(3, 4, 5)
+    real(real32), target :: weight_now(3, 4, 5)
     integer :: k
 
     call get_command_argument(1, path)
@@ -43,12 +46,23 @@ program fortran
             inputs(1) = penstock_tensor(wide(n:1:-1, :, 2:8:2, :))
             inputs(2) = penstock_reversed(penstock_tensor(turned))
         end if
-        call penstock_train_step(session, inputs, step)
+        if (k == 3) then ! the same step in two calls
+            call penstock_forward_backward(session, inputs, step)
+            call check(step%step == 2 .and. .not. step%applied, 'half a step')
+            call gradients()
+            call penstock_update(session, step)
+        else
+            call penstock_train_step(session, inputs, step)
+        end if
         call check(step%step == k .and. step%applied, 'a step')
         call check(abs(step%lr - 1e-3_real64) < 1e-12_real64, 'its lr')
         losses(k) = step%loss
         call check(abs(step%loss / by_pytorch(k) - 1) < 1e-6_real64, 'a loss')
         if (k == 2) call penstock_save(session, trim(folder)//'/checkpoint')
+        if (k == 3) then
+            call penstock_get(session, 'weight', penstock_tensor(weight_now))
+            call check(maxval(abs(weight_now - weight_after)) < 1e-6, 'update')
+        end if
     end do
     call state()
     call errors()
@@ -140,6 +154,24 @@ contains
                    'gaps of a section')
     end subroutine
 
+    ! The update of sgd is lr times the gradient.
+    subroutine gradients()
+        real(real32), target :: grad(3, 4, 5), old(3, 4, 5), of_a(n, 3, 4, 5)
+        real(real64) :: loss
+        type(penstock_error) :: error
+
+        call penstock_get(session, 'weight', penstock_tensor(old))
+        call penstock_gradient(session, 'weight', penstock_tensor(grad))
+        call check(maxval(abs(grad)) > 0, 'a gradient')
+        call penstock_input_gradient(session, 1, penstock_tensor(of_a))
+        call check(maxval(abs(of_a)) > 0, 'a gradient of an input')
+        call penstock_input_gradient(session, 2, penstock_tensor(of_a), error)
+        call check(error%id == 'library.gradient', 'not wanted')
+        call penstock_evaluate(session, inputs, loss)
+        call check(abs(loss / by_pytorch(3) - 1) < 1e-6_real64, 'evaluate')
+        weight_after = old - 1e-3*grad
+    end subroutine
+
     subroutine state()
         real(real32), target :: weight(3, 4, 5), other(3, 4, 5), scale, old
         integer(int64) :: done
@@ -174,11 +206,19 @@ contains
         call check(error%status == penstock_err_shape, 'no tensor')
         call penstock_train_step(session, inputs, step, error)
         call check(error%status == penstock_ok .and. step%step == 5, 'a step')
+        call check(penstock_session_count(session, penstock_parameters) == 2, &
+                   'parameters')
+        call penstock_swap(session, 'nobody', 'nowhere.pt2', ['state=keep'], &
+                           error)
+        call check(error%id == 'file.missing' .or. &
+                   error%id == 'module.unknown', 'swap')
         call penstock_session_free(session)
         call penstock_session_new(model, session, ['lr'], error=error)
         call check(error%status == penstock_err_usage, 'a flag')
         call penstock_session_new(model, session, ['data=x'], error=error)
         call check(error%id == 'library.option', 'an option of jobs')
+        call penstock_update(session, step, error)
+        call check(error%status == penstock_err_usage, 'no session')
         call penstock_train_step(session, inputs, step, error)
         call check(error%status == penstock_err_usage, 'no session')
     end subroutine
