@@ -114,7 +114,7 @@ static void note_changes(struct pst_binder *b)
         bool written = false, moved = false;
 
         for (unsigned k = 0; k < b->n;
-             k++) { /* operands that are the same tensor */
+             k++) { /* operands with the same tensor as operand i */
             if (b->operands[k].as.tensor != b->operands[i].as.tensor)
                 continue;
             for (size_t w = 0; w < b->writes.n; w++)
@@ -166,7 +166,9 @@ static enum pst_status add_output(struct pst_binder *b, struct pst_value *value,
     return pst_graph_add_output(b->graph, &output, b->diag);
 }
 
-/* Returns the current location of a tensor. */
+/* Sets *ret to the location of a tensor at this point of the program: its
+ * geometry, the operand whose storage it is in (-1: a new storage), and its
+ * offset there. */
 static enum pst_status place_of(struct pst_binder *b, struct pst_value *v,
                                 struct pst_alias_program_place *ret)
 {
@@ -183,8 +185,9 @@ static enum pst_status place_of(struct pst_binder *b, struct pst_value *v,
     return PST_OK;
 }
 
-/* If v is as_strided(write_strided(base, x)) and both operators have one
- * geometry, returns x, the content of the written view; otherwise returns v. */
+/* If v is as_strided(write_strided(base, x)) and both operators have the same
+ * sizes, strides and offset, returns x, the content of the written view;
+ * otherwise returns v. */
 static struct pst_value *without_base(struct pst_value *v)
 {
     const struct pst_node *look = v->def, *write;
@@ -319,7 +322,8 @@ bool pst_alias_program_is_new(const struct pst_alias_program_bound *bound,
     return bound->operands[i].as.root >= bound->n_operands;
 }
 
-/* Emits program->before and takes the values of the operands that it makes. */
+/* Emits program->before and records the values that it makes for the operands
+ * that are made before the call. */
 static enum pst_status run_before(struct pst_binder *b)
 {
     const struct pst_alias_program *program = b->program;
@@ -371,8 +375,8 @@ static enum pst_status note_made(struct pst_binder *b, unsigned i)
     return PST_OK;
 }
 
-/* Infers the shapes of the operands that program->before makes, by emitting it
- * alone. */
+/* Emits program->before alone, to infer the shapes and locations of the
+ * operands that it makes. */
 static enum pst_status learn_before(const struct pst_alias_program *program,
                                     struct pst_alias_program_operand *operands,
                                     unsigned n, bool *ret_again,
@@ -403,8 +407,9 @@ static enum pst_status learn_before(const struct pst_alias_program *program,
     return *ret_again ? PST_OK : status;
 }
 
-/* Copies the range of bytes that the program reaches from a view made before
- * the call to the viewed operand, and between operands that are one tensor. */
+/* Extends the range that the program reaches in an operand by the range that it
+ * reaches in a view of it made before the call, and in other operands that are
+ * the same tensor. */
 static void spread_reach(struct pst_alias_program_operand *operands, unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
@@ -445,8 +450,8 @@ static enum pst_status learn(const struct pst_alias_program *program,
     return status;
 }
 
-/* Checks that the gradients of returns[0], if it is an output, can follow all
- * writes. */
+/* Checks that the gradients of the loss, returns[0], do not depend on content
+ * that a write has replaced without notice (pst_functionalise_note_silent). */
 static enum pst_status check_silent(struct pst_binder *b,
                                     const struct pst_alias_program_bound *bound)
 {

@@ -3,9 +3,9 @@
 #define PENSTOCK_STAGES_ALIAS_BINDER_H
 /*
  * State while a program is bound to a graph. Private to this folder: pass.c
- * passes operands, emit.c and set.c emit operators, history.c tracks which
- * operand's gradient a view has, bind.c runs all that twice and reads the
- * results. One thread.
+ * passes operands, emit.c and set.c emit operators, history.c tracks the
+ * operand that gets the gradient of a view, bind.c runs all that twice and
+ * reads the results. One thread.
  */
 #include "stages/alias/program.h"
 #include "stages/frontend/functional/functionalise.h"
@@ -27,7 +27,7 @@ struct pst_write {
     size_t owner;            /* index in owners */
 };
 
-/* A view of an operand. */
+/* A value that is a view of an operand, by the operand's number. */
 struct pst_family {
     const struct pst_value *value;
     unsigned operand;
@@ -49,7 +49,7 @@ struct pst_binder {
     struct PST_VEC(struct pst_owner) owners;
     struct PST_VEC(struct pst_write) writes;
     struct PST_VEC(struct pst_family) families;
-    /* views that values with a gradient were written to */
+    /* views to whose memory a value with a gradient was written */
     struct PST_VEC(struct pst_family) carriers;
     unsigned stage;
     struct pst_diag *diag;

@@ -28,7 +28,7 @@ struct pst_caller {
     const struct pst_call_options *options;
     struct PST_VEC(struct entry *) entries;
     uint64_t clock;        /* calls so far */
-    size_t made;           /* plans so far */
+    size_t made;           /* plans made so far */
     struct pst_dump *dump; /* gradients of the last call; NULL: not trained */
     struct pst_alias_leaves *leaves; /* NULL: no optimizer */
 };
@@ -189,8 +189,8 @@ static const char *at(const struct filling *f, unsigned storage, int64_t byte)
     return (const char *)f->storages[storage].data + byte;
 }
 
-/* Copies contiguous elements of the caller's; dst may be NULL if there are
- * none. */
+/* Copies contiguous elements from the caller's memory and turns their bytes
+ * into valid values; dst may be NULL if there are no elements. */
 static void put(void *dst, const char *from, const struct pst_meta *meta)
 {
     const size_t bytes = pst_meta_bytes(meta);
@@ -248,7 +248,7 @@ static void copy_leaf(const struct filling *f,
     pst_copy_strided(&o->as.meta, from, &w->meta, (void *)w->data);
 }
 
-/* Returns the first operand that is the leaf; NULL: none is. */
+/* Returns the first operand that is this leaf; NULL if there is none. */
 static const struct pst_alias_program_operand *find_leaf(
     const struct entry *e, const struct filling *f, const char *leaf)
 {
@@ -391,7 +391,8 @@ static enum pst_status take_output(struct entry *e, int output, void **ret,
     return pst_engine_output(e->engine, (unsigned)output, *ret, diag);
 }
 
-/* Fetches all results, so that nothing is written after an error. */
+/* Fetches all results from the engine. Only then are they written to the
+ * caller's storages, so that a call that fails has written nothing. */
 static enum pst_status fetch(const struct pst_caller *caller, struct entry *e,
                              struct pst_diag *diag)
 {

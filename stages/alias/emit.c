@@ -18,7 +18,8 @@ struct emission {
     const struct pst_alias_program_op *op;
     const struct pst_op *row;
     const struct pst_schema *schema;
-    struct pst_arg *args; /* by schema; values before any writes to them */
+    /* in schema order; values before any writes to them */
+    struct pst_arg *args;
 };
 
 static bool take_arg(struct emission *e,
@@ -311,8 +312,8 @@ static bool returns_operand(const struct emission *e, const struct pst_value *v)
            (e->row->flags & PST_OP_DROPOUT) != 0;
 }
 
-/* If result number i is a view of the first argument, or of item i of that
- * list, records that it belongs to the same operand. */
+/* If result number i is a view of the first argument (or, if that is a list, of
+ * its item i), records that it is a view of the same operand. */
 static enum pst_status inherit(struct emission *e, struct pst_value *v,
                                unsigned i)
 {
@@ -488,8 +489,8 @@ static enum pst_status emit_op(struct pst_binder *b,
     if (!bind_args(&e))
         return b->build.status;
     status = find_offset(&e);
-    if (status == PST_OK && !(e.row->flags & PST_OP_VIEW)) /* it reads
-                                                              elements */
+    /* only operators that read elements */
+    if (status == PST_OK && !(e.row->flags & PST_OP_VIEW))
         status = follow_history(&e, NULL);
     if (status != PST_OK)
         return status;

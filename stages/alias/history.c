@@ -220,7 +220,7 @@ enum pst_status pst_binder_note_write(struct pst_binder *b, struct pst_value *v)
     struct pst_write write = {v, 0};
     unsigned operand = b->n;
 
-    if (owner == NULL) /* an intermediate */
+    if (owner == NULL) /* v is an intermediate */
         return b->build.status;
     write.owner = (size_t)(owner - b->owners.at);
     if (owner->leaf || leaf_of(b, owner, v) != NULL)

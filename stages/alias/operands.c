@@ -160,7 +160,8 @@ static void widen(struct pst_alias_base *base,
     if (base->of != (int64_t)o->root)
         base->of = -1;
     *raw = *raw || *item != pst_dtype_size(o->meta.dtype);
-    if (o->written) /* the others are bit-cast to this dtype */
+    /* the other operands of the base are bit-cast to this dtype */
+    if (o->written)
         base->dtype = o->meta.dtype;
 }
 
@@ -201,8 +202,8 @@ static void count_bytes(const struct analysis *a)
         bool again = ret->parts[i].same != i || ret->parts[i].base >= 0 ||
                      a->operands[i].hidden;
 
-        for (unsigned k = 0; k < i && !again; k++) /* the same bytes as
-                                                      another */
+        /* counts operands with the same bytes once */
+        for (unsigned k = 0; k < i && !again; k++)
             again = a->operands[k].storage == a->operands[i].storage &&
                     !a->operands[k].hidden &&
                     begin_of(&a->operands[k]) == begin_of(&a->operands[i]) &&

@@ -23,7 +23,7 @@
 #include "stages/graph/tensor.h"
 
 struct pst_alias_operand {
-    const char *name;     /* for messages */
+    const char *name;     /* name in messages */
     unsigned tensor;      /* equal numbers: the same tensor */
     unsigned storage;     /* equal numbers: the same storage */
     struct pst_meta meta; /* strides in the storage */
@@ -59,7 +59,7 @@ struct pst_alias_part {
 
 struct pst_alias {
     unsigned n;
-    struct pst_alias_part *parts; /* n entries */
+    struct pst_alias_part *parts; /* per operand: how it is passed */
     struct pst_alias_base *bases; /* in the order of their first operands */
     unsigned n_bases;
     size_t bytes; /* total bytes passed */

@@ -91,13 +91,14 @@ struct pst_alias_program_bound {
     /* Inputs are bases, then other operands; leaves are parameters. Outputs are
      * user outputs. */
     struct pst_graph *graph;
-    /* a copy, with all fields set by the binder */
+    /* copies of the caller's operands, with all fields set by the binder */
     struct pst_alias_program_operand *operands;
     unsigned n_operands;
     bool absolute;
     struct pst_alias_program_place *returns;
     unsigned n_returns;
-    /* Parts of storages to write after the call. */
+    /* Parts of storages to write after the call, each with the output that has
+     * its new content. */
     struct pst_alias_program_place *writes;
     unsigned n_writes;
     /* Geometry of each operand after the call (t_() changes it), and whether it
@@ -114,8 +115,8 @@ enum pst_status pst_alias_program_bind(
     const struct pst_alias_program_operand *operands, unsigned n_operands,
     struct pst_alias_program_bound **ret, struct pst_diag *diag) PST_MUST_CHECK;
 void pst_alias_program_bound_free(struct pst_alias_program_bound *bound);
-/* Updates locations and ranges for operands at other offsets that share memory
- * in the same way. */
+/* Adapts the locations and ranges of a bound program to operands at other
+ * offsets that share memory in the same way. */
 void pst_alias_program_move(struct pst_alias_program_bound *bound,
                             const struct pst_alias_program_operand *operands);
 /* True if operand i is a new storage, made before the call. */

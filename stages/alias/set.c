@@ -34,8 +34,8 @@ static enum pst_status count_from_source(
     return b->build.status;
 }
 
-/* Keeps writes through a tensor at its old location when it moves to another
- * storage. */
+/* Called before a tensor moves to another storage: earlier writes through it
+ * are recorded as writes through a view of its old storage, where they stay. */
 static enum pst_status leave_writes(struct pst_binder *b, struct pst_value *of)
 {
     const struct pst_value *old = pst_functionalise_shape(b->functional, of);

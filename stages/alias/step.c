@@ -163,7 +163,8 @@ static enum pst_status prepare(struct pst_alias_leaves *leaves,
                               o->leaf, (long long)n, (long long)leaf->n);
 }
 
-/* True if operand i is the first one of its leaf and has a gradient. */
+/* True if the step updates the leaf of operand i there: it is the leaf's first
+ * operand, and the leaf has a gradient. */
 static bool takes_part(const struct pst_alias_program_operand *operands,
                        unsigned i, const struct pst_dump *grads)
 {
@@ -189,7 +190,8 @@ enum pst_status pst_alias_leaves_prepare(
     return status;
 }
 
-/* Returns the factor that clips the norm of the gradients to the limit. */
+/* Returns the factor that clips the norm of all gradients together to
+ * options->clip_norm; 1 without clipping. */
 static double scale_of(const struct pst_alias_leaves *leaves,
                        const struct pst_alias_program_operand *operands,
                        unsigned n, const struct pst_dump *grads)

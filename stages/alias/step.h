@@ -23,7 +23,8 @@ enum pst_status pst_alias_leaves_prepare(
     struct pst_alias_leaves *leaves,
     const struct pst_alias_program_operand *operands, unsigned n,
     const struct pst_dump *grads, struct pst_diag *diag) PST_MUST_CHECK;
-/* Makes the prepared step, with the same arguments; cannot fail. */
+/* Makes the prepared step, which cannot fail. operands and grads: as in
+ * pst_alias_leaves_prepare. */
 void pst_alias_leaves_step(struct pst_alias_leaves *leaves,
                            const struct pst_alias_program_operand *operands,
                            unsigned n, const struct pst_call_storage *storages,

@@ -73,8 +73,8 @@ enum pst_dtype pst_alias_text_dtype(const char *name)
 
 /* --- members -------------------------------------------------------------- */
 
-/* Fails if the object has members other than those of the list, which NULL
- * ends. */
+/* Fails if the object has a member that is not in `known`, which ends with
+ * NULL. */
 static void check_members(struct reader *r, const char *what,
                           const struct pst_json *object,
                           const char *const *known)
@@ -91,7 +91,8 @@ static void check_members(struct reader *r, const char *what,
     }
 }
 
-/* Returns a member of the text; a missing one is NULL. */
+/* Returns a member of an object; NULL if it is missing (a failure if it is
+ * needed) or of another kind (always a failure). */
 static const struct pst_json *member_of(struct reader *r,
                                         const struct pst_json *object,
                                         const char *key,
@@ -115,8 +116,8 @@ static bool flag_of(struct reader *r, const struct pst_json *object,
 
 /* --- names ---------------------------------------------------------------- */
 
-/* Checks a name that the text gives to a tensor. Numbers are the names of
- * positions. */
+/* Checks a name that the text gives to a tensor. A number is not allowed:
+ * numbers stand for positions. */
 static void check_name(struct reader *r, const char *name)
 {
     const size_t n = name != NULL ? strlen(name) : 0;
@@ -232,8 +233,9 @@ static void read_operands(struct reader *r, const struct pst_json *root)
     }
 }
 
-/* Operands that the operators of `before` make have got their values by
- * now. */
+/* Called after the operators of `before` have been read: fails if one of them
+ * should have made an argument and has not, and defines the arguments' other
+ * names. */
 static void define_made(struct reader *r)
 {
     for (unsigned i = 0; i < r->text->n_args && r->status == PST_OK; i++) {

@@ -10,10 +10,11 @@
  */
 #include "stages/alias/program.h"
 
-#define PST_ALIAS_TEXT_MAX      ((size_t)16 << 20) /* bytes of a text */
+/* maximum bytes of a program's text */
+#define PST_ALIAS_TEXT_MAX      ((size_t)16 << 20)
 #define PST_ALIAS_TEXT_OPERANDS 1024u
 #define PST_ALIAS_TEXT_STAGES   256u
-#define PST_ALIAS_TEXT_NAME     200u /* bytes of a name */
+#define PST_ALIAS_TEXT_NAME     200u /* maximum bytes of a name */
 
 struct pst_alias_text {
     struct pst_arena arena; /* owns all that follows */
