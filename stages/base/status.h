@@ -31,7 +31,7 @@
     X(ERR_TERMINATED, -19, 143, "ended by SIGTERM")                            \
     X(ERR_DAMAGED, -20, 1, "checksum mismatch in a message")                   \
     X(ERR_DEVICE, -21, 1, "a device failed")                                   \
-    X(ERR_INTERNAL, -18, 1, "internal error") /* the last one */
+    X(ERR_INTERNAL, -18, 1, "internal error") /* must be the last row */
 
 enum pst_status {
 #define PST_STATUS_ROW(name, value, exit_code, text) PST_##name = (value),

@@ -18,8 +18,9 @@ static unsigned code_of(const unsigned char *p, size_t n)
     return code;
 }
 
-/* True for C0, DEL and C1, which control terminals, and for direction marks and
- * line separators, which change how a text is displayed. */
+/* True for C0, DEL and C1, which control terminals, for direction marks and
+ * line separators, which change how a text is displayed, and for invisible
+ * marks. */
 static int is_hidden(unsigned code)
 {
     return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x61c ||

@@ -175,7 +175,7 @@ void pst_guard_writes(struct pst_guard *guard, const char *path)
         (void)allow(guard, real, WRITE);
         return;
     }
-    /* Finds its nearest existing ancestor. */
+    /* Allows writing in the nearest folder above the path that exists. */
     (void)strcpy(text, real);
     do {
         for (slash = strrchr(text, '/'); slash != NULL && slash[1] == '\0';

@@ -14,9 +14,10 @@
 
 #define MAX_THREADS 1024
 
-/* Spin for about 20 us (a pause takes some 40 ns): kernels follow each other
- * faster than that. If there are more threads than cores, a spinning thread
- * keeps the thread that it waits for off the core. */
+/* Number of pauses for which a waiting thread spins: about 20 us (a pause takes
+ * some 40 ns), since kernels follow each other faster than that. SPINS_FULL: if
+ * there are more threads than cores, a spinning thread keeps the thread that it
+ * waits for off the core. */
 #define SPINS      500
 #define SPINS_FULL 20
 
@@ -105,7 +106,7 @@ static void start_round(struct pst_pool *pool)
         futex_wake_all(&pool->round);
 }
 
-/* Stops the first n helpers, which are those that exist. */
+/* Stops the n helpers that have been started. */
 static void stop_helpers(struct pst_pool *pool, unsigned n)
 {
     pool->stop = 1;
