@@ -20,7 +20,7 @@ struct check {
     const struct pst_program *p;
     const struct pst_exec_node *x;
     struct PST_VEC(struct holding) holdings;
-    bool *held; /* by id of the storage: it is in holdings */
+    bool *held; /* by id of the storage: true if it is in holdings */
     struct pst_diag *diag;
 };
 
@@ -71,7 +71,8 @@ static bool is_same_prepared(const struct holding *a, const struct holding *b)
            pst_prepared_same(a->storage, b->storage);
 }
 
-/* Removes the holdings that overlap these bytes, which are overwritten. */
+/* Removes the holdings whose bytes h overwrites, and an older holding of the
+ * same storage. */
 static void lose(struct check *c, const struct holding *h)
 {
     size_t n = 0;
@@ -224,7 +225,8 @@ static enum pst_status check_node(struct check *c)
     return status;
 }
 
-/* Removes the holdings in the workspace, which no value outlives. */
+/* Removes the holdings in the workspace: its values do not outlive an action.
+ */
 static void lose_work(struct check *c)
 {
     size_t n = 0;
@@ -237,7 +239,8 @@ static void lose_work(struct check *c)
     c->holdings.n = n;
 }
 
-/* Checks that the outputs that a list computes still exist after it. */
+/* Checks that the outputs that a list has computed are not overwritten before
+ * its end. */
 static enum pst_status check_results(const struct check *c, const bool *made)
 {
     const struct pst_graph *graph = c->p->graph;
@@ -292,7 +295,8 @@ enum pst_status pst_program_check(const struct pst_program *program,
         const struct holding h = holding_of(&c, value);
 
         if (value->kind != PST_VALUE_NODE && !is_free(value))
-            status = hold(&c, &h); /* values of FIXED may share bytes */
+            /* without lose(): values of FIXED may share bytes */
+            status = hold(&c, &h);
     }
     for (int l = 0; l < PST_N_LISTS && status == PST_OK; l++)
         status = check_list(&c, (enum pst_list)l, made);

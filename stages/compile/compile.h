@@ -50,7 +50,7 @@ bool pst_is_constant(const struct pst_program *program,
 bool pst_node_executes(const struct pst_node *node);
 
 /* True if result k is added into a gradient by the kernel, so that it has no
- * place of its own. */
+ * location of its own. */
 static inline bool pst_is_gradient(const struct pst_exec_node *x, unsigned k)
 {
     return x->role == PST_GRAD_FUSED && k == 0;

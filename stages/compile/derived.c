@@ -22,7 +22,7 @@ enum origin {
 
 struct derive {
     const struct pst_graph *graph;
-    unsigned char *origin; /* enum origin, by value */
+    unsigned char *origin; /* enum origin, by value id */
     unsigned *maker; /* by value: index of the node that computes it, + 1 */
     /* by node index: another node of its group (union-find), or itself */
     unsigned *group;

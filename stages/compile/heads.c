@@ -99,10 +99,12 @@ enum pst_status pst_fold_heads(const struct pst_program *p,
 
 /* --- the joint graph ------------------------------------------------------ */
 
-/* The nodes of a head in the joint graph; NULL: there is none. */
+/* The nodes of a head in the joint graph: its loss, and the nodes that compute
+ * the gradients of its input and of its parameters; NULL: there is none. */
 struct parts {
     struct pst_node *loss, *input, *weight;
-    struct pst_node *one;      /* computes the loss in the backward */
+    /* computes the gradients and the loss in the backward */
+    struct pst_node *one;
     const struct pst_node *at; /* `one` takes the place of this node */
 };
 
@@ -208,9 +210,10 @@ static bool is_late(const struct merger *m, const struct pst_node *node)
     return node->n_outs > 0 && m->late[node->outs[0]->id];
 }
 
-/* Marks what is computed from the loss. Returns false if something needs it
- * before the backward has it: another stage, a buffer, or a node before
- * `at`. */
+/* Marks the values that are computed from the loss, which the backward will
+ * compute instead of the forward. Returns false if that is too late, because
+ * another stage, a buffer or a node before `at` needs one of them, or if they
+ * cannot be moved. */
 static bool mark_late(struct merger *m, const struct parts *h)
 {
     const struct pst_graph *graph = m->graph;
@@ -255,8 +258,8 @@ static enum pst_status push(struct merger *m, struct pst_node *node)
                : pst_diag_nomem(m->build.diag, sizeof(struct pst_node *));
 }
 
-/* Adds `one`, and what is computed from its loss if that is late. old: the
- * nodes of the graph before. */
+/* Appends `one` and, if `late`, the nodes that compute from its loss. old: the
+ * n nodes that the graph had before. */
 static enum pst_status push_one(struct merger *m, const struct parts *h,
                                 struct pst_node *const *old, size_t n,
                                 bool late)

@@ -424,7 +424,7 @@ enum pst_status pst_pass_workspace(struct pst_compiler *c,
     size_t most = 0;
     enum pst_status status = PST_OK;
 
-    for (int l = 0; l < PST_N_LISTS; l++) /* a result and scratch per node */
+    for (int l = 0; l < PST_N_LISTS; l++) /* results and scratch of each node */
         for (unsigned i = 0; i < p->lists[l].n; i++)
             most += p->lists[l].at[i].node->n_outs + 1;
     c->intervals = pst_arena_calloc(&p->arena, most + 1, sizeof(*c->intervals));

@@ -63,7 +63,7 @@ struct pst_region_row {
 
 struct pst_loc {
     unsigned region; /* PST_R_*, PST_R_BOUNDARY + i */
-    size_t offset;   /* bytes */
+    size_t offset;   /* offset in the region, in bytes */
 };
 
 enum pst_grad_role {
@@ -121,7 +121,7 @@ struct pst_program_options {
      * chunks. */
     bool whole_logits;
     bool verify;           /* run pst_program_check() as debug builds do */
-    const char *recompute; /* recompute.h; NULL: nothing */
+    const char *recompute; /* words of --recompute; NULL: nothing */
 };
 
 struct pst_program {

@@ -157,8 +157,8 @@ static bool is_backward(struct recompute *r, const struct pst_node *node)
             !fact_of(r, node->outs[0])->again);
 }
 
-/* True for a backward node of a phase for which values are recomputed, unless
- * the node is a copy. */
+/* True for a backward node of the phase that values are recomputed for, unless
+ * it is a recomputed copy. */
 static bool is_reader(struct recompute *r, const struct pst_node *node)
 {
     return is_backward(r, node) &&
@@ -298,7 +298,7 @@ static enum pst_status emit_again(struct recompute *r, size_t s)
                 continue;
             copy = r->map.at[node->outs[k]->id];
             fact_of(r, copy)->again = r->segments->list.at[s].level + 1;
-            copy->version_of = NULL; /* only the original updates it */
+            copy->version_of = NULL; /* only the original updates the buffer */
             copy->def->phase = phase;
             *newest = copy->def;
         }
