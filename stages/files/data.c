@@ -61,7 +61,7 @@ static enum pst_status make_source(struct pst_data *d,
     return PST_OK;
 }
 
-/* All files are of the kind of the first one. */
+/* Checks that all files are of the kind of the first one: tensors or tokens. */
 static enum pst_status check_kinds(const struct pst_data *d,
                                    struct pst_diag *diag)
 {
@@ -77,7 +77,8 @@ static enum pst_status check_kinds(const struct pst_data *d,
     return PST_OK;
 }
 
-/* Finds the sources and their order. */
+/* Finds the sources, their files, and the order in which samples are drawn from
+ * them; opens no file. */
 static enum pst_status make_sources(struct pst_data *d,
                                     const struct pst_data_options *options,
                                     struct pst_diag *diag)

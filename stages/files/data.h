@@ -55,8 +55,9 @@ struct pst_data_options {
     const char *tokens;
     /* input that receives the next tokens; NULL: the second integer input */
     const char *targets;
-    /* token that ends a document, "50256"; NULL: tokens are not packed. Inputs
-     * of the documents by name; NULL: the names above. */
+    /* pack: token that ends a document, such as "50256"; NULL: tokens are not
+     * packed. The others: names of the inputs that get positions, numbers of
+     * documents, and attention masks; NULL: the names above. */
     const char *pack;
     const char *positions, *documents, *mask;
     bool shuffle;
@@ -93,11 +94,13 @@ void pst_data_close(struct pst_data *data);
 const struct pst_data_list *pst_data_files(const struct pst_data *data);
 /* Returns the bytes of a token in one of these files; 0: it has tensors. */
 unsigned pst_data_width(const struct pst_data *data, size_t file);
-/* Inputs that hold what packing makes, as far as the model has them. */
+/* True for each kind of numbers about documents that an input of the model
+ * receives. */
 struct pst_data_packing {
     bool packed;
     bool positions, documents, mask;
-    bool ignores; /* targets over the ends of documents are left out */
+    /* the loss ignores targets that belong to the next document */
+    bool ignores;
 };
 struct pst_data_packing pst_data_packing(const struct pst_data *data);
 /* Returns the number of samples in all files. They are counted in rows (or

@@ -29,7 +29,7 @@ struct pst_given {
 
 /* --- what is meant by a folder ------------------------------------------ */
 
-/* Counts names with an ending; name is one of them. */
+/* Number of files with an ending, and the name of one of them. */
 struct found {
     unsigned n;
     char name[256];

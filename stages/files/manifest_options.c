@@ -7,7 +7,8 @@
 
 #define MAX_NAME 64
 
-/* Reads the options; ignores those that this program does not know. */
+/* Reads the options into info->options; leaves out those that do not fit
+ * there. */
 bool pst_manifest_read_options(struct pst_checkpoint_info *info, json_t *table)
 {
     const char *name;

@@ -372,8 +372,6 @@ void pst_checkpoint_name_run(char ret[33])
         snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* Creates the folder if it does not exist; syncs its parent, so that the new
- * folder survives a crash. */
 /* Makes the folder and its parents so that it is still there after a power
  * failure. */
 static enum pst_status make_durable(const char *dir, struct pst_diag *diag)

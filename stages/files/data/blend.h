@@ -15,11 +15,12 @@
 #include "stages/base/diag.h"
 
 struct pst_blend {
-    unsigned n; /* sources */
+    unsigned n; /* number of sources */
     uint64_t period;
     uint64_t *share;       /* per source: samples in a period */
     unsigned char *source; /* per sample of a period: its source */
-    uint32_t *before;      /* and that source's samples before it */
+    /* per sample of a period: its source's samples before it */
+    uint32_t *before;
 };
 
 struct pst_blend_sample {

@@ -133,7 +133,7 @@ static enum pst_status read_tokens(struct window *w,
     return status;
 }
 
-/* True in *ret if a token of the source ends a document. */
+/* Sets *ret to whether token number `place` of the source ends a document. */
 static enum pst_status ends_document(const struct pst_data *d,
                                      const struct pst_data_source *source,
                                      const struct pst_data_supply *supply,

@@ -6,7 +6,7 @@
  * All numbers are little-endian: 9 bytes "MMIDIDX\0\0", version (u64, 1), code
  * of the dtype (u8), number of sequences (u64) and of documents (u64), the
  * length of each sequence in tokens (i32), its offset in bytes (i64), ... The
- * lengths are added up, to find a file that is cut. Any thread.
+ * sum of the lengths shows whether the file of tokens is truncated. Any thread.
  */
 #include "stages/base/host/fs.h"
 

@@ -46,7 +46,8 @@ struct pst_data_column {
      * (product of those after it). */
     uint64_t pieces;
     size_t piece_bytes;
-    const struct pst_safetensors_entry *same; /* PST_DATA_FROM_SAME */
+    /* FROM_SAME: the tensor of the first file */
+    const struct pst_safetensors_entry *same;
     struct pst_data_bound bound;
 };
 
@@ -55,17 +56,19 @@ struct pst_data_shard {
     const char *path;
     /* a file of tensors */
     struct pst_safetensors *st;
-    const struct pst_safetensors_entry **entries; /* per column; or NULL */
+    /* per column: its tensor; or NULL */
+    const struct pst_safetensors_entry **entries;
     /* a file of tokens */
     struct pst_file tokens;
     uint64_t begin; /* offset of the first token */
     size_t width;   /* bytes of a token */
 };
 
-/* The rows or tokens of a source for one input. */
+/* The rows or tokens that a source has for one input. */
 struct pst_data_supply {
-    uint64_t there;  /* rows or tokens */
-    uint64_t *first; /* per file: number of its first row or token; one more */
+    uint64_t there; /* number of rows or tokens */
+    /* per file: number of its first row or token; then `there` */
+    uint64_t *first;
     struct pst_stream stream;
 };
 
@@ -74,7 +77,9 @@ struct pst_data_source {
     struct pst_data_shard *shards;
     size_t n;
     struct pst_data_supply *supplies; /* per column */
-    uint64_t drawn; /* samples of a period before the first one, by a blend */
+    /* with a blend: samples that the source has in the first `phase` samples of
+     * a period */
+    uint64_t drawn;
 };
 
 struct pst_data {
@@ -85,10 +90,11 @@ struct pst_data {
     struct pst_data_source *sources;
     unsigned n_sources;
     struct pst_blend blend; /* order of several sources */
-    uint64_t phase;         /* samples of a period before the first one */
-    uint64_t begin_step;    /* step of the first sample */
-    uint64_t seq_len;       /* tokens of a sample; 0: rows of tensors */
-    int64_t pack;           /* token that ends a document; -1: none */
+    /* samples of a period that were drawn before the first one */
+    uint64_t phase;
+    uint64_t begin_step; /* step of the first sample */
+    uint64_t seq_len;    /* tokens of a sample; 0: rows of tensors */
+    int64_t pack;        /* token that ends a document; -1: none */
     struct pst_data_column *inputs;
     size_t n;
     struct pst_data_step step;
@@ -97,8 +103,9 @@ struct pst_data {
     bool whole;
     /* input in whose rows positions are counted; NULL: none */
     const struct pst_data_column *first;
-    uint64_t samples, step_rows; /* samples and rows per step of that input */
-    uint64_t each;               /* rows of a microbatch, of that input */
+    /* samples of all sources, and rows drawn by a step, for that input */
+    uint64_t samples, step_rows;
+    uint64_t each; /* rows of a microbatch, for that input */
     bool leave_rest;
     bool shuffle;
     uint64_t seed;

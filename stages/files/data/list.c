@@ -9,7 +9,7 @@
 
 #include "stages/base/str.h"
 
-#define MAX_TEXT 4096 /* bytes of an item */
+#define MAX_TEXT 4096 /* maximum bytes of an item */
 
 /* --- the text ------------------------------------------------------------- */
 
@@ -76,7 +76,8 @@ void pst_data_list_add_absolute(const char *text, const char *directory,
 
 /* --- files ---------------------------------------------------------------- */
 
-/* Indices that lie beside files of tokens, and match the same pattern. */
+/* True for the index of a file of tokens: patterns such as "web*" match it,
+ * too, but it holds no tokens. */
 static bool is_index(const char *path)
 {
     return pst_has_suffix(path, ".idx") || pst_has_suffix(path, ".index");

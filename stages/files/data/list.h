@@ -18,7 +18,8 @@
 
 #include <stdbool.h>
 
-#define PST_DATA_MAX_FILES 4096 /* maximum number, of all sources */
+/* maximum number of files, of all sources together */
+#define PST_DATA_MAX_FILES 4096
 
 struct pst_str;
 
@@ -34,7 +35,7 @@ struct pst_data_list {
     struct pst_data_item sources[PST_DATA_MAX_SOURCES];
     unsigned n; /* number of sources, at least 1 */
     bool weighted;
-    struct PST_VEC(const char *) files; /* of all sources, in order */
+    struct PST_VEC(const char *) files; /* files of all sources, in order */
 };
 
 /* Reads the text and finds the files of its patterns; files without a pattern

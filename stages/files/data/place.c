@@ -13,13 +13,15 @@
 
 /* --- position ------------------------------------------------------------- */
 
-/* Samples of the first input from the beginning to a step. */
+/* Returns the samples of the first input that were drawn from begin_step to
+ * this step. */
 static uint64_t drawn_before(const struct pst_data *d, uint64_t step)
 {
     return (step - d->begin_step) * d->step_rows;
 }
 
-/* Identifies the order of the sources; at most INT64_MAX, as in a manifest. */
+/* Returns a number that identifies the order of the sources; at most INT64_MAX,
+ * since it is stored in a manifest. */
 static uint64_t order_of(const struct pst_data *d)
 {
     return pst_hash(d->blend.share, d->n_sources * sizeof(*d->blend.share),
@@ -94,8 +96,8 @@ struct range {
 struct listing {
     const struct pst_data *d;
     struct range range; /* not yet in the text; end 0: none */
-    unsigned n;         /* ranges in the text */
-    bool more;          /* others were left out */
+    unsigned n;         /* number of ranges in the text */
+    bool more;          /* some ranges were left out */
     struct pst_str *out;
 };
 

@@ -25,12 +25,13 @@ struct pst_data_source_place {
  * manifest. */
 struct pst_data_place {
     bool known;
-    bool tokens;    /* in files of tokens; else in rows of the first input */
+    /* positions are in tokens; else in rows of the first input */
+    bool tokens;
     uint64_t step;  /* rows or tokens drawn by the previous step */
     uint64_t unit;  /* rows that are shuffled as one unit */
     uint64_t order; /* identifies the weights of the sources */
     uint64_t phase; /* samples drawn from a period of that order */
-    unsigned n;     /* sources */
+    unsigned n;     /* number of sources */
     struct pst_data_source_place sources[PST_DATA_MAX_SOURCES];
 };
 

@@ -46,15 +46,15 @@ static uint64_t samples_of(const struct pst_stream *s)
     return s->size / s->window;
 }
 
-/* Counts samples of the first pass before the position at which a shuffled
- * stream begins; a sample drawn in part counts. */
+/* Returns the samples of the first pass that count as drawn before the position
+ * at which a shuffled stream begins; a sample drawn in part counts. */
 static uint64_t drawn_of(const struct pst_stream *s)
 {
     return (s->at + s->window - 1) / s->window;
 }
 
-/* Counts samples left in the first pass of an unshuffled stream: they begin at
- * its position, whatever their length was before. */
+/* Returns the samples left in the first pass of an unshuffled stream. They
+ * begin at its position, which need not be a multiple of their length. */
 static uint64_t left_of(const struct pst_stream *s)
 {
     return (s->size - s->at) / s->window;

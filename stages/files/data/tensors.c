@@ -192,8 +192,8 @@ static enum pst_status count_rows(const struct pst_data_shard *shard,
     return PST_OK;
 }
 
-/* Counts the rows of a file, which are as many for each input as microbatches
- * need. k: the file's number within its source. */
+/* Counts the rows that a file has for each input, and checks that their ratio
+ * is that of the rows in a step. k: the file's number within its source. */
 static enum pst_status count_shard(struct pst_data *d,
                                    struct pst_data_source *source, size_t k,
                                    struct pst_diag *diag)

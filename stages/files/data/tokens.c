@@ -11,7 +11,7 @@ static const char *const dtypes[] = {"uint8", "uint16", "uint32"};
 
 /* --- inputs --------------------------------------------------------------- */
 
-/* True for an input of packed documents. */
+/* True for an input that receives positions, document numbers or a mask. */
 static bool has_role(const struct pst_data_column *in)
 {
     return in->from >= PST_DATA_FROM_POSITIONS;
@@ -48,7 +48,7 @@ static enum pst_status find_integer_input(const struct pst_data *d,
 
 static const struct role {
     enum pst_data_from from;
-    const char *names[4]; /* usual ones */
+    const char *names[4]; /* usual names of such an input */
     const char *what;
 } roles[] = {
     {PST_DATA_FROM_POSITIONS,
@@ -115,7 +115,8 @@ static enum pst_status assign_roles(struct pst_data *d,
     return PST_OK;
 }
 
-/* Checks that an input has its numbers for each token of `windows` windows. */
+/* Checks that an input has a number for each token of `windows` windows (a
+ * mask: for each pair of tokens of a window). */
 static enum pst_status check_role(const struct pst_data *d,
                                   const struct pst_data_column *in,
                                   uint64_t windows, struct pst_diag *diag)

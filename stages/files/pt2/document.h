@@ -94,7 +94,8 @@ const char *pst_doc_dtype_name(int64_t dtype);
 
 /* --- arguments ---------------------------------------------------------- */
 
-/* Kind, tag in the file, and members of struct pst_doc_arg that are set. */
+/* Kind, tag in the file, and members of struct pst_doc_arg that are set; "-" if
+ * there are none. */
 #define PST_DOC_ARG_LIST(X)                                                    \
     X(NONE, "as_none")                         /* - */                         \
     X(TENSOR, "as_tensor")                     /* name */                      \
@@ -168,7 +169,7 @@ struct pst_doc_stack {
     unsigned n, n_nested;
 };
 
-/* The part of a node's gradient that is missing in the file. */
+/* The reason why the file may lack the gradient of a node. */
 enum pst_lost {
     PST_LOST_NOTHING,
     /* the node is in a forward that belongs to no module: that of an

@@ -357,7 +357,8 @@ static bool end_container(struct parser *s, size_t first, struct pst_json *ret)
 
 static bool read_value(struct parser *s, struct pst_json *ret);
 
-/* Reads an element of a container: keyed: key : value, else a value. */
+/* Reads an element of a container: a key and its value if `keyed`, else a
+ * value. */
 static bool read_element(struct parser *s, bool keyed)
 {
     struct pst_json element = {.key = NULL};

@@ -232,8 +232,8 @@ static unsigned count_modules(const char *text,
     return n - PST_MIN(n, library);
 }
 
-/* Determines which part of the node's gradient is missing. trace, function:
- * NULL if the node has none. */
+/* Sets place->lost: why the file may lack the gradient of a node. trace,
+ * function: NULL if the node has none. */
 static void read_function(const struct pst_doc_trace *trace, const char *stack,
                           const char *function, struct pst_doc_place *place)
 {

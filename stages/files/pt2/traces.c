@@ -146,7 +146,7 @@ static void read_line(struct reading *r, const struct line *line,
         t->forwards++;
     if (forward && outer != NULL && calls_forward(&outer->code) &&
         !is_library(line) && t->forwards > 0)
-        /* this forward belongs to the caller's module, or to none */
+        /* not counted: it belongs to the module of its caller, or to none */
         t->forwards--;
     /* Generated code ("<eval_with_key>.5") belongs neither to the user nor to
      * PyTorch. */
