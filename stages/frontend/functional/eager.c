@@ -360,7 +360,7 @@ static bool set_cat(const struct pst_arg *list, const struct pst_meta *result,
     if (list->kind != PST_ARG_VALUES || channels_order(result) == NULL)
         return false;
     for (unsigned i = 0; i < list->n; i++)
-        if (list->values[i]->meta.rank == 1) /* empty: skipped */
+        if (list->values[i]->meta.rank == 1) /* cat() skips empty tensors */
             return false;
         else if (!pst_eager_suggests_channels_last(&list->values[i]->meta))
             return true;

@@ -143,7 +143,7 @@ static bool check_result(struct pst_functionalise *f,
     return false;
 }
 
-/* True if all elements get the same number. */
+/* True for operators that set all elements to one number. */
 static bool is_fill(const struct pst_op *variant)
 {
     return variant == &pst_op_fill_Scalar || variant == &pst_op_fill_Tensor ||

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 
 #define TAG      PST_TAG_GRAPH
-#define MAX_SPAN ((int64_t)1 << 35) /* bits of a bitmap, 4 GiB */
+#define MAX_SPAN ((int64_t)1 << 35) /* maximum bits of a bitmap: 4 GiB */
 
-/* Dimensions with size > 1 and stride > 0, by stride. */
+/* Dimensions with size > 1 and stride > 0, by stride, the smallest first. */
 struct moves {
     unsigned rank;
     struct move {
@@ -125,7 +125,8 @@ static void bitmap_repeat(struct bitmap *map, int64_t by)
     }
 }
 
-/* Returns how many indices of a dimension reach at most `room` elements far. */
+/* Returns how many indices of dimension d, from 0 on, are at most `room`
+ * elements from index 0. */
 static int64_t indices_of(const struct pst_meta *meta, unsigned d, int64_t room)
 {
     const int64_t stride = meta->stride[d];
@@ -208,7 +209,7 @@ enum pst_status pst_window_overlaps_itself(const struct pst_meta *meta,
     }
     if (nested)
         return PST_OK;
-    if (pst_meta_numel(meta) > span) { /* more indices than elements */
+    if (pst_meta_numel(meta) > span) { /* two indices have the same element */
         *ret = true;
         return PST_OK;
     }

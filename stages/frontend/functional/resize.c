@@ -36,7 +36,8 @@ static bool was_used(const struct pst_functionalise *f,
     return false;
 }
 
-/* Records the size before the program at the first resize. */
+/* At the first resize, records the size that the storage had before the
+ * program. */
 static void begin(const struct pst_functionalise *f, struct pst_storage *s,
                   int64_t full, int64_t bytes)
 {

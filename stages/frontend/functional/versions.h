@@ -154,8 +154,8 @@ enum pst_status pst_versions_refuse(const struct pst_functionalise *f,
  * write sees it; NULL after an error (versions.c). */
 struct pst_value *pst_versions_written(struct pst_functionalise *f,
                                        const struct pst_write_target *t);
-/* Makes all checks, before anything is emitted. one_number: elements that share
- * memory get the same value. */
+/* Makes all checks, before anything is emitted. one_number: the write
+ * stores one number, so elements that share memory get the same value. */
 bool pst_versions_prepare(struct pst_functionalise *f, struct pst_value *v,
                           bool one_number, struct pst_write_target *ret);
 /* Sets the content of the window to `new`. fresh: NULL, or a value to whose

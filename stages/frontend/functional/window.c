@@ -10,7 +10,8 @@
 
 typedef struct pst_window_sizes window;
 
-/* A view `to` and its base `from`. */
+/* Arguments of a rule: a view `to`, its base `from`, and the strides and offset
+ * of the base (in). */
 struct look {
     struct pst_build *b;
     const struct pst_value *from, *to;

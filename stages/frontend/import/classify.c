@@ -22,7 +22,7 @@ static const struct {
     {"aten.sym_constrain_range_for_size.default", PST_TARGET_RANGE_OF_SIZE},
 };
 
-/* Reads of numbers from tensors. */
+/* Operators that read a number from a tensor. */
 static const char *const number_reads[] = {
     "aten.item.default",
     "aten._local_scalar_dense.default",
@@ -96,7 +96,7 @@ static const struct {
     {"aten._batch_norm_no_update.", PST_SIGN_EVALUATES},
 };
 
-/* True if an argument that may be a tensor is a number. */
+/* True if the argument with that name is a number, not a tensor. */
 static bool is_number(const struct pst_doc_node *node, const char *name)
 {
     for (unsigned i = 0; i < node->n_inputs; i++) {
@@ -245,8 +245,9 @@ static bool find_complex_row(const char *name, struct pst_target *ret)
     return ret->op != NULL;
 }
 
-/* Returns the name to look up: that of the operator it is imported as, or of
- * the overload that takes numbers where this node has them. */
+/* Returns the name by which the node's operator is looked up: that of an equal
+ * operator (same_as), or of the overload for numbers if the node has a number
+ * where the file's overload has a tensor; otherwise its own. */
 static const char *name_for_numbers(const struct pst_doc_node *node,
                                     const char *name, char *text, size_t size)
 {

@@ -39,8 +39,8 @@ static bool near(double a, double b)
     return fabs(a - b) <= 1e-6 * fmax(fabs(a), fabs(b));
 }
 
-/* Returns the number in node = op(operand, number); NAN if it is another
- * node. */
+/* Returns the number in node = op(operand, number); NAN if there is no node or
+ * no number. */
 static double scalar_of(const struct pst_node *node)
 {
     return node == NULL ? NAN : number(&node->args[1]);

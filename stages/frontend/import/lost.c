@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define TAG    PST_TAG_ARCHIVE
-#define LISTED 6 /* places in a note */
+#define LISTED 6 /* maximum number of places in a note */
 
 enum pst_status pst_import_note_lost(struct pst_import *import, size_t first)
 {
@@ -32,7 +32,8 @@ enum pst_status pst_import_note_lost(struct pst_import *import, size_t first)
 
 struct flow {
     bool *values; /* by id: a parameter's gradient passes through it */
-    bool any;     /* an operand of the current node has `values` */
+    /* a parameter's gradient passes through an operand of the node */
+    bool any;
 };
 
 static void check_use(void *ctx, struct pst_value **slot, unsigned arg)

@@ -117,7 +117,7 @@ enum pst_status pst_import_define(struct pst_import *import,
         status = pst_import_lay_out(import, scope, name, &t, &value);
     if (status == PST_OK && !is_unused(name))
         status = pst_import_keep_strides(import, value, &t, put_right);
-    if (status == PST_OK && t.symbolic) /* the file's expressions are short */
+    if (status == PST_OK && t.symbolic) /* the file has shorter expressions */
         status = pst_exprs_copy(&import->build.graph->arena, t.dims,
                                 t.meta.rank, &value->dims, import->diag);
     if (status == PST_OK && !put_right)
@@ -653,7 +653,7 @@ enum pst_status pst_import_nodes(struct pst_import *import,
             status = import_node(import, scope, node);
         if (status == PST_OK && scope->pure)
             status = refuse_asserts(import, first);
-        import->place = node->place; /* inner graphs have changed it */
+        import->place = node->place; /* importing inner graphs changed it */
         if (status == PST_OK)
             status = pst_import_note_lost(import, first);
         if (status == PST_OK)

@@ -8,7 +8,7 @@
 struct collector {
     struct pst_model *model;
     struct PST_VEC(const struct pst_doc_expr *) exprs;
-    struct pst_map seen; /* texts of exprs */
+    struct pst_map seen; /* texts of the expressions in exprs */
     struct pst_diag *diag;
 };
 

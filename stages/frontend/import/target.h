@@ -26,8 +26,8 @@ enum pst_target_kind {
     PST_TARGET_AUTOCAST,   /* sub-graph to inline, with casts if enabled */
     PST_TARGET_SAME,       /* an exporter's mark, which returns its operands */
     PST_TARGET_MARK,       /* ignored: marks a beginning or end */
-    PST_TARGET_BATCH,      /* makes a dimension lanes, in a vmap region */
-    PST_TARGET_UNBATCH,    /* makes lanes a dimension again */
+    PST_TARGET_BATCH,      /* turns a dimension into lanes (vmap) */
+    PST_TARGET_UNBATCH,    /* turns lanes into a dimension */
     PST_TARGET_UNPACK,     /* splits a tensor of a jvp region and its tangent */
     PST_TARGET_COND,       /* two sub-graphs, selected by a bool */
     PST_TARGET_SCAN,       /* a sub-graph per slice, in sequence */

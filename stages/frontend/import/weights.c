@@ -12,7 +12,7 @@ struct table {
     struct pst_model *model;
     struct pst_zip *zip;
     const char *folder; /* "weights" or "constants" */
-    const char *prefix; /* prefix of its records, as "weight_" */
+    const char *prefix; /* prefix of the names of its records: "weight_" */
     struct pst_diag *diag;
 };
 
@@ -24,7 +24,8 @@ static enum pst_status refuse_pickles(struct pst_diag *diag, const char *what)
                         what);
 }
 
-/* Finds the record, which must be a raw one in this folder. */
+/* Finds the archive entry of a tensor's record. Refuses custom objects,
+ * pickles, and names of records that are not in this folder. */
 static enum pst_status find_record(const struct table *t,
                                    const struct pst_doc_payload *payload,
                                    struct pst_zip_entry **ret,

@@ -152,7 +152,8 @@ static enum pst_status find_components(struct pst_import *import,
 static enum pst_status link_components(const struct sorted *s,
                                        struct pst_diag *diag)
 {
-    size_t *last = pst_calloc(TAG, s->n + 1, sizeof(*last)); /* by root */
+    /* by root: last group of the component so far */
+    size_t *last = pst_calloc(TAG, s->n + 1, sizeof(*last));
 
     if (last == NULL)
         return pst_diag_nomem(diag, s->n * sizeof(*last));

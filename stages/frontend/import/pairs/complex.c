@@ -75,7 +75,7 @@ const struct pst_op *pst_import_complex_row(const char *name,
     if (!pst_has_prefix(name, "aten."))
         return NULL;
     op = find_row(name);
-    if (op == NULL && real != NULL) { /* another name of a row */
+    if (op == NULL && real != NULL) { /* the name may be another one of a row */
         name = pst_op_schema(real)->name;
         op = find_row(name);
     }

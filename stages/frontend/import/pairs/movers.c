@@ -13,9 +13,10 @@ static const struct pst_mover {
     bool adds_dim;      /* a negative dimension counts from the end of the
                            result */
     const char *append; /* list argument to append `last` to; NULL: none */
-    int64_t last;       /* 0: the number of the pair's dimension */
-    bool every;         /* without `dim` it applies to all dimensions; without
-                           dimensions it does nothing */
+    /* the number to append; 0: the index of the pair's dimension */
+    int64_t last;
+    bool every; /* without `dim` it applies to all dimensions; without
+                   dimensions it does nothing */
 } movers[] = {
     {"aten.view.default", false, "size", 2, false},
     {"aten.reshape.default", false, "shape", 2, false},

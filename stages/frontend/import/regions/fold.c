@@ -3,8 +3,9 @@
 #include "stages/frontend/import/regions/regions.h"
 #include "stages/ops/core/call.h"
 
-#define MAX_NODES   256  /* between constants and the number */
-#define MAX_NUMBERS 4096 /* elements of an intermediate tensor */
+#define MAX_NODES 256 /* maximum number of nodes that compute a number */
+/* maximum number of elements of an intermediate tensor */
+#define MAX_NUMBERS 4096
 
 struct fold {
     struct pst_import *import;

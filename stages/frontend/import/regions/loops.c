@@ -10,7 +10,8 @@
 #include <math.h>
 
 #define MAX_TRIPS 10000
-#define MAX_NODES 2000000            /* nodes of a graph with nested loops */
+/* most nodes of a graph with nested loops */
+#define MAX_NODES 2000000
 #define MAX_EXACT 9007199254740992.0 /* largest exact integer in a double */
 
 /* A list of tensors in a loop's node. */

@@ -13,8 +13,9 @@
 
 /* Lanes of a name whose value differs from the file's. In the graph's arena. */
 struct pst_vmap_lanes {
-    unsigned n;                    /* batch dimensions of the value */
-    int64_t level[PST_MAX_LEVELS]; /* of each dimension, ascending */
+    unsigned n; /* number of batch dimensions of the value */
+    /* level of each batch dimension, ascending */
+    int64_t level[PST_MAX_LEVELS];
     bool tangent; /* a derivative in jvp; the name has no value */
 };
 
