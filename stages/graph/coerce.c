@@ -35,7 +35,7 @@ static const char *const kind_names[] = {
     [PST_ARG_IGNORED] = "an option",
 };
 
-/* Kind of a coerced argument, by type. */
+/* Kind of an argument after coercion, by the type of its parameter. */
 static const enum pst_arg_kind kind_of[] = {
     [PST_TYPE_TENSOR] = PST_ARG_VALUE,
     [PST_TYPE_TENSORS] = PST_ARG_VALUES,

@@ -307,7 +307,8 @@ static bool eval_log(const number *a, unsigned n, number *ret, const char **why)
     return to_float(a) > 0 && set_float(log(to_float(a)), ret);
 }
 
-/* Shifts a number >= 0 by less than 63 bits. */
+/* Shifts an integer by 0 to 62 bits, to the right rounding towards minus
+ * infinity; fails for other distances. */
 static bool eval_shift(const number *a, number *ret, const char **why,
                        bool left)
 {

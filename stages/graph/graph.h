@@ -76,7 +76,7 @@ struct pst_value {
     const char *fqn;  /* PARAM, BUFFER, CONST, GRAD; else NULL */
     struct pst_meta meta;
     const char *const *dims; /* expressions of the sizes, as in pst_arg */
-    struct pst_node *def;    /* NODE only */
+    struct pst_node *def;    /* NODE: the node that computes it */
     unsigned def_index;      /* which output of def */
     struct pst_value *base;  /* NULL: own storage */
     int64_t offset;          /* from base's start, in elements of this dtype */

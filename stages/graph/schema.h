@@ -33,7 +33,7 @@ struct pst_param {
     bool shared;        /* Tensor(a) */
     bool written;       /* Tensor(a!) */
     unsigned fixed;     /* int[2]: 2, else 0 */
-    struct pst_arg def; /* default; NONE for None */
+    struct pst_arg def; /* default value; NONE stands for None */
 };
 
 struct pst_schema {

@@ -47,7 +47,7 @@ enum pst_status pst_symbols_add(struct pst_symbols *symbols, const char *name,
     struct pst_symbol *there = pst_symbols_find(symbols, name);
     struct pst_symbol s = {.known = known, .value = value};
 
-    if (value == INT64_MIN) /* has no absolute value */
+    if (value == INT64_MIN) /* it has no absolute value */
         return pst_diag_set(diag, PST_E_SIZE_EXPRESSION,
                             "the value of symbol %s is out of range", name);
     if (there != NULL) {

@@ -47,7 +47,7 @@ struct pst_expr {
  * error. */
 struct pst_expr_row {
     const char *name;
-    unsigned min, max; /* numbers of operands */
+    unsigned min, max; /* fewest and most operands */
     bool (*eval)(const struct pst_number *args, unsigned n,
                  struct pst_number *ret, const char **why);
     const char *infix; /* infix sign; NULL: printed as a call */

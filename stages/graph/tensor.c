@@ -238,7 +238,8 @@ bool pst_meta_is_contiguous(const struct pst_meta *meta)
         if (meta->size[d] == 1)
             continue;
         ret = ret && meta->stride[d] == stride;
-        stride = ret ? stride * meta->size[d] : 0; /* not used any more */
+        /* if false, the stride is not used any more */
+        stride = ret ? stride * meta->size[d] : 0;
     }
     return ret;
 }

@@ -37,7 +37,7 @@ enum pst_dtype_kind { PST_KIND_BOOL, PST_KIND_INT, PST_KIND_FLOAT };
 
 size_t pst_dtype_size(enum pst_dtype dtype);
 enum pst_dtype_kind pst_dtype_kind(enum pst_dtype dtype);
-const char *pst_dtype_name(enum pst_dtype dtype); /* "f32" */
+const char *pst_dtype_name(enum pst_dtype dtype); /* returns "f32" */
 const char *pst_dtype_safetensors(enum pst_dtype dtype);
 /* Return false if the code or name is unknown. */
 bool pst_dtype_from_pt2(int64_t code, enum pst_dtype *ret);

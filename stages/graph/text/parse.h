@@ -7,7 +7,7 @@
 #include "stages/graph/oprow.h"
 #include "stages/graph/text/scan.h"
 
-#define PST_PARSE_ARGS 64 /* arguments of one operator */
+#define PST_PARSE_ARGS 64 /* most arguments of an operator */
 
 /* One result as the text gives it; without a meta, the inferred one is used. */
 struct pst_stated {
