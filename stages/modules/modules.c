@@ -24,8 +24,8 @@ static enum pst_status no_memory(const struct describer *d)
 
 /* --- text ----------------------------------------------------------------- */
 
-/* Texts that stand for values in the description of a frame: their positions.
- */
+/* Texts that stand for values in the description of a frame: their position
+ * instead of their name, so that equal frames have equal descriptions. */
 struct places {
     struct pst_map at; /* value id -> text */
     struct pst_arena arena;

@@ -23,7 +23,7 @@ struct pst_module_site {
     const char *name;  /* "n@1": the first call of its path with that template;
                           numbered as in the model */
     unsigned n_nodes;  /* its own operators, without those of callees */
-    unsigned first;    /* first call of its path */
+    unsigned first;    /* id of the first call of its path */
     /* Set for the first call of a path: the number of its calls, and of
      * different graphs among them. */
     unsigned n_calls, n_graphs;

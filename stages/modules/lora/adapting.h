@@ -29,7 +29,7 @@ struct pst_adapting {
     uint64_t seed;
     struct pst_model *model; /* under construction */
     struct pst_graph *graph;
-    struct pst_arena *arena; /* the new model's */
+    struct pst_arena *arena; /* arena of the new model */
     int *chosen;             /* by call id: index in loras, or -1 */
     struct pst_frames frames;
     struct pst_linear *linears; /* linear layer of each frame */

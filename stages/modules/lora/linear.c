@@ -25,7 +25,8 @@ static bool converts(const struct pst_node *node)
            pst_dtype_kind(node->outs[0]->meta.dtype) == PST_KIND_FLOAT;
 }
 
-/* True for a conversion or a view that keeps the last dimension. */
+/* True for a conversion, a reshape or a copy. source() checks that the last
+ * dimension stays the same. */
 static bool keeps_rows(const struct pst_node *node)
 {
     return converts(node) || node->op == &pst_op_view ||

@@ -14,7 +14,7 @@ struct planter {
     const struct pst_modules *modules;
     const struct pst_graph *graph;
     struct pst_tree *tree;
-    int *row_of; /* by call id */
+    int *row_of; /* by call id: row of its module */
     struct pst_diag *diag;
 };
 

@@ -16,10 +16,12 @@ struct pst_tree_row {
     /* Elements of parameters in the module itself and including submodules; a
      * tensor with several names there counts once. */
     int64_t own, total;
-    double flops; /* of its calls, submodules included */
+    /* floating-point operations of its calls, submodules included */
+    double flops;
     struct PST_VEC(unsigned) templates, stages; /* without duplicates, in
                                                    order */
-    const void *seen, *seen_own; /* values that total and own counted last */
+    /* value that was last counted in total, and in own */
+    const void *seen, *seen_own;
 };
 
 struct pst_tree {
