@@ -44,14 +44,14 @@ struct chunk {
 
 struct mpi {
     struct pst_transport base;
-    MPI_Comm comms[2]; /* edges, rest */
+    MPI_Comm comms[2]; /* for messages of edges, and for the others */
     bool is_guest; /* MPI belongs to the application (pst_transport_mpi_on) */
     unsigned size, rank, host_size;
     struct chunk *chunks;
     struct piece *free;
 };
 
-/* MPI cannot be initialized again after MPI_Finalize. */
+/* True once MPI was initialized here: it cannot be initialized again. */
 static bool opened_before;
 
 static enum pst_status fail(struct pst_diag *diag, int code, const char *what)

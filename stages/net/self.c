@@ -44,8 +44,9 @@ struct queue {
 
 /* Lets a rank wait for messages that the thread of its partner completes. */
 struct ended {
-    pthread_cond_t more;    /* signalled whenever n grows */
-    atomic_uint_fast64_t n; /* messages so far; written with the lock held */
+    pthread_cond_t more; /* signalled whenever n grows */
+    /* messages completed so far; written with the lock held */
+    atomic_uint_fast64_t n;
 };
 
 struct self {
