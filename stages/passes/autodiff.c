@@ -14,7 +14,8 @@ struct slot {
     bool wanted;           /* gradient is requested; propagation stops here */
 };
 
-/* Marks of values that a kept node, or a wanted gradient, is computed from. */
+/* Marks of values. LIVE: a kept node reads the value. INPUT: a wanted gradient
+ * is computed from it. */
 enum { MARK_LIVE = 1, MARK_INPUT = 2 };
 
 struct differ {

@@ -47,7 +47,8 @@ static bool is_log_softmax(const struct pst_node *node)
                             node->op == &pst_op__log_softmax);
 }
 
-/* Sets what the loss reads if it is a cross entropy. */
+/* If the node is a cross entropy, sets *ret to its operands and options; else
+ * returns false. */
 static bool read_loss(const struct pst_node *node, struct loss *ret)
 {
     struct pst_value *self = node->args[0].value;
@@ -260,8 +261,8 @@ static const struct pst_node *find_linear(const struct loss *loss,
  * removes these nodes, a stage after that. */
 struct used {
     unsigned *uses; /* readers, by value id */
-    bool *values;   /* by value id; also what only outputs read */
-    bool *nodes;    /* by index */
+    bool *values;   /* by value id: a live node or an output reads it */
+    bool *nodes;    /* by node index: the node is live */
 };
 
 static void mark_used(void *ctx, struct pst_value **slot, unsigned arg)
@@ -395,7 +396,7 @@ void pst_heads_mark(const struct pst_graph *graph,
 struct folder {
     struct pst_graph *graph;
     const struct pst_heads *heads;
-    struct pst_node **linears; /* by head */
+    struct pst_node **linears; /* by head: its linear layer */
     struct pst_build build;
     size_t place, next; /* indices of the current node and of the next head */
 };
@@ -429,7 +430,7 @@ static struct pst_value *replay(struct folder *f, const struct pst_value *value,
                     PST_ARGS(pst_v(x), pst_ints(size, value->meta.rank)));
 }
 
-/* Lets the value of the old loss be the result of its new node. */
+/* Makes the value of the old loss the result of the node that replaces it. */
 static void take_over(struct pst_node *node, struct pst_node *old)
 {
     node->outs[0]->def = NULL;

@@ -33,7 +33,7 @@ struct pst_pass_table {
     const char *name;
     const struct pst_pass *passes;
     size_t n;
-    const char *const *facts; /* names, from bit 0 on */
+    const char *const *facts; /* names of the facts, from bit 0 on */
     size_t n_facts;
     unsigned lowered; /* bit of "the graph no longer matches inference" */
     /* Returns the graph of a subject, NULL as long as there is none. */
