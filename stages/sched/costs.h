@@ -29,13 +29,13 @@ struct pst_stage_cost {
     double stash, keep, fixed;
 };
 
-/* Sum over all nodes with this module path. */
+/* Seconds of all nodes with this module path. */
 struct pst_module_cost {
     const char *module;
     struct pst_seconds seconds;
 };
 
-/* Values between two stages, per microbatch. */
+/* Bytes that two stages exchange per microbatch: values, and gradients back. */
 struct pst_link_cost {
     struct pst_link link;
     double bytes_f, bytes_b;

@@ -25,7 +25,7 @@
     X(W, "W")           /* gradients of the parameters */                      \
     X(SEND_F, "SEND_F") /* all edges stage -> peer_stage; never waits */       \
     X(RECV_F, "RECV_F") /* posts receives; the consumer waits */               \
-    X(SEND_B, "SEND_B") /* gradient parts stage -> peer_stage */               \
+    X(SEND_B, "SEND_B") /* partial gradients to peer_stage */                  \
     X(RECV_B, "RECV_B")                                                        \
     X(COPY_F, "COPY_F") /* local copy to peer_stage on the same rank */        \
     X(COPY_B, "COPY_B")                                                        \
@@ -67,7 +67,7 @@ struct pst_action {
  */
 struct pst_link {
     int from, to;
-    bool grad; /* gradient parts are sent back */
+    bool grad; /* partial gradients are sent back */
 };
 static inline bool pst_link_carries(const struct pst_link *link)
 {

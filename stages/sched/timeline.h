@@ -29,7 +29,7 @@
     X(WARM_UP, "warm-up", "", IDLE)     /* before the first backward */        \
     X(DRAIN, "drain", "", IDLE)         /* after the last forward */           \
     X(IMBALANCE, "imbalance", "", IDLE) /* in between: another rank is late */ \
-    X(MESSAGE, "waits for a message", "", IDLE) /* its transfer is awaited */  \
+    X(MESSAGE, "waits for a message", "", IDLE) /* its input is on the way */  \
     X(OTHER, "other", "", IDLE) /* waits for no other rank, but for data */
 
 enum pst_span_kind {

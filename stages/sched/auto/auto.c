@@ -195,7 +195,7 @@ static enum pst_status choose(struct pst_search *x)
     return PST_OK;
 }
 
-/* Moves the lists of the chosen one into the result. */
+/* Moves the lists of the chosen candidate into the schedule to return. */
 static enum pst_status adopt(struct pst_search *x, struct pst_schedule *s)
 {
     struct pst_schedule *b = x->tried.at[0].sched;

@@ -9,7 +9,7 @@
 /* Inputs that a (stage, microbatch) waits for in one direction. */
 struct inputs {
     unsigned missing;
-    double at; /* when the last of the sent ones arrives */
+    double at; /* when the last of those sent so far arrives */
 };
 
 struct stage_state {
@@ -21,9 +21,9 @@ struct stage_state {
 struct greedy_rank {
     double clock, line_free;
     double free_since;         /* start of the idle time */
-    bool blocked;              /* until all inputs of some work are sent */
+    bool blocked;              /* idle until all inputs of some work are sent */
     struct pst_action running; /* kind PST_ACT_IDLE: none */
-    unsigned begun, ended;     /* number of microbatches */
+    unsigned begun, ended;     /* microbatches begun, and ended */
     unsigned backlog;          /* number of W that are ready */
     double bytes, peak;
 };
@@ -329,7 +329,7 @@ static void advance(struct greedy *g, unsigned rank)
     if (c.stage >= 0)
         begin_action(g, rank, &c);
     else if (isinf(c.wait))
-        r->blocked = true; /* until all inputs of some work are sent */
+        r->blocked = true; /* idle until all inputs of some work are sent */
     else
         r->clock = c.wait;
 }

@@ -117,8 +117,8 @@ static enum pst_status run_greedy(struct pst_search *x, const int *rank_of,
     return status;
 }
 
-/* Sets the microbatches in flight to try: 1, 2, about the number of ranks, all.
- * Returns their number. */
+/* Sets the numbers of microbatches in flight to try: 1, 2, numbers around
+ * multiples of the number of ranks, all. Returns how many they are. */
 static unsigned find_limits(const struct pst_search *x, unsigned limits[12])
 {
     const unsigned p = x->o->ranks, n = x->o->microbatches;
@@ -263,8 +263,8 @@ static enum pst_status try_front(struct pst_search *x, struct front *front,
     return status;
 }
 
-/* Returns the bytes of the largest rank with this many microbatches in
- * flight. */
+/* Returns the bytes of the rank that needs most memory, with this many
+ * microbatches in flight. */
 static double memory_for(const struct pst_search *x, const int *rank_of,
                          double in_flight)
 {

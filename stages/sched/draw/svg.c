@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Pixels. */
+/* Margins, and heights of rows, in pixels. */
 #define LEFT      64.0
 #define RIGHT     96.0
 #define TOP       44.0
@@ -163,7 +163,8 @@ static void note_stages(struct picture *p, const struct pst_timeline *t)
         const struct pst_span *s = &t->spans.at[i];
         int *first = &p->first_stage[s->rank];
 
-        /* A reduction may name a stage of another rank. */
+        /* Only spans of work count: a reduction may name a stage of another
+         * rank. */
         if (pst_span_class(s->kind) == PST_CLASS_WORK && s->stage >= 0 &&
             (*first < 0 || s->stage < *first))
             *first = s->stage;

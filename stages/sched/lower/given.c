@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/sched/lower/lower.h"
 
-enum { SENT = 1, RECEIVED = 2, POSTED = 4, BACKWARD = 3 /* shift of bits */ };
+/* Bits of l->given for a message of forwards; those of a message of backwards
+ * are shifted by BACKWARD. */
+enum { SENT = 1, RECEIVED = 2, POSTED = 4, BACKWARD = 3 /* shift */ };
 
 static bool is_backward(const struct pst_action *a)
 {

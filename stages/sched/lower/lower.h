@@ -11,7 +11,8 @@ struct pst_lower {
      * arrived. */
     unsigned *inputs, *grads;
     unsigned *need_grads; /* per stage: gradients that a backward waits for */
-    /* per stage: links that do not apply to microbatch 0 */
+    /* per stage: links to it that carry buffers, and have no message for
+     * microbatch 0 */
     unsigned *carried;
     /* Per (link in by_from, microbatch): bits of given.c for messages that the
      * lists already have; NULL: the lists have none. */
