@@ -13,9 +13,10 @@
 #include "stages/base/host/alive.h"
 #include "stages/base/plural.h"
 
-/* Time for central differences: as many seconds as this number of steps, but at
- * least DIFFERENCE_SECONDS. It limits the number of groups of parameters that
- * are checked at once. A group with an error is divided into halves. */
+/* Time limit of the central differences: the duration of DIFFERENCE_STEPS
+ * steps, but at least DIFFERENCE_SECONDS. It limits the number of groups of
+ * parameters that are checked at once. A group with an error is divided into
+ * halves. */
 #define DIFFERENCE_STEPS   6
 #define DIFFERENCE_SECONDS 1.0
 /* At a kink, a gradient must lie between the one-sided differences in

@@ -16,8 +16,8 @@
 /* Accepted relative error, in the 2-norm, of the gradient of a parameter that
  * several stages share. */
 #define SHARED_TOLERANCE 1e-6
-/* Time limit of a verification: as many seconds as this number of steps, but at
- * least the second constant. Locating a difference may exceed it. */
+/* Time limit of a verification: the duration of LIMIT_STEPS steps, but at least
+ * LIMIT_SECONDS. Locating a difference may exceed it. */
 #define LIMIT_STEPS   20
 #define LIMIT_SECONDS 3.0
 

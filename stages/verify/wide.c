@@ -19,8 +19,8 @@
 #define ROUNDING 4e-15
 #define FACTOR   4
 #define JITTERS  1
-/* Elements of a parameter that move by normal random numbers; parameters with
- * more elements move by random signs. */
+/* A parameter with at most this many elements is moved by normal random
+ * numbers; a larger one by random signs. */
 #define NORMAL 4096
 /* The loss jumps if a step of 1/10000 changes it by more than this share of
  * what the full step changes. A smooth loss changes by about 1/10000. */
@@ -549,8 +549,8 @@ static enum pst_status measure_sides(struct walk *walk, double *ret_up,
     return status;
 }
 
-/* Result of one central difference; promised: the derivative by the
- * gradients. */
+/* Result of one central difference; promised: the derivative that
+ * follows from the gradients. */
 struct quotient {
     double derivative, promised;
     double kink; /* half the distance of the one-sided differences */
