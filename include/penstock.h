@@ -5,26 +5,27 @@
  * libpenstock: runs and trains models exported with torch.export.save inside
  * another program, in one process or on the ranks of an MPI communicator.
  *
- *     penstock_open: reads a .pt2 file or a plan made by `penstock split`
- *     penstock_session_new: the model with memory, optimizer and ranks
- *     penstock_train_step: one step of training on arrays of the caller's
+ * penstock_open:        reads a .pt2 file or a plan made by `penstock split`
+ * penstock_session_new: the model with memory, optimizer and ranks
+ * penstock_train_step:  one step of training on arrays of the caller's
  *
  * Tensors are DLPack's, on the CPU, with the dtype and shape that the model
  * has, and any strides and byte offset. The library reads and writes them only
  * during the call that they are passed to, and never takes ownership. Bool
  * tensors have PENSTOCK_DL_BOOL or 8-bit unsigned integers.
  *
- * Threads: any thread may use a session, one at a time; a second one gets
- * PENSTOCK_ERR_BUSY. Any number may read what a model describes. Different
- * sessions may be used at the same time, except sessions on MPI communicators:
- * only calls marked COLLECTIVE call MPI, in the thread that makes them.
- * The caller releases an object when no other thread uses it.
+ * Threads: any thread may use a session, but only one at a time: a call of a
+ * second one returns PENSTOCK_ERR_BUSY. Any number of threads may read the
+ * descriptions of a model at the same time. Different sessions may be used at
+ * the same time, except those on MPI communicators: their calls marked
+ * COLLECTIVE call MPI, in the calling thread. An object must not be released
+ * while another thread uses it.
  *
  * COLLECTIVE: all ranks of the session's communicator call the function, in the
- * same order. If it fails on one rank it fails on all, also because of an
- * argument that is wrong on one rank alone; PENSTOCK_ERR_BUSY and an object
- * that is NULL are found before, by that rank alone. A session of one process
- * has one caller for all its ranks.
+ * same order. If it fails on one rank, also because of an argument that is
+ * wrong on that rank alone, it fails on all ranks. Only PENSTOCK_ERR_BUSY and
+ * an object that is NULL are reported by their rank alone, before it takes
+ * part. A session of one process has one caller for all its ranks.
  *
  * Errors: a function that can fail returns 0 or an enum penstock_status, and
  * describes the failure in *error, which may be NULL. Results are written only
@@ -78,21 +79,21 @@ enum penstock_status {
     PENSTOCK_ERR_NOMEM = -1,
     PENSTOCK_ERR_USAGE = -2,       /* a wrong argument or option */
     PENSTOCK_ERR_INPUT = -3,       /* a file is damaged or of another kind */
-    PENSTOCK_ERR_UNSUPPORTED = -4, /* a model or an option */
-    PENSTOCK_ERR_SHAPE = -5,       /* dtype, shape or device of a tensor */
-    PENSTOCK_ERR_RANGE = -6,       /* a value: an index that is too large, a
-                                      loss that is not finite */
+    PENSTOCK_ERR_UNSUPPORTED = -4, /* unsupported model or option */
+    PENSTOCK_ERR_SHAPE = -5,       /* wrong dtype, shape or device */
+    PENSTOCK_ERR_RANGE = -6,       /* a wrong value: an index that is too
+                                      large, a loss that is not finite */
     PENSTOCK_ERR_NOT_FOUND = -7,   /* no such tensor or checkpoint */
     PENSTOCK_ERR_VERSION = -8,     /* a file of another version */
     PENSTOCK_ERR_MISMATCH = -9, /* ranks or a checkpoint have another model */
-    PENSTOCK_ERR_CONFIG = -10,  /* settings of the host */
+    PENSTOCK_ERR_CONFIG = -10,  /* settings of the host are wrong */
     PENSTOCK_ERR_IO = -11,      /* also a file that is missing */
     PENSTOCK_ERR_PEER = -12,    /* another rank failed or does not answer */
     PENSTOCK_ERR_BUSY = -14,    /* another thread uses the object */
     PENSTOCK_ERR_DENIED = -15,
     PENSTOCK_ERR_CANCELLED = -17, /* the caller's callback failed */
     PENSTOCK_ERR_INTERNAL = -18,  /* a fault of the library */
-    PENSTOCK_ERR_DAMAGED = -20,   /* a message between ranks */
+    PENSTOCK_ERR_DAMAGED = -20,   /* a damaged message between ranks */
     PENSTOCK_ERR_DEVICE = -21
 };
 
@@ -133,12 +134,13 @@ struct penstock_open_config {
     void *message_ctx;
 };
 
-/* Opens a .pt2 file, which it cuts, or a folder with a plan. config may be
- * NULL. *ret: release with penstock_close. A model has one session at a time;
- * open it once more for another one. */
+/* Opens a .pt2 file, which it cuts into stages, or a folder with a plan. config
+ * may be NULL. *ret: release with penstock_close. A model has one session at a
+ * time; to have two, open the file twice. */
 int penstock_open(const char *path, const struct penstock_open_config *config,
                   penstock_model **ret, struct penstock_error *error);
-/* The session of the model must have been freed. NULL is accepted. */
+/* Releases a model. Its session must have been freed before. NULL is accepted.
+ */
 void penstock_close(penstock_model *model);
 
 enum penstock_kind {
@@ -148,8 +150,8 @@ enum penstock_kind {
     PENSTOCK_BUFFER = 3     /* any other tensor of the model's state */
 };
 
-/* A tensor of the model; pointers are valid until the object that was asked is
- * released. */
+/* Description of a tensor of the model. Pointers are valid until the model or
+ * session that described it is released. */
 struct penstock_info {
     size_t size;
     const char *name;
@@ -162,14 +164,15 @@ struct penstock_info {
     int32_t trained; /* 1: the optimizer changes it */
 };
 
-/* Returns the number of inputs, outputs, ... of the model. */
+/* Returns the number of tensors of one kind. */
 size_t penstock_count(const penstock_model *model, enum penstock_kind kind);
-/* Describes one of them, by index < penstock_count; inputs and outputs as they
- * were exported, which is the shape of a microbatch. */
+/* Describes a tensor of one kind, by index < penstock_count. Inputs and outputs
+ * have their exported shape, which is that of a microbatch. */
 int penstock_describe(const penstock_model *model, enum penstock_kind kind,
                       size_t index, struct penstock_info *ret,
                       struct penstock_error *error);
-/* Finds one by its name; an alias of a parameter is found, too. */
+/* Finds the index of a tensor of one kind by its name; a parameter also by an
+ * alias. */
 int penstock_find(const penstock_model *model, enum penstock_kind kind,
                   const char *name, size_t *ret, struct penstock_error *error);
 
@@ -196,19 +199,19 @@ struct penstock_session_config {
      * are refused by name. */
     const struct penstock_option *options;
     size_t n_options;
-    /* Address of an MPI_Comm of the caller's, one rank of the session for each
-     * of its ranks, all of them or none; MPI must be initialized, by the
-     * caller, with MPI_THREAD_FUNNELED at least. The session uses private
-     * duplicates. NULL: all ranks ({"ranks", "2"}; default: one for each stage)
-     * are in this process. */
+    /* Address of an MPI_Comm of the caller's: each rank of the communicator is
+     * a rank of the session. The caller must have initialized MPI, with
+     * MPI_THREAD_FUNNELED at least. The session uses private duplicates. NULL:
+     * all ranks ({"ranks", "2"}; default: one for each stage) are in this
+     * process. */
     const void *mpi_comm;
     penstock_message_fn message; /* NULL: messages are dropped */
     void *message_ctx;
 };
 
-/* COLLECTIVE. Plans and allocates all memory, loads the parameters. config may
- * be NULL. Borrows the model until the session is freed. *ret: release with
- * penstock_session_free. */
+/* COLLECTIVE. Makes a session: plans and allocates all memory, and loads the
+ * parameters. config may be NULL. Borrows the model until the session is freed.
+ * *ret: release with penstock_session_free. */
 int penstock_session_new(penstock_model *model,
                          const struct penstock_session_config *config,
                          penstock_session **ret, struct penstock_error *error);
@@ -217,7 +220,7 @@ int penstock_session_new(penstock_model *model,
  * suffice. Calls MPI, but no other rank. */
 int penstock_comm_from_fortran(int comm, void *ret, size_t size,
                                struct penstock_error *error);
-/* COLLECTIVE. NULL is accepted. */
+/* COLLECTIVE. Releases a session. NULL is accepted. */
 void penstock_session_free(penstock_session *session);
 
 /* Returns the number of inputs, outputs, ... of the session's model, which
@@ -238,7 +241,7 @@ int penstock_session_describe(penstock_session *session,
 struct penstock_step {
     size_t size;
     uint64_t step;    /* finished steps of the session */
-    double loss;      /* mean over the microbatches, by their rows */
+    double loss;      /* mean over the microbatches, weighted by their rows */
     double grad_norm; /* norm of all gradients before clipping; NaN: not
                          computed */
     double lr;
@@ -260,7 +263,8 @@ int penstock_train_step(penstock_session *session,
                         const DLTensor *const *inputs, size_t n_inputs,
                         struct penstock_step *ret,
                         struct penstock_error *error);
-/* The same; a callback fills the inputs. */
+/* COLLECTIVE. Makes a step like penstock_train_step, with inputs that a
+ * callback fills. */
 int penstock_train_step_fill(penstock_session *session, penstock_fill_fn fill,
                              void *ctx, struct penstock_step *ret,
                              struct penstock_error *error);
@@ -287,10 +291,11 @@ int penstock_forward_backward(penstock_session *session,
 int penstock_update(penstock_session *session, struct penstock_step *ret,
                     struct penstock_error *error);
 
-/* COLLECTIVE. The model in eval mode on the current parameters; changes
- * nothing, random numbers are those of step 0. inputs: as for
+/* COLLECTIVE. Runs the model in eval mode on the current parameters; changes
+ * nothing. Random numbers are those of step 0. inputs: as for
  * penstock_train_step. *ret_loss: NaN if the model has no loss; may be NULL.
- * Outputs: see penstock_output. The first call allocates memory for it. */
+ * Outputs: see penstock_output. The first call allocates memory for evaluation.
+ */
 int penstock_forward(penstock_session *session, const DLTensor *const *inputs,
                      size_t n_inputs, double *ret_loss,
                      struct penstock_error *error);
@@ -335,8 +340,9 @@ int penstock_set(penstock_session *session, const char *name,
 /* COLLECTIVE. Writes a checkpoint to the folder, which all ranks see, as
  * `penstock run --checkpoint` does: parameters, buffers, optimizer, number of
  * finished steps. The folder is made if it is missing, and belongs to the
- * session from then on; one with checkpoints of another run is refused, except
- * that of the last penstock_load. {"keep", "N"}: checkpoints that stay. */
+ * session from then on. A folder with checkpoints of another run is refused,
+ * unless it is the one that penstock_load has read last. {"keep", "N"}: number
+ * of checkpoints that stay in the folder. */
 int penstock_save(penstock_session *session, const char *folder,
                   struct penstock_error *error);
 /* COLLECTIVE. Loads the newest good checkpoint of the same model, of this
@@ -382,8 +388,9 @@ typedef struct penstock_program penstock_program;
 
 struct penstock_program_config {
     size_t size;
-    /* Options of an optimizer that moves the leaves in each call: {"optimizer",
-     * "sgd"}, {"lr", "0.1"}. Default: none; gradients alone. */
+    /* Options of an optimizer that updates the leaves in each call:
+     * {"optimizer", "sgd"}, {"lr", "0.1"}. Default: no optimizer; calls only
+     * compute gradients. */
     const struct penstock_option *options;
     size_t n_options;
     penstock_message_fn message; /* NULL: messages are dropped */
@@ -424,18 +431,18 @@ struct penstock_call_info {
     size_t size;
     size_t results; /* number of results */
     size_t copied;  /* bytes that were written to storages of the caller's */
-    size_t passed;  /* bytes that were read from them */
+    size_t passed;  /* bytes that were read from storages of the caller's */
     size_t bases;   /* pieces of memory that stand for several operands, since
                        one of these writes what another one has */
     size_t plans;   /* plans made so far: one for each way of sharing memory */
-    int32_t is_new; /* 1: this call has made one */
+    int32_t is_new; /* 1: this call has made a new plan */
 };
 
 /*
  * Runs the program. operands: all that the program names, each once, in any
  * order. A call that fails has written nothing. The program's 64 latest plans
- * are kept. ret may be NULL. Results: see penstock_result; operands' memory
- * must stay valid while they are used.
+ * are kept. ret may be NULL. Results: see penstock_result; the operands' memory
+ * must stay valid while results are used.
  */
 int penstock_call(penstock_program *program,
                   const struct penstock_operand *operands, size_t n_operands,
@@ -445,19 +452,20 @@ int penstock_call(penstock_program *program,
  * fails, or until the program is closed. */
 struct penstock_tensor {
     size_t size;
-    /* The geometry is eager mode's. data: the storage; byte_offset: the first
-     * element in it. Read-only, unless it is a view. */
+    /* Shape, strides and offset are those of eager mode. data: the storage;
+     * byte_offset: the first element in it. Memory of the program (operand -1)
+     * is read-only. */
     DLTensor tensor;
-    /* >= 0: a view of the caller's memory, which has the content, also a
-     * leaf's after the optimizer's step: the number of an operand of the call
-     * with that storage. -1: memory of the program's,
-     * with a copy of its own for each result. */
+    /* >= 0: the tensor is a view of the caller's memory, in the storage of this
+     * operand of the call. That memory has the tensor's content; for a leaf,
+     * the content after the optimizer's step. -1: the tensor is in memory of
+     * the program, with a copy of its own for each result. */
     int32_t operand;
     int32_t moved; /* 1: an operand whose geometry the call has changed, or
                       that it has moved to another storage */
 };
 
-/* Describes a result of the last call, by its place in "returns". */
+/* Describes a result of the last call, by its index in "returns". */
 int penstock_result(penstock_program *program, size_t index,
                     struct penstock_tensor *ret, struct penstock_error *error);
 /* Describes an operand after the last call; the DLTensor that was passed is
