@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Calls of programs. */
+/* Calls of programs on operands of the caller. */
 #include <limits.h>
 #include <string.h>
 
 #include "lib/program.h"
 
-/* Takes operand number k of the caller's list. */
+/* Checks operand number k of the caller's list, and records k for each operand
+ * of the program that has its name. */
 static enum pst_status take_one(penstock_program *p,
                                 const struct penstock_operand *given,
                                 unsigned k, struct pst_diag *diag)
@@ -26,7 +27,8 @@ static enum pst_status take_one(penstock_program *p,
                              &p->views[k], diag);
 }
 
-/* Finds operands that are one tensor, and gives them one place. */
+/* If an earlier operand of the caller's list has the same DLTensor, operand k
+ * becomes the same tensor, with the same storage and offset. */
 static enum pst_status join_tensors(penstock_program *p,
                                     const struct penstock_operand *given,
                                     unsigned k, struct pst_diag *diag)
@@ -45,8 +47,8 @@ static enum pst_status join_tensors(penstock_program *p,
     return PST_OK;
 }
 
-/* Sets operand i of the program. Its gradient is that of the first name that
- * its tensor has. */
+/* Sets operand i of the program. If its tensor has several names, the gradient
+ * belongs to the first of them. */
 static enum pst_status set_operand(penstock_program *p, unsigned i,
                                    struct pst_diag *diag)
 {
@@ -75,7 +77,8 @@ static enum pst_status set_operand(penstock_program *p, unsigned i,
     return PST_OK;
 }
 
-/* Takes all operands, and finds their storages. */
+/* Sets the operands of the program from the caller's list, and finds their
+ * storages. */
 static enum pst_status take(penstock_program *p,
                             const struct penstock_operand *given, size_t n,
                             unsigned *ret_storages, struct pst_diag *diag)

@@ -93,7 +93,7 @@ int pstl_return(enum pst_status status, const struct pst_diag *diag,
 
     if (status == PST_OK)
         return 0;
-    /* States of a program, which the header does not have. */
+    /* Statuses that only commands return; the header does not have them. */
     if (status > 0 || status == PST_ERR_TERMINATED ||
         status == PST_ERR_DIFFERENT || status == PST_ERR_NO_DAEMON)
         e.status = PENSTOCK_ERR_INTERNAL;
@@ -130,8 +130,9 @@ void pstl_listen(const struct pstl_messages *messages)
     current = messages;
 }
 
-/* Lines of the log (PST_LOG in the environment), which would go to standard
- * error. Those of helper threads are dropped. */
+/* Sends a line of the log (PST_LOG in the environment) to the caller; otherwise
+ * it would be printed to standard error. Lines of helper threads are dropped.
+ */
 static void take_line(void *ctx, enum pst_log_level level, const char *topic,
                       const char *text)
 {

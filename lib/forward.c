@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Forward passes in eval mode: an engine of the same cut, made when it is first
- * wanted, to which the current state is copied before each pass. */
+/* Forward passes in eval mode, by a second engine with the same cut, which the
+ * first pass creates. Before each pass, the current state is copied to it. */
 #include <math.h>
 
 #include "daemon/common/setup.h"
@@ -66,7 +66,7 @@ static enum pst_status make_options(const struct penstock_session *s,
     return PST_OK;
 }
 
-/* COLLECTIVE. */
+/* COLLECTIVE. Creates the engine for forward passes. */
 static enum pst_status make_engine(penstock_session *s, struct pstl_forward *f,
                                    struct pst_diag *diag)
 {
@@ -88,7 +88,7 @@ static enum pst_status make_engine(penstock_session *s, struct pstl_forward *f,
     return status;
 }
 
-/* COLLECTIVE. */
+/* COLLECTIVE. Creates session->forward unless it exists. */
 static enum pst_status make(penstock_session *s, struct pst_diag *diag)
 {
     struct pstl_forward *f;
@@ -178,7 +178,7 @@ static enum pst_status take_output(const penstock_session *s, size_t output,
                : PST_OK;
 }
 
-/* COLLECTIVE. Copies the output to the view, by way of a copy if the view is
+/* COLLECTIVE. Copies the output to the view, through a buffer if the view is
  * not contiguous. */
 static enum pst_status copy_output(penstock_session *s, size_t output,
                                    const struct pstl_view *view,

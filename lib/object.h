@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_LIB_OBJECT_H
 #define PENSTOCK_LIB_OBJECT_H
 /*
- * Models and sessions, handles of include/penstock.h, and what all calls
- * share. A thread is in an object between pstl_enter and
- * pstl_leave.
+ * Models and sessions, handles of include/penstock.h, and functions that all
+ * calls share. Between pstl_enter and pstl_leave a thread has an object for
+ * itself.
  */
 #include "daemon/common/model/open.h"
 #include "include/penstock.h"
@@ -55,9 +55,9 @@ struct penstock_session {
     struct pst_step_result half; /* of penstock_forward_backward, then */
     uint64_t step, changes;      /* finished steps; calls of set and swap */
     size_t n_inputs, n_outputs;
-    struct pstl_tensor *inputs, *outputs; /* a step's tensors */
+    struct pstl_tensor *inputs, *outputs; /* tensors of a whole step */
     bool *reads;                          /* per input: this process reads it */
-    struct pstl_view *views; /* per input: the caller's memory, in a step */
+    struct pstl_view *views; /* per input: the caller's memory, during a step */
     struct pstl_forward *forward;
     /* Rank 0: the checkpoint folder in use, or NULL, and the name of the run
      * that its checkpoints belong to. */
@@ -79,7 +79,7 @@ static inline bool pstl_is_first(const penstock_session *session)
 enum pst_status pstl_take_struct(const char *what, const void *src, void *dst,
                                  size_t size,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* Checks that a result of the caller's can be written. */
+/* Checks that the caller's struct for a result has a valid size. */
 enum pst_status pstl_check_struct(const char *what, const void *dst,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* Copies a result to the caller's struct, as much of it as the caller knows. */
@@ -90,24 +90,24 @@ void pstl_give_struct(const void *src, void *dst, size_t size);
 int pstl_return(enum pst_status status, const struct pst_diag *diag,
                 struct penstock_error *error);
 
-/* Takes the flag of an object that the caller may use. PST_ERR_BUSY: another
- * call has it. */
+/* Sets the flag of an object while a call uses it. PST_ERR_BUSY: another call
+ * has set it. */
 enum pst_status pstl_enter(atomic_flag *busy, const char *what,
                            struct pst_diag *diag) PST_MUST_CHECK;
 void pstl_leave(atomic_flag *busy);
-/* Enters a session. PST_ERR_PEER: it can only be freed. */
+/* Enters a session. PST_ERR_PEER: it has failed before and can only be freed.
+ */
 enum pst_status pstl_session_enter(penstock_session *session,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* Leaves a session and returns to the caller; marks the session as failed if
- * `status` says so. */
+/* Leaves a session and returns what pstl_return returns; marks the session as
+ * failed if `status` says so. */
 int pstl_session_leave(penstock_session *session, enum pst_status status,
                        const struct pst_diag *diag,
                        struct penstock_error *error);
 
 /* Sends a note to the caller. */
 void pstl_tell(const struct pstl_messages *messages, const char *text);
-/* Makes this thread's lines of the log notes for the caller; NULL: drops them.
- */
+/* Sends log lines of this thread to the caller as notes; NULL: drops them. */
 void pstl_listen(const struct pstl_messages *messages);
 /* Sends the notes of a plan. */
 void pstl_tell_notes(const struct pstl_messages *messages,
@@ -116,7 +116,7 @@ void pstl_tell_notes(const struct pstl_messages *messages,
 /* Calls that take options. */
 enum pstl_call { PSTL_OPEN, PSTL_SESSION, PSTL_PROGRAM, PSTL_SWAP };
 
-/* Sets the options of that call. */
+/* Sets the options that the caller has given to that call. */
 enum pst_status pstl_options_set(struct pstd_config *config,
                                  enum pstl_call call,
                                  const struct penstock_option *options,
@@ -165,18 +165,19 @@ enum pst_status pstl_forward_begin(penstock_session *session,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* forward.c: frees the engine of penstock_forward; NULL is accepted. */
 void pstl_forward_free(struct pstl_forward *forward);
-/* Returns its bytes; NULL: 0. */
+/* Returns the bytes that were planned for the engine of penstock_forward; 0 if
+ * forward is NULL. */
 size_t pstl_forward_bytes(const struct pstl_forward *forward);
-/* state.c: gives the checkpoint folder back. */
+/* state.c: gives up the ownership of the checkpoint folder. */
 void pstl_state_release(penstock_session *session);
 
 /* step.c: checks the inputs of a step and sets session->views. */
 enum pst_status pstl_step_take(penstock_session *session,
                                const DLTensor *const *inputs, size_t n,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* Runs a step of an engine of the session: on its views, or on what the
- * callback fills. refused: why this rank cannot take part, or NULL; then the
- * step fails on all ranks. */
+/* Source of the inputs of a step: the session's views, or a callback. refused:
+ * why this rank cannot take part, or NULL. If a rank cannot, the step fails on
+ * all ranks. */
 struct pstl_source {
     penstock_session *session;
     penstock_fill_fn fn; /* NULL: the session's views */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Options of the library: rows of the table that the commands have, too. */
+/* Options of the library: rows of the table of the commands' options. */
 #include <string.h>
 
 #include "lib/object.h"

@@ -172,7 +172,7 @@ contains
         c%remedy = c_null_char
     end function
 
-    ! The value of a message's ctx is the unit.
+    ! Writes a note or warning to a unit, whose number is the value of ctx.
     subroutine write_note(ctx, text) bind(c)
         type(c_ptr), value :: ctx, text
 

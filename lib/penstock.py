@@ -111,7 +111,7 @@ class _Buffer(ctypes.Structure):
                 ("suboffsets", _P), ("internal", _P)]
 
 
-# PyBUF_RECORDS_RO; with PyBUF_WRITABLE it is PyBUF_RECORDS.
+# PyBUF_RECORDS_RO and PyBUF_WRITABLE; together they are PyBUF_RECORDS.
 _RECORDS, _WRITABLE = 0x1c, 0x1
 # dtype: DLDataType's code and bits, format of struct (bfloat16 has none).
 _DTYPES = {"float32": (2, 32, "f"), "float64": (2, 64, "d"),
@@ -128,8 +128,8 @@ _library = None
 
 
 def load(path=NAME):
-    """Loads the library from a file; without it, it is looked for as the
-    dynamic linker does. Returns its version."""
+    """Loads the library from a file; by default, the dynamic linker finds it.
+    Returns the version of the library."""
     global _library
     if _library is None:
         library = ctypes.CDLL(path)
@@ -216,7 +216,7 @@ def _count(shape):
 
 
 class _Array:
-    """A DLTensor of a caller's array; close() lets go of the array."""
+    """A DLTensor of a caller's array; close() releases the array."""
 
     def __init__(self, array, info, writes):
         self.held, self.view, self.tensor = None, None, _Tensor()
@@ -235,11 +235,11 @@ class _Array:
             array = array.detach()
         try:
             capsule = array.__dlpack__()
-        except (BufferError, TypeError):  # such as an array to read from alone
+        except (BufferError, TypeError):  # such as a read-only array
             return False
         get = ctypes.pythonapi.PyCapsule_GetPointer
         get.restype, get.argtypes = _P, [ctypes.py_object, ctypes.c_char_p]
-        # The capsule, which nobody consumes, frees the tensor when it goes.
+        # The capsule stays unconsumed, so it frees the tensor when it is freed.
         self.held = (array, capsule)
         at = get(capsule, b"dltensor")
         ctypes.memmove(ctypes.byref(self.tensor), at, ctypes.sizeof(_Tensor))
@@ -516,7 +516,7 @@ class Session:
 
     @property
     def nbytes(self):
-        """Bytes of the memory that was planned for the ranks here."""
+        """Bytes of memory that were planned for the ranks of this process."""
         return _library.penstock_session_bytes(self._handle)
 
     def close(self):

@@ -12,33 +12,37 @@
 /* Shape, strides and memory of a tensor that the caller was given. */
 struct pstl_given {
     int64_t shape[PST_MAX_RANK], strides[PST_MAX_RANK];
-    void *copy; /* contents of a result in no storage of the caller's; owned */
+    /* content of a result that is in no storage of the caller's; owned */
+    void *copy;
 };
 
 struct penstock_program {
     atomic_flag busy;
     struct pstl_messages messages;
     struct pstd_config config;
-    struct pst_exec_options exec; /* borrows config; of it only the optimizer */
+    /* borrows config; only the optimizer is used */
+    struct pst_exec_options exec;
     struct pst_call_options options;
     struct pst_alias_text *text;
     struct pst_caller *caller;
 
-    /* The last call; false: there was none, or it has failed. */
+    /* State of the last call. called: false if there was none, or if it failed.
+     */
     bool called;
     struct pst_call_result result;
     struct pst_alias_program_operand *operands; /* as the text lists them */
     unsigned *numbers;       /* per operand: its number in the caller's list */
     struct pstl_view *views; /* by the caller's numbers */
-    struct pst_alias_operand *placed; /* so, too: storage and offset */
+    /* by the caller's numbers, too: storage and offset */
+    struct pst_alias_operand *placed;
     struct pst_call_storage *storages;
     struct pstl_given *returns, *after, *grads;
 };
 
-/* Finds the storages of n tensors of the caller's: those that it gives, or
- * else those that overlapping ranges of memory make. Sets storage and offset of
- * each operand by `operands[i]`, and storages[0..*ret_n), which has space for
- * n. */
+/* Finds the storages of n tensors of the caller's: those that the caller gives;
+ * otherwise, tensors whose memory overlaps share one. Sets storage and offset
+ * of operands[i] for tensor i, and storages[0..*ret_n), which has space for n.
+ */
 enum pst_status pstl_storages_find(const struct penstock_operand *given,
                                    const struct pstl_view *views, size_t n,
                                    struct pst_alias_operand *operands,
@@ -46,7 +50,7 @@ enum pst_status pstl_storages_find(const struct penstock_operand *given,
                                    unsigned *ret_n,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Enters a program, and leaves it and returns to the caller. */
+/* Enter a program; leave it and return what pstl_return returns. */
 enum pst_status pstl_program_enter(penstock_program *program,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 int pstl_program_leave(penstock_program *program, enum pst_status status,

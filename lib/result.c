@@ -79,7 +79,7 @@ static bool describe_view(const penstock_program *p,
     return true;
 }
 
-/* Copies a new result to memory in which it has the strides and the offset
+/* Copies a new result to memory of the program, with the strides and the offset
  * that it has in eager mode. */
 static enum pst_status copy_new(const penstock_program *p, unsigned index,
                                 const struct pst_alias_program_place *place,

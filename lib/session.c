@@ -19,7 +19,8 @@ static void tell(void *ctx, const char *text)
 
 /* --- what a step takes and gives ------------------------------------------ */
 
-/* Sets the size of an input of a step along the dimension that is divided. */
+/* Sets the size of an input along the divided dimension to that of all
+ * microbatches of a step together. */
 static enum pst_status join_rows(const struct penstock_session *s,
                                  struct pstl_tensor *t, struct pst_diag *diag)
 {
@@ -109,7 +110,7 @@ static bool is_here(const struct penstock_session *s, unsigned stage)
            (unsigned)sched->rank_of[stage] == t->ops->rank(t) % sched->n_ranks;
 }
 
-/* Finds the inputs that this process reads in a step. */
+/* Sets session->reads: true for inputs that this process reads in a step. */
 static void find_read(struct penstock_session *s)
 {
     const struct pst_plan *plan = s->batch.plan;
@@ -201,7 +202,8 @@ static enum pst_status read_options(struct penstock_session *s,
     if (status == PST_OK)
         status = pstl_options_set(&s->config, PSTL_SESSION, c->options,
                                   c->n_options, diag);
-    /* Between two steps of an application there may be any time. */
+    /* No watchdog by default: an application may take any time between two
+     * steps. */
     if (status == PST_OK && isnan(s->config.watchdog))
         s->config.watchdog = 0;
     return status;
@@ -295,7 +297,7 @@ static enum pst_status make_options(struct penstock_session *s,
     return pstd_find_lanes(s->batch.plan, &s->options, diag);
 }
 
-/* COLLECTIVE from the transport on. */
+/* Makes the parts of a session; COLLECTIVE once the transport is open. */
 static enum pst_status make(struct penstock_session *s,
                             const struct penstock_session_config *c,
                             struct pst_diag *diag)
@@ -332,8 +334,8 @@ static enum pst_status make(struct penstock_session *s,
 
 static void free_session(struct penstock_session *s)
 {
-    /* A thread of a rank that has not returned from a failed step reads all of
-     * this: it is left to it. */
+    /* After a failed step, the thread of a rank that does not return from it
+     * may still read all of this: it is not freed. */
     if (pst_engine_is_stuck(s->engine))
         return;
     pstl_state_release(s);
@@ -350,7 +352,7 @@ static void free_session(struct penstock_session *s)
     pst_free(s);
 }
 
-/* Takes the model for a session. */
+/* Marks the model as used by a session; fails if it is used already. */
 static enum pst_status take_model(penstock_model *model, struct pst_diag *diag)
 {
     if (!atomic_exchange(&model->has_session, true))

@@ -34,7 +34,7 @@ static enum pst_status find(const penstock_session *s, const char *name,
                         "the model has no parameter or buffer '%.200s'", name);
 }
 
-/* Returns the meta of the tensor's values between ranks. */
+/* Returns the meta of the tensor as it is sent between ranks: contiguous. */
 static struct pst_meta whole_of(const struct pstl_tensor *t)
 {
     struct pst_meta meta = t->meta;
@@ -43,7 +43,9 @@ static struct pst_meta whole_of(const struct pstl_tensor *t)
     return meta;
 }
 
-/* Takes a tensor of the caller and memory for a contiguous copy of it. */
+/* Finds a parameter or buffer by name, checks the caller's tensor for it, and
+ * allocates memory for a contiguous copy. reads: every rank gives a tensor to
+ * read from; else rank 0 gives one to write to. */
 static enum pst_status take(const penstock_session *s, const char *name,
                             const DLTensor *given, bool reads,
                             const struct pstl_tensor **ret_tensor,
@@ -65,7 +67,8 @@ static enum pst_status take(const penstock_session *s, const char *name,
 typedef enum pst_status (*fetch_fn)(struct pst_engine *engine, unsigned param,
                                     void *dst, struct pst_diag *diag);
 
-/* Copies a tensor that `fetch` brings to rank 0. before: why it cannot. */
+/* Copies a parameter, buffer or gradient to the caller's tensor on rank 0, to
+ * which `fetch` sends it. before: an error found already; PST_OK: none. */
 static enum pst_status get(penstock_session *s, const char *name, DLTensor *dst,
                            fetch_fn fetch, enum pst_status before,
                            struct pst_diag *diag)
@@ -165,7 +168,7 @@ void pstl_state_release(penstock_session *s)
     s->folder = NULL;
 }
 
-/* Takes the folder for this session. Rank 0. */
+/* Takes ownership of the folder for this session. Rank 0. */
 static enum pst_status own(penstock_session *s, const char *folder,
                            struct pst_diag *diag)
 {
@@ -197,7 +200,7 @@ static enum pst_status own(penstock_session *s, const char *folder,
     return PST_OK;
 }
 
-/* Sees to it that this session may write to the folder. */
+/* Takes ownership of the folder, or checks that the session still has it. */
 static enum pst_status claim(penstock_session *s, const char *folder,
                              struct pst_diag *diag)
 {
@@ -311,7 +314,7 @@ int penstock_load(penstock_session *session, const char *folder,
     if (status == PST_OK && pstl_is_first(session)) {
         struct pst_checkpoint_run whose = {0};
 
-        /* Saves to that folder go on with its run. */
+        /* Later saves to that folder continue its run. */
         if (pst_checkpoint_whose(folder, &whose, NULL) == PST_OK &&
             whose.name[0] != '\0')
             memcpy(session->run, whose.name, sizeof(session->run));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Steps of training on memory of the caller, or on what a callback fills. */
+/* Steps of training on inputs in memory of the caller, or from a callback. */
 #include "lib/object.h"
 
 #include "stages/graph/bytes.h"
@@ -7,8 +7,8 @@
 
 /* --- inputs --------------------------------------------------------------- */
 
-/* Returns the plan of a microbatch, and the row of the step with which it
- * begins, in rows of that input. */
+/* Returns the plan of a microbatch, and in *ret_row the number of the step's
+ * rows of that input before it. */
 static const struct pst_plan *plan_of(const struct penstock_session *s,
                                       unsigned microbatch, unsigned input,
                                       int64_t *ret_row)

@@ -197,7 +197,8 @@ enum pst_status pstl_view_take(const struct pstl_tensor *want,
     return PST_OK;
 }
 
-/* Sets the dtype of an operand. */
+/* Sets the dtype of an operand to that of the caller's tensor, which must be
+ * `dtype`; PST_N_DTYPES: any dtype of a program. */
 static enum pst_status find_dtype(struct pstl_tensor *want,
                                   enum pst_dtype dtype, const DLTensor *given,
                                   struct pst_diag *diag)

@@ -13,7 +13,7 @@ struct pstl_tensor {
     bool is_complex; /* the last dimension has the real and imaginary part */
     bool trained;
     int batch_dim;
-    unsigned index; /* in plan->inputs, ->outputs or ->params */
+    unsigned index; /* in the plan's inputs, outputs or params */
 };
 
 /* Memory of the caller: meta has its strides, which may be negative. data NULL:
