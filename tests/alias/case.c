@@ -161,7 +161,8 @@ static void set_window(struct alias_case *c, const json_t *tensor,
     ret->as.offset = json_integer_value(json_object_get(tensor, "offset"));
 }
 
-/* Takes the operands of the program, and their windows from the case. */
+/* Sets the operands: their names are those of the program, their windows come
+ * from the case. */
 static void add_operands(struct alias_case *c)
 {
     const struct pst_alias_text *text = c->text;
@@ -182,8 +183,8 @@ static void add_operands(struct alias_case *c)
     c->n_args = text->n_args;
 }
 
-/* Reads the program of the case from the text that the case would be by
- * itself. Its other members are for this driver alone. */
+/* Reads the program of the case, which is itself a text of a program; the
+ * parser ignores the members that only this driver reads. */
 static void read_program(struct alias_case *c)
 {
     char *text = json_dumps(c->json, JSON_REAL_PRECISION(17));

@@ -201,7 +201,8 @@ static void writes_no_pipe_away(void **state)
     assert_true(is_pipe("flip/late"));
 }
 
-/* Creates the missing target of a link. */
+/* Makes folders below a link to a folder. A link whose target is missing is an
+ * error, and the target is not made. */
 static void makes_folders_through_links(void **state)
 {
     (void)state;

@@ -56,7 +56,7 @@ struct names {
 static struct node nodes[MAX_NODES];
 static int n_nodes;
 static struct op ops[MAX_OPS];
-static char op_names[MAX_OPS][160]; /* for messages */
+static char op_names[MAX_OPS][160]; /* descriptions for messages */
 static size_t n_ops;
 /* Folder entries at the beginning, and as the program sees them now. */
 static struct names first, now;

@@ -269,7 +269,7 @@ static void goes_on_with_other_microbatches(void **state)
     assert_ok(pst_data_open(&options, inputs, 3, (struct pst_data_step){2, 0},
                             &before, &diag),
               &diag);
-    /* In pass 1, the second one. */
+    /* the second pass is number 1 */
     assert_true(pst_data_place(before, 11, &place));
     assert_int_equal(place.sources[0].pass, 1);
     assert_int_equal(place.sources[0].at, 11 * 16 - 128);

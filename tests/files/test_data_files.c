@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ROWS   6u /* of a step, in 2 microbatches */
+#define ROWS   6u /* rows of a step, in 2 microbatches */
 #define WINDOW 5u
 
 static char dir[] = "/tmp/pst-files-XXXXXX";
@@ -214,7 +214,8 @@ static void blends_in_proportion(void **state)
                 const double due =
                     (double)(n + 1) * (weights[c][k] / weights[c][0]) / sum;
 
-                /* which takes time for a source that is rarely drawn */
+                /* checked rarely with a long period: counting takes time then
+                 */
                 if (b.period < 100 || n % 4999 == 0)
                     assert_int_equal(pst_blend_count(&b, k, n), seen[k]);
                 /* no source is more than a sample away from its share */
@@ -262,7 +263,7 @@ static void draws_from_sources_in_order(void **state)
                 assert_int_equal(x[i], 100 * source + n * (t ? 1 : WINDOW));
             }
         }
-        assert_int_equal(seen[0], 105); /* of 150 */
+        assert_int_equal(seen[0], 105); /* of 150 samples */
         pst_data_close(d);
     }
 }
@@ -339,7 +340,7 @@ static void continues_each_source(void **state)
             assert_int_equal(x[i], 100 * k + seen[k]++ % sizes[k]);
         }
     }
-    assert_int_equal(seen[2], 6); /* of 24 */
+    assert_int_equal(seen[2], 6); /* of 24 samples */
     pst_data_close(d);
 }
 

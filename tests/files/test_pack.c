@@ -14,7 +14,7 @@
 
 #define TOKENS 61u
 #define WINDOW 8u
-#define ROWS   3u /* of a microbatch */
+#define ROWS   3u /* rows of a microbatch */
 #define END    9
 
 static char dir[] = "/tmp/pst-pack-XXXXXX";
@@ -170,7 +170,7 @@ static void refuses_what_does_not_fit(void **state)
     assert_non_null(strstr(diag.text, "the token 200, which ends documents by "
                                       "--pack, does not occur"));
     options.path = "a.bin:1,b.bin:2";
-    options.pack = "10"; /* in a.bin alone */
+    options.pack = "10"; /* the token 10 is only in a.bin */
     assert_int_equal(open_with(&options, inputs), PST_ERR_INPUT);
     assert_non_null(strstr(diag.text, "b.bin: the token 10"));
     for (unsigned i = 0; i < 4; i++) {

@@ -64,7 +64,7 @@ static void other_windows_go_on_in_order(void **state)
     (void)state;
     for (uint64_t i = 0; i < 12; i++)
         assert_int_equal(pst_stream_at(&now, i), 36 + 5 * i);
-    /* The last 4 tokens of the pass are too few. */
+    /* The last 4 tokens of the pass are too few for a window. */
     assert_int_equal(pst_stream_at(&now, 12), 0);
     assert_int_equal(pst_stream_at(&now, 12 + 20), 0);
     later = go_on(&now, 12, 4); /* windows of 4 tokens use these 4 */

@@ -32,8 +32,8 @@ static const struct save_case cases[] = {
 
 static unsigned long long seeds;
 
-/* Returns the value that is saved for a step; is_new: the step was saved
- * before, with another value. */
+/* Returns the value that is saved for a step. is_new: by the save that is
+ * tested, which may save an existing step again. */
 static float value_of(uint64_t step, bool is_new)
 {
     return (float)step * 10 + (float)(is_new ? 5 : 0);

@@ -259,7 +259,7 @@ static void checkpoints_keep_them(void **state)
     assert_int_equal(save(&names), PST_ERR_IO);
     assert_non_null(strstr(diag.text, "'state_dict' is wrong"));
     pst_state_names_fini(&names);
-    /* Older versions wrote no names. */
+    /* Checkpoints of older versions have no names. */
     assert_ok(save(NULL), &diag);
     ckpt = open_it();
     assert_false(ckpt->has_names);

@@ -74,8 +74,8 @@ static struct pst_value *part(struct program *x, struct pst_value *v)
                           PST_ARGS(pst_v(v), pst_i(0), pst_i(2), pst_i(4)));
 }
 
-/* Expects a finished program with the line `given`, and with so many nodes and
- * updates. */
+/* Ends the program and expects a graph whose text has the line `given`, with
+ * n_nodes nodes and n_updates updates. */
 static void leaves(struct program *x, const char *given, unsigned n_nodes,
                    unsigned n_updates)
 {

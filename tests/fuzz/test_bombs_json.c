@@ -334,7 +334,7 @@ static void budgets_count(void **state)
     a = pst_alloc(PST_TAG_TEST, 40 << 20);
     assert_non_null(a);
     pst_budget_begin(&inner, 0);
-    /* 70 MiB of the outer budget's 64 MiB. */
+    /* With it the outer budget of 64 MiB would have 70 MiB. */
     assert_null(pst_alloc(PST_TAG_TEST, 30 << 20));
     assert_true(outer.exceeded);
     assert_false(inner.exceeded);

@@ -29,7 +29,7 @@
 
 #define WEIGHTS   "data/weights/model_weights_config.json"
 #define MAX_BASES 128
-#define MAX_BYTES ((size_t)64 << 20) /* largest arena that is run */
+#define MAX_BYTES ((size_t)64 << 20) /* larger arenas are not run */
 #define SECONDS   20
 
 struct base {

@@ -378,7 +378,8 @@ static void try_one(void)
     struct tokens tokens;
     char *text;
 
-    while (strstr(sample->text, "penstock.") != NULL) /* files contain none */
+    /* files contain no operators of penstock */
+    while (strstr(sample->text, "penstock.") != NULL)
         sample = sample_at(mutator_pick(&chance, sample_count()));
     tokens_read(&tokens, sample->text);
     if (tokens.n < MAX_TOKENS)

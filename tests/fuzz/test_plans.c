@@ -29,7 +29,7 @@
 #include <unistd.h>
 
 #define MAX_BASES 16
-#define MAX_BYTES ((size_t)64 << 20) /* largest arena that is run */
+#define MAX_BYTES ((size_t)64 << 20) /* larger arenas are not run */
 #define SECONDS   30
 #define SOME      300
 

@@ -252,7 +252,8 @@ static void readers_outside(void **state)
     pst_graph_free(graph);
 }
 
-/* Another stage may not read the transposed weight: the head has none. */
+/* Another stage may not read the transposed weight: the operator for heads does
+ * not compute it. */
 static void weights_read_outside(void **state)
 {
     struct pst_graph *graph =

@@ -456,7 +456,7 @@ int __wrap_uv_accept(uv_stream_t *server, uv_stream_t *client)
     if (l == NULL)
         return UV_EAGAIN;
     net.offered = NULL;
-    offer(); /* there may be other connections */
+    offer(); /* another connection may be waiting */
     l->accepted = true;
     l->pipe = client;
     client->u.reserved[0] = l;

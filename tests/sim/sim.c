@@ -24,8 +24,9 @@
 #define SEEDS 10000
 #endif
 #define EVENTS 4096
-#define BEGIN  (1000 * SIM_S)          /* beginning on the monotonic clock */
-#define DATE   (1790000000ull * SIM_S) /* beginning on the wall clock */
+/* virtual time at which a seed begins, monotonic clock */
+#define BEGIN (1000 * SIM_S)
+#define DATE  (1790000000ull * SIM_S) /* the same, wall clock */
 
 static const struct sim_world *const worlds[] = {
     &sim_job_world, &sim_watch_world, &sim_control_world};
@@ -43,7 +44,7 @@ static struct {
     bool plays, trace;
     uint64_t now, order, hash;
     int64_t wall;                /* wall clock, nanoseconds ahead */
-    struct event events[EVENTS]; /* a heap */
+    struct event events[EVENTS]; /* heap ordered by time */
     size_t n;
 } sim;
 

@@ -66,7 +66,10 @@ static struct {
     struct pstd_config config;
     struct pstctl_launch launch;
     unsigned stages, least, replicas;
-    uint64_t steps, every, lag, limit, crash_step; /* crash_step 0: none */
+    /* crash_step: step at which the run crashes; 0: none. every, lag: steps
+     * from save to save, and most steps that one takes. limit: --max-restarts
+     */
+    uint64_t steps, every, lag, limit, crash_step;
     unsigned keep, troubles, machines;
     bool foreign; /* the folder has another run's checkpoints at first */
     /* State of the job. */

@@ -69,11 +69,13 @@ enum hang { NO_HANG, STUCK, STOPPED, LOST };
 static struct {
     struct rank ranks[RANKS];
     unsigned n;
-    double limit;  /* --watchdog; 0: the default, which learns */
+    /* --watchdog; 0: not given, so that limits are learnt from steps */
+    double limit;
     double learnt; /* the longest learnt limit, in seconds */
     bool ring;     /* messages in a ring; else all meet at rank 0 */
     uint64_t steps, piece, save, look, delay;
-    unsigned saves;                 /* one in so many steps ends with a save */
+    /* a step ends with a save once in `saves` times, at random */
+    unsigned saves;
     uint64_t away_from, away_until; /* when the link of rank `away` is down */
     unsigned away;
     bool troubles;  /* links fail at times */

@@ -318,7 +318,8 @@ void random_model_init(struct random_model *m, unsigned seed, bool markers)
             change_buffer(&w);
         if (random_draw(&w.chance, n) < 3 && w.n_ticks < 5)
             change_tick(&w);
-        /* Markers have a random sequence of their own. */
+        /* Markers have random numbers of their own, so that the model is the
+         * same without them. */
         if (random_draw(&places, rate) == 0 && m->n_cuts < 9) {
             if (markers)
                 pst_str_addf(&m->text,

@@ -538,7 +538,7 @@ static void obeys_measured_times(void **state)
     model_fini(&model);
 }
 
-/* A cut would have to send a wide value: with a slow link it is avoided. */
+/* A slow link moves the cut from the large value %b to the small value %c. */
 static void counts_what_crosses(void **state)
 {
     static const char text[] =

@@ -253,7 +253,7 @@ static void forge_carried(Penstock__Plan__Plan *pb, int what)
         edge->grad_parts = 1;
         break;
     case ELSEWHERE:
-        edge->from_output = 1; /* %d */
+        edge->from_output = 1; /* the value %d */
         break;
     default:
         pb->params[1]->home = 2;

@@ -519,7 +519,7 @@ static void forged_counts_are_refused(void **state)
 static void bombs_are_refused_unopened(void **state)
 {
     static const struct {
-        unsigned char pair[2]; /* repeated */
+        unsigned char pair[2]; /* repeated to fill the file */
         const char *said;
     } bombs[] = {
         {{4 << 3 | 2, 0}, "empty"},         /* edges */

@@ -83,15 +83,16 @@ static void cuts_at_markers(void **state)
                                "the cut before, it is dropped"));
     assert_true(has_note(plan, "marker 5 (module \"\", no source) is ignored: "
                                "nothing that is used is computed after it"));
-    g = plan->stages.at[0].graph; /* a, flag */
+    g = plan->stages.at[0].graph; /* nodes a, flag */
     assert_int_equal(g->nodes.n, 2);
     assert_int_equal(g->outputs.n, 2);
     assert_string_equal(g->outputs.at[0].arg.value->name, "a");
     assert_string_equal(g->outputs.at[1].arg.value->name, "flag");
-    g = plan->stages.at[1].graph; /* b */
+    g = plan->stages.at[1].graph; /* node b */
     assert_int_equal(g->nodes.n, 1);
     assert_int_equal(g->inputs.n, 1);
-    g = plan->stages.at[2].graph; /* c, d: flag, b, late, a in this order */
+    /* nodes c, d; inputs flag, b, late, a in this order */
+    g = plan->stages.at[2].graph;
     assert_int_equal(g->inputs.n, 4);
     assert_string_equal(g->inputs.at[0]->name, "flag");
     assert_string_equal(g->inputs.at[2]->name, "late");

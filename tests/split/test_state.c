@@ -126,7 +126,7 @@ static void checks_what_is_replicated(void **state)
 
     assert_ok(pst_split(&f->model, &options, &f->plan, &diag), &diag);
     assert_false(param_of(f->plan, "m.w")->transmit);
-    assert_int_equal(f->plan->notes.n, 2); /* the other: m.u is not read */
+    assert_int_equal(f->plan->notes.n, 2); /* the other note: m.u is not read */
     assert_non_null(strstr(f->plan->notes.at[0], "nothing to replicate"));
     pst_plan_free(f->plan);
     options.n_replicate = 1;

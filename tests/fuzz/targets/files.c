@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Archives and weights. */
+/* Fuzz targets for archives and for files of weights. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Programs on operands that share memory. */
+/* Fuzz target for programs on operands that share memory. */
 #include "stages/alias/text.h"
 #include "stages/ops/core/op.h"
 #include "tests/fuzz/targets/target.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The JSON of a .pt2, plans, manifests. */
+/* Fuzz targets for the JSON of a .pt2, for plans and for manifests. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -18,7 +18,7 @@
     X(model)       /* a whole .pt2 with corrected checksums: all of import */  \
     X(document)    /* the program's JSON */                                    \
     X(payloads)    /* the JSON table of what a .pt2 stores */                  \
-    X(safetensors) /* header and data */                                       \
+    X(safetensors) /* a whole .safetensors file */                             \
     X(index)       /* shards of weights with the index of a model hub */       \
     X(plan)        /* plan.pb with a corrected digest */                       \
     X(manifest)    /* manifest.json of a checkpoint with a corrected digest */ \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Schedules, costs, options, expressions, graphs, log lines; frames and flight
- * records. */
+/* Fuzz targets for schedules, costs, options, expressions, graphs, log lines,
+ * frames and flight records. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
