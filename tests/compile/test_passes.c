@@ -317,7 +317,7 @@ static void layouts(void **state)
     expect(product, true, "layouts",
            "-  %y: f32[2, 3] = aten.linear.default(%t, %w, bias=%b)  # - "
            "- F id=1 stage=0\n"
-           "-  %grad_y_1: f32[3, 4] = aten.matmul.default(%grad_y, %t)  # "
+           "-  %grad_y_2: f32[3, 4] = aten.matmul.default(%grad_y_1, %t)  # "
            "- - W id=1\n"
            "+  %bf16: bf16[4, 2] = aten._to_copy.default(%x, dtype=bf16)  "
            "# - - F id=1\n"
@@ -328,15 +328,15 @@ static void layouts(void **state)
            "dtype=bf16)  # - - F id=1\n"
            "+  %y: f32[2, 3] = aten.linear.default(%bf16_1, %bf16_2, "
            "bias=%b)  # - - F id=1 stage=0\n"
-           "+  %bf16_3: bf16[] = aten._to_copy.default(%grad_loss, "
+           "+  %bf16_3: bf16[2, 3] = aten._to_copy.default(%grad_y, "
            "dtype=bf16)  # - - W id=1\n"
-           "+  %bf16_4: bf16[3, 2]:(0, 0) view of %bf16_3 + 0 = "
-           "aten.as_strided.default(%bf16_3, [3, 2], [0, 0], "
+           "+  %bf16_4: bf16[3, 2]:(1, 3) view of %bf16_3 + 0 = "
+           "aten.as_strided.default(%bf16_3, [3, 2], [1, 3], "
            "storage_offset=0)  # - - W id=1\n"
            "+  %bf16_5: bf16[2, 4]:(1, 2) view of %bf16 + 0 = "
            "aten.as_strided.default(%bf16, [2, 4], [1, 2], "
            "storage_offset=0)  # - - W id=1\n"
-           "+  %grad_y_1: f32[3, 4] = aten.matmul.default(%bf16_4, "
+           "+  %grad_y_2: f32[3, 4] = aten.matmul.default(%bf16_4, "
            "%bf16_5)  # - - W id=1\n");
 }
 

@@ -521,20 +521,28 @@ void pst_engine_list_renewed(struct pst_engine *to,
         pst_str_addf(out, " and %u more", n - LISTED);
 }
 
-/* State is copied within each rank, so the stages must be where they were. */
-static enum pst_status check_places(const struct pst_engine *to,
-                                    const struct pst_engine *from,
+/* State is copied within each rank, so each parameter must be where it was. */
+static enum pst_status check_places(const struct adoption *a,
                                     struct pst_diag *diag)
 {
-    const struct pst_schedule *a = pst_engine_schedule(from);
-    const struct pst_schedule *b = pst_engine_schedule(to);
+    const struct pst_plan *plan = a->to->grid.plan;
 
-    for (unsigned k = 0; k < a->n_stages; k++)
-        if (b->n_stages != a->n_stages || b->rank_of[k] != a->rank_of[k])
-            return pst_diag_set(diag, PST_E_INTERNAL_BUG,
-                                "stage %u would leave rank %d, which has its "
-                                "state",
-                                k, a->rank_of[k]);
+    for (unsigned i = 0; i < plan->params.n; i++) {
+        const char *fqn = plan->params.at[i].fqn;
+        const char *name = a->how->values(a->how->ctx, fqn);
+        const int old =
+            name != NULL ? pst_plan_find_param(a->from->grid.plan, name) : -1;
+
+        if (old < 0 || a->from->grid.plan->params.at[old].n_stages == 0)
+            continue;
+        for (unsigned k = 0; k < a->to->grid.options.ranks; k++)
+            if (pst_migration_is_on(a->to, (int)i, k) &&
+                !pst_migration_is_on(a->from, old, k))
+                return pst_diag_set(diag, PST_E_INTERNAL_BUG,
+                                    "\"%s\" would move to rank %u, which does "
+                                    "not have its state",
+                                    fqn, k);
+    }
     return PST_OK;
 }
 
@@ -544,7 +552,7 @@ enum pst_status pst_engine_adopt(struct pst_engine *to,
                                  struct pst_diag *diag)
 {
     struct adoption a = {.to = to, .from = from, .how = how};
-    enum pst_status status = check_places(to, from, diag);
+    enum pst_status status = check_places(&a, diag);
 
     if (status != PST_OK)
         return status;
