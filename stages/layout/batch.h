@@ -30,6 +30,16 @@ static inline size_t pst_pieces_bytes(const struct pst_exec_options *o,
     return ret;
 }
 
+/* Returns the largest number of microbatches that a step may have. */
+static inline unsigned pst_most_microbatches(const struct pst_exec_options *o)
+{
+    unsigned most = o->microbatches;
+
+    for (unsigned i = 0; i < o->n_counts; i++)
+        most = PST_MAX(most, o->counts[i]);
+    return most;
+}
+
 /* Return the bytes of a user output, or of a model input. */
 static inline size_t pst_output_bytes(const struct pst_plan *plan,
                                       const struct pst_exec_options *o,

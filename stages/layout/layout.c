@@ -19,6 +19,34 @@ const struct pst_rank_param *pst_layout_param(const struct pst_layout *l,
     return at < 0 ? NULL : &l->params.at[at];
 }
 
+static bool same_param(const struct pst_rank_param *a,
+                       const struct pst_rank_param *b, bool all)
+{
+    bool same = a->index == b->index && a->bytes == b->bytes &&
+                a->begin == b->begin && a->n == b->n &&
+                a->own_data == b->own_data;
+
+    for (unsigned k = 0; k < PST_OPTIM_ALL_STATES; k++)
+        same = same && a->state[k] == b->state[k];
+    return same && (!all || (a->data == b->data && a->shadow == b->shadow &&
+                             a->own_grad == b->own_grad));
+}
+
+bool pst_layout_same_fixed(const struct pst_layout *a,
+                           const struct pst_layout *b, unsigned n_stages,
+                           bool all)
+{
+    bool same = a->params.n == b->params.n && a->grads.n == b->grads.n;
+
+    for (size_t i = 0; i < a->params.n && same; i++)
+        same = same_param(&a->params.at[i], &b->params.at[i], all);
+    for (size_t i = 0; i < a->grads.n && same && all; i++)
+        same = a->grads.at[i].offset == b->grads.at[i].offset;
+    for (unsigned s = 0; s < n_stages && same && all; s++)
+        same = a->stages[s].seed_offset == b->stages[s].seed_offset;
+    return same && (!all || a->memory.prepared == b->memory.prepared);
+}
+
 size_t pst_layout_grads_of(const struct pst_layout *l, int param)
 {
     const int at = l->grad_at[param];

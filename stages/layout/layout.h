@@ -124,6 +124,12 @@ struct pst_layout {
 /* Does not free the programs. */
 void pst_layout_fini(struct pst_layout *l);
 
+/* True if parameters and optimizer states have the same offsets in both. all:
+ * and also everything else that compiled programs address. */
+bool pst_layout_same_fixed(const struct pst_layout *a,
+                           const struct pst_layout *b, unsigned n_stages,
+                           bool all);
+
 /* Returns NULL if the rank does not have the parameter. */
 const struct pst_rank_param *pst_layout_param(const struct pst_layout *l,
                                               unsigned param);

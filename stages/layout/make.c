@@ -165,7 +165,7 @@ static void reserve_readback(struct pst_layout_maker *m)
     r->fault = 0;
     r->stayed = r->fault + sizeof(struct pst_fault);
     r->losses = r->stayed + 2 * sizeof(uint64_t);
-    r->squares = r->losses + m->role->sched->n_microbatches * PST_READBACK_LOSS;
+    r->squares = r->losses + pst_role_most(m->role) * PST_READBACK_LOSS;
     r->bytes = r->squares + m->role->plan->params.n * sizeof(double);
     pst_layout_reserve(m, r->bytes, &m->l->memory.buffers);
 }

@@ -44,6 +44,10 @@ struct pst_exec_options {
     unsigned ranks;        /* ranks of a pipeline */
     unsigned replicas;     /* copies of the pipeline; 0 means 1 */
     unsigned microbatches; /* per step, over all replicas */
+    /* The numbers of microbatches that steps of an engine may have, all
+     * different, with `microbatches` among them; n_counts 0: that one only. */
+    const unsigned *counts;
+    unsigned n_counts;
     /* The plan bound to one row less (stages/split/bind/bind.h), for the last
      * n_tail microbatches of a step; NULL: all have the plan's rows. */
     struct pst_plan *tail;

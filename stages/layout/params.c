@@ -259,9 +259,10 @@ static enum pst_status layout_param(struct pst_layout_maker *m, unsigned index)
 }
 
 /* Sets the location of the sum of the parameter's gradient. */
-static void layout_sum(struct pst_layout_maker *m, struct pst_rank_param *p,
-                       size_t bytes)
+static void layout_sum(struct pst_layout_maker *m, struct pst_rank_param *p)
 {
+    const struct pst_plan_param *param = &m->role->plan->params.at[p->index];
+    const size_t bytes = pst_meta_bytes(&param->meta);
     struct pst_layout *l = m->l;
     const struct pst_flat_part *part;
     const struct pst_bucket *b;
@@ -308,7 +309,6 @@ static enum pst_status layout_states(struct pst_layout_maker *m,
     const struct pst_rank_role *role = m->role;
     struct pst_layout *l = m->l;
     const struct pst_plan_param *param = &role->plan->params.at[p->index];
-    const size_t bytes = pst_meta_bytes(&param->meta);
 
     if (pst_role_gathers(role, (unsigned)p->index))
         pst_flats_range(&l->flats, (unsigned)p->index, role->options.replicas,
@@ -321,7 +321,6 @@ static enum pst_status layout_states(struct pst_layout_maker *m,
     if (pst_role_shares(role, (unsigned)p->index))
         pst_flats_range(&l->flats, (unsigned)p->index, role->options.replicas,
                         role->replica, &p->begin, &p->n);
-    layout_sum(m, p, bytes);
     p->trained = true;
     p->counted =
         pst_role_wants_norm(role) &&
@@ -436,11 +435,15 @@ enum pst_status pst_layout_params(struct pst_layout_maker *m)
         status = layout_param(m, i);
     if (status == PST_OK)
         layout_sums(m);
+    /* What follows after the states may depend on the schedule. */
+    for (size_t i = 0; i < l->params.n && status == PST_OK; i++)
+        status = layout_states(m, &l->params.at[i]);
     if (status == PST_OK && in_turn)
         status = layout_residency(m);
     if (status == PST_OK && role->options.train)
         status = layout_grads(m);
     for (size_t i = 0; i < l->params.n && status == PST_OK; i++)
-        status = layout_states(m, &l->params.at[i]);
+        if (l->params.at[i].trained)
+            layout_sum(m, &l->params.at[i]);
     return status;
 }

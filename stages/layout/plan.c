@@ -52,7 +52,9 @@ static enum pst_status make_programs(struct planner *p)
         struct pst_rank_stage *stage = &p->layout->stages[s];
         struct pst_program_options options = {
             .train = role->options.train,
-            .split_iw = splits(role->sched, role->rank, s),
+            .split_iw = role->splits != NULL
+                            ? role->splits[s]
+                            : splits(role->sched, role->rank, s),
             .keep_outputs = role->options.keep_outputs,
             .device = role->options.device,
             .isa = pst_cpu_isa(),

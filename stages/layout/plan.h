@@ -21,8 +21,9 @@ struct pst_rank_plan {
 };
 
 /* Plans a rank in place; the result must not be moved. The role is copied.
- * lent: NULL, or programs that the plan borrows until it is released; such a
- * rank cannot be started. Release with pst_rank_plan_fini also on failure. */
+ * lent: NULL, or programs that the plan borrows until it is released. Such a
+ * rank can be started if all plans with these programs, of this rank, have the
+ * same fixed part. Release with pst_rank_plan_fini also on failure. */
 enum pst_status pst_rank_plan_init(struct pst_rank_plan *plan,
                                    const struct pst_rank_role *role,
                                    struct pst_programs *lent,

@@ -17,6 +17,9 @@ struct pst_rank_role {
     const unsigned char *sharing;    /* per parameter; NULL: options.shard */
     const struct pst_groups *groups; /* NULL: all have options.optim */
     struct pst_exec_options options;
+    /* Per stage: its program has I and W apart, for the schedule of some number
+     * of microbatches; NULL: if `sched` has I. */
+    const bool *splits;
     const double *weights; /* weights of all microbatches of the step */
     /* Updates before the step, and, per parameter, updates before its optimizer
      * states were initialized. */
@@ -41,6 +44,16 @@ static inline unsigned pst_role_number(const struct pst_rank_role *role)
 static inline unsigned pst_role_job_size(const struct pst_rank_role *role)
 {
     return role->options.ranks * role->options.replicas;
+}
+
+/* Returns the largest number of microbatches of a replica in any step. */
+static inline unsigned pst_role_most(const struct pst_rank_role *role)
+{
+    const unsigned r = PST_MAX(role->options.replicas, 1);
+    const unsigned most = pst_most_microbatches(&role->options);
+
+    return role->options.n_counts > 0 ? most / r + (most % r > 0)
+                                      : role->sched->n_microbatches;
 }
 
 /* Returns NULL if steps change no parameter. */

@@ -78,7 +78,7 @@ enum pst_status pst_claims_check(struct pst_engine *engine,
 {
     // NOLINTNEXTLINE(concurrency-mt-unsafe): nobody sets it
     const char *root = getenv("PST_HEADROOM_ROOT");
-    const unsigned n = pst_grid_size(&engine->grid);
+    const unsigned n = pst_grid_size(engine->grid);
     struct claim *claims = pst_calloc(PST_TAG_EXEC, n, sizeof(*claims));
     enum pst_status status;
 
@@ -86,7 +86,7 @@ enum pst_status pst_claims_check(struct pst_engine *engine,
         return pst_diag_nomem(diag, n * sizeof(*claims));
     for (unsigned i = 0; i < engine->n_local; i++) {
         pst_headroom_look(root != NULL ? root : "", &claims[i].headroom);
-        claims[i].bytes = engine->grid.options.overcommit ? 0 : bytes[i];
+        claims[i].bytes = engine->grid->options.overcommit ? 0 : bytes[i];
     }
     status = engine->n_local == n ? PST_OK : gather(engine, claims, n, diag);
     if (status == PST_OK && engine->first == 0)
@@ -104,9 +104,11 @@ enum pst_status pst_engine_check_headroom(struct pst_engine *engine,
 
     if (bytes == NULL)
         return pst_diag_nomem(diag, engine->n_local * sizeof(*bytes));
-    for (unsigned i = 0; i < engine->n_local; i++)
-        bytes[i] = pst_memory_of_host(pst_rank_memory(engine->ranks[i]),
-                                      &engine->grid.options);
+    for (unsigned i = 0; i < engine->n_local; i++) {
+        const struct pst_memory memory = pst_engine_memory(engine, i);
+
+        bytes[i] = pst_memory_of_host(&memory, &engine->grid->options);
+    }
     status = pst_claims_check(engine, bytes, "for their arenas", &why);
     pst_free(bytes);
     if (status != PST_ERR_NOMEM)

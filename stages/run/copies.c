@@ -22,17 +22,17 @@ struct digest {
 /* True if the parameter is on more than one rank and changed by steps. */
 static bool has_copies(const struct pst_engine *engine, unsigned param)
 {
-    const struct pst_plan_param *p = &engine->grid.plan->params.at[param];
+    const struct pst_plan_param *p = &engine->grid->plan->params.at[param];
 
     if (p->kind == PST_VALUE_BUFFER)
-        return engine->grid.options.replicas > 1;
-    if (pst_uses_total(&engine->grid.uses, param) == 0)
+        return engine->grid->options.replicas > 1;
+    if (pst_uses_total(&engine->grid->uses, param) == 0)
         return false;
     for (unsigned i = 1; i < p->n_stages; i++)
-        if (engine->grid.sched->rank_of[p->stages[i]] !=
-            engine->grid.sched->rank_of[p->stages[0]])
+        if (engine->grid->sched->rank_of[p->stages[i]] !=
+            engine->grid->sched->rank_of[p->stages[0]])
             return true;
-    return engine->grid.options.replicas > 1;
+    return engine->grid->options.replicas > 1;
 }
 
 static uint64_t hash(struct pst_rank *r, size_t offset, size_t bytes,
@@ -50,14 +50,14 @@ static uint64_t digest_states(const struct pst_engine *engine,
                               struct pst_rank *r,
                               const struct pst_rank_param *p)
 {
-    const struct pst_meta *meta = &engine->grid.plan->params.at[p->index].meta;
+    const struct pst_meta *meta = &engine->grid->plan->params.at[p->index].meta;
     uint64_t ret = 0;
 
     for (unsigned k = 0; k < PST_OPTIM_ALL_STATES; k++) {
         struct pst_meta state;
 
         if (p->state[k] != 0 &&
-            pst_optim_state(pst_grid_update(&engine->grid, (unsigned)p->index),
+            pst_optim_state(pst_grid_update(engine->grid, (unsigned)p->index),
                             k, meta, &state))
             ret = hash(r, p->state[k], pst_meta_bytes(&state), ret);
     }
@@ -67,11 +67,11 @@ static uint64_t digest_states(const struct pst_engine *engine,
 static void digest_rank(const struct pst_engine *engine, struct pst_rank *r,
                         bool states, struct digest *out)
 {
-    for (unsigned i = 0; i < engine->grid.plan->params.n; i++) {
+    for (unsigned i = 0; i < engine->grid->plan->params.n; i++) {
         const struct pst_rank_param *p =
             pst_layout_param(pst_rank_layout(r), i);
         const size_t bytes =
-            pst_meta_bytes(&engine->grid.plan->params.at[i].meta);
+            pst_meta_bytes(&engine->grid->plan->params.at[i].meta);
 
         out[i] = (struct digest){0};
         if (p == NULL || !has_copies(engine, i))
@@ -95,7 +95,7 @@ static uint64_t entry(const struct table *t, unsigned rank, unsigned param,
                       bool states)
 {
     const struct digest *d =
-        &t->all[rank * t->engine->grid.plan->params.n + param];
+        &t->all[rank * t->engine->grid->plan->params.n + param];
 
     return states ? d->states : d->value;
 }
@@ -108,7 +108,7 @@ static unsigned count(const struct table *t, unsigned param, bool states,
     unsigned alike = 0;
 
     *ret_n = 0;
-    for (unsigned k = 0; k < pst_grid_size(&t->engine->grid); k++) {
+    for (unsigned k = 0; k < pst_grid_size(t->engine->grid); k++) {
         const uint64_t d = entry(t, k, param, states);
 
         *ret_n += d != 0;
@@ -121,7 +121,7 @@ static unsigned count(const struct table *t, unsigned param, bool states,
  * which is as likely to be wrong as any. */
 static uint64_t expected(const struct table *t, unsigned param, bool states)
 {
-    for (unsigned k = 0; k < pst_grid_size(&t->engine->grid); k++) {
+    for (unsigned k = 0; k < pst_grid_size(t->engine->grid); k++) {
         const uint64_t d = entry(t, k, param, states);
         unsigned n;
 
@@ -135,11 +135,11 @@ static uint64_t expected(const struct table *t, unsigned param, bool states)
 static unsigned stage_on(const struct pst_engine *engine, unsigned param,
                          unsigned rank)
 {
-    const struct pst_plan_param *p = &engine->grid.plan->params.at[param];
+    const struct pst_plan_param *p = &engine->grid->plan->params.at[param];
 
     for (unsigned i = 0; i < p->n_stages; i++)
-        if ((unsigned)engine->grid.sched->rank_of[p->stages[i]] ==
-            rank % engine->grid.options.ranks)
+        if ((unsigned)engine->grid->sched->rank_of[p->stages[i]] ==
+            rank % engine->grid->options.ranks)
             return p->stages[i];
     return p->n_stages > 0 ? p->stages[0] : 0;
 }
@@ -160,18 +160,18 @@ static enum pst_status blame(const struct table *t, unsigned param, bool states,
                         "resume from an earlier checkpoint",
         step, rank, stage_on(t->engine, param, rank),
         states ? "states of the optimizer" : "values",
-        t->engine->grid.plan->params.at[param].fqn, like,
+        t->engine->grid->plan->params.at[param].fqn, like,
         alike > 1 ? " and others" : "", 2 * alike > n ? "" : " on one of them");
 }
 
 static enum pst_status compare(const struct table *t, uint64_t step,
                                struct pst_diag *diag)
 {
-    for (unsigned i = 0; i < t->engine->grid.plan->params.n; i++) {
+    for (unsigned i = 0; i < t->engine->grid->plan->params.n; i++) {
         for (int states = 0; states < 2; states++) {
             const uint64_t want = expected(t, i, states != 0);
 
-            for (unsigned k = 0; k < pst_grid_size(&t->engine->grid); k++) {
+            for (unsigned k = 0; k < pst_grid_size(t->engine->grid); k++) {
                 const uint64_t d = entry(t, k, i, states != 0);
 
                 if (want != 0 && d != 0 && d != want)
@@ -185,13 +185,13 @@ static enum pst_status compare(const struct table *t, uint64_t step,
 static enum pst_status check(struct pst_engine *engine, uint64_t step,
                              bool states, struct pst_diag *diag)
 {
-    const size_t n = engine->grid.plan->params.n,
-                 size = pst_grid_size(&engine->grid);
+    const size_t n = engine->grid->plan->params.n,
+                 size = pst_grid_size(engine->grid);
     struct digest *all = NULL;
     enum pst_status status = PST_OK;
     bool any = false;
 
-    for (unsigned i = 0; i < n && !any && engine->grid.options.train; i++)
+    for (unsigned i = 0; i < n && !any && engine->grid->options.train; i++)
         any = has_copies(engine, i);
     if (!any)
         return PST_OK;
@@ -228,12 +228,12 @@ struct pst_copies pst_engine_copies(const struct pst_engine *engine)
 {
     struct pst_copies ret = {0};
 
-    for (unsigned i = 0; i < engine->grid.plan->params.n; i++) {
+    for (unsigned i = 0; i < engine->grid->plan->params.n; i++) {
         const struct pst_rank *r = engine->ranks[0];
         const size_t bytes =
-            pst_meta_bytes(&engine->grid.plan->params.at[i].meta);
+            pst_meta_bytes(&engine->grid->plan->params.at[i].meta);
 
-        if (!engine->grid.options.train || !has_copies(engine, i))
+        if (!engine->grid->options.train || !has_copies(engine, i))
             continue;
         if (pst_role_gathers(pst_rank_role(r), i)) {
             ret.in_parts++;

@@ -29,14 +29,14 @@
 static enum pst_status count_init(struct pst_engine *engine,
                                   struct pst_diag *diag)
 {
-    const size_t n = engine->grid.plan->params.n;
+    const size_t n = engine->grid->plan->params.n;
 
     engine->since = pst_calloc(PST_TAG_EXEC, n + 1, sizeof(*engine->since));
     engine->unread = pst_calloc(PST_TAG_EXEC, n + 1, sizeof(void *));
     if (engine->since == NULL || engine->unread == NULL)
         return pst_diag_nomem(diag, n * sizeof(*engine->since));
     for (size_t i = 0; i < n; i++)
-        engine->since[i] = engine->grid.plan->params.at[i].since;
+        engine->since[i] = engine->grid->plan->params.at[i].since;
     return PST_OK;
 }
 
@@ -53,15 +53,7 @@ static enum pst_status engine_alloc(struct pst_plan *plan,
         return pst_diag_nomem(diag, sizeof(*engine));
     status = pst_exec_settle(plan, &settled, diag);
     if (status == PST_OK)
-        status = pst_grid_init(&engine->grid, plan, &settled, diag);
-    if (status == PST_OK) {
-        engine->ranks = pst_calloc(PST_TAG_EXEC, pst_grid_size(&engine->grid),
-                                   sizeof(struct pst_rank *));
-        if (engine->ranks == NULL)
-            status = pst_diag_nomem(diag, pst_grid_size(&engine->grid));
-    }
-    if (status == PST_OK)
-        status = pst_engine_weights_init(engine, diag);
+        status = pst_engine_counts_init(engine, plan, &settled, diag);
     if (status == PST_OK)
         status = count_init(engine, diag);
     if (status != PST_OK) {
@@ -77,16 +69,12 @@ void pst_engine_free(struct pst_engine *engine)
     if (engine == NULL)
         return;
     pst_lanes_free(engine->lanes);
-    for (unsigned i = 0; engine->ranks != NULL && i < engine->n_local; i++)
-        pst_rank_free(engine->ranks[i]);
-    pst_free(engine->ranks);
-    pst_grid_fini(&engine->grid);
-    pst_free(engine->weights);
     pst_free(engine->since);
     for (size_t i = 0;
-         engine->unread != NULL && i < engine->grid.plan->params.n; i++)
+         engine->unread != NULL && i < engine->grid->plan->params.n; i++)
         pst_free(engine->unread[i]);
     pst_free(engine->unread);
+    pst_engine_counts_fini(engine);
     pst_free(engine->scattered);
     pst_pool_free(engine->pool);
     pst_free(engine);
@@ -119,17 +107,22 @@ static uint64_t digest_of(const struct pst_schedule *s)
 static enum pst_status handshake(struct pst_engine *engine,
                                  struct pst_diag *diag)
 {
-    const struct pst_exec_options *o = &engine->grid.options;
+    const struct pst_exec_options *o = &engine->grid->options;
     const struct pst_optim_options *p = &o->optim;
     struct pst_facts f = {0};
     enum pst_status status;
 
-    pst_facts_add(&f, "the plan", "%s", engine->grid.plan->digest);
-    pst_facts_add(&f, "the schedule", "%s %016llx", engine->grid.sched->name,
-                  (unsigned long long)digest_of(engine->grid.sched));
+    pst_facts_add(&f, "the plan", "%s", engine->grid->plan->digest);
     pst_facts_add(&f, "the grid of ranks", "%ux%u", o->replicas, o->ranks);
-    pst_facts_add(&f, "the number of microbatches", "%u, %u of them smaller",
-                  o->microbatches, o->tail != NULL ? o->n_tail : 0);
+    for (unsigned i = 0; i < engine->grids.n; i++) {
+        const struct pst_grid *grid = &engine->grids.at[i];
+
+        pst_facts_add(&f, "the number of microbatches",
+                      "%u, %u of them smaller", grid->options.microbatches,
+                      o->tail != NULL ? o->n_tail : 0);
+        pst_facts_add(&f, "the schedule", "%s %016llx", grid->sched->name,
+                      (unsigned long long)digest_of(grid->sched));
+    }
     pst_facts_add(&f, "what microbatches weigh", "%s",
                   o->weigh != NULL ? "given"
                   : o->weigh_equal ? "equal"
@@ -186,71 +179,6 @@ static enum pst_status handshake(struct pst_engine *engine,
     return status;
 }
 
-/* True if this rank runs a kernel that compiles code when it runs first. */
-static bool compiles_code(const struct pst_engine *engine,
-                          const struct pst_rank *r)
-{
-    const struct pst_layout *layout = pst_rank_layout(r);
-
-    for (unsigned s = 0; s < engine->grid.sched->n_stages; s++) {
-        const struct pst_program *p = layout->stages[s].program;
-
-        for (int l = 0; p != NULL && l < PST_N_LISTS; l++)
-            for (unsigned i = 0; i < p->lists[l].n; i++)
-                if (p->lists[l].at[i].kernel->flags & PST_K_COMPILES)
-                    return true;
-    }
-    return false;
-}
-
-static enum pst_status plan_ranks(struct pst_engine *engine,
-                                  struct pst_diag *diag)
-{
-    const bool self = engine->transport->ops->one_process;
-    const unsigned n = self ? pst_grid_size(&engine->grid) : 1;
-    enum pst_status status = PST_OK;
-
-    engine->first = self ? 0 : engine->transport->ops->rank(engine->transport);
-    for (unsigned k = 0; k < n && status == PST_OK; k++) {
-        struct pst_rank_role role =
-            pst_grid_role(&engine->grid, engine->first + k);
-
-        role.weights = engine->weights;
-        role.updates = &engine->updates;
-        role.since = engine->since;
-        status = pst_rank_new(&role, &engine->ranks[k], diag);
-        if (status != PST_OK)
-            break;
-        engine->n_local++;
-        status = pst_grid_check_memory(
-            &engine->grid, engine->first + k,
-            pst_memory_of_host(pst_rank_memory(engine->ranks[k]),
-                               &engine->grid.options),
-            diag);
-    }
-    return status;
-}
-
-static enum pst_status start_ranks(struct pst_engine *engine,
-                                   struct pst_diag *diag)
-{
-    enum pst_status status =
-        engine->grid.options.side_by_side && engine->n_local > 1
-            ? pst_lanes_new(engine, &engine->lanes, diag)
-            : pst_pool_new(engine->grid.options.threads, &engine->pool, diag);
-
-    for (unsigned k = 0; k < engine->n_local && status == PST_OK; k++) {
-        if (k == 0 && compiles_code(engine, engine->ranks[k]))
-            pst_gemm_warm_up();
-        status = pst_rank_start(engine->ranks[k], engine->transport,
-                                engine->lanes != NULL
-                                    ? pst_lanes_pool(engine->lanes, k)
-                                    : engine->pool,
-                                diag);
-    }
-    return status;
-}
-
 enum pst_status pst_engine_new(struct pst_plan *plan,
                                struct pst_transport *transport,
                                const struct pst_exec_options *options,
@@ -262,10 +190,10 @@ enum pst_status pst_engine_new(struct pst_plan *plan,
 
     if (status != PST_OK)
         return status;
-    if (size != pst_grid_size(&engine->grid)) {
+    if (size != pst_grid_size(engine->grid)) {
         status = pst_diag_set(diag, PST_E_RUN_RANKS,
                               "%u ranks are needed, %u were started",
-                              pst_grid_size(&engine->grid), size);
+                              pst_grid_size(engine->grid), size);
         pst_engine_free(engine);
         return status;
     }
@@ -274,18 +202,21 @@ enum pst_status pst_engine_new(struct pst_plan *plan,
         engine->first = transport->ops->rank(transport);
     else
         /* all ranks are in rank 0's process: inputs need not be sent */
-        engine->grid.options.scatter = false;
+        for (unsigned i = 0; i < engine->grids.n; i++)
+            engine->grids.at[i].options.scatter = false;
     status = handshake(engine, diag);
     if (status == PST_OK)
         status = pst_scatter_init(engine, diag);
     if (status == PST_OK)
-        status = pst_engine_settle(engine, plan_ranks(engine, diag), diag);
+        status = pst_engine_settle(engine, pst_engine_plan_ranks(engine, diag),
+                                   diag);
     pst_joint_drop(plan); /* frees joint graphs of stages on other ranks */
     if (status == PST_OK)
         status = pst_engine_settle(
             engine, pst_engine_check_headroom(engine, diag), diag);
     if (status == PST_OK)
-        status = pst_engine_settle(engine, start_ranks(engine, diag), diag);
+        status = pst_engine_settle(engine, pst_engine_start_ranks(engine, diag),
+                                   diag);
     if (status != PST_OK) {
         pst_engine_free(engine);
         return status;
@@ -359,8 +290,8 @@ static void fill_result(const struct pst_engine *engine,
         .loss = v->loss,
         .losses = v->losses,
         .grad_norm = v->norm,
-        .lr = engine->grid.options.train
-                  ? pst_lr_at(&engine->grid.options.optim, engine->updates)
+        .lr = engine->grid->options.train
+                  ? pst_lr_at(&engine->grid->options.optim, engine->updates)
                   : 0,
         .applied = !v->fault,
         .diverged = v->diverged,
@@ -398,7 +329,7 @@ static enum pst_status make_step(struct pst_engine *engine, uint64_t step,
         status = pst_engine_scatter(engine, step, fill, fill_ctx, diag);
     if (status != PST_OK)
         return status;
-    if (engine->grid.options.scatter && !pst_engine_is_zero(engine)) {
+    if (engine->grid->options.scatter && !pst_engine_is_zero(engine)) {
         fill = pst_scattered_fill;
         fill_ctx = engine;
     }
@@ -439,7 +370,7 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
                             "step %llu was not applied: %s",
                             (unsigned long long)step + 1,
                             pst_rank_decision_text(engine->ranks[0]));
-    if (engine->grid.options.train && !engine->holds)
+    if (engine->grid->options.train && !engine->holds)
         engine->updates++;
     return PST_OK;
 }
@@ -529,58 +460,34 @@ struct pst_times pst_engine_reported(const struct pst_engine *engine,
     return pst_rank_reported(engine->ranks[0], rank, ret_microbatches);
 }
 
-enum pst_status pst_engine_retune(struct pst_engine *engine,
-                                  const struct pst_exec_options *options,
-                                  bool apply, struct pst_diag *diag)
-{
-    const enum pst_status status =
-        pst_grid_retune(&engine->grid, options, apply, diag);
-
-    for (unsigned i = 0; status == PST_OK && apply && i < engine->n_local; i++)
-        pst_rank_retune(engine->ranks[i], &engine->grid.options);
-    return status;
-}
-
 /* --- queries ------------------------------------------------------------ */
 
 const char *pst_engine_recompute(const struct pst_engine *engine)
 {
-    return engine->grid.options.recompute != NULL
-               ? engine->grid.options.recompute
+    return engine->grid->options.recompute != NULL
+               ? engine->grid->options.recompute
                : "none";
 }
 
 const char *pst_engine_stash_place(const struct pst_engine *engine)
 {
-    return engine->grid.options.stash != NULL ? engine->grid.options.stash
-                                              : "none";
+    return engine->grid->options.stash != NULL ? engine->grid->options.stash
+                                               : "none";
 }
 
 enum pst_sharing pst_engine_shard(const struct pst_engine *engine)
 {
-    return engine->grid.options.shard;
+    return engine->grid->options.shard;
 }
 
 const struct pst_schedule *pst_engine_schedule(const struct pst_engine *engine)
 {
-    return engine->grid.sched;
+    return engine->grid->sched;
 }
 
 unsigned pst_engine_n_local(const struct pst_engine *engine)
 {
     return engine->n_local;
-}
-
-struct pst_memory pst_engine_memory(const struct pst_engine *engine,
-                                    unsigned local)
-{
-    return *pst_rank_memory(engine->ranks[local]);
-}
-
-struct pst_stash_totals pst_engine_stash(const struct pst_engine *engine,
-                                         unsigned local)
-{
-    return pst_rank_stash(engine->ranks[local]);
 }
 
 size_t pst_engine_high_water(const struct pst_engine *engine, unsigned local)
@@ -595,7 +502,7 @@ enum pst_status pst_engine_hosted(const struct pst_engine *engine,
     const struct pst_layout *layout = pst_rank_layout(engine->ranks[local]);
     enum pst_status status = PST_OK;
 
-    for (unsigned s = 0; s < engine->grid.sched->n_stages; s++)
+    for (unsigned s = 0; s < engine->grid->sched->n_stages; s++)
         if (layout->stages[s].program != NULL && status == PST_OK)
             status = pst_hosted_add(list, layout->stages[s].program, diag);
     return status;
@@ -609,7 +516,7 @@ void pst_engine_print_kernels(const struct pst_engine *engine,
     for (unsigned k = 0; k < engine->n_local; k++) {
         const struct pst_layout *layout = pst_rank_layout(engine->ranks[k]);
 
-        for (unsigned s = 0; s < engine->grid.sched->n_stages; s++) {
+        for (unsigned s = 0; s < engine->grid->sched->n_stages; s++) {
             const struct pst_program *p = layout->stages[s].program;
 
             for (int l = 0; p != NULL && l < PST_N_LISTS; l++)

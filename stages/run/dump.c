@@ -73,17 +73,18 @@ static enum pst_status add_losses(struct pst_engine *engine,
                                   struct pst_dump *dump, struct pst_diag *diag)
 {
     const struct pst_decision *v = pst_rank_decision(engine->ranks[0]);
-    int64_t m = engine->grid.options.microbatches;
+    int64_t m = engine->grid->options.microbatches;
     struct pst_meta scalar, row;
     enum pst_dtype dtype;
     void *loss, *losses;
 
-    if (engine->grid.plan->loss < 0)
+    if (engine->grid->plan->loss < 0)
         return PST_OK;
-    dtype = engine->grid.plan->outputs.at[engine->grid.plan->loss].meta.dtype ==
-                    PST_F64
-                ? PST_F64
-                : PST_F32;
+    dtype =
+        engine->grid->plan->outputs.at[engine->grid->plan->loss].meta.dtype ==
+                PST_F64
+            ? PST_F64
+            : PST_F32;
     scalar = pst_meta_make(dtype, 0, NULL);
     row = pst_meta_make(dtype, 1, &m);
     loss = add(dump, "loss", "", &scalar);
@@ -101,11 +102,11 @@ enum pst_status pst_engine_output_meta(const struct pst_engine *engine,
                                        unsigned *ret_dim, bool *ret_rows,
                                        struct pst_diag *diag)
 {
-    const struct pst_exec_options *o = &engine->grid.options;
+    const struct pst_exec_options *o = &engine->grid->options;
     enum pst_status status =
-        pst_plan_output_dim(engine->grid.plan, i, ret_dim, ret_rows, diag);
+        pst_plan_output_dim(engine->grid->plan, i, ret_dim, ret_rows, diag);
 
-    *ret = engine->grid.plan->outputs.at[i].meta;
+    *ret = engine->grid->plan->outputs.at[i].meta;
     if (ret->rank == 0) {
         ret->rank = 1;
         ret->size[0] = o->microbatches;
@@ -125,9 +126,9 @@ static enum pst_status add_outputs(struct pst_engine *engine,
     enum pst_status status = PST_OK;
     unsigned number = 0;
 
-    for (unsigned i = 0; i < engine->grid.plan->outputs.n && status == PST_OK;
+    for (unsigned i = 0; i < engine->grid->plan->outputs.n && status == PST_OK;
          i++) {
-        const struct pst_plan_output *o = &engine->grid.plan->outputs.at[i];
+        const struct pst_plan_output *o = &engine->grid->plan->outputs.at[i];
         struct pst_meta meta;
         unsigned dim;
         char name[32];
@@ -136,7 +137,7 @@ static enum pst_status add_outputs(struct pst_engine *engine,
         if (!o->is_tensor)
             continue;
         snprintf(name, sizeof(name), "%u", number++);
-        if (!engine->grid.options.keep_outputs)
+        if (!engine->grid->options.keep_outputs)
             continue;
         status = pst_engine_output_meta(engine, i, &meta, &dim, NULL, diag);
         if (status != PST_OK)
@@ -260,7 +261,7 @@ static enum pst_status fetch(struct pst_engine *engine, unsigned param,
                              offset_fn offset_of, void *dst,
                              struct pst_diag *diag)
 {
-    const struct pst_plan_param *p = &engine->grid.plan->params.at[param];
+    const struct pst_plan_param *p = &engine->grid->plan->params.at[param];
     const size_t bytes = pst_meta_bytes(&p->meta);
     const unsigned owner = pst_engine_owner(engine, param);
     struct pst_rank *r = pst_engine_local(engine, owner);
@@ -283,7 +284,7 @@ enum pst_status pst_engine_fetch_grad(struct pst_engine *engine, unsigned param,
 {
     if (dst != NULL)
         memset(dst, 0,
-               pst_meta_bytes(&engine->grid.plan->params.at[param].meta));
+               pst_meta_bytes(&engine->grid->plan->params.at[param].meta));
     return fetch(engine, param, grad_offset, dst, diag);
 }
 
@@ -294,9 +295,9 @@ static enum pst_status add_params(struct pst_engine *engine,
 {
     enum pst_status status = PST_OK;
 
-    for (unsigned i = 0; i < engine->grid.plan->params.n && status == PST_OK;
+    for (unsigned i = 0; i < engine->grid->plan->params.n && status == PST_OK;
          i++) {
-        const struct pst_plan_param *p = &engine->grid.plan->params.at[i];
+        const struct pst_plan_param *p = &engine->grid->plan->params.at[i];
         const size_t at = dump->items.n;
         void *dst = NULL;
 
@@ -339,7 +340,7 @@ enum pst_status pst_engine_dump_first(struct pst_engine *engine,
         pst_engine_is_zero(engine) ? add_losses(engine, dump, diag) : PST_OK;
     if (status == PST_OK)
         status = add_outputs(engine, dump, diag);
-    if (status == PST_OK && engine->grid.options.train)
+    if (status == PST_OK && engine->grid->options.train)
         status =
             add_params(engine, dump, "grad.", wants_grad, grad_offset, diag);
     if (status != PST_OK) {
@@ -457,27 +458,27 @@ enum pst_status pst_pieces_join(const struct pst_exec_options *o,
 enum pst_status pst_engine_output(struct pst_engine *engine, unsigned i,
                                   void *dst, struct pst_diag *diag)
 {
-    const struct pst_plan_output *o = &engine->grid.plan->outputs.at[i];
+    const struct pst_plan_output *o = &engine->grid->plan->outputs.at[i];
     enum pst_status status = PST_OK;
     unsigned dim;
 
     if (!o->is_tensor)
         return pst_diag_set(diag, PST_E_MODEL_OUTPUT_KIND,
                             "output '%s' is not a tensor", o->path);
-    if (!engine->grid.options.keep_outputs)
+    if (!engine->grid->options.keep_outputs)
         return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "outputs were not kept by this engine");
-    for (unsigned k = 0; k < engine->grid.options.replicas && status == PST_OK;
+    for (unsigned k = 0; k < engine->grid->options.replicas && status == PST_OK;
          k++) {
-        unsigned first, n = pst_grid_share(&engine->grid, k, &first);
+        unsigned first, n = pst_grid_share(engine->grid, k, &first);
         unsigned from =
-            k * engine->grid.options.ranks +
-            (unsigned)engine->grid.sched->rank_of[pst_plan_output_stage(o)];
+            k * engine->grid->options.ranks +
+            (unsigned)engine->grid->sched->rank_of[pst_plan_output_stage(o)];
         struct pst_rank *r = pst_engine_local(engine, from);
-        const size_t at = pst_output_bytes(engine->grid.plan,
-                                           &engine->grid.options, i, first);
+        const size_t at = pst_output_bytes(engine->grid->plan,
+                                           &engine->grid->options, i, first);
         const size_t end = pst_output_bytes(
-            engine->grid.plan, &engine->grid.options, i, first + n);
+            engine->grid->plan, &engine->grid->options, i, first + n);
         const void *src = NULL;
 
         if (r != NULL)
@@ -488,12 +489,12 @@ enum pst_status pst_engine_output(struct pst_engine *engine, unsigned i,
             end - at, diag);
     }
     if (status == PST_OK)
-        status = pst_plan_output_dim(engine->grid.plan, i, &dim, NULL, diag);
+        status = pst_plan_output_dim(engine->grid->plan, i, &dim, NULL, diag);
     if (status == PST_OK && dst != NULL && dim > 0)
         status =
-            pst_pieces_join(&engine->grid.options, &o->meta,
-                            engine->grid.options.tail != NULL
-                                ? &engine->grid.options.tail->outputs.at[i].meta
+            pst_pieces_join(&engine->grid->options, &o->meta,
+                            engine->grid->options.tail != NULL
+                                ? &engine->grid->options.tail->outputs.at[i].meta
                                 : NULL,
                             dim, dst, diag);
     return status;

@@ -5,14 +5,27 @@
  * Internals of the engine, for the files of this folder. Exec thread only.
  */
 #include "stages/run/rank/rank.h"
-#include "stages/tune/grid.h"
+#include "stages/tune/counts.h"
 
 struct pst_lanes;
 
+/* What depends on the number of microbatches of a step. */
+struct pst_engine_count {
+    double *weights;
+    struct pst_rank **ranks;
+};
+
 struct pst_engine {
-    struct pst_grid grid; /* plan, options, schedules */
-    struct pst_transport *transport;
+    /* For each number of microbatches that steps may have; in the order of
+     * grids. */
+    struct pst_grids grids;
+    struct pst_engine_count *counts;
+    /* Those of the number in use, which pst_engine_set_microbatches changes. */
+    const struct pst_grid *grid; /* plan, options, schedules */
     double *weights; /* weights of the microbatches of a step; they sum to 1 */
+    struct pst_rank **ranks; /* ranks of this process */
+
+    struct pst_transport *transport;
     /* Updates applied in the whole run, and, per parameter, how many of them
      * came before its optimizer states were initialized. */
     uint64_t updates, *since;
@@ -28,7 +41,10 @@ struct pst_engine {
     struct pst_awake awake; /* time since the last progress, without suspend */
     struct pst_pool *pool;  /* shared by local ranks; NULL: each lane has one */
     struct pst_lanes *lanes; /* NULL: ranks take turns on one thread */
-    struct pst_rank **ranks; /* ranks of this process */
+    /* By local rank: its arena, and its programs if several numbers of
+     * microbatches share them. */
+    struct pst_rank_device *devices;
+    struct pst_programs *programs;
     unsigned n_local, first; /* first: the job's number of ranks[0] */
 };
 
@@ -46,12 +62,25 @@ enum pst_status pst_scattered_fill(void *ctx, uint64_t step,
                                    void *dst,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Set the weights of microbatches: pst_engine_weigh those of one step
- * (COLLECTIVE), pst_engine_weights_init those of a new engine. */
+/* COLLECTIVE. Sets the weights of the microbatches of a step. */
 enum pst_status pst_engine_weigh(struct pst_engine *engine, uint64_t step,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-enum pst_status pst_engine_weights_init(struct pst_engine *engine,
-                                        struct pst_diag *diag) PST_MUST_CHECK;
+/* Sets *ret (owned) to the weights of the microbatches in a new engine. */
+enum pst_status pst_weights_new(const struct pst_grid *grid, double **ret,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+
+/* counts.c. Creates the grids, and the tables for each number of microbatches.
+ * Released by pst_engine_free, also on failure. */
+enum pst_status pst_engine_counts_init(struct pst_engine *engine,
+                                       struct pst_plan *plan,
+                                       const struct pst_exec_options *options,
+                                       struct pst_diag *diag) PST_MUST_CHECK;
+void pst_engine_counts_fini(struct pst_engine *engine);
+/* Plans the local ranks, then starts them, for all numbers of microbatches. */
+enum pst_status pst_engine_plan_ranks(struct pst_engine *engine,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_engine_start_ranks(struct pst_engine *engine,
+                                       struct pst_diag *diag) PST_MUST_CHECK;
 /* Checks the watchdog's limit; called while no local rank makes progress.
  * engine->awake must have been set to {0} at the last progress. PST_ERR_PEER
  * beyond the limit names rank, action and peer. */

@@ -30,6 +30,12 @@ enum pst_status pst_engine_new(struct pst_plan *plan,
 /* Joins the threads of ranks, so it must not be called while
  * pst_engine_is_stuck. NULL is accepted. */
 void pst_engine_free(struct pst_engine *engine);
+/* Between steps, on all ranks: the next steps have that number of microbatches,
+ * which is one of options.counts. Parameters, optimizer states and the reports
+ * of the last step stay. PST_ERR_USAGE: it is none of them. */
+enum pst_status pst_engine_set_microbatches(
+    struct pst_engine *engine, unsigned microbatches,
+    struct pst_diag *diag) PST_MUST_CHECK;
 /* Sets options.watchdog, which may differ between ranks, for later steps. */
 void pst_engine_set_watchdog(struct pst_engine *engine, double seconds);
 /* After a step that failed: true if the thread of a local rank has not returned
@@ -43,11 +49,13 @@ const char *pst_engine_recompute(const struct pst_engine *engine);
 const char *pst_engine_stash_place(const struct pst_engine *engine);
 /* Returns what is sharded over replicas: nothing if there is one. */
 enum pst_sharing pst_engine_shard(const struct pst_engine *engine);
-/* Returns the schedule of the first replica. */
+/* Returns the schedule of the first replica, with the number of microbatches in
+ * use. */
 const struct pst_schedule *pst_engine_schedule(const struct pst_engine *engine);
 /* Returns the number of ranks in this process; mpi: 1. The argument `local` of
  * other functions is the index of one of them. */
 unsigned pst_engine_n_local(const struct pst_engine *engine);
+/* Returns the memory with the number of microbatches that needs most. */
 struct pst_memory pst_engine_memory(const struct pst_engine *engine,
                                     unsigned local);
 /* Adds the calls of a local rank that its device leaves to the host. */

@@ -175,6 +175,7 @@ static void begin(struct pst_lanes *lanes)
     atomic_store_explicit(&lanes->stopped, false, memory_order_relaxed);
     for (unsigned i = 0; i < lanes->n; i++) {
         pst_diag_init(&lanes->at[i].diag);
+        lanes->at[i].rank = lanes->engine->ranks[i];
         lanes->at[i].status = PST_AGAIN;
         pst_rank_set_diag(lanes->at[i].rank, &lanes->at[i].diag);
     }
@@ -278,7 +279,7 @@ enum pst_status pst_lanes_new(struct pst_engine *engine, struct pst_lanes **ret,
 
         l->lanes = lanes;
         l->rank = engine->ranks[i];
-        status = pst_pool_new(engine->grid.options.threads, &l->pool, diag);
+        status = pst_pool_new(engine->grid->options.threads, &l->pool, diag);
         if (status == PST_OK && i > 0)
             status = start_thread(l, diag);
     }

@@ -72,7 +72,7 @@ static enum pst_status pong(struct pst_engine *engine, void *data, size_t bytes,
 static enum pst_status align(struct pst_engine *engine, double *ret,
                              struct pst_diag *diag)
 {
-    const bool alone = engine->n_local == pst_grid_size(&engine->grid);
+    const bool alone = engine->n_local == pst_grid_size(engine->grid);
     enum pst_status status = PST_OK;
     double data;
 
@@ -84,7 +84,7 @@ static enum pst_status align(struct pst_engine *engine, double *ret,
                                 : status;
     }
     for (unsigned k = 1;
-         k < pst_grid_size(&engine->grid) && !alone && status == PST_OK; k++) {
+         k < pst_grid_size(engine->grid) && !alone && status == PST_OK; k++) {
         struct ping best;
 
         status = ping(engine, k, &data, sizeof(data), &best, diag);
@@ -131,13 +131,13 @@ static void give_account(const struct pst_rank *r, uint64_t step, double offset,
 static const struct pst_schedule *list_of(const struct pst_engine *engine,
                                           unsigned rank)
 {
-    return pst_grid_schedule_of(&engine->grid,
-                                rank / engine->grid.options.ranks);
+    return pst_grid_schedule_of(engine->grid,
+                                rank / engine->grid->options.ranks);
 }
 
 static size_t n_actions(const struct pst_engine *engine, unsigned rank)
 {
-    return list_of(engine, rank)->ranks[rank % engine->grid.options.ranks].n;
+    return list_of(engine, rank)->ranks[rank % engine->grid->options.ranks].n;
 }
 
 /* Gathers accounts and marks of all ranks on rank 0. */
@@ -145,7 +145,7 @@ static enum pst_status gather(struct pst_engine *engine, uint64_t step,
                               double offset, struct account *accounts,
                               struct pst_mark **marks, struct pst_diag *diag)
 {
-    const unsigned size = pst_grid_size(&engine->grid);
+    const unsigned size = pst_grid_size(engine->grid);
     enum pst_status status = PST_OK;
 
     for (unsigned k = 0; k < size && status == PST_OK; k++) {
@@ -179,7 +179,7 @@ static bool add_actions(const struct pst_engine *engine, unsigned rank,
                         struct pst_timeline *t)
 {
     const struct pst_schedule *sched = list_of(engine, rank);
-    const unsigned k = rank % engine->grid.options.ranks;
+    const unsigned k = rank % engine->grid->options.ranks;
     bool ok = marks != NULL;
 
     for (size_t i = 0; i < sched->ranks[k].n && ok; i++) {
@@ -213,13 +213,13 @@ static enum pst_status add_replica(struct pst_engine *engine, unsigned replica,
                                    struct pst_timeline *ret,
                                    struct pst_diag *diag)
 {
-    const unsigned n = engine->grid.options.ranks;
+    const unsigned n = engine->grid->options.ranks;
     struct pst_timeline t = {.n_ranks = n, .step = ret->step};
     enum pst_status status = PST_OK;
     unsigned first_mb;
     bool ok = true;
 
-    (void)pst_grid_share(&engine->grid, replica, &first_mb);
+    (void)pst_grid_share(engine->grid, replica, &first_mb);
     for (unsigned k = replica * n; k < (replica + 1) * n && ok; k++) {
         ok = add_actions(engine, k, marks[k], zero, &t);
         ok = ok &&
@@ -228,8 +228,8 @@ static enum pst_status add_replica(struct pst_engine *engine, unsigned replica,
     }
     if (ok)
         status = pst_timeline_explain(
-            &t, engine->grid.sched->rank_of, engine->grid.sched->n_stages,
-            engine->grid.links.at, engine->grid.links.n, diag);
+            &t, engine->grid->sched->rank_of, engine->grid->sched->n_stages,
+            engine->grid->links.at, engine->grid->links.n, diag);
     for (size_t i = 0; i < t.spans.n && ok && status == PST_OK; i++) {
         const struct pst_span *s = &t.spans.at[i];
 
@@ -249,7 +249,7 @@ static enum pst_status draw(struct pst_engine *engine,
                             struct pst_mark *const *marks,
                             struct pst_timeline *ret, struct pst_diag *diag)
 {
-    const unsigned size = pst_grid_size(&engine->grid);
+    const unsigned size = pst_grid_size(engine->grid);
     enum pst_status status = PST_OK;
     double begin = accounts[0].begin, end = accounts[0].end;
 
@@ -261,7 +261,7 @@ static enum pst_status draw(struct pst_engine *engine,
     }
     ret->n_ranks = size;
     ret->step = end - begin;
-    for (unsigned k = 0; k < engine->grid.options.replicas && status == PST_OK;
+    for (unsigned k = 0; k < engine->grid->options.replicas && status == PST_OK;
          k++)
         status = add_replica(engine, k, accounts, marks, begin, ret, diag);
     if (status != PST_OK)
@@ -273,7 +273,7 @@ static enum pst_status collect(struct pst_engine *engine, uint64_t step,
                                double offset, struct pst_timeline *ret,
                                struct pst_diag *diag)
 {
-    const unsigned size = pst_grid_size(&engine->grid);
+    const unsigned size = pst_grid_size(engine->grid);
     struct account *accounts =
         pst_calloc(PST_TAG_EXEC, size, sizeof(*accounts));
     struct pst_mark **marks =
@@ -349,15 +349,15 @@ static void add_step(const struct pst_engine *engine, const struct pst_rank *r,
             sums[a->stage].n_reduce++;
         }
     }
-    for (unsigned k = 0; k < engine->grid.sched->n_stages; k++)
+    for (unsigned k = 0; k < engine->grid->sched->n_stages; k++)
         if (layout->stages[k].program != NULL)
-            bytes += bytes_of_stage(engine->grid.plan, k);
-    for (unsigned k = 0; k < engine->grid.sched->n_stages; k++) {
+            bytes += bytes_of_stage(engine->grid->plan, k);
+    for (unsigned k = 0; k < engine->grid->sched->n_stages; k++) {
         if (layout->stages[k].program == NULL)
             continue;
         sums[k].optim += (s->optim.end - s->optim.start + s->prepare.end -
                           s->prepare.start) *
-                         bytes_of_stage(engine->grid.plan, k) / bytes;
+                         bytes_of_stage(engine->grid->plan, k) / bytes;
         sums[k].n_optim++;
     }
 }
@@ -401,7 +401,7 @@ static enum pst_status measure_wire(struct pst_engine *engine,
     void *data = NULL;
     enum pst_status status = PST_OK;
 
-    if (engine->n_local == pst_grid_size(&engine->grid))
+    if (engine->n_local == pst_grid_size(engine->grid))
         return PST_OK;
     if (engine->first < 2)
         data = pst_calloc(PST_TAG_EXEC, BIG_BYTES, 1);
@@ -439,10 +439,10 @@ static void add_rank(const struct pst_engine *engine, const struct pst_rank *r,
 enum pst_status pst_engine_costs(struct pst_engine *engine,
                                  struct pst_costs *ret, struct pst_diag *diag)
 {
-    const unsigned n = engine->grid.sched->n_stages;
+    const unsigned n = engine->grid->sched->n_stages;
     struct sums *sums = pst_calloc(PST_TAG_EXEC, n, sizeof(*sums));
     enum pst_status status =
-        pst_plan_costs(engine->grid.plan, &engine->grid.options, ret, diag);
+        pst_plan_costs(engine->grid->plan, &engine->grid->options, ret, diag);
     const bool made = status == PST_OK;
 
     if (made && sums == NULL)
@@ -453,7 +453,7 @@ enum pst_status pst_engine_costs(struct pst_engine *engine,
     status = pst_engine_settle(engine, status, diag);
     for (unsigned s = 0; s < n && sums != NULL && status == PST_OK; s++)
         status =
-            pst_engine_fetch(engine, (unsigned)engine->grid.sched->rank_of[s],
+            pst_engine_fetch(engine, (unsigned)engine->grid->sched->rank_of[s],
                              &sums[s], &sums[s], sizeof(*sums), diag);
     for (unsigned s = 0; s < n && sums != NULL && status == PST_OK; s++)
         put(&sums[s], &ret->stages[s]);

@@ -39,11 +39,11 @@ struct pst_rank *pst_engine_local(const struct pst_engine *engine,
 
 unsigned pst_engine_owner(const struct pst_engine *engine, unsigned param)
 {
-    const struct pst_plan_param *p = &engine->grid.plan->params.at[param];
+    const struct pst_plan_param *p = &engine->grid->plan->params.at[param];
 
     return p->n_stages == 0
                ? 0
-               : (unsigned)engine->grid.sched->rank_of[p->owner_stage];
+               : (unsigned)engine->grid->sched->rank_of[p->owner_stage];
 }
 
 enum pst_status pst_engine_fetch(struct pst_engine *engine, unsigned from,

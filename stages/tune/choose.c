@@ -6,8 +6,8 @@
 #include "stages/base/str.h"
 #include "stages/compile/recompute.h"
 #include "stages/sched/simulate.h"
+#include "stages/tune/counts.h"
 #include "stages/tune/estimate.h"
-#include "stages/tune/grid.h"
 
 static const char *const words[] = {
     "none", "attention", "block", "block,attention", "full", "full,block"};
@@ -309,15 +309,18 @@ static enum pst_status settle_slots(struct pst_plan *plan,
     return status;
 }
 
+/* The number of microbatches that needs most decides for all. */
 static enum pst_status take_best(struct pst_plan *plan,
                                  struct pst_exec_options *options,
                                  struct pst_diag *diag)
 {
+    const unsigned microbatches = options->microbatches;
     struct pst_choices choices;
     const struct pst_choice *best;
-    enum pst_status status =
-        pst_exec_choices(plan, options, false, &choices, diag);
+    enum pst_status status;
 
+    options->microbatches = pst_most_microbatches(options);
+    status = pst_exec_choices(plan, options, false, &choices, diag);
     if (status != PST_OK)
         return status;
     best = best_of(&choices);
@@ -334,6 +337,7 @@ static enum pst_status take_best(struct pst_plan *plan,
             status = settle_slots(plan, options, diag);
     }
     pst_choices_fini(&choices);
+    options->microbatches = microbatches;
     return status;
 }
 
@@ -366,6 +370,33 @@ enum pst_status pst_exec_schedule(struct pst_plan *plan,
     const enum pst_status status = pst_exec_settle(plan, &o, diag);
 
     return status == PST_OK ? lay_out(plan, &o, memory, ret, diag) : status;
+}
+
+enum pst_status pst_exec_schedules(struct pst_plan *plan,
+                                   const struct pst_exec_options *options,
+                                   struct pst_memory *memory,
+                                   struct pst_schedule **ret,
+                                   struct pst_diag *diag)
+{
+    struct pst_exec_options o = *options;
+    struct pst_grids grids = {0};
+    enum pst_status status = pst_exec_settle(plan, &o, diag);
+
+    if (status == PST_OK)
+        status = pst_grids_init(&grids, plan, &o, diag);
+    for (unsigned i = 0; i < grids.n && status == PST_OK; i++) {
+        status =
+            pst_grid_measure(&grids.at[i], memory + (size_t)i * o.ranks, diag);
+        if (status != PST_OK)
+            pst_grids_blame(&grids, i, diag);
+    }
+    pst_joint_drop(plan);
+    for (unsigned i = 0; i < grids.n && status == PST_OK; i++) {
+        ret[i] = grids.at[i].sched;
+        grids.at[i].sched = NULL;
+    }
+    pst_grids_fini(&grids);
+    return status;
 }
 
 enum pst_status pst_exec_plan(struct pst_plan *plan,

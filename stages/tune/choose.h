@@ -63,6 +63,14 @@ enum pst_status pst_exec_schedule(struct pst_plan *plan,
                                   struct pst_memory *memory,
                                   struct pst_schedule **ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* The same for each of options.counts, in their order: sets as many entries of
+ * ret, and of memory, which is not NULL, one for each number and rank:
+ * memory[number * ranks + rank]. */
+enum pst_status pst_exec_schedules(struct pst_plan *plan,
+                                   const struct pst_exec_options *options,
+                                   struct pst_memory *memory,
+                                   struct pst_schedule **ret,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* Computes the memory like pst_exec_schedule. */
 enum pst_status pst_exec_plan(struct pst_plan *plan,
                               const struct pst_exec_options *options,

@@ -24,6 +24,7 @@ struct pst_rank_role pst_grid_role(const struct pst_grid *grid, unsigned rank)
         .plan = grid->plan,
         .uses = &grid->uses,
         .sharing = grid->sharing,
+        .splits = grid->splits,
         .groups = grid->groups.of != NULL ? &grid->groups : NULL,
         .options = grid->options,
         .replica = replica,

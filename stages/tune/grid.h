@@ -26,6 +26,7 @@ struct pst_grid {
     /* sharing mode per parameter; NULL: options.shard */
     unsigned char *sharing;
     struct pst_groups groups; /* {0}: steps change no parameter */
+    const bool *splits; /* borrowed: struct pst_rank_role.splits, or NULL */
 };
 
 /* Creates a grid. The options must be resolved (stages/tune/choose.h); the grid

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Changes the optimizer's options of a grid while a run goes on; copies the
- * texts of options into the grid. */
+/* Changes the optimizer's options of a grid while a run goes on; copies what
+ * options point to into the grid. */
 #include "stages/tune/grid.h"
 
 #include <string.h>
@@ -16,6 +16,20 @@ static enum pst_status copy_text(struct pst_grid *grid, const char **text,
     return *text != NULL ? PST_OK : pst_diag_nomem(diag, n);
 }
 
+static enum pst_status copy_counts(struct pst_grid *grid, struct pst_diag *diag)
+{
+    struct pst_exec_options *o = &grid->options;
+    unsigned *counts =
+        pst_arena_calloc(&grid->texts, o->n_counts + 1, sizeof(*counts));
+
+    if (counts == NULL)
+        return pst_diag_nomem(diag, o->n_counts * sizeof(*counts));
+    for (unsigned i = 0; i < o->n_counts; i++)
+        counts[i] = o->counts[i];
+    o->counts = counts;
+    return PST_OK;
+}
+
 enum pst_status pst_grid_keep_texts(struct pst_grid *grid,
                                     struct pst_diag *diag)
 {
@@ -28,7 +42,7 @@ enum pst_status pst_grid_keep_texts(struct pst_grid *grid,
     pst_arena_init(&grid->texts, PST_TAG_EXEC);
     for (size_t i = 0; i < PST_COUNT(texts) && status == PST_OK; i++)
         status = copy_text(grid, texts[i], diag);
-    return status;
+    return status == PST_OK ? copy_counts(grid, diag) : status;
 }
 
 const struct pst_optim_options *pst_grid_update(const struct pst_grid *grid,

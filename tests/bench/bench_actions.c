@@ -23,7 +23,7 @@ static void nothing(const struct pst_call *call)
 static void empty_kernels(struct pst_engine *engine)
 {
     for (unsigned i = 0; i < engine->n_local; i++) {
-        for (unsigned s = 0; s < engine->grid.sched->n_stages; s++) {
+        for (unsigned s = 0; s < engine->grid->sched->n_stages; s++) {
             const struct pst_layout *layout = pst_rank_layout(engine->ranks[i]);
             struct pst_program *p = layout->stages[s].program;
 

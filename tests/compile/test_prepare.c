@@ -99,7 +99,7 @@ static unsigned count_prepared(struct pst_engine *engine)
 
     n_counted = n_runs = 0;
     for (unsigned k = 0; k < engine->n_local; k++)
-        for (unsigned s = 0; s < engine->grid.sched->n_stages; s++) {
+        for (unsigned s = 0; s < engine->grid->sched->n_stages; s++) {
             struct pst_program *p =
                 pst_rank_layout(engine->ranks[k])->stages[s].program;
             struct pst_exec_list *list =

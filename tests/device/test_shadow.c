@@ -153,7 +153,7 @@ static void read_gradient(struct job *job)
 {
     struct pst_rank *r = job->engine->ranks[0];
     volatile unsigned char byte =
-        *pst_rank_at(&r->device, r->plan.layout.grads.at[0].offset);
+        *pst_rank_at(r->device, r->plan.layout.grads.at[0].offset);
 
     (void)byte;
 }
@@ -162,7 +162,7 @@ static void write_parameter(struct job *job)
 {
     struct pst_rank *r = job->engine->ranks[1];
 
-    *(volatile float *)pst_rank_at(&r->device,
+    *(volatile float *)pst_rank_at(r->device,
                                    r->plan.layout.params.at[0].data) = 1;
 }
 

@@ -70,7 +70,7 @@ static void poison(struct pst_engine *engine)
         const struct pst_layout *l = pst_rank_layout(engine->ranks[i]);
         unsigned char *arena = pst_rank_device(engine->ranks[i])->mem.base;
 
-        for (unsigned s = 0; s < engine->grid.sched->n_stages; s++)
+        for (unsigned s = 0; s < engine->grid->sched->n_stages; s++)
             for (unsigned k = PST_R_FIRST; k < l->stages[s].n_pools; k++) {
                 const struct pst_slot_pool *pool = &l->stages[s].pools[k];
 
@@ -81,7 +81,7 @@ static void poison(struct pst_engine *engine)
             memset(
                 arena + l->grads.at[g].offset, 0xff,
                 pst_meta_bytes(
-                    &engine->grid.plan->params.at[l->grads.at[g].param].meta));
+                    &engine->grid->plan->params.at[l->grads.at[g].param].meta));
     }
 }
 

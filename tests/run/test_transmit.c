@@ -66,7 +66,7 @@ static void saves_states(void **state)
 static const struct pst_rank_param *find(struct pst_engine *engine,
                                          unsigned rank, const char *fqn)
 {
-    const int index = pst_plan_find_param(engine->grid.plan, fqn);
+    const int index = pst_plan_find_param(engine->grid->plan, fqn);
 
     return pst_layout_param(pst_rank_layout(engine->ranks[rank]),
                             (unsigned)index);

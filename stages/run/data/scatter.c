@@ -14,7 +14,7 @@
 static enum pst_status visit(const struct pst_engine *engine, unsigned rank,
                              pst_delivery_fn fn, void *ctx)
 {
-    const struct pst_rank_role role = pst_grid_role(&engine->grid, rank);
+    const struct pst_rank_role role = pst_grid_role(engine->grid, rank);
 
     return pst_delivery_visit(&role, fn, ctx);
 }
@@ -72,11 +72,11 @@ enum pst_status pst_engine_scatter(struct pst_engine *engine, uint64_t step,
     struct scatter s = {engine, 0, step, fill, fill_ctx, diag};
     enum pst_status status = PST_OK;
 
-    if (!engine->grid.options.scatter)
+    if (!engine->grid->options.scatter)
         return PST_OK;
     if (!pst_engine_is_zero(engine))
         return visit(engine, engine->first, take_piece, &s);
-    for (s.peer = 1; s.peer < pst_grid_size(&engine->grid) && status == PST_OK;
+    for (s.peer = 1; s.peer < pst_grid_size(engine->grid) && status == PST_OK;
          s.peer++)
         status = visit(engine, s.peer, send_piece, &s);
     return status;
@@ -126,12 +126,12 @@ enum pst_status pst_scatter_init(struct pst_engine *engine,
 {
     size_t most = 1;
 
-    if (!engine->grid.options.scatter || !pst_engine_is_zero(engine))
+    if (!engine->grid->options.scatter || !pst_engine_is_zero(engine))
         return PST_OK;
-    for (unsigned i = 0; i < engine->grid.plan->inputs.n; i++)
-        most =
-            PST_MAX(most, pst_delivery_input_bytes(
-                              engine->grid.plan, &engine->grid.options, 0, i));
+    for (unsigned i = 0; i < engine->grid->plan->inputs.n; i++)
+        most = PST_MAX(most,
+                       pst_delivery_input_bytes(engine->grid->plan,
+                                                &engine->grid->options, 0, i));
     engine->scattered = pst_alloc(PST_TAG_EXEC, most);
     return engine->scattered != NULL ? PST_OK : pst_diag_nomem(diag, most);
 }

@@ -46,11 +46,10 @@ static bool is_nothing(const double *weights, unsigned n)
 
 /* Checks that the plan and options.tail differ only in sizes, since they share
  * accumulators and messages. */
-static enum pst_status compare_plans(const struct pst_engine *engine,
+static enum pst_status compare_plans(const struct pst_grid *grid,
                                      struct pst_diag *diag)
 {
-    const struct pst_plan *a = engine->grid.plan,
-                          *b = engine->grid.options.tail;
+    const struct pst_plan *a = grid->plan, *b = grid->options.tail;
     bool same = a->stages.n == b->stages.n && a->edges.n == b->edges.n &&
                 a->params.n == b->params.n && a->outputs.n == b->outputs.n;
 
@@ -66,37 +65,42 @@ static enum pst_status compare_plans(const struct pst_engine *engine,
     return PST_OK;
 }
 
-enum pst_status pst_engine_weights_init(struct pst_engine *engine,
-                                        struct pst_diag *diag)
+enum pst_status pst_weights_new(const struct pst_grid *grid, double **ret,
+                                struct pst_diag *diag)
 {
-    const struct pst_exec_options *o = &engine->grid.options;
+    const struct pst_exec_options *o = &grid->options;
     enum pst_status status = PST_OK;
+    double *weights;
 
     if (o->tail != NULL && (o->n_tail == 0 || o->n_tail >= o->microbatches))
         return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "%u of %u microbatches have fewer rows", o->n_tail,
                             o->microbatches);
-    engine->weights =
-        pst_calloc(PST_TAG_EXEC, o->microbatches, sizeof(*engine->weights));
-    if (engine->weights == NULL)
+    weights = pst_calloc(PST_TAG_EXEC, o->microbatches, sizeof(*weights));
+    if (weights == NULL)
         return pst_diag_nomem(diag, o->microbatches);
     if (o->tail != NULL)
-        status = compare_plans(engine, diag);
+        status = compare_plans(grid, diag);
     for (unsigned k = 0; k < o->microbatches; k++) {
         const struct pst_plan *plan =
-            k < pst_n_larger(o) ? engine->grid.plan : o->tail;
+            k < pst_n_larger(o) ? grid->plan : o->tail;
 
-        engine->weights[k] =
+        weights[k] =
             o->tail == NULL || o->weigh_equal ? 1 : (double)pst_plan_rows(plan);
     }
-    return status == PST_OK ? normalise(engine->weights, o->microbatches, diag)
-                            : status;
+    if (status == PST_OK)
+        status = normalise(weights, o->microbatches, diag);
+    if (status == PST_OK)
+        *ret = weights;
+    else
+        pst_free(weights);
+    return status;
 }
 
 enum pst_status pst_engine_weigh(struct pst_engine *engine, uint64_t step,
                                  struct pst_diag *diag)
 {
-    const struct pst_exec_options *o = &engine->grid.options;
+    const struct pst_exec_options *o = &engine->grid->options;
     enum pst_status status = PST_OK;
 
     if (o->weigh == NULL)

@@ -48,7 +48,7 @@ static void take_optim(struct pst_rank *r)
     if (!r->step.optim.used)
         return;
     r->step.times.optim =
-        pst_timing_take(&r->step.optim, &r->device, &of->optim);
+        pst_timing_take(&r->step.optim, r->device, &of->optim);
     of->all.end = PST_MAX(of->all.end, of->optim.end);
 }
 
@@ -63,11 +63,11 @@ static void take_timings(struct pst_rank *r)
     double last = 0;
 
     times->forward +=
-        pst_timing_take(&r->step.prepare, &r->device, &now->prepare);
+        pst_timing_take(&r->step.prepare, r->device, &now->prepare);
     for (unsigned i = 0; i < r->plan.actions.n; i++) {
         struct pst_mark *mark = &now->marks[i];
         const double spent =
-            pst_timing_take(&r->step.timings[i], &r->device, mark);
+            pst_timing_take(&r->step.timings[i], r->device, mark);
 
         if (r->plan.actions.at[i].a.kind == PST_ACT_F)
             times->forward += spent;
@@ -82,12 +82,12 @@ static void take_timings(struct pst_rank *r)
 static void note_device(struct pst_rank *r)
 {
     const struct pst_event none = {0};
-    const struct pst_device *device = r->device.mem.device;
+    const struct pst_device *device = r->device->mem.device;
     const char *why;
 
-    if (device->poll(&r->device.mem, &none) != PST_ERR_DEVICE)
+    if (device->poll(&r->device->mem, &none) != PST_ERR_DEVICE)
         return;
-    why = device->failure != NULL ? device->failure(&r->device.mem) : NULL;
+    why = device->failure != NULL ? device->failure(&r->device->mem) : NULL;
     r->step.error = PST_E_RUN_DEVICE;
     r->step.fault_microbatch = -1;
     (void)snprintf(r->step.fault_text, sizeof(r->step.fault_text),
@@ -106,8 +106,8 @@ static enum pst_status report(struct pst_rank *r)
     enum pst_status status;
 
     pst_fault_point("report");
-    pst_readback_measure(&r->plan.layout, &r->device);
-    outcome.readback = pst_readback_take(&r->plan.layout, &r->device);
+    pst_readback_measure(&r->plan.layout, r->device);
+    outcome.readback = pst_readback_take(&r->plan.layout, r->device);
     take_timings(r);
     note_kernel_fault(r, outcome.readback.fault);
     note_device(r);
@@ -125,12 +125,12 @@ static enum pst_status report(struct pst_rank *r)
 
 static void update(struct pst_rank *r)
 {
-    pst_timing_begin(&r->step.optim, &r->device);
-    pst_update_apply(&r->plan.role, &r->plan.layout, &r->device,
+    pst_timing_begin(&r->step.optim, r->device);
+    pst_update_apply(&r->plan.role, &r->plan.layout, r->device,
                      r->agreement.decision->norm);
     r->step.updated = r->step.number + 1;
     r->step.is_prepared = false;
-    pst_timing_pause(&r->step.optim, &r->device);
+    pst_timing_pause(&r->step.optim, r->device);
     r->step.optim_of = r->step.ring.now;
 }
 
@@ -139,13 +139,14 @@ static void damage(struct pst_rank *r)
 {
     for (size_t i = 0; i < r->plan.layout.params.n; i++) {
         const struct pst_rank_param *p = &r->plan.layout.params.at[i];
-        unsigned char *at = pst_rank_at(&r->device, p->data);
+        unsigned char *at = pst_rank_at(r->device, p->data);
 
         if (!p->trained)
             continue;
-        pst_fault_data("weights", pst_device_pull(&r->device.mem, at, p->bytes),
+        pst_fault_data("weights",
+                       pst_device_pull(&r->device->mem, at, p->bytes),
                        p->bytes);
-        pst_device_push(&r->device.mem, at, p->bytes);
+        pst_device_push(&r->device->mem, at, p->bytes);
         return;
     }
 }
@@ -157,7 +158,7 @@ static enum pst_status conclude(struct pst_rank *r)
     r->step.phase = PST_RANK_VALUES;
     r->step.times.optim = 0; /* drops the time of the previous step */
     if (r->agreement.decision->fault) {
-        pst_update_restore(&r->plan.layout, &r->device);
+        pst_update_restore(&r->plan.layout, r->device);
         return PST_OK;
     }
     if (r->step.holds) { /* buffers have their new values, which are sent */
@@ -188,8 +189,9 @@ static enum pst_status end_step(struct pst_rank *r)
     if (r->values.waiting > 0)
         return PST_AGAIN;
     r->step.phase = PST_RANK_DONE;
-    if (r->step.optim.used && r->device.mem.device->poll(
-                                  &r->device.mem, &r->step.optim.end) == PST_OK)
+    if (r->step.optim.used &&
+        r->device->mem.device->poll(&r->device->mem, &r->step.optim.end) ==
+            PST_OK)
         take_optim(r);
     pst_ring_end(&r->step.ring, pst_now());
     return PST_OK;
@@ -217,7 +219,7 @@ enum pst_status pst_rank_advance_end(struct pst_rank *r)
     case PST_RANK_DECISION:
         return leave(r, pst_agree_wait(&r->agreement), PST_RANK_APPLY);
     case PST_RANK_APPLY:
-        return pst_rank_is_held(&r->device) ? PST_AGAIN : conclude(r);
+        return pst_rank_is_held(r->device) ? PST_AGAIN : conclude(r);
     case PST_RANK_GATHER:
         return gathered(r);
     default:
@@ -229,6 +231,6 @@ enum pst_status pst_rank_advance_end(struct pst_rank *r)
 void pst_rank_await(struct pst_rank *r)
 {
     if (r->step.optim.used &&
-        pst_device_await(&r->device.mem, &r->step.optim.end) == PST_OK)
+        pst_device_await(&r->device->mem, &r->step.optim.end) == PST_OK)
         take_optim(r);
 }

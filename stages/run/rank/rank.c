@@ -35,14 +35,15 @@ static enum pst_status refuse_hosted(const struct pst_rank_plan *plan,
 }
 
 enum pst_status pst_rank_new(const struct pst_rank_role *role,
-                             struct pst_rank **ret, struct pst_diag *diag)
+                             struct pst_programs *lent, struct pst_rank **ret,
+                             struct pst_diag *diag)
 {
     struct pst_rank *r = pst_calloc(PST_TAG_EXEC, 1, sizeof(*r));
     enum pst_status status;
 
     if (r == NULL)
         return pst_diag_nomem(diag, sizeof(*r));
-    status = pst_rank_plan_init(&r->plan, role, NULL, diag);
+    status = pst_rank_plan_init(&r->plan, role, lent, diag);
     if (status == PST_OK && role->options.no_fallback)
         status = refuse_hosted(&r->plan, diag);
     if (status != PST_OK) {
@@ -58,7 +59,6 @@ void pst_rank_free(struct pst_rank *r)
     if (r == NULL)
         return;
     pst_stash_close(&r->stash);
-    pst_rank_device_close(&r->device);
     pst_rank_plan_fini(&r->plan);
     pst_free(r);
 }
@@ -72,14 +72,14 @@ static void join(struct pst_rank *r, struct pst_transport *transport)
 
     r->traffic = (struct pst_traffic){
         .transport = transport,
-        .mem = &r->device.mem,
+        .mem = &r->device->mem,
         .signs = &r->signs,
         .rank = pst_role_number(&r->plan.role),
         .staged = (r->plan.role.options.device->space & spaces) == 0};
     r->reductions = (struct pst_reductions){
-        .role = &r->plan.role, .device = &r->device, .traffic = &r->traffic};
+        .role = &r->plan.role, .device = r->device, .traffic = &r->traffic};
     r->replicas = (struct pst_replicas){
-        .role = &r->plan.role, .device = &r->device, .traffic = &r->traffic};
+        .role = &r->plan.role, .device = r->device, .traffic = &r->traffic};
     r->agreement = (struct pst_agreement){.role = &r->plan.role,
                                           .layout = &r->plan.layout,
                                           .traffic = &r->traffic};
@@ -95,7 +95,7 @@ static enum pst_status start_parts(struct pst_rank *r, struct pst_diag *diag)
     if (status == PST_OK)
         status =
             pst_transmission_init(&r->values, &r->plan.role, &r->plan.layout,
-                                  &r->device, &r->plan.heap, diag);
+                                  r->device, &r->plan.heap, diag);
     if (status == PST_OK)
         status = pst_reductions_init(&r->reductions, &r->plan.layout,
                                      &r->plan.actions, &r->plan.heap, diag);
@@ -123,7 +123,7 @@ static enum pst_status bind(struct pst_rank *r, struct pst_diag *diag)
                                   .layout = &r->plan.layout,
                                   .actions = &r->plan.actions,
                                   .channels = &r->plan.channels,
-                                  .device = &r->device,
+                                  .device = r->device,
                                   .counters = &r->counters,
                                   .reductions = &r->reductions,
                                   .heap = &r->plan.heap,
@@ -165,21 +165,29 @@ static enum pst_status make_operands(struct pst_rank *r, struct pst_diag *diag)
 
 enum pst_status pst_rank_start(struct pst_rank *r,
                                struct pst_transport *transport,
-                               struct pst_pool *pool, struct pst_diag *diag)
+                               struct pst_rank_device *device,
+                               struct pst_diag *diag)
 {
-    enum pst_status status = pst_rank_device_open(&r->device, &r->plan.role,
-                                                  &r->plan.layout, pool, diag);
+    enum pst_status status;
 
-    if (status != PST_OK)
-        return status;
+    r->device = device;
     join(r, transport);
     status = make_operands(r, diag);
     if (status == PST_OK)
         status = start_parts(r, diag);
     if (status == PST_OK)
         status = pst_stash_open(&r->stash, &r->plan.role, &r->plan.layout,
-                                &r->device, &r->plan.heap, diag);
+                                r->device, &r->plan.heap, diag);
     return status == PST_OK ? bind(r, diag) : status;
+}
+
+void pst_rank_take_over(struct pst_rank *r, struct pst_rank *from)
+{
+    pst_rank_await(from);
+    r->step.updated = from->step.updated;
+    from->step.updated = 0;
+    r->step.is_prepared = false;
+    pst_stash_empty(&from->stash);
 }
 
 /* --- accessors ------------------------------------------------------------ */
@@ -229,8 +237,8 @@ struct pst_stayed pst_rank_take_stayed(struct pst_rank *r)
     r->step.updated = 0;
     if (step == 0)
         return (struct pst_stayed){0};
-    return pst_stayed_make(
-        pst_readback_take(&r->plan.layout, &r->device).stayed, step);
+    return pst_stayed_make(pst_readback_take(&r->plan.layout, r->device).stayed,
+                           step);
 }
 
 struct pst_times pst_rank_reported(const struct pst_rank *r, unsigned rank,
@@ -283,7 +291,7 @@ const struct pst_ring *pst_rank_ring(const struct pst_rank *r)
 
 struct pst_rank_device *pst_rank_device(struct pst_rank *r)
 {
-    return &r->device;
+    return r->device;
 }
 
 void pst_rank_params_changed(struct pst_rank *r)

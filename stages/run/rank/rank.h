@@ -13,6 +13,7 @@ struct pst_decision;
 struct pst_flight;
 struct pst_layout;
 struct pst_message;
+struct pst_programs;
 struct pst_rank;
 struct pst_rank_device;
 struct pst_rank_role;
@@ -22,17 +23,21 @@ struct pst_trace_order;
 
 /* --- life ----------------------------------------------------------------- */
 
-/* Plans the rank; allocates no arena. The role is copied. */
+/* Plans the rank. The role is copied. lent: as for pst_rank_plan_init. */
 enum pst_status pst_rank_new(const struct pst_rank_role *role,
-                             struct pst_rank **ret,
+                             struct pst_programs *lent, struct pst_rank **ret,
                              struct pst_diag *diag) PST_MUST_CHECK;
 void pst_rank_free(struct pst_rank *r);
-/* Allocates the arena, loads parameters, binds messages. Borrows transport and
- * pool. */
+/* Binds messages and instructions to the arena of an open device. Borrows
+ * transport and device. */
 enum pst_status pst_rank_start(struct pst_rank *r,
                                struct pst_transport *transport,
-                               struct pst_pool *pool,
+                               struct pst_rank_device *device,
                                struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Between steps: continues after the last step of `from`, the same rank with
+ * another number of microbatches, in the same arena. */
+void pst_rank_take_over(struct pst_rank *r, struct pst_rank *from);
 
 /* --- a step --------------------------------------------------------------- */
 

@@ -80,21 +80,21 @@ static void run_node(struct pst_rank *r, const struct pst_rank_stage *stage,
     bind(n->call.out, n->out, call.n_out, base, call.out);
     call.scratch =
         call.scratch_size > 0 ? base[PST_R_WORK] + n->scratch.offset : NULL;
-    call.pool = r->device.pool;
-    call.fault = pst_readback_fault(&r->plan.layout, &r->device);
+    call.pool = r->device->pool;
+    call.fault = pst_readback_fault(&r->plan.layout, r->device);
     call.site = site;
     call.rng.seed = r->plan.role.options.seed;
     call.rng.step = r->step.number;
     call.rng.microbatch = r->plan.role.first_mb + (uint32_t)a->microbatch;
     call.accumulate = n->role == PST_GRAD_FUSED && !assigns;
     if (n->role == PST_GRAD_ADD && assigns)
-        r->device.mem.device->zero(&r->device.mem, call.in[0].data,
-                                   pst_meta_bytes(call.in[0].meta));
+        r->device->mem.device->zero(&r->device->mem, call.in[0].data,
+                                    pst_meta_bytes(call.in[0].meta));
     if (traced)
-        before = pst_trace_before(&r->device, &call);
-    r->device.mem.device->launch(&r->device.mem, n->kernel, &call);
+        before = pst_trace_before(r->device, &call);
+    r->device->mem.device->launch(&r->device->mem, n->kernel, &call);
     if (traced)
-        pst_trace_after(&r->step.trace, &r->plan.role, &r->device, a, n->node,
+        pst_trace_after(&r->step.trace, &r->plan.role, r->device, a, n->node,
                         &call, before);
 }
 
@@ -124,8 +124,8 @@ static bool prepare_stage(struct pst_rank *r, unsigned stage)
         r->plan.layout.stages[stage].program,
         r->plan.layout.stages[stage].tail};
     unsigned char *base[PST_R_BOUNDARY] = {
-        [PST_R_FIXED] = r->device.mem.base,
-        [PST_R_WORK] = pst_rank_at(&r->device, r->plan.layout.work)};
+        [PST_R_FIXED] = r->device->mem.base,
+        [PST_R_WORK] = pst_rank_at(r->device, r->plan.layout.work)};
     const struct pst_action a = {.stage = (int)stage};
     bool any = false;
 
@@ -134,7 +134,7 @@ static bool prepare_stage(struct pst_rank *r, unsigned stage)
             continue;
         run_kernels(r, &a, &programs[i]->lists[PST_LIST_P], 0,
                     programs[i]->lists[PST_LIST_P].n, base);
-        pst_rank_reach(&r->device,
+        pst_rank_reach(r->device,
                        base[PST_R_WORK] + programs[i]->lists[PST_LIST_P].work);
         any = true;
     }
@@ -146,13 +146,13 @@ static void prepare(struct pst_rank *r)
     bool any = false;
 
     r->step.last_progress = pst_now();
-    pst_timing_begin(&r->step.prepare, &r->device);
+    pst_timing_begin(&r->step.prepare, r->device);
     r->step.trace.preparing = true;
     for (unsigned s = 0; s < r->plan.role.sched->n_stages; s++)
         any = prepare_stage(r, s) || any;
     r->step.trace.preparing = false;
     r->step.is_prepared = true;
-    pst_timing_pause(&r->step.prepare, &r->device);
+    pst_timing_pause(&r->step.prepare, r->device);
     r->step.prepare.used = any;
 }
 
@@ -165,15 +165,15 @@ static void fill(struct pst_rank *r, const struct pst_action *a,
 
     pst_diag_init(&diag);
     /* The status is ignored: the end of the step reports a device failure. */
-    (void)pst_device_await(&r->device.mem, &r->step.filled);
+    (void)pst_device_await(&r->device->mem, &r->step.filled);
     if (r->step.fill(r->step.fill_ctx, r->step.number,
                      r->plan.role.first_mb + (unsigned)a->microbatch,
-                     instr->index, pst_device_host(&r->device.mem, instr->to),
+                     instr->index, pst_device_host(&r->device->mem, instr->to),
                      &diag) == PST_OK) {
-        pst_device_put(&r->device.mem, instr->to, instr->bytes,
+        pst_device_put(&r->device->mem, instr->to, instr->bytes,
                        &r->step.filled);
         if (pst_trace_wants(&r->step.trace, &r->plan.role, a))
-            pst_trace_input(&r->step.trace, &r->plan.role, &r->device, a,
+            pst_trace_input(&r->step.trace, &r->plan.role, r->device, a,
                             instr->index, instr->to);
         return;
     }
@@ -187,7 +187,7 @@ static void seed(struct pst_rank *r, const struct pst_instr *instr)
                                   .to = instr->to,
                                   .number = r->plan.role.weights[instr->index]};
 
-    r->device.mem.device->run(&r->device.mem, r->device.seed, &task);
+    r->device->mem.device->run(&r->device->mem, r->device->seed, &task);
 }
 
 static void copy_strided(struct pst_rank *r, const struct pst_instr *instr)
@@ -199,7 +199,7 @@ static void copy_strided(struct pst_rank *r, const struct pst_instr *instr)
                                   .n_from = 1,
                                   .meta = instr->from_meta};
 
-    r->device.mem.device->run(&r->device.mem, r->device.copy, &task);
+    r->device->mem.device->run(&r->device->mem, r->device->copy, &task);
 }
 
 static enum pst_status run_event(struct pst_rank *r, const struct pst_action *a,
@@ -255,9 +255,9 @@ static enum pst_status run_instrs(struct pst_rank *r,
             if (instr->from_meta != NULL)
                 copy_strided(r, instr);
             else
-                r->device.mem.device->copy(&r->device.mem, PST_QUEUE_COMPUTE,
-                                           instr->to, instr->from,
-                                           instr->bytes);
+                r->device->mem.device->copy(&r->device->mem, PST_QUEUE_COMPUTE,
+                                            instr->to, instr->from,
+                                            instr->bytes);
             break;
         }
     }
@@ -266,7 +266,7 @@ static enum pst_status run_instrs(struct pst_rank *r,
         return status;
     }
     r->step.instr = 0;
-    r->device.high_water = PST_MAX(r->device.high_water, x->reach);
+    r->device->high_water = PST_MAX(r->device->high_water, x->reach);
     return PST_OK;
 }
 
@@ -344,7 +344,7 @@ static enum pst_status compute(struct pst_rank *r, struct pst_rank_action *x)
         await_stash(r, x);
     r->step.last_progress = pst_now();
     if (begins) {
-        pst_timing_begin(timing, &r->device);
+        pst_timing_begin(timing, r->device);
         pst_fault_point("compute");
     } else {
         pst_timing_resume(timing);
@@ -352,7 +352,7 @@ static enum pst_status compute(struct pst_rank *r, struct pst_rank_action *x)
     status = run_instrs(r, x);
     if (status == PST_OK)
         pst_stash_issue(&r->stash, x->copies_behind);
-    pst_timing_pause(timing, &r->device);
+    pst_timing_pause(timing, r->device);
     return status;
 }
 
@@ -428,11 +428,10 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
     r->step.waiting_since = 0;
     r->step.progressed = PST_OK;
     pst_ring_begin(&r->step.ring, step, r->step.started);
-    pst_readback_begin(&r->plan.layout, &r->device);
-    pst_update_keep(&r->plan.layout, &r->device);
+    pst_readback_begin(&r->plan.layout, r->device);
+    pst_update_keep(&r->plan.layout, r->device);
     pst_trace_begin(&r->step.trace, trace);
-    pst_trace_params(&r->step.trace, &r->plan.role, &r->plan.layout,
-                     &r->device);
+    pst_trace_params(&r->step.trace, &r->plan.role, &r->plan.layout, r->device);
 }
 
 void pst_rank_hold(struct pst_rank *r)

@@ -18,9 +18,8 @@
 struct pst_rank {
     struct pst_rank_plan plan; /* decided before memory is allocated */
 
-    /* Created when the rank starts; constant except for counters. */
-    struct pst_rank_device device;
-    struct pst_counters counters;
+    struct pst_rank_device *device; /* borrowed; NULL until the rank starts */
+    struct pst_counters counters;   /* created when the rank starts */
 
     /* These change in a step, each through its own functions. */
     struct pst_traffic traffic;

@@ -29,7 +29,7 @@ enum pst_status pst_engine_read_param(const struct pst_engine *engine,
     }
     return pst_diag_set(diag, PST_E_CHECKPOINT_WHERE,
                         "no rank of this process has \"%s\"%s",
-                        engine->grid.plan->params.at[param].fqn,
+                        engine->grid->plan->params.at[param].fqn,
                         pst_engine_has_parts(engine, param) ? " whole" : "");
 }
 
@@ -38,7 +38,7 @@ static enum pst_status write_unread(struct pst_engine *engine, unsigned param,
                                     const void *src, struct pst_diag *diag)
 {
     const size_t bytes =
-        pst_meta_bytes(&engine->grid.plan->params.at[param].meta);
+        pst_meta_bytes(&engine->grid->plan->params.at[param].meta);
 
     if (engine->unread[param] == NULL)
         engine->unread[param] = pst_alloc(TAG, PST_MAX(bytes, (size_t)1));
@@ -52,7 +52,7 @@ enum pst_status pst_engine_write_param(struct pst_engine *engine,
                                        unsigned param, const void *src,
                                        struct pst_diag *diag)
 {
-    if (engine->grid.plan->params.at[param].n_stages == 0)
+    if (engine->grid->plan->params.at[param].n_stages == 0)
         return write_unread(engine, param, src, diag);
     for (unsigned i = 0; i < engine->n_local; i++) {
         struct pst_rank *r = engine->ranks[i];
@@ -83,9 +83,9 @@ enum pst_status pst_engine_read_unread(const struct pst_engine *engine,
                                        struct pst_diag *diag)
 {
     if (engine->unread[param] == NULL)
-        return pst_plan_read_param(engine->grid.plan, param, dst, diag);
+        return pst_plan_read_param(engine->grid->plan, param, dst, diag);
     memcpy(dst, engine->unread[param],
-           pst_meta_bytes(&engine->grid.plan->params.at[param].meta));
+           pst_meta_bytes(&engine->grid->plan->params.at[param].meta));
     return PST_OK;
 }
 
@@ -117,12 +117,12 @@ enum pst_status pst_engine_fetch_shares(struct pst_engine *engine,
                                         struct pst_diag *diag)
 {
     const unsigned owner = pst_engine_owner(engine, param);
-    const unsigned n = engine->grid.options.replicas;
+    const unsigned n = engine->grid->options.replicas;
     const struct pst_flats *flats = &pst_rank_layout(engine->ranks[0])->flats;
     enum pst_status status = PST_OK;
 
     for (unsigned k = 0; k < n && status == PST_OK; k++) {
-        const unsigned from = k * engine->grid.options.ranks + owner;
+        const unsigned from = k * engine->grid->options.ranks + owner;
         struct pst_rank *r = pst_engine_local(engine, from);
         unsigned char *to = dst;
         const void *src = NULL;
@@ -149,7 +149,7 @@ enum pst_status pst_engine_fetch_param(struct pst_engine *engine,
                                        unsigned param, void *dst,
                                        struct pst_diag *diag)
 {
-    const struct pst_plan_param *p = &engine->grid.plan->params.at[param];
+    const struct pst_plan_param *p = &engine->grid->plan->params.at[param];
     const unsigned owner = pst_engine_owner(engine, param);
     struct pst_rank *r = pst_engine_local(engine, owner);
     const struct pst_rank_param *at =
@@ -176,14 +176,14 @@ enum pst_status pst_engine_gather_param(struct pst_engine *engine,
                                         struct pst_diag *diag)
 {
     const size_t bytes =
-        pst_meta_bytes(&engine->grid.plan->params.at[param].meta);
+        pst_meta_bytes(&engine->grid->plan->params.at[param].meta);
     const bool zero = pst_engine_is_zero(engine);
     enum pst_status status =
         pst_engine_fetch_shares(engine, param, false, zero ? dst : NULL, diag);
 
     if (engine->transport->ops->one_process)
         return status;
-    for (unsigned k = 1; k < pst_grid_size(&engine->grid) && status == PST_OK;
+    for (unsigned k = 1; k < pst_grid_size(engine->grid) && status == PST_OK;
          k++)
         if (zero || engine->first == k)
             status = pst_engine_transfer(engine, zero, zero ? k : 0, dst, bytes,
@@ -199,11 +199,11 @@ static enum pst_status find_shown(const struct pst_engine *to,
                                   const struct pst_engine *from, unsigned param,
                                   int *ret, struct pst_diag *diag)
 {
-    const struct pst_plan_param *p = &to->grid.plan->params.at[param];
+    const struct pst_plan_param *p = &to->grid->plan->params.at[param];
 
-    *ret = pst_plan_find_param(from->grid.plan, p->fqn);
+    *ret = pst_plan_find_param(from->grid->plan, p->fqn);
     if (*ret >= 0 &&
-        pst_meta_same(&from->grid.plan->params.at[*ret].meta, &p->meta))
+        pst_meta_same(&from->grid->plan->params.at[*ret].meta, &p->meta))
         return PST_OK;
     return pst_diag_set(diag, PST_E_INTERNAL_BUG, "\"%s\" is not in both modes",
                         p->fqn);
@@ -231,7 +231,7 @@ static enum pst_status show(struct pst_engine *to, struct pst_rank *r,
         void *at = pst_rank_at(d, p->data);
         int old;
 
-        if (to->grid.plan->params.at[p->index].kind == PST_VALUE_CONST)
+        if (to->grid->plan->params.at[p->index].kind == PST_VALUE_CONST)
             continue;
         status = find_shown(to, from, (unsigned)p->index, &old, diag);
         if (status != PST_OK || is_shared(to, from, (unsigned)p->index, old))
@@ -252,17 +252,18 @@ static enum pst_status show_shared(struct pst_engine *to,
 {
     enum pst_status status = PST_OK;
 
-    for (unsigned i = 0; i < to->grid.plan->params.n && status == PST_OK; i++) {
+    for (unsigned i = 0; i < to->grid->plan->params.n && status == PST_OK;
+         i++) {
         struct pst_migration p = {
             .to = to, .from = from, .new = (int)i, .state = -1};
 
-        if (to->grid.plan->params.at[i].kind != PST_VALUE_PARAM ||
-            to->grid.plan->params.at[i].n_stages == 0)
+        if (to->grid->plan->params.at[i].kind != PST_VALUE_PARAM ||
+            to->grid->plan->params.at[i].n_stages == 0)
             continue;
         status = find_shown(to, from, i, &p.old, diag);
         if (status != PST_OK || !is_shared(to, from, i, p.old))
             continue;
-        for (p.rank = 0; p.rank < to->grid.options.ranks && status == PST_OK;
+        for (p.rank = 0; p.rank < to->grid->options.ranks && status == PST_OK;
              p.rank++)
             if (pst_migration_is_on(to, p.new, p.rank))
                 status = pst_migration_run(&p, diag);
@@ -316,7 +317,7 @@ static const struct pst_entry *find_entry(const struct adoption *a,
                                           const struct pst_entry *entry,
                                           size_t n, const char *fqn)
 {
-    const struct pst_plan *plan = a->from->grid.plan;
+    const struct pst_plan *plan = a->from->grid->plan;
     const int index = pst_plan_find_param(plan, fqn);
     struct pst_str name = {0};
     const struct pst_entry *ret = NULL;
@@ -362,14 +363,14 @@ static enum pst_status take_entry(void *ctx, struct pst_rank *r,
  * are not sharded there. */
 static int old_index(const struct adoption *a, unsigned param)
 {
-    const struct pst_plan_param *p = &a->to->grid.plan->params.at[param];
+    const struct pst_plan_param *p = &a->to->grid->plan->params.at[param];
     const char *name = a->how->states(a->how->ctx, p->fqn);
     const int old =
-        name != NULL ? pst_plan_find_param(a->from->grid.plan, name) : -1;
+        name != NULL ? pst_plan_find_param(a->from->grid->plan, name) : -1;
 
     if (old < 0 ||
         !pst_role_shares(pst_rank_role(a->from->ranks[0]), (unsigned)old) ||
-        !pst_meta_same(&a->from->grid.plan->params.at[old].meta, &p->meta))
+        !pst_meta_same(&a->from->grid->plan->params.at[old].meta, &p->meta))
         return -1;
     return old;
 }
@@ -378,10 +379,10 @@ static int old_index(const struct adoption *a, unsigned param)
 static bool is_in_both(const struct pst_migration *p)
 {
     const struct pst_optim_options *to =
-        pst_grid_update(&p->to->grid, (unsigned)p->new);
+        pst_grid_update(p->to->grid, (unsigned)p->new);
     const struct pst_optim_options *from =
-        pst_grid_update(&p->from->grid, (unsigned)p->old);
-    const struct pst_meta *meta = &p->to->grid.plan->params.at[p->new].meta;
+        pst_grid_update(p->from->grid, (unsigned)p->old);
+    const struct pst_meta *meta = &p->to->grid->plan->params.at[p->new].meta;
     const unsigned k = (unsigned)p->state;
     struct pst_meta state;
 
@@ -399,7 +400,7 @@ static enum pst_status adopt_states(const struct adoption *a, unsigned param,
                               .new = (int)param};
     enum pst_status status = PST_OK;
 
-    for (p.rank = 0; p.old >= 0 && p.rank < a->to->grid.options.ranks;
+    for (p.rank = 0; p.old >= 0 && p.rank < a->to->grid->options.ranks;
          p.rank++) {
         if (!pst_migration_is_on(a->from, p.old, p.rank) ||
             !pst_migration_is_on(a->to, p.new, p.rank))
@@ -415,19 +416,19 @@ static enum pst_status adopt_states(const struct adoption *a, unsigned param,
 static enum pst_status adopt_value(const struct adoption *a, unsigned param,
                                    struct pst_diag *diag)
 {
-    const struct pst_plan_param *to = &a->to->grid.plan->params.at[param];
+    const struct pst_plan_param *to = &a->to->grid->plan->params.at[param];
     const char *name = a->how->values(a->how->ctx, to->fqn);
     struct pst_migration p = {
         .to = a->to, .from = a->from, .new = (int)param, .state = -1};
     enum pst_status status = PST_OK;
 
-    p.old = name != NULL ? pst_plan_find_param(a->from->grid.plan, name) : -1;
+    p.old = name != NULL ? pst_plan_find_param(a->from->grid->plan, name) : -1;
     if (p.old < 0 || !is_shared(a->to, a->from, param, p.old))
         return PST_OK;
-    if (!pst_meta_same(&a->from->grid.plan->params.at[p.old].meta, &to->meta))
+    if (!pst_meta_same(&a->from->grid->plan->params.at[p.old].meta, &to->meta))
         return pst_diag_set(diag, PST_E_INTERNAL_BUG,
                             "\"%s\" has another size now", to->fqn);
-    for (p.rank = 0; p.rank < a->to->grid.options.ranks && status == PST_OK;
+    for (p.rank = 0; p.rank < a->to->grid->options.ranks && status == PST_OK;
          p.rank++) {
         if (!pst_migration_is_on(a->to, p.new, p.rank))
             continue;
@@ -444,12 +445,12 @@ static enum pst_status adopt_value(const struct adoption *a, unsigned param,
 static const struct pst_plan_param *continued_param(const struct adoption *a,
                                                     unsigned param)
 {
-    const struct pst_plan_param *p = &a->to->grid.plan->params.at[param];
+    const struct pst_plan_param *p = &a->to->grid->plan->params.at[param];
     const char *name = a->how->states(a->how->ctx, p->fqn);
     const int old =
-        name != NULL ? pst_plan_find_param(a->from->grid.plan, name) : -1;
+        name != NULL ? pst_plan_find_param(a->from->grid->plan, name) : -1;
     const struct pst_plan_param *of =
-        old >= 0 ? &a->from->grid.plan->params.at[old] : NULL;
+        old >= 0 ? &a->from->grid->plan->params.at[old] : NULL;
 
     return of != NULL && of->requires_grad && pst_meta_same(&of->meta, &p->meta)
                ? of
@@ -459,10 +460,10 @@ static const struct pst_plan_param *continued_param(const struct adoption *a,
 static bool keeps_optimizer(const struct adoption *a, unsigned param,
                             const struct pst_plan_param *of)
 {
-    const ptrdiff_t old = of - a->from->grid.plan->params.at;
+    const ptrdiff_t old = of - a->from->grid->plan->params.at;
 
-    return pst_grid_update(&a->to->grid, param)->row ==
-           pst_grid_update(&a->from->grid, (unsigned)old)->row;
+    return pst_grid_update(a->to->grid, param)->row ==
+           pst_grid_update(a->from->grid, (unsigned)old)->row;
 }
 
 /* Lets the averages of parameters that are new begin with their values. */
@@ -488,12 +489,12 @@ static void begin_averages(const struct adoption *a, struct pst_rank *r)
 static void adopt_counts(const struct adoption *a)
 {
     a->to->updates = a->from->updates;
-    for (unsigned i = 0; i < a->to->grid.plan->params.n; i++) {
+    for (unsigned i = 0; i < a->to->grid->plan->params.n; i++) {
         const struct pst_plan_param *of = continued_param(a, i);
 
         a->to->since[i] =
             of != NULL && keeps_optimizer(a, i, of)
-                ? a->from->since[of - a->from->grid.plan->params.at]
+                ? a->from->since[of - a->from->grid->plan->params.at]
                 : a->from->updates;
     }
 }
@@ -506,11 +507,11 @@ void pst_engine_list_renewed(struct pst_engine *to,
     const struct adoption a = {.to = to, .from = from, .how = how};
     unsigned n = 0;
 
-    for (unsigned i = 0; i < to->grid.plan->params.n; i++) {
-        const struct pst_plan_param *p = &to->grid.plan->params.at[i];
+    for (unsigned i = 0; i < to->grid->plan->params.n; i++) {
+        const struct pst_plan_param *p = &to->grid->plan->params.at[i];
         const struct pst_plan_param *of = continued_param(&a, i);
 
-        if (!to->grid.options.train || !p->requires_grad || of == NULL ||
+        if (!to->grid->options.train || !p->requires_grad || of == NULL ||
             keeps_optimizer(&a, i, of))
             continue;
         if (n < LISTED)
@@ -569,7 +570,8 @@ enum pst_status pst_engine_adopt(struct pst_engine *to,
         pst_arena_fini(&a.arena);
     }
     status = pst_engine_settle(to, status, diag);
-    for (unsigned i = 0; i < to->grid.plan->params.n && status == PST_OK; i++) {
+    for (unsigned i = 0; i < to->grid->plan->params.n && status == PST_OK;
+         i++) {
         if (pst_role_shares(pst_rank_role(to->ranks[0]), i))
             status = adopt_states(&a, i, diag);
         if (status == PST_OK)

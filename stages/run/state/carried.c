@@ -17,7 +17,7 @@
 
 static struct pst_plan *root_of(const struct pst_engine *engine)
 {
-    struct pst_plan *plan = engine->grid.plan;
+    struct pst_plan *plan = engine->grid->plan;
 
     while (plan->parent != NULL)
         plan = plan->parent;
@@ -35,7 +35,7 @@ static bool is_left_out(const struct pst_engine *engine, struct pst_rank *r,
                         const struct pst_rank_param *p)
 {
     const struct pst_plan_param *param =
-        &engine->grid.plan->params.at[p->index];
+        &engine->grid->plan->params.at[p->index];
 
     return pst_engine_owner(engine, (unsigned)p->index) ==
                pst_role_number(pst_rank_role(r)) &&
@@ -153,7 +153,7 @@ enum pst_status pst_carried_each(const struct pst_engine *engine,
     for (size_t i = 0; i < layout->params.n && status == PST_OK; i++) {
         const struct pst_rank_param *p = &layout->params.at[i];
         const struct pst_plan_param *param =
-            &engine->grid.plan->params.at[p->index];
+            &engine->grid->plan->params.at[p->index];
         struct pst_str name = {0};
 
         if (!is_left_out(engine, r, p))

@@ -83,7 +83,7 @@ enum pst_status pst_each_entry(const struct pst_engine *engine,
     for (size_t i = 0; i < layout->params.n && status == PST_OK; i++) {
         const struct pst_rank_param *p = &layout->params.at[i];
         const struct pst_plan_param *param =
-            &engine->grid.plan->params.at[p->index];
+            &engine->grid->plan->params.at[p->index];
         const bool here =
             !owner ||
             pst_engine_owner(engine, (unsigned)p->index) == role->rank;

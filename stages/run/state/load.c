@@ -23,7 +23,7 @@ static const struct pst_safetensors_entry *find_tensor(const struct loader *l,
                                                        const char *name)
 {
     const struct pst_safetensors_entry *e = pst_checkpoint_find(l->ckpt, name);
-    const struct pst_plan *plan = l->engine->grid.plan;
+    const struct pst_plan *plan = l->engine->grid->plan;
 
     for (size_t i = 0; e == NULL && i < plan->params.n; i++) {
         const struct pst_plan_param *p = &plan->params.at[i];
@@ -131,8 +131,8 @@ static enum pst_status load(void *ctx, struct pst_rank *r,
 /* True if this run trains the parameter. */
 static bool is_trained(const struct pst_engine *engine, unsigned param)
 {
-    return engine->grid.options.train &&
-           pst_uses_total(&engine->grid.uses, param) > 0;
+    return engine->grid->options.train &&
+           pst_uses_total(&engine->grid->uses, param) > 0;
 }
 
 /* Sets ret to the name of the parameter's first optimizer state. Returns false
@@ -140,11 +140,11 @@ static bool is_trained(const struct pst_engine *engine, unsigned param)
 static bool state_name(const struct pst_engine *engine, unsigned param,
                        char ret[1200])
 {
-    const struct pst_plan_param *p = &engine->grid.plan->params.at[param];
-    const struct pst_optim_options *o = pst_grid_update(&engine->grid, param);
+    const struct pst_plan_param *p = &engine->grid->plan->params.at[param];
+    const struct pst_optim_options *o = pst_grid_update(engine->grid, param);
     struct pst_meta meta;
 
-    if (!engine->grid.options.train || p->kind != PST_VALUE_PARAM)
+    if (!engine->grid->options.train || p->kind != PST_VALUE_PARAM)
         return false;
     for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++)
         if (pst_optim_state(o, k, &p->meta, &meta))
@@ -158,7 +158,7 @@ static bool state_name(const struct pst_engine *engine, unsigned param,
 static void add_differing(const struct loader *l, bool here, const char *what,
                           struct pst_str *out)
 {
-    const struct pst_plan *plan = l->engine->grid.plan;
+    const struct pst_plan *plan = l->engine->grid->plan;
     unsigned n = 0;
 
     for (size_t i = 0; i < plan->params.n; i++) {
@@ -210,18 +210,18 @@ static void take_counts(struct pst_engine *engine, const struct loader *l)
     const struct pst_checkpoint *ckpt = l->ckpt;
 
     engine->updates = ckpt->info.updates;
-    for (size_t i = 0; i < engine->grid.plan->params.n; i++)
+    for (size_t i = 0; i < engine->grid->plan->params.n; i++)
         engine->since[i] = ckpt->info.counts_updates
                                ? 0
-                               : engine->grid.plan->params.at[i].since;
+                               : engine->grid->plan->params.at[i].since;
     for (size_t i = 0; i < ckpt->names.since.n; i++) {
         const struct pst_state_since *s = &ckpt->names.since.at[i];
-        const int param = pst_plan_find_param(engine->grid.plan, s->param);
+        const int param = pst_plan_find_param(engine->grid->plan, s->param);
 
         if (param >= 0)
             engine->since[param] = s->updates;
     }
-    for (size_t i = 0; i < engine->grid.plan->params.n; i++) {
+    for (size_t i = 0; i < engine->grid->plan->params.n; i++) {
         char name[1200];
 
         if (is_trained(engine, (unsigned)i) &&
@@ -238,9 +238,9 @@ static enum pst_status load_unread(struct pst_engine *engine,
 {
     enum pst_status status = PST_OK;
 
-    for (size_t i = 0; i < engine->grid.plan->params.n && status == PST_OK;
+    for (size_t i = 0; i < engine->grid->plan->params.n && status == PST_OK;
          i++) {
-        const struct pst_plan_param *p = &engine->grid.plan->params.at[i];
+        const struct pst_plan_param *p = &engine->grid->plan->params.at[i];
         const struct pst_safetensors_entry *e = NULL;
         struct pst_str name = {0};
 

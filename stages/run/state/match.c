@@ -13,14 +13,14 @@ static enum pst_status check_run(const struct pst_engine *engine,
                                  const struct pst_checkpoint_info *info,
                                  struct pst_diag *diag)
 {
-    const char *optimizer = pst_optim_name(&engine->grid.options.optim);
+    const char *optimizer = pst_optim_name(&engine->grid->options.optim);
 
-    if (info->seed != engine->grid.options.seed)
+    if (info->seed != engine->grid->options.seed)
         return pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_OPTIONS,
                             "the checkpoint was written with seed %" PRIu64
                             ", this run has seed %" PRIu64
                             ": give --seed %" PRIu64,
-                            info->seed, engine->grid.options.seed, info->seed);
+                            info->seed, engine->grid->options.seed, info->seed);
     /* Optimizer "none" also differs from others: its checkpoints have no states
      * with which they could continue. */
     if (strcmp(info->optimizer, optimizer) != 0)
@@ -84,7 +84,7 @@ static enum pst_status refuse(const struct pst_engine *engine,
                             ckpt->info.step, mine->module);
     describe(rank_there(ckpt, theirs), theirs->alpha, &there);
     if (mine != NULL)
-        describe(rank_here(engine->grid.plan, mine), mine->alpha, &here);
+        describe(rank_here(engine->grid->plan, mine), mine->alpha, &here);
     if (mine == NULL)
         status = pst_diag_set(
             diag, PST_E_CHECKPOINT_OTHER_OPTIONS,
@@ -116,13 +116,13 @@ static enum pst_status check_adapters(const struct pst_engine *engine,
     if (!ckpt->has_names)
         return PST_OK;
     pst_state_names_init(&mine);
-    status = pst_plan_names(engine->grid.plan, &mine, diag);
+    status = pst_plan_names(engine->grid->plan, &mine, diag);
     for (size_t i = 0; i < theirs->n && status == PST_OK; i++) {
         const struct pst_adapter *a = &theirs->at[i];
         const struct pst_adapter *b = find_adapter(&mine.adapters, a->module);
 
         if (b == NULL || a->alpha != b->alpha ||
-            rank_there(ckpt, a) != rank_here(engine->grid.plan, b))
+            rank_there(ckpt, a) != rank_here(engine->grid->plan, b))
             status = refuse(engine, ckpt, a, b, diag);
     }
     for (size_t i = 0; i < mine.adapters.n && status == PST_OK; i++)
@@ -151,22 +151,22 @@ static enum pst_status check_model(const struct pst_engine *engine,
     if (!pst_match_is_other(engine, ckpt) ||
         (identity[0] != '\0' && strcmp(info->identity, identity) == 0))
         return PST_OK;
-    if (engine->grid.options.train)
+    if (engine->grid->options.train)
         return pst_diag_set(
             diag, PST_E_CHECKPOINT_OTHER_MODEL,
             "the checkpoint of step %" PRIu64 " is of another model, "
             "\"%.100s\" (digest %s), \"%.100s\" (digest %s) computes "
             "something else: choose another --checkpoint folder, or take the "
             "model that wrote it",
-            info->step, info->name, info->model_digest, engine->grid.plan->name,
-            digest);
+            info->step, info->name, info->model_digest,
+            engine->grid->plan->name, digest);
     return pst_diag_set(
         diag, PST_E_CHECKPOINT_OTHER_MODEL,
         "the checkpoint of step %" PRIu64 " is of the model \"%.100s\" (digest "
         "%s), \"%.100s\" (digest %s) computes something else: take the model "
         "that wrote it, or with --other-model the tensors of these names and "
         "shapes all the same",
-        info->step, info->name, info->model_digest, engine->grid.plan->name,
+        info->step, info->name, info->model_digest, engine->grid->plan->name,
         digest);
 }
 
@@ -174,7 +174,7 @@ enum pst_status pst_match_check(const struct pst_engine *engine,
                                 const struct pst_checkpoint *ckpt,
                                 bool any_model, struct pst_diag *diag)
 {
-    enum pst_status status = engine->grid.options.train
+    enum pst_status status = engine->grid->options.train
                                  ? check_run(engine, &ckpt->info, diag)
                                  : PST_OK;
 
@@ -182,7 +182,7 @@ enum pst_status pst_match_check(const struct pst_engine *engine,
         status = check_adapters(engine, ckpt, diag);
     if (status != PST_OK || any_model)
         return status;
-    if (engine->grid.options.train || pst_carried_is_in(ckpt))
+    if (engine->grid->options.train || pst_carried_is_in(ckpt))
         status = pst_carried_check(engine, ckpt, diag);
     return status != PST_OK || pst_carried_is_in(ckpt)
                ? status

@@ -22,8 +22,8 @@ static void take_whole_state(const struct pst_engine *engine,
 {
     struct pst_meta meta;
     const bool is_there = pst_optim_state(
-        pst_grid_update(&engine->grid, param), (unsigned)p->state,
-        &engine->grid.plan->params.at[param].meta, &meta);
+        pst_grid_update(engine->grid, param), (unsigned)p->state,
+        &engine->grid->plan->params.at[param].meta, &meta);
 
     e->begin = 0;
     e->n = is_there && e->n > 0 ? pst_meta_numel(&meta) : 0;
@@ -34,17 +34,17 @@ static struct end end_of(const struct pst_engine *engine,
                          unsigned replica)
 {
     struct end e = {
-        .rank = pst_engine_local(engine, replica * engine->grid.options.ranks +
+        .rank = pst_engine_local(engine, replica * engine->grid->options.ranks +
                                              p->rank),
-        .n = pst_meta_numel(&engine->grid.plan->params.at[param].meta)};
+        .n = pst_meta_numel(&engine->grid->plan->params.at[param].meta)};
     const bool whole =
         p->state < 0 && !pst_engine_has_parts(engine, (unsigned)param);
     const struct pst_rank_param *at;
 
     if (!whole)
         pst_flats_range(&pst_rank_layout(engine->ranks[0])->flats,
-                        (unsigned)param, engine->grid.options.replicas, replica,
-                        &e.begin, &e.n);
+                        (unsigned)param, engine->grid->options.replicas,
+                        replica, &e.begin, &e.n);
     if (p->state >= 0 &&
         pst_role_is_whole(pst_rank_role(engine->ranks[0]), (unsigned)param))
         take_whole_state(engine, p, (unsigned)param, &e);
@@ -62,7 +62,7 @@ static struct end end_of(const struct pst_engine *engine,
 static enum pst_status pass_part(const struct pst_migration *p, unsigned a,
                                  unsigned b, struct pst_diag *diag)
 {
-    const unsigned ranks = p->to->grid.options.ranks;
+    const unsigned ranks = p->to->grid->options.ranks;
     const struct end src = end_of(p->from, p, p->old, a);
     const struct end dst = end_of(p->to, p, p->new, b);
     const int64_t begin = PST_MAX(src.begin, dst.begin);
@@ -102,7 +102,7 @@ static enum pst_status pass_part(const struct pst_migration *p, unsigned a,
 static enum pst_status pass(const struct pst_migration *p,
                             struct pst_diag *diag)
 {
-    const unsigned n = p->to->grid.options.replicas;
+    const unsigned n = p->to->grid->options.replicas;
     const bool whole =
         p->state < 0 && !pst_engine_has_parts(p->from, (unsigned)p->old);
     enum pst_status status = PST_OK;
@@ -117,10 +117,10 @@ static enum pst_status pass(const struct pst_migration *p,
 bool pst_migration_is_on(const struct pst_engine *engine, int param,
                          unsigned rank)
 {
-    const struct pst_plan_param *p = &engine->grid.plan->params.at[param];
+    const struct pst_plan_param *p = &engine->grid->plan->params.at[param];
 
     for (unsigned i = 0; i < p->n_stages; i++)
-        if (engine->grid.sched->rank_of[p->stages[i]] == (int)rank)
+        if (engine->grid->sched->rank_of[p->stages[i]] == (int)rank)
             return true;
     return false;
 }
@@ -131,13 +131,14 @@ enum pst_status pst_migration_run(const struct pst_migration *p,
     return pst_migration_is_on(p->from, p->old, p->rank)
                ? pass(p, diag)
                : pst_diag_set(diag, PST_E_INTERNAL_BUG, "rank %u has no \"%s\"",
-                              p->rank, p->to->grid.plan->params.at[p->new].fqn);
+                              p->rank,
+                              p->to->grid->plan->params.at[p->new].fqn);
 }
 
 void pst_migration_convert(const struct pst_migration *p,
                            const struct pst_adoption *how)
 {
-    for (unsigned k = 0; k < p->to->grid.options.replicas; k++) {
+    for (unsigned k = 0; k < p->to->grid->options.replicas; k++) {
         const struct end e = end_of(p->to, p, p->new, k);
         struct pst_device_memory *mem;
         void *at;
@@ -146,7 +147,7 @@ void pst_migration_convert(const struct pst_migration *p,
             continue;
         mem = &pst_rank_device(e.rank)->mem;
         at = pst_rank_at(pst_rank_device(e.rank), e.offset);
-        how->convert(how->ctx, p->to->grid.plan->params.at[p->new].fqn,
+        how->convert(how->ctx, p->to->grid->plan->params.at[p->new].fqn,
                      pst_device_pull(mem, at, (size_t)e.n * sizeof(float)),
                      e.n);
         pst_device_push(mem, at, (size_t)e.n * sizeof(float));

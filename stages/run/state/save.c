@@ -19,13 +19,13 @@ void pst_save_info(const struct pst_engine *engine, uint64_t step,
                    struct pst_checkpoint_info *ret)
 {
     *ret = (struct pst_checkpoint_info){.step = step,
-                                        .seed = engine->grid.options.seed,
+                                        .seed = engine->grid->options.seed,
                                         .time = (int64_t)time(NULL),
                                         .bad = note != NULL && note->diverged,
                                         .changes =
                                             note != NULL ? note->changes : 0};
     ret->updates = engine->updates;
-    ret->counts_updates = engine->grid.options.train;
+    ret->counts_updates = engine->grid->options.train;
     if (note != NULL)
         ret->place = note->place;
     if (note != NULL && note->next_fault != NULL)
@@ -35,10 +35,10 @@ void pst_save_info(const struct pst_engine *engine, uint64_t step,
     memcpy(ret->model_digest, pst_carried_model(engine),
            sizeof(ret->model_digest));
     memcpy(ret->identity, pst_carried_identity(engine), sizeof(ret->identity));
-    snprintf(ret->name, sizeof(ret->name), "%s", engine->grid.plan->name);
+    snprintf(ret->name, sizeof(ret->name), "%s", engine->grid->plan->name);
     snprintf(ret->optimizer, sizeof(ret->optimizer), "%s",
-             engine->grid.options.train
-                 ? pst_optim_name(&engine->grid.options.optim)
+             engine->grid->options.train
+                 ? pst_optim_name(&engine->grid->options.optim)
                  : "none");
 }
 
@@ -49,16 +49,16 @@ enum pst_status pst_save_names(const struct pst_engine *engine,
     enum pst_status status;
 
     pst_state_names_init(ret);
-    status = pst_plan_names(engine->grid.plan, ret, diag);
-    for (unsigned i = 0; i < engine->grid.plan->params.n && status == PST_OK;
+    status = pst_plan_names(engine->grid->plan, ret, diag);
+    for (unsigned i = 0; i < engine->grid->plan->params.n && status == PST_OK;
          i++)
-        if (engine->grid.options.train && engine->since[i] > 0 &&
-            engine->grid.plan->params.at[i].requires_grad)
+        if (engine->grid->options.train && engine->since[i] > 0 &&
+            engine->grid->plan->params.at[i].requires_grad)
             status = pst_state_names_add_since(
-                ret, engine->grid.plan->params.at[i].fqn, engine->since[i],
+                ret, engine->grid->plan->params.at[i].fqn, engine->since[i],
                 diag);
-    if (status == PST_OK && engine->grid.options.train && ret->adapters.n > 0)
-        status = pst_plan_changed(engine->grid.plan, ret, diag);
+    if (status == PST_OK && engine->grid->options.train && ret->adapters.n > 0)
+        status = pst_plan_changed(engine->grid->plan, ret, diag);
     return status;
 }
 
@@ -87,7 +87,7 @@ enum pst_status pst_save_judge(struct pst_engine *engine,
     enum pst_status status;
 
     if (pst_engine_is_zero(engine))
-        why = pst_checkpoint_why_bad(info, shards, engine->grid.options.ranks);
+        why = pst_checkpoint_why_bad(info, shards, engine->grid->options.ranks);
     snprintf(ret_bad, PST_CHECKPOINT_REASON, "%s", why != NULL ? why : "");
     status = pst_engine_broadcast(engine->transport, ret_bad,
                                   PST_CHECKPOINT_REASON, NULL, NULL, diag);
@@ -106,7 +106,7 @@ static enum pst_status commit(struct pst_engine *engine, const char *dir,
 
     if (status == PST_OK)
         status = pst_save_commit(dir, info, &names, shards,
-                                 engine->grid.options.ranks, keep, diag);
+                                 engine->grid->options.ranks, keep, diag);
     pst_state_names_fini(&names);
     return status;
 }
@@ -117,7 +117,7 @@ bool pst_save_shares(const struct pst_engine *engine)
 {
     const struct pst_rank_role *role = pst_rank_role(engine->ranks[0]);
 
-    for (unsigned i = 0; i < engine->grid.plan->params.n; i++)
+    for (unsigned i = 0; i < engine->grid->plan->params.n; i++)
         if (pst_role_shares(role, i))
             return true;
     return false;
@@ -125,7 +125,7 @@ bool pst_save_shares(const struct pst_engine *engine)
 
 bool pst_save_writes(const struct pst_engine *engine, unsigned rank)
 {
-    return rank < engine->grid.options.ranks || pst_save_shares(engine);
+    return rank < engine->grid->options.ranks || pst_save_shares(engine);
 }
 
 /* --- sharded files -------------------------------------------------------- */
@@ -137,7 +137,7 @@ enum pst_status pst_save_open(const struct pst_engine *engine,
     enum pst_status status = PST_OK;
 
     for (unsigned i = 0; i < engine->n_local && status == PST_OK; i++)
-        if (engine->first + i < engine->grid.options.ranks)
+        if (engine->first + i < engine->grid->options.ranks)
             status = pst_shard_open(shards[i], dir, step, diag);
     return status;
 }
@@ -162,12 +162,12 @@ static enum pst_status each_pair(struct pst_engine *engine,
                                  struct pst_shard *const *shards, pair_fn fn,
                                  struct pst_diag *diag)
 {
-    const unsigned ranks = engine->grid.options.ranks;
+    const unsigned ranks = engine->grid->options.ranks;
     enum pst_status status = PST_OK, one = PST_OK;
     struct pst_diag ignored;
 
     for (unsigned peer = ranks;
-         peer < pst_grid_size(&engine->grid) && one != PST_ERR_PEER; peer++) {
+         peer < pst_grid_size(engine->grid) && one != PST_ERR_PEER; peer++) {
         struct pair pair = {peer % ranks, peer, peer / ranks - 1, NULL, NULL};
 
         if (pst_engine_local(engine, pair.owner) != NULL)
@@ -272,10 +272,10 @@ enum pst_status pst_save_fetch(struct pst_engine *engine,
                                struct pst_checkpoint_shard *shards,
                                struct pst_diag *diag)
 {
-    const unsigned n = engine->grid.options.ranks;
+    const unsigned n = engine->grid->options.ranks;
     enum pst_status status = PST_OK;
 
-    for (unsigned k = 0; k < pst_grid_size(&engine->grid) && status == PST_OK;
+    for (unsigned k = 0; k < pst_grid_size(engine->grid) && status == PST_OK;
          k++) {
         if (!pst_save_writes(engine, k))
             continue;
@@ -340,7 +340,7 @@ enum pst_status pst_engine_save(struct pst_engine *engine, const char *dir,
                                 const struct pst_save_note *note,
                                 struct pst_diag *diag)
 {
-    const unsigned n = pst_grid_size(&engine->grid);
+    const unsigned n = pst_grid_size(engine->grid);
     struct pst_checkpoint_shard *all = NULL;
     struct pst_shard **shards = NULL;
     struct pst_checkpoint_info info;
@@ -370,7 +370,7 @@ enum pst_status pst_engine_save(struct pst_engine *engine, const char *dir,
         /* Files of a failed save are removed: they would keep a full disk full.
          */
         if (status != PST_OK && all != NULL &&
-            engine->first + i < engine->grid.options.ranks)
+            engine->first + i < engine->grid->options.ranks)
             pst_checkpoint_shard_discard(dir, step, &all[engine->first + i]);
     }
     pst_free(shards);

@@ -238,9 +238,9 @@ static enum pst_status find_local(struct pst_saver *s,
 {
     s->engine = engine;
     s->first = engine->first;
-    s->ranks = engine->grid.options.ranks;
+    s->ranks = engine->grid->options.ranks;
     s->shares = pst_save_shares(engine);
-    s->shards = pst_calloc(PST_TAG_EXEC, pst_grid_size(&engine->grid),
+    s->shards = pst_calloc(PST_TAG_EXEC, pst_grid_size(engine->grid),
                            sizeof(*s->shards));
     s->local = pst_calloc(PST_TAG_EXEC, engine->n_local, sizeof(*s->local));
     s->shards_of =
@@ -308,7 +308,7 @@ static enum pst_status copy(struct pst_saver *s)
 
 static void begin_shards(struct pst_saver *s)
 {
-    memset(s->shards, 0, pst_grid_size(&s->engine->grid) * sizeof(*s->shards));
+    memset(s->shards, 0, pst_grid_size(s->engine->grid) * sizeof(*s->shards));
     if (s->n_local == 0) /* a rank of another replica */
         s->part = SHARDS;
     else

@@ -82,7 +82,7 @@ static enum pst_status add_entry(void *ctx, struct pst_rank *r,
  */
 static enum pst_status add_unread(struct pst_shard *s, struct pst_diag *diag)
 {
-    const struct pst_plan *plan = s->engine->grid.plan;
+    const struct pst_plan *plan = s->engine->grid->plan;
     enum pst_status status = PST_OK;
 
     for (unsigned i = 0; i < plan->params.n && status == PST_OK; i++) {

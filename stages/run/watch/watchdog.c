@@ -68,16 +68,11 @@ enum pst_status pst_engine_watch(struct pst_engine *engine,
     pst_awake_look(&engine->awake, pst_now());
     if (engine->awake.slept > 0)
         engine->awake.now = 0;
-    if (engine->grid.options.watchdog <= 0 ||
+    if (engine->grid->options.watchdog <= 0 ||
         engine->awake.now <
-            PST_MAX(engine->grid.options.watchdog, pst_alive_limit()))
+            PST_MAX(engine->grid->options.watchdog, pst_alive_limit()))
         return PST_OK;
     if (engine->lanes != NULL)
         pst_lanes_stop(engine->lanes); /* so that they can be inspected */
     return report(engine, NULL, diag);
-}
-
-void pst_engine_set_watchdog(struct pst_engine *engine, double seconds)
-{
-    engine->grid.options.watchdog = seconds;
 }

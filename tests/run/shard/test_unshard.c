@@ -376,7 +376,7 @@ static void proves_what_is_here(void **state)
 static void forward(struct job *job, enum pst_sharing shard, bool rows,
                     double *ret_losses, struct pst_memory *ret)
 {
-    struct pst_exec_options options = job->engine->grid.options;
+    struct pst_exec_options options = job->engine->grid->options;
     struct pst_diag *diag = &job->net.diag;
     struct pst_step_result result;
     struct pst_engine *engine;

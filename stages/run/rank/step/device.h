@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_STAGES_RUN_RANK_STEP_DEVICE_H
 #define PENSTOCK_STAGES_RUN_RANK_STEP_DEVICE_H
 /*
- * A rank's arena and the tasks that access it. Opened when the rank starts; {0}
- * if the rank is only planned. Exec thread, or the rank's own thread in a step.
+ * A rank's arena and the tasks that access it. The engine opens it before the
+ * rank starts. Exec thread, or the rank's own thread in a step.
  */
 #include "stages/device/device.h"
 #include "stages/optim/optim.h"
@@ -29,11 +29,12 @@ struct pst_rank_device {
     double held_since, held_s;
 };
 
-/* Maps the arena, finds the kernels, loads the parameters. Borrows the pool. */
+/* Maps an arena of `size` bytes, finds the kernels, loads the parameters.
+ * Borrows the pool. */
 enum pst_status pst_rank_device_open(struct pst_rank_device *d,
                                      const struct pst_rank_role *role,
                                      const struct pst_layout *layout,
-                                     struct pst_pool *pool,
+                                     size_t size, struct pst_pool *pool,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 /* Accepts {0}. */
 void pst_rank_device_close(struct pst_rank_device *d);

@@ -290,6 +290,21 @@ void pst_stash_close(struct pst_stash *s)
     *s = (struct pst_stash){.fd = -1};
 }
 
+void pst_stash_empty(struct pst_stash *s)
+{
+    if (s->layout == NULL)
+        return;
+    pthread_mutex_lock(&s->lock);
+    while (s->done < s->issued)
+        pthread_cond_wait(&s->moved, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+    /* A failure only keeps the space. */
+    if (s->ram != NULL)
+        (void)madvise(s->ram, s->size, MADV_DONTNEED);
+    else if (ftruncate(s->fd, 0) != 0)
+        errno = 0;
+}
+
 /* --- a step --------------------------------------------------------------- */
 
 void pst_stash_begin(struct pst_stash *s, uint64_t step)

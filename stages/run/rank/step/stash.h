@@ -54,6 +54,9 @@ enum pst_status pst_stash_open(struct pst_stash *s,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Cancels copies in progress. Accepts {0}. */
 void pst_stash_close(struct pst_stash *s);
+/* Between steps: frees the memory or disk space of the stash, which later steps
+ * take again. */
+void pst_stash_empty(struct pst_stash *s);
 
 /* Begins a step; no copy may be in progress. */
 void pst_stash_begin(struct pst_stash *s, uint64_t step);
