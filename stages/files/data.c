@@ -297,6 +297,19 @@ unsigned pst_data_width(const struct pst_data *data, size_t file)
     return (unsigned)data->sources[k].shards[file].width;
 }
 
+void pst_data_set_microbatches(struct pst_data *data, unsigned microbatches)
+{
+    const uint64_t before = data->step.microbatches;
+
+    data->step = (struct pst_data_step){microbatches, 0};
+    if (data->first != NULL) {
+        data->step_rows = pst_data_rows_before(data, data->first, microbatches);
+    } else { /* a step has what there is */
+        data->step_rows = data->step_rows / before * microbatches;
+        data->samples = data->step_rows;
+    }
+}
+
 uint64_t pst_data_samples(const struct pst_data *data, uint64_t rows)
 {
     const uint64_t n = data->samples, each = PST_MAX(data->step_rows, 1);

@@ -126,6 +126,11 @@ enum pst_status pst_data_begin(struct pst_data *data, uint64_t step,
                                const struct pst_data_place *place,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
+/* Steps have so many microbatches from now on, without tail ones; call
+ * pst_data_begin afterwards, with the position of the next step, found before
+ * if it is pst_data_place's. Not thread safe with pst_data_fill. */
+void pst_data_set_microbatches(struct pst_data *data, unsigned microbatches);
+
 #define PST_DATA_STEP UINT32_MAX /* all microbatches of the step */
 
 /* Appends the rows that a microbatch draws: "rows 4 to 7 of FILE, 0 to 3 of

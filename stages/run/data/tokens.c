@@ -408,6 +408,13 @@ enum pst_status pst_tokens_new(struct pst_plan *plan, struct pst_plan *tail,
     return PST_OK;
 }
 
+void pst_tokens_set_microbatches(struct pst_tokens *tokens,
+                                 unsigned microbatches)
+{
+    tokens->microbatches = microbatches;
+    tokens->n_tail = 0;
+}
+
 void pst_tokens_free(struct pst_tokens *tokens)
 {
     if (tokens == NULL)

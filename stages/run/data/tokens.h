@@ -21,6 +21,9 @@ enum pst_status pst_tokens_new(struct pst_plan *plan, struct pst_plan *tail,
                                struct pst_tokens **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 void pst_tokens_free(struct pst_tokens *tokens);
+/* The next steps have so many microbatches, without tail ones. */
+void pst_tokens_set_microbatches(struct pst_tokens *tokens,
+                                 unsigned microbatches);
 
 /*
  * Sets *ret to true if the model shifts its targets itself, so that the loss
