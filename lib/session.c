@@ -283,6 +283,8 @@ static enum pst_status make_options(struct penstock_session *s,
                               "divided by %u replicas",
                               size, replicas);
     if (status == PST_OK)
+        status = pstd_refuse_ramp(&s->config, "a session", diag);
+    if (status == PST_OK)
         status = pstd_exec_options(&s->config,
                                    pstd_ranks(&s->config, size / replicas),
                                    s->trains, &s->options, diag);

@@ -8,6 +8,7 @@
  *
  * Any thread, one at a time. A config owns all its texts.
  */
+#include "daemon/common/ramp.h"
 #include "stages/base/arena.h"
 #include "stages/base/diag.h"
 #include "stages/base/str.h"
@@ -78,6 +79,7 @@ enum pstd_option_type {
     PSTD_LIST,   /* struct pstd_list, one entry per use */
     PSTD_GRID,   /* struct pstd_grid: "P" or "RxP" */
     PSTD_FROM,   /* struct pstd_from: a flag, =STEP or =auto */
+    PSTD_RAMP,   /* struct pstd_ramp: "N" or "COUNT:STEP,..." */
 };
 
 /* Replicas of a pipeline, and ranks of each; 0: not given. */
@@ -121,7 +123,8 @@ struct pstd_config {
         *gather_dtype, *shard_layout;
     double memory_limit;
     bool overcommit, verify;
-    uint64_t microbatches, microbatch_size, batch, threads, seed;
+    struct pstd_ramp microbatches;
+    uint64_t microbatch_size, batch, threads, seed;
     uint64_t unshard_window, stash_keep;
     const char *microbatch_weights, *chunk, *size;
     const char *dtype;

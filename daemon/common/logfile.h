@@ -33,9 +33,12 @@
     X(READY, "ready", "info", "rank0_pid=")                                    \
     X(REQUEST, "request", "info", "command= key= uid= pid= status=")           \
     X(TRAIN_BEGIN, "train_begin", "info",                                      \
-      "run= first_step= steps= schedule= microbatches= recompute= shard= "     \
-      "stash= dtype= optimizer= placement= planned_bytes= checkpoint= "        \
+      "run= first_step= steps= schedule= microbatches= ramp= recompute= "      \
+      "shard= stash= dtype= optimizer= placement= planned_bytes= checkpoint= " \
       "epochs= epoch_rows= options=; options: those that were given")          \
+    X(MICROBATCHES, "microbatches", "info",                                    \
+      "run= step= microbatches= before= rows= schedule=; of each step from "   \
+      "the next one on, by --microbatches")                                    \
     X(RESUME, "resume", "info", "step= dir=")                                  \
     X(CHECKPOINT_FOUND, "checkpoint_found", "warn",                            \
       "step= dir= to=; newest of those that were moved there, by --adopt "     \
@@ -88,17 +91,17 @@
       "what other events reported, by the names of --prom")                    \
     X(EVALUATED, "evaluated", "info",                                          \
       "run= step= loss= metric= batches= best= best_step= best_loss= "         \
-      "best_metric= seconds= rows=; on --eval-data")                                                        \
+      "best_metric= seconds= rows=; on --eval-data")                           \
     X(EVAL_FAILED, "eval_failed", "error",                                     \
       "run= step= id= text=; the training goes on")                            \
     X(EVAL_MEMORY, "eval_memory", "info",                                      \
       "of_rank= arena=; bytes that are reserved for --eval-data, besides")     \
     X(EARLY_STOP, "early_stop", "info",                                        \
       "run= step= best_step= best_loss= best_metric= patience=; evaluations "  \
-      "do not get better")                                                                \
-    X(BEST_SAVED, "best_saved", "info", "step= dir= loss= metric=")                    \
+      "do not get better")                                                     \
+    X(BEST_SAVED, "best_saved", "info", "step= dir= loss= metric=")            \
     X(BEST_GONE, "best_gone", "warn",                                          \
-      "step= dir= loss= metric=; earlier evaluations are forgotten")                   \
+      "step= dir= loss= metric=; earlier evaluations are forgotten")           \
     X(CHECKPOINT_SAVED, "checkpoint_saved", "info",                            \
       "step= dir= seconds= stall_s= cost_s= asked=; since that step, without " \
       "steps, and lost by it")                                                 \

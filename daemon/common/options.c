@@ -91,10 +91,12 @@ static const struct pstd_option rows[] = {
         "values auto of other options keep to it; 0: no limit"),
     FLAG(overcommit, "overcommit", T_STEP | PSTD_OPT_SERVE | C_STEP,
          "start even if the ranks will use more memory than is free"),
-    ROW(microbatches, "microbatches", 'm', UINT,
-        N_STEP | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN, "1", 1, 65536, "N",
+    ROW(microbatches, "microbatches", 'm', RAMP,
+        S_STEP | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN, "1", 0, 0,
+        "N|COUNT:STEP,...",
         "microbatches of a step (gradient accumulation); a step takes N "
-        "times the rows of one"),
+        "times the rows of one. COUNT:STEP,...: a ramp, COUNT microbatches "
+        "from that step on; the first step is 0"),
     UINT(microbatch_size, "microbatch-size",
          N_STEP | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN | PSTD_OPT_INFER, "0",
          0, 0x1p31,

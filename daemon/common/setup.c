@@ -107,6 +107,16 @@ static enum pst_status check_optimizer(const struct pstd_config *config,
     return check_moves(config, optim, diag);
 }
 
+enum pst_status pstd_refuse_ramp(const struct pstd_config *config,
+                                 const char *what, struct pst_diag *diag)
+{
+    if (config->microbatches.n == 1)
+        return PST_OK;
+    return pst_diag_set(diag, PST_E_RUN_RAMP,
+                        "%s has steps of one size: give --microbatches N",
+                        what);
+}
+
 /* Refuses options that have no effect with the other ones. */
 static enum pst_status check_useful(const struct pstd_config *config,
                                     struct pst_diag *diag)
@@ -114,6 +124,11 @@ static enum pst_status check_useful(const struct pstd_config *config,
     if (config->stash_keep > 0 && strcmp(config->stash, "none") == 0)
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--stash-keep needs --stash ram or disk:FOLDER");
+    if (config->microbatches.n > 1 && config->batch > 0)
+        return pst_diag_set(diag, PST_E_RUN_RAMP,
+                            "--batch sets the rows of every step, and a ramp "
+                            "of --microbatches changes them: give "
+                            "--microbatch-size instead");
     return PST_OK;
 }
 
@@ -175,7 +190,7 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
         .ranks = ranks,
         .replicas = train ? pstd_replicas(config) : 1,
         .watchdog = pstd_watchdog(config),
-        .microbatches = (unsigned)config->microbatches,
+        .microbatches = pstd_ramp_first(&config->microbatches),
         .weigh_equal = strcmp(config->microbatch_weights, "equal") == 0,
         .scatter = strcmp(config->data_at, "first") == 0,
         .train = train,
@@ -315,7 +330,8 @@ enum pst_status pstd_open_batch(const struct pstd_config *config,
     if (status == PST_OK)
         status = pst_batch_init(
             sized != NULL ? sized : plan, (int64_t)config->microbatch_size,
-            (int64_t)config->batch, (unsigned)config->microbatches, ret, diag);
+            (int64_t)config->batch, pstd_ramp_first(&config->microbatches), ret,
+            diag);
     if (status == PST_OK)
         ret->sized = sized;
     else

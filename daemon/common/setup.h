@@ -15,11 +15,17 @@
  * number follows. */
 #define PSTD_ASKED_TEXT "asked to end: rank "
 
+/* Refuses a ramp of --microbatches, which only training has. what: "a served
+ * model". */
+enum pst_status pstd_refuse_ramp(const struct pstd_config *config,
+                                 const char *what,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns --watchdog in seconds, or its default. Without --watchdog, the limit
  * of a step follows later from earlier steps (stages/run/watch/pace.h). */
 double pstd_watchdog(const struct pstd_config *config);
 /* Converts config to options of the executor; borrows its texts. train false:
- * no optimizer. */
+ * no optimizer. Of a ramp of --microbatches, takes the first number; the caller
+ * sets options->counts. */
 enum pst_status pstd_exec_options(const struct pstd_config *config,
                                   unsigned ranks, bool train,
                                   struct pst_exec_options *ret,
@@ -37,8 +43,9 @@ void pstd_set_batch(struct pst_exec_options *options,
 enum pst_status pstd_find_lanes(const struct pst_plan *plan,
                                 struct pst_exec_options *options,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Makes the plans of a step's microbatches, by --microbatch-size or --batch;
- * stores --chunk in plan. Borrows plan until pst_batch_fini. */
+/* Makes the plans of a step's microbatches, by --microbatch-size or --batch,
+ * with the first number of microbatches; stores --chunk in plan. Borrows plan
+ * until pst_batch_fini. */
 enum pst_status pstd_open_batch(const struct pstd_config *config,
                                 struct pst_plan *plan, struct pst_batch *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;

@@ -534,6 +534,13 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
     } else if (strcmp(event->name, "resume") == 0) {
         pst_str_addf(&text, "going on after step %lld",
                      (long long)pstctl_integer(event, "step"));
+    } else if (strcmp(event->name, "microbatches") == 0) {
+        const long long n = pstctl_integer(event, "microbatches");
+
+        pst_str_addf(
+            &text, "after step %lld: %lld microbatch%s a step, %lld rows",
+            (long long)pstctl_integer(event, "step"), n, pst_plural_es(n),
+            (long long)pstctl_integer(event, "rows"));
     } else if (strcmp(event->name, "set_restored") == 0) {
         pst_str_addf(&text,
                      "set while the run of the checkpoint went on, and in "

@@ -78,6 +78,8 @@ static enum pst_status run_verify(const struct pstd_config *config,
                               "verify compares one pipeline with the uncut "
                               "model: give -n P, without replicas");
     if (status == PST_OK)
+        status = pstd_refuse_ramp(config, "verify", diag);
+    if (status == PST_OK)
         status = pstd_exec_options(
             config, pstd_ranks(config, (unsigned)p.plan->stages.n), true,
             &options, diag);

@@ -114,6 +114,17 @@ static enum pst_status explain(struct pstd_session *s, struct pst_diag *diag)
     return status;
 }
 
+/* Returns the seconds that a step of the newest size takes: the median, or, if
+ * steps had other numbers of microbatches too, the mean by microbatches. */
+static double seconds_of_step(const struct pstd_session *s, double median)
+{
+    const double each = (double)s->w->batch.microbatches;
+
+    return s->sums.microbatches == (double)s->done * each
+               ? median
+               : s->sums.seconds / s->sums.microbatches * each;
+}
+
 enum pst_status pstd_session_conclude(struct pstd_session *s,
                                       struct pst_diag *diag)
 {
@@ -133,9 +144,11 @@ enum pst_status pstd_session_conclude(struct pstd_session *s,
     r->checkpoint_step = s->good == UINT64_MAX ? 0 : s->good;
     if (s->done > 0) {
         r->bubble = s->sums.idle / s->sums.times.step;
-        r->gflops = pstd_flops(&s->w->batch) / r->step_s * 1e-9;
-        r->mfu = pstd_mfu(s, r->step_s);
-        r->tok_s = (double)s->step_tokens / r->step_s;
+        const double seconds = seconds_of_step(s, r->step_s);
+
+        r->gflops = pstd_flops(&s->w->batch) / seconds * 1e-9;
+        r->mfu = pstd_mfu(s, seconds);
+        r->tok_s = (double)s->step_tokens / seconds;
     }
     status = gather_ranks(s, diag);
     return status == PST_OK ? explain(s, diag) : status;

@@ -216,6 +216,19 @@ static void emit_change(struct pstd_session *s, const char *name,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
+/* True if the step before had so many samples by the ramp of this run. is: the
+ * position of the next step. */
+static bool is_of_ramp(const struct pstd_session *s,
+                       const struct pst_data_place *is, uint64_t samples)
+{
+    const uint64_t before = s->step > 0 ? s->step - 1 : 0;
+
+    return s->config.microbatches.n > 1 &&
+           is->step / s->w->batch.microbatches *
+                   pstd_ramp_at(&s->config.microbatches, before, NULL) ==
+               samples;
+}
+
 /* Reports if a step reads another number of samples than before the resume, and
  * the row with which the data continues. */
 static void compare_places(struct pstd_session *s,
@@ -227,7 +240,8 @@ static void compare_places(struct pstd_session *s,
     struct pst_str next = {0};
 
     if (!is.known || !was->known ||
-        (was->tokens == is.tokens && was->step == is.step))
+        (was->tokens == is.tokens &&
+         (was->step == is.step || is_of_ramp(s, &is, was->step))))
         return;
     (void)snprintf(before, sizeof(before), "%llu%s",
                    (unsigned long long)was->step,

@@ -8,6 +8,7 @@
 #include "daemon/common/setup.h"
 #include "daemon/exec/alike.h"
 #include "daemon/exec/change/change.h"
+#include "daemon/exec/change/ramp.h"
 #include "daemon/exec/eval/evaluate.h"
 #include "daemon/exec/peak.h"
 #include "daemon/exec/session.h"
@@ -101,6 +102,7 @@ static enum pst_status read_options(struct pstd_session *s,
         pstd_exec_options(&s->config, s->w->ranks / pstd_replicas(&s->config),
                           true, &s->options, diag);
     pstd_set_device(s->w, &s->options);
+    pstd_ramp_prepare(s);
     return status;
 }
 
@@ -117,6 +119,8 @@ static void add_engine_options(const struct pstd_session *s,
                  pst_lr_row(optim->lr_schedule)->to_end
                      ? (unsigned long long)optim->total_steps
                      : 0);
+    for (unsigned i = 0; i < s->n_counts; i++)
+        pst_str_addf(key, "count=%u\n", s->counts[i]);
 }
 
 enum pst_status pstd_session_rekey(struct pstd_session *s,
@@ -142,6 +146,7 @@ static enum pst_status keep_engine(struct pstd_session *s, bool *ret,
 {
     struct pstd_executor *w = s->w;
     struct pst_str key = {0};
+    enum pst_status status = PST_OK;
 
     add_engine_options(s, &key);
     if (key.failed) {
@@ -156,20 +161,27 @@ static enum pst_status keep_engine(struct pstd_session *s, bool *ret,
     if (*ret) {
         pst_str_fini(&key);
         pst_engine_set_watchdog(w->engine, s->options.watchdog);
-        return PST_OK;
+    } else {
+        pst_engine_free(w->engine);
+        w->engine = NULL;
+        pst_batch_fini(&w->batch);
+        pst_free(w->engine_options);
+        w->engine_options = key.text;
+        status = pstd_open_batch(&s->config, w->plan, &w->batch, diag);
     }
-    pst_engine_free(w->engine);
-    w->engine = NULL;
-    pst_batch_fini(&w->batch);
-    pst_free(w->engine_options);
-    w->engine_options = key.text;
-    return pstd_open_batch(&s->config, w->plan, &w->batch, diag);
+    /* A run begins with the first number, whatever was set or used before. */
+    if (status == PST_OK)
+        w->batch.microbatches = s->counts[0];
+    if (status == PST_OK && w->changed != NULL)
+        pstd_changed_set_microbatches(w->changed, s->counts[0]);
+    return status;
 }
 
 /* Returns the rows that the steps before a resume drew, by the position in the
  * data: their batches may have been others. rows: of a pass; each: of a step
- * now, whose batch the steps are taken to have had if the position is not known
- * or is one of several sources. */
+ * with the first number of microbatches. The steps are taken to have had the
+ * batches of this run if the position is not known or is one of several
+ * sources. */
 static double drawn_rows(const struct pstd_session *s, uint64_t rows,
                          uint64_t each)
 {
@@ -179,7 +191,8 @@ static double drawn_rows(const struct pstd_session *s, uint64_t rows,
 
     if (!was->known || was->n != 1 || !pst_data_place(s->data, 0, &is) ||
         was->tokens != is.tokens || is.step == 0)
-        return (double)s->before * (double)each;
+        return pstd_ramp_sum(&s->config.microbatches, 0, s->before) /
+               s->counts[0] * (double)each;
     pass = (double)rows * (double)is.step / (double)each;
     return (double)rows * ((double)was->sources[0].pass +
                            fmin((double)was->sources[0].at / pass, 1));
@@ -204,7 +217,9 @@ static enum pst_status count_epochs(const struct pstd_session *s,
     left = s->config.epochs * (double)rows * (1 - 1e-12);
     if (s->before > 0)
         left -= drawn_rows(s, rows, each) * (1 + 1e-12);
-    steps = (double)s->before + fmax(ceil(left / (double)each), 0);
+    steps =
+        (double)s->before + pstd_ramp_steps(&s->config.microbatches, s->before,
+                                            left / (double)each * s->counts[0]);
     if (!(steps < 0x1p53))
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--epochs %g of %llu rows are too many steps",
@@ -238,6 +253,7 @@ static enum pst_status set_epochs(struct pstd_session *s, struct pst_diag *diag)
         pstd_exec_options(&s->config, s->w->ranks / pstd_replicas(&s->config),
                           true, &s->options, diag);
     pstd_set_device(s->w, &s->options);
+    pstd_ramp_prepare(s);
     if (status == PST_OK)
         status = pstd_session_rekey(s, diag);
     return pstd_agree(s->w, status, diag);
@@ -302,7 +318,7 @@ static enum pst_status make_engine(struct pstd_session *s,
 
     s->batch = b;
     if (w->engine != NULL)
-        return PST_OK;
+        return pst_engine_set_microbatches(w->engine, s->counts[0], diag);
     status = pstd_agree(w, open_flights(s, diag), diag);
     if (status != PST_OK)
         return status;
@@ -440,7 +456,7 @@ static void add_options(const struct pstd_session *s, struct pstd_note *note)
 static void emit_begin(struct pstd_session *s)
 {
     const struct pstd_config *c = &s->config;
-    struct pst_str placement = {0};
+    struct pst_str placement = {0}, ramp = {0};
     struct pstd_note note;
 
     pstd_placement(pst_engine_schedule(s->w->engine), &placement);
@@ -449,7 +465,12 @@ static void emit_begin(struct pstd_session *s)
     pstd_note_int(&note, "first_step", (int64_t)s->step);
     pstd_note_int(&note, "steps", (int64_t)c->steps);
     add_schedule(&note, c->schedule, pst_engine_schedule(s->w->engine)->name);
-    pstd_note_int(&note, "microbatches", (int64_t)c->microbatches);
+    pstd_note_int(&note, "microbatches", s->w->batch.microbatches);
+    if (c->microbatches.n > 1) {
+        pstd_ramp_print(&c->microbatches, &ramp);
+        pstd_note_text(&note, "ramp", pst_str_text(&ramp));
+        pst_str_fini(&ramp);
+    }
     pstd_note_text(&note, "recompute", pst_engine_recompute(s->w->engine));
     pstd_note_text(&note, "shard",
                    pst_engine_shard(s->w->engine) != PST_SHARING_NONE &&

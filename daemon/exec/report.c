@@ -19,6 +19,12 @@ void pstd_report_step(struct pstd_session *s, bool must)
     const double samples = (double)pst_batch_rows(&s->w->batch);
     const double tokens = (double)s->step_tokens;
     const double n = (double)(s->done - s->reported.done);
+    const double each = (double)s->w->batch.microbatches;
+    /* Mean size of these steps, and the size of all steps of the run, as
+     * multiples of the newest one. */
+    const double size =
+        (s->sums.microbatches - s->reported.microbatches) / (n * each);
+    const double all = s->sums.microbatches / each;
     const double seconds = (s->sums.seconds - s->reported.seconds) / n;
     const struct pst_times *sum = &s->sums.times,
                            *reported = &s->reported.times;
@@ -33,10 +39,10 @@ void pstd_report_step(struct pstd_session *s, bool must)
     if (!isnan(r->grad_norm)) /* NaN: not computed, since no option needs it */
         pstd_note_real(&note, "grad_norm", r->grad_norm);
     pstd_note_real(&note, "step_s", seconds);
-    pstd_note_real(&note, "samples_s", samples / seconds);
-    pstd_note_real(&note, "tok_s", tokens / seconds);
+    pstd_note_real(&note, "samples_s", samples * size / seconds);
+    pstd_note_real(&note, "tok_s", tokens * size / seconds);
     if (s->peak > 0)
-        pstd_note_real(&note, "mfu", pstd_mfu(s, seconds));
+        pstd_note_real(&note, "mfu", pstd_mfu(s, seconds / size));
     add_mean(&note, "bubble", s->sums.idle, s->reported.idle,
              sum->step - reported->step);
     add_mean(&note, "forward_s", sum->forward, reported->forward, n);
@@ -44,8 +50,8 @@ void pstd_report_step(struct pstd_session *s, bool must)
     add_mean(&note, "optim_s", sum->optim, reported->optim, n);
     add_mean(&note, "wait_recv_s", sum->wait_recv, reported->wait_recv, n);
     add_mean(&note, "wait_other_s", sum->wait_other, reported->wait_other, n);
-    pstd_note_int(&note, "samples_total", (int64_t)(samples * (double)s->done));
-    pstd_note_int(&note, "tokens_total", (int64_t)(tokens * (double)s->done));
+    pstd_note_int(&note, "samples_total", (int64_t)(samples * all));
+    pstd_note_int(&note, "tokens_total", (int64_t)(tokens * all));
     pstd_mailbox_post(s->w->mailbox, &note, must);
     s->reported = s->sums;
 }

@@ -8,6 +8,7 @@
 
 #include "daemon/common/setup.h"
 #include "daemon/exec/change/change.h"
+#include "daemon/exec/change/ramp.h"
 #include "daemon/exec/eval/evaluate.h"
 #include "daemon/exec/health/health.h"
 #include "daemon/exec/report.h"
@@ -69,6 +70,7 @@ static void count_step(struct pstd_session *s, const struct pst_step_result *r,
     result->loss = r->loss;
     s->sums.idle += r->bubble * r->times.step;
     s->sums.seconds += seconds;
+    s->sums.microbatches += s->w->batch.microbatches;
     add_times(&s->sums.times, &r->times);
     s->sums.done = ++s->done;
     s->newest.step = ++s->step;
@@ -440,6 +442,9 @@ static enum pst_status steps(struct pstd_session *s, bool *ret_now,
                 break;
             continue; /* a rollback repeats steps */
         }
+        status = pstd_ramp_follow(s, diag);
+        if (status != PST_OK)
+            break;
         asked = pstd_mailbox_take(s->w->mailbox, words) |
                 pstd_session_words(s) | pstd_health_words(s);
         status = step(s, asked, &control, diag);

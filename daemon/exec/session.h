@@ -22,6 +22,7 @@ struct pst_saver;
 /* Sums over steps. */
 struct pstd_sums {
     uint64_t done;
+    double microbatches;
     double seconds;
     double idle; /* part of times.step in which ranks were idle, in seconds */
     struct pst_times times;
@@ -71,6 +72,9 @@ struct pstd_session {
     struct pstd_executor *w;
     struct pstd_config config;
     struct pst_exec_options options;
+    /* The numbers of microbatches of the ramp that the run was started with,
+     * the first one first; options.counts points here. */
+    unsigned counts[PSTD_RAMP_ROWS], n_counts;
     const struct pst_batch *batch; /* batch of the plan in use */
     uint64_t epoch_rows;           /* rows of a pass; 0: no --epochs */
     /* On rank 0: the steps of the checkpoint that a resume found, and the

@@ -297,6 +297,10 @@ static void on_note(void *ctx, struct pstd_note *note)
         note->event == PSTD_EVENT_SET_RESTORED ||
         note->event == PSTD_EVENT_TRAIN_BEGIN)
         d->known.steps = (uint64_t)pstd_note_get_int(note, "steps");
+    if (note->event == PSTD_EVENT_MICROBATCHES ||
+        note->event == PSTD_EVENT_TRAIN_BEGIN)
+        d->known.microbatches =
+            (unsigned)pstd_note_get_int(note, "microbatches");
     if (note->event == PSTD_EVENT_FAULT ||
         note->event == PSTD_EVENT_CHECKPOINT_BAD ||
         note->event == PSTD_EVENT_CHECKPOINT_FAILED)

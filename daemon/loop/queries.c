@@ -62,6 +62,7 @@ enum pst_status pstd_query_status(struct pstd_call *call)
     s.grad_norm = k->grad_norm;
     s.step_seconds = k->step_s;
     s.tok_s = k->tok_s;
+    s.microbatches = k->microbatches;
     s.mfu = isfinite(k->mfu) ? k->mfu : 0;
     s.bubble = k->bubble;
     s.seq = d->history.seq;

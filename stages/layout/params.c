@@ -435,7 +435,7 @@ enum pst_status pst_layout_params(struct pst_layout_maker *m)
         status = layout_param(m, i);
     if (status == PST_OK)
         layout_sums(m);
-    /* What follows after the states may depend on the schedule. */
+    /* Offsets after those of the states may depend on the schedule. */
     for (size_t i = 0; i < l->params.n && status == PST_OK; i++)
         status = layout_states(m, &l->params.at[i]);
     if (status == PST_OK && in_turn)

@@ -9,7 +9,7 @@
 
 struct pst_lanes;
 
-/* What depends on the number of microbatches of a step. */
+/* Parts that depend on the number of microbatches of a step. */
 struct pst_engine_count {
     double *weights;
     struct pst_rank **ranks;

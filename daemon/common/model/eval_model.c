@@ -70,7 +70,7 @@ enum pst_status pstd_eval_model_batch(const struct pstd_config *config,
 {
     struct pstd_config c = *config; /* borrows config's texts */
 
-    c.microbatches = training->microbatches;
+    c.microbatches = (struct pstd_ramp){1, {{training->microbatches, 0}}};
     c.batch = 0;
     c.microbatch_size = 0;
     if (pst_plan_is_free(plan))

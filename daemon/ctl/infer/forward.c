@@ -114,6 +114,8 @@ enum pst_status pstctl_forward_open(const struct pstd_config *config,
         pstd_plan_open(config->args[0], config, &f->p, diag);
 
     if (status == PST_OK)
+        status = pstd_refuse_ramp(config, "an evaluation", diag);
+    if (status == PST_OK)
         status = pstd_exec_options(config, 1, false, &options, diag);
     if (status == PST_OK)
         status = pst_transport_self.open("1", &f->transport, diag);

@@ -102,7 +102,7 @@ static enum pst_status run_eval(const struct pstd_config *config,
     struct pstctl_forward f = {0};
     double loss = NAN;
     enum pst_status status = pstctl_forward_open(
-        config, (unsigned)config->microbatches, true, &f, diag);
+        config, pstd_ramp_first(&config->microbatches), true, &f, diag);
 
     if (status == PST_OK) {
         pstd_doubts_of_data(config, config->data, &f.batch, f.data, 0,
@@ -135,8 +135,8 @@ static enum pst_status infer_data(const struct pstd_config *config,
             diag, PST_E_COMMAND_ARGUMENTS,
             "outputs are in the order of the data: --shuffle is "
             "for training");
-    status = pstctl_forward_open(config, (unsigned)config->microbatches, false,
-                                 &f, diag);
+    status = pstctl_forward_open(config, pstd_ramp_first(&config->microbatches),
+                                 false, &f, diag);
     if (status == PST_OK)
         status =
             pstctl_write_outputs(config, &f.batch, f.engine, &samples, diag);

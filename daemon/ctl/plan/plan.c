@@ -10,6 +10,7 @@
 #include "daemon/ctl/plan/evaluation.h"
 #include "daemon/ctl/plan/groups.h"
 #include "daemon/ctl/plan/hosted.h"
+#include "daemon/ctl/plan/ramp.h"
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/timeline.h"
 #include "stages/ops/devices.h"
@@ -39,6 +40,7 @@ struct forecast {
     const char *stash;       /* value of --stash, never "auto" */
     unsigned replicas;
     struct pst_choices choices; /* with --what-if */
+    struct pstctl_ramp ramp;
     unsigned ranks;
 };
 
@@ -137,7 +139,7 @@ static enum pst_status print_json(const struct forecast *f,
     status = pstctl_json_print(
         json_pack(
             "{s:s s:s s:s s:s s:o s:s? s:s s:s s:s s:I s:s s:o s:o s:o s:o "
-            "s:o}",
+            "s:o s:o}",
             "schedule", f->sched->name, "recompute", f->recompute, "shard",
             f->shard, "stash", f->stash, "choices", choices_json(f), "note",
             f->note.text, "isa", pst_isa_name(pst_cpu_isa()), "products",
@@ -147,7 +149,8 @@ static enum pst_status print_json(const struct forecast *f,
             "bubble", pstctl_json_real(f->sim.bubble), "ranks", ranks, "groups",
             f->groups.of != NULL ? pstctl_groups_json(&f->groups, f->plan)
                                  : json_null(),
-            "candidates", candidates_json(f->sched)),
+            "candidates", candidates_json(f->sched), "ramp",
+            pstctl_ramp_json(&f->ramp)),
         diag);
     pst_str_fini(&placement);
     return status;
@@ -159,9 +162,10 @@ static void print_memory(const struct forecast *f)
     size_t for_w = 0, gathered = 0;
 
     pstd_placement(f->sched, &placement);
-    pstctl_printf(stdout, "schedule %s, %u microbatch%s\n", f->sched->name,
+    pstctl_printf(stdout, "schedule %s, %u microbatch%s%s\n", f->sched->name,
                   f->sched->n_microbatches,
-                  f->sched->n_microbatches == 1 ? "" : "es");
+                  f->sched->n_microbatches == 1 ? "" : "es",
+                  f->ramp.n > 1 ? " (the largest number of the ramp)" : "");
     if (strcmp(f->recompute, "none") != 0)
         pstctl_printf(stdout, "recompute %s\n", f->recompute);
     if (strcmp(f->shard, "none") != 0)
@@ -379,7 +383,10 @@ static enum pst_status predict(struct pst_plan *plan,
      * counted. */
     enum pst_status status = pst_plan_costs(plan, options, &f->costs, diag);
 
-    if (status == PST_OK)
+    if (status == PST_OK && f->ramp.n > 1)
+        status = pstctl_ramp_predict(&f->ramp, plan, options, &f->costs,
+                                     f->memory, &f->sched, diag);
+    else if (status == PST_OK)
         status = pst_exec_schedule(plan, options, f->memory, &f->sched, diag);
     if (status == PST_OK) {
         const struct pst_schedule_options of = {
@@ -481,6 +488,7 @@ static enum pst_status run_plan(const struct pstd_config *config,
     if (status == PST_OK)
         status = pstd_open_batch(config, p.plan, &batch, diag);
     if (status == PST_OK) {
+        pstctl_ramp_init(config, &f.ramp, &options);
         pstd_set_batch(&options, &batch);
         status = what_if(config, batch.plan, &options, &f, diag);
     }
@@ -497,6 +505,7 @@ static enum pst_status run_plan(const struct pstd_config *config,
         status = print_json(&f, diag);
     } else if (status == PST_OK) {
         print_memory(&f);
+        pstctl_ramp_show(&f.ramp);
         print_stash(&f);
         print_evaluation(&f);
         pstctl_hosted_print(f.hosted, f.ranks);

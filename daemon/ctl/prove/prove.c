@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/common/setup.h"
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/out.h"
 #include "daemon/ctl/print.h"
@@ -189,7 +190,7 @@ static enum pst_status check_options(const struct pstd_config *config,
                 return pst_diag_set(diag, PST_E_OPTION_VALUE,
                                     "--%s: prove chooses it for each run",
                                     chosen[k]);
-    return PST_OK;
+    return pstd_refuse_ramp(config, "prove", diag);
 }
 
 static enum pst_status run_prove(const struct pstd_config *config,

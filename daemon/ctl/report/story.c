@@ -192,11 +192,11 @@ static bool take_any(struct pstctl_story *s, const struct pstctl_line *line)
 static bool is_worth(const struct pstctl_line *line)
 {
     static const char *const names[] = {
-        "start",      "train_begin", "resume",           "evaluated",
-        "early_stop", "best_saved",  "swapped",          "frozen",
-        "unfrozen",   "attr_set",    "attr_cast",        "set",
-        "paused",     "continued",   "checkpoint_saved", "train_end",
-        "stop",       "set_restored"};
+        "start",      "train_begin",  "resume",           "evaluated",
+        "early_stop", "best_saved",   "swapped",          "frozen",
+        "unfrozen",   "attr_set",     "attr_cast",        "set",
+        "paused",     "continued",    "checkpoint_saved", "train_end",
+        "stop",       "set_restored", "microbatches"};
 
     if (strcmp(line->level, "warn") == 0 || strcmp(line->level, "error") == 0)
         return true;

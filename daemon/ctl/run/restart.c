@@ -36,25 +36,36 @@ bool pstctl_budget_renew(struct pstctl_budget *b, uint64_t step)
     return b->limit > 0;
 }
 
-/* Checks if the schedule accepts so many ranks. */
-static enum pst_status try_ranks(const struct pstctl_ranks *r, unsigned ranks,
-                                 struct pst_diag *diag)
+/* Checks if the schedule accepts so many ranks and microbatches. */
+static enum pst_status try_count(const struct pstctl_ranks *r, unsigned ranks,
+                                 unsigned microbatches, struct pst_diag *diag)
 {
     const struct pst_schedule_options options = {
         .name = r->config->schedule,
         .ranks = ranks,
         .stages = r->stages,
-        .microbatches = PST_MAX(1u, (unsigned)r->config->microbatches /
-                                        pstd_replicas(r->config)),
+        .microbatches = PST_MAX(1u, microbatches / pstd_replicas(r->config)),
         .train = true,
     };
     struct pst_schedule *sched = NULL;
     enum pst_status status;
 
-    if (strcasecmp(r->config->schedule, "auto") == 0)
-        return PST_OK; /* auto finds a schedule for any number of ranks */
     status = pst_schedule_make(&options, &sched, diag);
     pst_schedule_free(sched);
+    return status;
+}
+
+static enum pst_status try_ranks(const struct pstctl_ranks *r, unsigned ranks,
+                                 struct pst_diag *diag)
+{
+    unsigned counts[PSTD_RAMP_ROWS];
+    const unsigned n = pstd_ramp_counts(&r->config->microbatches, counts);
+    enum pst_status status = PST_OK;
+
+    if (strcasecmp(r->config->schedule, "auto") == 0)
+        return PST_OK; /* auto finds a schedule for any number of ranks */
+    for (unsigned i = 0; i < n && status == PST_OK; i++)
+        status = try_count(r, ranks, counts[i], diag);
     return status;
 }
 

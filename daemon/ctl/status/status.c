@@ -12,6 +12,7 @@
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/run/ends.h"
 #include "stages/base/host/fs.h"
+#include "stages/base/plural.h"
 
 #define MAX_END ((size_t)1 << 20) /* maximum bytes of a supervisor's record */
 
@@ -20,7 +21,7 @@ static json_t *status_json(const struct pstctl_conn *conn,
 {
     return json_pack(
         "{s:o s:I s:I s:s s:o s:s s:I s:s s:I s:I s:I s:o s:o s:o s:o s:o s:o "
-        "s:I s:o s:I s:o s:o s:o s:b s:I s:I s:I s:I s:o s:o}",
+        "s:I s:o s:I s:o s:o s:o s:b s:I s:I s:I s:I s:o s:o s:I}",
         "job", pstctl_json_text(conn->job), "rank", (json_int_t)conn->rank,
         "ranks", (json_int_t)conn->ranks, "state", s->state, "plan",
         pstctl_json_text(s->plan), "plan_digest", s->plan_digest, "stages",
@@ -39,7 +40,8 @@ static json_t *status_json(const struct pstctl_conn *conn,
         (json_int_t)s->answered, "failed", (json_int_t)s->failed, "refused",
         (json_int_t)s->refused, "waiting", (json_int_t)s->waiting, "answer_s",
         pstctl_json_real(s->answer_seconds), "mfu",
-        s->mfu > 0 ? pstctl_json_real(s->mfu) : json_null());
+        s->mfu > 0 ? pstctl_json_real(s->mfu) : json_null(), "microbatches",
+        (json_int_t)s->microbatches);
 }
 
 static void print_status(const struct pstctl_conn *conn,
@@ -60,7 +62,11 @@ static void print_status(const struct pstctl_conn *conn,
         pstctl_loss(s->loss, &text);
         pst_str_addf(&text, ", lr %.4g, ", s->lr);
         pstctl_duration(s->step_seconds, &text);
-        pst_str_addf(&text, " a step, bubble %.0f%%\n", 100 * s->bubble);
+        pst_str_addf(&text, " a step, bubble %.0f%%", 100 * s->bubble);
+        if (s->microbatches > 0)
+            pst_str_addf(&text, ", %u microbatch%s", s->microbatches,
+                         pst_plural_es(s->microbatches));
+        pst_str_add(&text, "\n");
     }
     if (strcmp(s->state, "serving") == 0) {
         pst_str_addf(

@@ -196,6 +196,7 @@ static void measure(struct pstctl_ask *ask, const pstctl_event *event)
                              (uint64_t)pstctl_integer(event, "step")};
 
     if (strcmp(event->name, "train_begin") == 0 ||
+        strcmp(event->name, "microbatches") == 0 ||
         strcmp(event->name, "continued") == 0)
         ask->first = (struct mark){0};
     if (strcmp(event->name, "step") != 0)

@@ -64,6 +64,13 @@ const struct pst_batch *pstd_changed_batch(const struct pstd_changed *changed)
     return &changed->of.batch;
 }
 
+void pstd_changed_set_microbatches(struct pstd_changed *changed, unsigned n)
+{
+    changed->of.batch.microbatches = n;
+    if (changed->tokens != NULL)
+        pst_tokens_set_microbatches(changed->tokens, n);
+}
+
 static const struct pst_batch *batch_of(const struct pstd_executor *w)
 {
     return w->changed != NULL ? &w->changed->of.batch : &w->batch;
@@ -244,6 +251,9 @@ static enum pst_status prepare(struct pstd_session *s, struct change *x,
     if (status == PST_OK)
         status = pst_engine_new(x->changed->of.batch.plan, w->transport,
                                 &options, ret, diag);
+    if (status == PST_OK)
+        status = pst_engine_set_microbatches(
+            *ret, x->changed->of.batch.microbatches, diag);
     pst_str_fini(&places);
     options.schedule = s->options.schedule;
     options.place = s->options.place;

@@ -22,6 +22,9 @@ enum pst_status pstd_session_restore(struct pstd_session *s,
 /* Returns the batch of the changed plan. */
 const struct pst_batch *pstd_changed_batch(const struct pstd_changed *swap);
 
+/* The next steps have so many microbatches. */
+void pstd_changed_set_microbatches(struct pstd_changed *swap, unsigned n);
+
 /* Frees the plan and the data that the run's engine reads; call it after
  * freeing the engine. NULL is accepted. */
 void pstd_changed_free(struct pstd_changed *swap);

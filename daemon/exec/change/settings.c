@@ -153,6 +153,29 @@ static enum pst_status check_size(const struct pstd_session *s,
                         MAX_TEXT, size);
 }
 
+/* Refuses a number of microbatches that the engine is not prepared for. */
+static enum pst_status check_ramp(const struct pstd_session *s,
+                                  const struct pstd_config *config,
+                                  struct pst_diag *diag)
+{
+    unsigned counts[PSTD_RAMP_ROWS];
+    const unsigned n = pstd_ramp_counts(&config->microbatches, counts);
+
+    for (unsigned i = 0; i < n; i++) {
+        unsigned k = 0;
+
+        while (k < s->n_counts && s->counts[k] != counts[i])
+            k++;
+        if (k == s->n_counts)
+            return pst_diag_set(diag, PST_E_RUN_RAMP,
+                                "microbatches %u is not among those that the "
+                                "run was started with, for which it has "
+                                "schedules and memory",
+                                counts[i]);
+    }
+    return PST_OK;
+}
+
 /* Tries the change on a copy of the options. */
 static enum pst_status try(const struct pstd_session *s, const char *lines,
                            bool retune, struct pst_diag *diag)
@@ -164,6 +187,14 @@ static enum pst_status try(const struct pstd_session *s, const char *lines,
     if (status != PST_OK)
         return status;
     status = each_line(lines, set_one, &config, diag);
+    if (status == PST_OK)
+        status = check_ramp(s, &config, diag);
+    if (status == PST_OK && retune && s->epoch_rows > 0 &&
+        is_named(lines, "microbatches"))
+        status = pst_diag_set(diag, PST_E_RUN_SET,
+                              "microbatches: the steps of --epochs were "
+                              "counted with those that the run was started "
+                              "with");
     if (status == PST_OK)
         status = check_size(s, &config, lines, diag);
     if (status == PST_OK)

@@ -20,11 +20,22 @@ static enum pst_status read_start(void *ctx, unsigned i, void *dst,
     return pst_engine_read_start(e->from, e->of, i, dst, diag);
 }
 
+/* Returns the batch of a step with the first number of microbatches of the run:
+ * evaluations do not depend on when they are made. */
+static struct pst_batch first_batch(const struct pstd_session *s)
+{
+    struct pst_batch ret = *s->batch;
+
+    ret.microbatches = s->counts[0];
+    return ret;
+}
+
 /* COLLECTIVE. Opens --eval-model, which may be visible only to rank 0. */
 static enum pst_status open_model(struct pstd_session *s,
                                   struct pstd_evaluation *e,
                                   struct pst_diag *diag)
 {
+    const struct pst_batch from = first_batch(s);
     enum pst_status status =
         pstd_spread_file(s->w, s->config.eval_model, &e->file_of_model, diag);
 
@@ -32,7 +43,7 @@ static enum pst_status open_model(struct pstd_session *s,
         status = pstd_eval_model_open(e->file_of_model.path, s->batch->plan,
                                       &e->model, &e->cut, diag);
     if (status == PST_OK)
-        status = pstd_eval_model_batch(&s->config, s->batch, e->cut.plan,
+        status = pstd_eval_model_batch(&s->config, &from, e->cut.plan,
                                        &e->batch, diag);
     if (status != PST_OK)
         pst_diag_prefix(diag, "%s", s->config.eval_model);
@@ -54,8 +65,8 @@ static enum pst_status make_plans(struct pstd_session *s,
     status = pst_eval_cut_init(&e->cut, from->plan, read_start, e, diag);
     if (status != PST_OK)
         return status;
-    e->batch = (struct pst_batch){.plan = e->cut.plan,
-                                  .microbatches = from->microbatches};
+    e->batch =
+        (struct pst_batch){.plan = e->cut.plan, .microbatches = s->counts[0]};
     return status;
 }
 
@@ -83,6 +94,7 @@ static enum pst_status make_engine(struct pstd_session *s,
 
     pstd_set_device(s->w, &options);
     options.replicas = s->options.replicas;
+    options.microbatches = s->counts[0];
     options.place = pst_str_text(places);
     options.recompute = NULL;
     if (options.shard_by != NULL && strcmp(options.shard_by, "auto") == 0)
@@ -119,7 +131,8 @@ static enum pst_status open_data(struct pstd_session *s,
                                  struct pstd_evaluation *e,
                                  struct pst_diag *diag)
 {
-    const uint64_t each = (uint64_t)PST_MAX(pst_batch_rows(s->batch), 1);
+    const struct pst_batch from = first_batch(s);
+    const uint64_t each = (uint64_t)PST_MAX(pst_batch_rows(&from), 1);
     const uint64_t steps = s->config.eval_batches;
     const struct pst_mean_options options = {
         .microbatches = e->batch.microbatches,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Resuming a run from its checkpoints. */
+#include "daemon/exec/change/ramp.h"
 #include "daemon/exec/session.h"
 #include "stages/files/checkpoint.h"
 
@@ -56,16 +57,6 @@ struct pst_data_place pstd_session_place(const struct pstd_session *s)
     return place;
 }
 
-/* Sets the position in the data, on ranks that read data. */
-static enum pst_status begin_data(struct pstd_session *s,
-                                  const struct pst_checkpoint_info *info,
-                                  struct pst_diag *diag)
-{
-    return s->data == NULL
-               ? PST_OK
-               : pst_data_begin(s->data, info->step, &info->place, diag);
-}
-
 static void emit_resumed(struct pstd_session *s,
                          const struct pst_checkpoint_info *info,
                          const char *dir, const struct pst_str *differs)
@@ -117,7 +108,7 @@ static enum pst_status resume(struct pstd_session *s, struct pst_str *differs,
     s->step = s->saved = s->good = info.step;
     s->good_before = UINT64_MAX;
     s->changes = s->saved_changes = s->good_changes = info.changes;
-    status = begin_data(s, &info, diag);
+    status = pstd_ramp_begin(s, &info.place, diag);
     if (status == PST_OK)
         status = pstd_session_set_newer_aside(s, choice.dir, s->step, diag);
     if (status == PST_OK)
@@ -156,6 +147,7 @@ enum pst_status pstd_session_roll_back(struct pstd_session *s,
         .ctx = s,
     };
     const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_LOAD);
+    const unsigned microbatches = s->w->batch.microbatches;
     struct pst_checkpoint_info info = {0};
     enum pst_status status = pstd_session_claim_again(s, false, diag);
 
@@ -175,5 +167,8 @@ enum pst_status pstd_session_roll_back(struct pstd_session *s,
     /* Options that were set since are in no checkpoint yet, and stay. */
     s->saved_changes = info.changes;
     s->good_changes = s->changes;
-    return pstd_agree(s->w, begin_data(s, &info, diag), diag);
+    status = pstd_agree(s->w, pstd_ramp_begin(s, &info.place, diag), diag);
+    if (status == PST_OK)
+        pstd_ramp_emit(s, microbatches);
+    return status;
 }

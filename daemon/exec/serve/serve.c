@@ -99,6 +99,8 @@ static enum pst_status make_plan(struct serving *s, struct pst_diag *diag)
         status = pst_eval_cut_init(&s->cut, s->of, read_start, s, diag);
     }
     if (status == PST_OK)
+        status = pstd_refuse_ramp(s->config, "a served model", diag);
+    if (status == PST_OK)
         status = pstd_open_batch(s->config, s->cut.plan, &s->batch, diag);
     if (status == PST_OK && s->batch.n_tail > 0)
         status = pst_diag_set(diag, PST_E_RUN_OPTIONS,

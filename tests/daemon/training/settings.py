@@ -379,7 +379,8 @@ def refused(b):
     name = b.fresh()
     run = b.slow(name)
     for words, text in (
-            (["microbatches=4"], "cannot change while a run goes on"),
+            (["batch=4"], "cannot change while a run goes on"),
+            (["microbatches=4"], "is not among those"),
             (["checkpoint=other"], "cannot change while a run goes on"),
             (["optimizer=sgd"], "cannot change while a run goes on"),
             (["lrr=1"], "did you mean lr"),

@@ -40,7 +40,7 @@ static void reads_all_forms(void **state)
                     "--steps", (char *)NULL),
               &diag);
     assert_int_equal(c.steps, 7);
-    assert_int_equal(c.microbatches, 4);
+    assert_int_equal(pstd_ramp_first(&c.microbatches), 4);
     assert_int_equal(c.grid.ranks, 3);
     assert_true(c.lr == 3e-4);
     assert_true(c.resume.on);
@@ -377,7 +377,7 @@ static void reads_files(void **state)
               &diag);
     assert_int_equal(c.steps, 6);
     assert_int_equal(c.seed, 7);
-    assert_int_equal(c.microbatches, 3);
+    assert_int_equal(pstd_ramp_first(&c.microbatches), 3);
     assert_int_equal(c.n_args, 2);
     assert_string_equal(c.args[1], "@y");
     assert_string_equal(c.job, "@x");

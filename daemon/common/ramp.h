@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_COMMON_RAMP_H
+#define PENSTOCK_DAEMON_COMMON_RAMP_H
+/*
+ * The number of microbatches of each step: "8", or a ramp "4:0,8:1000,16:5000",
+ * rows COUNT:STEP from which on a step has that many. Steps count from 0 over
+ * all runs that resume each other. Plain bytes; pure functions; any thread.
+ */
+#include "stages/base/diag.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct pst_str;
+
+#define PSTD_RAMP_ROWS  32
+#define PSTD_RAMP_COUNT 65536 /* largest number of microbatches */
+
+struct pstd_ramp_row {
+    uint64_t count, step;
+};
+struct pstd_ramp {
+    unsigned n; /* rows; 1: the number never changes */
+    struct pstd_ramp_row at[PSTD_RAMP_ROWS];
+};
+
+/* Parses a ramp. who: the option as the user wrote it, for messages. */
+enum pst_status pstd_ramp_parse(const char *who, const char *text,
+                                struct pstd_ramp *ret,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+/* Prints it so that pstd_ramp_parse reads the same. */
+void pstd_ramp_print(const struct pstd_ramp *ramp, struct pst_str *out);
+
+/* Returns the number of microbatches of a step. *ret_end: the first step with
+ * another row; UINT64_MAX: there is none. May be NULL. */
+unsigned pstd_ramp_at(const struct pstd_ramp *ramp, uint64_t step,
+                      uint64_t *ret_end);
+/* Returns the first row's number. */
+static inline unsigned pstd_ramp_first(const struct pstd_ramp *ramp)
+{
+    return (unsigned)ramp->at[0].count;
+}
+/* Sets ret to all numbers, each once; returns how many there are. */
+unsigned pstd_ramp_counts(const struct pstd_ramp *ramp,
+                          unsigned ret[PSTD_RAMP_ROWS]);
+/* Returns the microbatches of all steps from `from` to before `to`. */
+double pstd_ramp_sum(const struct pstd_ramp *ramp, uint64_t from, uint64_t to);
+/* Returns the steps from `from` on that draw so many microbatches, the last one
+ * perhaps more. */
+double pstd_ramp_steps(const struct pstd_ramp *ramp, uint64_t from,
+                       double microbatches);
+
+#endif

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_CTL_PLAN_RAMP_H
+#define PENSTOCK_DAEMON_CTL_PLAN_RAMP_H
+/* Predictions of `plan` for a ramp of --microbatches. Client. */
+#include "daemon/common/config.h"
+#include "stages/layout/options.h"
+#include "stages/sched/simulate.h"
+
+#include <jansson.h>
+
+/* Prediction for one number of microbatches. */
+struct pstctl_ramp_part {
+    unsigned microbatches;
+    char schedule[64];
+    double step, bubble;
+    size_t peak; /* arena of the rank that needs most */
+};
+struct pstctl_ramp {
+    struct pstd_ramp ramp;
+    unsigned counts[PSTD_RAMP_ROWS], n;
+    struct pstctl_ramp_part parts[PSTD_RAMP_ROWS]; /* by counts */
+};
+
+/* Takes the numbers of microbatches of the ramp into options, which borrow them
+ * from *ret. One number alone: nothing is taken. */
+void pstctl_ramp_init(const struct pstd_config *config, struct pstctl_ramp *ret,
+                      struct pst_exec_options *options);
+/* Predicts a step for each number. *ret_sched (owned): the schedule with most
+ * microbatches; memory: for each rank, that of the number with which it needs
+ * most. */
+enum pst_status pstctl_ramp_predict(struct pstctl_ramp *ramp,
+                                    struct pst_plan *plan,
+                                    const struct pst_exec_options *options,
+                                    const struct pst_costs *costs,
+                                    struct pst_memory *memory,
+                                    struct pst_schedule **ret_sched,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
+/* Returns a row for each row of the ramp; null if the number never changes. */
+json_t *pstctl_ramp_json(const struct pstctl_ramp *ramp);
+void pstctl_ramp_show(const struct pstctl_ramp *ramp);
+
+#endif

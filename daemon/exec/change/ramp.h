@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_DAEMON_EXEC_CHANGE_RAMP_H
+#define PENSTOCK_DAEMON_EXEC_CHANGE_RAMP_H
+/*
+ * The number of microbatches of each step, by --microbatches. The numbers of
+ * the ramp that the run was started with are known before its engine is made,
+ * which prepares all of them. Exec thread.
+ */
+#include "daemon/exec/session.h"
+
+/* Takes the numbers of the run's ramp into s->options, which then do not depend
+ * on later changes of the options. */
+void pstd_ramp_prepare(struct pstd_session *s);
+
+/* COLLECTIVE, between steps: gives engine, data and batch the number of
+ * microbatches of the next step, s->step. Data that have begun go on after the
+ * last sample. */
+enum pst_status pstd_ramp_follow(struct pstd_session *s,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* Not collective. The same, with data that begin at a position. */
+enum pst_status pstd_ramp_begin(struct pstd_session *s,
+                                const struct pst_data_place *place,
+                                struct pst_diag *diag) PST_MUST_CHECK;
+/* Reports that a step has another number of microbatches than the one before.
+ */
+void pstd_ramp_emit(struct pstd_session *s, unsigned before);
+
+#endif
