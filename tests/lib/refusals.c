@@ -152,6 +152,8 @@ static void bad_sessions(void)
     refused(with_option("data", "x"), PENSTOCK_ERR_USAGE, "library.option");
     refused(with_option("checkpoint", "x"), PENSTOCK_ERR_USAGE,
             "library.option");
+    refused(with_option("microbatches", "2:0,4:1"), PENSTOCK_ERR_USAGE,
+            "run.ramp");
     refused(with_option("microbatch-weights", "tokens"), PENSTOCK_ERR_USAGE,
             "library.option");
     refused(with_option("learning-rate", "1"), PENSTOCK_ERR_USAGE,

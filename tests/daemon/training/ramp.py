@@ -15,7 +15,8 @@ other     a resume with another ramp says what has changed; with the same one
 seen      log, history, report and status have the number in force
 set       `set microbatches=` changes it on all ranks; a resume goes on with
           it; a number that was not prepared is refused
-changed   a module is swapped before the number changes
+stays     runs of a job that stays
+changed   parameters are frozen before the number changes
 epochs    --epochs counts the rows of each step
 skipped   --on-nan rollback goes back before the number has changed
 refused   ramps that are malformed, or that a schedule, replicas or the memory
@@ -219,6 +220,24 @@ def set_(b):
     assert b.files(name, end) == b.files(want, end)
 
 
+def stays(b):
+    """Runs of a job that stays: a resume keeps the engine, with what was set;
+    each run begins with the number of its own step."""
+    name, want = b.fresh(), b.fresh()
+    train = ["train", "--job", "stays", "-m", RAMP, "--data",
+             "many.safetensors", "--lr", "0.001", "--quiet", "--checkpoint"]
+    b.call("up", "tiny.plan", "-n", "2", "--transport", "self", "--job",
+           "stays", "--detach", "--log-dir", "stays-log")
+    for words in (("--steps", 8), ("--steps", END, "--resume")):
+        b.call(*train, name, *words)
+    b.call(*train, name + "-again", "--steps", 2)
+    b.call(*train, name + "-again", "--steps", END, "--resume")
+    b.call("stop", "--job", "stays")
+    b.ramp(want)
+    assert b.files(name, END) == b.files(want, END)
+    assert b.files(name + "-again", END) == b.files(want, END)
+
+
 def changed(b):
     name, log = b.fresh(), b.fresh() + "-log"
     run = b.begin(*b.ramped(name, "--job", name, "--log-dir", log,
@@ -361,7 +380,7 @@ def main():
             Bench(*sys.argv[1:4], folder) as b:
         parts = [bits, resumed, set_]
         if sys.argv[3] == "self":
-            parts += [other, seen, changed, epochs, skipped, refused, planned]
+            parts += [other, seen, stays, changed, epochs, skipped, refused, planned]
         for part in parts:
             print(part.__name__, flush=True)
             part(b)

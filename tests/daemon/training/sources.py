@@ -78,6 +78,22 @@ def blends(b):
     assert sum(at) == drawn and abs(at[0] - .7 * drawn) <= 128, (at, drawn)
 
 
+def ramps(b):
+    """Where the number of microbatches changes, sources and the weights of
+    targets continue as at a resume with another number."""
+    for words in ([], ["--shuffle", "--data-at", "first"],
+                  ["--microbatch-weights", "tokens"],
+                  ["--pack", "10", "--microbatch-weights", "tokens"]):
+        words = [*words, "--transport", "self"]
+        whole, parts = f"ramp-{'-'.join(words)}", f"each-{'-'.join(words)}"
+        said = b.run(9, BLEND, *words, "-m", "2:0,5:3,1:6", folder=whole)
+        assert "continues" not in said, said
+        for m, end in (2, 3), (5, 6), (1, 9):
+            b.run(end, BLEND, *words, "-m", m, "--resume=auto", folder=parts)
+        assert b.weights(whole) == b.weights(parts), words
+        assert b.manifest(whole, 9)["data"] == b.manifest(parts, 9)["data"]
+
+
 def other_weights(b):
     """With other weights each source continues, and the change is reported."""
     before = b.manifest("whole0", 9)["data"]["sources"]
@@ -99,6 +115,7 @@ def main():
         b.call("split", model, "-o", "two.plan", "--stages", 2)
         lists(b)
         blends(b)
+        ramps(b)
         other_weights(b)
     print("ok")
 
