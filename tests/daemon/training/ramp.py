@@ -245,21 +245,22 @@ def changed(b):
     name, log = b.fresh(), b.fresh() + "-log"
     parts = (2, 100), (5, 103), (1, 104), (4, 106)
     run = b.begin(*b.ramped(name, "-m", "2:0,5:100,1:103,4:104", "--job", name,
-                            "--log-dir", log, "--checkpoint-every", "1",
-                            "--checkpoint-sync", "--keep", "0", steps=106),
-                  **settings.SLOW)
+                            "--log-dir", log, "--checkpoint-every", "0",
+                            "--keep", "0", steps=106), **settings.SLOW)
     b.await_step(log, 1)
-    b.call("freeze", "fc", "--job", name)
+    b.call("pause", "--job", name)
+    for words in (("freeze", "fc"), ("checkpoint",), ("resume",)):
+        b.call(*words, "--job", name)
     b.ended(run)
     frozen, = b.events(log, "frozen", "rank-0")
-    step = int(job.field(frozen, "step")) + 1
+    step = int(job.field(frozen, "step"))
     assert step < 100, frozen
     want = b.fresh()
     shutil.copytree(b.path(name), b.path(want))
     begin = f"--resume={step}"
     for n, end in parts:
         b.call(*b.ramped(want, "-m", str(n), begin, "--adopt", "--keep", "0",
-                         steps=end))
+                         "--checkpoint-every", "0", steps=end))
         begin = "--resume"
     assert b.files(name, 106) == b.files(want, 106)
 
