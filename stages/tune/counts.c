@@ -4,6 +4,7 @@
 #include <strings.h>
 
 #include "stages/base/str.h"
+#include "stages/sched/generate.h"
 
 /* Returns the index of the largest number of microbatches. */
 static unsigned find_most(const struct pst_exec_options *o)
@@ -75,8 +76,8 @@ static enum pst_status init_others(struct pst_grids *g, unsigned most,
     struct pst_str place = {0};
     enum pst_status status = PST_OK;
 
-    for (unsigned s = 0; s < sched->n_stages && chooses; s++)
-        pst_str_addf(&place, "%s%u=%d", s > 0 ? "," : "", s, sched->rank_of[s]);
+    if (chooses)
+        pst_sched_print_place(sched, &place);
     if (place.failed)
         status = pst_diag_nomem(diag, place.len);
     for (unsigned i = 0; i < g->n && status == PST_OK; i++) {

@@ -85,6 +85,51 @@ static void reads_grids(void **state)
 }
 
 /* --memory-limit: in MiB, or in the unit given. */
+/* A ramp is printed as it is read, and says what each step has. */
+static void reads_ramps(void **state)
+{
+    static const struct {
+        uint64_t step, end;
+        unsigned count;
+    } steps[] = {{0, 10, 4},  {9, 10, 4},          {10, 25, 1},
+                 {24, 25, 1}, {25, UINT64_MAX, 4}, {UINT64_MAX, UINT64_MAX, 4}};
+    unsigned counts[PSTD_RAMP_ROWS];
+    struct pstd_ramp ramp;
+    struct pst_str text = {0};
+    struct pst_diag diag;
+
+    (void)state;
+    assert_ok(pstd_ramp_parse("-m", "4:0,1:10,4:25", &ramp, &diag), &diag);
+    for (size_t i = 0; i < PST_COUNT(steps); i++) {
+        uint64_t end;
+
+        assert_int_equal(pstd_ramp_at(&ramp, steps[i].step, &end),
+                         steps[i].count);
+        assert_true(end == steps[i].end);
+    }
+    assert_int_equal(pstd_ramp_counts(&ramp, counts), 2);
+    assert_int_equal(counts[0], 4);
+    assert_int_equal(counts[1], 1);
+    assert_true(pstd_ramp_sum(&ramp, 0, 27) == 40 + 15 + 8);
+    assert_true(pstd_ramp_sum(&ramp, 9, 11) == 5);
+    assert_true(pstd_ramp_sum(&ramp, 30, 30) == 0);
+    for (uint64_t from = 0; from < 30; from += 3)
+        for (double n = 0; n < 90; n++) { /* the least steps with n or more */
+            const uint64_t to =
+                from + (uint64_t)pstd_ramp_steps(&ramp, from, n);
+
+            assert_true(pstd_ramp_sum(&ramp, from, to) >= n);
+            assert_true(to == from || pstd_ramp_sum(&ramp, from, to - 1) < n);
+        }
+    pstd_ramp_print(&ramp, &text);
+    assert_string_equal(text.text, "4:0,1:10,4:25");
+    pst_str_fini(&text);
+    assert_ok(pstd_ramp_parse("-m", "7:0", &ramp, &diag), &diag);
+    pstd_ramp_print(&ramp, &text);
+    assert_string_equal(text.text, "7");
+    pst_str_fini(&text);
+}
+
 static void reads_sizes(void **state)
 {
     static const struct {
@@ -476,6 +521,7 @@ int main(void)
         cmocka_unit_test(leaves_other_variables_alone),
         cmocka_unit_test(survives_the_wire),
         cmocka_unit_test(makes_paths_absolute),
+        cmocka_unit_test(reads_ramps),
         cmocka_unit_test(table_is_sound),
         cmocka_unit_test(help_names_the_optimizers),
     };
