@@ -22,14 +22,22 @@ struct pstctl_command {
     const struct pstd_option_help *options;
 };
 
+/* The option --microbatches of commands whose steps have one size. */
+#define PSTCTL_ONE_SIZE                                                        \
+    {                                                                          \
+        "microbatches",                                                        \
+            "microbatches of a step; a step takes N times the rows of one",    \
+            "N", NULL                                                          \
+    }
+
 #define PSTCTL_COMMAND(id, name) extern const struct pstctl_command pstctl_##id;
 #include "daemon/ctl/commands.def"
 #undef PSTCTL_COMMAND
 
 /* Returns all commands; defined in main.c. */
 const struct pstctl_command *const *pstctl_commands(size_t *ret_n);
-/* With --dtype bf16, measures this machine if it never was (rates.h), and prints
- * a note about it. Before access to files is limited. */
+/* With --dtype bf16, measures this machine if it never was (rates.h), and
+ * prints a note about it. Before access to files is limited. */
 enum pst_status pstctl_settle_rates(const struct pstd_config *config,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns the time at which this process began, in microseconds since 1970

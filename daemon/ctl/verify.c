@@ -108,6 +108,11 @@ static enum pst_status run_verify(const struct pstd_config *config,
     return status;
 }
 
+static const struct pstd_option_help verify_options[] = {
+    PSTCTL_ONE_SIZE,
+    {NULL, NULL, NULL, NULL},
+};
+
 const struct pstctl_command pstctl_verify = {
     "verify",
     "PLAN|MODEL.pt2",
@@ -120,4 +125,6 @@ const struct pstctl_command pstctl_verify = {
     "gradients against finite differences in f64. Without --data the inputs "
     "are\n"
     "random. Exit code 2 if something differs.",
-    run_verify};
+    run_verify,
+    false,
+    verify_options};

@@ -160,6 +160,11 @@ static enum pst_status run_infer(const struct pstd_config *config,
                                 : pstctl_infer_text(config, diag);
 }
 
+static const struct pstd_option_help eval_options[] = {
+    PSTCTL_ONE_SIZE,
+    {NULL, NULL, NULL, NULL},
+};
+
 const struct pstctl_command pstctl_eval = {
     "eval",
     "PLAN|MODEL.pt2 --data FILE",
@@ -171,8 +176,11 @@ const struct pstctl_command pstctl_eval = {
     "Runs in this process, in the mode of model.eval(), with the newest "
     "checkpoint\n"
     "of --checkpoint or the start values of the plan.",
-    run_eval};
+    run_eval,
+    false,
+    eval_options};
 static const struct pstd_option_help infer_options[] = {
+    PSTCTL_ONE_SIZE,
     {"output", "file to write the outputs to (.safetensors)", NULL, NULL},
     {NULL, NULL, NULL, NULL},
 };

@@ -10,6 +10,11 @@ static enum pst_status run_serve(const struct pstd_config *config,
     return pstctl_run_staying(config, "serve", diag);
 }
 
+static const struct pstd_option_help serve_options[] = {
+    PSTCTL_ONE_SIZE,
+    {NULL, NULL, NULL, NULL},
+};
+
 const struct pstctl_command pstctl_serve = {
     "serve",
     "PLAN|MODEL.pt2",
@@ -32,4 +37,6 @@ const struct pstctl_command pstctl_serve = {
     "without a minute of service, unless --max-restarts says otherwise. The "
     "job ends\n"
     "if this command is killed; --detach starts it in the background.",
-    run_serve};
+    run_serve,
+    false,
+    serve_options};
