@@ -147,13 +147,13 @@ static enum pst_status handshake(struct pst_engine *engine,
                   o->gather_bf16 ? "bf16" : "f32");
     pst_facts_add(&f, "what a step does", "train %d, outputs %d, scatter %d",
                   o->train, o->keep_outputs, o->scatter);
-    pst_facts_add(
-        &f, "the gradients of inputs that are kept", "%zu of %016llx",
-        engine->grid.plan->parts.n,
-        (unsigned long long)pst_hash(engine->grid.plan->parts.at,
-                                     engine->grid.plan->parts.n *
-                                         sizeof(engine->grid.plan->parts.at[0]),
-                                     0));
+    pst_facts_add(&f, "the gradients of inputs that are kept", "%zu of %016llx",
+                  engine->grid->plan->parts.n,
+                  (unsigned long long)pst_hash(
+                      engine->grid->plan->parts.at,
+                      engine->grid->plan->parts.n *
+                          sizeof(engine->grid->plan->parts.at[0]),
+                      0));
     if (o->train && p->row != NULL)
         pst_facts_add(&f, "the optimizer",
                       "%s, lr %.17g, decay %.17g, momentum %.17g/%.17g/%d, "

@@ -491,11 +491,11 @@ enum pst_status pst_engine_output(struct pst_engine *engine, unsigned i,
     if (status == PST_OK)
         status = pst_plan_output_dim(engine->grid->plan, i, &dim, NULL, diag);
     if (status == PST_OK && dst != NULL && dim > 0)
-        status =
-            pst_pieces_join(&engine->grid->options, &o->meta,
-                            engine->grid->options.tail != NULL
-                                ? &engine->grid->options.tail->outputs.at[i].meta
-                                : NULL,
-                            dim, dst, diag);
+        status = pst_pieces_join(
+            &engine->grid->options, &o->meta,
+            engine->grid->options.tail != NULL
+                ? &engine->grid->options.tail->outputs.at[i].meta
+                : NULL,
+            dim, dst, diag);
     return status;
 }

@@ -21,15 +21,15 @@ static void add(enum pst_dtype dtype, void *dst, const void *src, int64_t n)
 static enum pst_status fetch_part(struct pst_engine *engine, size_t index,
                                   void *dst, struct pst_diag *diag)
 {
-    const struct pst_plan *plan = engine->grid.plan;
-    const struct pst_exec_options *o = &engine->grid.options;
+    const struct pst_plan *plan = engine->grid->plan;
+    const struct pst_exec_options *o = &engine->grid->options;
     const struct pst_input_part *part = &plan->parts.at[index];
     enum pst_status status = PST_OK;
 
     for (unsigned k = 0; k < o->replicas && status == PST_OK; k++) {
-        unsigned first, n = pst_grid_share(&engine->grid, k, &first);
+        unsigned first, n = pst_grid_share(engine->grid, k, &first);
         const unsigned from =
-            k * o->ranks + (unsigned)engine->grid.sched->rank_of[part->stage];
+            k * o->ranks + (unsigned)engine->grid->sched->rank_of[part->stage];
         struct pst_rank *r = pst_engine_local(engine, from);
         const size_t at = pst_input_bytes(plan, o, part->input, first);
         const size_t end = pst_input_bytes(plan, o, part->input, first + n);
@@ -51,7 +51,7 @@ static enum pst_status add_parts(struct pst_engine *engine, unsigned input,
                                  size_t bytes, unsigned char *sum,
                                  unsigned char *piece, struct pst_diag *diag)
 {
-    const struct pst_plan *plan = engine->grid.plan;
+    const struct pst_plan *plan = engine->grid->plan;
     const enum pst_dtype dtype = plan->inputs.at[input].meta.dtype;
     enum pst_status status = PST_OK;
     bool any = false;
@@ -72,8 +72,8 @@ static enum pst_status add_parts(struct pst_engine *engine, unsigned input,
 static enum pst_status arrange(const struct pst_engine *engine, unsigned input,
                                unsigned char *data, struct pst_diag *diag)
 {
-    const struct pst_exec_options *o = &engine->grid.options;
-    const struct pst_plan_input *in = &engine->grid.plan->inputs.at[input];
+    const struct pst_exec_options *o = &engine->grid->options;
+    const struct pst_plan_input *in = &engine->grid->plan->inputs.at[input];
     const size_t bytes = pst_meta_bytes(&in->meta);
 
     if (in->chunk > 0)
@@ -90,8 +90,8 @@ enum pst_status pst_engine_fetch_input_grad(struct pst_engine *engine,
                                             unsigned input, void *dst,
                                             struct pst_diag *diag)
 {
-    const struct pst_plan *plan = engine->grid.plan;
-    const struct pst_exec_options *o = &engine->grid.options;
+    const struct pst_plan *plan = engine->grid->plan;
+    const struct pst_exec_options *o = &engine->grid->options;
     const size_t all = pst_input_bytes(plan, o, input, o->microbatches);
     const struct pst_plan_input *in = &plan->inputs.at[input];
     unsigned char *sum = NULL, *piece = NULL;

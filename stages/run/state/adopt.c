@@ -526,17 +526,17 @@ void pst_engine_list_renewed(struct pst_engine *to,
 static enum pst_status check_places(const struct adoption *a,
                                     struct pst_diag *diag)
 {
-    const struct pst_plan *plan = a->to->grid.plan;
+    const struct pst_plan *plan = a->to->grid->plan;
 
     for (unsigned i = 0; i < plan->params.n; i++) {
         const char *fqn = plan->params.at[i].fqn;
         const char *name = a->how->values(a->how->ctx, fqn);
         const int old =
-            name != NULL ? pst_plan_find_param(a->from->grid.plan, name) : -1;
+            name != NULL ? pst_plan_find_param(a->from->grid->plan, name) : -1;
 
-        if (old < 0 || a->from->grid.plan->params.at[old].n_stages == 0)
+        if (old < 0 || a->from->grid->plan->params.at[old].n_stages == 0)
             continue;
-        for (unsigned k = 0; k < a->to->grid.options.ranks; k++)
+        for (unsigned k = 0; k < a->to->grid->options.ranks; k++)
             if (pst_migration_is_on(a->to, (int)i, k) &&
                 !pst_migration_is_on(a->from, old, k))
                 return pst_diag_set(diag, PST_E_INTERNAL_BUG,
