@@ -134,7 +134,8 @@ struct pst_device {
      * always exists. */
     enum pst_status (*probe)(unsigned ordinal, struct pst_device_info *ret,
                              struct pst_diag *diag);
-    /* Sets base, size and context of *ret. */
+    /* Allocates `size` bytes of device memory; sets base, size and context of
+     * *ret. */
     enum pst_status (*open)(unsigned ordinal, size_t size,
                             struct pst_device_memory *ret,
                             struct pst_diag *diag);
@@ -204,7 +205,7 @@ enum pst_status pst_device_open(const struct pst_device *device,
                                 unsigned ordinal, size_t size,
                                 struct pst_device_memory *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Accepts {0}. */
+/* Closes the memory; {0}, which is not open, is accepted. */
 void pst_device_close(struct pst_device_memory *mem);
 
 /* Returns the address of the host's copy of a device address. */

@@ -5,7 +5,7 @@
 #include "stages/device/device.h"
 
 /* Allocates memory, in huge pages if it is large, and touches all pages: page
- * faults in the first step would let the other ranks wait. */
+ * faults in the first step would make the other ranks wait. */
 enum pst_status pst_host_open(unsigned ordinal, size_t size,
                               struct pst_device_memory *ret,
                               struct pst_diag *diag) PST_MUST_CHECK;

@@ -17,7 +17,8 @@
 struct pst_cuda_queue {
     void *stream;
     void **events;   /* ring of PST_CUDA_EVENTS, created when first used */
-    unsigned *bases; /* per event: number of the base of its time (event.c) */
+    unsigned *bases; /* per event: number of the base event from which its time
+                        is measured (event.c) */
     /* Numbers of the newest event that was recorded, and of the newest one
      * known to be passed; counted from 1. */
     uint64_t given, passed;
@@ -32,7 +33,8 @@ struct pst_cuda_context {
     unsigned sms; /* multiprocessors */
     struct pst_cuda_queue queues[PST_N_QUEUES];
     struct pst_cuda_clock *clock;
-    void *modules[PST_CUDA_MODULES]; /* contain the kernels */
+    void *modules[PST_CUDA_MODULES]; /* loaded modules, which contain the
+                                        kernels */
     void **functions;    /* kernels, in the order of pst_cuda_code.names */
     unsigned char *base; /* first byte of the device's memory */
     /* Address of PST_CUDA_SPARE bytes of device memory, for kernels that work

@@ -16,9 +16,10 @@
 
 struct pst_cuda_clock {
     void *events[N_BASES];
-    double at[N_BASES]; /* seconds of pst_now() */
-    unsigned n, known; /* number of bases; of the first ones with known times */
-    double newest;     /* pst_now() when the newest base was recorded */
+    double at[N_BASES]; /* time of each base, in seconds of pst_now() */
+    unsigned n, known;  /* number of bases; how many, from the first on, have a
+                           known time */
+    double newest;      /* pst_now() when the newest base was recorded */
 };
 
 static void *event_of(const struct pst_cuda_queue *q, uint64_t number)
@@ -93,7 +94,7 @@ static void keep_base(struct pst_cuda_context *c)
 }
 
 /* Determines the times of all bases up to number `base`, each from the one
- * before, and returns that of `base`. */
+ * before it, and returns the time of `base`. */
 static double time_of_base(struct pst_cuda_context *c, unsigned base)
 {
     struct pst_cuda_clock *clock = c->clock;
