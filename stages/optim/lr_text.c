@@ -41,7 +41,7 @@ static enum pst_status read_point(const char *text, size_t n,
                             "--lr-schedule points: the update of \"%.*s\" is "
                             "not from 0 to %lld",
                             (int)n, text, (long long)MAX_COUNT);
-    if (!(share >= 0 && share <= PST_LR_MAX_SHARE)) /* nor is NaN */
+    if (!(share >= 0 && share <= PST_LR_MAX_SHARE)) /* NaN is refused, too */
         return pst_diag_set(diag, PST_E_OPTIMIZER_OPTION,
                             "--lr-schedule points: the X of \"%.*s\", by which "
                             "--lr is multiplied, is not from 0 to %g",

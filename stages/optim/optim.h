@@ -3,9 +3,9 @@
 #define PENSTOCK_STAGES_OPTIM_OPTIM_H
 /*
  * Optimizers as rows of a table; learning rates; clipping. Formulas are those
- * of torch.optim (single tensor; lion: the paper's), in f32; devices implement
- * the kernels. The caller allocates the states, zero-filled before
- * the first step. Pure functions.
+ * of torch.optim (single tensor), or of the papers for lion and lamb, in f32;
+ * devices implement the kernels. The caller allocates the states, zero-filled
+ * before the first step. Pure functions.
  */
 #include "stages/device/device.h"
 #include "stages/optim/rate.h"
@@ -27,7 +27,7 @@ struct pst_optim_options {
     double beta1, beta2, eps;
     double alpha, rho, lr_decay;
     bool centered;
-    double ns_steps; /* whole */
+    double ns_steps; /* iterations of muon; a whole number */
     bool match_rms_adamw;
     double beta2_decay, eps2, clip_threshold; /* adafactor */
     double ema;       /* decay of the averaged parameters; 0: there are none */
@@ -36,11 +36,11 @@ struct pst_optim_options {
     uint64_t warmup_steps; /* updates over which the rate rises from 0 to lr */
     uint64_t total_steps;  /* update at which the fall of the rate ends */
     double min_lr_ratio;   /* last rate / lr */
-    uint64_t lr_cycles;    /* cosine-restarts */
-    double lr_power;       /* polynomial */
+    uint64_t lr_cycles;    /* cosine-restarts: number of cycles */
+    double lr_power;       /* polynomial: exponent */
     uint64_t lr_decay_steps; /* wsd: updates in which the rate falls */
     enum pst_lr_shape lr_shape;
-    unsigned n_lr_points; /* points, ascending */
+    unsigned n_lr_points; /* number of lr_points, whose updates ascend */
     struct pst_lr_point lr_points[PST_LR_MAX_POINTS];
 };
 
@@ -49,7 +49,8 @@ struct pst_optim {
     unsigned n_states; /* state tensors */
     /* Prefixes of the states' names in checkpoints: "adamw.m". */
     const char *states[PST_OPTIM_MAX_STATES];
-    struct pst_optim_options defaults; /* PyTorch's; lion: the paper's */
+    /* those of PyTorch; of lion, those of its authors */
+    struct pst_optim_options defaults;
     /* Options besides lr, weight-decay and clip-norm, such as "beta1";
      * NULL-terminated. Any other option is refused. */
     const char *options[PST_OPTIM_MAX_OPTIONS + 1];
@@ -59,12 +60,12 @@ struct pst_optim {
      * divide it, and the task gets its meta and scratch (device.h). */
     bool whole;
     bool real_only;     /* it has no update for complex parameters */
-    bool matrices_only; /* nor for other than two dimensions */
-    /* By default the optimizer of parameters that this one is not meant for
-     * (groups.h); NULL: it is meant for all. */
+    bool matrices_only; /* it has an update for two dimensions only */
+    /* Name of the default optimizer of the parameters that this one is not
+     * meant for (groups.h); NULL: it is meant for all. */
     const char *others;
     /* Only if whole. Sets ret to the meta of state k of a parameter; false: the
-     * parameter does without. NULL: all are like the parameter. */
+     * parameter has no such state. NULL: all are like the parameter. */
     bool (*state)(unsigned k, const struct pst_meta *param,
                   struct pst_meta *ret);
     /* Returns the bytes of scratch of an update; NULL: none. */
@@ -93,7 +94,7 @@ enum pst_status pst_optim_set(struct pst_optim_options *options,
                               struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns all rows, "none" first. */
 const struct pst_optim *const *pst_optim_rows(size_t *ret_n);
-/* Returns the row's index among them. */
+/* Returns the row's index in pst_optim_rows(). */
 unsigned pst_optim_index(const struct pst_optim *optim);
 /* Returns the FQN in the name of a state, such as "h.0.weight" in
  * "adamw.m.h.0.weight" and "ema.h.0.weight"; NULL if the name begins with no

@@ -54,8 +54,8 @@ struct pst_lr {
     /* Options besides lr, lr-schedule and warmup, such as "lr-min";
      * NULL-terminated. Any other option of a schedule is refused. */
     const char *options[PST_LR_MAX_OPTIONS + 1];
-    bool to_end;        /* depends on the update at which the run ends */
-    bool rises;         /* share() has the warmup, too */
+    bool to_end; /* share() depends on the update at which the run ends */
+    bool rises;  /* share() computes the warmup, too */
     double default_min; /* min_lr_ratio for the minimum 0 */
     /* Returns rate / lr. Without `rises` only for updates from the end of the
      * warmup on. */
