@@ -11,8 +11,8 @@
  * queries (decoding a token) nothing is transposed: each key is read only once.
  * The forward pass skips keys after the last one that a mask lets any row of a
  * block see. */
-#define ROWS 64 /* a multiple of PST_TILE_M */
-#define FEW  4  /* queries */
+#define ROWS 64 /* query rows of a block; a multiple of PST_TILE_M */
+#define FEW  4  /* with at most so many queries, keys are not transposed */
 
 /* --- supported calls ---------------------------------------------------- */
 
@@ -68,12 +68,13 @@ struct sdpa_scratch {
     float *kt, *vt;          /* (e, ld), (ev, ld): keys, values transposed */
     float *k, *v;            /* (s, e), (s, ev): dense copies, if x has gaps */
     float *q, *g;            /* (ROWS, e), (ROWS, ev): dense rows of a block */
-    float *prob, *ds, *kept; /* (ROWS, ld) */
+    float *prob, *ds, *kept; /* (ROWS, ld): probabilities, the gradients of the
+                                scores, probabilities after dropout */
     int64_t ld;
 };
 
-/* Divides the scratch at base (NULL: only counts); returns its floats, a
- * multiple of a cache line. */
+/* Divides a thread's scratch at `base` among the members of *r (base NULL: sets
+ * only r->ld). Returns its size in floats, a multiple of a cache line. */
 static int64_t divide_scratch(const struct pst_sdpa *p, bool backward,
                               float *base, struct sdpa_scratch *r)
 {
@@ -289,7 +290,8 @@ static void probabilities(const struct pst_sdpa *p,
     softmax(p, loops, b, r);
 }
 
-/* Computes the probabilities of few rows from keys that are not transposed. */
+/* Computes the probabilities of a block of at most FEW query rows, from keys
+ * that are not transposed. */
 static void few_probabilities(const struct pst_sdpa *p,
                               const struct pst_sdpa_loops *loops,
                               const struct block *b,
@@ -458,8 +460,8 @@ static void backward_block(const struct job *job, const struct block *b,
     by_col(p, loops, b, r->ds, q, p->e, scale, dk);
 }
 
-/* Computes the gradients of a part: whole key heads, with all query heads of
- * their group. */
+/* Pool function: computes the gradients of a share of the key heads, each with
+ * all query heads of its group. */
 static void backward_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct job *job = ctx;

@@ -27,7 +27,7 @@ static struct pst_sdpa_operand operand_of(const struct pst_operand *x,
     return f;
 }
 
-/* args: [grad,] q, k, v, mask, dropout, causal, scale, gqa */
+/* Arguments of the call: [grad,] q, k, v, mask, dropout, causal, scale, gqa. */
 void pst_sdpa_describe(const struct pst_call *c, unsigned first,
                        struct pst_sdpa *ret)
 {
@@ -104,7 +104,8 @@ static double load(const struct pst_sdpa_operand *f, int64_t offset)
     return pst_load_f64(f->x->meta->dtype, f->x->data, offset);
 }
 
-/* Returns the elements from offset on if they are contiguous f64, else NULL. */
+/* Returns the address of the operand's elements from `offset` on if they are
+ * contiguous f64, else NULL. */
 static const double *line(const struct pst_sdpa_operand *f, int64_t offset)
 {
     return f->x->meta->dtype == PST_F64 && f->col == 1
@@ -167,7 +168,7 @@ static double score(const struct pst_sdpa *p, int64_t i, int64_t row,
     return s + m;
 }
 
-/* Writes the S probabilities of a row, before dropout. */
+/* Writes the S probabilities of query `row` of batch i, before dropout. */
 static void row_probabilities(const struct pst_sdpa *p, int64_t i, int64_t row,
                               double *prob)
 {
@@ -242,7 +243,7 @@ void pst_sdpa_ref(const struct pst_call *c)
 }
 
 /* Writes the probabilities to prob, and ds = p (dp - sum(p dp)) with dp = keep
- * * (g v^T). */
+ * * (g v^T), where keep is the factor of dropout (pst_sdpa_keep). */
 static void row_backward(const struct pst_sdpa *p, int64_t i, int64_t row,
                          double *prob, double *ds)
 {

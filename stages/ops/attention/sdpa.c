@@ -153,7 +153,7 @@ static enum pst_status sdpa_vjp(struct pst_vjp *v)
     return v->build.status;
 }
 
-/* Counts two matmuls of 2 L S E operations; causal ones compute half. */
+/* Counts two matmuls of 2 L S E operations each; half of that if causal. */
 static double product_flops(const struct pst_node *node, unsigned first)
 {
     const struct pst_meta *q = &node->args[first].value->meta;

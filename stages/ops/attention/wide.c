@@ -9,7 +9,7 @@
 
 #define ROWS 64 /* query rows of a block */
 
-/* The scratch of one thread; each holds (ROWS, s) scores. */
+/* The scratch of one thread; each member holds (ROWS, s) scores. */
 struct space {
     double *prob;
     double *ds;   /* backward only */
@@ -56,7 +56,7 @@ static struct block block_at(const struct pst_sdpa *p, int64_t i, int64_t first)
     return b;
 }
 
-/* Returns the rows of an operand from `first` on. */
+/* Returns the address of row `first` of batch i of an operand. */
 static const double *at(const struct pst_sdpa *p,
                         const struct pst_sdpa_operand *f, int64_t i,
                         bool grouped, int64_t first)
@@ -288,8 +288,8 @@ static void backward_block(const struct job *job, const struct block *b,
     by_col(p, b, s->ds, &p->q, p->e, p->scale, dk);
 }
 
-/* Computes the gradients of a part: whole key heads, with all query heads of
- * their group. */
+/* Pool function: computes the gradients of a share of the key heads, each with
+ * all query heads of its group. */
 static void backward_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct job *job = ctx;
