@@ -27,7 +27,7 @@ COMPLEX(abs, "abs(Tensor self) -> Tensor",
             "none ? abs(a) * 0.0 : hypot(none ? 1.0 : a, b)");
 COMPLEX(angle, "angle(Tensor self) -> Tensor", ONE "atan2(b, a)");
 
-/* The importer has converted real operands of these to complex. */
+/* Conversions: the importer has already made their operands complex. */
 #define CONVERT(id, schema)                                                    \
     COMPLEX(id, schema, "is(dtype) ? _to_copy(self, dtype=dtype) : self")
 CONVERT(to_dtype, "to.dtype(Tensor self, ScalarType dtype, "

@@ -114,7 +114,7 @@ static struct signal one_dim(struct pst_rewrite *w, struct signal x,
 
 struct plan {
     unsigned n;
-    int64_t dim[PST_MAX_RANK]; /* >= 0 */
+    int64_t dim[PST_MAX_RANK]; /* transformed dimensions; not negative */
     struct pst_extent size[PST_MAX_RANK];
     enum form form; /* form along the last dimension; the others are C2C */
     bool whole;     /* R2C: all bins, not only the first half */

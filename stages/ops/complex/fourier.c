@@ -14,7 +14,8 @@ struct pst_fourier pst_fourier_plan(int64_t n)
     struct pst_fourier f = {.n = n, .length = n};
     int64_t left = n;
 
-    /* Radix 4 goes first, so that later passes have more lines side by side. */
+    /* Radix 4 goes first: later passes then have more transforms side by side,
+     * over which the loops are vectorised. */
     for (unsigned i = 0; i < PST_COUNT(factors); i++)
         for (; left % factors[i] == 0; left /= factors[i])
             f.radix[f.n_passes++] = factors[i];
@@ -67,8 +68,9 @@ void pst_fourier_table(const struct pst_fourier *f, double *table,
         return;
     for (int64_t j = 0; j < n; j++)
         root(j * j % (2 * n), 2 * n, &chirp[j], &chirp[n + j]);
-    /* The kernel of Bluestein's algorithm: the transform of the conjugate chirp
-     * for both signs of j, with the inverse's 1 / m. */
+    /* The kernel of the convolution in Bluestein's algorithm: the transform of
+     * the conjugate chirp for both signs of j, scaled by the 1 / m of the
+     * inverse transform. */
     memset(scratch, 0, (size_t)(2 * m) * sizeof(*scratch));
     for (int64_t j = 0; j < n; j++) {
         const int64_t at[2] = {j, (m - j) % m};

@@ -135,7 +135,8 @@ COMPLEX(norm_ScalarOpt_dim,
         "norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, "
         "bool keepdim=False) -> Tensor",
         "linalg_vector_norm(complex.abs(self), is(p) ? p : 2, dim, keepdim)");
-/* Matrix norms other than Frobenius need singular values. */
+/* Only the Frobenius norm is supported: other matrix norms need singular
+ * values. */
 COMPLEX(linalg_norm,
         "linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, "
         "bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",

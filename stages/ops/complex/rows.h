@@ -9,7 +9,7 @@
 #define FROM_REAL(id, schema, formula)                                         \
     PST_REWRITE_FORMULA(from_real_##id, "from_real::" schema, formula)
 
-/* Define the real and imaginary parts of `self` and of `other`. */
+/* Define a + i b = self, and c + i d = other. */
 #define ONE "a = select.int(self, -1, 0); b = select.int(self, -1, 1);"
 #define TWO ONE "c = select.int(other, -1, 0); d = select.int(other, -1, 1);"
 /* m: the power of two nearest to the larger of |x| and |y|. Dividing by it is

@@ -68,7 +68,8 @@ PST_CPU_KERNELS(fft_table, table_kernels);
 
 enum { RE, IM, TABLE, DIM, INVERSE };
 
-/* Lines of n numbers with stride `step`. */
+/* The lines to transform: `count` lines of n numbers that are `step` elements
+ * apart. imaginary: the operand has an imaginary part. */
 struct lines {
     const struct pst_call *c;
     struct pst_fourier f;
@@ -244,8 +245,9 @@ static struct pst_node *emit_fft(struct pst_vjp *v, struct pst_value *re,
 static enum pst_status fft_vjp(struct pst_vjp *v)
 {
     struct pst_value *re = pst_vjp_grad(v, 0), *im = pst_vjp_grad(v, 1);
-    const bool turned = re == NULL; /* the gradient i im is transformed as im,
-                                     * times i */
+    /* Only the imaginary part has a gradient: it is transformed as a real part,
+     * and the result is multiplied by i. */
+    const bool turned = re == NULL;
     struct pst_node *node;
     struct pst_value *dre, *dim;
 
@@ -285,7 +287,7 @@ static const struct pst_kernel fft_kernels[] = {
 };
 /* clang-format on */
 
-/* Neither direction divides by n. */
+/* The transform is not scaled by 1 / n, in either direction. */
 const struct pst_op pst_op_fft = {
     .schema = "penstock::fft(Tensor re, Tensor? im, Tensor table, int dim, "
               "bool inverse) -> (Tensor, Tensor)",
