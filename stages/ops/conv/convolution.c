@@ -238,7 +238,8 @@ void pst_conv_of_weight(const struct pst_call *call, struct pst_conv *c)
     describe(call, &call->in[1], &call->in[0], &call->out[0], c);
 }
 
-/* Defines a function id_NAME of a call, with the call described as c. */
+/* Defines function id_NAME of `call`, with `c` as the description of the call.
+ */
 #define OF_CALL(id, name, type, params, ...)                                   \
     static type id##_##name params                                             \
     {                                                                          \

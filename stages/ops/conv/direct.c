@@ -6,22 +6,24 @@
 
 #include <string.h>
 
-/* Limits of channels: FEW; SOME for gradients of weights in builds without
- * oneDNN, on planes of LARGE positions or more. */
+/* Limits of pst_conv_direct_likes(). Convolutions have few channels if a group
+ * has fewer than FEW; for gradients of weights, without oneDNN and with
+ * AVX-512, up to SOME if a plane has at least LARGE positions. */
 #define FEW        PST_CONV_FEW
 #define SOME       8
 #define LARGE      512
 #define MAX_PHASES 64
-#define MAX_COPY   (1 << 22) /* floats */
+#define MAX_COPY   (1 << 22) /* floats of the padded copy of a group */
 
 /* --- results ------------------------------------------------------------ */
 
 /* Iterates over the lines of results in a strip of positions: elements [at, at
- * + n) of the strip belong to elements to, to + step, ... of a plane. */
+ * + n) of the strip are elements to, to + step, ... of a plane. */
 struct lines {
     const struct pst_direct_job *j;
     const struct pst_direct_pass *p;
-    const int64_t *dst; /* sizes of the plane */
+    /* sizes of the plane: `in` of the convolution for x, else `out` */
+    const int64_t *dst;
     int64_t at, n, to;
     /* positions in the strip where the next line begins, and the strip's end */
     int64_t next, end;
@@ -84,8 +86,8 @@ static void store_line(const float *restrict from, float *restrict to,
             to[i * step] = add ? to[i * step] + from[i] : from[i];
 }
 
-/* Returns the plane of a row of a block of the result; NULL if the row does not
- * exist. */
+/* Returns the plane (image, channel) of the result that row `row` of the group
+ * computes; NULL if the group has fewer channels. */
 static float *plane_at(const struct pst_direct_job *j, int64_t image,
                        int64_t group, int64_t row)
 {
@@ -224,7 +226,7 @@ static void block_dots(const struct pst_direct_job *j,
     }
 }
 
-/* Adds the lanes to the sums and clears them. */
+/* Adds the partial sums in the lanes to `sums` and clears the lanes. */
 static void join_lanes(int64_t n, float *lanes, double *sums)
 {
     for (int64_t s = 0; s < n; s++, lanes += PST_CONV_LANES)
@@ -299,8 +301,8 @@ static void part_dots(void *ctx, unsigned part, unsigned parts)
 
 /* True if one side has few channels, so that a matmul has a bad shape; for the
  * gradient of x only y's channels count, since its matrix has a row for each
- * window element. Weights are packed once per image, so there must be more
- * results than taps. */
+ * window element. Weights are packed once per image, so there must be at least
+ * as many positions as taps. */
 bool pst_conv_direct_likes(const struct pst_conv *c, enum pst_conv_fill fill)
 {
     const int64_t ci = c->ci / c->groups, co = c->co / c->groups;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #define SLACK     256 /* floats after a copy, which whole vectors may read */
-#define ALIGNMENT 16  /* floats; scratch areas start at multiples */
+#define ALIGNMENT 16  /* floats; scratch areas begin at multiples */
 #define BLOCK     16  /* floats that are moved at a time */
 
 static int64_t whole(int64_t n, int64_t grain)
@@ -236,7 +236,7 @@ void pst_direct_fill(const struct pst_direct_job *j, int64_t image,
 
 /* --- taps --------------------------------------------------------------- */
 
-/* Describes pass i of the result; false if it is empty. */
+/* Describes pass i of the result; returns false if the pass has no elements. */
 static bool pass_of(const struct pst_direct_job *j, int64_t i,
                     struct pst_direct_pass *ret)
 {

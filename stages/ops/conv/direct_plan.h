@@ -11,7 +11,7 @@ struct pst_conv_loops;
 
 #define PST_CONV_ROWS    4 /* output channels at a time, or 1 */
 #define PST_CONV_LANES   16
-#define PST_CONV_FEW     8    /* limit for "few channels" */
+#define PST_CONV_FEW     8 /* a group with fewer channels has few (direct.h) */
 #define PST_DIRECT_STRIP 2048 /* results at a time, for the cache */
 
 /* The copy of a source (x, or y if x is computed) for one image and group:
@@ -28,7 +28,8 @@ struct pst_direct_copy {
  * is element first + j * step of the result. */
 struct pst_direct_pass {
     int64_t first[PST_CONV_DIMS], step[PST_CONV_DIMS], count[PST_CONV_DIMS];
-    /* PST_CONV_X: position in the copy for j = k = 0 */
+    /* PST_CONV_X: position in the copy that element 0 of the pass reads with
+     * element 0 of the window */
     int64_t place[PST_CONV_DIMS];
     int64_t phase[PST_CONV_DIMS]; /* PST_CONV_X: phase of k * dil */
     int64_t taps;
@@ -44,8 +45,9 @@ struct pst_direct_job {
     struct pst_direct_copy copy;
     /* rows of a tile, rows of a group, tiles of a group */
     int64_t rows, out, blocks;
-    int64_t strip;    /* positions in a tile */
-    bool late;        /* PST_CONV_W with many channels: lanes are summed once */
+    int64_t strip; /* positions in a tile */
+    bool late; /* PST_CONV_W with many channels: lanes are added up once, after
+                  all images, not once per image */
     int64_t row_step; /* stride between rows of a group's weights */
     int64_t passes;
     float *scratch;
@@ -60,15 +62,16 @@ struct pst_direct_scratch {
     double *sums;
 };
 
-/* Fills in all members except loops, scratch and each. */
+/* Describes a convolution: sets all members except loops, scratch and each. */
 struct pst_direct_job pst_direct_job(const struct pst_conv *c,
                                      enum pst_conv_fill fill);
-/* Returns the floats of one channel's copy. */
+/* Returns the number of floats of one channel's copy. */
 int64_t pst_direct_plane(const struct pst_direct_copy *p);
-/* Divides a thread's scratch; returns its size in floats. */
+/* Divides the scratch of a thread (number `part`) among the members of *ret;
+ * returns its size in floats. */
 int64_t pst_direct_scratch(const struct pst_direct_job *j, unsigned part,
                            struct pst_direct_scratch *ret);
-/* Copies the channels of a group of an image. */
+/* Fills `to` with the padded copy of the channels of a group of an image. */
 void pst_direct_fill(const struct pst_direct_job *j, int64_t image,
                      int64_t group, float *to);
 /* Makes all passes with their taps; returns how many of them have results. */
@@ -78,7 +81,8 @@ int64_t pst_direct_passes(const struct pst_direct_job *j,
 void pst_direct_pack(const struct pst_direct_job *j,
                      const struct pst_direct_pass *p, int64_t group,
                      int64_t block, float *to);
-/* Returns the positions of a pass, counted along lines of the copy. */
+/* Returns the number of positions of a pass, counted along lines of the copy.
+ */
 int64_t pst_direct_length(const struct pst_direct_job *j,
                           const struct pst_direct_pass *p);
 

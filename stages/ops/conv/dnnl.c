@@ -12,25 +12,26 @@
 #include <string.h>
 
 enum { X, Y, W, N_OPERANDS };
-#define ALIGNMENT 64 /* scratch areas start at multiples */
+/* Areas of the scratch begin at multiples of so many bytes. */
+#define ALIGNMENT 64
 
 /* A compiled oneDNN convolution of a part of the batch or of the channels,
  * cached by its description c. */
 struct form {
     struct form *next;
     struct pst_conv c;
-    /* channels of x, channels of y, inputs per weight, all of the whole
-     * convolution */
+    /* channels of x and of y, and inputs of each weight, of the whole
+     * convolution (c may be a part of its channels) */
     int64_t ci, co, per;
     enum pst_conv_fill fill;
     bool biased;
     dnnl_primitive_t run;
-    /* Memory layout of each tensor (plain) and the library's layout (wanted).
-     * If they differ, `move` converts between them: operands before, the result
-     * afterwards, where it may also add. */
+    /* Layouts of each tensor: as stored (plain) and as oneDNN prefers (wanted).
+     * If they differ, `move` converts operands before the convolution, and the
+     * result after it; the latter may add to the stored values. */
     dnnl_memory_desc_t plain[N_OPERANDS], wanted[N_OPERANDS], bias, scratch;
     dnnl_primitive_t move[N_OPERANDS];
-    size_t scratch_bytes; /* bytes of scratch */
+    size_t scratch_bytes;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -150,8 +151,8 @@ static dnnl_query_t query_of(enum pst_conv_fill fill, int operand)
     return operand == X ? dnnl_query_src_md : dnnl_query_weights_md;
 }
 
-/* Compiles the conversion between both layouts if one is needed; false on
- * failure. */
+/* Compiles the conversion between the two layouts of operand i if they differ;
+ * false on failure. */
 static bool make_move(struct form *f, int i)
 {
     const bool result = i == result_of(f->fill);
@@ -242,8 +243,8 @@ static bool compile(struct form *f)
 }
 
 /* Returns the cached or newly compiled convolution c, a part of `all`. NULL if
- * the library refuses or memory runs out. The cache lives as long as the
- * process. */
+ * oneDNN refuses it or memory runs out. The cache lives as long as the process.
+ */
 static const struct form *find_form(const struct pst_conv *c,
                                     const struct pst_conv *all,
                                     enum pst_conv_fill fill)
@@ -279,7 +280,7 @@ static const struct form *find_form(const struct pst_conv *c,
 
 /* --- running ------------------------------------------------------------ */
 
-/* The arguments of one primitive, up to five tensors. */
+/* The arguments of one oneDNN primitive: up to five tensors. */
 struct set {
     dnnl_exec_arg_t at[5];
     int n;
@@ -350,15 +351,17 @@ static void run_form(const struct form *f, void *const plain[N_OPERANDS],
 
 /* --- parts -------------------------------------------------------------- */
 
-/* Splits the batch or, if that is too small or is summed over, the groups or
- * the result's channels: `units` of them into `parts`. */
+/* How a convolution is divided into `parts` for threads: by images (BATCH) or,
+ * if they are too few or are summed over, by groups or by channels of the
+ * result. units: how many of these there are; grain: parts begin at multiples
+ * of it. */
 enum way { BATCH, GROUPS, CHANNELS };
 struct split {
     enum way way;
     unsigned parts;
     int64_t units, grain;
 };
-#define GRAIN 16 /* channels in a vector of the library */
+#define GRAIN 16 /* channels in a vector of oneDNN */
 
 static struct split split_of(const struct pst_conv *c, enum pst_conv_fill fill,
                              unsigned threads)
@@ -400,9 +403,9 @@ static struct pst_conv part_of(const struct pst_conv *c,
     return ret;
 }
 
-/* Returns the bytes that a part needs whether it adds to the result or not,
- * which is known only at run time. Compiles all convolutions that a run with so
- * many parts uses. */
+/* Returns the bytes of scratch of a part, enough for storing and for adding to
+ * the result: which one it is, is known only at run time. Compiles all
+ * convolutions that a run with so many parts uses. */
 static size_t scratch_of(const struct pst_conv *c, enum pst_conv_fill fill,
                          const struct split *s)
 {
@@ -426,8 +429,8 @@ static size_t scratch_of(const struct pst_conv *c, enum pst_conv_fill fill,
     return scratch_bytes;
 }
 
-/* Chooses the split for `threads`, or one part if the library refuses a part,
- * and returns the bytes of scratch of each. */
+/* Chooses the split for `threads`, or one part if oneDNN refuses a part, and
+ * returns the bytes of scratch of each part. */
 static size_t choose_split(const struct pst_conv *c, enum pst_conv_fill fill,
                            unsigned threads, struct split *ret)
 {

@@ -10,9 +10,9 @@
 #define MANY                                                                   \
     128 /* maximum channels of a group, so that its weights stay in            \
          * the L2 cache */
-/* the same for y if steps are not 1, since lines are shorter then */
+/* maximum channels for y if the step is not 1, since lines are shorter then */
 #define FEWER 64
-#define SLACK 256 /* same as in direct_plan.c */
+#define SLACK 256 /* floats after a copy, as in direct_plan.c */
 /* maximum number of floats of a copy, which stays in the L2 cache */
 #define LARGE (1 << 20)
 
@@ -26,11 +26,12 @@ struct job {
     int64_t taps;   /* taps of all passes together */
     int64_t window; /* elements of a window */
     int64_t plane;  /* floats of a channel's copy */
-    int64_t pieces; /* parts of a unit's work */
+    int64_t pieces; /* parts of the work for a group (of an image, unless
+                       PST_CONV_W) */
     int64_t passes;
     struct pst_direct_scratch shared; /* the list of passes and their taps */
-    float *parts; /* scratch of the parts; each has the three
-                   * areas below */
+    float *parts; /* scratch of the threads, each divided into the three areas
+                     below */
     int64_t copy, turned, sums, part;
 };
 
@@ -56,7 +57,8 @@ static struct job job_of(const struct pst_conv *c, enum pst_conv_fill fill)
     return j;
 }
 
-/* Divides the scratch (NULL: only counts) and returns its floats. */
+/* Divides the scratch among the members of *j (scratch NULL: only sets their
+ * sizes). Returns its size in floats. */
 static int64_t cut(struct job *j, unsigned threads, float *scratch)
 {
     const int64_t per = sizeof(int64_t) / sizeof(float);
@@ -113,7 +115,7 @@ static void fill_bias(const struct job *j, int64_t group, float *to)
                     : ((const float *)j->c->bias->data)[group * j->rows + r];
 }
 
-/* Computes lines [a, b) of a pass. */
+/* Computes lines [a, b) of the results of a pass. */
 static void run_lines(const struct job *j, const struct pst_direct_pass *p,
                       int64_t a, int64_t b, const float *copy, float *y,
                       const float *w, const float *bias)

@@ -12,13 +12,13 @@
 #define MAX_PHASES 64
 #define MAX_COPY   (1 << 22) /* floats of an image's copy */
 #define MAX_PART   (1 << 23) /* floats of a thread's scratch */
-#define ENOUGH     512       /* positions that give a fast matmul */
+#define ENOUGH     512 /* positions of a GEMM that are enough for full speed */
 #define NEAR       128 /* positions that suffice if nothing has to be copied */
 #define STRIP      512 /* positions whose results move at a time */
-#define MAX_PAIR   (3 << 15) /* floats of a strip: two stay in the cache */
-#define SLACK      256       /* same as in direct_plan.c */
-#define ALIGNMENT  16        /* floats; scratch areas start at multiples */
-#define GRAIN      32        /* positions or taps: a whole panel */
+#define MAX_PAIR   (3 << 15) /* maximum floats of a strip: two fit the cache */
+#define SLACK      256       /* floats after a copy, as in direct_plan.c */
+#define ALIGNMENT  16        /* floats; scratch areas begin at multiples */
+#define GRAIN      32        /* positions or taps in a panel of GEMM */
 #define BLOCK      8192      /* floats of weights transposed at a time */
 #define NARROW     64 /* rows: up to 64, line ends cost less than packing */
 
@@ -40,7 +40,8 @@ static int64_t most_positions(const struct pst_windows_job *j)
     return n;
 }
 
-/* True if the line ends, which are computed and dropped, are few. */
+/* True if positions should follow the lines of the padded copy (flat): the line
+ * ends, which are computed and dropped, must be few. */
 static bool flat_pays(const struct pst_windows_job *j)
 {
     const struct pst_conv *c = j->c;
@@ -104,8 +105,8 @@ static struct pst_windows_job job_of(const struct pst_conv *c,
     return j;
 }
 
-/* Divides the scratch into passes, taps, weights and parts (NULL: only counts);
- * returns its floats. */
+/* Divides the scratch into passes, taps, weights and parts (scratch NULL: only
+ * sets their sizes). Returns its size in floats. */
 static int64_t cut(struct pst_windows_job *j, unsigned threads, float *scratch)
 {
     const int64_t per = sizeof(int64_t) / sizeof(float);
@@ -210,7 +211,7 @@ static struct pst_gemm product_of(const struct pst_windows_job *j,
                              .alpha = 1.0};
 }
 
-/* Returns the weights of the rows of a range. */
+/* Returns the weights of the first row of a range. */
 static const float *first_weights(const struct pst_windows_job *j,
                                   const struct pst_windows_range *r,
                                   int64_t pass)
@@ -252,7 +253,8 @@ static void multiply_strip(const struct pst_windows_job *j,
     const float *a = first_weights(j, r, pass);
 
     b.first = at;
-    /* Rounds up to whole panels: the copy has slack at its end. */
+    /* Rounded up to whole panels, which the slack at the end of the copy
+     * allows. */
     g.n = j->flat ? (n + GRAIN - 1) / GRAIN * GRAIN : n;
     g.ldc = j->ld;
     if (g.k > 0)

@@ -11,7 +11,8 @@ struct pst_windows_job {
     const struct pst_conv *c;
     enum pst_conv_fill fill;
     pst_windows_fn product;
-    int64_t sets, each; /* sets of images; images in each */
+    int64_t sets, each; /* sets: GEMMs into which the images are divided; each:
+                           images of a set */
     int64_t pieces;     /* parts of the work of a set or a group */
     bool by_rows;       /* pieces are rows of the result instead of positions */
     bool bare;          /* the tensor is used in place of a copy */
@@ -26,9 +27,9 @@ struct pst_windows_job {
     bool picked;    /* weights are reordered by GEMM, which reads them once */
     float *weights; /* (groups, passes, taps, rows) */
     float *parts;   /* scratch of the threads' parts */
-    /* floats of a part's copy, of its side buffer, of the part */
+    /* floats of a part's copy, of its side buffer, and of all its scratch */
     int64_t copy, side, part;
-    int64_t ld; /* leading dimension of the side buffer */
+    int64_t ld; /* leading dimension of the results in the side buffer */
 };
 
 /* The rows and positions that one GEMM computes, in one set, group and pass. */

@@ -66,7 +66,7 @@ static inline void store_line(const struct pst_windows_job *j, int64_t n,
             to[i * step] = from[i] + bias;
 }
 
-/* Stores or adds two interleaved lines, with a first. */
+/* Stores or adds two lines whose elements alternate, beginning with a[0]. */
 static inline void store_pair(const struct pst_windows_job *j, int64_t n,
                               float bias, const float *restrict a,
                               const float *restrict b, float *restrict to)
@@ -99,7 +99,8 @@ static int64_t place_of(const struct pst_direct_pass *p, const struct line *l,
            p->first[2] + l->col * p->step[2];
 }
 
-/* Stores a line of all passes; from: the results at its first column. */
+/* Stores a line of the results of all passes of the range; from: the results at
+ * its first column. */
 static void store_at(const struct pst_windows_job *j,
                      const struct pst_windows_range *r, const struct line *l,
                      float bias, const float *from, float *to)

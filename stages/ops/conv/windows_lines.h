@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_CONV_WINDOWS_LINES_H
 #define PENSTOCK_STAGES_OPS_CONV_WINDOWS_LINES_H
-/* Stores the results of a convolution by windows. */
+/* Stores the results of a convolution by windows (windows.h). */
 #include "stages/ops/conv/windows_job.h"
 
 /* Returns the plane of an image's result that row `row` of the group fills. */
@@ -10,8 +10,8 @@ float *pst_windows_plane(const struct pst_windows_job *j, int64_t image,
 /* Returns the bias of a row; 0 without bias. */
 float pst_windows_bias(const struct pst_windows_job *j, int64_t group,
                        int64_t row);
-/* Counts the passes from `pass` on, 1 or 2, whose results alternate along
- * lines. */
+/* Counts the passes from `pass` on, 1 or 2, whose results alternate along a
+ * line, so that they are stored together. */
 int64_t pst_windows_mates(const struct pst_windows_job *j, int64_t pass);
 /* Stores n positions from `at` on for each pass of the range; from is (rows,
  * ld) per pass. */

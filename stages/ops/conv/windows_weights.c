@@ -5,9 +5,9 @@
 
 #include <string.h>
 
-#define GRAIN 32 /* taps: a whole panel */
+#define GRAIN 32 /* taps in a panel of GEMM */
 
-/* Copies y of a set to (rows, positions of all its images). */
+/* Copies y of a set of images to (rows, positions of all its images). */
 static void join_images(const struct pst_windows_job *j, int64_t set,
                         int64_t group, float *to)
 {
