@@ -4,7 +4,7 @@
 /* All devices of this build, and which of them a rank uses. */
 #include "stages/device/device.h"
 
-/* Returns kind i, or NULL if there are fewer. */
+/* Returns kind i of device, counted from 0; NULL if there are fewer. */
 const struct pst_device *pst_device_at(unsigned i);
 
 /* Finds the kind of device that the list (see below) names for a rank, whether

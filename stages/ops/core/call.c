@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/core/call.h"
 
-/* Sets the fault. Kernel threads may report at the same moment: one of them
- * writes. */
+/* Records the fault, unless one was recorded before. Kernel threads may report
+ * at the same moment: the exchange lets only one of them write. */
 void pst_call_fault_set(const struct pst_call *c, enum pst_fault_code code,
                         const union pst_fault_number *numbers)
 {

@@ -9,8 +9,9 @@
 
 struct pst_eval {
     const struct pst_graph *graph;
-    const void **data;     /* by value id; views point into their base */
-    void **owned;          /* by value id */
+    const void **data; /* by value id; views point into their base */
+    /* By value id: memory that this struct allocated; NULL: none. */
+    void **owned;
     struct pst_pool *pool; /* pool of the kernels; NULL: one thread */
     size_t n;
 };

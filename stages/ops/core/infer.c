@@ -39,7 +39,8 @@ enum pst_status pst_infer_refuse(const struct pst_infer *c, const char *fmt,
 
 /* --- promotion ---------------------------------------------------------- */
 
-/* Result type of each class of operands; PST_N_DTYPES: none yet. */
+/* Result types of the operands of each class (pst_result_type): tensors with
+ * dimensions, 0-dim tensors, numbers. PST_N_DTYPES: no operand yet. */
 struct promotion {
     enum pst_dtype dim, zero, number;
 };

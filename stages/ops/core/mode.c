@@ -21,8 +21,9 @@ static bool is_train_value(const struct pst_param *param)
     return param->type == PST_TYPE_TENSOR && strcmp(param->name, "train") == 0;
 }
 
-/* Sets all flags to false. None, which counts as true for an optional flag,
- * becomes false as well. */
+/* Clears the arguments that are set in training: flags become false,
+ * probabilities 0. None, which counts as true for an optional flag, becomes
+ * false as well. */
 void pst_mode_leave(const struct pst_schema *schema, struct pst_arg *args)
 {
     for (unsigned i = 0; i < schema->n_args; i++) {

@@ -6,10 +6,10 @@
  * devices. Rows are constant; ops.def lists them, and code that names one
  * includes rows.h.
  *
- * A row never writes its inputs: in-place variants ("add_.Tensor") have no
- * rows, since the pass "functionalise" runs the functional variant and rebinds
- * the target. Operators that PyTorch lacks (backward kernels) are in namespace
- * "penstock".
+ * No operator but accumulate_grad writes its inputs: in-place variants
+ * ("add_.Tensor") have no rows, since the pass "functionalise" runs the
+ * functional variant and rebinds the target. Operators that PyTorch lacks
+ * (backward kernels) are in namespace "penstock".
  */
 #include "stages/base/host/cpu.h"
 #include "stages/base/host/pool.h"
@@ -55,12 +55,13 @@ struct pst_call {
                                Tensor and Tensor?, n entries for lists */
     struct pst_operand *out;
     unsigned n_in, n_out;
-    const struct pst_arg *args; /* schema order; VALUEs only for their metas */
-    void *scratch;              /* 64-byte aligned */
-    size_t scratch_size;        /* bytes requested by the kernel's scratch() */
-    struct pst_pool *pool;      /* may be NULL */
-    struct pst_fault *fault;    /* in device memory; NULL: not reported */
-    uint32_t site; /* number of the launch in the rank, for faults */
+    /* in schema order; of tensors only the metas are used */
+    const struct pst_arg *args;
+    void *scratch;           /* 64-byte aligned */
+    size_t scratch_size;     /* bytes requested by the kernel's scratch() */
+    struct pst_pool *pool;   /* may be NULL */
+    struct pst_fault *fault; /* in device memory; NULL: not reported */
+    uint32_t site;           /* number of the launch in the rank, for faults */
     struct pst_rng_key rng;
     bool accumulate; /* out[0] += result (kernels with PST_K_ACCUMULATE) */
     bool bf16;       /* matmuls may round f32 operands to bf16 */
@@ -80,15 +81,15 @@ void pst_call_fault_set(const struct pst_call *c, enum pst_fault_code code,
 
 enum pst_kernel_flags {
     PST_K_ACCUMULATE = 1, /* honours call->accumulate */
-    PST_K_STRIDED =
-        2, /* accepts inputs with any strides; else all contiguous */
-    PST_K_INPLACE_0 = 4, /* out[0] may be exactly in[0]'s memory (same size and
-                            dtype, both contiguous) */
+    PST_K_STRIDED = 2,    /* accepts inputs with any strides; kernels without it
+                             get contiguous ones */
+    PST_K_INPLACE_0 = 4,  /* out[0] may be exactly in[0]'s memory (same size and
+                             dtype, both contiguous) */
     PST_K_INPLACE_1 = 8,
-    PST_K_COPIES = 16,   /* changes single elements of in[0]: if out[0] is other
-                            memory, in[0] is copied there first */
-    PST_K_QUEUED = 32,   /* run() enqueues on call->stream; operands are device
-                            addresses */
+    PST_K_COPIES = 16, /* result: in[0] with some elements changed; if out[0] is
+                          other memory, in[0] is copied there first */
+    PST_K_QUEUED = 32, /* run() enqueues on call->stream; operands are device
+                          addresses */
     PST_K_COMPILES = 64, /* a library compiles code in the first calls */
 };
 

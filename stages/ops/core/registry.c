@@ -63,7 +63,8 @@ static uint16_t *slot_of(const struct pst_op *op)
     return &registry.slots[at % N_SLOTS];
 }
 
-/* Returns N_OPS if it is not a row of ops.def, or before init. */
+/* Returns the number of op's row in ops.def; N_OPS if it has none, or before
+ * init. */
 static unsigned index_of(const struct pst_op *op)
 {
     const unsigned found = registry.ready ? *slot_of(op) : 0;
@@ -205,8 +206,8 @@ bool pst_op_runs_for_effect(const struct pst_op *op)
 
 /* --- inference ---------------------------------------------------------- */
 
-/* A view without elements may begin anywhere, even beyond its storage, as in
- * PyTorch: only its offset has to be valid. */
+/* Gives a view without elements offset 0 if it would begin outside of its
+ * storage: PyTorch allows that, but offsets must be valid. */
 static void settle_empty(struct pst_infer *c, unsigned k)
 {
     const struct pst_value *alias = c->alias_of[k];

@@ -85,8 +85,8 @@ struct pst_value *pst_rw_cast(struct pst_rewrite *w, struct pst_value *a,
                               enum pst_dtype dtype);
 
 /* Emits a node without results that runs for its effect: an assertion on data.
- * It has no number of its own, so it does not change the random numbers of
- * later operators. */
+ * It is not counted in the numbering of nodes from which random streams are
+ * derived, so it does not change the random numbers of later operators. */
 enum pst_status pst_rewrite_effect(struct pst_rewrite *w,
                                    const struct pst_op *op,
                                    const struct pst_arg *args, unsigned n_args);

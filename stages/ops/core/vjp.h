@@ -17,7 +17,8 @@ static inline struct pst_value *pst_vjp_grad(const struct pst_vjp *v,
 /* Returns the flat tensor index (index in call->in) of schema argument `arg`;
  * for a list of tensors, that of its first tensor. */
 unsigned pst_vjp_flat(const struct pst_vjp *v, unsigned arg);
-/* True if the gradient of schema argument i (of its first tensor) is wanted. */
+/* True if the gradient of schema argument `arg` (of its first tensor) is
+ * wanted. */
 bool pst_vjp_needs(const struct pst_vjp *v, unsigned arg);
 /* Sets the gradient of a flat tensor index: shape and dtype must be the input's
  * (else PST_ERR_INTERNAL). NULL: none. Ignored if it is not wanted. Returns the
