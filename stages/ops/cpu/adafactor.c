@@ -22,9 +22,10 @@ struct factors {
     int64_t batch, rows, cols;
     int64_t bands, size; /* bands of a matrix, rows of a band */
     double step;
-    /* The scratch: per band the sums of squares of columns, the sum of squares
-     * of u, and elements that stayed; new states; per matrix the mean of its
-     * rows. */
+    /* The scratch. For each band: of_cols, the sums of squares of its columns;
+     * of_u, the sum of squares of u; stayed, how many elements kept their
+     * value. row and col: the new states. mean: for each matrix the mean of
+     * `row`. */
     double *of_cols, *of_u;
     int64_t *stayed;
     float *row, *col, *mean;
@@ -82,8 +83,8 @@ static float between(float a, float b, double w)
     return w < 0.5 ? a + (float)w * (b - a) : b - (b - a) * (float)(1.0 - w);
 }
 
-/* Calls fn for each band of each matrix: band `at`, which has the rows
- * [begin, end) of all matrices' rows. */
+/* Function that pst_pool threads call for each band: band number `at`, with the
+ * rows [begin, end) counted over all matrices. */
 typedef void (*band_fn)(const struct factors *f, int64_t at, int64_t begin,
                         int64_t end);
 
@@ -132,7 +133,8 @@ static void square_band(const struct factors *f, int64_t at, int64_t begin,
     }
 }
 
-/* Completes the states of matrix k; returns false if they are not finite. */
+/* Computes the new states of matrix k from the sums of its bands; returns false
+ * if they are not finite. */
 static bool complete(const struct factors *f, int64_t k)
 {
     const struct pst_update *u = f->task->update;
@@ -190,8 +192,8 @@ static void step_band(const struct factors *f, int64_t at, int64_t begin,
     }
 }
 
-/* Returns the factor of u: of_p and of_u are the sums of squares of the
- * parameter and of u. */
+/* Returns the step: the number by which u is multiplied before it is subtracted
+ * from the parameter. of_p, of_u: sums of squares of the parameter and of u. */
 static double step_of(const struct pst_task *t, double of_p, double of_u)
 {
     const struct pst_update *u = t->update;
@@ -215,7 +217,7 @@ static void update_factored(const struct pst_task *t, double of_p)
         run(&f, sum_band);
     for (int64_t i = 0; finite && i < f.batch * f.bands; i++)
         of_u += f.of_u[i];
-    if (!finite || !isfinite(of_u)) { /* no state could be finite */
+    if (!finite || !isfinite(of_u)) { /* no element could be updated */
         pst_cpu_note_stayed(t, t->n);
         return;
     }

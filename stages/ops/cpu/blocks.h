@@ -14,13 +14,13 @@ struct pst_blocks {
     const struct pst_task *task;
     const struct pst_simd_whole_updates *simd;
     int64_t size, n; /* elements of a block, number of blocks */
-    double step;     /* what all blocks read */
-    void *with;      /* scratch of all blocks */
+    double step; /* number by which fn multiplies, the same for all blocks */
+    void *with;  /* scratch of all blocks */
     double sums[PST_BLOCKS_MAX][2];
     int64_t stayed[PST_BLOCKS_MAX]; /* elements that kept their value */
 };
 
-/* Does not set step and with. */
+/* Divides the parameter of the task into blocks. Does not set step and with. */
 void pst_blocks_init(struct pst_blocks *b, const struct pst_task *task);
 /* Returns the elements of block k, the first of which is *ret. */
 int64_t pst_block_at(const struct pst_blocks *b, int64_t k, int64_t *ret);

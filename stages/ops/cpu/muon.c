@@ -127,7 +127,7 @@ static void make_poly(const struct muon *m)
     multiply(m, &poly);
 }
 
-/* Sets x to A x + poly x, or to A x + x poly. */
+/* Sets x to A x + poly x, or, for more rows than columns, to A x + x poly. */
 static void iterate(struct muon *m)
 {
     const bool is_tall = m->rows > m->cols;
@@ -183,8 +183,8 @@ static void end_block(struct pst_blocks *b, int64_t k)
         n, (float *)t->to + i, (const float *)b->with + i, b->step, t->update);
 }
 
-/* Returns what torch multiplies the rate by, so that updates of all shapes have
- * a like RMS. */
+/* Returns the factor by which torch multiplies the learning rate, so that
+ * updates of matrices of all shapes have a similar RMS. */
 static double factor(const struct muon *m)
 {
     const double rows = (double)m->rows, cols = (double)m->cols;

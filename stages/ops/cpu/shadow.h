@@ -17,7 +17,7 @@
 
 extern const struct pst_device pst_device_shadow;
 
-/* Counts for this process since its start. */
+/* Calls of this process since its start, on all memories. */
 struct pst_shadow_counts {
     uint64_t launches, tasks, copies_in, copies_out, copies;
 };

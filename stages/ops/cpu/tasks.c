@@ -85,8 +85,8 @@ void pst_cpu_upcast(const struct pst_task *task)
     }
 }
 
-/* Sums blocks of squares. Neither the blocks nor the order in which their sums
- * are added depends on the number of threads. */
+/* A sum of squares, computed by blocks. Neither the blocks nor the order in
+ * which their sums are added depends on the number of threads. */
 struct sumsq {
     const struct pst_simd_ops *simd;
     const float *x;

@@ -7,12 +7,14 @@
 
 #include <string.h>
 
-#define MC       PST_PACKED_MC
-#define PANEL    (NV * VEC)
-#define OFTEN    3  /* panels for which A is worth packing */
-#define SHALLOW  64 /* depths up to which C costs more than the operands */
-#define STRAIGHT 32 /* depths up to which C is always written line by line */
-/* Tiles of rows up to which B is read in place, if it is not transposed. */
+#define MC    PST_PACKED_MC
+#define PANEL (NV * VEC)
+/* With at most so many panels of B, packing A does not pay. */
+#define OFTEN    3
+#define SHALLOW  64 /* k up to which C costs more time than the operands */
+#define STRAIGHT 32 /* k up to which C is always written line by line */
+/* Tiles of rows of A up to which B is read in place, if it is not transposed.
+ */
 #if defined(__AVX512F__)
 #define AGAIN 3
 #else
@@ -28,8 +30,8 @@ static int64_t tile_rows_of(int64_t m)
     return (m + tiles - 1) / tiles;
 }
 
-/* Packs rows [0, m) of A, k deep, for tiles of mr rows. When it packs by
- * columns, it copies whole vectors, of which only mr numbers count: the next
+/* Packs rows [0, m) of A, k deep, for tiles of mr rows. A transposed A is
+ * packed by columns, in whole vectors of which only mr numbers count: the next
  * column overwrites the rest. */
 static void pack_a(bool trans, int64_t m, int64_t mr, int64_t k, const float *a,
                    int64_t lda, float *to)
@@ -47,7 +49,8 @@ static void pack_a(bool trans, int64_t m, int64_t mr, int64_t k, const float *a,
     }
 }
 
-/* Packs by columns a matrix whose elements are selected from the weights. */
+/* Packs m rows of A by columns, for tiles of mr rows, from weights that are not
+ * in this order: w->weights has their offsets. */
 static void pick_a(const struct pst_windows *w, int64_t first, int64_t m,
                    int64_t mr, int64_t k, const float *a, float *to)
 {
@@ -100,13 +103,15 @@ static void pack_b(bool trans, int64_t n, int64_t k, const float *b,
 
 /* --- blocks -------------------------------------------------------------- */
 
-/* C (m, n) += A B for rows of A and columns of B from j on, both from depth p
- * on. */
+/* A block of the matmul: C (m, n) = A B + beta C for m rows of A and columns
+ * [j, j + n) of B, both at depths [p, p + k). */
 struct block {
     const struct pst_gemm *g;
     const struct pst_windows *windows; /* NULL: b is used */
-    const float *flat;  /* B's columns, if they are contiguous, or NULL */
-    const int64_t *own; /* offsets of B's rows, if it has no taps */
+    const float *flat;  /* B, if its rows are contiguous and tiles read it in
+                           place; or NULL */
+    const int64_t *own; /* for `flat` that is a plain matrix: offsets of its
+                           rows; NULL: windows->taps */
     int64_t m, mr, n, k, j, p; /* mr: rows of a tile */
     const float *a, *b;
     enum form form;
@@ -114,7 +119,7 @@ struct block {
     bool turned;
     float beta;
     float *scratch; /* packed panels of B */
-    float *side;    /* for panels while they are transposed */
+    float *side;    /* scratch for panels while they are transposed */
 };
 
 /* Packs columns [j, j + n) of the block into rows of nv vectors. */
@@ -163,7 +168,8 @@ static void run_tile(const struct block *w, int64_t i, int64_t j, int64_t nv,
         tiles[w->form][mr - 1][nv - 1](t);
 }
 
-/* Multiplies a panel that the first tile packs for the others. */
+/* Multiplies the block by the panel of B at column j. The first tile of rows
+ * reads the panel in place and packs it for the other tiles. */
 static void panel_by_taps(const struct block *w, int64_t j)
 {
     struct tile t = tile_of(w, PANEL, NV);
@@ -178,7 +184,8 @@ static void panel_by_taps(const struct block *w, int64_t j)
     }
 }
 
-/* Multiplies panel by panel; each is packed just before, or read in place. */
+/* Multiplies by all panels of B; each is packed just before it is used, or read
+ * in place. */
 static void panels(const struct block *w)
 {
     const struct pst_gemm *g = w->g;
@@ -211,8 +218,9 @@ static void panels(const struct block *w)
     }
 }
 
-/* Multiplies all columns, packed before: a panel stays in the cache for all
- * rows, or, if it is not deep, rows stay, so that C is written line by line. */
+/* Multiplies by all columns of B, which pack_all() has packed: a panel stays in
+ * the cache for all rows, or, if it is not deep, rows stay, so that C is
+ * written line by line. */
 static void packed_panels(const struct block *w)
 {
     const bool by_rows = w->k <= SHALLOW || w->form == IN_PLACE;
@@ -256,7 +264,7 @@ static void pack_all(const struct block *w)
     }
 }
 
-/* Packs the rows of A from i on. */
+/* Packs the block's rows of A, from row i on. */
 static void pack_weights(const struct block *w, int64_t i, const float *a,
                          float *to)
 {
@@ -279,7 +287,8 @@ static int64_t part_of(int64_t n, int64_t most, int64_t grain)
     return ((n + parts - 1) / parts + grain - 1) / grain * grain;
 }
 
-/* Computes the w->n columns from w->j on. */
+/* Computes columns [w->j, w->j + w->n) of C. whole: they are packed before the
+ * first of them is used. */
 static void columns(struct block *w, const float *a, const float *b, float *c,
                     float *scratch, bool whole)
 {
@@ -324,8 +333,8 @@ static bool is_flat(const struct pst_windows *w, int64_t n)
            (w->step[0] == image || w->first % image + n <= image);
 }
 
-/* Sets w->flat if the columns of B are contiguous. own: a buffer for the
- * offsets of a block's rows. */
+/* Sets w->flat, and for a plain matrix w->own, if tiles should read B in place
+ * and pack it. own: memory for the offsets of a block's rows. */
 static void find_taps(struct block *w, const float *b, int64_t own[KC])
 {
     const struct pst_gemm *g = w->g;

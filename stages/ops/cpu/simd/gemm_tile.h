@@ -42,7 +42,7 @@ struct tile {
     const float *next;   /* next panel, which is prefetched */
     int64_t ld_next;
     float *c;
-    int64_t ldc, n; /* valid columns of C */
+    int64_t ldc, n; /* n: columns of the tile that exist in C */
     bool turned;    /* C is stored column by column */
     float alpha, beta;
 };

@@ -42,7 +42,8 @@ static PST_ALWAYS_INLINE float gelu_tanh(float x)
     return x * pst_vm_sigmoid(gelu_tanh_arg(x));
 }
 
-/* s + x s (1 - s) d(2u)/dx with 1 - s = e s, which does not cancel. */
+/* Derivative of x s, where s = sigmoid(2u): s + x s (1 - s) d(2u)/dx. 1 - s is
+ * computed as e s, which does not cancel. */
 static PST_ALWAYS_INLINE float gelu_tanh_slope(float x)
 {
     const float z = gelu_tanh_arg(x);

@@ -263,8 +263,9 @@ static int64_t lion(int64_t n, float *restrict p, const float *restrict g,
     return stayed;
 }
 
-/* The loop of rmsprop with momentum or centered, which are constants of the
- * callers; without, buf and mean are NULL. */
+/* The loop of rmsprop. Callers pass `moves` (with momentum) and `centered` as
+ * constants, so that each combination is compiled; buf is NULL without
+ * momentum, mean if not centered. */
 static PST_ALWAYS_INLINE int64_t rms(bool moves, bool centered, int64_t n,
                                      float *restrict p, const float *restrict g,
                                      float *restrict v, float *restrict buf,
@@ -291,7 +292,7 @@ static PST_ALWAYS_INLINE int64_t rms(bool moves, bool centered, int64_t n,
             const float vi = b2 * v[i] + c2 * gi * gi;
             float mi = 0, var = vi, by, pi;
 
-            if (centered) { /* rounding must not make it negative */
+            if (centered) { /* rounding must not make the variance negative */
                 mi = mean[i] + c2 * (gi - mean[i]);
                 var = vi - mi * mi;
                 var = var > 0 ? var : 0.0f;
@@ -319,7 +320,7 @@ static PST_ALWAYS_INLINE int64_t rms(bool moves, bool centered, int64_t n,
     return stayed;
 }
 
-/* `centered` without momentum has a state that is not used. */
+/* If `centered` without momentum, the state buf exists but is not used. */
 static int64_t rmsprop(int64_t n, float *p, const float *g, float *v,
                        float *buf, float *mean, const struct pst_update *u)
 {

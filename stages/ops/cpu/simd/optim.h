@@ -50,8 +50,9 @@ struct pst_simd_updates {
                         const struct pst_update *u);
 };
 
-/* The variance of some elements: row * col[i] / mean of a row, or, if col is
- * NULL, v[i] with its next square. */
+/* Variance of the elements of a piece of a row, for adafactor: element i has
+ * row * col[i] / mean; if col is NULL (not factored), v[i] and its next square.
+ */
 struct pst_factored {
     float row, mean;
     const float *col;
@@ -70,19 +71,20 @@ struct pst_simd_whole_updates {
     /* lamb, second half: updates m, v, and p by step * u. */
     int64_t (*lamb)(int64_t n, float *p, const float *g, float *m, float *v,
                     double step, const struct pst_update *u);
-    /* muon: returns the sum of squares of u (stages/optim/muon.c); then sets b,
-     * and x to u * scale; at the end updates p by step * x. An element that
-     * would not be finite keeps its value; returns the number of these. */
+    /* muon, in this order. muon_sum: returns the sum of squares of u
+     * (stages/optim/muon.c). muon_begin: sets the momentum b, and x to u *
+     * scale. muon_end: updates p by step * x; an element that would not be
+     * finite keeps its value, and the number of these is returned. */
     double (*muon_sum)(int64_t n, const float *g, const float *b,
                        const struct pst_update *u);
     void (*muon_begin)(int64_t n, const float *g, float *b, float *x,
                        double scale, const struct pst_update *u);
     /* adafactor. square: returns the sum of squares of a row of the gradient,
-     * and adds the squares to cols. The others have `at`, the place in the
-     * parameter; sum returns the sum of squares of u
-     * (stages/optim/adafactor.c), NaN if a state would not be finite; step
-     * updates p by step * u, and v, unless it is factored; it returns the
-     * number of elements that kept their value. */
+     * and adds the squares to cols. The other two get `at`, the variances of
+     * the row. sum: returns the sum of squares of u (stages/optim/adafactor.c),
+     * NaN if a state would not be finite. step: updates p by step * u, and v
+     * unless it is factored; returns the number of elements that kept their
+     * value. */
     double (*adafactor_square)(int64_t n, const float *g, double *cols,
                                const struct pst_update *u);
     double (*adafactor_sum)(int64_t n, const float *g,

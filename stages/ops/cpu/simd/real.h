@@ -50,7 +50,8 @@ static PST_ALWAYS_INLINE pst_real pst_real_exp(pst_real x)
                                     1.0 / 39916800,
                                     1.0 / 479001600,
                                     1.0 / 6227020800.0};
-    const double magic = 6755399441055744.0; /* 1.5 * 2^52 */
+    /* 1.5 * 2^52: adding it rounds to an integer */
+    const double magic = 6755399441055744.0;
     const double y = x > -708.0 || x != x ? x : -708.0;
     const double t = y * 1.44269504088896340736 + magic, k = t - magic;
     double r = y - k * 6.93147180369123816490e-1, p = series[13];

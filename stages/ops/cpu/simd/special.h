@@ -53,7 +53,8 @@ static PST_ALWAYS_INLINE double pst_vm_exp2_wide(double x)
                                     1.52527338040598403e-5,
                                     1.32154867901443094e-6,
                                     1.01780860092396997e-7};
-    const double magic = 6755399441055744.0; /* 1.5 * 2^52 */
+    /* 1.5 * 2^52: adding it rounds to an integer */
+    const double magic = 6755399441055744.0;
     const double t = x + magic;
     double p = PST_VM_HORNER(x - (t - magic), series);
     uint64_t bits, power;
@@ -97,8 +98,7 @@ static PST_ALWAYS_INLINE float pst_vm_cosh(float x)
 
 /* Returns log(e^a + e^b): the larger operand plus log(1 + e) = 2 artanh(e / (2
  * + e)) with e = e^-|a - b|; the distance of equal infinities counts as 0. For
- * logarithms to another base: log2_base is the log2 of that base, over is 1 /
- * ln of it. */
+ * another base instead of e: log2_base = log2(base), over = 1 / ln(base). */
 static PST_ALWAYS_INLINE float pst_vm_log_add(float a, float b,
                                               double log2_base, double over)
 {
@@ -324,7 +324,8 @@ static PST_ALWAYS_INLINE float pst_vm_lgamma(float x)
     return pst_vm_select(below_3, near, pst_vm_select(x < 8.0f, inside, far));
 }
 
-/* True where the sums of the next two functions do not overflow. */
+/* True where pst_vm_digamma and pst_vm_trigamma are valid: their sums do not
+ * overflow. */
 static PST_ALWAYS_INLINE int pst_vm_is_positive(float x)
 {
     return (x > 0.0f) & (x < 1e15f);

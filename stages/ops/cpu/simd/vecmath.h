@@ -216,7 +216,7 @@ static PST_ALWAYS_INLINE float pst_vm_log_ends(float x, float y)
     float p = pst_vm_select(x == 0.0f, -INFINITY, NAN);
 
     p = pst_vm_select(x > 0.0f, y, p);
-    return pst_vm_select(x < INFINITY, p, x + x); /* NaN, infinity */
+    return pst_vm_select(x < INFINITY, p, x + x); /* x + x: NaN or infinity */
 }
 
 /* k ln 2 + log(1 + m) */
@@ -321,7 +321,8 @@ static PST_ALWAYS_INLINE int pst_vm_is_angle(float x)
 /* x = q pi/2 + r with |r| <= pi/4; the first part of pi/2 has 33 bits. */
 static PST_ALWAYS_INLINE double pst_vm_quadrant_wide(float x, int64_t *ret_q)
 {
-    const double magic = 6755399441055744.0; /* 1.5 * 2^52 */
+    /* 1.5 * 2^52: adding it rounds to an integer */
+    const double magic = 6755399441055744.0;
     double k = (double)x * 0.63661977236758134308 + magic;
 
     memcpy(ret_q, &k, sizeof(*ret_q));

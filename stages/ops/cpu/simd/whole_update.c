@@ -105,7 +105,7 @@ static int64_t lamb(int64_t n, float *restrict p, const float *restrict g,
 
 struct muon {
     float by, gs, mu;
-    bool nesterov, is_small; /* is_small: the momentum, for torch's lerp */
+    bool nesterov, is_small; /* is_small: momentum < 0.5, for between() */
 };
 
 static PST_ALWAYS_INLINE struct muon muon_of(const struct pst_update *u)
@@ -117,7 +117,8 @@ static PST_ALWAYS_INLINE struct muon muon_of(const struct pst_update *u)
                          .is_small = u->momentum < 0.5};
 }
 
-/* Returns a + w * (b - a), computed from the nearer end, as torch does. */
+/* Returns a + w * (b - a), computed from the nearer end, as torch does. rest: 1
+ * - w; is_small: w is the smaller one. */
 static PST_ALWAYS_INLINE float between(float a, float b, float w, float rest,
                                        bool is_small)
 {

@@ -8,9 +8,10 @@
 
 #include <string.h>
 
-/* Runs of positions that are consecutive in a copy. */
+/* Positions as runs: run i is len[i] positions that are consecutive in a copy,
+ * from offset at[i] on. */
 struct pst_runs {
-    /* reach: floats from the copy's first element to the end of what is read */
+    /* reach: floats of the copy up to the end of the last run */
     int64_t n, reach;
     int64_t at[PST_PACKED_KC], len[PST_PACKED_KC];
 };
@@ -52,9 +53,9 @@ static inline void find_runs(const struct pst_windows *w, int64_t first,
     }
 }
 
-/* Runs as copies of whole vectors, one after another: elements written after a
- * run's end are overwritten by the next run. After every `width` numbers,
- * `step` more are skipped. */
+/* The runs divided into copies of at most a vector: len[i] floats from offset
+ * from[i], counted from the first run, to offset to[i]. If whole vectors are
+ * copied, the next copy overwrites what follows the len[i] floats. */
 struct pst_window_copies {
     int64_t n;
     int32_t from[2 * PST_PACKED_KC], to[2 * PST_PACKED_KC];
@@ -77,7 +78,9 @@ static inline void find_copies(const struct pst_runs *r, int64_t width,
         }
 }
 
-/* Copies all runs; whole: up to a vector after them may be overwritten. */
+/* Copies all runs of the copy at `from`. whole: up to a vector after the last
+ * run may be overwritten; then vectors are copied, unless that would read
+ * beyond `end`. */
 static PST_ALWAYS_INLINE void copy_runs(const struct pst_runs *r,
                                         const struct pst_window_copies *c,
                                         const float *from, const float *end,

@@ -6,7 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Partial results, joined by a fixed tree; rows up to SHORT have one. */
+/* LANES: partial results of a row, joined by a fixed tree; rows of up to SHORT
+ * elements have one. MANY: rows whose NaNs are counted at a time. */
 #define LANES 32 /* JOIN begins with half of them */
 #define SHORT 8
 #define MANY  64

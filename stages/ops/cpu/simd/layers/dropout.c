@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/ops/cpu/simd/layers/dropout.h"
 
-/* Blocks of four random numbers that are computed at a time. */
+/* Number of blocks, of four random numbers each, that are computed at a time.
+ */
 #define LANES 32
 
 /* Computes pst_rng_block for LANES blocks from `block` on, word by word:

@@ -50,7 +50,7 @@ static inline pst_real pst_row_exp(int64_t n, const pst_real *x, pst_real max,
 
 /* --- down columns: n rows, stride apart, of cols numbers ------------------ */
 
-#define PST_COLUMNS     64 /* cols, at most */
+#define PST_COLUMNS     64 /* maximum columns at a time */
 #define PST_COLUMN_ROWS 32 /* rows per partial sum, as in simd/column_sum.c */
 
 static inline void pst_columns_max(int64_t n, int64_t cols, int64_t stride,

@@ -121,10 +121,12 @@ static void columns_scaled(int64_t n, int64_t cols, int64_t stride,
             dx[j] *= scale[j];
 }
 
-/* t_k in column j of a class. */
+/* Target t_k of class k in column j, with w = w_k and q = row k of the targets
+ * (struct pst_soft_columns). */
 #define SOFT(j) (w * (q != NULL ? t->a * q[j] + t->b : t->b))
 
-/* Returns class r of columns that are stride apart; NULL if q is NULL. */
+/* Returns row r of q, that of class r, in an array whose rows are `stride`
+ * apart; NULL if q is NULL. */
 static const float *class_row(const float *q, int64_t r, int64_t stride)
 {
     return q != NULL ? q + r * stride : NULL;

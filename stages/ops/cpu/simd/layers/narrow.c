@@ -8,8 +8,8 @@
 
 #define VEC PST_TILE_VEC
 #define NV  2 /* vectors of a tile */
-/* Numbers on the other side of a tile of one vector (M1) and of two (M2): their
- * sums, a row and a broadcast fit the registers. */
+/* Size of the other dimension of a tile that is one vector (M1) or two (M2)
+ * wide: accumulators, a row and a broadcast number fit the registers. */
 #if defined(__AVX512F__)
 #define M1 16
 #define M2 12

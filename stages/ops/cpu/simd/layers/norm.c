@@ -316,7 +316,8 @@ static void strip(int64_t rows, int64_t n, const pst_real *g, const pst_real *x,
     }
 }
 
-/* Sums the last columns, fewer than a strip. */
+/* Adds the gradients of weight and bias for the last columns, which are fewer
+ * than STRIP. */
 static void rest(int64_t rows, int64_t n, int64_t columns, const pst_real *g,
                  const pst_real *x, const pst_real *moments, pst_real *dw,
                  pst_real *db)

@@ -3,7 +3,7 @@
 
 #include "stages/ops/cpu/simd/layers/exprow.h"
 
-/* Rows of -inf become NaN, since -inf - -inf is. */
+/* A row of -inf becomes NaN, because -inf - -inf is NaN. */
 static void softmax(int64_t rows, int64_t n, const void *px, void *py)
 {
     const pst_real *x = px;
