@@ -121,8 +121,8 @@ static void run(const struct pst_call *call, const struct pst_conv *c)
         pst_cuda_launch_n(call->stream, PST_FN_pst_conv_end_f32, all, &p);
 }
 
-/* True for f32 whose numbers of elements and window offsets fit in the
- * parameters. */
+/* True if all operands are f32, and numbers of elements and window offsets fit
+ * in the parameters. */
 static bool fits(const struct pst_call *call, const struct pst_conv *c)
 {
     int64_t pad = 1;

@@ -25,7 +25,7 @@ static void enqueue_fill(struct pst_cuda_context *c, const struct pst_meta *to,
         pst_cuda_launch_n(c, PST_FN_pst_task_fill, p.nd.numel, &p);
 }
 
-/* Fills dst with one number in host memory, f64 or i64. */
+/* Fills dst with the number at src, which is an f64 or i64 in host memory. */
 static void fill_number(struct pst_cuda_context *c, const struct pst_meta *from,
                         const void *src, const struct pst_meta *to, void *dst)
 {

@@ -18,7 +18,7 @@ const struct pst_kernels *pst_cuda_kernels[PST_N_KERNEL_OPS] = {
 #undef X
 };
 
-#define MOST_TAKEN 8 /* kernels of one operator */
+#define MOST_TAKEN 8 /* maximum number of kernels of an operator */
 
 /* Copies the kernels among `from` that run loops or copies, for any instruction
  * set, to `to`, at most `most`; returns how many. */

@@ -26,7 +26,8 @@ static int64_t tiles_of(int64_t n, int64_t size)
     return (n + size - 1) / size;
 }
 
-/* Divides k, if there are too few tiles to fill a GPU. */
+/* Divides the k dimension into splits if there are too few tiles to fill a GPU.
+ */
 static void split(struct division *d, int64_t k, int64_t tiles)
 {
     const int64_t wanted = tiles > 0 ? BLOCKS / tiles : 1;
@@ -232,7 +233,7 @@ PRODUCT(dot, pst_matmul_describe);
 
 /* --- column sums ---------------------------------------------------------- */
 
-/* Fewest rows that a block adds. */
+/* Minimum number of rows of a column sum that a block adds. */
 #define SPLIT_ROWS 64
 
 static struct pst_cuda_column_sum column_sum_of(const struct pst_call *c)

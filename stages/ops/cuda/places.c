@@ -34,7 +34,8 @@ static void along(const struct pst_call *c, const struct pst_operand *table,
     ret->stride[0] = x->rank > 0 ? x->stride[dim] : 0;
 }
 
-/* Describes the slices of in[0] along argument 1. */
+/* Describes index_select: the slices of in[0] that in[1] selects along
+ * dimension args[1]. */
 static void select_slices(const struct pst_call *c, struct pst_index_loop *ret)
 {
     const struct pst_meta *x = c->in[0].meta, *index = c->in[1].meta;
@@ -51,7 +52,8 @@ static void select_slices(const struct pst_call *c, struct pst_index_loop *ret)
     ret->stride[0] = x->stride[dim];
 }
 
-/* Fills the parameters, except list and table. */
+/* Fills the parameters, except list and table; false if there is nothing to do.
+ */
 static bool params_of(const struct pst_call *c, const struct pst_index_loop *l,
                       struct pst_cuda_places *p)
 {

@@ -15,7 +15,7 @@ struct reduction {
     int arg; /* its dimensions, as in pst_reduce_dims */
     enum pst_cuda_folds fold, second;
     enum pst_cuda_fold_end end;
-    bool truth; /* any, all */
+    bool truth; /* the operator is any or all */
     bool best;  /* the last output gets the indices of extrema */
 };
 

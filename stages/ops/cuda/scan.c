@@ -40,8 +40,8 @@ static void cumsum_run(const struct pst_call *c)
         pst_cuda_launch(c->stream, fns[0][kind], l.outer * l.inner, 1, &p);
 }
 
-/* True if the result has the dtype of floats, or i64 for integers, which holds
- * every element. */
+/* True if the result has the dtype of the elements (floats), or is i64
+ * (integers and bool), and 32 bits can number the elements. */
 static bool cumsum_fits(const struct pst_call *c)
 {
     const enum pst_dtype from = c->in[0].meta->dtype;

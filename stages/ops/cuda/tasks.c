@@ -96,7 +96,7 @@ void pst_cuda_upcast(const struct pst_task *task)
 
 /* --- optimizers ----------------------------------------------------------- */
 
-/* The average is computed on the host. */
+/* Exponential moving averages are computed on the host. */
 void pst_cuda_ema(const struct pst_task *task)
 {
     pst_cuda_task_on_host(task, pst_cpu_ema);
@@ -153,7 +153,8 @@ void pst_cuda_update_sgd(const struct pst_task *task)
     pst_cuda_launch_n(task->stream, PST_FN_pst_task_sgd, task->n, &p);
 }
 
-/* Sets what begins with g * gscale + decay * p, with two states. */
+/* Returns the parameters of an update that begins with g = g * grad_scale +
+ * weight_decay * p and has at most two states. */
 static struct pst_cuda_update decayed_of(const struct pst_task *task)
 {
     struct pst_cuda_update p = update_of(task);
@@ -210,7 +211,7 @@ void pst_cuda_update_lion(const struct pst_task *task)
     pst_cuda_launch_n(task->stream, PST_FN_pst_task_lion, task->n, &p);
 }
 
-/* States without a use are NULL for the kernel. */
+/* States that are not used are NULL for the kernel. */
 void pst_cuda_update_rmsprop(const struct pst_task *task)
 {
     const struct pst_update *u = task->update;

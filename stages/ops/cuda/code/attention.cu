@@ -259,11 +259,13 @@ PST_CUDA_KERNEL_TWO(pst_sdpa_query_grad_128_f32, struct pst_cuda_sdpa)
 /* --- gradients of keys and values -------------------------------------------
  */
 
-/* A tile of 16 K keys; R = K query rows for each of a thread's columns. */
+/* A tile of n = 16 K keys with their values, and the tile of n query rows that
+ * it is multiplied with (q, with gradients g): prob and ds are (keys, queries).
+ */
 template <int D, int K> struct sdpa_keys_tile {
     const float *k, *v;
     float *q, *g, *prob, *ds;
-    int top; /* its first key */
+    int top; /* first key of the tile */
 };
 
 /* Writes the probabilities of the tile's keys (rows) and of the queries from
@@ -311,8 +313,9 @@ PST_DEVICE void sdpa_key_grad(const struct pst_cuda_sdpa &p)
     PST_SHARED float4 g4[SDPA_TILE(SDPA_SIDE * K, D)];
     PST_SHARED float4 prob4[SDPA_TILE(SDPA_SIDE * K, SDPA_SIDE * K)];
     PST_SHARED float4 ds4[SDPA_TILE(SDPA_SIDE * K, SDPA_SIDE * K)];
-    const int64_t b = blockIdx.x / p.tiles; /* batch of keys */
-    const int64_t i = b * p.group;          /* the first one of its queries */
+    const int64_t b = blockIdx.x / p.tiles; /* batch of the keys */
+    /* first of the query batches that share these keys */
+    const int64_t i = b * p.group;
     const int n = SDPA_SIDE * K;
     const struct sdpa_keys_tile<D, K> a = {
         (float *)k4, (float *)v4, (float *)q4, (float *)g4, (float *)prob4,

@@ -4,7 +4,8 @@
 /* Parameters of code/attention.cu: struct pst_sdpa for the device. */
 #include "stages/ops/cuda/code/params.h"
 
-/* Maximum number of columns of q, k and v. */
+/* Maximum number of columns of q, k and v: of all kernels, and of those for
+ * small heads. */
 #define PST_CUDA_SDPA_WIDE   128
 #define PST_CUDA_SDPA_NARROW 64
 
@@ -15,7 +16,8 @@
 
 struct pst_cuda_sdpa_operand {
     const void *x;
-    int64_t batch[PST_CUDA_RANK], row, col; /* elements; 0: broadcast */
+    /* strides in elements; 0: broadcast */
+    int64_t batch[PST_CUDA_RANK], row, col;
 };
 
 enum pst_cuda_sdpa_mask {
@@ -32,7 +34,8 @@ struct pst_cuda_sdpa {
     int32_t l, s, e, ev;
     int32_t tiles; /* tiles of query rows, or of keys, in a batch */
     uint32_t n_batch;
-    uint32_t causal, mask_kind; /* enum pst_cuda_sdpa_mask */
+    /* mask_kind: enum pst_cuda_sdpa_mask */
+    uint32_t causal, mask_kind;
     float scale;
     struct pst_cuda_chance drop;
 };

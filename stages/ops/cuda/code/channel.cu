@@ -4,7 +4,7 @@
 #include "stages/ops/cuda/code/channel.h"
 #include "stages/ops/cuda/code/device.cuh"
 
-/* Returns the weight or bias of a channel. */
+/* Returns the weight or bias of channel c; `otherwise` if there is none. */
 template <typename T>
 PST_DEVICE T channel_number(const void *of, uint32_t c, T otherwise)
 {

@@ -6,8 +6,9 @@
 
 #define TILE PST_CUDA_CONV_TILE
 #define DEEP PST_CUDA_CONV_K
-#define EACH (TILE * DEEP / PST_CUDA_BLOCK) /* loads of a thread */
-#define SIDE (TILE / 16) /* a thread has SIDE * SIDE results */
+/* elements of a tile that each thread loads */
+#define EACH (TILE * DEEP / PST_CUDA_BLOCK)
+#define SIDE (TILE / 16) /* a thread computes SIDE x SIDE results */
 
 /* 1. Fills the table with each (channel, element of the window). */
 PST_CUDA_KERNEL(pst_conv_table, struct pst_cuda_conv)
@@ -36,7 +37,7 @@ PST_CUDA_KERNEL(pst_conv_table, struct pst_cuda_conv)
  * window begins. In form x: a position in an image of x, with coordinates that
  * include the padding. */
 struct conv_place {
-    int32_t image, at; /* at: its index in the image */
+    int32_t image, at; /* at: index of the position in the image */
     int32_t c[3];
     /* base: offset in x of the window's first element in the group's first
      * channel; in form x: offset in y of the group's channels */
@@ -118,7 +119,7 @@ PST_DEVICE void conv_put(const struct pst_cuda_conv &p, int32_t group,
     p.to[at] = p.accumulate ? p.to[at] + x : x;
 }
 
-/* Returns an element of the first operand. */
+/* Returns element (row, k) of the first operand. */
 template <int FORM>
 PST_DEVICE float conv_first(const struct pst_cuda_conv &p, int32_t group,
                             int32_t row, int32_t k, const struct conv_place &c)
@@ -222,7 +223,7 @@ PST_CUDA_KERNEL(pst_conv_w_f32, struct pst_cuda_conv)
     conv_tile<PST_CUDA_CONV_W>(p);
 }
 
-/* Adds the splits, in their order. */
+/* Adds the partial results of the splits, in their order. */
 PST_CUDA_KERNEL(pst_conv_end_f32, struct pst_cuda_conv)
 {
     const int64_t size = (int64_t)p.rows * p.cols, all = size * p.groups;

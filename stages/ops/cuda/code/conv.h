@@ -34,12 +34,12 @@ struct pst_cuda_conv {
     const float *x, *y, *w, *bias; /* bias: one number per row; NULL: none */
     float *to, *partial;
     struct pst_cuda_conv_entry *table;
-    int32_t n, groups, ci, co; /* channels of a group */
+    int32_t n, groups, ci, co; /* ci, co: channels of a group */
     int32_t in[3], out[3], k[3], stride[3], pad[3], dil[3];
     int32_t in_volume, out_volume, k_volume;
     int32_t rows, cols, depth, per_split, entries;
     uint32_t form, splits, col_tiles, row_tiles;
-    uint32_t accumulate; /* to += */
+    uint32_t accumulate; /* true: the result is added to `to` */
 };
 
 #endif

@@ -15,7 +15,7 @@
 
 #ifdef __CUDACC__
 #define PST_DEVICE        static __device__ __forceinline__
-#define PST_INLINE_DEVICE __device__ __forceinline__ /* after "static" */
+#define PST_INLINE_DEVICE __device__ __forceinline__ /* follows "static" */
 #define PST_OUTLINE       static __device__ __noinline__
 #define PST_SHARED __shared__
 #define PST_UNROLL    _Pragma("unroll")
@@ -30,8 +30,9 @@
     extern "C" __global__ void __launch_bounds__(PST_CUDA_BLOCK, 2)            \
         name(const __grid_constant__ type p)
 
-/* Begins to copy `bytes` bytes to shared memory and to clear the other ones of
- * BYTES (4, 8, 16), by which both addresses are aligned. */
+/* Begins an asynchronous copy of BYTES bytes (4, 8 or 16) to shared memory: the
+ * first `bytes` are read, the others become 0. Both addresses are multiples of
+ * BYTES. */
 template <int BYTES>
 PST_DEVICE void pst_copy_async(void *to, const void *from, int bytes)
 {
@@ -72,7 +73,7 @@ template <typename T> PST_DEVICE T pst_warp_max(T x)
     for (int d = PST_WARP / 2; d > 0; d /= 2) {
         const T other = __shfl_xor_sync(PST_ALL_LANES, x, d);
 
-        x = x != x || x > other ? x : other; /* a NaN wins */
+        x = x != x || x > other ? x : other; /* NaN exceeds all numbers */
     }
     return x;
 }
@@ -85,7 +86,7 @@ template <typename T> PST_DEVICE T pst_block_sum(T x)
     const unsigned warp = threadIdx.x / PST_WARP;
 
     x = pst_warp_sum(x);
-    __syncthreads(); /* the last call may still read */
+    __syncthreads(); /* threads may still read the sums of the last call */
     if (threadIdx.x % PST_WARP == 0)
         sums[warp] = x;
     __syncthreads();
@@ -131,7 +132,8 @@ PST_DEVICE float pst_from_bf16(uint16_t x)
     return __uint_as_float((uint32_t)x << 16);
 }
 
-/* f16 by integers: the half type of CUDA has no host counterpart. */
+/* Converts from f16 with integer operations: CUDA's half type does not exist on
+ * the host. */
 PST_DEVICE float pst_from_f16(uint16_t x)
 {
     const uint32_t sign = (uint32_t)(x & 0x8000) << 16, low = x & 0x3ff;
@@ -154,7 +156,7 @@ PST_DEVICE uint16_t pst_to_f16(float x)
 
     if (size > 0x7f800000)
         return (uint16_t)(sign | 0x7e00);
-    if (size >= 0x477ff000) /* 65520 and more */
+    if (size >= 0x477ff000) /* 65520 and more: infinity */
         return (uint16_t)(sign | 0x7c00);
     if (size < 0x38800000) /* subnormal: units of 2^-24 */
         return (uint16_t)(sign |

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_CUDA_CODE_ELEMENTS_CUH
 #define PENSTOCK_STAGES_OPS_CUDA_CODE_ELEMENTS_CUH
-/* Elements of any type (enum pst_cuda_type). */
+/* Loads and stores elements of any type (enum pst_cuda_type). */
 #include "stages/ops/cuda/code/device.cuh"
 
 PST_OUTLINE int64_t pst_load_whole(uint32_t type, const void *x, int64_t i)

@@ -42,7 +42,7 @@ PST_CUDA_KERNEL(pst_embed, struct pst_cuda_embed)
 /* --- gradient ---------------------------------------------------------------
  */
 
-/* Returns the row to which position i adds; -1: none. */
+/* Returns the row to which position i adds its gradient; -1: none. */
 PST_DEVICE int64_t embed_row(const struct pst_cuda_embed_grad &p, int64_t i)
 {
     const int64_t row = pst_index_at(p.index, p.wide, i);

@@ -4,12 +4,12 @@
 /* Parameters of code/embed.cu. */
 #include "stages/ops/cuda/code/params.h"
 
-/* to (n, width) = the rows of `from` (rows, width) that the indices select, in
- * units of `unit` bytes; 0 for indices out of range. */
+/* to (n, width) = the rows of `from` (rows, width) that the indices select; 0
+ * for indices out of range. Rows are copied in units of `unit` bytes. */
 struct pst_cuda_embed {
     void *to;
     const void *from, *index;
-    int64_t n, rows, width; /* width: units */
+    int64_t n, rows, width; /* width: units of a row */
     uint32_t unit;          /* 1, 2, 4, 8, 16 */
     uint32_t wide;          /* indices are i64, else i32 */
     struct pst_cuda_fault fault;
@@ -27,7 +27,7 @@ struct pst_cuda_embed_grad {
     /* padding: an index that gets no gradient */
     int64_t n, rows, width, padding;
     uint32_t wide;
-    uint32_t accumulate; /* to += */
+    uint32_t accumulate; /* true: sums are added to `to` */
     uint32_t by_count;   /* rows are divided by their number of positions */
     struct pst_cuda_fault fault;
 };

@@ -18,7 +18,7 @@ PST_DEVICE void pst_fault_set(const struct pst_cuda_fault &f, int64_t a,
     f.words->numbers[3] = 0;
 }
 
-/* Element i of indices that are i64 (wide) or i32. */
+/* Returns element i of indices that are i64 (wide) or i32. */
 PST_DEVICE int64_t pst_index_at(const void *at, uint32_t wide, int64_t i)
 {
     return wide ? ((const int64_t *)at)[i] : ((const int32_t *)at)[i];

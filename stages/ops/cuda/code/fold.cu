@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Reductions: the folds of fold.def for f32 and f64, those of integers, and
- * extrema with their places. */
+ * extrema with their indices. */
 #include "stages/ops/cuda/code/elements.cuh"
 #include "stages/ops/cuda/code/fold.cuh"
 

@@ -48,7 +48,7 @@ PST_DEVICE typename P::value fold_join(uint32_t fold, typename P::value a)
     }
     if (SHAPE == FOLD_WARP)
         return a;
-    __syncthreads(); /* the last call may still read */
+    __syncthreads(); /* threads may still read the values of the last call */
     if (SHAPE == FOLD_COLUMNS)
         all[threadIdx.x] = a;
     else if (threadIdx.x % PST_WARP == 0)
@@ -63,7 +63,7 @@ PST_DEVICE typename P::value fold_join(uint32_t fold, typename P::value a)
 
 /* The elements that a thread folds. */
 struct fold_share {
-    int64_t o;          /* its result; may be beyond the last one */
+    int64_t o;          /* their result; may be beyond the last one */
     int64_t lane, step; /* its elements of the split: lane, lane + step... */
 };
 

@@ -11,9 +11,9 @@ enum pst_cuda_folds {
     PST_CUDA_FOLD_NONE,
 };
 
-/* How a result is computed from those of the passes. */
+/* How a result is computed from the results of one or two passes. */
 enum pst_cuda_fold_end {
-    PST_CUDA_END_FIRST, /* one pass */
+    PST_CUDA_END_FIRST, /* the result of the only pass */
     PST_CUDA_END_MEAN,
     PST_CUDA_END_ROOT,
     PST_CUDA_END_VAR, /* two passes */
@@ -43,19 +43,20 @@ enum pst_cuda_fold_step {
 struct pst_cuda_fold {
     struct pst_cuda_nd kept, gone;
     const void *x;
-    void *y;         /* NULL: only `places` */
+    void *y;         /* NULL: only `places` is written */
     int64_t *places; /* index of the first extremum */
     void *partial;
-    /* results of the first pass, and m (reduce/ends.h); several splits only */
+    /* results of the first pass, and the number m for the second one
+     * (reduce/ends.h); only if there are several splits */
     double *first, *m;
     int64_t per_split;
     uint32_t splits;
     uint32_t step;           /* enum pst_cuda_fold_step */
     uint32_t fold, second;   /* enum pst_cuda_folds */
     uint32_t end;            /* enum pst_cuda_fold_end */
-    uint32_t x_type, y_type; /* used by integer kernels */
+    uint32_t x_type, y_type; /* enum pst_cuda_type; for integer kernels */
     uint32_t truth;          /* elements count as x != 0 */
-    uint32_t accumulate;     /* y += */
+    uint32_t accumulate;     /* true: results are added to y */
     uint32_t largest; /* kernels with places: true for max, false for min */
     double correction;
     void *also[2]; /* further results of the same type as y */

@@ -19,7 +19,8 @@ PST_OUTLINE float pst_loop_load(uint32_t type, const void *x, int64_t i)
                                  : (float)pst_load_double(type, x, i);
 }
 
-/* Stores x as element i: rounds it, adds it to the old value, or both. */
+/* Stores x as element i of y, rounded to the type of y. If accumulate, x is
+ * rounded, added to the old value, and the sum is rounded. */
 PST_OUTLINE void pst_loop_store(const struct pst_cuda_loop &p, int64_t i,
                                 float x)
 {
@@ -59,7 +60,8 @@ PST_OUTLINE int64_t pst_loop_whole(const struct pst_cuda_loop &p, int k,
 
 /* --- loops ---------------------------------------------------------------- */
 
-/* F::n operands; F::at(a, b, c, s0, s1, s2) is the result of one element. */
+/* The loop for `plain` operands. F::n: number of operands; F::at(a, b, c, s0,
+ * s1, s2): the result of one element. */
 template <class F> PST_DEVICE void pst_loop_plain(const struct pst_cuda_loop &p)
 {
     const float *const x0 = (const float *)p.x[0];

@@ -112,8 +112,9 @@ PST_DEVICE float loss_arriving(const struct pst_cuda_loss &p, int64_t i)
     return (float)(p.divisor != nullptr ? g / *p.divisor : g);
 }
 
-/* dx = g (softmax(x) - t). A block keeps the first logits in shared memory,
- * where each thread reads only what itself has written; dx may be x. */
+/* dx = g (softmax(x) - t). A block keeps the first logits of its row in shared
+ * memory, where each thread reads only what it has written itself; dx may be x.
+ */
 template <bool WARP, int KEPT>
 PST_DEVICE void loss_backward(const struct pst_cuda_loss &p, float *kept)
 {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_CUDA_CODE_MATH_CUH
 #define PENSTOCK_STAGES_OPS_CUDA_CODE_MATH_CUH
-/* The functions of one element that loops.def uses, from CUDA's library: under
- * the names that they have on CPUs (stages/ops/cpu/simd/vecmath.h, special.h). */
+/* The functions of one element that loops.def uses, from CUDA's library, under
+ * the names that they have on CPUs (stages/ops/cpu/simd/vecmath.h, special.h).
+ */
 #include "stages/ops/cuda/code/device.cuh"
 
 PST_DEVICE float pst_vm_select(int cond, float a, float b)
@@ -65,8 +66,9 @@ PST_DEVICE float pst_vm_x_log_y(float x, float y)
     return y != y ? y : x == 0.0f ? 0.0f : (float)((double)x * log((double)y));
 }
 
-/* log_base(base^a + base^b), with scale = log2(base) and unit = 1 / scale for
- * base e (PST_VM_LOG2_E, 1) or 2 (1, PST_VM_LOG2_E): as on CPUs. */
+/* Returns log(base^a + base^b) to this base. scale = log2(base), unit = 1 /
+ * ln(base): for base e (PST_VM_LOG2_E, 1), for base 2 (1, PST_VM_LOG2_E), as on
+ * CPUs. */
 PST_DEVICE float pst_vm_log_add(float a, float b, double scale, double unit)
 {
     const double high = a > b ? (double)a : (double)b;

@@ -7,7 +7,7 @@
 #include "stages/ops/cuda/code/device.cuh"
 #include "stages/ops/cuda/code/matmul.h"
 
-/* 16 bytes. */
+/* A vector of 16 bytes, which a thread reads or writes at once. */
 template <typename T> struct alignas(16) product_vector {
     T at[16 / sizeof(T)];
 };
@@ -33,11 +33,12 @@ PST_DEVICE int64_t product_offset(const struct pst_cuda_product &p,
  * lines.
  */
 template <typename T> struct product_reader {
-    const T *at; /* the thread's first element of the tile */
-    int lines;   /* valid ones from this element on */
+    const T *at; /* next element that the thread copies */
+    int lines;   /* lines of the operand from that element's line on */
 };
 
-/* Returns where the thread's first element is in a tile. */
+/* Sets line and k to the position, in a tile, of the first element that the
+ * thread copies. vector: it copies 16 bytes at a time. */
 template <typename T, int LINES, int K, bool ALONG_K>
 PST_DEVICE void product_place(bool vector, int &line, int &k)
 {
@@ -48,7 +49,8 @@ PST_DEVICE void product_place(bool vector, int &line, int &k)
     k = ALONG_K ? t % K : vector ? t / (LINES / V) : t / LINES;
 }
 
-/* first: line of the tile, of `lines`; from: its first index along k. */
+/* Returns the thread's reader, at the tile that begins at line `first` (of
+ * `lines`) of the operand and at index `from` along k. offset: of the batch. */
 template <typename T, int LINES, int K, bool ALONG_K>
 PST_DEVICE struct product_reader<T> product_start(
     const struct pst_cuda_factor &f, int64_t offset, int first, int lines,
@@ -146,7 +148,8 @@ PST_DEVICE void product_write(const struct pst_cuda_product &p, T *to,
 
 /* --- matmul --------------------------------------------------------------- */
 
-/* Adds one k of the tiles: R x R sums of a thread, in groups of a vector. */
+/* Adds the products of one index along k to the R x R sums of a thread, in
+ * groups of a vector. */
 template <typename T, int R, int WIDTH>
 PST_DEVICE void product_step(const T (&a)[WIDTH], const T (&b)[WIDTH], int line,
                              int col, T (&sum)[R][R])
@@ -198,7 +201,7 @@ PST_DEVICE void product_tile(const struct pst_cuda_product &p)
     product_fetch<T, SIZE, K, B_K>(b, p.b, left, bs[0]);
     for (; left > 0; left -= K, now ^= 1) {
         pst_copies_wait();
-        __syncthreads(); /* all have read the other tiles, too */
+        __syncthreads(); /* all threads have also read the other tiles */
         if (left > K) {
             product_fetch<T, SIZE, K, B_K>(b, p.b, left - K, bs[now ^ 1]);
             product_fetch<T, SIZE, K, A_K>(a, p.a, left - K, as[now ^ 1]);
@@ -282,7 +285,7 @@ PST_CUDA_KERNEL(pst_product_end_f64, struct pst_cuda_product)
 
 /* --- column sums ---------------------------------------------------------- */
 
-/* A warp reads PST_CUDA_SUM_COLUMNS neighbours of a row. */
+/* A warp reads PST_CUDA_SUM_COLUMNS adjacent elements of a row. */
 template <typename T>
 PST_DEVICE void column_sum(const struct pst_cuda_column_sum &p)
 {

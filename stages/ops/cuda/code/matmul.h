@@ -41,7 +41,7 @@ struct pst_cuda_product {
     uint32_t row_tiles, col_tiles, splits, batches;
     uint32_t n_batch, batch[PST_CUDA_RANK];
     double alpha, beta;
-    uint32_t accumulate; /* out += */
+    uint32_t accumulate; /* true: the result is added to `out` */
     uint32_t vector;     /* 16 bytes of out or partial may be written at once */
 };
 

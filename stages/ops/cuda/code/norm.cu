@@ -28,8 +28,8 @@ PST_DEVICE float norm_rstd(const struct pst_cuda_norm &p, const float *x,
     return 1.0f / sqrtf(pst_team<WARP>::sum(sum) / (float)p.n + p.eps);
 }
 
-/* Computes a row. y may be x: each thread writes only elements that it has read
- * last. */
+/* Computes a row. y may be x: a thread writes only elements that it was the
+ * last to read. */
 template <bool WARP>
 PST_DEVICE void norm_forward(const struct pst_cuda_norm &p, int64_t r,
                              unsigned lane)

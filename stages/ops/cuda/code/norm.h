@@ -13,7 +13,7 @@
  * NULL if absent. */
 struct pst_cuda_norm {
     const float *x, *w, *b, *g;
-    float *y;           /* NULL: only statistics */
+    float *y;           /* NULL: only mean and rstd are computed */
     float *mean, *rstd; /* those of row r are at r * step; NULL: not kept */
     int64_t rows, n, step;
     float eps;
@@ -27,7 +27,7 @@ struct pst_cuda_norm_affine {
     float *partial, *dw, *db;   /* db: NULL if absent */
     int64_t rows, n, chunk;     /* chunk: rows of each chunk but the last */
     uint32_t chunks;
-    uint32_t accumulate; /* dw += */
+    uint32_t accumulate; /* true: sums are added to dw */
 };
 
 #endif

@@ -10,15 +10,15 @@
 /* Threads of a block, for all kernels. */
 #define PST_CUDA_BLOCK 256
 
-#define PST_CUDA_RANK     8 /* PST_MAX_RANK */
-#define PST_CUDA_OPERANDS 5 /* PST_ND_MAX */
+#define PST_CUDA_RANK     8 /* equals PST_MAX_RANK */
+#define PST_CUDA_OPERANDS 5 /* equals PST_ND_MAX */
 
 /* The loop of several operands of one shape (struct pst_nd). */
 struct pst_cuda_nd {
     uint32_t rank; /* at least 1 */
     int64_t numel;
     int64_t size[PST_CUDA_RANK];
-    int64_t stride[PST_CUDA_OPERANDS][PST_CUDA_RANK]; /* elements */
+    int64_t stride[PST_CUDA_OPERANDS][PST_CUDA_RANK]; /* strides in elements */
 };
 
 /* Dtypes of elements (enum pst_dtype has others, too). */
@@ -40,7 +40,7 @@ enum pst_cuda_type {
 struct pst_cuda_loop {
     struct pst_cuda_nd nd;
     void *y;
-    const void *x[3]; /* NULL: a number */
+    const void *x[3]; /* NULL: the operand is a number */
     float number[3];
     int64_t whole[3];         /* number[] for loops over integers */
     uint32_t type[3], y_type; /* enum pst_cuda_type */
@@ -57,8 +57,8 @@ struct pst_cuda_loop {
  * (team.cuh). */
 #define PST_CUDA_TEAM_WARP 1024
 
-/* How a kernel reports a fault (fault.cuh). */
-struct pst_cuda_fault_words { /* struct pst_fault */
+/* Parameters with which a kernel reports a fault (fault.cuh). */
+struct pst_cuda_fault_words { /* laid out as struct pst_fault */
     uint32_t set, code, site, microbatch;
     int64_t numbers[4];
 };
@@ -134,9 +134,10 @@ struct pst_cuda_convert {
 };
 
 /* An optimizer's update of n f32 elements: parameter, gradient and states
- * (NULL: absent); numbers are named as in update.c of the CPU. An element that
- * would become non-finite keeps its value; stayed[1] counts these, and
- * stayed[0], if it is 0, becomes `number`, the parameter's. */
+ * (NULL: absent). Numbers have the names and values of the constants in
+ * stages/ops/cpu/simd/optim.c. An element that would become non-finite keeps
+ * its value; stayed[1] counts these, and stayed[0], if it is 0, becomes
+ * `number`, the parameter's. */
 struct pst_cuda_update {
     float *p, *m, *v, *mean; /* mean: rmsprop's third state */
     const float *g;

@@ -69,8 +69,8 @@ PST_CUDA_KERNEL(pst_places_read, struct pst_cuda_places)
     }
 }
 
-/* 1. Sets last, -1 before, to the last element of the list that writes each
- * element of the table. */
+/* 1. Sets last (initially -1) of each element of the table to the last element
+ * of the list that is written to it. */
 PST_CUDA_KERNEL(pst_places_last, struct pst_cuda_places)
 {
     PST_GRID_LOOP(i, p.nd.numel)

@@ -5,7 +5,7 @@
  * tensors. */
 #include "stages/ops/cuda/code/params.h"
 
-#define PST_CUDA_PLACES 3 /* index tensors, at most */
+#define PST_CUDA_PLACES 3 /* maximum number of index tensors */
 
 /*
  * Element i of the list (operand 0 of nd) belongs to the element of the table
@@ -17,7 +17,7 @@ struct pst_cuda_places {
     struct pst_cuda_nd nd;
     const void *index[PST_CUDA_PLACES];
     int64_t size[PST_CUDA_PLACES], stride[PST_CUDA_PLACES];
-    uint32_t wide[PST_CUDA_PLACES]; /* i64, else i32 */
+    uint32_t wide[PST_CUDA_PLACES]; /* index k is i64, else i32 */
     uint32_t n, wrap;
     uint32_t bytes; /* size of an element: 1, 2, 4, 8 */
     void *list, *table;

@@ -55,6 +55,6 @@ PST_CUDA_KERNEL(pst_max_pool_f32, struct pst_cuda_max_pool)
                     }
                 }
         p.y[i] = most;
-        p.at[i] = where < 0 ? 0 : where; /* a window of padding alone */
+        p.at[i] = where < 0 ? 0 : where; /* a window of padding only */
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_OPS_CUDA_CODE_POOL_H
 #define PENSTOCK_STAGES_OPS_CUDA_CODE_POOL_H
-/* Parameters of code/pool.cu. */
+/* Parameters of code/pool.cu: max pools. */
 #include "stages/ops/cuda/code/params.h"
 
 /* y and at (planes, out) = the maxima of windows of x (planes, in), and their

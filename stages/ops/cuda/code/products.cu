@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A module: matmuls, attention, convolutions. */
+/* Device code module (modules.def): matmuls, attention, convolutions. */
 #include "stages/ops/cuda/code/attention.cu"
 #include "stages/ops/cuda/code/conv.cu"
 #include "stages/ops/cuda/code/matmul.cu"

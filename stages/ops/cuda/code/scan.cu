@@ -55,7 +55,7 @@ template <class P> PST_DEVICE void scan_lane(const struct pst_cuda_scan &p)
             P::store(p, first + i * p.inner, before + x);
         __syncthreads();
         before += sums[PST_CUDA_BLOCK - 1];
-        __syncthreads(); /* the next elements overwrite it */
+        __syncthreads(); /* the next elements overwrite the sums */
     }
 }
 
@@ -94,7 +94,7 @@ PST_CUDA_KERNEL(pst_range, struct pst_cuda_range)
 {
     PST_GRID_LOOP(i, p.n)
     {
-        /* Not fused, so that the bits are the CPU's. */
+        /* No fused multiply-add, so that the bits are the CPU's. */
         const double x = __dadd_rn(p.start, __dmul_rn((double)i, p.step));
 
         if (p.type == PST_CUDA_F32)

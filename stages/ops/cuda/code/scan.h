@@ -9,7 +9,7 @@ struct pst_cuda_scan {
     const void *x;
     void *y;
     int64_t outer, size, inner;
-    uint32_t x_type, y_type; /* used by integer kernels */
+    uint32_t x_type, y_type; /* enum pst_cuda_type; for integer kernels */
 };
 
 /* y[i] = start + i step, or first + i by for integer types. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Softmax, log softmax and their gradients, of rows (inner = 1) and columns.
- * A thread writes only elements that itself has read last: y may be x or g. */
+/* Softmax, log softmax and their gradients, of rows (inner = 1) and columns. A
+ * thread writes only elements that it was the last to read: y may be x or g. */
 #include "stages/ops/cuda/code/softmax.cuh"
 #include "stages/ops/cuda/code/softmax.h"
 

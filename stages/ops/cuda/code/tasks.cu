@@ -282,7 +282,7 @@ PST_CUDA_KERNEL(pst_task_rmsprop, struct pst_cuda_update)
         const float v = p.b2 * p.v[i] + p.c2 * g * g;
         float var = v, mean = 0.0f, by, to;
 
-        if (p.mean != nullptr) { /* rounding must not make it negative */
+        if (p.mean != nullptr) { /* rounding must not make var negative */
             mean = p.mean[i] + p.c2 * (g - p.mean[i]);
             var = v - mean * mean;
             var = var > 0.0f ? var : 0.0f;
@@ -291,7 +291,8 @@ PST_CUDA_KERNEL(pst_task_rmsprop, struct pst_cuda_update)
         if (p.m != nullptr)
             by = p.mu * p.m[i] + by;
         to = p.p[i] - p.lr * by;
-        /* A mean that is not finite makes v so, too. */
+        /* The mean needs no check of its own: if it is not finite, v is not
+         * either. */
         if (write_finite(p, i, to, by, v) != 0)
             stayed++;
         else if (p.mean != nullptr)
