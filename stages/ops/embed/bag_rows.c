@@ -27,7 +27,8 @@ static bool is_index(const struct pst_meta *m)
     return m->dtype == PST_I64 || m->dtype == PST_I32;
 }
 
-/* Infers operators with arguments (table, from, to, rows, ..., keep last). */
+/* Infers operators with the arguments table, from, to, rows, ...; keep: index
+ * of the mask, which is the last one. */
 static enum pst_status infer_rows(struct pst_infer *c, unsigned keep)
 {
     const struct pst_meta *table, *from, *to, *kept = pst_infer_in(c, keep);
@@ -264,8 +265,8 @@ static void load_block(const struct job *j, int64_t first, int64_t n,
 LOOPS(f32, float)
 LOOPS(f64, double)
 
-/* Clears columns begin..end-1 of the result; `best` also sets their indices to
- * -1. */
+/* Clears columns begin..end-1 of the result; if `best`, also sets their indices
+ * to -1. */
 static void clear(const struct job *j, bool best)
 {
     const size_t size = pst_dtype_size(j->c->out[0].meta->dtype);

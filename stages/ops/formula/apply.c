@@ -38,8 +38,8 @@ static struct pst_arg emit(struct pst_formula *f, const struct pst_op *op,
 static const struct {
     const char *op;
     const struct pst_op *tensor, *scalar;
-    const struct pst_op *flipped; /* with the number on the left; NULL: see
-                                   * flip */
+    const struct pst_op *flipped; /* if the number is on the left; NULL ("/"):
+                                     it multiplies the reciprocal */
 } infix[] = {
     {"+", &pst_op_add_Tensor, &pst_op_add_Scalar, &pst_op_add_Scalar},
     {"-", &pst_op_sub_Tensor, &pst_op_sub_Scalar, &pst_op_rsub_Scalar},

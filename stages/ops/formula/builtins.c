@@ -9,7 +9,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Returns the meta of tensor argument i; NULL, and a failure, if it is none. */
+/* Returns the meta of tensor argument i. If it is not a tensor, reports a
+ * failure and returns NULL. */
 static const struct pst_meta *meta(struct pst_formula *f,
                                    const struct pst_formula_call *c, unsigned i)
 {
@@ -41,7 +42,7 @@ static struct pst_arg rank(struct pst_formula *f,
     return m == NULL ? pst_none() : pst_i(m->rank);
 }
 
-/* size(x, dim): the size; 1 for a tensor without dimensions. */
+/* size(x, dim): size of x along dim; 1 for a tensor without dimensions. */
 static struct pst_arg size(struct pst_formula *f,
                            const struct pst_formula_call *c)
 {

@@ -28,7 +28,8 @@ struct pst_formula {
     unsigned depth;
 };
 
-/* Arguments of a call in order; name "" for positional ones. */
+/* A call with its arguments in order; keys[i]: keyword of argument i, "" for a
+ * positional one. */
 struct pst_formula_call {
     char name[64];
     char keys[PST_FORMULA_ARGS][32];

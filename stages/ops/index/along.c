@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* gather and scatter by rows: blocks of indices along one dimension. */
+/* gather and scatter, in blocks of indices along one dimension. */
 #include "stages/ops/index/along.h"
 
 #include "stages/ops/index/places.h"
@@ -94,8 +94,9 @@ static struct pst_meta cut(const struct pst_meta *m,
     return ret;
 }
 
-/* Runs a part of the largest dimension along which no two elements have the
- * same address. If there is none, the first part does everything. */
+/* Pool function: moves a share of the elements. They are divided along the
+ * largest dimension along which no two elements have the same address; if there
+ * is none, the first part does everything. */
 static void run_part(void *ctx, unsigned part, unsigned parts)
 {
     struct along a = *(const struct along *)ctx;

@@ -7,7 +7,8 @@
 /* True if 0 <= at < size; otherwise reports a fault of the call. */
 bool pst_index_check(const struct pst_call *c, int64_t at, int64_t size);
 
-/* Returns the meta of values broadcast to the view `all`. */
+/* Returns `values` broadcast to the shape of `all`: stride 0 along the
+ * dimensions that it lacks or in which it has size 1. */
 struct pst_meta pst_index_stretched(const struct pst_meta *values,
                                     const struct pst_meta *all);
 

@@ -31,7 +31,7 @@ PST_COMPOSE(index_reduce,
             "str reduce, *, bool include_self=True) -> Tensor",
             "scatter_reduce.two(self, dim, along(index, source, dim), source, "
             "reduce, include_self=include_self)");
-/* Negative indices count from the end. */
+/* Maps indices that count from the end, -size..-1, to 0..size-1. */
 PST_REWRITE_FORMULA(wrapped,
                     "penstock::wrapped(Tensor index, int size) -> Tensor",
                     "index < 0 ? index + size : index");

@@ -57,7 +57,8 @@ bool pst_mask_fills(const struct pst_arg *args)
             pst_meta_same_shape(&one, &both));
 }
 
-/* Elements of out are ordered as (front, positions of the mask, row). */
+/* The memory of out, which is contiguous, is ordered as (dimensions before the
+ * mask, positions of the mask, dimensions after it: a row). */
 void pst_mask_fill(const struct pst_call *c)
 {
     const unsigned at = mask_at(c->args);

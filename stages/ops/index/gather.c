@@ -7,8 +7,8 @@
 
 /* --- gather, scatter ------------------------------------------------------ */
 
-/* Checks that index has the rank of x and is nowhere larger than x, except in
- * dimension dim. */
+/* Checks that index has the rank of x and, except in dimension dim, no size
+ * that is larger than that of x. */
 static enum pst_status check_index(struct pst_infer *c, unsigned dim,
                                    const struct pst_meta *x,
                                    const struct pst_meta *index)
@@ -103,7 +103,7 @@ static void each(const struct pst_call *c, const struct pst_meta *x,
     }
 }
 
-/* Copies element `from` of in to element `to` of out[0]; `add` adds it. */
+/* Copies element `from` of in to element `to` of out[0]; if `add`, adds it. */
 static void put(const struct pst_call *c, const struct pst_operand *in,
                 int64_t from, int64_t to, bool add)
 {

@@ -13,8 +13,9 @@
  * adjacent, else in front.
  */
 struct plan {
-    struct pst_meta places;     /* shape that the index tensors broadcast to */
-    struct pst_meta rest;       /* dimensions of self without index tensor */
+    struct pst_meta places; /* shape that the index tensors broadcast to; its
+                               elements are places */
+    struct pst_meta rest;   /* dimensions of self without index tensor */
     bool indexed[PST_MAX_RANK]; /* dimensions of self with index tensor */
     unsigned at;                /* places come before dimension `at` of rest */
     struct pst_meta all;        /* sizes of self[indices], contiguous */

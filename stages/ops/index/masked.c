@@ -25,7 +25,7 @@ static int64_t broadcast_offset(const struct pst_meta *out, int64_t i,
     return offset;
 }
 
-/* True if the byte is not 0. */
+/* True if the mask (bytes) is true at offset `at`. */
 static bool is_true(const struct pst_operand *mask, int64_t at)
 {
     return ((const uint8_t *)mask->data)[at] != 0;
@@ -77,7 +77,8 @@ static void masked_gather_ref(const struct pst_call *c)
 
 /* --- row by row ----------------------------------------------------------- */
 
-/* Operands of nd: 0 result of TAKE or gradient of GIVE, 1 mask, 2 self. */
+/* State of TAKE and GIVE. Operands of nd: 0 result of TAKE or gradient of GIVE,
+ * 1 mask, 2 self. */
 struct take {
     const struct pst_call *c;
     const char *source;

@@ -22,7 +22,8 @@ static enum how read_how(const struct pst_arg *arg)
     return how;
 }
 
-/* Accumulator of one result element. */
+/* Accumulator of one result element: y for floats, whole for integers; n:
+ * number of elements so far. */
 struct cell {
     double y;
     int64_t whole, n;
