@@ -317,7 +317,7 @@ const struct pst_op pst_op_pinv_of = {
 };
 PST_CPU_KERNELS(pinv_of, pinv_kernels);
 
-/* PyTorch's default relative tolerance, `tiny`. */
+/* Defines `tiny`, PyTorch's default relative tolerance. */
 #define ZERO                                                                   \
     "n = size(self, -2) > size(self, -1) ? size(self, -2) : size(self, -1);"   \
     "tiny = n * (dtype(self) == f64 ? 2.220446049250313e-16 : "                \

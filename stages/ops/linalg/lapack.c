@@ -160,8 +160,8 @@ int pst_lapack_cholesky(bool upper, int64_t n, double *a)
     return info;
 }
 
-/* Returns the workspace to pass to LAPACK, which counts it in 32 bits: at most
- * that much. Callers check that the minimum fits. */
+/* Limits the size of a workspace that is passed to LAPACK, which counts it in
+ * 32 bits. Callers check that the minimum fits. */
 static int work_of(size_t work)
 {
     return (int)PST_MIN(work, (size_t)INT32_MAX);

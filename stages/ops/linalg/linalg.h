@@ -23,7 +23,8 @@ bool pst_pivots_fit(const struct pst_call *c, const int32_t *pivots, int64_t n,
 
 /* --- matrices of a batch ------------------------------------------------- */
 
-/* Processes matrix k; scratch: as many doubles as pst_each_matrix got. */
+/* Processes matrix k; scratch: the `doubles` that were requested of
+ * pst_each_matrix. */
 typedef void (*pst_matrix_fn)(const struct pst_call *c, int64_t k,
                               double *scratch);
 
@@ -58,7 +59,7 @@ void pst_matrix_store_t(const struct pst_operand *x, int64_t k,
 bool pst_lapack_svd_fits(int64_t m, int64_t n);
 bool pst_lapack_eigh_fits(int64_t n);
 
-/* Factors a (m, n) in place, with min(m, n) pivots; returns info. */
+/* Replaces a (m, n) by its LU factors, with min(m, n) pivots; returns info. */
 int pst_lapack_lu(int64_t m, int64_t n, double *a, int32_t *pivots);
 /* Replaces b (n, columns) by the solution of op(A) X = B. */
 void pst_lapack_lu_solve(bool transposed, int64_t n, int64_t columns,
@@ -91,7 +92,8 @@ size_t pst_lapack_qr_doubles(int64_t n);
 /* Checks that argument 0 consists of square matrices of f32 or f64. */
 enum pst_status pst_infer_square(struct pst_infer *c,
                                  const struct pst_meta **ret);
-/* Sets result i to the batch of x with `extra` further sizes. */
+/* Sets result i to the shape of x without its last two dimensions, but with
+ * `extra` (0 to 2) of these. */
 enum pst_status pst_infer_batch(struct pst_infer *c, unsigned i,
                                 enum pst_dtype dtype, const struct pst_meta *x,
                                 unsigned extra);

@@ -54,8 +54,8 @@ static void lu_lapack(const struct pst_call *c)
     pst_each_matrix(c, pst_matrix_count(c->in[0].meta), lu_doubles(c), lu_one);
 }
 
-/* Returns x with k as its second last size, or m if `square`, and m as its
- * last. */
+/* Returns x with its last two sizes replaced: by (m, m) if `square`, else by
+ * (k, m). */
 static struct pst_meta with_side(const struct pst_meta *x, bool square)
 {
     const struct sides s = sides_of(x);

@@ -36,7 +36,7 @@ static size_t solve_doubles(const struct pst_meta *a, const struct pst_meta *b)
     return (size_t)(n * n + pst_matrix_size(b, 1) * pst_matrix_size(b, 2));
 }
 
-/* (A, B, left, check) -> (X, LU, pivots, info) */
+/* Kernels of solve_info: (A, B, left, check) -> (X, LU, pivots, info). */
 static size_t solve_scratch(const struct pst_call *c, unsigned threads)
 {
     return pst_matrix_scratch(solve_doubles(c->in[0].meta, c->in[1].meta),
@@ -88,7 +88,7 @@ static void solve_lapack(const struct pst_call *c)
     pst_each_matrix(c, pst_matrix_count(c->in[1].meta), doubles, solve_one);
 }
 
-/* (LU, pivots, B, left, adjoint) -> X */
+/* Kernels of lu_back: (LU, pivots, B, left, adjoint) -> X. */
 static size_t back_scratch(const struct pst_call *c, unsigned threads)
 {
     return pst_matrix_scratch(solve_doubles(c->in[0].meta, c->in[2].meta),
@@ -107,7 +107,7 @@ static void back_lapack(const struct pst_call *c)
                     solve_doubles(c->in[0].meta, c->in[2].meta), back_one);
 }
 
-/* (A, B, upper, left, unitriangular) -> X */
+/* Kernels of solve_by_triangle: (A, B, upper, left, unitriangular) -> X. */
 static size_t triangle_scratch(const struct pst_call *c, unsigned threads)
 {
     return pst_matrix_scratch(solve_doubles(c->in[0].meta, c->in[1].meta),
@@ -139,7 +139,8 @@ static void triangle_lapack(const struct pst_call *c)
                     solve_doubles(c->in[0].meta, c->in[1].meta), triangle_one);
 }
 
-/* (B, L, upper) -> X: solves with L and with its transpose. */
+/* Kernels of cholesky_back: (B, L, upper) -> X. They solve with L and then with
+ * its transpose. */
 static size_t cholesky_scratch(const struct pst_call *c, unsigned threads)
 {
     return pst_matrix_scratch(solve_doubles(c->in[1].meta, c->in[0].meta),
@@ -197,8 +198,8 @@ static enum pst_status infer_fit(const struct pst_infer *c,
     return PST_OK;
 }
 
-/* Infers argument 0 as the matrices and argument `of` as the right-hand
- * sides. */
+/* Checks that argument 0 consists of square matrices, and that argument `of`
+ * fits as their right-hand sides. Returns both metas. */
 static enum pst_status infer_sides(struct pst_infer *c, unsigned of, bool left,
                                    const struct pst_meta **ret_a,
                                    const struct pst_meta **ret_b)

@@ -142,7 +142,8 @@ PST_CPU_KERNELS(svd, svd_kernels);
 
 /* --- compositions --------------------------------------------------------- */
 
-/* Square matrices have no extra columns. */
+/* `full` is full_matrices, but false for square matrices: their U and V have no
+ * extra columns. */
 #define FULL "full = full_matrices ? size(A, -2) != size(A, -1) : False;"
 PST_COMPOSE(
     _linalg_svd,
