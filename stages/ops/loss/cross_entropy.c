@@ -102,7 +102,7 @@ static double position_loss(const struct pst_call *c,
     for (int64_t k = 0; k < p->classes; k++) {
         const double t = coefficient(p, i, y, k);
 
-        /* 0 * log 0 is 0. */
+        /* A term with t = 0 is 0, even if its logarithm is infinite. */
         if (t != 0.0)
             loss -= t * (x_at(p, i, k) - max - log_sum);
     }

@@ -16,7 +16,7 @@ double pst_entropy_arriving(const struct pst_call *c,
 double pst_entropy_divisor(const struct pst_call *c,
                            const struct pst_classes *p);
 
-/* cross_entropy_fast.c: f32, contiguous. */
+/* Kernels of cross_entropy_fast.c, for contiguous f32. */
 bool pst_entropy_forward_fits(const struct pst_call *c);
 bool pst_entropy_backward_fits(const struct pst_call *c);
 size_t pst_entropy_forward_scratch(const struct pst_call *c, unsigned threads);

@@ -33,7 +33,7 @@ struct job {
     const struct pst_loss_loops *loops;
     double divisor;
     float *losses;  /* one per position */
-    float *weights; /* for soft targets; NULL: none */
+    float *weights; /* class weights, contiguous, for soft targets; else NULL */
     float *rows;    /* weighted targets: a row of classes for each part */
 };
 

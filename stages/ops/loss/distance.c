@@ -109,7 +109,7 @@ static int64_t place(const struct pst_distances *d, int64_t i, int64_t k)
 
 /* --- distances ------------------------------------------------------------ */
 
-/* Returns the sum of |d|^p. */
+/* Returns the sum of |d|^p over the differences d of two rows. */
 static double powers(const struct job *j, const void *a, const void *b,
                      double p)
 {

@@ -18,7 +18,8 @@ enum pst_distance_kind {
 
 /* --- single differences, for reference kernels ---------------------------- */
 
-/* Adds one more difference to a sum; converts a sum to the distance. */
+/* pst_distance_next adds one more difference d to a sum; pst_distance_of
+ * converts the sum of all differences to the distance. */
 double pst_distance_next(double sum, double d, double p);
 double pst_distance_of(double sum, double p);
 /* Returns the derivative of the distance r with respect to the difference d of
@@ -65,11 +66,12 @@ struct pst_distances {
 enum pst_distance_kind pst_distance_kind(double p);
 /* True if the operands of a call are all f32, or all f64. */
 bool pst_distance_fits(const struct pst_call *c);
-/* Writes out: (batches, n, k), or n (n - 1) / 2. */
+/* Writes the distances to out: (batches, n, k), or, if `half`, n (n - 1) / 2
+ * numbers. */
 void pst_distance_forward(const struct pst_distances *d, struct pst_pool *pool,
                           void *out);
-/* Returns the bytes of scratch of pst_distance_backward in a call (grad, rows,
- * ...). */
+/* Returns the bytes of scratch of pst_distance_backward for a call whose
+ * arguments begin with grad and x. */
 size_t pst_distance_scratch(const struct pst_call *c, unsigned threads);
 /* Computes the gradient of x, (batches, n, m), from that of the distances r. */
 void pst_distance_backward(const struct pst_distances *d, struct pst_pool *pool,

@@ -179,7 +179,8 @@ struct pst_head pst_head_describe(const struct pst_call *c)
 
 /* --- reference ------------------------------------------------------------ */
 
-/* One row: logits y, then their gradients times dy / d (x W^T + b). */
+/* State of one row: the logits y, which are later replaced by the gradients of
+ * x W^T + b. */
 struct row {
     double *y;
     double max, log_sum;
@@ -226,7 +227,7 @@ static double row_loss(const struct pst_head *h, const struct row *r)
     for (int64_t k = 0; k < h->classes; k++) {
         const double t = coefficient(h, r, k);
 
-        /* 0 * log 0 is 0. */
+        /* A term with t = 0 is 0, even if its logarithm is infinite. */
         if (t != 0.0)
             loss -= t * (r->y[k] - r->max - r->log_sum);
     }
@@ -256,7 +257,8 @@ static void store_dx(const struct pst_head *h, int64_t i, const double *dy)
     }
 }
 
-/* dy: the gradients of all rows. */
+/* Computes the gradient of the weight. dy: the gradients of the logits of all
+ * rows. */
 static void store_dweight(const struct pst_call *c, const struct pst_head *h,
                           const double *dy)
 {

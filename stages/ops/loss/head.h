@@ -21,7 +21,7 @@
 
 struct pst_head {
     const struct pst_operand *x, *weight, *bias; /* bias: NULL if absent */
-    struct pst_classes targets; /* without x; one position per row */
+    struct pst_classes targets; /* targets.x is not set; one position per row */
     int64_t rows, depth, classes;
     double scale, cap;
     const struct pst_operand *arriving; /* gradient of the loss; or NULL */
@@ -36,7 +36,7 @@ struct pst_head pst_head_describe(const struct pst_call *c);
  * alone. */
 int64_t pst_head_chunk(int64_t classes);
 
-/* head_fast.c: f32, contiguous. */
+/* Kernels of head_fast.c, for contiguous f32. */
 bool pst_head_fits(const struct pst_call *c);
 size_t pst_head_scratch(const struct pst_call *c, unsigned threads);
 #define DECLARE(suffix, set)                                                   \

@@ -4,9 +4,9 @@
 #include "stages/ops/matmul/column_sum.h"
 #include "stages/ops/matmul/product.h"
 
-/* A chunk's logits have at most CHUNK_BYTES, but a chunk has at least
- * CHUNK_LEAST rows: every chunk reads the weight twice and its gradient once,
- * which few rows would not pay for. */
+/* A chunk's logits have at most CHUNK_BYTES, and a chunk at most CHUNK_MOST
+ * rows. But it has at least CHUNK_LEAST: every chunk reads the weight twice and
+ * its gradient once, which few rows would not pay for. */
 #define CHUNK_BYTES (64 << 20)
 #define CHUNK_LEAST 64
 #define CHUNK_MOST  256
@@ -30,9 +30,9 @@ struct job {
     const struct pst_head *h;
     const struct loops *loops;
     double divisor;
-    float *logits;   /* of the chunk; then their gradients */
-    float *losses;   /* one per row of all */
-    float *capped;   /* a row of each part; NULL: no cap */
+    float *logits; /* logits of the chunk, later replaced by their gradients */
+    float *losses; /* one per row, of all chunks */
+    float *capped; /* for each thread a row of capped logits; NULL: no cap */
     int64_t at, end; /* rows of the chunk */
 };
 
@@ -84,7 +84,8 @@ static float row_loss(const struct job *j, const float *x, int64_t y)
                                        : j->loops->loss->nll(h->classes, x, y);
 }
 
-/* Returns the same, and replaces the logits of the row by their gradients. */
+/* Returns the loss of a row, as row_loss(), and replaces its logits by their
+ * gradients. */
 static float row_gradient(const struct job *j, float *x, int64_t y, float g)
 {
     const struct pst_head *h = j->h;

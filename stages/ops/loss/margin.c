@@ -33,8 +33,8 @@ static double x_at(const struct rows *r, int64_t i, int64_t k)
                         pst_meta_offset(r->x->meta, i * r->classes + k));
 }
 
-/* Returns integer `at` of the target, or -1 after a fault if it is not a class.
- */
+/* Returns integer `at` of the target. If it is neither a class nor at least
+ * `lowest`, reports a fault and returns -1. */
 static int64_t class_at(const struct pst_call *c, const struct rows *r,
                         int64_t at, int64_t lowest)
 {
@@ -121,7 +121,8 @@ static enum pst_status like_self(struct pst_infer *c)
 
 /* --- multi_margin_loss ---------------------------------------------------- */
 
-/* w_y / C sum over k != y of max(0, margin - x_y + x_k)^p, p = 1 or 2. */
+/* The loss of a sample: w_y / C sum over k != y of max(0, margin - x_y +
+ * x_k)^p, p = 1 or 2. */
 struct multi {
     struct rows rows;
     const struct pst_operand *weight;

@@ -2,7 +2,7 @@
 #include "stages/ops/core/rows.h"
 #include "stages/ops/loss/loss.h"
 
-/* Infers mse_loss: (a - b)^2, its mean or its sum; a and b broadcast. */
+/* mse_loss: (a - b)^2, its mean or its sum; a and b broadcast. */
 
 static enum pst_status mse_infer(struct pst_infer *c)
 {

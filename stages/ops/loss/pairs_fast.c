@@ -113,7 +113,7 @@ struct job {
     pst_loop_fn loop, loop_with, mul;
     const float *a, *b, *g; /* g: the gradient of each element, or NULL */
     float *y;               /* NULL: sums only */
-    double *sums;           /* sums of blocks; NULL: elements only */
+    double *sums; /* for each block, the sum of its losses; NULL: not summed */
     float s[3];
     struct weight scale, with;
     int64_t n;
