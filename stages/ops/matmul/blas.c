@@ -25,7 +25,7 @@
  * time. A build for one core type lacks these functions. */
 PST_WEAK void gotoblas_dynamic_init(void);
 PST_WEAK void gotoblas_dynamic_quit(void);
-/* Ends the library's threads. OpenBLAS calls it before a fork and at exit; a
+/* Ends OpenBLAS's own threads. OpenBLAS calls it before a fork and at exit; a
  * build without threads may lack it. */
 PST_WEAK int blas_thread_shutdown_(void);
 

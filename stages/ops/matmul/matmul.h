@@ -23,7 +23,7 @@ void pst_matmul_add(struct pst_product *p, const struct pst_operand *x,
 /* Returns 2 k floating-point operations per element of the result. */
 double pst_matmul_flops(const struct pst_node *node, unsigned first);
 
-/* Emits a x b (aten.matmul, any ranks). */
+/* Emits a times b (aten.matmul, any ranks). */
 struct pst_value *pst_matmul_emit(struct pst_vjp *v, struct pst_value *a,
                                   struct pst_value *b);
 /* Exchanges the last two dimensions. */

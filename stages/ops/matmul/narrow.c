@@ -7,12 +7,13 @@
 #include "stages/ops/matmul/rates.h"
 #include "stages/ops/pointwise/nd.h"
 
-/* A 16-bit matmul: operands that do not have the library's dtype are converted
- * into scratch, one dense matrix after the other, in storage order. A result
- * that is not f32 is summed in scratch and rounded at the end. */
+/* A 16-bit matmul, computed in bf16 or f32: operands that do not have that
+ * dtype are converted into scratch, one dense matrix after the other, in
+ * storage order. A result that is not f32 is summed in scratch and rounded at
+ * the end. */
 struct matmul16 {
     const struct pst_product *p;
-    struct pst_product q; /* the matmul that the library runs */
+    struct pst_product q; /* the matmul of the converted operands */
     bool bf16;            /* operands are bf16, otherwise f32 */
     struct pack {
         const struct pst_product_operand *from; /* NULL: used in place, without
@@ -159,7 +160,7 @@ static void store_part(void *ctx, unsigned part, unsigned parts)
     }
 }
 
-/* Runs the matmul of bf16 operands in the library. */
+/* Runs the matmul of operands that are bf16. */
 static void run_bf16(const struct pst_call *c, const struct pst_product *p,
                      char *scratch)
 {

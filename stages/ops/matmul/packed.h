@@ -38,7 +38,7 @@
 struct pst_windows {
     const float *copy, *end; /* no element at or after end is read */
     const int64_t *taps;
-    int64_t first; /* position of GEMM's position 0 */
+    int64_t first; /* position of GEMM's column 0 (transposed: of k = 0) */
     int64_t count[3], step[3];
     /* If not NULL: element of A at row i and tap p is a[weights[p] + i *
      * apart]. */
@@ -94,7 +94,7 @@ bool pst_packed_likes(enum pst_isa isa, bool ta, bool tb, int64_t m, int64_t n,
  * on this processor. */
 bool pst_gemm_likes_packed(bool ta, bool tb, int64_t m, int64_t n, int64_t k);
 
-/* GEMM by the fastest of oneDNN, ours and OpenBLAS. */
+/* GEMM by the fastest of oneDNN, pst_gemm_packed and OpenBLAS. */
 void pst_gemm_f32_best(const struct pst_gemm *g, const float *a, const float *b,
                        float *c);
 

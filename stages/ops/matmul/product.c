@@ -352,8 +352,9 @@ static void run_block(struct job *job, unsigned part, const struct block *k)
     }
 }
 
-/* Splits whole matmuls if there are enough of them, else the rows or columns of
- * each, whichever are more. */
+/* Sets the share of a part: whole matmuls [*first, *last) of the batch if there
+ * are enough of them, else in each matmul a block *k of its rows or columns,
+ * whichever are more. */
 static void part_of(const struct pst_product *p, int64_t batches, unsigned part,
                     unsigned parts, struct block *k, int64_t *first,
                     int64_t *last)

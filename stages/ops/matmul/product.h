@@ -12,7 +12,7 @@
 
 struct pst_product_operand {
     const void *data;                      /* c only: NULL if absent */
-    int64_t batch[PST_MAX_RANK], row, col; /* strides, elements */
+    int64_t batch[PST_MAX_RANK], row, col; /* strides in elements */
 };
 
 struct pst_product {
@@ -28,7 +28,7 @@ struct pst_product {
      * alpha and beta. */
     int64_t whole_alpha, whole_beta;
     void *out;
-    bool accumulate;      /* out += */
+    bool accumulate;      /* true: the result is added to `out` */
     enum pst_form b_form; /* preferred layout of b, OWN if none */
     bool b_tiled;         /* b has that layout */
 };
@@ -58,7 +58,8 @@ bool pst_product_operand_layout(const struct pst_product_operand *f,
 
 /* True if a and b have the result's dtype. */
 bool pst_product_is_plain(const struct pst_product *p);
-/* Describes b, a matrix k x n or, in a _T layout, n x k, or its tiles. */
+/* Sets p->b to matrix b: k x n or, in a _T layout, n x k; or packed as tiles.
+ */
 void pst_product_matrix(struct pst_product *p, const struct pst_operand *b,
                         enum pst_form form, int64_t n);
 /* True if a and b are row- or column-major matrices that a BLAS can read in

@@ -17,8 +17,9 @@
 #define MAX_FILE (1 << 16)
 
 #define AVX2_F32 4e10
-/* Operations per byte that kernels read or write: 2.6 to 5 on the machines that
- * we measured; with 5, cuts are close to those of measured times. */
+/* Assumed ratio of the f32 rate (FLOP/s) to the memory rate (bytes/s) of a
+ * core: 2.6 to 5 on the machines that we measured; with 5, cuts are close to
+ * those of measured times. */
 #define OPS_A_BYTE 5
 #define REST       .launch = 1e-7, .wake = 1e-5, .latency = 2e-5, .wire = 4e9
 
@@ -47,7 +48,7 @@ struct pst_rates pst_rates_by_features(const char *features)
 
 /* --- the file ------------------------------------------------------------- */
 
-/* The fields that follow the key in a line, in this order. */
+/* The fields of a line of the file, in this order after the key. */
 static const struct field {
     const char *name;
     size_t offset;
@@ -66,7 +67,8 @@ static double *place(struct pst_rates *rates, const struct field *f)
     return (double *)(void *)((char *)rates + f->offset);
 }
 
-/* Writes the file's folder; empty if the environment names none. */
+/* Writes the folder of the file of rates; empty if the environment names none.
+ */
 static void folder(struct pst_str *out)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -77,7 +79,7 @@ static void folder(struct pst_str *out)
         pst_str_addf(out, "%s/.cache/penstock", home);
 }
 
-/* Writes the line's key: processor features and libraries. */
+/* Writes the key of this machine's line: processor features and libraries. */
 static void key(struct pst_str *out)
 {
     pst_str_addf(out, "%s; ", pst_cpu_features());

@@ -5,9 +5,9 @@
  * Rates of the machine, from which costs are computed (stages/cost/cost.h), and
  * which decide if bf16 matmul instructions are used. Feature bits give an
  * estimate; `penstock calibrate`, or the first use of --dtype bf16, measures
- * the rates once and keeps them in a small file, one line per combination of processor features and library
- * versions: $XDG_CACHE_HOME/penstock/rates, else $HOME/.cache/penstock/rates. A
- * damaged line counts as not measured.
+ * the rates once and keeps them in a small file, one line per combination of
+ * processor features and library versions: $XDG_CACHE_HOME/penstock/rates, else
+ * $HOME/.cache/penstock/rates. A damaged line counts as not measured.
  */
 #include "stages/base/diag.h"
 
@@ -44,15 +44,17 @@ void pst_rates_adopt(const struct pst_rates *rates);
 /* Measures the rates, in about a second, on the calling thread. */
 enum pst_status pst_rates_measure(struct pst_rates *ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Replaces this machine's line in the file. Appends the path to *path. */
+/* Replaces this machine's line in the file of rates. Appends the file's path to
+ * *path. */
 enum pst_status pst_rates_keep(const struct pst_rates *rates,
                                struct pst_str *path,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Before bf16 is used: if the processor has bf16 instructions and its rates were
- * never measured, measures them, adopts them and keeps them; *ret says if so.
- * Appends the file to *path; if it cannot be written, *path is empty and *diag
- * has the reason, but the result is PST_OK. */
+/* Before bf16 is used: if the processor has bf16 instructions and its rates
+ * were never measured, measures them, adopts them and keeps them in the file.
+ * *ret: whether it has done so. Appends the file's path to *path; if the file
+ * cannot be written, *path is empty and *diag has the reason, but the result is
+ * PST_OK. */
 enum pst_status pst_rates_settle(bool *ret, struct pst_str *path,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 

@@ -146,7 +146,7 @@ struct block {
     int64_t k;
     const uint16_t *a[2], *b[2];
     float *c[4];
-    int64_t lda, ldc; /* bytes */
+    int64_t lda, ldc; /* strides between rows, in bytes */
     bool add;
 };
 

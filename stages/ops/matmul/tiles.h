@@ -14,7 +14,7 @@
 
 enum {
     PST_TILE_K = 32, /* rows of the operand in a tile */
-    PST_TILE_N = 16, /* columns */
+    PST_TILE_N = 16, /* columns of the operand in a tile */
     PST_TILE_SIZE = PST_TILE_K * PST_TILE_N,
 };
 
