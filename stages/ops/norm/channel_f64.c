@@ -114,7 +114,7 @@ void pst_norm_channels_f64_stats(const struct pst_call *c,
     start(c, p, stats_part);
 }
 
-/* y may be x (in place). */
+/* Pool function: computes a share of y, which may be x (in place). */
 static void apply_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct job *j = ctx;
@@ -173,7 +173,7 @@ void pst_norm_channels_f64_sums(const struct pst_call *c,
     start(c, p, sums_part);
 }
 
-/* dx may be dy (in place). */
+/* Pool function: computes a share of dx, which may be dy (in place). */
 static void input_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct job *j = ctx;

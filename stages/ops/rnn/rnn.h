@@ -68,7 +68,7 @@ struct pst_pool;
 PST_RNN_TYPES(double, f64);
 PST_RNN_TYPES(float, f32);
 
-/* Returns the numbers of scratch for either direction. */
+/* Returns how many numbers the scratch for either direction holds. */
 static inline int64_t pst_rnn_scratch(const struct pst_rnn_shape *s)
 {
     return s->b * (6 * s->h + 2 * s->r);

@@ -237,7 +237,7 @@ static void run(const struct pst_call *c, struct job *k, int64_t dim)
         part_of_it, k);
 }
 
-/* loops[]: those for f32, those for f64. */
+/* Computes softmax or log softmax; loops[0] are for f32, loops[1] for f64. */
 static void forward(const struct pst_call *c,
                     const struct pst_softmax_loops *const *loops, bool log)
 {
