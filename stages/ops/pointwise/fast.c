@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#define MAX   3   /* operands */
+#define MAX   3   /* maximum number of operands */
 #define BLOCK 512 /* elements packed at a time */
 #define SHORT 32  /* shorter rows are packed together */
 
@@ -207,7 +207,8 @@ static void pack(const struct fast *r, unsigned k, int64_t at, int64_t stride,
     pack_of(r, k, r->x[k], at, stride, n, to);
 }
 
-/* Copies n elements across short rows, from element `at` of the result on. */
+/* Packs n elements of operand k, from element `at` of the result on; they may
+ * belong to several short rows. */
 static void pack_rows(const struct fast *r, unsigned k, int64_t at, int64_t n,
                       void *to)
 {
@@ -328,8 +329,8 @@ static void row_blocks(void *ctx, const struct pst_nd *nd,
     }
 }
 
-/* Runs the result as one long row, with each operand's elements packed to
- * match. */
+/* Runs a call whose rows are short: treats the result as one long row and packs
+ * the operands block by block to match it. */
 static void run_short(struct fast *r)
 {
     const struct pst_meta *out = r->call->out[0].meta;

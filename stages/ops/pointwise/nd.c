@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-/* A multiple of every vector length and of a cache line. */
+/* Elements; parts of threads begin at multiples of it. It is a multiple of
+ * every vector length and of a cache line. */
 #define GRAIN 1024
 
 static bool can_merge(const struct pst_nd *nd, unsigned outer, unsigned inner)

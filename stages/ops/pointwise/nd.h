@@ -19,7 +19,7 @@ struct pst_nd {
     unsigned rank; /* at least 1 */
     int64_t numel;
     int64_t size[PST_MAX_RANK];
-    int64_t stride[PST_ND_MAX][PST_MAX_RANK]; /* elements */
+    int64_t stride[PST_ND_MAX][PST_MAX_RANK]; /* strides in elements */
 };
 
 /* Initializes the loop. metas[0] gives the shape, to which the others

@@ -13,7 +13,7 @@
 #include "stages/ops/cpu/simd/loops.h"
 #include "stages/ops/formula/formula.h"
 
-#define PST_PW_MAX   4   /* operands of an operator */
+#define PST_PW_MAX   4   /* maximum number of operands of an operator */
 #define PST_PW_BLOCK 512 /* numbers in a block */
 
 /* Return the value of a number argument (INT, FLOAT, BOOL). */
@@ -36,7 +36,7 @@ struct pst_pw {
     /* For a 16-bit dtype: numbers of other dtypes are rounded to it (add, pow,
      * comparisons), not only to f32 (mul, div). */
     bool round;
-    double s[4];  /* further numbers for the function */
+    double s[4];  /* numbers that the function takes besides its operands */
     int64_t k[4]; /* the same numbers as exact integers */
 };
 
@@ -214,7 +214,8 @@ enum pst_status pst_pw_infer_backward(struct pst_infer *c);
     };                                                                         \
     PST_CPU_KERNELS(id, kernel##_kernels)
 
-/* Defines functions NAME_f32_any ... that run CALL(call, loop, ...). */
+/* Define functions NAME_f32_any, ..., which call run(call, ..., the variant of
+ * `loop`). */
 #define PST_PW_THUNK(name, loop, suffix, run, ...)                             \
     static void name##_f32_##suffix(const struct pst_call *call)               \
     {                                                                          \
@@ -247,7 +248,7 @@ enum pst_status pst_pw_infer_backward(struct pst_infer *c);
                   (PST_PW_FLAGS & ~PST_K_ACCUMULATE) | PST_PW_IS_LOOP, can,    \
                   NULL, 0.0)
 
-/* Defines a row that also has the loop of the kernel's name. */
+/* Defines a row that also has kernels by loop `kernel` of simd/loops.def. */
 #define PST_PW_FAST_ROW(id, text, how, kernel, tol, gradient)                  \
     static const struct pst_kernel id##_kernels[] = {                          \
         PST_PW_ROWS(kernel, pst_pw_is_f32, tol),                               \

@@ -75,7 +75,8 @@ static enum pst_status infer_polygamma(struct pst_infer *c)
     return pst_infer_set_like(c, 0, pst_float_type(x->dtype), x);
 }
 
-/* Shifts the arguments by one: loops read theirs from argument 0 on. */
+/* Calls the loop with the arguments shifted by one, since loops read theirs
+ * from argument 0 on. */
 static void first_derivative(const struct pst_call *call, pst_loop_fn loop)
 {
     struct pst_call self = *call;

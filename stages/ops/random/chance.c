@@ -72,7 +72,8 @@ static const struct pst_kernel not_negative_kernels[] = {
      .run = not_negative_ref},
 };
 
-/* Returns a copy; no gradient passes through it. */
+/* Copies self; an element that is negative or NaN is a fault with this message.
+ * No gradient passes through it. */
 const struct pst_op pst_op_not_negative = {
     .schema = "penstock::not_negative(Tensor self, str message) -> Tensor",
     .flags = PST_OP_ORIGIN,
@@ -119,7 +120,9 @@ static const struct pst_kernel weights_kernels[] = {
     {.name = "weights_ref", .dtypes = PST_D_FLOAT, .run = weights_ref},
 };
 
-/* Returns a copy, in f32 for 16-bit dtypes; no gradient passes through it. */
+/* Copies the weights of multinomial, in f32 for 16-bit dtypes. A weight that is
+ * negative or not finite is a fault, and so are weights without a positive one.
+ * No gradient passes through it. */
 const struct pst_op pst_op_weights = {
     .schema = "penstock::weights(Tensor self) -> Tensor",
     .flags = PST_OP_ORIGIN,

@@ -228,7 +228,8 @@ PST_REWRITE_FORMULA(draws_of,
 
 /* --- alpha dropout, feature dropout --------------------------------------- */
 
-/* Returns 0 or 1 for each element, or for each channel. */
+/* Returns a random mask with 0 (probability p) or 1 for each element of x, or
+ * for each of its channels. */
 static struct pst_value *mask(struct pst_rewrite *w, struct pst_value *x,
                               bool channels, double p)
 {

@@ -67,7 +67,8 @@ struct drop {
     const struct pst_call *c;
     pst_dropout_fn loop;
     uint32_t stream[4];
-    uint32_t threshold; /* compared with the 24 bits of a number in [0, 1) */
+    /* elements are dropped whose 24 random bits are below it */
+    uint32_t threshold;
     float scale;
 };
 

@@ -92,7 +92,8 @@ static void bernoulli_ref(const struct pst_call *c)
 
 struct fill {
     const struct pst_call *c;
-    pst_uniform_fn loop; /* loop of rand and bernoulli */
+    /* loop of one instruction set, for rand and bernoulli */
+    pst_uniform_fn loop;
     uint32_t stream[4];
 };
 
