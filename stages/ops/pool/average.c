@@ -165,7 +165,8 @@ static enum pst_status is_floating(const struct pst_infer *c)
     const struct pst_meta *x = pst_infer_in(c, 0);
 
     if (x == NULL || pst_dtype_kind(x->dtype) == PST_KIND_FLOAT)
-        return PST_OK; /* NULL: the caller reports what it needs */
+        return PST_OK; /* x is NULL: the caller reports that a tensor is missing
+                        */
     return pst_infer_fail(c, "not defined for %s", pst_dtype_name(x->dtype));
 }
 

@@ -148,7 +148,7 @@ void pst_axis_taps(const struct pst_axis *a, int64_t o, struct pst_taps *ret)
     case PST_AXIS_ADAPTIVE:
         adaptive(a, o, ret);
         break;
-    case PST_AXIS_NEAREST: /* in f32 for every dtype */
+    case PST_AXIS_NEAREST: /* PyTorch computes it in f32 for every dtype */
         ret->first = PST_MIN((int64_t)floorf((float)o * scale), a->in - 1);
         ret->even = 1.0;
         break;

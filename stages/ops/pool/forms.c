@@ -6,7 +6,8 @@
 
 /* --- maxima ------------------------------------------------------------- */
 
-/* Returns the node's values, and its indices if the operator has them. */
+/* Sets the results to those of the node: values and, if the operator has them,
+ * indices. */
 static enum pst_status results(struct pst_rewrite *w, struct pst_node *node)
 {
     for (unsigned k = 0; k < w->n_outs; k++)

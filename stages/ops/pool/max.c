@@ -28,7 +28,8 @@ static int64_t entry(const struct pst_arg *list, unsigned d)
 
 /* --- windows ------------------------------------------------------------ */
 
-enum { KERNEL = 1, STRIDE, PADDING, DILATION, CEIL }; /* max_pool */
+/* arguments of max_pool */
+enum { KERNEL = 1, STRIDE, PADDING, DILATION, CEIL };
 
 static int64_t stride_of(const struct pst_arg *args, unsigned d)
 {
@@ -136,7 +137,8 @@ struct pst_max_pool pst_max_pool_of(const struct pst_call *c)
     return p;
 }
 
-/* The maximum so far: f for floats, i for integers. */
+/* The maximum so far (f for floats, i for integers) and its index; any: there
+ * is one. */
 struct best {
     double f;
     int64_t i, at;
@@ -257,7 +259,7 @@ static void line_f32(const struct job *j, int64_t plane, int64_t o0, int64_t o1)
 
 /* The windows of max_pool share one step and one size, so a line of results
  * reads one element of all its windows at a time. */
-#define BLOCK 256 /* results */
+#define BLOCK 256 /* results of a line at a time */
 
 static void block_f32(const struct job *j, const struct window w[2],
                       const float *x, int64_t begin, int64_t n, float *best,

@@ -48,7 +48,7 @@ struct walk {
     const struct pst_operand *from;
     int64_t first; /* index of the plane's first input */
     double sum;    /* sum of one result */
-    double *plane; /* the plane's inputs, sums of the transpose */
+    double *plane; /* transposed: sums of the plane of x, in double */
     double g;
 };
 

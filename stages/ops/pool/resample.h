@@ -29,7 +29,7 @@ enum pst_axis_kind {
 struct pst_axis {
     enum pst_axis_kind kind;
     int64_t in, out;
-    int64_t k, stride, pad; /* AVERAGE */
+    int64_t k, stride, pad; /* for AVERAGE only */
     bool include_pad, unweighted;
     double divisor; /* divides all weights: divisor_override, or 1 */
     double scale;   /* input steps for one output; resizing */

@@ -19,8 +19,9 @@ struct pst_grid_taps {
     double weight[4];
     double slope[4]; /* derivative of the weight by the coordinate */
 };
-/* Taps along a dimension of size n, at coordinate g; dims_f32: dimensions of a
- * grid that is not f64, whose positions are rounded; else 0. */
+/* Computes the taps along a dimension of size n at coordinate g. dims_f32: the
+ * number of dimensions of a grid that is not f64, whose positions are rounded
+ * to f32; else 0. */
 void pst_grid_taps(int mode, int padding, bool align, unsigned dims_f32,
                    int64_t n, double g, struct pst_grid_taps *ret);
 
