@@ -91,7 +91,8 @@ WITH_MEAN(std);
 #define PAIRS                                                                  \
     "at = transpose.int(y, dim, -1);"                                          \
     "pairs = slice.Tensor(at, -1, 1) + slice.Tensor(at, -1, 0, -1);"
-/* x is a vector of coordinates or has the rank of y. */
+/* areas: `pairs` times the distances between adjacent x along dim. x is a
+ * vector of coordinates or has the rank of y. */
 #define WIDTHS                                                                 \
     "w = rank(x) == rank(y) ? transpose.int(x, dim, -1) : x;"                  \
     "areas = pairs * (slice.Tensor(w, -1, 1) - slice.Tensor(w, -1, 0, -1));"

@@ -15,9 +15,13 @@ struct job {
     /* Operands of `kept`: the result and the tensor; of `gone`: the tensor, or
      * the transposed lines. */
     struct pst_nd kept, gone;
-    bool along, turns, wide; /* wide: the elements are f64 */
-    int64_t size;            /* bytes of an element */
-    bool best, values;       /* for pst_fold_run_best() */
+    /* along: the reduced dimensions are adjacent in memory; turns: their lines
+     * are short, so they are transposed first; wide: the elements are f64 */
+    bool along, turns, wide;
+    int64_t size; /* bytes of an element */
+    /* for pst_fold_run_best(): indices of the best elements are stored; values:
+     * their values, too */
+    bool best, values;
 };
 
 /* --- iteration over the tensor -------------------------------------------- */

@@ -10,7 +10,7 @@
 #include "stages/ops/cpu/simd/simd.h"
 #include "stages/ops/reduce/reduce.h"
 
-#define PST_FOLD_COLS 256 /* results at a time, at most */
+#define PST_FOLD_COLS 256 /* maximum number of results at a time */
 
 /* The loops of one line of simd/fold.def. */
 struct pst_fold {
@@ -19,7 +19,7 @@ struct pst_fold {
      * pst_folding), in their dtype. */
     double (*along)(int64_t n, const void *x, double m);
     /* Folds rows, `stride` apart, of cols <= PST_FOLD_COLS elements into
-     * total[cols]; m[cols]: the numbers of these results. */
+     * total[cols]; m[cols]: for each result its number between the passes. */
     void (*across)(int64_t rows, int64_t cols, int64_t stride, const void *x,
                    const double *m, double *total);
     double (*join)(double a, double b);

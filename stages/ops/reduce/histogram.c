@@ -125,7 +125,7 @@ static void histogram_count_ref(const struct pst_call *c)
 {
     const struct pst_arg *range = &c->args[2];
     const int64_t bins = c->args[1].i;
-    double low = 0.0, high = 1.0; /* if x is empty */
+    double low = 0.0, high = 1.0; /* the ends if x is empty */
 
     if (range->kind == PST_ARG_FLOATS && range->n == 2) {
         low = range->floats[0];

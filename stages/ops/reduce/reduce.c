@@ -94,7 +94,7 @@ struct walk {
     const struct pst_call *call;
     const struct pst_reduction *how;
     enum pst_dtype as; /* elements are converted to this first */
-    bool whole;        /* accumulate in acc.whole */
+    bool whole;        /* true: accumulates in acc.whole */
     int64_t base;      /* offset of the first element */
     struct pst_acc acc;
 };

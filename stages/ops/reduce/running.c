@@ -64,7 +64,8 @@ FOLDS(product, 1, *=)
 
 /* --- extrema: the last of equal elements; NaN propagates ------------------ */
 
-/* x != x tests for NaN. */
+/* Defines a running maximum or minimum of lanes, with indices; a NaN (x != x)
+ * beats all numbers. */
 #define EXTREME(name, type, beats)                                             \
     static void name(const struct pst_call *c,                                 \
                      const struct pst_running_piece *p)                        \
@@ -118,7 +119,8 @@ struct job {
     const struct pst_call *c;
     pst_running_fn fn;
     struct pst_lane l;
-    int64_t blocks; /* blocks of columns, or of rows */
+    int64_t blocks; /* number of blocks of lanes (PST_RUNNING_COLUMNS or
+                       PST_RUNNING_ROWS each) */
     size_t scratch;
 };
 

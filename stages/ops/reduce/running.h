@@ -6,7 +6,8 @@
  * dim is argument 1. Thread-safe. */
 #include "stages/ops/core/op.h"
 
-/* Lanes computed together, whose sums are independent. */
+/* Lanes that are computed together, so that additions of different lanes
+ * overlap: contiguous lanes (ROWS), or adjacent columns (COLUMNS). */
 #define PST_RUNNING_ROWS    8
 #define PST_RUNNING_COLUMNS 64
 

@@ -87,11 +87,12 @@ PST_CPU_KERNELS(cumsum, cumsum_kernels);
 
 /* --- diff ----------------------------------------------------------------- */
 
-/* prepend, self and append as one tensor. */
+/* The tensors prepend, self and append (NULL: absent), which diff joins along
+ * its dimension. */
 struct joined {
     const struct pst_operand *part[3];
     struct pst_lane lane[3];
-    int64_t size; /* bytes of the three together */
+    int64_t size; /* elements of a joined lane */
 };
 
 static void join(const struct pst_call *c, struct joined *ret)
@@ -163,7 +164,7 @@ static void diff_ref(const struct pst_call *c)
  * row. */
 struct differences {
     const struct pst_call *call;
-    struct pst_lane lane; /* lane of x */
+    struct pst_lane lane; /* lanes of x along the dimension */
 };
 
 static void differences_part(void *ctx, unsigned part, unsigned parts)
@@ -297,7 +298,7 @@ static enum pst_status diff_vjp(struct pst_vjp *v)
     return v->build.status;
 }
 
-/* in[1] and in[2] may be absent. */
+/* Contiguous only; in[1] and in[2] (prepend and append) may be absent. */
 static const struct pst_kernel diff_kernels[] = {
     {"diff_f32", PST_ISA_ANY, PST_D(F32), 0, diff_is_first, NULL, diff_f32,
      0.0},

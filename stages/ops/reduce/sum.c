@@ -78,7 +78,8 @@ struct sum {
     float scale;
 };
 
-/* Sums contiguous rows, each by itself. */
+/* Pool function: computes a share of the results, each the sum of a contiguous
+ * row. */
 static void along_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct sum *s = ctx;
