@@ -76,8 +76,8 @@ void pst_sizes_reduced(const struct pst_site *s)
     }
 }
 
-/* The result is like argument 0, but argument 1 is its size in dimension
- * `dim`. */
+/* topk: the results are like argument 0, but argument 1 is their size in
+ * dimension `dim`. */
 void pst_sizes_counted(const struct pst_site *s)
 {
     const struct pst_value *x = pst_site_in(s, 0);
@@ -89,7 +89,8 @@ void pst_sizes_counted(const struct pst_site *s)
                      pst_extent_in(s->b, &s->node->args[1], 0));
 }
 
-/* The results are like argument 0, with argument 3 as their number of rows. */
+/* add_rows and max_rows: the results are like argument 0, with argument 3 as
+ * their number of rows. */
 void pst_sizes_of_rows(const struct pst_site *s)
 {
     pst_site_like(s, 0, pst_site_in(s, 0));
@@ -289,7 +290,7 @@ void pst_sizes_recurred(const struct pst_site *s)
     pst_site_set(s, 0, 2, pst_site_size(s, h, 1));
 }
 
-/* The results have sizes (1 or N, groups). */
+/* norm_stats: the results have sizes (1 or N, groups). */
 void pst_sizes_counted_groups(const struct pst_site *s)
 {
     const struct pst_arg *args = s->node->args;

@@ -20,12 +20,13 @@ typedef void (*pst_sizes_fn)(const struct pst_site *s);
 
 /* --- site.c ------------------------------------------------------------- */
 
-/* Returns the value of argument i; NULL: it has none. */
+/* Returns the value of argument i; NULL if it is not a tensor. */
 const struct pst_value *pst_site_in(const struct pst_site *s, unsigned i);
 /* Returns the argument of that name; NULL if the operator has none or it is
  * None. */
 const struct pst_arg *pst_site_arg(const struct pst_site *s, const char *name);
-/* Returns a dimension of v, 0..rank-1; -1 if it is invalid. */
+/* Returns the dimension of v that an integer argument names, 0..rank-1; dim
+ * NULL: `otherwise`. -1 if it is invalid. */
 int pst_site_dim(const struct pst_value *v, const struct pst_arg *dim,
                  int64_t otherwise);
 /* True if dimension d of x is given by the argument (NULL, none: all are). */

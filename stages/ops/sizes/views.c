@@ -5,7 +5,8 @@
 
 /* --- views -------------------------------------------------------------- */
 
-/* Argument 1 lists the sizes; one -1 takes the remaining elements. */
+/* view, reshape, _unsafe_view: argument 1 lists the sizes; one -1 takes the
+ * remaining elements. */
 void pst_sizes_viewed(const struct pst_site *s)
 {
     const struct pst_arg *list = &s->node->args[1];
@@ -30,7 +31,7 @@ void pst_sizes_viewed(const struct pst_site *s)
         pst_site_unknown(s, 0, (unsigned)open);
 }
 
-/* Argument 1 lists all sizes of the result. */
+/* as_strided, new_zeros: argument 1 lists all sizes of the result. */
 void pst_sizes_sized(const struct pst_site *s)
 {
     const struct pst_arg *list = &s->node->args[1];
@@ -39,7 +40,7 @@ void pst_sizes_sized(const struct pst_site *s)
         pst_site_set(s, 0, d, pst_extent_in(s->b, list, d));
 }
 
-/* Argument 1 lists the sizes of the last dimensions. */
+/* Adaptive pools, resize: argument 1 lists the sizes of the last dimensions. */
 void pst_sizes_resized(const struct pst_site *s)
 {
     const struct pst_arg *list = &s->node->args[1];
@@ -97,7 +98,7 @@ void pst_sizes_made(const struct pst_site *s)
         pst_site_set(s, 0, d, pst_extent_in(s->b, list, d));
 }
 
-/* Argument 2 lists all sizes. */
+/* convolution_backward_input: argument 2 lists all sizes. */
 void pst_sizes_like_list_2(const struct pst_site *s)
 {
     const struct pst_arg *list = &s->node->args[2];
@@ -321,7 +322,8 @@ void pst_sizes_repeated(const struct pst_site *s)
                                              : pst_site_size(s, x, d - more)));
 }
 
-/* Argument 1 lists pairs of paddings, the last dimension first. */
+/* constant_pad_nd: argument 1 lists pairs of paddings, the last dimension
+ * first. */
 void pst_sizes_padded(const struct pst_site *s)
 {
     const struct pst_value *x = pst_site_in(s, 0);

@@ -280,13 +280,13 @@ struct job {
     int64_t k; /* k of topk; else all elements */
     bool descending;
     bool topk, sorted, stable;
-    bool kth; /* only element k */
+    bool kth; /* selects only element k of the order */
     pst_sort_choice_fn choice;
     size_t share; /* scratch of a thread, in pairs */
 };
 
-/* Returns the pairs of scratch of a thread for the first k of n: enough to
- * collect them, and for the whole lane if there are ties. */
+/* Returns the number of pairs in the scratch of a thread, for the first k of n:
+ * enough to collect them, and for the whole lane if there are ties. */
 static size_t topk_share(int64_t n, int64_t k)
 {
     return (size_t)PST_MAX(2 * pst_sort_capacity(n, k), n);

@@ -20,8 +20,8 @@ struct pst_sort_pair {
  * resolved, and ordered, as in PyTorch's topk. */
 void pst_sort_select(struct pst_sort_pair *a, int64_t n, int64_t k,
                      bool sorted);
-/* Sorts all, like PyTorch's sort without stable=True; stable for up to
- * PST_SORT_SMALL elements. */
+/* Sorts n pairs by key, like PyTorch's sort without stable=True; stable for up
+ * to PST_SORT_SMALL elements. */
 void pst_sort_unstable(struct pst_sort_pair *a, int64_t n);
 #define PST_SORT_SMALL 16
 /* Reorders a so that a[k] has the k-th smallest key, counted from 0
@@ -37,7 +37,7 @@ struct pst_sort_pair *pst_sort_load_pairs(const struct pst_operand *x,
                                           int64_t first, int64_t inner,
                                           int64_t n, bool descending,
                                           struct pst_sort_item *scratch);
-/* Stable merge sort; `spare` has capacity for n too. */
+/* Sorts n items by key (stable merge sort); spare: memory for n more items. */
 void pst_sort_items(struct pst_sort_item *items, struct pst_sort_item *spare,
                     int64_t n, bool descending);
 #define PST_SORT_NAN INT64_MAX

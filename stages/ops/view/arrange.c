@@ -328,7 +328,8 @@ PST_REWRITE(pad_sequence,
 
 /* --- writes to windows ---------------------------------------------------- */
 
-/* Returns a copy of x (or zeros of that shape) with src on the diagonal. */
+/* Emits a copy of x with src on the diagonal of dimensions a and b that is
+ * shifted by `shift`. */
 static struct pst_value *write_diagonal(struct pst_rewrite *w,
                                         struct pst_value *x,
                                         struct pst_value *src, int64_t shift,

@@ -100,10 +100,11 @@ static void constant_pad_nd_run(const struct pst_call *c)
 }
 
 /* Pads row by row; a row is the last padded dimension and all dimensions after
- * it. */
+ * it. In each dimension: lead: elements of padding before x; skip: elements of
+ * x that are cropped at its beginning; both: elements that are copied. */
 struct rows {
     const struct pst_call *c;
-    uint64_t value; /* the bytes of an element */
+    uint64_t value; /* the value that is added, as the bytes of an element */
     unsigned last;  /* the last padded dimension */
     int64_t inner;  /* elements per index of that dimension */
     int64_t lead[PST_MAX_RANK], skip[PST_MAX_RANK], both[PST_MAX_RANK];

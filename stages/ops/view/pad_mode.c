@@ -110,7 +110,7 @@ static enum pst_status pad(struct pst_rewrite *w, enum mode mode,
     }
     dtype = x->meta.dtype;
     if (dtype == PST_BF16 || dtype == PST_F16)
-        x = pst_rw_cast(w, x, PST_F32); /* gradients are sums */
+        x = pst_rw_cast(w, x, PST_F32); /* its gradients are sums */
     for (unsigned k = 0; k < by->n / 2 && x != NULL; k++)
         x = pad_dim(w, x, x->meta.rank - 1 - k,
                     pst_extent_in(w->build, by, 2 * k),

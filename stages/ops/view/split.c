@@ -4,8 +4,8 @@
 #include "stages/ops/core/rows.h"
 #include "stages/ops/view/view.h"
 
-/* Sets the results to pieces of sizes[k] along dim (or all of `each`, the last
- * one shorter). */
+/* Sets the results to consecutive pieces along dim, with sizes[k] or, if sizes
+ * is NULL, with size `each` (the last one may be shorter). */
 static enum pst_status pieces(struct pst_infer *c, const struct pst_meta *x,
                               unsigned dim, unsigned n, const int64_t *sizes,
                               int64_t each)

@@ -7,8 +7,7 @@
 #include "stages/ops/core/op.h"
 #include "stages/ops/core/vjp.h"
 
-/* Returns meta without dimension d (select), or with another size and stride
- * there. */
+/* Returns meta without dimension d (select). */
 struct pst_meta pst_view_drop(const struct pst_meta *meta, unsigned d);
 
 /* Returns n * stride, 0 on overflow. */
