@@ -12,7 +12,7 @@ KERNELS = "test-ops-kernels"
 TESTS = [KERNELS, "test-cuda-matmul", "test-cuda-faults", "test-cuda-grad",
          "test-cuda-runs", "test-updates"]
 TOOLS = ["memcheck", "racecheck", "synccheck", "initcheck"]
-PATIENCE = 100  # seconds
+PATIENCE = 100  # time limit of all tests together, in seconds
 
 
 def doctor(job):

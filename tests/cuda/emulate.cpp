@@ -90,7 +90,7 @@ __asm__(".text\n"
         "  popq %r12\n  popq %rbx\n  popq %rbp\n"
         "  ret\n"
         ".size emu_switch, .-emu_switch\n");
-#define SAVED 6 /* registers */
+#define SAVED 6 /* number of registers that emu_switch saves */
 #else
 #error "write emu_switch for this processor"
 #endif

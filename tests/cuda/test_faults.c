@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Tests the faults that kernels of the device "cuda" find in indices, as the
- * host reads them. Uses the driver of the tests. */
+ * host reads them, on the emulated CUDA driver (driver.cpp). */
 #include "tests/ops/on_device.h"
 #include "tests/ops/samples/sample.h"
 

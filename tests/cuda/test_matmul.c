@@ -37,7 +37,7 @@ struct example {
     bool accumulate;
 };
 
-/* A block for a tensor and guards of 64 bytes. */
+/* A block of memory for a tensor, with guards of 64 bytes. */
 struct tensor {
     struct pst_meta meta;
     unsigned char *memory;

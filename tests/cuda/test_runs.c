@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tests whole steps on the device "cuda", with the driver of the tests. Every
- * cut and schedule gives the same bits, and the numbers are those of the
- * CPU. */
+/* Tests whole steps on the device "cuda", on the emulated CUDA driver
+ * (driver.cpp). Every cut and schedule gives the same bits, and the numbers are
+ * those of the CPU. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -91,8 +91,7 @@ static void finds_devices(void **state)
 
     (void)state;
     if (getenv("PENSTOCK_LIBCUDA") == NULL)
-        skip(); /* a machine may have one GPU; the driver of the tests has two
-                 */
+        skip(); /* a machine may have one GPU; the emulated driver has two */
     pst_diag_init(&diag);
     assert_ok(pst_device_find("cuda:1,cpu", 0, 0, &device, &ordinal, &diag),
               &diag);
@@ -105,7 +104,7 @@ static void finds_devices(void **state)
               &diag);
     assert_ptr_equal(device, &pst_device_cpu);
     assert_ok(pst_device_find("cuda", 5, 3, &device, &ordinal, &diag), &diag);
-    assert_int_equal(ordinal, 1); /* the driver of the tests has two */
+    assert_int_equal(ordinal, 1); /* the emulated driver has two */
     assert_int_equal(pst_device_find("cuda:2", 0, 0, &device, &ordinal, &diag),
                      PST_ERR_UNSUPPORTED);
     assert_non_null(strstr(diag.text, "no GPU number 2"));

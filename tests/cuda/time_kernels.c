@@ -27,7 +27,7 @@
 #define WARM_UP   3
 
 static struct pst_device_memory memory;
-static size_t used; /* bytes of memory */
+static size_t used; /* bytes of `memory` that are in use */
 
 static void *take(size_t size)
 {
@@ -41,7 +41,7 @@ static void *take(size_t size)
     return ret;
 }
 
-/* Numbers from -1 to 1. */
+/* Fills x with random numbers from -1 to 1. */
 static void fill(float *x, size_t n)
 {
     uint64_t state = 1;
@@ -89,7 +89,8 @@ static const struct pst_kernel *kernel_of(const struct pst_node *node,
     return NULL;
 }
 
-/* A launch may modify the frame and its operands. */
+/* Launches with copies of the call and its operands, which the launch may
+ * modify. */
 static void launch(const struct pst_kernel *kernel, const struct pst_call *call)
 {
     struct pst_operand in[MOST], out[MOST];
