@@ -26,7 +26,7 @@ static void test_better(void **state)
         {"Prescott", PST_ISA_AVX512, "SkylakeX"},
         {"Prescott", PST_ISA_AVX2, "Haswell"},
         {"Prescott", PST_ISA_ANY, NULL},
-        /* OpenBLAS 0.3.21 takes Zen 5 for Barcelona. */
+        /* OpenBLAS 0.3.21 mistakes Zen 5 for Barcelona. */
         {"Barcelona", PST_ISA_AVX512, "SkylakeX"},
         {"sandybridge", PST_ISA_AVX2, "Haswell"},
         {"Zen", PST_ISA_AVX512, "SkylakeX"},
@@ -50,7 +50,7 @@ static void test_better(void **state)
     }
 }
 
-/* Nobody has set the variable: the choice before main matches the processor. */
+/* Without the variable, the choice before main matches the processor. */
 static void test_before_main(void **state)
 {
     (void)state;
@@ -106,7 +106,8 @@ static void test_unknown_processor(void **state)
     unsetenv(VARIABLE);
     pst_blas_choose();
     assert_null(pst_blas_better(pst_blas_core(), pst_cpu_isa()));
-    assert_null(getenv(VARIABLE)); /* child processes choose for themselves */
+    assert_null(getenv(VARIABLE)); /* it is unset again: child processes choose
+                                      for themselves */
     pst_blas_describe(&text);
     assert_non_null(strstr(pst_str_text(&text), pst_blas_core()));
     assert_non_null(strstr(pst_str_text(&text), "its own choice was Prescott"));
@@ -141,7 +142,7 @@ static void test_forced(void **state)
     unsetenv(VARIABLE);
 }
 
-/* The library's own threads are gone: they would poll for work. */
+/* OpenBLAS has no threads of its own left: they would poll for work. */
 static void test_is_alone(void **state)
 {
     DIR *tasks = opendir("/proc/self/task");
@@ -166,7 +167,8 @@ int main(void)
         cmocka_unit_test(test_forced),
     };
 
-    /* Otherwise the choice before main would come from the variable. */
+    /* Unsets a variable of the user: the choice before main must not come from
+     * it. */
     if (getenv(VARIABLE) != NULL) {
         unsetenv(VARIABLE);
         pst_blas_choose();

@@ -240,15 +240,15 @@ static void every_set_windows(void **state)
                            all_windows(pst_simd_gemm_windows_avx512);)
 }
 
-/* Tests the kernels that are chosen for a call: products with vectors use other
- * kernels than products of matrices. */
+/* Tests the kernels that are chosen for a call: matmuls with vectors use other
+ * kernels than matmuls of two matrices. */
 static void chosen(void **state)
 {
     (void)state;
     all_shapes(NULL);
 }
 
-/* Small products use OpenBLAS, and large ones too if OpenBLAS has its best
+/* Small matmuls use OpenBLAS, and large ones too if OpenBLAS has its best
  * kernels. */
 static void rule(void **state)
 {

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define STEP 1e-5
-/* The differences themselves have errors of about 1e-9. */
+/* Finite differences have errors of about 1e-9 themselves. */
 #define TOLERANCE 2e-7
 #define MAX_GIVEN 16
 
