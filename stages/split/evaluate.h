@@ -40,6 +40,8 @@ enum pst_status pst_plan_eval(struct pst_plan *plan,
 struct pst_eval_cut {
     struct pst_plan *whole; /* set by pst_eval_cut_other, or NULL */
     struct pst_plan *like;  /* set by pst_eval_cut_other; borrowed */
+    pst_param_fn read;      /* values of `like`'s parameters, and its ctx */
+    void *read_ctx;
     struct pst_plan *joined;
     struct pst_model *model;
     struct pst_plan *plan; /* the plan to run */
@@ -55,15 +57,16 @@ enum pst_status pst_eval_cut_init(struct pst_eval_cut *ret,
 /*
  * Makes the evaluation plan of another export of the model, such as one in eval
  * mode. Its parameters and buffers must have the names and shapes of the
- * plan's, and each node goes to the first stage that has its operands; values
- * are the plan's start values. The loss is the output with the same path as the
- * plan's loss, or is added by the same loss function. The error names tensors
- * that the plan does not have, and models that use their parameters in another
- * order than the stages do. Borrows plan and model until *ret is released.
+ * plan's, and each node goes to the first stage that has its operands; fn reads
+ * the values of the plan's parameters. The loss is the output with the same
+ * path as the plan's loss, or is added by the same loss function. The error
+ * names tensors that the plan does not have, and models that use their
+ * parameters in another order than the stages do. Borrows plan, ctx and model
+ * until *ret is released.
  */
 enum pst_status pst_eval_cut_other(struct pst_eval_cut *ret,
-                                   struct pst_plan *plan,
-                                   struct pst_model *model,
+                                   struct pst_plan *plan, pst_param_fn fn,
+                                   void *ctx, struct pst_model *model,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 void pst_eval_cut_fini(struct pst_eval_cut *cut);
 

@@ -87,7 +87,7 @@ static enum pst_status check_names(const struct pst_plan *whole,
     return PST_OK;
 }
 
-/* Reads start values from the plan and constants from the file. */
+/* Reads the values of the plan's parameters, and constants from the file. */
 static enum pst_status read_start(void *ctx, unsigned i, void *dst,
                                   struct pst_diag *diag)
 {
@@ -97,7 +97,7 @@ static enum pst_status read_start(void *ctx, unsigned i, void *dst,
 
     if (k < 0 || !pst_meta_same(&cut->like->params.at[k].meta, &p->meta))
         return pst_plan_read_param(cut->whole, i, dst, diag);
-    return pst_plan_read_param(cut->like, (unsigned)k, dst, diag);
+    return cut->read(cut->read_ctx, (unsigned)k, dst, diag);
 }
 
 /* --- stages --------------------------------------------------------------- */
@@ -273,13 +273,15 @@ static enum pst_status split_whole(struct pst_eval_cut *cut,
 }
 
 enum pst_status pst_eval_cut_other(struct pst_eval_cut *ret,
-                                   struct pst_plan *plan,
-                                   struct pst_model *model,
+                                   struct pst_plan *plan, pst_param_fn fn,
+                                   void *ctx, struct pst_model *model,
                                    struct pst_diag *diag)
 {
     enum pst_status status;
 
     ret->like = plan;
+    ret->read = fn;
+    ret->read_ctx = ctx;
     status = check_model(model, plan, diag);
     if (status == PST_OK)
         status = split_whole(ret, model, diag);

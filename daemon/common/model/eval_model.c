@@ -37,6 +37,7 @@ static enum pst_status adapt(const struct pst_plan *plan,
 }
 
 enum pst_status pstd_eval_model_open(const char *path, struct pst_plan *plan,
+                                     pst_param_fn fn, void *ctx,
                                      struct pstd_eval_model *ret,
                                      struct pst_eval_cut *cut,
                                      struct pst_diag *diag)
@@ -50,8 +51,8 @@ enum pst_status pstd_eval_model_open(const char *path, struct pst_plan *plan,
     status = adapt(plan, ret, diag);
     return status == PST_OK
                ? pst_eval_cut_other(
-                     cut, plan, ret->adapted != NULL ? ret->adapted : ret->file,
-                     diag)
+                     cut, plan, fn, ctx,
+                     ret->adapted != NULL ? ret->adapted : ret->file, diag)
                : status;
 }
 

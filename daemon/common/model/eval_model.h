@@ -13,9 +13,11 @@ struct pstd_eval_model {
     struct pst_model *adapted; /* `file` with the plan's adapters, or NULL */
 };
 
-/* Reads the file and splits it like the plan. Borrows plan; the caller closes
- * *ret after *cut, also after an error. */
+/* Reads the file and splits it like the plan; fn reads the values of the plan's
+ * parameters. Borrows plan and ctx; the caller closes *ret after *cut, also
+ * after an error. */
 enum pst_status pstd_eval_model_open(const char *path, struct pst_plan *plan,
+                                     pst_param_fn fn, void *ctx,
                                      struct pstd_eval_model *ret,
                                      struct pst_eval_cut *cut,
                                      struct pst_diag *diag) PST_MUST_CHECK;

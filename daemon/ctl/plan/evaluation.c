@@ -6,6 +6,7 @@
 #include "daemon/common/model/eval_model.h"
 #include "daemon/common/setup.h"
 #include "stages/base/str.h"
+#include "stages/sched/generate.h"
 #include "stages/split/evaluate.h"
 #include "stages/tune/choose.h"
 
@@ -53,14 +54,12 @@ enum pst_status pstctl_evaluation_memory(const struct pstd_config *config,
     struct pst_str places = {0};
     enum pst_status status =
         config->eval_model != NULL
-            ? pstd_eval_model_open(config->eval_model, batch->plan, &model,
-                                   &cut, diag)
+            ? pstd_eval_model_open(config->eval_model, batch->plan, read_start,
+                                   batch->plan, &model, &cut, diag)
             : pst_eval_cut_init(&cut, batch->plan, read_start, batch->plan,
                                 diag);
 
-    for (unsigned k = 0; k < sched->n_stages; k++)
-        pst_str_addf(&places, "%s%u=%d", k > 0 ? "," : "", k,
-                     sched->rank_of[k]);
+    pst_sched_print_place(sched, &places);
     other.plan = cut.plan;
     if (status == PST_OK && config->eval_model != NULL)
         status = pstd_eval_model_batch(config, batch, cut.plan, &other, diag);

@@ -41,7 +41,7 @@ static enum pst_status open_model(struct pstd_session *s,
 
     if (status == PST_OK)
         status = pstd_eval_model_open(e->file_of_model.path, s->batch->plan,
-                                      &e->model, &e->cut, diag);
+                                      read_start, e, &e->model, &e->cut, diag);
     if (status == PST_OK)
         status = pstd_eval_model_batch(&s->config, &from, e->cut.plan,
                                        &e->batch, diag);

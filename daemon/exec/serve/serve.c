@@ -79,8 +79,8 @@ static enum pst_status open_model(struct serving *s, struct pst_diag *diag)
         pstd_spread_file(s->w, s->config->eval_model, &s->file, diag);
 
     if (status == PST_OK)
-        status =
-            pstd_eval_model_open(s->file.path, s->of, &s->model, &s->cut, diag);
+        status = pstd_eval_model_open(s->file.path, s->of, read_start, s,
+                                      &s->model, &s->cut, diag);
     if (status != PST_OK)
         pst_diag_prefix(diag, "--eval-model %s", s->config->eval_model);
     return status;

@@ -359,6 +359,32 @@ def other_mode(b, paths, mode, other):
     assert b.bytes_of("asked.safetensors") == b.bytes_of("inferred.safetensors")
 
 
+def changed_mode(b, mode):
+    """Changes a model that --eval-model evaluates, while it trains: the next
+    evaluation has the changed values."""
+    job = b.begin(*b.words(
+        "log-changed-1", "--eval-data", "paths.safetensors", "--eval-every",
+        "20", "--eval-model", mode, "--lr", "0.01", "--checkpoint",
+        "ck-changed", "--steps", "1000000000", "--job", "changed",
+        plan="paths.plan", data="paths"))
+    b.await_event("log-changed-1", "evaluated", "rank-0")
+    for change in (("attr", "set", "head.bias", "0.5"), ("freeze", "blocks.0")):
+        b.call(*change, "--job", "changed")
+        n = len(b.events("log-changed-1", "evaluated", "rank-0"))
+        b.await_event("log-changed-1", "evaluated", "rank-0", n + 1)
+    b.call("stop", "--job", "changed")
+    b.ended(job, code=130)
+    step = max(int(x[5:]) for x in os.listdir(b.path("ck-changed"))
+               if x.startswith("step-"))
+    found, _ = b.evaluated("log-changed-2", "--eval-model", mode,
+                           "--checkpoint", "ck-changed", "--resume", "--lr",
+                           "0.01", "--steps", str(step + 2), plan="paths.plan",
+                           data="paths", other="paths")
+    alone = b.alone(mode, "paths", "ck-changed", "--other-model", "--loss-fn",
+                    "cross_entropy")
+    assert alone["loss"] == found[-1][1], (alone, found)
+
+
 def reports_changes(b):
     """Checks that a resumed run reports the options that differ from those of
     the earlier run, and does not compare losses on different evaluation
@@ -561,6 +587,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         with Bench(penstock, norm, drops, sys.argv[7], folder, rows) as b:
             other_mode(b, *paths, drops)
+            changed_mode(b, paths[1])
             for part in (same_numbers, divides, weighs, gathers, continues,
                          reports_changes, reports_rank_changes, ends_early,
                          interrupted, prints_perplexity, refuses):
