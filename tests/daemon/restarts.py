@@ -29,6 +29,7 @@ unrecorded  the flight record cannot be written
 unwatched   the files of --prom and --tensorboard become unwritable
 """
 import ctypes
+import fcntl
 import glob
 import json
 import os
@@ -655,6 +656,30 @@ def watchers(b):
     b.call("attach", "seen", code=69)
 
 
+def locked(b):
+    """Holds the lock of the checkpoints while the job restarts, as `penstock
+    checkpoints --remove` does. The start that this refuses is repeated."""
+    name = b.fresh()
+    logs = name + "-log"
+    job = b.begin(*b.words(name, "--max-restarts", "20", "--log-dir", logs,
+                           "--job", "locked", steps=10 ** 9),
+                  PENSTOCK_FAULT="step:1+:2")
+    b.await_step(logs, 2 * EVERY)
+    with open(b.path(name, "lock"), "r+b") as lock:
+        pid = b.pids(logs)[0]
+        os.kill(pid, signal.SIGKILL)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        b.await_event(logs, "job_restart", n=2)
+    until = time.monotonic() + PATIENCE
+    while b.pids(logs)[0] == pid or not b.events(logs, "train_begin",
+                                                 "rank-0")[1:]:
+        assert time.monotonic() < until and job.poll() is None, \
+            job.communicate()
+        time.sleep(.01)
+    b.call("stop", "--job", "locked")
+    assert b.ended(job, code=None).returncode == 130, job.args
+
+
 def cleaned(b):
     """Removes checkpoints, sockets or session files while the job runs, as a
     program that cleans /tmp does. The job can still be restarted, from the
@@ -749,7 +774,7 @@ def main():
         run_parts(b, [budget, causes, dump, launcher, shells,
                       unkillable, replaced, detach, rotated,
                       forgotten, pipes, unrecorded, unwatched, flipped,
-                      watchers, cleaned], number, seed)
+                      watchers, locked, cleaned], number, seed)
         status_reports(b, number)
         b.no_files_left()
     print("ok")

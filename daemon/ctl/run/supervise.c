@@ -22,27 +22,31 @@ static enum pstctl_cause cause_of(const struct pstctl_fate *fate,
 }
 
 /* True if a restart has failed for a reason that may be temporary, because the
- * first start had no such problem: a file on a slow network, disk space. */
+ * first start had no such problem: a file on a slow network, disk space, a
+ * folder that `penstock checkpoints` has locked to remove something. */
 static bool is_passing(const struct pstctl_supervisor *s,
-                       const struct pstctl_fate *fate, enum pst_status status)
+                       const struct pstctl_fate *fate, enum pst_status status,
+                       enum pst_error error)
 {
     return s->restarts > 0 && !fate->begun &&
            (status == PST_ERR_IO || status == PST_ERR_NOT_FOUND ||
-            status == PST_ERR_NOMEM);
+            status == PST_ERR_NOMEM || error == PST_E_CHECKPOINT_IN_USE);
 }
 
 /* True if the ranks of this start died, or it failed for a reason that may be
  * temporary. */
 static bool is_cut_off(const struct pstctl_supervisor *s,
-                       const struct pstctl_fate *fate, enum pst_status status)
+                       const struct pstctl_fate *fate, enum pst_status status,
+                       enum pst_error error)
 {
-    return fate->died || is_passing(s, fate, status);
+    return fate->died || is_passing(s, fate, status, error);
 }
 
 static bool may_go_on(const struct pstctl_supervisor *s,
-                      const struct pstctl_fate *fate, enum pst_status status)
+                      const struct pstctl_fate *fate, enum pst_status status,
+                      enum pst_error error)
 {
-    return fate->asked == PST_E_NONE && is_cut_off(s, fate, status);
+    return fate->asked == PST_E_NONE && is_cut_off(s, fate, status, error);
 }
 
 /* Describes the end of a job that was asked to end and died before it had saved
@@ -116,7 +120,7 @@ static enum pst_status conclude(struct pstctl_supervisor *s,
              PST_OK)
         ret->checkpoint = s->budget.step;
     s->past.step = PST_MAX(s->past.step, PST_MAX(ret->checkpoint, fate->saved));
-    if (fate->asked != PST_E_NONE && is_cut_off(s, fate, status))
+    if (fate->asked != PST_E_NONE && is_cut_off(s, fate, status, why->error))
         status = end_stopped(s, fate, ret->checkpoint, why);
     ret->exit_code = pst_status_exit_code(status);
     if (!fate->died || fate->asked != PST_E_NONE) {
@@ -126,7 +130,7 @@ static enum pst_status conclude(struct pstctl_supervisor *s,
             (void)snprintf(ret->text, sizeof(ret->text), "%s", why->text);
         }
     }
-    if (may_go_on(s, fate, status))
+    if (may_go_on(s, fate, status, why->error))
         decide(s, fate, why, ret);
     pstctl_record_end(&s->record, ret);
     return status;
@@ -257,7 +261,7 @@ enum pst_status pstctl_supervise(struct pstctl_supervisor *s,
     for (;;) {
         s->past.resumed |= fate.begun;
         status = conclude(s, &fate, status, diag, &end);
-        if (!may_go_on(s, &fate, status))
+        if (!may_go_on(s, &fate, status, diag->error))
             return status;
         if (!end.again)
             return give_up(s, diag);
