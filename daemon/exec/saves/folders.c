@@ -248,55 +248,70 @@ enum pst_status pstd_session_recall(struct pstd_session *s,
                             : status;
 }
 
-/* Takes the first folder. If that fails by an I/O error, such as a full disk,
- * and there is a second one, only reports a failed save: each save tries again.
- */
-static enum pst_status claim_first(struct pstd_session *s,
+static struct pst_checkpoint_owner **owner_of(struct pstd_session *s,
+                                              bool fallback)
+{
+    return fallback ? &s->fallback_owner : &s->owner;
+}
+
+static const char *dir_of(const struct pstd_session *s, bool fallback)
+{
+    return fallback ? s->config.checkpoint_fallback : s->config.checkpoint;
+}
+
+/* Takes a folder at the start. If that fails by an I/O error, such as a full
+ * disk, and the run can save in the other folder, only reports a failed save:
+ * each save tries again. */
+static enum pst_status claim_early(struct pstd_session *s, bool fallback,
                                    struct pst_diag *diag)
 {
-    const enum pst_status status = claim(s, false, &s->owner, diag);
+    const enum pst_status status =
+        claim(s, fallback, owner_of(s, fallback), diag);
+    const bool can_save =
+        fallback ? s->owner != NULL : s->config.checkpoint_fallback != NULL;
     struct pstd_note note;
 
-    if (status != PST_ERR_IO || s->config.checkpoint_fallback == NULL)
+    if (status != PST_ERR_IO || !can_save)
         return status;
     pstd_note_init(&note, PSTD_EVENT_CHECKPOINT_FAILED);
     pstd_note_int(&note, "step", (int64_t)s->step);
-    pstd_note_text(&note, "dir", s->config.checkpoint);
+    pstd_note_text(&note, "dir", dir_of(s, fallback));
     pstd_note_error(&note, diag);
     pstd_note_int(&note, "asked", 0);
     pstd_mailbox_post(s->w->mailbox, &note, true);
     return PST_OK;
 }
 
-/* Takes the first folder, which could not be taken at the start, and sets aside
- * what the start has left there for that reason. */
-static enum pst_status claim_late(struct pstd_session *s, struct pst_diag *diag)
+/* Takes a folder that could not be taken at the start, and sets aside what the
+ * start has left there for that reason. */
+static enum pst_status claim_late(struct pstd_session *s, bool fallback,
+                                  struct pst_diag *diag)
 {
-    enum pst_status status = claim(s, false, &s->owner, diag);
+    struct pst_checkpoint_owner **owner = owner_of(s, fallback);
+    enum pst_status status = claim(s, fallback, owner, diag);
 
     if (status != PST_OK)
         return status;
     if (s->config.resume.on)
-        status = pstd_session_set_newer_aside(s, s->config.checkpoint,
+        status = pstd_session_set_newer_aside(s, dir_of(s, fallback),
                                               s->result->first_step, diag);
-    if (status == PST_OK)
+    if (status == PST_OK && !fallback)
         status = pstd_best_settle(s, diag);
     if (status != PST_OK) {
-        pst_checkpoint_disown(s->owner);
-        s->owner = NULL;
+        pst_checkpoint_disown(*owner);
+        *owner = NULL;
     }
     return status;
 }
 
-/* Rank 0: takes the first folder if that has failed so far, else checks that
- * the run still owns the folder. */
+/* Rank 0: takes the folder if that has failed so far, else checks that the run
+ * still owns it. */
 static enum pst_status claim_or_check(struct pstd_session *s, bool fallback,
                                       struct pst_diag *diag)
 {
-    if (!fallback && s->owner == NULL)
-        return claim_late(s, diag);
-    return pst_checkpoint_still_own(fallback ? s->fallback_owner : s->owner,
-                                    diag);
+    if (*owner_of(s, fallback) == NULL)
+        return claim_late(s, fallback, diag);
+    return pst_checkpoint_still_own(*owner_of(s, fallback), diag);
 }
 
 enum pst_status pstd_session_claim_again(struct pstd_session *s, bool fallback,
@@ -317,8 +332,7 @@ enum pst_status pstd_session_claim_to_save(struct pstd_session *s,
     if (s->w->rank == 0)
         status = claim_or_check(s, fallback, diag);
     if (status == PST_OK && s->w->rank == 0)
-        status = pst_checkpoint_own_again(
-            fallback ? s->fallback_owner : s->owner, diag);
+        status = pst_checkpoint_own_again(*owner_of(s, fallback), diag);
     return pstd_agree(s->w, status, diag);
 }
 
@@ -331,11 +345,11 @@ static enum pst_status claim_both(struct pstd_session *s, struct pst_diag *diag)
     if (status == PST_OK && s->config.keep_best)
         status = pstd_best_is_free(s, diag);
     if (status == PST_OK)
-        status = claim_first(s, diag);
+        status = claim_early(s, false, diag);
     if (status == PST_OK)
         status = check_two(s, diag); /* the first may have been created now */
     if (status == PST_OK && s->config.checkpoint_fallback != NULL)
-        status = claim(s, true, &s->fallback_owner, diag);
+        status = claim_early(s, true, diag);
     return status;
 }
 
@@ -398,11 +412,11 @@ static enum pst_status look_for_token(const struct pstd_session *s,
     return status;
 }
 
-/* Rank 0: true if this job owns the folder; the first one may be taken later
- * (claim_first). */
+/* Rank 0: true if this job owns the folder, which may be taken later
+ * (claim_early). */
 static bool is_held(const struct pstd_session *s, const char *dir)
 {
-    return dir != s->config.checkpoint || s->owner != NULL;
+    return (dir == s->config.checkpoint ? s->owner : s->fallback_owner) != NULL;
 }
 
 /* COLLECTIVE. Checks that all ranks see the same folder; otherwise a run would

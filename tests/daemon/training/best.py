@@ -12,6 +12,8 @@ others   the evaluations of a former run, and those after --resume=STEP, are
          forgotten also by a start without --eval-data
 left     a job that could not take its first folder changes nothing in it; once
          it can take the folder, it sets aside checkpoints of other runs
+second   a run resumes and saves in its first folder if it cannot take the
+         second one
 refused  a start that is refused because of its evaluations has changed nothing
          in the folder
 """
@@ -202,6 +204,26 @@ def late(b, name, *words):
     assert b.saved(name, "best/former-1") or back, name
 
 
+def second(b):
+    """Puts a folder at the path of the second folder's lock: the run resumes
+    and saves in the first one."""
+    words = "--checkpoint", "one", "--checkpoint-fallback", "two", \
+        "--checkpoint-every", "2"
+    b.call(*b.words("log-two", *words))
+    before = b.tree("two")
+    os.unlink(b.path("two/lock"))
+    os.mkdir(b.path("two/lock"))
+    b.call(*b.words("log-two-2", *words, "--resume", "--steps", "16"))
+    assert "step-00000016" in b.saved("one"), b.saved("one")
+    failed, = b.events("log-two-2", "checkpoint_failed", "rank-0")
+    assert " dir=" + b.path("two") + " " in failed, failed
+    os.rmdir(b.path("two/lock"))
+    assert b.call(*b.words("log-two-3", *words, "--resume", "--steps", "18"))
+    assert not b.events("log-two-3", "checkpoint_failed", "rank-0")
+    assert {k: v for k, v in b.tree("two").items() if k in before and
+            "step-" in k} == {k: v for k, v in before.items() if "step-" in k}
+
+
 def refused(b):
     b.train("kept", "--keep", "0")
     tensors, _ = tensor_file.load(b.path("other.safetensors"))
@@ -243,7 +265,7 @@ def main():
     penstock, norm = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         with Bench(penstock, norm, None, "self", folder) as b:
-            for part in copied, taken, others, left, refused, unsaved:
+            for part in copied, taken, others, left, second, refused, unsaved:
                 part(b)
     print("ok")
 
