@@ -2,6 +2,7 @@
 /* `penstock checkpoints`: lists and manages a checkpoint folder. */
 #include "daemon/ctl/ctl.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -38,6 +39,31 @@ static enum pst_status pin_all(const char *dir, const struct pstd_list *list,
             status = pst_checkpoint_pin(dir, step, pinned, diag);
     }
     return status;
+}
+
+void pstctl_note_second(const char *dir, uint64_t step)
+{
+    struct pst_checkpoint_query query = {.step = PST_CHECKPOINT_LATEST};
+    struct pst_checkpoint_run run = {0};
+    struct pst_checkpoint *ckpt = NULL;
+    struct pst_diag ignored;
+    enum pst_status status;
+
+    if (pst_checkpoint_whose(dir, &run, &ignored) != PST_OK ||
+        run.fallback == NULL)
+        return;
+    query.dir = run.fallback;
+    status = pst_checkpoint_open(&query, &ckpt, &ignored);
+    /* A command with access to the named files alone cannot open it. */
+    if (status != PST_ERR_NOT_FOUND &&
+        (status != PST_OK || ckpt->info.step >= step))
+        pstctl_printf(stderr,
+                      "note: this is step %" PRIu64 " of %s; the second folder "
+                      "of the run, %s, %s a later save\n",
+                      step, dir, run.fallback,
+                      status == PST_OK ? "has" : "may have");
+    pst_checkpoint_close(ckpt);
+    pst_free(run.fallback);
 }
 
 /* Removes the listed checkpoints; refuses while a run uses the folder. */

@@ -36,6 +36,10 @@ struct pstctl_command {
 
 /* Returns all commands; defined in main.c. */
 const struct pstctl_command *const *pstctl_commands(size_t *ret_n);
+/* Notes that the run in dir has a checkpoint in its second folder
+ * (--checkpoint-fallback) that is as new as the one of this step, which a
+ * command has opened in dir. */
+void pstctl_note_second(const char *dir, uint64_t step);
 /* With --dtype bf16, measures this machine if it never was (rates.h), and
  * prints a note about it. Before access to files is limited. */
 enum pst_status pstctl_settle_rates(const struct pstd_config *config,

@@ -223,6 +223,8 @@ static enum pst_status write_checkpoint(const struct pstd_config *config,
                       ckpt->info.reason);
     if (status == PST_OK) {
         *ret = (struct written){.has_step = true, .step = ckpt->info.step};
+        if (dir == NULL)
+            pstctl_note_second(path, ckpt->info.step);
         status =
             write_names(config, &ckpt->names,
                         config->use_ema ? find_average : find_in_checkpoint,

@@ -2,6 +2,7 @@
 #include "daemon/ctl/infer/forward.h"
 
 #include "daemon/common/setup.h"
+#include "daemon/ctl/ctl.h"
 #include "daemon/ctl/print.h"
 #include "stages/run/state/carried.h"
 #include "stages/split/evaluate.h"
@@ -28,9 +29,11 @@ static enum pst_status load(const struct pstd_config *config,
     enum pst_status status =
         pst_engine_load(f->engine, &choice, &info, NULL, diag);
 
-    if (status == PST_OK)
-        f->step = info.step;
-    return status;
+    if (status != PST_OK)
+        return status;
+    f->step = info.step;
+    pstctl_note_second(config->checkpoint, info.step);
+    return PST_OK;
 }
 
 /* Loads the plan from the newest checkpoint, if the model was changed in its

@@ -210,6 +210,14 @@ def second(b):
     words = "--checkpoint", "one", "--checkpoint-fallback", "two", \
         "--checkpoint-every", "2"
     b.call(*b.words("log-two", *words))
+    # Commands that read the first one report a later save in the second one.
+    read = ("eval", "norm.plan", "--data", "other.safetensors", "-m", "2",
+            "--checkpoint", "one"), ("weights", "one", "-o", "w.safetensors")
+    assert "later save" not in b.call(*read[0])
+    shutil.copytree(b.path("one/step-00000012"), b.path("two/step-00000012"))
+    for command in read:
+        assert f"{b.path('two')}, " in b.call(*command), command
+    shutil.rmtree(b.path("two/step-00000012"))
     before = b.tree("two")
     os.unlink(b.path("two/lock"))
     os.mkdir(b.path("two/lock"))
