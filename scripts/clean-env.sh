@@ -8,9 +8,13 @@
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 forget_options
 draw_by_seed
-# What a machine was measured at is kept there, not in the user's folder.
-export XDG_CACHE_HOME=${MESON_BUILD_ROOT:-$root/build}/cache
+# What a test measures of the machine changes no other test.
+cache=$(mktemp -d)
+trap 'rm -rf "$cache"' EXIT
+[ -n "${CCACHE_DIR:-}" ] || [ ! -d ~/.cache/ccache ] ||
+  export CCACHE_DIR=~/.cache/ccache
+export XDG_CACHE_HOME=$cache
 patience=$(sed -n 's/^#define PST_PATIENCE_S //p' "$root/tests/patience.h")
-exec timeout --kill-after=10 \
+timeout --kill-after=10 \
   "$(awk -v p="$patience" -v n="${PST_TEST_SLOW:-1}" 'BEGIN { print 4 * p * n }')" \
   "$@"

@@ -190,12 +190,10 @@ row() {
   printf '%s\n' "$*"
 }
 
-# comparisons_aside: runs about half of the comparisons, by duration: those
-# that rarely use several ranks.
+# comparisons_aside: runs some comparisons that rarely use several ranks, so
+# many that both halves of the tests end at about the same time.
 comparisons_aside() {
   comparisons < <(
-    row "tensors set and cast" attr.py "$root/out/attr" "${seed[@]}"
-    row "model.eval()" modes.py "$root/out/modes" "${seed[@]}"
     row "low-rank adapters" lora.py "$root/out/lora" "${seed[@]}"
     row "groups of parameters" groups.py
     row "packed documents" packing.py
@@ -207,10 +205,6 @@ comparisons_aside() {
       --sample 3 "${seed[@]}"
     row "random trees of modules" trees.py "$root/out/trees" "${sample[@]}"
   )
-  timed "cases of operators" cases
-  timed "a schedule of 4096 ranks" claim \
-    "a schedule of 4096 ranks and 16384 microbatches" \
-    "$root/build/tests/sched/test-sched-scale" 4096 16384
 }
 
 comparisons_here() {
@@ -220,6 +214,8 @@ comparisons_here() {
       "${sample[@]}"
     row "numbered cases" ../conformance/conformance.py "$root/out/conformance" \
       "${seed[@]}"
+    row "tensors set and cast" attr.py "$root/out/attr" "${seed[@]}"
+    row "model.eval()" modes.py "$root/out/modes" "${seed[@]}"
     row "modules replaced" swap.py "$root/out/swap" "${seed[@]}"
     row "texts with a cache" decode.py "$root/out/decode" "${seed[@]}"
     row "weights in and out" weights.py "$root/out/weights" "${seed[@]}"
@@ -229,6 +225,10 @@ comparisons_here() {
     row "real weights: a sentence encoder" sentences.py "$root/out/sentences" \
       "${seed[@]}"
   )
+  timed "cases of operators" cases
+  timed "a schedule of 4096 ranks" claim \
+    "a schedule of 4096 ranks and 16384 microbatches" \
+    "$root/build/tests/sched/test-sched-scale" 4096 16384
 }
 
 # rest: runs in the background beside the tests, many of which wait more than
