@@ -363,8 +363,8 @@ int penstock_load(penstock_session *session, const char *folder,
  * the file. The new model is planned and allocated beside the old one, which
  * stays if the call fails. The penstock_model stays as it is: this session's
  * parameters are described by penstock_session_describe. Its checkpoints hold
- * the new model: `penstock run --resume` goes on with it, and penstock_load in
- * a session that has made the same replacements.
+ * the new model: `penstock run --resume` continues with it, and so does
+ * penstock_load in a session that has made the same replacements.
  */
 int penstock_swap(penstock_session *session, const char *module,
                   const char *path, const struct penstock_option *options,

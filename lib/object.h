@@ -52,7 +52,7 @@ struct penstock_session {
     bool failed;
     bool has_grads;              /* those of the last step of training */
     bool is_half;                /* penstock_update has not used them yet */
-    struct pst_step_result half; /* of penstock_forward_backward, then */
+    struct pst_step_result half; /* if is_half: of penstock_forward_backward */
     uint64_t step, changes;      /* finished steps; calls of set and swap */
     size_t n_inputs, n_outputs;
     struct pstl_tensor *inputs, *outputs; /* tensors of a whole step */

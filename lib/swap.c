@@ -14,7 +14,7 @@
 
 struct pstl_changed {
     struct pstd_changed_plan of;
-    struct pstl_tensors params, buffers; /* of its plan */
+    struct pstl_tensors params, buffers; /* those of the changed plan */
 };
 
 /* A replacement that is being made. */
@@ -27,7 +27,8 @@ struct swap {
     struct pstl_changed *changed;
     struct pst_engine *engine;
     struct pst_exec_options options;
-    struct penstock_session next; /* what a step takes and gives */
+    /* Receives the inputs and outputs of steps of the new engine. */
+    struct penstock_session next;
 };
 
 void pstl_changed_free(struct pstl_changed *changed)

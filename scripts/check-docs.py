@@ -7,7 +7,7 @@ usage: check-docs.py [--build DIR] [ROOT]
 Checks paths in backticks, in fenced blocks and in links. A word is a path if
 its first part is a folder of the repository or, in backticks, if it has a
 suffix of our files. Paths start at the root or at the folder of the document.
-Options (--WORD) must be in daemon/common/options.c, or belong to a program in
+Options (--WORD) must be in daemon/common/options/options.c, or belong to a program in
 scripts/ or tests/. With --build, also checks paths below build/ and the tests
 of `meson test -C build NAME`. Words with placeholders are skipped. README.md
 at the root may have at most 14 KB: reference material belongs into docs/.
@@ -39,7 +39,7 @@ def documents(root):
 
 
 def known_options(root):
-    with open(os.path.join(root, "daemon/common/options.c"),
+    with open(os.path.join(root, "daemon/common/options/options.c"),
               encoding="utf-8") as file:
         known = set(re.findall(r'"([a-z0-9][a-z0-9-]+)"', file.read()))
     for top in "scripts", "tests":

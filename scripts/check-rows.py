@@ -27,7 +27,7 @@ WORD = r"(?<![\w-]){}(?![\w-])"
 NAMES = [("stages/sched/scheds.def", r'PST_SCHED\(\w+, "([\w-]+)"',
           ["docs/schedules.md"], WORD, {"inference"}),
          ("stages/optim/optims.def", r"^PST_OPTIM\((\w+)\)",
-          ["docs/commands.md", "daemon/common/options.c"], WORD, set()),
+          ["docs/commands.md", "daemon/common/options/options.c"], WORD, set()),
          ("stages/optim/*.c", r'"((?!update\.)\w+\.\w+)"',  # optimizer states
           ["docs/files.md"], WORD, set()),
          ("daemon/ctl/commands.def", r'^PSTCTL_COMMAND\(\w+, "(\w+)"',

@@ -8,7 +8,7 @@
  *
  * Any thread, one at a time. A config owns all its texts.
  */
-#include "daemon/common/ramp.h"
+#include "daemon/common/options/ramp.h"
 #include "stages/base/arena.h"
 #include "stages/base/diag.h"
 #include "stages/base/str.h"

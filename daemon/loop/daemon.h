@@ -35,7 +35,7 @@ struct pstd_known {
     unsigned stages;
     char *placement;       /* NULL until the first run; owned */
     char *stage;           /* stages of this process, "0-1" */
-    unsigned microbatches; /* of the newest step; 0: no run yet */
+    unsigned microbatches; /* in the newest step; 0: no run yet */
     uint64_t run, step, steps;
     uint64_t skipped; /* newest step that --on-nan skipped */
     double loss, lr, grad_norm, step_s, tok_s, mfu, bubble;

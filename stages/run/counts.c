@@ -109,9 +109,9 @@ static enum pst_status plan_rank(struct pst_engine *engine, unsigned i,
                               engine->first + k, grid->options.microbatches);
 }
 
-/* Where parameters are gathered for their use, or gradients scattered after
- * each microbatch, addresses depend on the schedule: then each number of
- * microbatches has programs of its own. */
+/* Lets all numbers of microbatches share the programs of a rank. With zero2 and
+ * zero3 the addresses of gathered parameters and scattered gradients depend on
+ * the schedule, so that each number compiles programs of its own. */
 static enum pst_status lend_programs(struct pst_engine *engine, unsigned n,
                                      struct pst_diag *diag)
 {

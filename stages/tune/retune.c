@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Changes the optimizer's options of a grid while a run goes on; copies what
- * options point to into the grid. */
+/* Changes the optimizer's options of a grid during a run; copies the texts that
+ * options borrow into the grid. */
 #include "stages/tune/grid.h"
 
 #include <string.h>

@@ -110,7 +110,7 @@ def unit_is_closed(root):
     unit = f"{root}/contrib/penstock@.service"
     text = read(unit)
     options = set(re.findall(r'"([a-z][a-z-]+)"',
-                             read(root, "daemon/common/options.c")))
+                             read(root, "daemon/common/options/options.c")))
     used = re.findall(r"PENSTOCK_(\w+)=", text.replace("PENSTOCK_NAME=", ""))
     assert len(used) >= 4
     for name in used:

@@ -263,7 +263,7 @@ static void draws_from_sources_in_order(void **state)
                 assert_int_equal(x[i], 100 * source + n * (t ? 1 : WINDOW));
             }
         }
-        assert_int_equal(seen[0], 105); /* of 150 samples */
+        assert_int_equal(seen[0], 105); /* 70 % of 150 samples */
         pst_data_close(d);
     }
 }
@@ -340,7 +340,7 @@ static void continues_each_source(void **state)
             assert_int_equal(x[i], 100 * k + seen[k]++ % sizes[k]);
         }
     }
-    assert_int_equal(seen[2], 6); /* of 24 samples */
+    assert_int_equal(seen[2], 6); /* a quarter of 24 samples */
     pst_data_close(d);
 }
 

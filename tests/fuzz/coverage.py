@@ -32,7 +32,9 @@ PARSERS = {
     "csv": ["stages/sched/parse.c"],
     "costs": ["stages/sched/costs.c"],
     "program": ["stages/alias/text.c"],
-    "options": ["daemon/common/config.c", "daemon/common/config_text.c"],
+    "options": ["daemon/common/config.c",
+                "daemon/common/options/config_text.c",
+                "daemon/common/options/ramp.c"],
     "expr": ["stages/graph/expr.c", "stages/graph/expr_eval.c",
              "stages/graph/symbol.c"],
     "graph": ["stages/graph/text/args.c", "stages/graph/text/parse.c",
@@ -44,7 +46,10 @@ ELSEWHERE = {
     "daemon/common/config.c":
         "pstd_config_env variable_of pstd_config_given "
         "pstd_config_drop pstd_ranks pstd_replicas",
-    "daemon/common/config_text.c": "add_wrapped pstd_config_help",
+    "daemon/common/options/config_text.c":
+        "add_wrapped add_value add_help pstd_config_help",
+    "daemon/common/options/ramp.c":
+        "pstd_ramp_at pstd_ramp_counts pstd_ramp_sum pstd_ramp_steps",
     "stages/base/fold/fold.c": "check pst_fold",
     "stages/base/fold/lines.c":
         "pst_fold_lines fold find_runs find_run put_run run_saves run_length "

@@ -271,7 +271,7 @@ static void hides_features(void **state)
     if (hidden == NULL)
         return;
     assert_false(amx);
-    /* Where nothing was measured, it is faster than f32 on AMD's alone. */
+    /* Without a measurement, bf16 is used on AMD's processors alone. */
     assert_int_equal(pst_rates_use_bf16(), bf16 && amd);
     assert_false(bf16 && strstr(hidden, "avx512_bf16") != NULL);
     assert_true(bf16 || !pst_gemm_has_bf16());

@@ -27,8 +27,8 @@ const struct pst_rates pst_rates_reference = {
     .f32 = AVX2_F32, .f64 = AVX2_F32 / 2, .bytes = AVX2_F32 / OPS_A_BYTE, REST};
 
 /* AMX multiplies bf16 several times as fast as f32. AVX512-BF16 alone has twice
- * the f32 rate on AMD's processors (222 against 105 GFLOP/s on a Zen 4) and no
- * more than it on Intel's (Cooper Lake), where rounding costs time as well. */
+ * the f32 rate on AMD's processors (measured on a Zen 4: 226 against 104
+ * GFLOP/s). On Intel's (Cooper Lake) it is assumed to be no faster. */
 struct pst_rates pst_rates_by_features(const char *features)
 {
     const double f32 = strstr(features, "avx512dq") != NULL ? 2.5 * AVX2_F32

@@ -370,7 +370,7 @@ static void help_names_the_optimizers(void **state)
                  pst_optim_has(optims[k], rows[i].name)) &&
                 strstr(rows[i].help, optims[k]->name) == NULL)
                 fail_msg("the help of --%s does not name optimizer %s "
-                         "(daemon/common/options.c)",
+                         "(daemon/common/options/options.c)",
                          rows[i].name, optims[k]->name);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/common/ramp.h"
+#include "daemon/common/options/ramp.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef PENSTOCK_DAEMON_COMMON_RAMP_H
-#define PENSTOCK_DAEMON_COMMON_RAMP_H
+#ifndef PENSTOCK_DAEMON_COMMON_OPTIONS_RAMP_H
+#define PENSTOCK_DAEMON_COMMON_OPTIONS_RAMP_H
 /*
  * The number of microbatches of each step: "8", or a ramp "4:0,8:1000,16:5000",
  * rows COUNT:STEP from which on a step has that many. Steps count from 0 over
