@@ -264,6 +264,31 @@ static enum pst_status refuse_best(const struct pst_checkpoint_claim *claim,
     return status;
 }
 
+/* Refuses the folder of a single checkpoint: the run that it belongs to removes
+ * it, and all that is in it, when newer ones take its place. */
+static enum pst_status refuse_step(const struct pst_checkpoint_claim *claim,
+                                   struct pst_diag *diag)
+{
+    char *parent = NULL;
+    uint64_t step;
+    bool is_complete = false;
+    enum pst_status status = PST_OK;
+
+    if (access(claim->dir, F_OK) == 0)
+        status = pst_checkpoint_step_of(claim->dir, &parent, &step, diag);
+    if (status == PST_OK && parent != NULL)
+        status = pst_checkpoint_is_complete(parent, step, &is_complete, diag);
+    if (status == PST_OK && is_complete)
+        status = pst_diag_set(
+            diag, PST_E_CHECKPOINT_FOLDER,
+            "%s is the checkpoint of step %" PRIu64 " in %s, and no folder of "
+            "checkpoints: --checkpoint %s --resume=%" PRIu64 " continues from "
+            "it",
+            claim->dir, step, parent, parent, step);
+    pst_free(parent);
+    return status;
+}
+
 /* Summary of the checkpoints in the folder. */
 struct content {
     uint64_t newest;
@@ -481,6 +506,8 @@ enum pst_status pst_checkpoint_own(const struct pst_checkpoint_claim *claim,
     enum pst_status status = refuse_best(claim, diag);
 
     *former = (struct pst_checkpoint_former){0};
+    if (status == PST_OK)
+        status = refuse_step(claim, diag);
     if (status == PST_OK)
         status = make_folder(claim, diag);
     if (status != PST_OK)

@@ -311,6 +311,28 @@ static enum pst_status own(const char *digest, bool resume, bool adopt,
     return pst_checkpoint_own(&claim, ret, former, &diag);
 }
 
+/* A single checkpoint is no folder for the checkpoints of a run: the run that
+ * it belongs to removes it. */
+static void folder_of_a_step_is_refused(void **state)
+{
+    struct pst_checkpoint_claim claim = {.dir = "ck/step-00000001",
+                                         .model_digest = DIGEST};
+    struct pst_checkpoint_former former;
+    struct pst_checkpoint_owner *owner;
+
+    (void)state;
+    assert_ok(save(1, 8, 1, 0), &diag);
+    assert_int_equal(pst_checkpoint_own(&claim, &owner, &former, &diag),
+                     PST_ERR_CONFIG);
+    assert_int_equal(diag.error, PST_E_CHECKPOINT_FOLDER);
+    assert_non_null(strstr(diag.text, "--resume=1 continues from it"));
+    assert_int_equal(access("ck/step-00000001/owner.json", F_OK), -1);
+    claim.dir = "ck/step-00000002"; /* no checkpoint, only such a name */
+    assert_int_equal(mkdir(claim.dir, 0777), 0);
+    assert_ok(pst_checkpoint_own(&claim, &owner, &former, &diag), &diag);
+    pst_checkpoint_disown(owner);
+}
+
 /* Both folders of a run have its name; a folder with another run's name is
  * refused. */
 static void second_folder_has_the_name_of_the_first(void **state)
@@ -520,6 +542,7 @@ int main(void)
         cmocka_unit_test_teardown(removes_by_bytes, clean),
         cmocka_unit_test_teardown(lives_with_unreadable_folders, clean),
         cmocka_unit_test_teardown(keeps_what_lost_its_manifest, clean),
+        cmocka_unit_test_teardown(folder_of_a_step_is_refused, clean),
         cmocka_unit_test_teardown(second_folder_has_the_name_of_the_first,
                                   clean),
         cmocka_unit_test_teardown(belongs_to_one_run, clean),
