@@ -12,8 +12,9 @@ struct claim {
     uint64_t bytes; /* bytes of the rank's arena */
 };
 
-/* Checks the sum of the claims of all ranks that share the host, or the control
- * group, with rank k. */
+/* Checks that the ranks that share the host with rank k (group: the control
+ * group) need together no more memory than is left there. why: as in
+ * pst_claims_check. */
 static enum pst_status check_shared(const struct claim *claims, unsigned n,
                                     unsigned k, bool group, const char *why,
                                     struct pst_diag *diag)

@@ -100,8 +100,8 @@ static uint64_t entry(const struct table *t, unsigned rank, unsigned param,
     return states ? d->states : d->value;
 }
 
-/* Returns how many ranks have that digest of a parameter. *ret_n: how many have
- * a digest of it. */
+/* Returns how many ranks have `digest` for a parameter, or for its optimizer
+ * states. *ret_n: how many ranks have any digest of it. */
 static unsigned count(const struct table *t, unsigned param, bool states,
                       uint64_t digest, unsigned *ret_n)
 {
@@ -131,7 +131,8 @@ static uint64_t expected(const struct table *t, unsigned param, bool states)
     return entry(t, pst_engine_owner(t->engine, param), param, states);
 }
 
-/* Returns the first stage on the rank that uses the parameter. */
+/* Returns the first of the parameter's stages that is on the rank; if none is,
+ * the first of all. */
 static unsigned stage_on(const struct pst_engine *engine, unsigned param,
                          unsigned rank)
 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The numbers of microbatches that steps of an engine may have. Each has its
- * schedule, slots and messages, all made before the first step. They share the
- * arenas, with parameters and optimizer states at the same offsets, so that the
- * number changes between two steps without a copy.
+ * Plans an engine for all numbers of microbatches that its steps may have. Each
+ * number has its schedule, slots and messages, all made before the first step.
+ * They share the arenas, with parameters and optimizer states at the same
+ * offsets, so that the number changes between two steps without a copy.
  */
 #include "stages/compile/hosted.h"
 #include "stages/layout/layout.h"
@@ -147,7 +147,8 @@ enum pst_status pst_engine_plan_ranks(struct pst_engine *engine,
 
 /* --- start ---------------------------------------------------------------- */
 
-/* True if this rank runs a kernel that compiles code when it runs first. */
+/* True if this rank has a kernel that compiles code when it runs for the first
+ * time. */
 static bool compiles_code(const struct pst_engine *engine,
                           const struct pst_rank *r)
 {

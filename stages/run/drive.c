@@ -19,13 +19,14 @@
 #include "stages/run/rank/step/stash.h"
 #include "stages/tune/choose.h"
 
-/* Rounds without progress between two reads of the clock. */
+/* Number of rounds over the local ranks, without progress, between two reads of
+ * the clock. */
 #define WATCH_EVERY 128
 
 /* --- construction --------------------------------------------------------- */
 
-/* Creates `since` and `unread`. `since` has the plan's counts until those of a
- * checkpoint are loaded. */
+/* Creates engine->since and engine->unread. `since` has the plan's counts until
+ * those of a checkpoint are loaded. */
 static enum pst_status count_init(struct pst_engine *engine,
                                   struct pst_diag *diag)
 {
@@ -267,9 +268,10 @@ static enum pst_status drive(struct pst_engine *engine, struct pst_diag *diag)
     }
 }
 
-/* Returns the share of the step in which a rank does not work, mean over ranks.
- * Ranks that end early wait for the last one, so the whole step counts. In the
- * first step the optimizer's time of this rank is taken for all ranks. */
+/* Returns the share of the step's time in which a rank does not work, as mean
+ * over the ranks. Ranks that end early wait for the last one, so the whole step
+ * counts. In the first step the optimizer's time of this rank is taken for all
+ * ranks. */
 static double bubble_of(const struct pst_decision *v,
                         const struct pst_times *mine)
 {
@@ -278,8 +280,8 @@ static double bubble_of(const struct pst_decision *v,
     return mine->step > 0 ? PST_MAX(0, 1 - (v->work + optim) / mine->step) : 0;
 }
 
-/* Fills the result of a step. The learning rate is that of the next update,
- * which a skipped step does not make. */
+/* Fills the result of a step, before its update is counted: lr is the learning
+ * rate of that update, even if it is skipped. */
 static void fill_result(const struct pst_engine *engine,
                         struct pst_step_result *ret)
 {
@@ -313,7 +315,7 @@ static enum pst_status run_ranks(struct pst_engine *engine,
                                  : drive(engine, diag);
 }
 
-/* Runs the step up to the decision. */
+/* Runs the step up to the decision whether it is applied. */
 static enum pst_status make_step(struct pst_engine *engine, uint64_t step,
                                  pst_fill_fn fill, void *fill_ctx,
                                  unsigned control,

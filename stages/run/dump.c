@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The dump: one file with the tensors of a step, with the same names for every
- * cut. */
+/* Writes a dump: one file with the tensors of a step. Names of tensors do not
+ * depend on how the model was cut into stages. */
 #include "stages/run/dump.h"
 
 #include <inttypes.h>
@@ -17,7 +17,9 @@
 
 struct pst_dump {
     struct PST_VEC(struct pst_dump_item) items;
-    uint64_t step, last_step; /* 0: not set */
+    /* step: of losses, outputs and gradients; last_step: of parameters and
+     * buffers; 0: not set */
+    uint64_t step, last_step;
 };
 
 void pst_dump_set_step(struct pst_dump *dump, uint64_t step)
@@ -220,7 +222,8 @@ static void drop_item(struct pst_dump *dump, size_t at)
     memmove(item, item + 1, (dump->items.n - at) * sizeof(*item));
 }
 
-/* Select parameters to fetch, and the tensor of each. */
+/* choose_fn: true if the parameter is to be fetched. offset_fn: returns the
+ * arena offset of the tensor to fetch (value or gradient); 0: none. */
 typedef bool (*choose_fn)(const struct pst_plan_param *param);
 typedef size_t (*offset_fn)(const struct pst_rank_param *param);
 
@@ -255,8 +258,8 @@ static bool is_shared(const struct pst_engine *engine, unsigned param,
                                     : pst_role_gathers(role, param);
 }
 
-/* Fetches a tensor of a parameter to dst on rank 0, where it is zero before.
- */
+/* Fetches a tensor of a parameter to dst on rank 0; dst is zero before the
+ * call. */
 static enum pst_status fetch(struct pst_engine *engine, unsigned param,
                              offset_fn offset_of, void *dst,
                              struct pst_diag *diag)
@@ -266,7 +269,8 @@ static enum pst_status fetch(struct pst_engine *engine, unsigned param,
     const unsigned owner = pst_engine_owner(engine, param);
     struct pst_rank *r = pst_engine_local(engine, owner);
 
-    if (p->n_stages == 0) /* no stage has it, nor a gradient */
+    /* no stage uses it: it has a value, but no gradient */
+    if (p->n_stages == 0)
         return dst != NULL && offset_of == data_offset
                    ? pst_engine_read_unread(engine, param, dst, diag)
                    : PST_OK;

@@ -16,11 +16,12 @@ struct pst_engine_count {
 };
 
 struct pst_engine {
-    /* For each number of microbatches that steps may have; in the order of
-     * grids. */
+    /* One element for each number of microbatches that steps may have; counts
+     * is in the order of grids. */
     struct pst_grids grids;
     struct pst_engine_count *counts;
-    /* Those of the number in use, which pst_engine_set_microbatches changes. */
+    /* The elements of these tables for the number of microbatches in use, which
+     * pst_engine_set_microbatches changes. */
     const struct pst_grid *grid; /* plan, options, schedules */
     double *weights; /* weights of the microbatches of a step; they sum to 1 */
     struct pst_rank **ranks; /* ranks of this process */
@@ -38,14 +39,16 @@ struct pst_engine {
     char fault_text[600];
     enum pst_error fault_error; /* error of fault_text */
     bool holds;                 /* the next step ends without an update */
-    struct pst_awake awake; /* time since the last progress, without suspend */
-    struct pst_pool *pool;  /* shared by local ranks; NULL: each lane has one */
+    /* time since the last progress, without the time in which the host was
+     * suspended */
+    struct pst_awake awake;
+    struct pst_pool *pool; /* shared by local ranks; NULL: each lane has one */
     struct pst_lanes *lanes; /* NULL: ranks take turns on one thread */
-    /* By local rank: its arena, and its programs if several numbers of
-     * microbatches share them. */
+    /* By local rank. devices: its arena. programs: its programs, if several
+     * numbers of microbatches share them; else NULL. */
     struct pst_rank_device *devices;
     struct pst_programs *programs;
-    unsigned n_local, first; /* first: the job's number of ranks[0] */
+    unsigned n_local, first; /* first: number, in the job, of ranks[0] */
 };
 
 /* Allocates the buffer from which rank 0 sends (data/scatter.c). */

@@ -30,8 +30,8 @@ enum pst_status pst_engine_new(struct pst_plan *plan,
 /* Joins the threads of ranks, so it must not be called while
  * pst_engine_is_stuck. NULL is accepted. */
 void pst_engine_free(struct pst_engine *engine);
-/* Between steps, on all ranks: the next steps have that number of microbatches,
- * which is one of options.counts. Parameters, optimizer states and the reports
+/* Between steps, on all ranks: sets the number of microbatches of the next
+ * steps to one of options.counts. Parameters, optimizer states and the reports
  * of the last step stay. PST_ERR_USAGE: it is none of them. */
 enum pst_status pst_engine_set_microbatches(
     struct pst_engine *engine, unsigned microbatches,
@@ -43,11 +43,12 @@ void pst_engine_set_watchdog(struct pst_engine *engine, double seconds);
  * thread may read them: the process has to exit. NULL is accepted. */
 bool pst_engine_is_stuck(const struct pst_engine *engine);
 
-/* Returns what is recomputed, "none" if nothing; "auto" is resolved. */
+/* Returns the value of --recompute, with "auto" resolved; "none": nothing is
+ * recomputed. */
 const char *pst_engine_recompute(const struct pst_engine *engine);
-/* Returns where the stash is kept; "none": in the arena. */
+/* Returns the location of the stash (--stash); "none": it is in the arena. */
 const char *pst_engine_stash_place(const struct pst_engine *engine);
-/* Returns what is sharded over replicas: nothing if there is one. */
+/* Returns the highest sharding mode of the parameters (--shard). */
 enum pst_sharing pst_engine_shard(const struct pst_engine *engine);
 /* Returns the schedule of the first replica, with the number of microbatches in
  * use. */
@@ -55,10 +56,12 @@ const struct pst_schedule *pst_engine_schedule(const struct pst_engine *engine);
 /* Returns the number of ranks in this process; mpi: 1. The argument `local` of
  * other functions is the index of one of them. */
 unsigned pst_engine_n_local(const struct pst_engine *engine);
-/* Returns the memory with the number of microbatches that needs most. */
+/* Returns the memory of a local rank, with the number of microbatches that
+ * needs most. */
 struct pst_memory pst_engine_memory(const struct pst_engine *engine,
                                     unsigned local);
-/* Adds the calls of a local rank that its device leaves to the host. */
+/* Adds to `list` the kernel calls of a local rank that its device leaves to the
+ * host. */
 enum pst_status pst_engine_hosted(const struct pst_engine *engine,
                                   unsigned local, struct pst_hosted_list *list,
                                   struct pst_diag *diag) PST_MUST_CHECK;
@@ -69,9 +72,10 @@ struct pst_stash_totals {
 };
 struct pst_stash_totals pst_engine_stash(const struct pst_engine *engine,
                                          unsigned local);
-/* Changes the numbers of the optimizer and its groups to those of the options
- * from the next step on. apply false: only checks. PST_ERR_USAGE: other
- * optimizer states would be needed. After an error nothing has changed. */
+/* Changes the numbers of the optimizer and its groups, such as learning rates,
+ * to those of the options from the next step on. apply false: only checks.
+ * PST_ERR_USAGE: other optimizer states would be needed. After an error nothing
+ * has changed. */
 enum pst_status pst_engine_retune(struct pst_engine *engine,
                                   const struct pst_exec_options *options,
                                   bool apply,
@@ -136,7 +140,7 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
  * gradients, and leaves parameters and optimizer as they are; buffers get their
  * new values. Errors are those of pst_engine_step. Afterwards pst_engine_update
  * makes the optimizer's step with these gradients, once; it needs them to be
- * those of the engine's last step, and fails only as messages do. Together they
+ * those of the engine's last step, and fails only if messages do. Together they
  * have the bits of pst_engine_step.
  */
 enum pst_status pst_engine_backward(struct pst_engine *engine, uint64_t step,
@@ -146,14 +150,14 @@ enum pst_status pst_engine_backward(struct pst_engine *engine, uint64_t step,
 enum pst_status pst_engine_update(struct pst_engine *engine,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Refuses the next step, which fails on all ranks with this error, and changes
- * nothing. For a rank that cannot take part as it should, while the others have
+/* Makes the next step fail on all ranks with this error; the step changes
+ * nothing. For a rank that cannot take part in a step that the others have
  * begun. why->error is not PST_E_NONE. */
 void pst_engine_refuse(struct pst_engine *engine, const struct pst_diag *why);
 
-/* COLLECTIVE, between steps: checks the last update, which otherwise the next
- * step reports; it will not do that again. PST_ERR_RANGE: it skipped elements
- * that would have become non-finite. */
+/* COLLECTIVE, between steps. Checks the last update now; otherwise the next
+ * step would report its faults, which it then does not do again. PST_ERR_RANGE:
+ * the update skipped elements that would have become non-finite. */
 enum pst_status pst_engine_check_update(struct pst_engine *engine,
                                         struct pst_diag *diag) PST_MUST_CHECK;
 
@@ -242,13 +246,13 @@ struct pst_load_choice {
     uint64_t step; /* PST_CHECKPOINT_LATEST: the newest good one */
     /* Accept any model with the same tensors, if the engine does not train. */
     bool any_model;
-    /* Take the averages of parameters, where there are some; none at all is an
-     * error. */
+    /* Load the averages of parameters (--ema) in place of their values, where
+     * there are averages; an error if there are none at all. */
     bool averaged;
-    /* Receives, on rank 0, the differences to the export of the model that
-     * wrote the checkpoint; may be NULL. */
+    /* Receives, on rank 0, a description of how this model differs from the
+     * export that wrote the checkpoint; may be NULL. */
     struct pst_str *differs;
-    /* Set when this rank begins to change its state; may be NULL. */
+    /* Set to true when this rank begins to change its state; may be NULL. */
     bool *begun;
     /* Called, on rank 0, for each checkpoint that is skipped; may be NULL. */
     pst_checkpoint_report_fn skipped;
@@ -322,11 +326,13 @@ enum pst_status pst_engine_read_start(const struct pst_engine *engine,
 /* Returns the previous name of parameter `fqn`, or NULL if it is new. */
 typedef const char *(*pst_old_name_fn)(void *ctx, const char *fqn);
 struct pst_adoption {
-    pst_old_name_fn states; /* names of parameters, for optimizer states */
-    /* names of parameters that are sharded in either engine, for their values
-     */
+    /* finds the parameter whose optimizer states a parameter continues */
+    pst_old_name_fn states;
+    /* finds the parameter whose value a parameter continues, if it is sharded
+     * in either engine */
     pst_old_name_fn values;
-    /* Converts elements of such a value in transfer, once each; may be NULL. */
+    /* Converts elements of such a value while it is moved, each one once; may
+     * be NULL. */
     void (*convert)(void *ctx, const char *fqn, float *data, int64_t n);
     void *ctx;
 };
@@ -363,8 +369,8 @@ enum pst_status pst_engine_output_meta(const struct pst_engine *engine,
                                        unsigned *ret_dim, bool *ret_rows,
                                        struct pst_diag *diag) PST_MUST_CHECK;
 
-/* COLLECTIVE. Broadcasts rank 0's bytes (at most 64 KiB). idle is called while
- * waiting, and the processor is yielded between polls. For commands. */
+/* COLLECTIVE. Broadcasts rank 0's bytes (at most 64 KiB), such as commands.
+ * idle is called while waiting, and the processor is yielded between polls. */
 enum pst_status pst_engine_broadcast(struct pst_transport *transport, void *buf,
                                      size_t size, pst_idle_fn idle, void *ctx,
                                      struct pst_diag *diag) PST_MUST_CHECK;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Gradients of model inputs, which stages keep in parts. */
+/* Gathers the gradients of model inputs. Each stage that reads an input keeps
+ * its part of the gradient; the gradient is the sum of the parts. */
 #include <string.h>
 
 #include "stages/layout/batch.h"
@@ -16,8 +17,8 @@ static void add(enum pst_dtype dtype, void *dst, const void *src, int64_t n)
                           pst_load_f64(dtype, src, i));
 }
 
-/* COLLECTIVE. Copies a part to dst on rank 0, one microbatch after the other.
- */
+/* COLLECTIVE. Copies a part of a gradient to dst on rank 0, one microbatch
+ * after the other. */
 static enum pst_status fetch_part(struct pst_engine *engine, size_t index,
                                   void *dst, struct pst_diag *diag)
 {
@@ -45,8 +46,8 @@ static enum pst_status fetch_part(struct pst_engine *engine, size_t index,
     return status;
 }
 
-/* COLLECTIVE. Adds up the parts of an input in sum, on rank 0. piece: memory of
- * the same size. */
+/* COLLECTIVE. Sets `sum`, on rank 0, to the sum of the parts of an input's
+ * gradient. sum, piece (scratch): `bytes` bytes each. */
 static enum pst_status add_parts(struct pst_engine *engine, unsigned input,
                                  size_t bytes, unsigned char *sum,
                                  unsigned char *piece, struct pst_diag *diag)
@@ -67,8 +68,9 @@ static enum pst_status add_parts(struct pst_engine *engine, unsigned input,
     return status;
 }
 
-/* Lays out the microbatches' gradients as the input has them in a step. An
- * input that all microbatches have in common gets their sum. */
+/* Turns the gradients of the microbatches into one tensor of the form that the
+ * input has in a step. If all microbatches read the same input, it gets their
+ * sum. */
 static enum pst_status arrange(const struct pst_engine *engine, unsigned input,
                                unsigned char *data, struct pst_diag *diag)
 {

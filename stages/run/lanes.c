@@ -19,7 +19,7 @@ struct lane {
     pthread_t thread; /* unused by the first lane */
     struct pst_diag diag;
     enum pst_status status;
-    uint64_t seen; /* argument of the transport's wait */
+    uint64_t seen; /* state that the transport's wait() keeps for this lane */
     bool runs;     /* the lane's thread runs a step */
 };
 

@@ -8,7 +8,7 @@
 #include "stages/run/rank/step/ring.h"
 #include "stages/tune/estimate.h"
 
-/* Round trips of a measurement; the fastest one counts. */
+/* Number of round trips of a measurement; the fastest one counts. */
 #define PINGS 16
 /* Bytes of the long message that measures bandwidth. */
 #define BIG_BYTES ((size_t)4 << 20)
@@ -26,7 +26,7 @@ struct ping {
 };
 
 /* Measures, on rank 0, round trips of `bytes` bytes to rank `peer`, which calls
- * pong. Data begins with the peer's clock when it replies. */
+ * pong. Each reply begins with the peer's clock. */
 static enum pst_status ping(struct pst_engine *engine, unsigned peer,
                             void *data, size_t bytes, struct ping *ret,
                             struct pst_diag *diag)
@@ -384,7 +384,7 @@ static void put(const struct sums *s, struct pst_stage_cost *cost)
         cost->seconds.input = mean(s->seconds[PST_ACT_I], s->n[PST_ACT_I]);
         cost->seconds.weight = mean(s->seconds[PST_ACT_W], s->n[PST_ACT_W]);
         if (s->n[PST_ACT_B] == 0)
-            cost->backward = 0; /* 0: B costs the sum of I and W */
+            cost->backward = 0; /* 0 means that B costs the sum of I and W */
     }
     if (s->n_optim > 0)
         cost->optim = mean(s->optim, s->n_optim);

@@ -16,17 +16,19 @@ struct group {
 
 struct pst_mean {
     struct pst_mean_source source;
-    struct pst_tokens *tokens; /* NULL: weights by rows */
+    /* counts targets; NULL: microbatches are weighted by rows */
+    struct pst_tokens *tokens;
     unsigned microbatches;
-    /* Rows of the source: those of a full microbatch; those that are evaluated;
-     * those that are left out. */
+    /* Numbers of rows of the source. each: rows of a full microbatch; rows:
+     * rows that are evaluated; left: rows that are left out. */
     uint64_t each, rows, left;
     uint64_t plan_rows; /* rows of a microbatch in the plan */
     uint64_t full;      /* number of full microbatches, which come first */
-    struct PST_VEC(struct group) rest; /* groups of the microbatches after */
+    struct PST_VEC(struct group) rest; /* rows of each later microbatch */
     double *weights;                   /* weights of the newest step */
-    double sum, weight; /* sums of weighted losses, and of weights, so far */
-    double metric;      /* sum of weighted values of pst_mean_take_metric */
+    /* sum of weighted losses so far; sum of their weights */
+    double sum, weight;
+    double metric; /* sum of weighted values of pst_mean_take_metric */
 };
 
 /* Divides the remaining rows into groups whose sizes divide a microbatch. For
@@ -188,7 +190,7 @@ enum pst_status pst_mean_weigh(void *ctx, uint64_t step, double *ret,
     for (unsigned k = 0; k < m->microbatches; k++) {
         const struct group g = group_of(m, step, k);
 
-        /* The tokens of a group are counted in each of its repetitions. */
+        /* The number of tokens includes all repetitions of the group. */
         m->weights[k] = m->tokens != NULL
                             ? m->weights[k] * (double)g.n / (double)m->each
                             : (double)g.n;
@@ -211,7 +213,7 @@ void pst_mean_begin(struct pst_mean *mean)
 void pst_mean_take(struct pst_mean *mean, const struct pst_step_result *result)
 {
     for (unsigned k = 0; k < mean->microbatches; k++) {
-        if (!(mean->weights[k] > 0)) /* its loss may be undefined */
+        if (!(mean->weights[k] > 0)) /* nothing counts: the loss may be NaN */
             continue;
         mean->sum += mean->weights[k] * result->losses[k];
         mean->weight += mean->weights[k];

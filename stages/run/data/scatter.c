@@ -28,8 +28,8 @@ struct scatter {
     struct pst_diag *diag;
 };
 
-/* Fills a piece and sends it, even after a failure, since the other rank waits
- * for it. */
+/* Fills an input of a microbatch and sends it to its rank, even after a
+ * failure, since that rank waits for it. */
 static enum pst_status send_piece(void *ctx, const struct pst_delivery *piece)
 {
     struct scatter *s = ctx;

@@ -23,7 +23,8 @@ struct counter {
 };
 
 struct pst_tokens {
-    struct counter sides[2]; /* for microbatches of the plan, for tail ones */
+    /* for microbatches of the plan [0] and for tail microbatches [1] */
+    struct counter sides[2];
     unsigned microbatches, n_tail;
     pst_fill_fn fill;
     void *fill_ctx;
@@ -116,7 +117,8 @@ static enum pst_status check_mean(const struct pst_node *node,
 struct copier {
     struct counter *c;
     struct pst_replay replay;
-    bool *wanted; /* by value id of the uncut graph: must be computed */
+    /* by value id of the uncut graph: true if the targets need the value */
+    bool *wanted;
     struct pst_diag *diag;
 };
 
@@ -220,7 +222,7 @@ static enum pst_status alloc_inputs(struct counter *c, struct pst_diag *diag)
 }
 
 /* Prepares the computation of a plan's targets. is_mean: refuses a loss that is
- * not the mean over the targets that count. */
+ * not the mean over the targets that it does not ignore. */
 static enum pst_status counter_init(struct counter *c, struct pst_plan *plan,
                                     bool is_mean, struct pst_diag *diag)
 {
@@ -298,8 +300,8 @@ static enum pst_status count(struct pst_tokens *t, struct counter *c,
 
 /* --- labels that the model shifts ----------------------------------------- */
 
-/* Sets the labels of each row to first, first + 1, ...; all other inputs to
- * ones. */
+/* Sets the labels of each row to first, first + 1, ...; of the other inputs,
+ * integers to 1, bool to true, and floats to a tiny number. */
 static void fill_places(struct counter *c, unsigned input, int64_t first)
 {
     for (size_t k = 0; k < c->data.n; k++) {
@@ -310,15 +312,15 @@ static void fill_places(struct counter *c, unsigned input, int64_t first)
         if (c->data.at[k] == NULL)
             continue;
         if (!is_int)
-            memset(c->data.at[k], 1, pst_meta_bytes(meta)); /* bool: true */
+            memset(c->data.at[k], 1, pst_meta_bytes(meta));
         for (int64_t i = 0; is_int && i < pst_meta_numel(meta); i++)
             pst_store_i64(meta->dtype, c->data.at[k], i,
                           k == input ? first + i % length : 1);
     }
 }
 
-/* Fills the labels of each row from `first` on, and sets *ret to true if the
- * loss sees label first + 1, but label `first` in no row. */
+/* Fills the labels of each row from `first` on. Sets *ret to true if label
+ * first + 1 is among the targets of the loss, but label `first` is not. */
 static enum pst_status misses(struct counter *c, unsigned input, int64_t first,
                               bool *ret, struct pst_diag *diag)
 {

@@ -21,7 +21,8 @@ enum pst_status pst_tokens_new(struct pst_plan *plan, struct pst_plan *tail,
                                struct pst_tokens **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 void pst_tokens_free(struct pst_tokens *tokens);
-/* The next steps have so many microbatches, without tail ones. */
+/* Sets the number of microbatches of the next steps, which have no tail
+ * microbatches. */
 void pst_tokens_set_microbatches(struct pst_tokens *tokens,
                                  unsigned microbatches);
 

@@ -107,7 +107,7 @@ enum pst_status pst_engine_weigh(struct pst_engine *engine, uint64_t step,
         return PST_OK;
     if (pst_engine_is_zero(engine)) {
         status = o->weigh(o->weigh_ctx, step, engine->weights, diag);
-        /* A training step in which nothing counts is refused once all ranks
+        /* A training step in which all weights are 0 is refused once all ranks
          * have agreed on it, like one whose loss is not finite. */
         if (status == PST_OK &&
             !(o->train && is_nothing(engine->weights, o->microbatches)))

@@ -69,9 +69,9 @@ static void add_copy(struct binder *b, const void *from,
     instr->to_meta = to_meta;
 }
 
-/* Lets the first microbatch begin with the value that a carried buffer had
- * before the step. That is in the shadow copy if the stage that changes the
- * buffer is on this rank, too. */
+/* Adds the copy of a carried buffer's value from before the step, with which
+ * the first microbatch begins. This value is in the shadow copy if the stage
+ * that changes the buffer is on this rank, too. */
 static void add_start(struct binder *b, const struct pst_edge *edge,
                       const struct pst_value *input)
 {
@@ -104,7 +104,8 @@ static void add_fills(struct binder *b)
     }
 }
 
-/* Adds kernels begin .. end - 1 of the list, if there are any. */
+/* Adds an instruction that runs kernels begin .. end - 1 of the list, if there
+ * are any. */
 static void add_run(struct binder *b, const struct pst_exec_list *list,
                     unsigned begin, unsigned end)
 {
@@ -117,8 +118,8 @@ static void add_run(struct binder *b, const struct pst_exec_list *list,
     instr->end = end;
 }
 
-/* Adds the kernels of the action's lists, and the bucket events between them.
- */
+/* Adds the kernels of the action's lists and, between them, the gathers and
+ * reductions of buckets. */
 static void add_kernels(struct binder *b)
 {
     const struct pst_rank_stage *stage =
@@ -183,7 +184,8 @@ static const struct pst_value *output_value(const struct binder *b,
     return b->program->graph->outputs.at[o->output].arg.value;
 }
 
-/* Adds the copy of a value to memory that is kept, contiguous. */
+/* Adds a contiguous copy of a value to `to`, memory that keeps it until the
+ * step has ended. */
 static enum pst_status add_kept_value(struct binder *b,
                                       const struct pst_value *value,
                                       unsigned char *to)
@@ -214,7 +216,7 @@ static enum pst_status add_kept(struct binder *b, size_t i)
         pst_rank_at(b->with->device, b->with->layout->outputs[i] + before);
 
     reach(b, to + pst_meta_bytes(&o->meta));
-    if (o->stage < 0) { /* a model input, unchanged */
+    if (o->stage < 0) { /* the output is a model input */
         add_fill(b, o->output, to, pst_meta_bytes(&o->meta));
         return PST_OK;
     }
@@ -232,7 +234,8 @@ static void add_loss(struct binder *b, const struct pst_value *value)
              &value->meta);
 }
 
-/* Returns the list that computes an output, F if it is not computed. */
+/* Returns the kernel list that computes a value; that of F if no node computes
+ * it. */
 static enum pst_list list_of(const struct binder *b,
                              const struct pst_value *value)
 {
@@ -262,8 +265,8 @@ static bool has_output(const struct binder *b, const struct pst_plan_output *o)
     return runs(b, o->stage < 0 ? PST_LIST_F : list_of(b, output_value(b, o)));
 }
 
-/* Adds copies of the gradients of model inputs that the stage keeps. Some are
- * seeds, which no list computes. */
+/* Adds copies of the gradients of model inputs that the stage keeps. A gradient
+ * that is a seed of the backward is not computed by any list. */
 static enum pst_status add_parts(struct binder *b)
 {
     const struct pst_rank_role *role = b->with->role;
@@ -385,7 +388,7 @@ static enum pst_status set_bases(struct binder *b)
     return PST_OK;
 }
 
-/* Sets the counters that the action waits for. */
+/* Sets the counters of messages that the action waits for. */
 static enum pst_status set_waits(struct binder *b)
 {
     const struct pst_counters *counters = b->with->counters;
@@ -436,7 +439,8 @@ static enum pst_status add_compute(struct binder *b)
         status = add_outputs(b);
         add_updates(b);
         return status;
-    case PST_ACT_W: /* I of another microbatch may have set the seed since */
+    /* the seed is set again, since I of another microbatch may have set it */
+    case PST_ACT_W:
         add_seed(b);
         add_kernels(b);
         return add_outputs(b);

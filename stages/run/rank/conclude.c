@@ -8,9 +8,9 @@
 #include "stages/run/rank/step/update.h"
 #include "stages/run/rank/whole.h"
 
-/* Reads a kernel's fault after the step. It is the first fault if its
- * microbatch is before that of the host's fault, which precedes the kernels of
- * its own microbatch. */
+/* Records a kernel's fault after the step, unless the host has found a fault in
+ * the same or an earlier microbatch: in one microbatch the host's faults come
+ * before those of kernels. */
 static void note_kernel_fault(struct pst_rank *r, const struct pst_fault *fault)
 {
     const struct pst_exec_node *n;
@@ -39,8 +39,9 @@ static void note_kernel_fault(struct pst_rank *r, const struct pst_fault *fault)
              source[0] != '\0' ? " at " : "", source, text);
 }
 
-/* Records the times of the newest update, which has ended. Its step ends with
- * it, though the host may have begun the next step before. */
+/* Records the times of the newest update, which the device has finished. The
+ * end of that update is the end of its step, even if the host has begun the
+ * next step before. */
 static void take_optim(struct pst_rank *r)
 {
     struct pst_ring_step *of = r->step.optim_of;
@@ -161,7 +162,8 @@ static enum pst_status conclude(struct pst_rank *r)
         pst_update_restore(&r->plan.layout, r->device);
         return PST_OK;
     }
-    if (r->step.holds) { /* buffers have their new values, which are sent */
+    /* buffers have their new values, which are sent to other ranks */
+    if (r->step.holds) {
         r->step.phase = PST_RANK_GATHER;
         return PST_OK;
     }
@@ -175,7 +177,7 @@ static enum pst_status conclude(struct pst_rank *r)
     return pst_replicas_gather(&r->replicas);
 }
 
-/* Continues once values updated by other replicas have arrived. */
+/* Continues once the values that other replicas have updated are gathered. */
 static enum pst_status gathered(struct pst_rank *r)
 {
     if (r->replicas.n_busy > 0)
@@ -227,7 +229,7 @@ enum pst_status pst_rank_advance_end(struct pst_rank *r)
     }
 }
 
-/* Ignores the status: the next step reports a failure of the device. */
+/* The status of the device is ignored: the next step reports its failure. */
 void pst_rank_await(struct pst_rank *r)
 {
     if (r->step.optim.used &&

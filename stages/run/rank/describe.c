@@ -20,7 +20,8 @@ static bool blocks(const struct pst_rank *r, const struct pst_message *m)
     return false;
 }
 
-/* Returns any message in flight if no other reason is known. */
+/* If no message blocks the next action, returns any message in flight; NULL:
+ * there is none. */
 const struct pst_message *pst_rank_waits_for(const struct pst_rank *r)
 {
     if (r->step.phase == PST_RANK_RUN && r->step.pc < r->plan.actions.n)

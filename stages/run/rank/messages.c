@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The messages of an action, with their addresses, from its channel
- * (channels.h). */
+/* Makes the messages of an action that sends or receives, with their addresses,
+ * from its channel (channels.h). */
 #include "stages/run/rank/bind.h"
 
 static unsigned *counter_of(const struct pst_binding *b,

@@ -7,8 +7,8 @@
 
 /* --- life ----------------------------------------------------------------- */
 
-/* Refuses calls of this rank that its device leaves to the host. Other ranks,
- * which may have other devices, check theirs. */
+/* Refuses (--no-fallback) a plan with kernels that this rank's device leaves to
+ * the host. Other ranks check their devices, which may be others. */
 static enum pst_status refuse_hosted(const struct pst_rank_plan *plan,
                                      struct pst_diag *diag)
 {
@@ -140,7 +140,8 @@ static enum pst_status bind(struct pst_rank *r, struct pst_diag *diag)
     return pst_traffic_init(&r->traffic, n, &r->plan.heap, diag);
 }
 
-/* Allocates the operands of the largest node of this rank. */
+/* Allocates an array of operands that is large enough for every node of this
+ * rank. */
 static enum pst_status make_operands(struct pst_rank *r, struct pst_diag *diag)
 {
     unsigned most = 0;

@@ -79,11 +79,11 @@ const char *pst_rank_decision_text(const struct pst_rank *r);
  * none. */
 const char *pst_rank_decision_stayed(struct pst_rank *r);
 struct pst_times pst_rank_times(const struct pst_rank *r);
-/* Returns the elements that the newest update skipped, if no step has reported
- * them; no step will. */
+/* Returns the elements that the newest update skipped, unless a step has
+ * reported them already. No later step reports them. */
 struct pst_stayed pst_rank_take_stayed(struct pst_rank *r);
-/* Returns times and number of microbatches that any rank of the job has
- * reported; r is rank 0. */
+/* Returns the times and the number of microbatches that a rank of the job has
+ * reported; r must be rank 0. */
 struct pst_times pst_rank_reported(const struct pst_rank *r, unsigned rank,
                                    unsigned *ret_microbatches);
 
@@ -110,16 +110,18 @@ void pst_rank_retune(struct pst_rank *r,
                      const struct pst_exec_options *options);
 const struct pst_layout *pst_rank_layout(const struct pst_rank *r);
 const struct pst_memory *pst_rank_memory(const struct pst_rank *r);
-/* Totals of all steps; call between steps. */
+/* Returns the traffic of --stash in all steps so far; call between steps. */
 struct pst_stash_totals pst_rank_stash(const struct pst_rank *r);
 const struct pst_actions *pst_rank_actions(const struct pst_rank *r);
-/* Call pst_rank_await first if the newest step's update matters. */
+/* Returns the times of the last steps. The newest step has no time of its
+ * update before pst_rank_await. */
 const struct pst_ring *pst_rank_ring(const struct pst_rank *r);
 /* Waits until the device has finished the newest step; call between steps. */
 void pst_rank_await(struct pst_rank *r);
 struct pst_rank_device *pst_rank_device(struct pst_rank *r);
-/* Invalidates values that are computed once from parameters, and
- * pst_rank_take_stayed of the newest update; call after writing parameters. */
+/* Marks values that are computed once from parameters as outdated, and drops
+ * the report of elements that the newest update skipped; call after writing
+ * parameters. */
 void pst_rank_params_changed(struct pst_rank *r);
 
 #endif

@@ -31,7 +31,7 @@ static void note_fault(struct pst_rank *r, enum pst_error error,
 static void look_at_messages(struct pst_rank *r)
 {
     if (r->replicas.n_busy > 0 && r->step.progressed == PST_OK)
-        /* also lets reductions progress */
+        /* this poll also continues reductions over replicas */
         r->step.progressed = pst_traffic_poll(&r->traffic);
     else
         r->traffic.transport->ops->progress(r->traffic.transport);
@@ -57,7 +57,8 @@ static void bind(const struct pst_operand *from, const struct pst_loc *at,
 {
     for (unsigned i = 0; i < n; i++) {
         to[i].meta = from[i].meta;
-        /* base[PST_R_NONE] is NULL, and an absent operand has no offset. */
+        /* The address of an absent operand is NULL: base[PST_R_NONE] is NULL,
+         * and its offset is 0. */
         to[i].data = (void *)((uintptr_t)base[at[i].region] + at[i].offset);
     }
 }
@@ -272,7 +273,8 @@ static enum pst_status run_instrs(struct pst_rank *r,
 
 /* --- actions -------------------------------------------------------------- */
 
-/* True while a slot that the action takes is being sent. */
+/* True while a slot that the action is the first to write is still being sent.
+ */
 static bool is_leaving(const struct pst_rank_action *x)
 {
     for (unsigned i = 0; i < x->n_leaving; i++)
@@ -391,7 +393,9 @@ static enum pst_status run_action(struct pst_rank *r, struct pst_rank_action *x)
         return r->replicas.n_busy > 0
                    ? PST_AGAIN
                    : pst_reduce(&r->reductions, x->reduction);
-    case PST_ACT_UNSHARD: /* instructions of compute actions gather values */
+    /* nothing to do: instructions of compute actions gather and release the
+     * values */
+    case PST_ACT_UNSHARD:
     case PST_ACT_RESHARD:
         return PST_OK;
     default:
@@ -446,9 +450,10 @@ void pst_rank_resume(struct pst_rank *r)
     r->step.waiting_since = 0;
 }
 
-/* Runs or continues the next action. Sets its mark, except for a compute
- * action, which gets it from its timing at the end of the step (conclude.c). A
- * reduction waits between its parts; its mark begins with the first part. */
+/* Runs or continues the next action. Sets its mark (start and end), except for
+ * a compute action, which gets it from its timing at the end of the step
+ * (conclude.c). A reduction waits between its parts; its mark begins with the
+ * first part. */
 static enum pst_status run_next(struct pst_rank *r)
 {
     struct pst_rank_action *x = &r->plan.actions.at[r->step.pc];

@@ -193,8 +193,8 @@ enum pst_status pst_engine_gather_param(struct pst_engine *engine,
 
 /* --- all values (pst_engine_show) ----------------------------------------- */
 
-/* Sets *ret to the parameter of `from` with the name and shape of one of `to`.
- */
+/* Sets *ret to the parameter of `from` that has the name and shape of parameter
+ * `param` of `to`. */
 static enum pst_status find_shown(const struct pst_engine *to,
                                   const struct pst_engine *from, unsigned param,
                                   int *ret, struct pst_diag *diag)
@@ -359,8 +359,8 @@ static enum pst_status take_entry(void *ctx, struct pst_rank *r,
 
 /* --- sharded states ------------------------------------------------------- */
 
-/* Returns the parameter's index in the old plan, -1 if it is new, or its states
- * are not sharded there. */
+/* Returns the parameter's index in the old plan; -1 if it is new or has another
+ * shape, or if its states are not sharded in the old engine. */
 static int old_index(const struct adoption *a, unsigned param)
 {
     const struct pst_plan_param *p = &a->to->grid->plan->params.at[param];
@@ -375,7 +375,8 @@ static int old_index(const struct adoption *a, unsigned param)
     return old;
 }
 
-/* True if the parameter has that state in both engines, of one optimizer. */
+/* True if both engines have state p->state of the parameter, from the same
+ * optimizer (an average: from any). */
 static bool is_in_both(const struct pst_migration *p)
 {
     const struct pst_optim_options *to =
@@ -439,9 +440,9 @@ static enum pst_status adopt_value(const struct adoption *a, unsigned param,
     return status;
 }
 
-/* Returns the old parameter whose average a parameter continues, and whose
- * optimizer states if it has the same optimizer (keeps_optimizer); NULL: they
- * start anew. */
+/* Returns the old parameter that a parameter continues: with its average, and
+ * with its optimizer states if the optimizer is the same (keeps_optimizer).
+ * NULL: average and states start anew. */
 static const struct pst_plan_param *continued_param(const struct adoption *a,
                                                     unsigned param)
 {
@@ -466,7 +467,7 @@ static bool keeps_optimizer(const struct adoption *a, unsigned param,
            pst_grid_update(a->from->grid, (unsigned)old)->row;
 }
 
-/* Lets the averages of parameters that are new begin with their values. */
+/* Sets the averages of new parameters to the parameters' values. */
 static void begin_averages(const struct adoption *a, struct pst_rank *r)
 {
     const struct pst_layout *l = pst_rank_layout(r);

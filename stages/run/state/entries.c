@@ -6,12 +6,13 @@
 #include "stages/base/host/alive.h"
 #include "stages/layout/layout.h"
 
-/* A tensor of a parameter on this rank: its meta and its place. */
+/* A tensor of a parameter on this rank: the value or an optimizer state.
+ * offset: its place in the arena; shared: the rank has only a shard of it. */
 struct place {
     const struct pst_meta *meta;
     size_t offset;
     bool shared;
-    bool in_one; /* shared: one replica has all of it */
+    bool in_one; /* if shared: one replica has the whole tensor */
 };
 
 static enum pst_status call_entry(struct pst_rank *r, pst_entry_fn fn,

@@ -43,8 +43,8 @@ static const struct pst_safetensors_entry *find_tensor(const struct loader *l,
     return e;
 }
 
-/* True if the checkpoint has a state, whose names begin with the first n bytes
- * of `state` ("adamw.m."), of any parameter. */
+/* True if the checkpoint has optimizer states of this kind, for any parameter:
+ * their names begin with the first n bytes of `state`, such as "adamw.m.". */
 static bool has_any(const struct loader *l, const char *state, size_t n)
 {
     for (size_t i = 0; i < l->ckpt->where.n; i++) {
@@ -57,8 +57,8 @@ static bool has_any(const struct loader *l, const char *state, size_t n)
 }
 
 /* True for an optimizer state that the checkpoint lacks because its run did not
- * train the parameter, or the parameter has another optimizer now, by its
- * group. */
+ * train the parameter, or because the parameter's group has another optimizer
+ * now. */
 static bool is_untrained(const struct loader *l, const char *name)
 {
     const char *fqn = pst_optim_state_of(name);
@@ -153,8 +153,8 @@ static bool state_name(const struct pst_engine *engine, unsigned param,
     return false;
 }
 
-/* Appends "; NAMES WHAT" for the parameters that only this run trains (here),
- * or that only the checkpoint's run trained. */
+/* Appends "; NAMES WHAT" for the parameters that only this run trains (here
+ * true), or that only the checkpoint's run trained. */
 static void add_differing(const struct loader *l, bool here, const char *what,
                           struct pst_str *out)
 {
@@ -202,9 +202,9 @@ static void describe_other(const struct loader *l, struct pst_str *out)
                   out);
 }
 
-/* Sets updates and since. Checkpoints of older programs have steps instead of
- * updates, and `since` is in the plan. States that the checkpoint lacks start
- * now. */
+/* Sets engine->updates and engine->since from the checkpoint. Checkpoints of
+ * older programs count steps instead of updates, and for them `since` comes
+ * from the plan. Optimizer states that the checkpoint lacks start now. */
 static void take_counts(struct pst_engine *engine, const struct loader *l)
 {
     const struct pst_checkpoint *ckpt = l->ckpt;
@@ -230,8 +230,8 @@ static void take_counts(struct pst_engine *engine, const struct loader *l)
     }
 }
 
-/* Loads the values of parameters that no stage reads: those of the plan may
- * differ, if it is another export of the model. */
+/* Loads the values of parameters that no stage reads. They may differ from the
+ * plan's if the checkpoint is from another export of the model. */
 static enum pst_status load_unread(struct pst_engine *engine,
                                    const struct loader *l,
                                    struct pst_diag *diag)

@@ -182,7 +182,7 @@ static enum pst_status each_pair(struct pst_engine *engine,
     return pst_engine_settle(engine, status, diag);
 }
 
-/* A file that another rank is to join. */
+/* The file of a rank, as it is sent to a rank that is to join it. */
 struct opened {
     char path[PATH_MAX]; /* temporary path */
     uint64_t page;       /* page size of the file's host */

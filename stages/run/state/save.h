@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_STAGES_RUN_STATE_SAVE_H
 #define PENSTOCK_STAGES_RUN_STATE_SAVE_H
-/* Functions that blocking saves (save.c) and saver.c have in common: manifest,
- * names, files of several replicas. */
+/* Functions that blocking saves (save.c) and saves beside steps (saver.c)
+ * share: manifest, names, files that several replicas write. */
 #include "stages/run/exec.h"
 
 struct pst_shard;
@@ -43,8 +43,8 @@ enum pst_status pst_save_join(struct pst_engine *engine,
 enum pst_status pst_save_gather(struct pst_engine *engine,
                                 struct pst_shard *const *shards,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* COLLECTIVE. Gathers the results of all shards on rank 0; those of other
- * replicas are merged into that of the file's first replica. */
+/* COLLECTIVE. Gathers the results of all shards on rank 0. Replicas that wrote
+ * into one file have one result, that of the rank which opened the file. */
 enum pst_status pst_save_fetch(struct pst_engine *engine,
                                struct pst_checkpoint_shard *shards,
                                struct pst_diag *diag) PST_MUST_CHECK;

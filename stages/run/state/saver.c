@@ -14,8 +14,9 @@
 #include "stages/run/state/save.h"
 #include "stages/run/state/shard.h"
 
-#define LOOK_US 1000 /* microseconds between two looks at the thread */
-#define SPARE   8    /* memory left free besides a copy: 1/8 of its size */
+/* microseconds between two checks whether the thread has ended */
+#define LOOK_US 1000
+#define SPARE   8 /* 1 / SPARE of a copy's size must remain free besides it */
 
 /* Parts of a save, in order. OPENING (open files) and FILES (commit them) exist
  * only if several ranks write into one file; else SHARDS does both. */
@@ -32,7 +33,7 @@ struct pst_saver {
     struct pst_engine *engine; /* engine of the copies; NULL: none yet */
     /* Copied from the engine, which may be freed before the saver. */
     unsigned first, ranks;
-    bool refused; /* memory for copies was short, so there are none */
+    bool refused; /* a rank lacked memory for its copy: no save begins */
     bool shares;  /* several ranks write into one file: pst_save_shares */
     bool copied;  /* the copies have the state to be saved */
     struct local *local;
@@ -309,7 +310,7 @@ static enum pst_status copy(struct pst_saver *s)
 static void begin_shards(struct pst_saver *s)
 {
     memset(s->shards, 0, pst_grid_size(s->engine->grid) * sizeof(*s->shards));
-    if (s->n_local == 0) /* a rank of another replica */
+    if (s->n_local == 0) /* a rank of another replica that writes nothing */
         s->part = SHARDS;
     else
         start(s, s->shares ? OPENING : SHARDS);

@@ -23,7 +23,7 @@ struct item {
     const char *name;
     struct pst_meta meta;
     size_t begin, bytes; /* bytes of the tensor that this rank writes */
-    const void *data;    /* NULL: not there */
+    const void *data;    /* NULL: the bytes are elsewhere */
     size_t offset;       /* offset in the arena */
     void *copy; /* destination of a copy that is still to be made, or NULL */
     bool is_part, is_unread, no_nan, no_inf, in_step; /* as in pst_entry */
@@ -33,7 +33,7 @@ struct item {
 struct pst_shard {
     const struct pst_engine *engine;
     struct pst_rank *rank;
-    struct pst_arena heap; /* names, and bytes that are in no arena */
+    struct pst_arena heap; /* has the names, and bytes that are in no arena */
     struct PST_VEC(struct item) items;
     struct pst_safetensors_writer *writer; /* NULL: the file was joined */
     const char *path;                      /* temporary path; "": not open */
@@ -255,7 +255,7 @@ struct target {
     struct pst_safetensors *file; /* for reading back */
     struct pst_new_file joined;   /* fd -1: the file was opened by this rank */
     struct pst_shard_span *spans; /* spans of all items if joined; else NULL */
-    void *buffer;                 /* PIECE bytes */
+    void *buffer;                 /* PIECE bytes, for reading back */
     struct pst_checkpoint_shard *ret;
 };
 
@@ -298,8 +298,9 @@ static void judge_numbers(struct target *t, const struct source *from,
                  "'%.180s' has a value that is not finite", item->name);
 }
 
-/* Checks that the file has bytes [at, at + n), and that they are finite. They
- * are read from caches while the disk writes earlier ones. */
+/* Reads bytes [at, at + n) back from the file and checks that they are those in
+ * memory and finite. They come from the page cache, while the disk still writes
+ * earlier pieces. */
 static enum pst_status judge_piece(struct target *t, const struct source *from,
                                    size_t at, size_t n, struct pst_diag *diag)
 {
@@ -316,7 +317,8 @@ static enum pst_status judge_piece(struct target *t, const struct source *from,
     return status;
 }
 
-/* Writes the bytes from `at` up to `end`. */
+/* Writes bytes [at, end) of the tensor, piece by piece, and checks each piece.
+ */
 static enum pst_status put_pieces(struct pst_shard *s, struct target *t,
                                   const struct source *from, size_t at,
                                   size_t end, struct pst_diag *diag)
@@ -422,7 +424,7 @@ enum pst_status pst_shard_open(struct pst_shard *s, const char *dir,
 {
     enum pst_status status;
 
-    /* the file may be open in a folder where the save failed */
+    /* after a failed save, the file may still be open in another folder */
     pst_shard_close(s);
     status = pst_checkpoint_shard_new(dir, step, pst_rank_role(s->rank)->rank,
                                       &s->writer, diag);
@@ -446,7 +448,7 @@ enum pst_status pst_shard_join(struct pst_shard *s, const char *path,
 {
     const char *copy = pst_arena_strdup(&s->heap, path);
 
-    /* the file may be open in a folder where the save failed */
+    /* after a failed save, the file may still be open in another folder */
     pst_shard_close(s);
     s->path = copy != NULL ? copy : "";
     s->page = PST_MAX(page, (uint64_t)sysconf(_SC_PAGESIZE));

@@ -68,7 +68,7 @@ enum pst_status pst_shard_write(struct pst_shard *s,
 enum pst_status pst_shard_commit(struct pst_shard *s,
                                  struct pst_checkpoint_shard *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* Removes a file that is still open. */
+/* Closes and removes the shard's file if it is still open. */
 void pst_shard_close(struct pst_shard *s);
 /* Lets a write in progress fail soon. Any thread. */
 void pst_shard_cancel(struct pst_shard *s);

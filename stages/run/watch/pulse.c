@@ -11,14 +11,16 @@
 
 #define LOOK_EVERY 0.005 /* seconds between two polls of messages and clock */
 #define SLOTS      4     /* heartbeats to one rank that may be in flight */
-/* Maximum delay granted to others after a stop of this process. */
+/* Maximum number of seconds that other ranks are granted, because they may have
+ * been stopped, too, after this process was stopped. */
 #define MAX_LATE 60.0
-/* Seconds between two heartbeats. The last heartbeat before a long piece of
- * work may have been sent that long before: the patience below includes this.
- */
+/* Maximum number of seconds between two heartbeats. A rank may have sent its
+ * last heartbeat that long before a long piece of work: PATIENCE includes this
+ * time. */
 #define LONGEST 0.5
-/* Seconds after the limit at which rank 0 decides, and further seconds at which
- * other ranks do: the stuck rank may report itself first. */
+/* Seconds that rank 0 waits beyond the limit before it reports a stuck rank,
+ * and further seconds that other ranks wait: the stuck rank may report itself
+ * first. */
 #define PATIENCE      0.75
 #define PATIENCE_MORE 0.5
 /* Silences of at least that many seconds are reported once they are over. */
@@ -44,8 +46,9 @@ struct sent {
 
 struct other {
     struct beat beat;
-    /* Times in seconds awake of this process: arrival of the newest heartbeat;
-     * begin of its silence, which is later if this process was stopped. */
+    /* Times, in seconds that this process was awake. arrived: arrival of the
+     * newest heartbeat. heard: begin of the silence after it, which is later if
+     * this process was stopped. */
     double arrived;
     double heard;
     double longest; /* longest silence since pst_pulse_take_silence */
@@ -62,7 +65,8 @@ struct pst_pulse {
     struct pst_awake awake;
     double next_look, next_beat;
     double slept; /* pst_alive_sleep() at the last look_at_stops */
-    /* Progress: of this process at the last look_at_stops, of all ranks. */
+    /* moves: progress of this process at the last look_at_stops; sum: progress
+     * of all ranks. */
     uint64_t moves, sum;
     double moved; /* seconds awake at which sum changed */
     enum pst_alive_phase sent_phase;
@@ -110,7 +114,8 @@ static void send_beat(struct pst_pulse *p, unsigned i, const struct beat *beat)
             free = s;
     }
     if (free == NULL)
-        return; /* sends none, since the peer has not received earlier ones */
+        /* sends no heartbeat, since the peer has not received earlier ones */
+        return;
     free->beat = *beat;
     free->request = (struct pst_request){0};
     free->under_way =
@@ -194,8 +199,8 @@ static void add_up(struct pst_pulse *p)
     p->moved = p->awake.now;
 }
 
-/* Restarts all limits after a time in which no rank could be heard: `late`
- * seconds from now, but never earlier than they already begin. */
+/* Restarts all limits after a time in which no rank could be heard: their time
+ * counts from `late` seconds after now, or later where it did already. */
 static void begin_anew(struct pst_pulse *p, double late)
 {
     const double from = p->awake.now + late;
@@ -227,7 +232,8 @@ static void exchange(struct pst_pulse *p, double clock)
     p->busy = true;
     p->next_look = clock + LOOK_EVERY;
     pst_awake_look(&p->awake, clock);
-    listen(p); /* first, so that old heartbeats do not shorten new limits */
+    /* before look_at_stops, so that old heartbeats do not shorten new limits */
+    listen(p);
     look_at_stops(p);
     add_up(p);
     if (clock >= p->next_beat || pst_alive_state().phase != p->sent_phase)
@@ -350,8 +356,8 @@ static double longest_limit(const struct pst_pulse *p)
     return limit;
 }
 
-/* Returns the time until which progress of all ranks is known: that of the rank
- * that was not heard for longest. */
+/* Returns the time until which the progress of all ranks is known: the arrival
+ * of the oldest of their newest heartbeats. */
 static double known_until(const struct pst_pulse *p)
 {
     double until = p->awake.now;

@@ -73,6 +73,6 @@ enum pst_status pst_engine_watch(struct pst_engine *engine,
             PST_MAX(engine->grid->options.watchdog, pst_alive_limit()))
         return PST_OK;
     if (engine->lanes != NULL)
-        pst_lanes_stop(engine->lanes); /* so that they can be inspected */
+        pst_lanes_stop(engine->lanes); /* so that their state can be read */
     return report(engine, NULL, diag);
 }

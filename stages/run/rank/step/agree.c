@@ -20,9 +20,10 @@ const struct pst_report *pst_agree_reported(const struct pst_agreement *a,
     return report_of(a, rank);
 }
 
-/* Finds the squares of each parameter in the reports: in that of the rank of
- * its first stage in replica 0, which counts it (layout.h), or, if it is
- * sharded, in those of that rank in all replicas. */
+/* Finds where the reports have the sum of squares of each parameter's gradient:
+ * in the report of the rank of its first stage in replica 0, which counts it
+ * (layout.h). A sharded parameter has one sum in the report of that rank of
+ * each replica. */
 static void find_squares(struct pst_agreement *a)
 {
     const struct pst_rank_role *role = a->role;
@@ -73,7 +74,7 @@ enum pst_status pst_agree_init(struct pst_agreement *a, struct pst_arena *heap,
     return PST_OK;
 }
 
-/* True if a second message follows the report. */
+/* True if a second message (struct pst_report_text) follows the report. */
 static bool has_text(const struct pst_report *report)
 {
     return report->fault != PST_E_NONE || report->traced;
@@ -189,7 +190,8 @@ static double mean_loss(struct pst_agreement *a)
 
         for (unsigned m = report->first; m < report->first + report->n; m++) {
             a->decision->losses[m] = report->values[m];
-            if (!(a->role->weights[m] > 0)) /* the loss may be undefined */
+            /* nothing counts: the loss may be NaN */
+            if (!(a->role->weights[m] > 0))
                 continue;
             sum += report->values[m] * a->role->weights[m];
             any = true;
@@ -198,7 +200,6 @@ static double mean_loss(struct pst_agreement *a)
     return any ? sum : NAN;
 }
 
-/* Returns "is not a number" or "is infinite". */
 static const char *not_finite(double x)
 {
     return isnan(x) ? "is not a number" : "is infinite";
@@ -282,7 +283,8 @@ static void refuse_not_finite(struct pst_agreement *a)
     }
 }
 
-/* Finds the origin over all ranks: the first NaN, or an infinity before it. */
+/* Finds the origin over all ranks: the first infinity if it is found before the
+ * first NaN, else that NaN. */
 static void find_origin(struct pst_agreement *a)
 {
     struct pst_decision *v = a->decision;
@@ -347,7 +349,7 @@ static void decide(struct pst_agreement *a)
         refuse_not_finite(a);
 }
 
-/* Receives the second messages of reports, once. */
+/* Posts, once, the receives of the second messages of reports. */
 static enum pst_status receive_texts(struct pst_agreement *a)
 {
     enum pst_status status = PST_OK;

@@ -51,8 +51,8 @@ struct pst_decision {
      * optimizer of the previous step, since this step's is still to run (0:
      * there was none). */
     double work, optim;
-    /* Elements that the previous update skipped (n > 0) on the first rank that
-     * reports some, and that rank. */
+    /* stayed: elements that the previous update skipped on rank stayed_rank,
+     * the first rank that reports some; n 0: none. */
     struct pst_stayed stayed;
     uint32_t stayed_rank;
     double losses[]; /* losses by microbatch */
@@ -76,11 +76,12 @@ struct pst_agreement {
     struct pst_decision *decision;
     char text[2 * PST_ORIGIN_TEXT + 100]; /* text of the decision's fault */
     bool text_asked; /* receives of second messages are posted */
-    char stayed_text[PST_FAULT_TEXT]; /* for pst_agree_describe_stayed */
-    struct pst_squares *squares;      /* rank 0: by parameter, then replica */
+    /* the sentence that pst_agree_describe_stayed returns */
+    char stayed_text[PST_FAULT_TEXT];
+    struct pst_squares *squares; /* rank 0: by parameter, then replica */
     unsigned n_squares;
     struct pst_message *messages;
-    unsigned n_messages; /* length of messages */
+    unsigned n_messages; /* number of messages */
     unsigned waiting;    /* messages not done */
 };
 

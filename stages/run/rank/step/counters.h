@@ -2,10 +2,10 @@
 #ifndef PENSTOCK_STAGES_RUN_RANK_STEP_COUNTERS_H
 #define PENSTOCK_STAGES_RUN_RANK_STEP_COUNTERS_H
 /*
- * Counters of messages that actions wait for: those to be received, by the
- * action that reads them, and those to be sent, by the slot that they are sent
- * from. Actions and messages hold addresses of the counters. Allocated in the
- * rank's heap. The rank's own thread.
+ * Counts the messages in flight that actions wait for: receives by the action
+ * that reads their data, sends by the slot that they are sent from. Actions and
+ * messages hold addresses of the counters. Allocated in the rank's heap. The
+ * rank's own thread.
  */
 #include "stages/layout/layout.h"
 

@@ -7,7 +7,8 @@
 #include "stages/compile/memplan.h"
 #include "stages/layout/layout.h"
 
-/* Finds the update tasks of all groups of parameters. */
+/* Finds the device's update task of each optimizer that a group of parameters
+ * uses. */
 static enum pst_status find_updates(struct pst_rank_device *d,
                                     const struct pst_rank_role *role,
                                     struct pst_diag *diag)

@@ -15,7 +15,8 @@ struct pst_rank_role;
 
 struct pst_rank_device {
     struct pst_device_memory mem;
-    pst_task_fn seed, copy, sum, sumsq;      /* tasks */
+    /* seed: sets the gradient of a loss; sumsq: adds up squares */
+    pst_task_fn seed, copy, sum, sumsq;
     pst_task_fn updates[PST_OPTIM_MAX_ROWS]; /* by pst_optim_index */
     pst_task_fn ema;                         /* NULL: there are no averages */
     pst_task_fn downcast, upcast; /* NULL: nothing is gathered in bf16 */
@@ -24,8 +25,8 @@ struct pst_rank_device {
     /* True while another thread reads parameters and optimizer states: steps
      * run up to the update. */
     atomic_bool is_read;
-    /* Time at which the waiting update began to wait (0: none waits); seconds
-     * that updates waited since is_read was set. */
+    /* held_since: time at which the waiting update began to wait; 0: none
+     * waits. held_s: seconds that updates waited since is_read was set. */
     double held_since, held_s;
 };
 
@@ -39,11 +40,12 @@ enum pst_status pst_rank_device_open(struct pst_rank_device *d,
 /* Accepts {0}. */
 void pst_rank_device_close(struct pst_rank_device *d);
 
-/* Called before each update; returns true if it has to wait. */
+/* Called before each update; returns true if it has to wait for a thread that
+ * reads the arena. */
 bool pst_rank_is_held(struct pst_rank_device *d);
 
-/* Records that a step used the arena up to `end`; regions end at multiples of
- * the alignment. */
+/* Records that a step used the arena up to `end`, rounded up to the alignment
+ * of regions. */
 void pst_rank_reach(struct pst_rank_device *d, const unsigned char *end);
 
 static inline unsigned char *pst_rank_at(const struct pst_rank_device *d,

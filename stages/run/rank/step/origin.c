@@ -71,7 +71,7 @@ static void count(const struct pst_meta *meta, const void *data,
     }
 }
 
-/* Returns the values of a tensor that are not finite. Its whole span is checked
+/* Returns which values of a tensor are not finite. Its whole span is checked
  * first: most tensors are finite, including the gaps between their elements. */
 static struct found find_origin(struct pst_rank_device *d,
                                 const struct pst_meta *meta, const void *at)
@@ -165,7 +165,8 @@ void pst_trace_params(struct pst_trace *t, const struct pst_rank_role *role,
         pst_meta_set_contiguous(&meta);
         f = find_origin(d, &meta,
                         pst_rank_at(d, parts ? p->own_data : p->data));
-        /* Buffers and constants may have infinite bounds. */
+        /* Buffers and constants may have infinities on purpose, such as bounds.
+         */
         if (!(f.kinds & PST_TRACE_NAN) && param->kind != PST_VALUE_PARAM)
             f.kinds = 0;
         if (f.kinds == 0)
@@ -213,7 +214,7 @@ unsigned pst_trace_before(struct pst_rank_device *d,
 }
 
 /* True for an infinity that is intended, as in a mask: from an operator without
- * inputs, or from an infinite argument. */
+ * floating-point inputs, or from an infinite argument. */
 static bool is_wanted(const struct pst_node *node, const struct pst_call *call)
 {
     bool reads = false;
@@ -227,7 +228,7 @@ static bool is_wanted(const struct pst_node *node, const struct pst_call *call)
 }
 
 /* Returns the forward node whose gradient a backward node is part of: both have
- * the same id. */
+ * the same id. In a forward action, returns the node itself. */
 static const struct pst_node *forward_of(const struct pst_rank_role *role,
                                          const struct pst_action *a,
                                          const struct pst_node *node)

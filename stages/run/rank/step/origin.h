@@ -16,7 +16,7 @@ struct pst_rank_role;
 #define PST_ORIGIN_TEXT 600
 #define PST_ORIGIN_NONE UINT64_MAX
 
-/* The part of a rerun step to check. */
+/* The part of a rerun step that is checked. */
 struct pst_trace_order {
     /* Index in the step of the microbatch whose forward is checked; -1: none.
      */
@@ -39,7 +39,7 @@ struct pst_trace {
     /* True before the first action: parameters and list P are always checked.
      */
     bool preparing;
-    uint32_t n; /* checks that found something so far */
+    uint32_t n; /* number of checks so far that found such a value */
     struct pst_origin nan, inf;
 };
 

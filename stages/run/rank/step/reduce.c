@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * pst_reductions.state of a reduction over several ranks: 0 start, 1 parts in
- * flight, 2 sums in flight. For a transmitted parameter: 2 i: piece i is to
- * begin; 2 i + 1: piece i is in flight.
+ * Values of pst_reductions.state. In a reduction over several ranks: 0: start;
+ * 1: parts in flight; 2: sums in flight. For a transmitted parameter: 2 i:
+ * piece i is to begin; 2 i + 1: piece i is in flight.
  */
 #include "stages/run/rank/step/reduce.h"
 
@@ -13,9 +13,9 @@
 struct pst_param_reduction {
     struct pst_owners o;
     int param;
-    /* Addresses of the accumulators, NULL: on another rank; and of the sum,
-     * NULL: only the owner has it. They are those of element 0, even if this
-     * replica's shard begins later. */
+    /* parts: addresses of the accumulators; NULL: on another rank. sum: address
+     * of their sum; NULL: only the owner has it. All are addresses of element
+     * 0, even if this replica's shard begins later. */
     unsigned char *parts[PST_MAX_SHARED_STAGES];
     unsigned char *sum;
     size_t work; /* bytes of the workspace */
@@ -111,8 +111,8 @@ static enum pst_status post(struct pst_reductions *r, bool send, unsigned peer,
     return pst_traffic_post(r->traffic, m);
 }
 
-/* Returns the address of element `begin` of a part; a part of another rank is
- * received into the workspace. */
+/* Returns the address of element `begin` of a part (the gradient in one
+ * accumulator). A part of another rank is received into the workspace. */
 static unsigned char *part_at(const struct pst_reductions *r,
                               const struct pst_param_reduction *x,
                               unsigned part, int64_t begin)
@@ -122,8 +122,8 @@ static unsigned char *part_at(const struct pst_reductions *r,
     return pst_rank_at(r->device, r->work + part * pst_owners_slot(&x->o));
 }
 
-/* Returns a tag of the parameter: each of its parts has two, one for messages
- * with the part and one for sums. */
+/* Returns the message tag for part i of the parameter, or (sum) for segment i
+ * of its sum. */
 static int64_t tag_of(const struct pst_param_reduction *x, unsigned i, bool sum)
 {
     return PST_MSG_PARTS + 2 * ((int64_t)x->param * PST_MAX_SHARED_STAGES + i) +
@@ -155,8 +155,8 @@ static enum pst_status post_parts(struct pst_reductions *r,
     return status;
 }
 
-/* Sums elements begin .. begin + n - 1. Each element is read from all parts
- * before it is written to the sum, which may be one of them. */
+/* Adds up elements begin .. begin + n - 1 of all parts. Each element is read
+ * from all parts before it is written to the sum, which may be one of them. */
 static void sum(struct pst_reductions *r, const struct pst_param_reduction *x,
                 int64_t begin, int64_t n)
 {

@@ -32,7 +32,8 @@ struct pst_reductions {
     struct pst_message *messages; /* messages of the current reduction */
     unsigned n_messages, n_posted;
     unsigned waiting; /* messages not done */
-    unsigned state;   /* progress; 0: not started */
+    /* progress of the current reduction (reduce.c); 0: not started */
+    unsigned state;
 };
 
 /* Creates the reductions of all REDUCE actions, and allocates their messages.

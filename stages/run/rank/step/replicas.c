@@ -9,10 +9,11 @@ struct pst_replica_sum {
     struct pst_replicas *replicas;
     const struct pst_bucket *bucket;
     enum pst_replica_task task;
-    size_t offset; /* offset of the whole vector in the arena */
+    size_t offset; /* offset of the bucket's whole vector in the arena */
     /* offset of this replica's shard if it is kept elsewhere; 0: in place */
     size_t own;
-    bool assigns; /* sums overwrite the gradients at `own`, or are added */
+    /* true: sums overwrite the gradients at `own`; false: they are added */
+    bool assigns;
     bool as_bf16; /* gathered values are sent as bf16 */
     bool busy;
     int tag; /* tag of the first message */
@@ -32,8 +33,9 @@ struct lane {
 struct piece {
     struct pst_replica_sum *sum;
     unsigned lane, owner;
-    unsigned waiting;             /* messages in flight */
-    bool summed;                  /* the parts are summed: the sum is sent */
+    unsigned waiting; /* messages in flight */
+    /* true: the parts are summed, and the sum is being sent */
+    bool summed;
     int64_t begin, n;             /* first element in the bucket, number */
     struct pst_message *messages; /* R - 1 on the owner, one on others */
 };
@@ -185,7 +187,7 @@ static void add(struct pst_rank_device *d, enum pst_dtype dtype, void *a,
     d->mem.device->run(&d->mem, d->sum, &task);
 }
 
-/* Copies or adds the sum of a microbatch to the kept gradients. */
+/* Copies the sum of a microbatch to the kept gradients, or adds it to them. */
 static void keep(const struct piece *p, unsigned char *sum)
 {
     const struct pst_replica_sum *s = p->sum;
@@ -202,7 +204,8 @@ static void keep(const struct piece *p, unsigned char *sum)
         add(d, b->dtype, kept, sum, p->n);
 }
 
-/* Sums the parts of a piece in the order of replicas, on any replica. */
+/* Sums the parts of a piece in the order of replicas 0, 1, ..., so that the
+ * bits do not depend on the replica that sums. */
 static void sum(const struct piece *p)
 {
     const struct pst_rank_role *role = p->sum->replicas->role;
@@ -222,7 +225,8 @@ static void sum(const struct piece *p)
                             (size_t)p->n * pst_dtype_size(dtype));
 }
 
-/* Rounds this replica's f32 values to bf16, in the bucket. */
+/* Rounds the piece's f32 values, which this replica owns, to bf16, stored in
+ * the bucket. */
 static void round_piece(const struct piece *p)
 {
     const struct pst_replica_sum *s = p->sum;

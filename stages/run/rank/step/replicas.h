@@ -24,7 +24,7 @@
 
 struct pst_layout;
 struct pst_rank_role;
-struct pst_replica_sum; /* sum of a bucket over the replicas */
+struct pst_replica_sum; /* reduction or gather of one bucket */
 
 enum pst_replica_task {
     PST_REPLICAS_SUM,     /* all-reduce: all replicas get all sums */
@@ -40,7 +40,7 @@ struct pst_replicas {
     /* reductions of gradients, gathers of values; by bucket */
     struct pst_replica_sum *at, *values;
     unsigned n;          /* number of buckets */
-    unsigned n_messages; /* maximum number in flight */
+    unsigned n_messages; /* maximum number of messages in flight */
     unsigned n_busy;     /* buckets not done */
 };
 
@@ -69,7 +69,8 @@ enum pst_status pst_replicas_scatter(struct pst_replicas *r, unsigned bucket,
 /* Releases the gathered values until the next pst_replicas_ask; zeroes them if
  * options.verify, to expose later reads. */
 void pst_replicas_forget(struct pst_replicas *r, unsigned bucket);
-/* False while the gather, or the reduction, of the bucket is in progress. */
+/* pst_replicas_has_values is false while the gather of the bucket is in
+ * progress, pst_replicas_has_summed while its reduction is. */
 bool pst_replicas_has_values(const struct pst_replicas *r, unsigned bucket);
 bool pst_replicas_has_summed(const struct pst_replicas *r, unsigned bucket);
 

@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_RUN_RANK_STEP_RING_H
 #define PENSTOCK_STAGES_RUN_RANK_STEP_RING_H
 /*
- * Start and end of each action in the last steps of this rank. A mark is two
- * stores: the executor reads the clock anyway. Exec thread only; allocated in
- * the rank's heap.
+ * Start and end of each action in the last steps of this rank. To record them
+ * takes two stores: the executor reads the clock anyway. Exec thread only;
+ * allocated in the rank's heap.
  */
 #include "stages/base/arena.h"
 #include "stages/base/diag.h"
@@ -45,8 +45,8 @@ void pst_ring_end(struct pst_ring *ring, double now);
 const struct pst_ring_step *pst_ring_find(const struct pst_ring *ring,
                                           uint64_t step);
 /* True if slot i of the ring holds a complete step that counts. The first two
- * steps of a run do not count if there are others: they touch memory first, and
- * are slow. */
+ * steps of a run do not count if there are others: they are slow, since they
+ * touch memory for the first time. */
 bool pst_ring_counts(const struct pst_ring *ring, unsigned i);
 /* Returns a step of median length among those that count; NULL if there is
  * none. */

@@ -298,7 +298,7 @@ void pst_stash_empty(struct pst_stash *s)
     while (s->done < s->issued)
         pthread_cond_wait(&s->moved, &s->lock);
     pthread_mutex_unlock(&s->lock);
-    /* A failure only keeps the space. */
+    /* If this fails, the memory or disk space stays allocated. */
     if (s->ram != NULL)
         (void)madvise(s->ram, s->size, MADV_DONTNEED);
     else if (ftruncate(s->fd, 0) != 0)

@@ -40,8 +40,8 @@ struct pst_step {
     struct pst_trace trace;
     struct pst_operand *operands; /* operands of the running node */
     bool is_prepared; /* values computed from parameters are up to date */
-    /* Seconds of pst_now(): begin of the step, of the current wait (0: none),
-     * last poll of messages between kernels. */
+    /* Times of pst_now(): begin of the step; begin of the current wait (0:
+     * none); last poll of messages between kernels. */
     double started, waiting_since, last_progress;
     enum pst_status progressed; /* status of messages polled between kernels */
     struct pst_times times;

@@ -29,7 +29,7 @@ struct pst_message {
     /* HELD: a send that waits for the event; FLIES: posted to the transport;
      * LANDS: received, waits for the event. */
     enum { PST_MESSAGE_HELD, PST_MESSAGE_FLIES, PST_MESSAGE_LANDS } state;
-    /* decremented when the message is done; NULL: nobody waits */
+    /* decremented when the message is done; NULL: no action waits for it */
     unsigned *counter;
     pst_message_fn then; /* called when the counter reaches 0; may be NULL */
     void *ctx;

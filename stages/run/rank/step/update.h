@@ -23,13 +23,13 @@ struct pst_stayed {
     uint32_t param; /* index of the first parameter with such elements */
 };
 
-/* Enqueues the update of all parameters. norm: that of all gradients, used if
+/* Enqueues the update of all parameters. norm: norm of all gradients, used if
  * they are clipped. */
 void pst_update_apply(const struct pst_rank_role *role,
                       const struct pst_layout *layout,
                       struct pst_rank_device *d, double norm);
-/* Returns the elements that the update of step `step` skipped. words: what it
- * wrote to layout->readback.stayed. */
+/* Returns the elements that the update of step `step` skipped. words: the two
+ * numbers at layout->readback.stayed. */
 struct pst_stayed pst_stayed_make(const uint64_t *words, uint64_t step);
 /* Writes a sentence about skipped elements to text. rank: number in the job of
  * the rank that has the parameters. */
