@@ -31,10 +31,12 @@ struct pst_instr {
     unsigned index; /* FILL: index in plan->inputs; SEED: microbatch of step */
     const struct pst_exec_list *run; /* KERNELS: runs nodes begin .. end - 1 */
     unsigned begin, end;
-    const struct pst_residency_event *event; /* BUCKET */
+    /* BUCKET: the gather or reduction */
+    const struct pst_residency_event *event;
     void *to;
-    const void *from; /* COPY */
-    size_t bytes;     /* FILL; COPY: bytes to copy, 0: elements by the metas */
+    const void *from; /* COPY: source */
+    /* FILL; COPY: bytes to copy; 0: copies elements by from_meta and to_meta */
+    size_t bytes;
     const struct pst_meta *from_meta, *to_meta;
 };
 
@@ -61,7 +63,8 @@ struct pst_rank_action {
     /* Counter of unfinished receives that the action waits for, or NULL. */
     const unsigned *arriving;
     size_t reach; /* end of the part of the arena that the action may access */
-    struct pst_param_reduction *reduction; /* REDUCE of a parameter */
+    /* for a REDUCE of a parameter; else NULL */
+    struct pst_param_reduction *reduction;
     /* Numbers of copies in the queue of the stash (spill.h), counted from the
      * begin of the step: how many must have ended before the action begins, and
      * how many may have begun once the action has ended. */
@@ -78,7 +81,7 @@ static inline bool pst_action_computes(const struct pst_action *a)
     return a->kind <= PST_ACT_W;
 }
 
-/* True of an action that moves values between two stages of the rank. */
+/* True for an action that moves values between two stages of the rank. */
 static inline bool pst_action_copies(const struct pst_action *a)
 {
     return a->kind == PST_ACT_COPY_F || a->kind == PST_ACT_COPY_B;

@@ -15,8 +15,9 @@ static inline unsigned pst_n_larger(const struct pst_exec_options *o)
     return o->microbatches - (o->tail != NULL ? o->n_tail : 0);
 }
 
-/* Returns the bytes of a tensor in the first n microbatches of a step. larger,
- * smaller: its metas in a microbatch; smaller is read if there is a tail. */
+/* Returns the bytes of a tensor in the first n microbatches of a step. larger:
+ * its meta in a microbatch with the plan's rows; smaller: in a tail microbatch,
+ * read only if there is one. */
 static inline size_t pst_pieces_bytes(const struct pst_exec_options *o,
                                       const struct pst_meta *larger,
                                       const struct pst_meta *smaller,
@@ -40,7 +41,8 @@ static inline unsigned pst_most_microbatches(const struct pst_exec_options *o)
     return most;
 }
 
-/* Return the bytes of a user output, or of a model input. */
+/* Return the bytes of a user output, or of a model input, in the first n
+ * microbatches of a step. */
 static inline size_t pst_output_bytes(const struct pst_plan *plan,
                                       const struct pst_exec_options *o,
                                       size_t output, unsigned n)

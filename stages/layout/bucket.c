@@ -11,8 +11,8 @@ int64_t pst_bucket_piece(const struct pst_bucket *b)
     return (int64_t)(PIECE_BYTES / pst_dtype_size(b->dtype));
 }
 
-/* Returns the number of elements of the largest shard: all replicas run the
- * rounds that it needs. */
+/* Returns the number of elements of the largest shard. It determines the number
+ * of rounds, since all replicas take part in each round. */
 static int64_t longest_part(const struct pst_bucket *b, unsigned replicas)
 {
     const int64_t units = (b->numel + b->unit - 1) / b->unit;

@@ -12,7 +12,8 @@ struct pst_passage {
     struct pst_loc at;      /* location in the acting stage's program */
     struct pst_loc peer_at; /* COPY_*: location in the peer stage's program */
     size_t len;             /* bytes */
-    int64_t tag;            /* tag of microbatch 0; that of k is k more */
+    /* message tag of microbatch 0; that of microbatch k is tag + k */
+    int64_t tag;
 };
 
 /* Passages in one direction; the same for all microbatches that have the same

@@ -11,7 +11,7 @@ struct maker {
     const struct pst_uses *uses;
     const unsigned char *modes;
     const size_t *whole;
-    unsigned *owners; /* per parameter that has only one */
+    unsigned *owners; /* per parameter that has only one owner: that owner */
     bool rows;
     struct pst_flats *flats;
     int *open; /* per stage: the flat that the next parameter joins, or -1 */
@@ -66,7 +66,7 @@ static int64_t row_of(const struct pst_meta *meta)
 }
 
 /* Sets *ret to the open flat of the stage if the parameter may join it, else to
- * a new flat. alone: the use must have its own. */
+ * a new flat. alone: this use of the parameter must have a flat of its own. */
 static enum pst_status find_flat(struct maker *m, unsigned param,
                                  unsigned stage, bool alone, unsigned *ret)
 {
@@ -135,7 +135,7 @@ static enum pst_status add_param(struct maker *m, unsigned param)
 
     m->flats->first[param] = -1;
     if (!m->uses->train && m->modes[param] == PST_SHARING_NONE)
-        return PST_OK; /* nothing is communicated */
+        return PST_OK; /* replicas do not exchange this parameter */
     for (unsigned i = 0; i < p->n_stages && status == PST_OK; i++) {
         const unsigned n = pst_uses_parts(m->uses, param, p->stages[i]);
 
@@ -151,7 +151,7 @@ struct owned {
     size_t bytes;
 };
 
-/* By stage, large ones first. */
+/* Orders by stage, then by size, the largest first. */
 static int by_size(const void *a, const void *b)
 {
     const struct owned *x = a, *y = b;
@@ -163,8 +163,8 @@ static int by_size(const void *a, const void *b)
     return x->param < y->param ? -1 : 1;
 }
 
-/* Gives each parameter of a stage to the owner that has the fewest bytes so
- * far, then lets owner 0 change places with the one that has the most. */
+/* Assigns each parameter of a stage to the owner that has the fewest bytes so
+ * far, then swaps owner 0 with the one that has the most. */
 static void divide_stage(struct maker *m, const struct owned *all, size_t count,
                          size_t *loads, unsigned n)
 {
@@ -188,7 +188,7 @@ static void divide_stage(struct maker *m, const struct owned *all, size_t count,
     }
 }
 
-/* Sets the owners of whole parameters. */
+/* Chooses the owners of the parameters whose optimizer needs all of them. */
 static enum pst_status choose_owners(struct maker *m, unsigned n)
 {
     const struct pst_plan *plan = m->uses->plan;

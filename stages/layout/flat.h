@@ -16,9 +16,9 @@
  * parameter has its own vector.
  *
  * A parameter whose optimizer needs all of it has its own vector, too, and one
- * owner. The owners of a stage's parameters have nearly as much of them; owner
- * 0 has the most, so that its memory is that of the largest replica. It also
- * has those of several stages.
+ * owner. In each stage, such parameters are divided between the owners so that
+ * these have similar numbers of bytes. Owner 0 has the most, and also all such
+ * parameters of several stages: the memory of replica 0 is the largest.
  *
  * A parameter of several stages, or that is used more than once, has a vector
  * of its own for each use, so that an element has the same owner in all of

@@ -50,7 +50,7 @@ struct pst_rank_param {
      * exactly one rank does this. */
     bool counted;
     /* Elements that this rank updates, and whose gradient sum and optimizer
-     * states are here: all, or its shard. */
+     * states are on this rank: all, or its shard. */
     int64_t begin, n;
     size_t own_data, own_grad; /* offsets of their values and gradient sums */
 };
@@ -64,8 +64,8 @@ struct pst_rank_grad {
     size_t own;    /* offset of the sum of this rank's elements */
 };
 
-/* An eviction or reload of one slot of the stash (spill.h). Times are indices
- * into the rank's compute actions. */
+/* An eviction, or (in) a reload, of one slot of the stash (spill.h). Times are
+ * indices into the rank's compute actions. */
 struct pst_spill_job {
     bool in;
     unsigned stage, region, slot;
@@ -83,7 +83,8 @@ struct pst_spill_job {
 struct pst_spills {
     /* copies of a step, in execution order */
     struct PST_VEC(struct pst_spill_job) jobs;
-    /* evictions, each with its reload; locations outside of the arena */
+    /* n_trips: evictions, each with its reload; n_outside: locations outside of
+     * the arena */
     unsigned n_trips, n_outside;
 };
 
@@ -106,7 +107,8 @@ struct pst_layout {
     struct PST_VEC(struct pst_rank_grad) grads;
     struct pst_flats flats;                    /* flats of all stages */
     struct PST_VEC(struct pst_bucket) buckets; /* one per flat of this rank */
-    /* events of a step, in execution order */
+    /* gathers, reductions and releases of buckets in a step, in execution order
+     */
     struct PST_VEC(struct pst_residency_event) residency;
     struct pst_spills spills;
     int *param_at; /* plan param -> index in params, or -1 */
@@ -118,19 +120,21 @@ struct pst_layout {
     size_t scattered; /* offset of the inputs that rank 0 sends */
     size_t *outputs;  /* per plan output: offset of its kept values */
     size_t *parts;    /* per plan->parts: offset of its kept values */
-    unsigned n_sites; /* nodes of all lists; a fault has the node's number */
+    /* number of nodes in all lists; a kernel's fault has its node's number */
+    unsigned n_sites;
 };
 
-/* Does not free the programs. */
+/* Releases the layout, but not the programs. */
 void pst_layout_fini(struct pst_layout *l);
 
 /* True if parameters and optimizer states have the same offsets in both. all:
- * and also everything else that compiled programs address. */
+ * so has everything else that compiled programs address. */
 bool pst_layout_same_fixed(const struct pst_layout *a,
                            const struct pst_layout *b, unsigned n_stages,
                            bool all);
 
-/* Returns NULL if the rank does not have the parameter. */
+/* Returns the parameter's element of l->params; NULL if the rank does not have
+ * it. */
 const struct pst_rank_param *pst_layout_param(const struct pst_layout *l,
                                               unsigned param);
 /* Returns the index of a parameter's first gradient in l->grads; l->grads.n if

@@ -75,8 +75,8 @@ static size_t fixed_place(void *ctx, const struct pst_value *value,
     return l->param_at[index] < 0 ? 0 : l->params.at[l->param_at[index]].data;
 }
 
-/* Adds the prepared values of a borrowed program. Locations in that program
- * must not change; only the sizes are counted. */
+/* Adds the values that a borrowed program prepares to m->prepared. Locations in
+ * that program must not change; only the sizes are counted. */
 static void count_prepared(struct fixed *f)
 {
     const struct pst_exec_list *list = &f->program->lists[PST_LIST_P];
@@ -141,7 +141,7 @@ static enum pst_status compile(struct pst_layout_maker *m, unsigned stage,
     return PST_OK;
 }
 
-/* Sums up memory.copied. */
+/* Sums up the bytes that a step copies (memory.copied). */
 static void count_copies(struct pst_layout_maker *m)
 {
     const struct pst_rank_role *role = m->role;
@@ -238,8 +238,8 @@ static void layout_pools(struct pst_layout_maker *m)
                 l->stages[s].pools[k].base = l->stages[s].pools[k].shares->base;
 }
 
-/* Reserves memory for what a tensor is in the microbatches of this rank. bytes:
- * pst_output_bytes or pst_input_bytes. */
+/* Reserves memory for all microbatches of this rank of a user output, or of the
+ * gradient of a model input. bytes: pst_output_bytes or pst_input_bytes. */
 static size_t reserve_kept(struct pst_layout_maker *m,
                            size_t (*bytes)(const struct pst_plan *,
                                            const struct pst_exec_options *,
@@ -280,15 +280,15 @@ static enum pst_status layout_outputs(struct pst_layout_maker *m)
     return PST_OK;
 }
 
-/* Returns the bytes of workspace that any action of the stage needs. */
+/* Returns the bytes of workspace that suffice for every action of the stage. */
 static size_t stage_work(const struct pst_rank_stage *s)
 {
     return PST_MAX(s->program->regions[PST_R_WORK].size,
                    s->tail != NULL ? s->tail->regions[PST_R_WORK].size : 0);
 }
 
-/* Returns the bytes of scratch that any update of this rank needs, or of the
- * same rank in another replica. */
+/* Returns the bytes of scratch that suffice for every update of this rank and
+ * of its counterparts in other replicas. */
 static size_t update_work(const struct pst_layout_maker *m)
 {
     size_t work = 0;

@@ -19,7 +19,7 @@ void pst_exec_fill(struct pst_exec_options *o)
     if (o->device == NULL)
         o->device = pst_device_default();
     if (!o->train)
-        o->schedule = "gpipe"; /* forward only, in order */
+        o->schedule = "gpipe"; /* only forwards, in the order of microbatches */
 }
 
 size_t pst_memory_of_host(const struct pst_memory *memory,

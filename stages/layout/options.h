@@ -25,8 +25,8 @@ typedef enum pst_status (*pst_fill_fn)(void *ctx, uint64_t step,
 typedef enum pst_status (*pst_weigh_fn)(void *ctx, uint64_t step, double *ret,
                                         struct pst_diag *diag);
 
-/* State of the parameters that R replicas shard: each holds an R-th of it.
- * Results do not depend on the choice. */
+/* Parts of a parameter's state that are sharded over R replicas: each holds an
+ * R-th of them. Results do not depend on the choice. */
 enum pst_sharing {
     PST_SHARING_NONE,
     /* optimizer states and the f32 values and gradients that an update reads */
@@ -39,7 +39,7 @@ const char *pst_sharing_word(enum pst_sharing shard);
 
 struct pst_exec_options {
     const char *schedule;
-    /* "STAGE=RANK,..."; NULL: the schedule places the stages */
+    /* placement of stages, "STAGE=RANK,..."; NULL: the schedule decides */
     const char *place;
     unsigned ranks;        /* ranks of a pipeline */
     unsigned replicas;     /* copies of the pipeline; 0 means 1 */
@@ -59,9 +59,10 @@ struct pst_exec_options {
     bool train;        /* false: forward only */
     bool keep_outputs; /* user outputs of a step can be read after it */
     bool grad_norm;    /* compute the norm also if gradients are not clipped */
-    bool check_grads;  /* the same; a gradient that is not finite is a fault */
-    unsigned threads;  /* threads of each rank's kernel pool; 0: its share of
-                          the cores */
+    /* compute the norm; a gradient that is not finite is a fault */
+    bool check_grads;
+    unsigned threads; /* threads of each rank's kernel pool; 0: its share of
+                         the cores */
     /* Run the ranks of one process on a thread each; else the caller's thread
      * runs them in turn. Results are the same. */
     bool side_by_side;
@@ -95,7 +96,8 @@ struct pst_exec_options {
     /* Rules that give some parameters optimizer options of their own
      * (stages/layout/groups/groups.h); NULL: none. */
     const char *groups;
-    const char *no_decay; /* terms of parameters without weight decay; NULL */
+    /* terms (groups.h) of the parameters without weight decay; NULL: none */
+    const char *no_decay;
     /* Rates for cost estimates, the same on all ranks; NULL:
      * pst_rates_reference. */
     const struct pst_rates *rates;
@@ -123,7 +125,7 @@ struct pst_memory {
     size_t params, grads, optim, buffers;
     /* whole values and gradients of sharded parameters, while they are used */
     size_t gathered;
-    size_t prepared; /* computed from parameters and constants alone */
+    size_t prepared; /* values computed from parameters and constants alone */
     size_t stash;    /* kept from forward to backward, all microbatches */
     size_t messages; /* inputs, outputs and gradients in transfer */
     /* part of stash and messages that is held until W */

@@ -391,7 +391,8 @@ static size_t owned_bytes(const struct pst_rank_role *role, unsigned param)
 
     if (!pst_role_is_whole(role, param))
         return 0;
-    /* With zero2 sums of gradients, one for each use, with zero3 values. */
+    /* With zero2 and zero3, sums of gradients, one for each use; with zero3,
+     * also the value. */
     if (pst_role_scatters(role, param))
         parts += pst_uses_total(role->uses, param);
     parts += pst_role_gathers(role, param);

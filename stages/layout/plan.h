@@ -12,7 +12,7 @@
 /* Constant once created, except the instructions and messages that actions get
  * when the rank starts. */
 struct pst_rank_plan {
-    struct pst_arena heap; /* tables of all members */
+    struct pst_arena heap; /* has the tables of all members */
     struct pst_rank_role role;
     struct pst_programs *lent; /* owner of the programs; NULL: this plan */
     struct pst_layout layout;
@@ -21,9 +21,10 @@ struct pst_rank_plan {
 };
 
 /* Plans a rank in place; the result must not be moved. The role is copied.
- * lent: NULL, or programs that the plan borrows until it is released. Such a
- * rank can be started if all plans with these programs, of this rank, have the
- * same fixed part. Release with pst_rank_plan_fini also on failure. */
+ * lent: NULL, or programs that the plan borrows until it is released. The rank
+ * can be started only if all its plans that borrow these programs have the same
+ * fixed part (pst_layout_same_fixed). Release with pst_rank_plan_fini also on
+ * failure. */
 enum pst_status pst_rank_plan_init(struct pst_rank_plan *plan,
                                    const struct pst_rank_role *role,
                                    struct pst_programs *lent,

@@ -14,11 +14,13 @@ struct pst_rank_role {
     struct pst_plan *plan;
     const struct pst_schedule *sched; /* schedule of its replica's pipeline */
     const struct pst_uses *uses;
-    const unsigned char *sharing;    /* per parameter; NULL: options.shard */
+    /* sharding mode per parameter; NULL: options.shard for all */
+    const unsigned char *sharing;
     const struct pst_groups *groups; /* NULL: all have options.optim */
     struct pst_exec_options options;
-    /* Per stage: its program has I and W apart, for the schedule of some number
-     * of microbatches; NULL: if `sched` has I. */
+    /* Per stage: true if its program has separate lists for I and W, since the
+     * schedule for some number of microbatches needs them. NULL: they are
+     * separate if `sched` has I. */
     const bool *splits;
     const double *weights; /* weights of all microbatches of the step */
     /* Updates before the step, and, per parameter, updates before its optimizer
@@ -56,7 +58,7 @@ static inline unsigned pst_role_most(const struct pst_rank_role *role)
                                       : role->sched->n_microbatches;
 }
 
-/* Returns NULL if steps change no parameter. */
+/* Returns the optimizer; NULL if steps change no parameter. */
 static inline const struct pst_optim *pst_role_optim(
     const struct pst_rank_role *role)
 {
@@ -124,7 +126,7 @@ static inline bool pst_role_shares(const struct pst_rank_role *role,
     return pst_role_sharing(role, param) != PST_SHARING_NONE;
 }
 
-/* True if replicas also reduce its gradient in each microbatch. */
+/* True if replicas also reduce the parameter's gradient in each microbatch. */
 static inline bool pst_role_scatters(const struct pst_rank_role *role,
                                      unsigned param)
 {
@@ -132,7 +134,7 @@ static inline bool pst_role_scatters(const struct pst_rank_role *role,
            pst_role_sharing(role, param) >= PST_SHARING_ZERO2;
 }
 
-/* True if its value is also gathered where it is used. */
+/* True if the parameter's value is also gathered where it is used. */
 static inline bool pst_role_gathers(const struct pst_rank_role *role,
                                     unsigned param)
 {

@@ -11,8 +11,9 @@
 #include "stages/layout/groups/rules.h"
 #include "stages/ops/core/rows.h"
 
-#define TAG        PST_TAG_PLAN
-#define MAX_GROUPS 255 /* members of `of` are bytes */
+#define TAG PST_TAG_PLAN
+/* maximum number of groups: an index in pst_groups.of is a byte */
+#define MAX_GROUPS 255
 
 struct maker {
     struct pst_groups *ret;
@@ -21,7 +22,8 @@ struct maker {
     struct pst_rules rules;
     struct pst_map types;  /* path of a module -> its class */
     struct pst_map tables; /* FQN of each parameter that an embedding reads */
-    int last; /* parameter: the matrix that is read last; -1: none */
+    /* index of the parameter that is the matrix read last; -1: none */
+    int last;
     const struct pst_node *last_reader;
     struct pst_diag *diag;
 };
@@ -116,9 +118,10 @@ struct matrix_reader {
     const struct pst_node *node;
 };
 
-/* Notes a matrix that a node reads. Stages and their nodes are visited in the
- * order of the uncut graph. Numbers of nodes do not tell the order: conversions
- * and modules that were added later have newer ones. */
+/* Visits an operand of a node. If it is a matrix, it is the last one so far:
+ * stages and their nodes are visited in the order of the uncut graph. Numbers
+ * of nodes do not tell the order: conversions and modules that were added later
+ * have newer ones. */
 static void note_matrix(void *ctx, struct pst_value **slot, unsigned arg)
 {
     const struct matrix_reader *r = ctx;

@@ -43,7 +43,7 @@ struct pst_group {
     struct pst_optim_options options;
     const char *rules; /* texts of its rules, joined by "; "; "": none */
     uint64_t mask;     /* bit k: rule k holds */
-    unsigned n_params; /* trained parameters */
+    unsigned n_params; /* number of trained parameters, and of their elements */
     int64_t n_elements;
 };
 
@@ -57,8 +57,8 @@ struct pst_groups {
  * first rule "A|B:weight-decay=0". Without both there is one group, which has
  * options->optim. PST_ERR_USAGE for a text that cannot be read, options that
  * are out of range or belong to another optimizer, a parameter that its
- * optimizer does not fit; PST_ERR_INPUT for a rule
- * that holds for no parameter. Release with pst_groups_fini also on failure. */
+ * optimizer does not fit; PST_ERR_INPUT for a rule that holds for no parameter.
+ * Release with pst_groups_fini also on failure. */
 enum pst_status pst_groups_make(struct pst_groups *ret,
                                 const struct pst_plan *plan,
                                 const struct pst_exec_options *options,

@@ -26,7 +26,8 @@ static enum pst_status refuse(const struct reader *m,
                         "--group \"%.200s\": %s%.100s", rule->text, why, what);
 }
 
-/* Sets the numbers of dimensions for which "<2" holds. */
+/* Reads the numbers of dimensions for which a condition such as "<2" holds;
+ * returns false if the text is no condition. */
 static bool read_ndim(const char *text, struct pst_term *ret)
 {
     const size_t n = strspn(text, "<>=!");

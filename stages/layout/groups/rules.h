@@ -42,7 +42,7 @@ struct pst_rule {
     struct PST_VEC(struct pst_term) terms;
     struct PST_VEC(struct pst_rule_setting) settings;
     bool is_default; /* the optimizer's own rule, not the user's */
-    bool holds; /* the rule holds for any parameter; the reader leaves false */
+    bool holds;      /* set by groups.c: the rule holds for some parameter */
 };
 
 struct pst_rules PST_VEC(struct pst_rule);

@@ -62,7 +62,7 @@ static enum pst_status add_action(struct maker *m, const struct pst_action *a,
         if (!pst_vec_push(PST_TAG_EXEC, t->grads ? &m->grads : &m->values, use))
             status = pst_diag_nomem(m->diag, sizeof(use));
     }
-    /* One more: events after the action's last kernel have that number. */
+    /* Events after the action's last kernel have a number, too. */
     m->end += touches->n_kernels + 1;
     m->n_actions++;
     return status;
@@ -162,7 +162,8 @@ static enum pst_status plan_values(struct maker *m)
         struct span *last =
             block->spans.n > 0 ? &block->spans.at[block->spans.n - 1] : NULL;
 
-        if (last != NULL && last->end >= ahead->first) { /* still resident */
+        /* the values are still resident */
+        if (last != NULL && last->end >= ahead->first) {
             if (use->last >= last->end) {
                 last->end = use->last;
                 last->last = use;

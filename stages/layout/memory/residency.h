@@ -10,10 +10,10 @@
  *
  * This is planned before a step, from the kernels of each action and their
  * order. Values are gathered some uses ahead (the option unshard_window; 1:
- * when the kernels of the previous use begin), and reductions are waited for
- * one use later, so that communication overlaps with kernels. Values that are
- * used again soon stay resident. A stage's values are gathered only between its
- * unshard and reshard in the schedule.
+ * when the kernels of the previous use begin), and the rank waits for a
+ * reduction only before the second next use, so that communication overlaps
+ * with kernels. Values that are used again soon stay resident. A stage's values
+ * are gathered only between its unshard and reshard in the schedule.
  *
  * Created with the layout, allocated in the rank's heap, constant afterwards.
  * Exec thread.

@@ -140,10 +140,11 @@ static enum pst_status check_left(const struct checker *c, int stage)
     for (unsigned i = 0; i < c->layout->buckets.n; i++) {
         const struct pst_bucket *b = &c->layout->buckets.at[i];
 
+        /* Values of a flat that is `alone` may be in use by other stages. */
         if (c->states[i] == SHARDED ||
             (stage >= 0 &&
              ((int)b->stage != stage ||
-              c->layout->flats.all.at[b->flat].alone /* multi-stage */)))
+              c->layout->flats.all.at[b->flat].alone /* other stages */)))
             continue;
         return refuse(c, i, 0,
                       c->states[i] == GATHERING

@@ -48,7 +48,8 @@ struct walker {
     struct pst_arena *heap;    /* the rank's heap */
     struct pst_arena own;      /* has the tables below */
     struct pool_state **pools; /* [stage][region] */
-    /* [stage][end][microbatch]: index of the last action, plus 1 */
+    /* [stage][end][microbatch]: index, plus 1, of the last action that reads a
+     * region with that end */
     unsigned *last;
     unsigned n_mb;
     unsigned number; /* index of the current action among those that compute */
@@ -75,7 +76,8 @@ static bool is_for_the_next(const struct pst_action *a)
     return pst_action_own_microbatch(a) != a->microbatch;
 }
 
-/* True if the value occupies its whole region. */
+/* True if the value occupies its whole region. smaller: it is of a tail
+ * microbatch, which need not fill the slots. */
 static bool fills(const struct pst_slot_pool *pool, struct pst_loc at,
                   size_t len, bool smaller)
 {
@@ -97,7 +99,8 @@ static void look_at_copy(struct walker *w, const struct pst_action *a,
     to->maker = from;
 }
 
-/* Marks the region of a sent value if no later action of the stage reads it. */
+/* Marks the region of a sent value if only messages read it: no later action of
+ * the stage does. */
 static void look_at_send(struct walker *w, const struct pst_action *a,
                          const struct pst_passage *p)
 {

@@ -33,7 +33,8 @@ struct spiller {
 
 /* A slot of the pool. Microbatches occupy it one after another. */
 struct place {
-    uint32_t busy;  /* last time at which it is occupied; NEVER: not known */
+    /* last time at which it is occupied; NEVER: not known yet */
+    uint32_t busy;
     uint32_t since; /* last use by the previous microbatch */
     long job; /* index in jobs of the previous microbatch's eviction, or -1 */
 };

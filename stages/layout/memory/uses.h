@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_STAGES_LAYOUT_MEMORY_USES_H
 #define PENSTOCK_STAGES_LAYOUT_MEMORY_USES_H
 /*
- * Contributions to each parameter's gradient: the number of its accumulators.
- * Without training, each parameter that could be trained has one use in each of
- * its stages, since its values may be sharded (flat.h). Constant; any thread.
+ * Number of gradient accumulators of each parameter. Without training, each
+ * parameter that could be trained has one use in each of its stages, since its
+ * values may be sharded (flat.h). Constant; any thread.
  */
 #include "stages/split/plan.h"
 
