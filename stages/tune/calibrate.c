@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Replaces estimates by measured times, for this cut and for others. */
+/* Replaces estimated times of a plan by times that were measured with it, or
+ * with another cut of its model. */
 #include <string.h>
 
 #include "stages/base/map.h"
@@ -35,7 +36,7 @@ static bool add_node(struct parts *p, unsigned stage, const char *module,
 
     if (index == 0) {
         index = p->modules.n + 1;
-        /* The map's pointer is the number itself. */
+        /* The map stores the number itself as a pointer. */
         if (!pst_map_put(&p->modules, module, (void *)index))
             return false;
     }

@@ -55,7 +55,8 @@ static bool splits(const struct pst_schedule *sched)
     return false;
 }
 
-/* Does what pst_exec_schedule does, for options without "auto". */
+/* Makes the schedule and computes its memory as pst_exec_schedule does, for
+ * options without "auto". */
 static enum pst_status lay_out(struct pst_plan *plan,
                                const struct pst_exec_options *o,
                                struct pst_memory *memory,
@@ -146,7 +147,7 @@ static enum pst_status appraise(struct pst_plan *plan,
 
 /* --- all choices ---------------------------------------------------------- */
 
-/* The values of one option. */
+/* The values of one option that choices may have. */
 struct dimension {
     const char *at[12];
     unsigned n;
@@ -309,7 +310,8 @@ static enum pst_status settle_slots(struct pst_plan *plan,
     return status;
 }
 
-/* The number of microbatches that needs most decides for all. */
+/* Sets the open options to the best choice for the largest number of
+ * microbatches, which needs most memory. */
 static enum pst_status take_best(struct pst_plan *plan,
                                  struct pst_exec_options *options,
                                  struct pst_diag *diag)

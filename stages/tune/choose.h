@@ -4,8 +4,8 @@
 /*
  * The choices of options that save memory, with time and memory of each: a plan
  * is laid out and simulated as it would run. A choice has values of
- * --recompute,
- * --shard and --stash; schedule "auto" is resolved for each. Exec thread.
+ * --recompute, --shard and --stash; schedule "auto" is resolved for each. Exec
+ * thread.
  */
 #include "stages/base/vec.h"
 #include "stages/layout/options.h"
@@ -63,9 +63,9 @@ enum pst_status pst_exec_schedule(struct pst_plan *plan,
                                   struct pst_memory *memory,
                                   struct pst_schedule **ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* The same for each of options.counts, in their order: sets as many entries of
- * ret, and of memory, which is not NULL, one for each number and rank:
- * memory[number * ranks + rank]. */
+/* Makes schedules and computes memory like pst_exec_schedule, for each of
+ * options.counts in their order: sets one element of ret for each number of
+ * microbatches, and memory[number * ranks + rank], where memory is not NULL. */
 enum pst_status pst_exec_schedules(struct pst_plan *plan,
                                    const struct pst_exec_options *options,
                                    struct pst_memory *memory,

@@ -35,7 +35,8 @@ static enum pst_status init_one(struct pst_grids *g, unsigned i,
     return status;
 }
 
-/* Checks that a stage is on one rank for all numbers of microbatches. */
+/* Checks that each stage is on the same rank with the i-th and with the k-th
+ * number of microbatches. */
 static enum pst_status compare(const struct pst_grids *g, unsigned i,
                                unsigned k, struct pst_diag *diag)
 {

@@ -19,7 +19,7 @@ struct pst_seconds pst_seconds_of(double seconds, enum pst_phase phase)
                                 phase == PST_PHASE_W ? seconds : 0.0};
 }
 
-/* State while a graph is read. */
+/* State while add_kept() reads a graph. */
 struct readers {
     unsigned char *latest; /* by value id: last phase that reads the storage */
     enum pst_phase phase;  /* phase of the current node */
@@ -67,7 +67,8 @@ static enum pst_status add_kept(const struct pst_graph *graph,
         if (made != PST_PHASE_W && r.latest[v->id] == PST_PHASE_W)
             cost->keep += bytes;
     }
-    /* The simulator lets results of I replace what I frees. */
+    /* `stash` must not be smaller: the simulator assumes that results of I take
+     * memory that I frees. */
     cost->stash = PST_MAX(cost->stash, cost->keep);
     pst_free(r.latest);
     return PST_OK;
@@ -139,9 +140,9 @@ struct travel {
     double sums;    /* time to reduce gradients, in B */
 };
 
-/* Adds the communication of a parameter. once: seconds in which a replica
- * receives all shards but its own. Without sharding, and with zero1, each shard
- * is sent once to its owner and once back. */
+/* Adds the time to communicate a parameter's gradient and value. once: seconds
+ * in which a replica receives all shards but its own. Without sharding, and
+ * with zero1, each shard is sent once to its owner and once back. */
 static void add_travel(const struct pst_exec_options *o, enum pst_sharing mode,
                        double once, struct pst_stage_cost *c, struct travel *t)
 {
@@ -166,8 +167,8 @@ static void wait_for_travel(const struct travel *t, struct pst_seconds *s)
     s->weight += PST_MAX(back - s->input - s->weight, 0);
 }
 
-/* Adds parameters with gradients and states, and the time to update and reduce
- * them. */
+/* Adds to the stages' costs the bytes of parameters, gradients and optimizer
+ * states, and the seconds to update and reduce them. */
 static enum pst_status add_params(const struct pst_plan *plan,
                                   const struct pst_exec_options *o,
                                   const unsigned char *modes,

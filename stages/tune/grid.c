@@ -102,7 +102,7 @@ static bool is_stage_sum(const struct pst_action *a)
 /*
  * Inserts a REDUCE for each stage after its last backward and the messages that
  * follow: it starts the reduction of the stage's gradients over replicas. The
- * action waits for nothing, and only the end of the list waits for the
+ * action waits for nothing, and only the end of the step waits for the
  * reduction, so the proof (pst_schedule_check) still holds.
  */
 static enum pst_status add_stage_sums(struct pst_schedule *sched, unsigned rank,

@@ -14,7 +14,7 @@
 #include "stages/layout/plan.h"
 
 struct pst_grid {
-    struct pst_arena texts; /* texts that options point to */
+    struct pst_arena texts; /* has the texts that options point to */
     struct pst_plan *plan;  /* borrowed */
     struct pst_exec_options options;
     struct pst_schedule *sched; /* schedule of replica 0 */
