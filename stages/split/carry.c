@@ -54,7 +54,8 @@ bool pst_split_is_owned(const struct pst_splitter *s,
 
 /* --- who reads, who writes ------------------------------------------------ */
 
-/* The first and last node that read a buffer of the uncut graph, by stage. */
+/* The nodes that read a buffer of the uncut graph in the lowest and in the
+ * highest stage. */
 struct span {
     const struct pst_node *first, *last;
 };

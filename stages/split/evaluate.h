@@ -40,7 +40,8 @@ enum pst_status pst_plan_eval(struct pst_plan *plan,
 struct pst_eval_cut {
     struct pst_plan *whole; /* set by pst_eval_cut_other, or NULL */
     struct pst_plan *like;  /* set by pst_eval_cut_other; borrowed */
-    pst_param_fn read;      /* values of `like`'s parameters, and its ctx */
+    /* reads the values of `like`'s parameters, with read_ctx */
+    pst_param_fn read;
     void *read_ctx;
     struct pst_plan *joined;
     struct pst_model *model;

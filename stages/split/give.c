@@ -43,9 +43,10 @@ struct giver {
      * that the model does not have; other: names of tensors outside of the
      * state; widened: names of tensors in another dtype. */
     struct pst_name_list missing, unknown, other, widened;
-    /* names of tensors that have no start value either */
+    /* names of tensors that have neither a given value nor a start value */
     struct pst_name_list lost;
-    /* adapters' parameters without a value, and number of those with one */
+    /* unadapted: adapters' parameters without a given value; n_adapted: number
+     * of those with one */
     struct pst_name_list unadapted;
     size_t n_adapted;
     bool any_own; /* the files have tensors of the model itself */
@@ -97,7 +98,7 @@ static enum pst_status look_up(struct giver *g,
             "would change, so convert the file first",
             g->path, name, pst_meta_text(&e->meta, have),
             pst_meta_text(&plain, text));
-    /* else the plan keeps it in a larger dtype than the model */
+    /* an equal dtype: the plan only keeps the tensor in a larger one */
     if (e->meta.dtype != own)
         pst_name_list_add(&g->widened, name);
     return PST_OK;

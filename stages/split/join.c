@@ -14,10 +14,11 @@ struct joiner {
     struct pst_plan *from, *to;
     struct pst_graph *graph; /* graph of the only stage of `to` */
     struct pst_build build;
-    struct pst_value ***map; /* [stage][value id of its graph] */
-    /* by index in from->inputs; NULL: not added yet */
+    /* [stage][value id of its graph]: value of the joined graph */
+    struct pst_value ***map;
+    /* by index in from->inputs: joined value; NULL: not added yet */
     struct pst_value **inputs;
-    /* by index in from->params; NULL: not added yet */
+    /* by index in from->params: joined value; NULL: not added yet */
     struct pst_value **params;
     struct PST_VEC(struct pst_stage_input) stage_inputs;
     pst_join_eval_fn eval; /* NULL: all nodes are copied as they are */

@@ -129,7 +129,7 @@ static bool is_outranked(const struct pst_plan *plan,
     return false;
 }
 
-/* The same for a model input. */
+/* True if a later stage also keeps a part of the gradient of a model input. */
 static bool is_outranked_input(const struct pst_plan *plan, unsigned input,
                                unsigned stage)
 {

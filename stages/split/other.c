@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Cuts another export of a model like a plan of the model. */
+/* Cuts another export of a model into the stages of a plan of the model. */
 #include "stages/split/evaluate.h"
 
 #include <string.h>

@@ -134,7 +134,8 @@ struct pst_plan_param {
      * frozen. */
     bool changed;
     unsigned *stages; /* stages that read it, ascending; none: unused */
-    /* by index in `stages`: the stage's contributions to the gradient */
+    /* by index in `stages`: number of the stage's contributions to the gradient
+     */
     unsigned *uses;
     unsigned n_stages;
     unsigned owner_stage; /* stage whose weights file has the tensor */
@@ -171,7 +172,8 @@ struct pst_plan {
     struct pst_adapters adapters;                 /* adapters among params */
     /* every name of a parameter -> index in params, + 1 */
     struct pst_map names;
-    /* by input: steps of training keep its gradient; NULL: of none */
+    /* by input: true if steps of training keep its gradient; NULL: they keep
+     * none */
     bool *wants;
     /* Parts of these gradients, those of an input adjacent. Their sum in this
      * order is the gradient; no part: it is zero. */
@@ -246,7 +248,9 @@ struct pst_split_options {
     const char *const *owner; /* "FQN=STAGE": owner of a buffer that several
                                  stages write */
     size_t n_owner;
-    const char *loss; /* "0", "logits.loss", "none"; NULL: chosen by default */
+    /* the output that is the loss: "0", "logits.loss", "none"; NULL: chosen by
+     * default */
+    const char *loss;
     const char *loss_fn; /* loss to add, such as "mse", "nll:output=PATH"; or
                             NULL */
 };

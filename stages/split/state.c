@@ -96,7 +96,7 @@ static void add_reader(struct pst_plan *plan, const char *fqn, unsigned stage,
     param->n_stages++;
 }
 
-/* Lists the stages that read each parameter, or only counts them. */
+/* Lists the stages that read each parameter; list false: only counts them. */
 static enum pst_status list_readers(struct pst_splitter *s, bool list)
 {
     struct pst_plan *plan = s->plan;

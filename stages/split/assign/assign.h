@@ -18,7 +18,7 @@ struct pst_cuts {
 };
 
 /* names.c: makes the cuts of options->at, unordered. Each name is that of a
- * module (for every call of it) or of a node. */
+ * module (for every call of it), of one call of a module, or of a node. */
 enum pst_status pst_cuts_by_name(struct pst_splitter *s,
                                  struct pst_cuts *ret) PST_MUST_CHECK;
 /* Reports an unknown name with PST_ERR_INPUT and the nearest name. `what`:
@@ -43,10 +43,12 @@ enum pst_status pst_split_allow(struct pst_splitter *s,
  * over the values v that it reads and does not compute. sent[v] are the bytes
  * of value v that are sent over the network.
  */
-#define PST_SPLIT_SLACK 0.02 /* slack as a share, for costs in seconds */
+#define PST_SPLIT_SLACK 0.02 /* pst_cost_model.slack for costs in seconds */
 struct pst_cost_model {
-    double *node;  /* cost of a node, by its index */
-    double *carry; /* by value id; integers, so that sums are exact */
+    double *node; /* cost of a node, by its index */
+    /* by value id: cost, in units of `unit`, of a value that the stage reads
+     * and does not compute; integers, so that sums are exact */
+    double *carry;
     double *sent;
     double unit;
     /* Share by which the most expensive stage may exceed the minimum if the cut

@@ -24,7 +24,7 @@
 
 #define TAG PST_TAG_PLAN
 
-/* A value that a node reads; each value is listed once. */
+/* A value that a node reads; a node lists each value once. */
 struct use {
     unsigned value;
     /* (index + 1) of the last node before this one that computes or reads the
@@ -39,15 +39,20 @@ struct balance {
     struct pst_arena arena;
     size_t n; /* number of nodes */
     unsigned n_stages;
-    bool *allowed;    /* by position, n + 1: a cut is possible there */
-    double *before;   /* sum of the costs of the first i nodes; n + 1 */
-    size_t *first;    /* by b: shortest prefix that has work after b; n + 1 */
-    size_t *end;      /* by b: longest prefix within the limit */
-    size_t *uses_of;  /* by node, n + 1: index of its first use in `uses` */
+    bool *allowed; /* n + 1 positions: true if a cut is possible there */
+    /* n + 1 elements: sum of the costs of the first i nodes */
+    double *before;
+    /* n + 1 elements, by b: end of the shortest stage from node b on that has
+     * work */
+    size_t *first;
+    /* by b: end of the longest stage from node b on that keeps the limit */
+    size_t *end;
+    /* n + 1 elements, by node: index of its first use in `uses` */
+    size_t *uses_of;
     struct use *uses; /* values that nodes read, in the order of the nodes */
     /* by value: its first use after the current position, + 1; 0: none */
     size_t *next;
-    /* two rows of n + 1: prefixes that can be cut into stages */
+    /* two rows of n + 1: true for prefixes that can be cut into k stages */
     unsigned char *can;
     /* [stage][prefix]: start of the last stage of the prefix */
     unsigned *from;
@@ -229,7 +234,7 @@ static bool is_feasible(struct balance *b)
     now[0] = 1;
     for (unsigned k = 0; k < b->n_stages; k++) {
         unsigned char *swap = now;
-        size_t open = 0; /* this stage can end at the positions below it */
+        size_t open = 0; /* the stage can end at all positions below `open` */
 
         memset(then, 0, b->n + 1);
         /* A stage that begins later also has its first work later, so taking
@@ -260,7 +265,7 @@ static double find_limit(struct balance *b)
 
     for (size_t i = 0; i < b->s->graph->values.n; i++)
         high += b->cost->unit * b->cost->carry[i];
-    high *= 1.0 + 1e-9; /* more than rounding errors of the sums */
+    high *= 1.0 + 1e-9; /* exceeds the rounding errors of the sums */
     low = PST_MAX(low, high * 1e-18);
     if (keeps(b, low))
         return low;
@@ -279,9 +284,12 @@ static double find_limit(struct balance *b)
 /* --- the fewest bytes --------------------------------------------------- */
 
 struct bytes {
-    /* bytes by prefix: cut into k stages, and into k + 1 */
+    /* fewest bytes that stages send, by prefix: cut into k stages (now), and
+     * into k + 1 (then) */
     double *now, *then;
-    /* by b->end: linked list of the beginnings of such stages, + 1 */
+    /* dies[e]: first of the beginnings, + 1, whose stages must end before e
+     * (b->end is e - 1); next: by beginning, the next one in this list, + 1; 0:
+     * none */
     size_t *dies, *next;
 };
 

@@ -117,7 +117,7 @@ static bool take_node(struct pst_splitter *s, const struct pst_split_cost *item,
 static bool is_known(const struct pst_splitter *s, const char *name)
 {
     if (name[0] == '\0')
-        return true; /* the model itself */
+        return true; /* "" is the model itself */
     for (size_t i = 0; i < s->model->modules.n; i++)
         if (strcmp(s->model->modules.at[i], name) == 0)
             return true;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Cuts no head of a language model (stages/passes/heads.h) in two: a stage that
- * has all of it computes the head by chunks, whose sums have another order, so
- * the bits would depend on the cut.
+ * Keeps cuts out of the heads of language models (stages/passes/heads.h). A
+ * stage that has all of a head computes it by chunks, whose sums have another
+ * order, so the bits would depend on the cut.
  */
 #include "stages/passes/heads.h"
 
@@ -28,7 +28,7 @@ enum pst_status pst_cuts_spare_heads(struct pst_splitter *s,
         struct pst_cut *cut = &cuts->list.at[i];
         const struct pst_head_found *before = NULL, *head;
 
-        /* heads may overlap: a place before one may be inside another */
+        /* heads may overlap: a position before one may be inside another */
         while ((head = divided(&heads, cut->node)) != NULL) {
             cut->node = head->first;
             before = head;

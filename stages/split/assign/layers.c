@@ -10,7 +10,8 @@ static enum pst_status add_cuts(const struct pst_splitter *s,
                                 struct pst_cuts *cuts)
 {
     const struct pst_graph *graph = s->graph;
-    const struct pst_node *before = NULL; /* last node of a layer */
+    /* last node so far that is in a layer */
+    const struct pst_node *before = NULL;
     size_t length_before = 0;
 
     for (size_t i = 0; i < graph->nodes.n; i++) {
@@ -28,7 +29,7 @@ static enum pst_status add_cuts(const struct pst_splitter *s,
         if (status != PST_OK)
             return status;
         if (length == 0)
-            continue; /* it belongs to the previous layer */
+            continue; /* the node belongs to the previous layer */
         same = before != NULL && length == length_before &&
                strncmp(before->call->path, node->call->path, length) == 0;
         if (before != NULL && !same &&

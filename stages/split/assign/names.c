@@ -114,8 +114,8 @@ static const struct pst_module_call *call_of(const struct pst_node *node,
     return ret;
 }
 
-/* Finds the calls of a module, in the order of their first nodes. *at: by id of
- * the call, index in `calls` + 1. */
+/* Finds the calls of a module, in the order of their first nodes. at: by id of
+ * a call, its index in `calls` + 1; 0: not found yet. */
 static enum pst_status find_called(struct pst_splitter *s, const char *fqn,
                                    size_t *at, struct calls *calls)
 {

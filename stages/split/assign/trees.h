@@ -24,8 +24,8 @@ size_t pst_sums_reach(const struct pst_sums *t, const double *before,
 
 /* Minimum over positions of base + all amounts added to the position. */
 struct pst_minima {
-    /* by tree node, 1 to 2 * width - 1: minimum below it, amount added to
-     * all */
+    /* by tree node, 1 to 2 * width - 1. least: minimum below it; added: amount
+     * that was added to all positions below it. */
     double *least, *added;
     size_t width; /* number of leaves, a power of two */
 };

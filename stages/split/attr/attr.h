@@ -47,11 +47,11 @@ void pst_attr_take(const struct pst_plan *plan, const struct pst_attr *attr,
 struct pst_setting;
 
 /*
- * Replaces the values of these tensors by those of the same names in a file, or
- * by one number. `model` is rebuilt from `plan`; all are borrowed until the
- * setting is freed, which must be after the model. PST_ERR_SHAPE reports the
- * shapes of the model and of the file. nans: receives the names whose new
- * values have a NaN or an infinity, separated by blanks.
+ * Replaces the values of the tensors of attrs by those of the same names in a
+ * file, or by one number. `model` is rebuilt from `plan`; all are borrowed
+ * until the setting is freed, which must be after the model. PST_ERR_SHAPE
+ * reports the shapes of the model and of the file. nans: receives the names
+ * whose new values have a NaN or an infinity, separated by blanks.
  */
 enum pst_status pst_model_set_file(struct pst_model *model,
                                    const struct pst_plan *plan,
@@ -74,8 +74,9 @@ void pst_setting_free(struct pst_setting *setting);
 struct pst_casting;
 
 struct pst_cast_counts {
-    unsigned cast, skipped; /* numbers of tensors */
-    unsigned converted;     /* operands converted back to their old dtype */
+    unsigned cast, skipped; /* numbers of tensors that were cast, and skipped */
+    /* number of operands converted back to their old dtype */
+    unsigned converted;
 };
 
 /*

@@ -170,7 +170,7 @@ static enum pst_status set_targets(struct pst_caster *c,
 
 struct pst_casting {
     const struct pst_plan *plan;
-    struct pst_cast_target *of; /* by index of the parameter */
+    struct pst_cast_target *of; /* by index of the parameter: how it is cast */
     pst_param_fn old;
     void *old_ctx;
 };

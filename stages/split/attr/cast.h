@@ -13,7 +13,8 @@ struct pst_cast_target {
     bool is; /* true if the value is cast */
     /* readers round the value: before the cast, after it */
     bool was_rounded, rounds;
-    enum pst_dtype old, new; /* dtypes that the value's readers see */
+    /* dtypes that the value's readers see before and after the cast */
+    enum pst_dtype old, new;
 };
 
 struct pst_caster {

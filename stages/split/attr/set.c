@@ -296,8 +296,8 @@ static bool is_set(const struct pst_attrs *attrs, unsigned param)
     return false;
 }
 
-/* Makes the model read these tensors by read_set. Its weights have the numbers
- * of the plan's parameters. */
+/* Makes the model read the tensors of attrs by read_set. Its weights have the
+ * numbers of the plan's parameters. */
 static void redirect(struct pst_model *model, const struct pst_attrs *attrs,
                      struct pst_setting *setting)
 {

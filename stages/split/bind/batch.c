@@ -10,7 +10,7 @@ static enum pst_status bind(struct pst_plan *plan, int64_t rows,
     enum pst_status status;
 
     b->plan = plan;
-    /* sizes other than rows may have been set */
+    /* checks the plan, since sizes other than rows may have been set */
     if (rows == pst_plan_rows(plan)) {
         status = pst_symbols_check(&plan->symbols, diag);
         if (status != PST_OK)

@@ -12,7 +12,7 @@
 
 #define TAG PST_TAG_PLAN
 
-/* A requested size. */
+/* A size that is requested for an input; expr: its expression in the plan. */
 struct wanted {
     const struct pst_plan_input *input; /* input of the old plan */
     const char *expr;
@@ -25,7 +25,7 @@ struct binder {
     struct PST_VEC(struct wanted) wanted;
     char what[160];         /* the request, for messages */
     struct pst_build build; /* builds the graph of the current stage */
-    /* by value id of the old graph of the current stage */
+    /* by value id of the current stage's old graph: value of the new one */
     struct pst_value **map;
     struct pst_diag *diag;
 };
@@ -294,8 +294,8 @@ static enum pst_status bind_input(struct binder *b,
 
 /* --- stages ------------------------------------------------------------- */
 
-/* Adds an input or state value of the stage. meta: for an edge, that of the
- * sender's value. */
+/* Adds an input or state value of the stage. meta: the value's new meta; of a
+ * value from an edge, that of the sender's output. */
 static enum pst_status bind_given(struct binder *b,
                                   const struct pst_value *value,
                                   const struct pst_meta *meta)

@@ -14,7 +14,8 @@ struct pst_loss_options {
     const char *target;
     const char *reduction; /* "mean" or "sum" */
     int64_t ignore_index;
-    /* dimension of the classes; INT64_MIN: chosen by the rank */
+    /* dimension of the classes; INT64_MIN: chosen by the number of dimensions
+     */
     int64_t dim;
     bool probabilities; /* the target has a probability for each class */
     double smoothing;   /* label smoothing */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Loss specifications in the form of torch.distributed.pipelining: "(False,
- * True)", "{'out': False, 'loss': True}". Error messages begin with PyTorch's
- * words, so that users can search for them.
+ * Reads loss specifications in the form of torch.distributed.pipelining:
+ * "(False, True)", "{'out': False, 'loss': True}". Error messages begin with
+ * PyTorch's words, so that users can search for them.
  */
 #include <ctype.h>
 #include <string.h>

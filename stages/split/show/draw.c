@@ -36,7 +36,8 @@ static bool gather(const struct pst_plan *plan, struct arrow *arrow)
     return arrow->values > 0;
 }
 
-/* Advances to the next arrow; false at the end. Start with a zeroed one. */
+/* Advances to the next arrow, from a zeroed *arrow to the first one; returns
+ * false at the end. */
 static bool next_arrow(const struct pst_plan *plan, struct arrow *arrow)
 {
     for (;;) {
@@ -47,7 +48,7 @@ static bool next_arrow(const struct pst_plan *plan, struct arrow *arrow)
             return false;
         arrow->begin = arrow->end;
         arrow->from = plan->edges.at[arrow->begin].from_stage;
-        /* UINT_MAX + 1 is 0: carried buffers go to earlier stages */
+        /* ++to begins at stage 0: carried buffers go to earlier stages */
         arrow->to = UINT_MAX;
         while (arrow->end < plan->edges.n &&
                plan->edges.at[arrow->end].from_stage == arrow->from)
