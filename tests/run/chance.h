@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_TESTS_RUN_CHANCE_H
 #define PENSTOCK_TESTS_RUN_CHANCE_H
-/* Schedules in a random order that can run, with stages on random ranks. */
+/* Makes random schedules that can run, with stages on random ranks. */
 #include <stdbool.h>
 
 #include "stages/base/str.h"
@@ -57,7 +57,8 @@ static inline bool chance_play(struct chance *c, unsigned s, unsigned m)
     return true;
 }
 
-/* Makes schedules in PyTorch's grammar; ranks 0: a random number of ranks. */
+/* Makes schedules in PyTorch's grammar. c->ranks 0: it is set to a random
+ * number. */
 static inline void chance_make(struct chance *c, struct pst_str *ret)
 {
     unsigned left, misses = 0;

@@ -17,7 +17,7 @@
 #include <string.h>
 
 static struct pst_diag diag;
-static struct pst_safetensors *data; /* tensors of the sets */
+static struct pst_safetensors *data; /* tensors of all sets of inputs */
 
 static inline const char *golden_path(const char *name)
 {
@@ -28,8 +28,8 @@ static inline const char *golden_path(const char *name)
     return path;
 }
 
-/* Returns a tensor of a set: "2", "3", "5" or "10" (rows), or "full",
- * "ignored". */
+/* Returns a tensor of a set of inputs: "2", "3", "5" or "10" (number of rows),
+ * "full" or "ignored". */
 static inline const struct pst_safetensors_entry *entry(const char *set,
                                                         const char *name)
 {
@@ -43,7 +43,8 @@ static inline const struct pst_safetensors_entry *entry(const char *set,
     return e;
 }
 
-/* Returns the largest difference, relative to the largest number. */
+/* Returns the largest difference of a result from the expected tensor, relative
+ * to the largest expected number. */
 static inline double distance(const struct pst_safetensors_entry *want,
                               const struct pst_dump_item *got)
 {

@@ -67,7 +67,7 @@ static inline void job_state(struct job *job, struct pst_dump *dump)
               &job->net.diag);
 }
 
-/* Returns everything of the last step, and the state after it. */
+/* Returns a dump of the last step's results and of the state after it. */
 static inline struct pst_dump *job_dump(struct job *job)
 {
     struct pst_dump *dump = job_first(job);
@@ -122,8 +122,8 @@ static inline struct run run(unsigned stages,
     return run_as(stages, 0, options);
 }
 
-/* Returns the largest difference of a floating tensor, relative to its largest
- * value. */
+/* Returns the largest difference of two floating-point tensors, relative to the
+ * largest value of the first. */
 static inline double distance(const struct pst_dump_item *a,
                               const struct pst_dump_item *b)
 {

@@ -86,8 +86,8 @@ struct net {
     struct pst_diag diag;
 };
 
-/* True if the model is cut at this one of its three positions, for this number
- * of stages. */
+/* True if the model is cut at position `place` (of three) when it has `stages`
+ * stages. */
 static inline bool net_is_cut(unsigned stages, unsigned place)
 {
     static const bool cuts[4][3] = {
@@ -100,8 +100,8 @@ static inline bool net_is_cut(unsigned stages, unsigned place)
     return cuts[stages - 1][place];
 }
 
-/* Variants: no buffer changes (not even with PST_NET_CARRY); parameter e.weight
- * is transmitted. */
+/* Flags for variants of the model. NET_STILL: no buffer changes, not even with
+ * PST_NET_CARRY. NET_TRANSMIT: parameter e.weight is transmitted. */
 #define NET_STILL    1u
 #define NET_TRANSMIT 2u
 
@@ -242,7 +242,7 @@ static inline struct pst_exec_options net_options(const char *schedule,
         ret.optim.momentum = 0.9;
     if (strcmp(optimizer, "rmsprop") == 0) {
         ret.optim.momentum = 0.9;
-        ret.optim.centered = true; /* all three states */
+        ret.optim.centered = true; /* the optimizer has all three states */
     }
     return ret;
 }

@@ -63,8 +63,8 @@ def calls(penstock, penstockd, model, folder):
 
 
 def faults(found, lookup=LOOKUP):
-    """Returns forbidden calls: lookups of penstock, and penstock's calls of
-    the C library."""
+    """Returns the functions among `found` that a step must not call: lookups
+    and allocations, in penstockd and in the C library."""
     names = found.get("penstockd", set()) | {
         n for o, ns in found.items() if o.startswith("libc.") for n in ns}
     return sorted(n for n in names
@@ -81,7 +81,7 @@ def main():
         found = calls(penstock, penstockd, model, folder)
     own = found.get("penstockd", set())
     assert {"pst_engine_step", "pst_rank_advance"} <= own, own
-    # The check must find a function that every step calls.
+    # The check itself works: it finds functions that every step calls.
     assert "pst_rank_advance" in faults(found, re.compile("pst_rank_.*"))
     for name, functions in sorted(found.items()):
         inside = sorted(functions if show else

@@ -99,7 +99,8 @@ static void a_part_is_copied(void **state)
         3);
 }
 
-/* Counts updates of a buffer that is used as in `lines`. */
+/* Returns the number of copies of new values of a buffer that is used as in
+ * `lines`, in three microbatches. */
 static unsigned updates(const char *lines)
 {
     struct pst_str text = {0};

@@ -66,7 +66,8 @@ static void pages_have_one_owner(void **state)
 
 static struct pst_diag diag;
 
-/* Opens a file with two tensors whose middle belongs to another rank. */
+/* Opens a file with two tensors; the bytes in the middle of the file belong to
+ * another rank. */
 static struct pst_safetensors_writer *begun(const char **ret_path)
 {
     static const float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};

@@ -2,8 +2,8 @@
 /*
  * Tests schedules with a planted fault, including messages, read from a file:
  * each is refused before anything runs, or runs on transport self with the bits
- * of the uncut model. None hangs (alarm). PST_FAULTS=10000: the number of
- * schedules.
+ * of the uncut model. None hangs (alarm). The environment's PST_FAULTS is the
+ * number of schedules.
  */
 #include <stdlib.h>
 #include <unistd.h>

@@ -12,8 +12,7 @@
 #define ROWS    600 /* more than two chunks */
 
 /* The embedding is the head's weight, too. W has a larger workspace than I: the
- * gradient of %k. What is left of the text depends on
- * the variant. */
+ * gradient of %k. The rest of the text depends on the variant. */
 static const char body[] =
     "graph next_id=20 {\n"
     "  input %x: i64[600]\n"
@@ -38,7 +37,7 @@ static const char plain[] =
     "  output user %logits \"1\"\n"
     "}\n";
 
-/* The loss is the product of the head's and of what another stage may
+/* The loss is the head's loss multiplied by a value that another stage may
  * compute. */
 static const char scaled[] =
     "  %c: f32[600, 1024] = aten.tanh.default(%logits) # o - F id=5\n"
@@ -115,8 +114,8 @@ static void step(struct job *job, const struct variant *v, uint64_t number)
     assert_true(job->last.applied);
 }
 
-/* Runs two steps of the model, cut at these names; returns what job_dump()
- * returns, of the first step and the state after the second. */
+/* Runs two steps of the model, cut at these names; returns the dump of the
+ * first step, with the state after the second. */
 static struct run run_cut(const struct variant *v, const char *const *at,
                           size_t n, const struct pst_exec_options *options)
 {
@@ -143,7 +142,8 @@ static struct pst_exec_options options_of(const char *schedule, unsigned ranks,
     return net_options(schedule, ranks, m, "sgd");
 }
 
-/* Backwards of the last stage in one and in two parts. */
+/* A schedule whose last stage runs some backwards as B and others as I and W.
+ */
 static const char lists[] =
     "0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3\n1F0,1B0,1F1,1I1,1W1,1F2,1B2,1F3,1B3\n";
 

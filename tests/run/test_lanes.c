@@ -46,8 +46,8 @@ static void keeps_the_bits(void **state)
             }
 }
 
-/* Each rank has a thread: the data source sees several threads, one at a time.
- */
+/* A data source that records the threads which call it: one for each rank, but
+ * only one at a time. */
 struct source {
     struct net_data data;
     pthread_t seen[64];
@@ -153,7 +153,8 @@ static void sleep_once(const struct pst_call *call)
         (void)usleep(6000000);
 }
 
-/* A kernel of rank 1 never ends: rank and action are named. */
+/* A kernel of rank 1 runs for longer than the limit: rank and action are named.
+ */
 static void names_who_is_stuck(void **state)
 {
     struct pst_exec_options options = net_options("gpipe", 3, 2, "sgd");
@@ -164,7 +165,8 @@ static void names_who_is_stuck(void **state)
 
     (void)state;
     options.side_by_side = true;
-    /* Seconds: longer than a turn, shorter than sleep_once. */
+    /* A limit in seconds: longer than a rank waits at a time, shorter than
+     * sleep_once sleeps. */
     options.watchdog = 1;
     job_init(&job, 3, &options);
     run_steps(&job, 0, 1);

@@ -250,7 +250,8 @@ static void ranks_that_do_not_fit_are_refused(void **state)
     assert_int_equal(unsetenv("PST_HEADROOM_ROOT"), 0);
 }
 
-/* Sets a limit as ulimit -v does. */
+/* An arena that exceeds the address space, limited as by ulimit -v, is refused.
+ */
 static void address_limits_are_named(void **state)
 {
     struct rlimit was, now;
@@ -275,7 +276,7 @@ static void address_limits_are_named(void **state)
 
 /* --- what is resident ----------------------------------------------------- */
 
-/* Returns the bytes after `key` in /proc/self/status. */
+/* Returns the number of bytes that /proc/self/status has for `key`. */
 static size_t status_bytes(const char *key)
 {
     FILE *f = fopen("/proc/self/status", "re");

@@ -5,7 +5,7 @@
 #include "tests/folder.h"
 #include "tests/run/job.h"
 
-#define EACH 2 /* steps with a number of microbatches */
+#define EACH 2 /* steps with each number of microbatches */
 
 struct row {
     const char *schedule;
@@ -45,7 +45,8 @@ static struct pst_exec_options options_of(const struct row *row,
     return ret;
 }
 
-/* Returns how many of the row's numbers differ, and sets them. */
+/* Sets ret to the different numbers of microbatches of the row, and returns how
+ * many there are. */
 static unsigned distinct(const struct row *row, unsigned ret[4])
 {
     unsigned n = 0;
@@ -72,8 +73,8 @@ static void make_steps(struct job *job, unsigned from)
     }
 }
 
-/* Steps of one number, by an engine of its own, from the checkpoint of the
- * steps before. */
+/* Runs the steps with the i-th number of microbatches in an engine of their
+ * own, which begins with the checkpoint of the steps before. */
 static struct run make_part(const struct row *row, unsigned i)
 {
     const struct pst_exec_options options = options_of(row, row->counts[i]);
@@ -98,7 +99,8 @@ static struct run make_part(const struct row *row, unsigned i)
     return ret;
 }
 
-/* After all numbers the whole arena has been in use, and no byte beyond. */
+/* Checks that steps with all numbers of microbatches have used the whole arena,
+ * and no byte beyond it. */
 static void check_memory(const struct job *job, const struct row *row)
 {
     for (unsigned k = 0; k < pst_engine_n_local(job->engine); k++) {
@@ -144,7 +146,8 @@ static void has_the_bits_of_separate_engines(void **state)
     }
 }
 
-/* pst_exec_schedules plans what engines take. */
+/* An engine's arenas have the size that pst_exec_schedules computes for the
+ * number of microbatches that needs most. */
 static void plans_each_number(void **state)
 {
     (void)state;

@@ -7,8 +7,8 @@
 
 #include "stages/base/str.h"
 
-/* The square root has an infinite derivative at 0, the logarithm is not finite
- * there; two ranks. */
+/* The square root has an infinite derivative at 0, and the logarithm is not
+ * finite there. The model runs on two ranks. */
 static const char roots[] =
     "graph next_id=40 {\n"
     "  input %x: f32[4, 3]\n"
@@ -54,7 +54,8 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
     return PST_OK;
 }
 
-/* Gives microbatches the weights 0, 1, 2, 3, and 0 to all of step 1. */
+/* Gives microbatches 0 to 3 the weights 0, 1, 2, 3; in step 1 all weights are
+ * 0. */
 static enum pst_status weigh(void *ctx, uint64_t step, double *ret,
                              struct pst_diag *diag)
 {
@@ -114,7 +115,7 @@ static void assert_origin(float x, bool backward, const char *want)
               &job.diag);
     assert_string_equal(pst_str_text(&text), want);
     assert_int_equal(microbatch, 2);
-    /* Nothing has changed. */
+    /* The rerun has changed nothing: the next step is applied. */
     assert_ok(
         pst_engine_step(job.engine, 2, fill, &spoilt, 0, &result, &job.diag),
         &job.diag);
@@ -160,7 +161,7 @@ static void leaves_out_steps_without_targets(void **state)
                         "step 2 was not applied: every target of the step is "
                         "ignored, so that its loss is the mean of nothing");
     assert_true(result.diverged && result.no_targets && isnan(result.loss));
-    assert_int_equal(result.control, 0x10); /* the commands are still there */
+    assert_int_equal(result.control, 0x10); /* commands are passed on even so */
     assert_int_equal(result.microbatch, -1);
     assert_false(result.backward);
     assert_ok(

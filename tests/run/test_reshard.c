@@ -223,7 +223,7 @@ static size_t compare(const char *a_dir, const char *b_dir)
 
 struct saved {
     char dir[128];
-    double loss[2]; /* losses of the next steps */
+    double loss[2]; /* losses of the next two steps */
 };
 
 static void write_it(const struct grid *g, struct saved *ret)

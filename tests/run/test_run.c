@@ -43,7 +43,7 @@ static void cuts_keep_the_bits(void **state)
     all_cuts_of(5, "adamw");
 }
 
-/* The same for every optimizer, with one cut. */
+/* Cut models keep the bits with every optimizer; one cut of each is tried. */
 static void every_optimizer_keeps_the_bits(void **state)
 {
     size_t n;
@@ -139,8 +139,8 @@ static void adds_microbatches_up(void **state)
                     (float)job.last.losses[m]);
     }
     assert_true(((const float *)loss->data)[0] == (float)(sum / 4));
-    /* No gradient reaches u.weight: zeros. The frozen f.weight has none at all.
-     */
+    /* The gradient of u.weight is 0, since the loss does not depend on it. The
+     * frozen f.weight has none at all. */
     grad = pst_dump_find(dump, "grad.u.weight");
     for (int i = 0; i < 3; i++)
         assert_true(((const float *)grad->data)[i] == 0);
@@ -174,7 +174,7 @@ static enum pst_status fill_wide(void *ctx, uint64_t step, unsigned microbatch,
     return PST_OK;
 }
 
-/* f64 losses keep all digits. */
+/* A dump has f64 losses with all their digits. */
 static void dumps_wide_losses(void **state)
 {
     static const char *const modules[] = {"a"};
@@ -475,7 +475,8 @@ static void plans_memory(void **state)
         assert_int_equal(m.arena, m.params + m.grads + m.optim + m.buffers +
                                       m.prepared + m.stash + m.messages +
                                       m.workspace + m.outputs);
-        assert_int_equal(m.in_flight, 4 - k); /* the advantage of 1f1b */
+        /* 1f1b holds fewer microbatches in later stages */
+        assert_int_equal(m.in_flight, 4 - k);
     }
     job_fini(&job);
 }
@@ -494,7 +495,7 @@ static void survives_lack_of_memory(void **state)
     options.replicas = 2;
     net_init_as(&net, 4, NET_STILL | NET_TRANSMIT);
     assert_ok(pst_transport_self.open("4", &transport, &net.diag), &net.diag);
-    pst_joint_drop(net.plan); /* cached by the split */
+    pst_joint_drop(net.plan); /* the split has cached the joint graphs */
     for (; status != PST_OK; n++) {
         const uint64_t exec = pst_alloc_live(PST_TAG_EXEC);
         const uint64_t graph = pst_alloc_live(PST_TAG_GRAPH);

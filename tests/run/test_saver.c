@@ -14,7 +14,7 @@ static void job_begin(struct job *job, unsigned ranks, unsigned replicas)
     struct pst_exec_options options = net_options("1f1b", ranks, 4, "adamw");
 
     options.replicas = PST_MIN(replicas, 2);
-    if (replicas > 2) /* stands for two that share optimizer states */
+    if (replicas > 2) /* 3: two replicas that shard optimizer states */
         options.shard = PST_SHARING_ZERO1;
     job_init(job, 3, &options);
 }
@@ -198,7 +198,7 @@ static void one_at_a_time(void **state)
     assert_int_equal(
         pst_saver_begin(s, job.engine, "one", 2, 0, NULL, &job.net.diag),
         PST_ERR_INTERNAL);
-    pst_saver_free(s); /* cancels the saving: no files are left */
+    pst_saver_free(s); /* cancels the save: no files are left */
     assert_true(access("one/step-00000001", F_OK) != 0);
     job_fini(&job);
 }

@@ -68,7 +68,7 @@ static void generated_ones(void **state)
 
 /* --- lists made by hand --------------------------------------------------- */
 
-/* Writes the schedule to a file; sets "csv:PATH". */
+/* Writes the schedule to a file; sets name to "csv:PATH". */
 static void write_csv(const char *lists, char name[64])
 {
     FILE *f;

@@ -123,8 +123,9 @@ static void statistics_follow_the_rows(void **state)
     pst_safetensors_close(data);
 }
 
-/* Symbolic sizes besides the rows, in a model whose rows times its length must
- * be even, so that the sizes next to the exported ones are invalid. */
+/* Symbolic sizes besides the rows can be set. In one model the rows times the
+ * length must be even, so that the sizes next to the exported ones are invalid.
+ */
 static void any_free_size_can_be_set(void **state)
 {
     static const struct {

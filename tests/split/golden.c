@@ -82,7 +82,7 @@ static void add_owners(const struct golden *golden,
     }
 }
 
-/* Converts {"fqn": "BEGINNING"} to "fqn:begin". */
+/* Reads the cuts of a golden, such as {"fqn": "BEGINNING"}, as "fqn:begin". */
 struct pst_split_options golden_options(const struct golden *golden)
 {
     static char specs[16][256];

@@ -13,7 +13,7 @@
 #define GOLDEN_MAX 200
 
 struct golden {
-    char name[128]; /* "11-begin-and-end #2" */
+    char name[128]; /* such as "11-begin-and-end #2" */
     char model[512], numbers[512];
     json_t *file, *split;
 };

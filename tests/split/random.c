@@ -7,7 +7,8 @@
 #define MAX_VALUES 128
 #define N_WEIGHTS  6
 
-/* Kinds of values: f32[4, 8], bool[4, 8], i64[4], f32[], i64[], f32[8, 4]. */
+/* Kinds of values, in this order: f32[4, 8], bool[4, 8], i64[4], f32[], i64[],
+ * f32[8, 4]. */
 enum kind { WIDE, MASK, IDS, SCALAR, COUNT, TALL, N_KINDS };
 
 struct writer {
@@ -18,8 +19,10 @@ struct writer {
         char name[16];
     } values[MAX_VALUES];
     unsigned n_values, calls[N_WEIGHTS];
-    char hub[16], sum[16];    /* value with many readers; sum of all so far */
-    unsigned n_ticks, chance; /* updates of "tick"; random state for them */
+    /* hub: value with many readers; sum: of all values so far */
+    char hub[16], sum[16];
+    /* n_ticks: updates of "tick"; chance: random state for them */
+    unsigned n_ticks, chance;
 };
 
 unsigned random_draw(unsigned *seed, unsigned n)

@@ -15,8 +15,9 @@
 
 struct random_model {
     struct pst_str text;
-    unsigned n_nodes, n_cuts; /* number of markers */
-    unsigned seed;            /* seed to continue from */
+    unsigned n_nodes, n_cuts; /* n_cuts: number of markers */
+    /* state of the random numbers, to continue from */
+    unsigned seed;
 };
 
 /* Returns a random number of 0 .. n-1 and advances the seed. */

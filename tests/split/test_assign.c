@@ -370,9 +370,9 @@ static void keeps_overlapping_heads_whole(void **state)
     model_fini(&model);
 }
 
-/* A marker in a head is moved also where a node that nobody uses reads the
- * head's logits, or comes with the marker between the view of the weight and
- * the layer. */
+/* A marker in a head is moved even if a dead node reads the head's logits, or
+ * if a dead node comes with the marker between the view of the weight and the
+ * layer. */
 static void keeps_heads_whole_beside_dead_nodes(void **state)
 {
     static const char text[] =

@@ -222,7 +222,8 @@ static void batches_are_divided(void **state)
     assert_int_equal(pst_batch_init(plan, 3, 12, 4, &batch, &diag),
                      PST_ERR_USAGE);
     assert_int_equal(pst_batch_init(plan, 0, 5, 4, &batch, &diag),
-                     PST_ERR_INPUT); /* 2, 1, 1, 1: a row is out of range */
+                     /* 2, 1, 1, 1: a single row is out of range */
+                     PST_ERR_INPUT);
     pst_plan_free(plan);
     pst_model_close(model);
 

@@ -65,7 +65,7 @@ static void evaluates(void **state)
     assert_true(find(whole, "n")->args[2].b);
     assert_non_null(find(whole, "mode")->outs[0]->base);
     assert_false(find(eval, "d")->args[2].b);
-    /* A view: no dropout runs. */
+    /* Its result is a view of its operand: no dropout runs. */
     assert_non_null(find(eval, "d")->outs[0]->base);
     assert_false(find(eval, "n")->args[2].b);
     assert_null(find(eval, "mode")->outs[0]->base);

@@ -48,7 +48,8 @@ static void make_text(struct pst_str *text, unsigned n, unsigned marker)
     for (unsigned i = 0; i < n / 5; i++) {
         const unsigned v = 5 * i + 1;
         const unsigned skip =
-            draw(&seed, 20) ? last : 5 * draw(&seed, i + 1); /* 0 or a block */
+            /* 0 or the last node of an earlier block */
+            draw(&seed, 20) ? last : 5 * draw(&seed, i + 1);
 
         pst_str_addf(text,
                      "  %%v%u: f32[2, 4] = aten.linear.default(%%v%u, %%w%u) "

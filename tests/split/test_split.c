@@ -215,7 +215,7 @@ static void sends_dense_values(void **state)
     assert_int_equal(plan->edges.at[0].meta.stride[0], 1);
     assert_int_equal(plan->edges.at[0].meta.stride[1], 3);
     assert_int_equal(plan->edges.at[1].meta.stride[0], 1);
-    /* A copy of the value. */
+    /* The value has gaps, so that a dense copy is sent. */
     assert_int_equal(plan->edges.at[2].meta.stride[0], 1);
     assert_string_equal(plan->stages.at[0].graph->outputs.at[2].arg.value->name,
                         "c_dense");

@@ -2,9 +2,10 @@
 /*
  * Conformance cases of sharded parameters, by number. F6 to F11, F16 and F19
  * are here; the others are in:
- *   F1-F3  what_is_left, a_file in tests/frontend/test_resize.c; here: numbers
- *   F4     reads_of_nothing there
- *   F5     other_faults there
+ *   F1-F3  what_is_left, a_file in tests/frontend/test_resize.c; their results:
+ *          runs_programs_that_resize here
+ *   F4     reads_of_nothing in tests/frontend/test_resize.c
+ *   F5     other_faults in tests/frontend/test_resize.c
  *   F12-14 unshards_in_windows in tests/sched/test_passes.c,
  *          says_in_schedules_what_is_here in tests/run/shard/test_unshard.c
  *   F15    divides_vectors, divides_rows, divides_with_the_same_bits in
@@ -41,7 +42,7 @@ static enum pst_status fill_matrices(void *ctx, uint64_t step,
 
 static void runs_programs_that_resize(void **state)
 {
-    /* p p^T = [[5, 11], [11, 25]]; times 2 p; plus q */
+    /* (p p^T) (2 p) + q, where p p^T = [[5, 11], [11, 25]] */
     static const float want[] = {76 + 10, 108 + 20, 172 + 30, 244 + 40};
     struct pst_exec_options options = net_options("gpipe", 1, 1, "none");
     const struct pst_split_options whole = {0};
@@ -105,7 +106,7 @@ static const char twice_text[] =
     "  output user %loss \"0\"\n"
     "}\n";
 
-/* Weights computed from parameters, one of them from two. */
+/* A model whose weights are computed from parameters, one of them from two. */
 static const char made_text[] =
     "graph next_id=9 {\n"
     "  input %x: f32[4, 8]\n"
@@ -328,7 +329,7 @@ static void four_groups(struct pst_str *text)
 
 struct figures {
     struct pst_memory memory;
-    unsigned gathers, sums; /* events of one step */
+    unsigned gathers, sums; /* gathers and reductions of one step */
 };
 
 static struct figures figures_of(struct text_job *job,

@@ -172,9 +172,11 @@ static void keeps_buffers_alike(void **state)
 /* --- messages that come in any order -------------------------------------- */
 
 static const struct pst_transport_ops *prompt;
-static atomic_uint chance; /* ranks may run on threads of their own */
+/* atomic, since ranks may run on threads of their own */
+static atomic_uint chance;
 
-/* Often reports that a message has not arrived yet. */
+/* A transport's `test` that often reports that a message has not arrived yet.
+ */
 static enum pst_status test_late(struct pst_transport *transport,
                                  struct pst_request *request)
 {
@@ -245,8 +247,8 @@ static float *step_of_large(bool late, enum pst_sharing shard)
     return ret;
 }
 
-/* Sums are right also in more rounds than can be in flight at a time, which end
- * in any order. */
+/* Sums are right even if there are more rounds than can be in flight at a time,
+ * and rounds end in any order. */
 static void sums_rounds_in_any_order(void **state)
 {
     const size_t bytes = (size_t)2400 * 1200 * sizeof(float);

@@ -18,7 +18,7 @@ static struct pst_exec_options options_of(unsigned ranks, unsigned replicas,
     struct pst_exec_options options =
         net_options(schedule, ranks, 5, optimizer);
 
-    if (shard >= PST_SHARING_ZERO2) /* all replicas have as many microbatches */
+    if (shard >= PST_SHARING_ZERO2) /* all replicas need the same number */
         options.microbatches = 2 * replicas;
     options.replicas = replicas;
     options.shard = shard;
@@ -149,8 +149,9 @@ static void gives_every_element_one_owner(void **state)
     }
 }
 
-/* plan measures the first replica: no other one needs more memory, and whole
- * parameters are divided between replicas as far as their sizes allow. */
+/* The memory of the first replica, which plan reports, suffices: no other
+ * replica needs more, and whole parameters are divided between replicas as far
+ * as their sizes allow. */
 static void first_replica_has_the_most(void **state)
 {
     static const char *const optimizers[] = {"lamb", "muon", "adafactor"};
@@ -214,7 +215,7 @@ static void comes_to_the_same_bits(void **state)
 
 /* With one microbatch per replica, sums have the same order as without
  * sharding. With more they have another order, but the same one for every cut,
- * schedule and way to share. */
+ * schedule and sharding mode. */
 static void sum_in_each_microbatch(const char *optimizer)
 {
     static const char *const schedules[] = {"gpipe", "1f1b", "zb-h1"};
@@ -272,8 +273,8 @@ static void assert_same_item(const struct run *a, const struct run *b,
     assert_memory_equal(x->data, y->data, pst_meta_bytes(&x->meta));
 }
 
-/* Each parameter is shared in a way of its own, and has the bits of that way.
- * With one microbatch per replica all of them have the bits of no sharing. */
+/* Each parameter has a sharding mode of its own, and the bits of that mode.
+ * With one microbatch per replica all of them have the bits of no sharding. */
 static void mixes_ways_to_share(void **state)
 {
     static const struct {

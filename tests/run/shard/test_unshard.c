@@ -62,7 +62,7 @@ static void has_more_groups_at_a_time(void **state)
     net_fini(&net);
 }
 
-/* Asserts the schedule of rank `rank`. */
+/* Asserts that the schedule of rank `rank` is `want`. */
 static void assert_lists(unsigned stages, const struct pst_exec_options *o,
                          unsigned rank, const char *want)
 {
@@ -114,7 +114,7 @@ static void says_in_schedules_what_is_here(void **state)
 static const char *const gathered[] = {"a.weight", "a.bias", "b.weight",
                                        "e.weight"};
 
-/* Rounds half to even. */
+/* Rounds to bf16, half to even. */
 static float rounded(float x)
 {
     uint32_t u;
@@ -127,7 +127,7 @@ static float rounded(float x)
     return x;
 }
 
-/* Makes a job whose parameters are those of the dump, rounded. */
+/* Makes a job whose parameters are those of the dump, rounded to bf16. */
 static void job_init_rounded(struct job *job, const struct pst_dump *from,
                              const struct pst_exec_options *options)
 {
@@ -166,7 +166,7 @@ static const float *item_of(const struct pst_dump *dump, const char *kind,
     return item->data;
 }
 
-/* Asserts the result of the first SGD step, from the unrounded values. */
+/* Asserts that the first SGD step has updated the values before rounding. */
 static void assert_updated(const struct pst_dump *before,
                            const struct pst_dump *step,
                            const struct pst_dump *after, double lr)

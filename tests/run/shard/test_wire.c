@@ -103,7 +103,8 @@ static void sends_the_bytes_of_the_formula(void **state)
         const enum pst_sharing shard = (enum pst_sharing)(i % 4);
         struct pst_exec_options options = net_options(
             schedules[i / 4 % PST_COUNT(schedules)], 1, REPLICAS * EACH, "sgd");
-        double got, want = 2 * part; /* to the owners, and from them */
+        /* gradients go to the owners, and sums or values come back */
+        double got, want = 2 * part;
         unsigned gathers;
 
         options.replicas = REPLICAS;
