@@ -300,22 +300,22 @@ static enum pst_status count(struct pst_tokens *t, struct counter *c,
 
 /* --- labels that the model shifts ----------------------------------------- */
 
-/* Sets the labels of each row to first, first + 1, ...; of the other inputs,
- * integers to 1, bool to true, and floats to a tiny number. */
+/* Sets the labels of each row to first, first + 1, ..., and the other inputs to
+ * 1. */
 static void fill_places(struct counter *c, unsigned input, int64_t first)
 {
     for (size_t k = 0; k < c->data.n; k++) {
         const struct pst_meta *meta = &c->joined->inputs.at[k].meta;
-        const bool is_int = pst_dtype_kind(meta->dtype) == PST_KIND_INT;
         const int64_t length = meta->rank > 0 ? meta->size[meta->rank - 1] : 1;
 
         if (c->data.at[k] == NULL)
             continue;
-        if (!is_int)
-            memset(c->data.at[k], 1, pst_meta_bytes(meta));
-        for (int64_t i = 0; is_int && i < pst_meta_numel(meta); i++)
-            pst_store_i64(meta->dtype, c->data.at[k], i,
-                          k == input ? first + i % length : 1);
+        for (int64_t i = 0; i < pst_meta_numel(meta); i++)
+            if (k == input)
+                pst_store_i64(meta->dtype, c->data.at[k], i,
+                              first + i % length);
+            else
+                pst_store_f64(meta->dtype, c->data.at[k], i, 1);
     }
 }
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests warnings and notes about input that is valid but probably a mistake.
 
-usage: doubts.py PENSTOCK BYTEGPT.pt2 NORM.pt2 TEXT
+usage: doubts.py PENSTOCK BYTEGPT.pt2 NORM.pt2 SHIFTS.pt2 TEXT
 """
 import os
 import re
@@ -56,7 +56,10 @@ def of_data(b, gpt, norm, text):
     assert b.run(norm, "x.safetensors", "-m", "1") == ""
 
 
-def of_models(b, norm):
+def of_models(b, norm, shifts, text):
+    said = b.run(shifts, text)
+    assert "the targets are shifted twice: from " in said and \
+        "'labels' gets the token after each place" in said, said
     said = b.run(norm, "x.safetensors", "-m", "1", "--freeze", "*")
     assert "no parameter has a gradient: the steps change nothing" in said, said
     assert b.run(norm, "x.safetensors", "-m", "1", "--freeze", "*",
@@ -79,11 +82,11 @@ def of_words(b, norm):
 
 
 def main():
-    penstock, gpt, norm, text = map(os.path.abspath, sys.argv[1:])
+    penstock, gpt, norm, shifts, text = map(os.path.abspath, sys.argv[1:])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(penstock, folder) as b:
         of_data(b, gpt, norm, text)
-        of_models(b, norm)
+        of_models(b, norm, shifts, text)
         of_words(b, norm)
     print("ok")
 
