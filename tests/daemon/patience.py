@@ -19,6 +19,9 @@ def limit():
 
 
 PATIENCE = limit()
+# --watchdog of jobs in which a rank hangs. On a loaded machine the start of the
+# ranks, to which it applies as well, takes some seconds.
+WATCHDOG = "7"
 
 
 def wait_until(holds, what, every=.01):

@@ -44,7 +44,7 @@ import time
 
 import clients
 import job
-from patience import PATIENCE, wait_until
+from patience import PATIENCE, WATCHDOG, wait_until
 
 POINTS = {"start": 1, "load": 2, "agree": 3, "step": 40, "save": 3, "gather": 1,
           "end": 1, "F": 80, "B": 60, "SEND_F": 50, "RECV_F": 50, "SEND_B": 50,
@@ -274,7 +274,7 @@ def causes(b):
     name = b.fresh()
     env, _ = b.once("step:12", 1, "stop" if b.transport == "mpi" else "hang")
     b.call(*b.words(name, "--max-restarts", "1", "--log-dir", name,
-                    "--watchdog", "2"), **env)
+                    "--watchdog", WATCHDOG), **env)
     end, = [x for x in b.events(name, "job_ended") if "=done" not in x]
     assert " cause=watchdog " in end, end
     if b.transport == "mpi":
@@ -727,7 +727,8 @@ def status_reports(b, number):
         name = b.fresh()
         env, _ = b.once("step:25", 1, action)
         job = b.begin(*b.words(name, "--max-restarts", "1", "--log-dir", name,
-                               "--watchdog", "2", "--job", f"told-{action}",
+                               "--watchdog", WATCHDOG, "--job",
+                               f"told-{action}",
                                steps=10 ** 9), **env)
         b.await_step(name, 1)
         b.await_event(name, "job_ended")
