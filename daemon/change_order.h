@@ -18,10 +18,11 @@ enum pstd_change_kind {
     PSTD_CHANGE_OPTIONS,  /* changes options: lines "NAME=VALUE\n" in `value` */
 };
 
-/* The parts of a change. Texts are borrowed. */
+/* A change, decoded. Texts are borrowed: from the caller that writes it, or
+ * from the bytes that it was read from. */
 struct pstd_change_order {
     enum pstd_change_kind kind;
-    const char *name; /* FQN, or pattern */
+    const char *name; /* FQN of the module or tensors, or a pattern */
     const char *path; /* SWAP, SET, GET: path of a file on rank 0, or "" */
     /* The new value; "": none. SET: a number. CAST: a dtype. SWAP: lines
      * "NEW\nOLD\n": parameter NEW takes over the optimizer states of parameter
@@ -35,7 +36,8 @@ struct pstd_change_order {
 
 void pstd_change_order_write(const struct pstd_change_order *from,
                              struct pst_str *out);
-/* Decodes an order from bytes that pstd_change_order_write made. */
+/* Decodes an order from bytes that pstd_change_order_write made. *ret borrows
+ * data. */
 void pstd_change_order_read(const char *data, struct pstd_change_order *ret);
 
 #endif

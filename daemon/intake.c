@@ -13,10 +13,10 @@ struct pstd_intake {
     pstd_answers_fn on_answers;
     void *ctx;
     unsigned limit;
-    struct pstd_signature signature; /* constant once it is open */
+    struct pstd_signature signature; /* does not change after `open` */
 
     uv_mutex_t lock; /* guards everything below */
-    uv_cond_t came;
+    uv_cond_t came;  /* signalled when a request comes, or at the end */
     bool open, shut;
     struct list waiting, answers;
     unsigned n;   /* number of waiting requests */
@@ -320,7 +320,7 @@ struct pstd_ask *pstd_intake_take(struct pstd_intake *in, unsigned ms,
     return taken.first;
 }
 
-/* Counts an answered or failed request, under the lock. */
+/* Counts a request that was answered or has failed. Called under the lock. */
 static void count(struct pstd_intake *in, const struct pstd_ask *ask)
 {
     const double seconds = pst_now() - ask->came;

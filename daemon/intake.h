@@ -113,13 +113,14 @@ struct pstd_ask *pstd_intake_take(struct pstd_intake *in, unsigned ms,
 void pstd_intake_give(struct pstd_intake *in, struct pstd_ask *list);
 /* Exec thread. Counts a step. */
 void pstd_intake_count_step(struct pstd_intake *in);
-/* Any thread. Accepts no more requests. at_once: answers waiting ones with
+/* Any thread. Accepts no more requests. at_once: answers the waiting ones with
  * PST_ERR_BUSY. */
 void pstd_intake_shut(struct pstd_intake *in, bool at_once);
 
-/* Places a request of so many samples in a step. *at: end of the previous
- * request. The request begins at *ret_begin, at or after *at; sets *at to its
- * end. False: it does not fit into the step. */
+/* Places a request of so many samples in a step, without dividing it between
+ * microbatches if they are `apart`. *at: end of the previous request. The
+ * request begins at *ret_begin, at or after *at; sets *at to its end. False: it
+ * does not fit into the step. */
 bool pstd_signature_place(const struct pstd_signature *s, int64_t samples,
                           int64_t *at, int64_t *ret_begin);
 /* Returns the bytes of so many samples, or the size of an input without

@@ -8,7 +8,7 @@
 
 #define MAX_NOTES  128
 #define MAX_ORDERS 8
-/* Slots reserved for notes that must not be dropped. */
+/* Slots of the ring that are reserved for notes that must not be dropped. */
 #define RESERVED 32
 
 struct pstd_mailbox {
@@ -22,11 +22,11 @@ struct pstd_mailbox {
     uv_cond_t order_came, not_full, answered;
     struct pstd_note *notes; /* ring of MAX_NOTES */
     unsigned first_note, n_notes;
-    uint64_t lost;
+    uint64_t lost; /* notes dropped because the ring was full */
     struct pstd_totals totals;
     struct pstd_order orders[MAX_ORDERS];
     unsigned n_orders;
-    unsigned control;
+    unsigned control; /* control words that are set */
     bool has_answer, ended;
     struct pst_diag answer, result;
     pstd_mailbox_body body;
@@ -193,7 +193,7 @@ enum pst_status pstd_mailbox_order(struct pstd_mailbox *w,
     if (!full) {
         w->orders[w->n_orders++] = (struct pstd_order){kind, copy, size};
         if (kind == PSTD_ORDER_TRAIN || kind == PSTD_ORDER_TRAIN_AGAIN)
-            /* The other words were for the previous run. */
+            /* Control words other than stops were for the previous run. */
             w->control &= PSTD_CTL_STOPS;
         uv_cond_signal(&w->order_came);
     }

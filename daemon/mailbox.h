@@ -13,14 +13,14 @@
 
 struct pstd_intake;
 
-/* Control words. A step sends those of each rank to all ranks. The loop of a
- * rank other than 0 sets only the first two. */
+/* Control words. A step unites those of all ranks, so that all ranks get the
+ * same. The loop of a rank other than 0 sets only the first two. */
 #define PSTD_CTL_STOP       1u
-#define PSTD_CTL_STOP_NOW   2u /* without a checkpoint */
+#define PSTD_CTL_STOP_NOW   2u /* stop without saving a checkpoint */
 #define PSTD_CTL_CHECKPOINT 4u
 #define PSTD_CTL_PAUSE      8u
 #define PSTD_CTL_RESUME     16u
-#define PSTD_CTL_TRACE      32u
+#define PSTD_CTL_TRACE      32u /* measure a step for a trace */
 #define PSTD_CTL_CHANGE     64u /* an order CHANGE waits */
 /* Set by the exec thread. */
 #define PSTD_CTL_SAVING  128u /* a rank is writing a checkpoint */
@@ -46,7 +46,7 @@ enum pstd_order_kind {
     PSTD_ORDER_SERVE,
 };
 
-#define PSTD_ORDER_MAX 65000 /* bytes of data */
+#define PSTD_ORDER_MAX 65000 /* maximum bytes of an order's data */
 
 struct pstd_order {
     enum pstd_order_kind kind;
@@ -76,7 +76,7 @@ struct pstd_mailbox_hooks {
     struct pstd_intake *intake; /* borrowed; NULL: the job does not serve */
 };
 
-/* Main function of the exec thread. */
+/* Main function of the exec thread, called on that thread. */
 typedef void (*pstd_mailbox_body)(struct pstd_mailbox *mailbox);
 
 /* Loop thread. Starts the exec thread, which runs body. Borrows config and plan

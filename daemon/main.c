@@ -56,8 +56,9 @@ static int refuse(const struct pst_diag *diag)
     return pst_status_exit_code(diag->status);
 }
 
-/* Prints a warning about a variable that is not used; only on one rank, and not
- * in a job of `penstock run`, which has printed it. */
+/* Prints a warning about an environment variable that nothing reads; only on
+ * one rank, and not in a job of `penstock run`, which has printed it. near: the
+ * name that may have been intended, or NULL. */
 static void warn_unread(void *ctx, const char *variable, const char *near)
 {
     const char *rank = getenv("OMPI_COMM_WORLD_RANK"); // NOLINT: one thread
@@ -82,7 +83,8 @@ static bool follow_parent(void)
     return prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent;
 }
 
-/* Raises the limit of open files, of which clients may use a part. */
+/* Raises the limit of open files, so that clients leave enough descriptors for
+ * everything else. */
 static void take_files(void)
 {
     const rlim_t wanted = 4 * PSTD_MAX_CLIENTS;
@@ -124,15 +126,16 @@ static int run(struct pstd_config *config, int argc, char **argv)
         return pst_status_exit_code(PST_ERR_PEER);
     pst_guard_process(config->core_files);
     take_files();
-    /* Makes writes to closed sockets and beyond a limit fail instead of killing
-     * the process. */
+    /* Makes writes to closed sockets, and beyond the file size limit, fail
+     * instead of killing the process. */
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN);
     return pstd_daemon_run(config, config->args[0]);
 }
 
-/* Prints the version if this host has the interface, which
- * daemon/ctl/hosts/ask.c asks for; interface may be NULL. */
+/* Prints the version, which daemon/ctl/hosts/ask.c reads. If this host lacks
+ * the network interface, prints why and returns 3 instead; interface may be
+ * NULL. */
 static int print_version(const char *interface)
 {
     struct pst_diag diag;

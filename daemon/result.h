@@ -7,15 +7,17 @@
 #include "stages/run/exec.h"
 #include "stages/run/measure.h"
 
-/* Results of one rank, summed over the steps of a run. Plain bytes: they are
- * sent as they are. */
+/* Results of one rank, summed over the steps of a run. It contains no pointers,
+ * since ranks send it as bytes. */
 struct pstd_rank_result {
     char stages[64];
     /* Resident bytes: the peak, and before the model was loaded. */
     uint64_t peak_rss, base_rss;
+    /* Bytes of the arena: planned, and up to the end of what steps touched. */
     uint64_t planned, high_water;
+    /* times of all steps; 0 on ranks other than the first one of a process */
     struct pst_times sums;
-    double step;              /* seconds of the measured step, a median one */
+    double step;              /* seconds of the step that was measured */
     struct pst_shares shares; /* time of the measured step by activity */
 };
 
@@ -23,16 +25,19 @@ struct pstd_result {
     uint64_t run;
     bool stopped; /* the run was stopped on request before its last step */
     struct pst_diag diag;
-    uint64_t first_step, steps;
-    double loss;
-    double *losses; /* losses of the last n_losses steps */
+    uint64_t first_step, steps; /* step before the run; last finished step */
+    double loss;                /* loss of the last step */
+    double *losses;             /* losses of the last n_losses steps */
     size_t n_losses;
     /* Seconds of a step: median and 99th percentile of the last n_losses steps,
      * without the first two of these. NAN: there was no step. */
     double step_s, step_p99_s;
-    uint64_t first_step_us;
+    uint64_t first_step_us; /* time of the first step, since 1970 UTC */
+    /* gflops: FLOPs of forward and backward / time / 1e9. mfu: see exec/peak.h.
+     * bubble: share of the steps' time in which ranks were idle. tok_s: tokens
+     * per second. */
     double gflops, mfu, bubble, tok_s;
-    uint64_t checkpoint_step;
+    uint64_t checkpoint_step; /* step of the newest good checkpoint; 0: none */
     uint64_t best_step; /* step of the best evaluation; 0: none was finite */
     double best_loss;
     bool enough; /* early stop: evaluations no longer improved */
