@@ -120,7 +120,8 @@ static enum pst_status store_text(struct pstd_config *config,
     if ((row->type == PSTD_PATH || row->type == PSTD_FILES) && *text == '\0')
         return pst_diag_set(diag, PST_E_OPTION_VALUE, "%s: the path is empty",
                             who);
-    /* Options may be set again with what they are, by a variable or a copy. */
+    /* A variable or a copied config may set the option again to the text that
+     * it has: then the rules are not doubled. */
     if (row->type == PSTD_RULES && *at != NULL && strcmp(*at, text) != 0)
         copy = pst_arena_printf(&config->arena, "%s;%s", *at, text);
     else
@@ -603,7 +604,7 @@ static int words_of(const char *arg, uint64_t groups)
                                                                            : 2;
 }
 
-/* Reads the files of options among the arguments. */
+/* Reads the files of options (@FILE) among the arguments. */
 static enum pst_status read_files(struct pstd_config *config, uint64_t groups,
                                   int argc, char *const *argv,
                                   struct pst_diag *diag)

@@ -42,25 +42,26 @@
 #define PSTD_OPT_VERIFY    PSTD_GROUP(20)
 #define PSTD_OPT_PICTURE   PSTD_GROUP(21) /* --svg --trace */
 #define PSTD_OPT_REFERENCE PSTD_GROUP(22)
-#define PSTD_OPT_RUN                                                           \
-    PSTD_GROUP(23) /* options of a job that a client starts                    \
-                    */
+/* options of a job that a client starts */
+#define PSTD_OPT_RUN         PSTD_GROUP(23)
 #define PSTD_OPT_CHECKPOINTS PSTD_GROUP(24)
 #define PSTD_OPT_MODULES     PSTD_GROUP(25)
 #define PSTD_OPT_SWAP        PSTD_GROUP(26)
 #define PSTD_OPT_WEIGHTS     PSTD_GROUP(27)
 #define PSTD_OPT_ATTR        PSTD_GROUP(28)
 #define PSTD_OPT_FLIGHT      PSTD_GROUP(29)
-#define PSTD_OPT_EQUAL       PSTD_GROUP(30) /* TRAIN options equal on all ranks */
-#define PSTD_OPT_HOSTS       PSTD_GROUP(31) /* --hosts --hostfile */
-#define PSTD_OPT_EXPLAIN     PSTD_GROUP(32)
-#define PSTD_OPT_SERVE       PSTD_GROUP(33) /* options of a served model */
-#define PSTD_OPT_ASK         PSTD_GROUP(34)
-#define PSTD_OPT_COURSE      PSTD_GROUP(35) /* options of a training job */
-#define PSTD_OPT_NUMBERS     PSTD_GROUP(36) /* options that change results */
-#define PSTD_OPT_SET         PSTD_GROUP(37) /* options that `set` can change */
-#define PSTD_OPT_WRITTEN     PSTD_GROUP(38) /* paths of files to write */
-#define PSTD_OPT_LIBRARY     PSTD_GROUP(39) /* options of sessions alone */
+/* TRAIN options that must be equal on all ranks */
+#define PSTD_OPT_EQUAL   PSTD_GROUP(30)
+#define PSTD_OPT_HOSTS   PSTD_GROUP(31) /* --hosts --hostfile */
+#define PSTD_OPT_EXPLAIN PSTD_GROUP(32)
+#define PSTD_OPT_SERVE   PSTD_GROUP(33) /* options of a served model */
+#define PSTD_OPT_ASK     PSTD_GROUP(34)
+#define PSTD_OPT_COURSE  PSTD_GROUP(35) /* options of a training job */
+#define PSTD_OPT_NUMBERS PSTD_GROUP(36) /* options that change results */
+#define PSTD_OPT_SET     PSTD_GROUP(37) /* options that `set` can change */
+#define PSTD_OPT_WRITTEN PSTD_GROUP(38) /* paths of files to write */
+/* options that only the library uses */
+#define PSTD_OPT_LIBRARY PSTD_GROUP(39)
 
 enum pstd_option_type {
     PSTD_FLAG,   /* bool */
@@ -70,16 +71,18 @@ enum pstd_option_type {
     PSTD_TEXT,   /* const char *, NULL if it has no default and is not given */
     PSTD_SOURCE, /* TEXT: a name, or csv:FILE; the path is made absolute when
                     sent */
-    PSTD_CHOICE, /* TEXT that is one of `value`; "a:B" is a: and any text */
-    PSTD_PATH,   /* TEXT; made absolute when sent */
-    PSTD_FILES,  /* TEXT: a list of data files (stages/files/data/list.h); names
-                    are made absolute when sent */
-    PSTD_RULES,  /* TEXT: rules separated by ';'; each use of the option adds
-                    to those that are set */
-    PSTD_LIST,   /* struct pstd_list, one entry per use */
-    PSTD_GRID,   /* struct pstd_grid: "P" or "RxP" */
-    PSTD_FROM,   /* struct pstd_from: a flag, =STEP or =auto */
-    PSTD_RAMP,   /* struct pstd_ramp: "N" or "COUNT:STEP,..." */
+    /* TEXT that is one of the choices in `value`; a choice "a:B" is "a:"
+     * followed by any text */
+    PSTD_CHOICE,
+    PSTD_PATH,  /* TEXT; made absolute when sent */
+    PSTD_FILES, /* TEXT: a list of data files (stages/files/data/list.h); names
+                   are made absolute when sent */
+    PSTD_RULES, /* TEXT: rules separated by ';'; each use of the option adds
+                   to those that are set */
+    PSTD_LIST,  /* struct pstd_list, one entry per use */
+    PSTD_GRID,  /* struct pstd_grid: "P" or "RxP" */
+    PSTD_FROM,  /* struct pstd_from: a flag, =STEP or =auto */
+    PSTD_RAMP,  /* struct pstd_ramp: "N" or "COUNT:STEP,..." */
 };
 
 /* Replicas of a pipeline, and ranks of each; 0: not given. */
@@ -90,7 +93,9 @@ struct pstd_grid {
 /* Whether to resume from a checkpoint, and from which one. */
 struct pstd_from {
     bool on;
-    bool if_any;   /* only if there is one; on is set until that is checked */
+    /* --resume=auto: only if there is a checkpoint; `on` is true until that is
+     * checked */
+    bool if_any;
     uint64_t step; /* 0: the newest good one */
 };
 
@@ -116,9 +121,10 @@ struct pstd_option {
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): sorted by topic
 struct pstd_config {
     struct pst_arena arena;
-    bool given[PSTD_MAX_OPTIONS]; /* by row: set explicitly, not by a default */
+    /* by row: the option was set explicitly, not by a default */
+    bool given[PSTD_MAX_OPTIONS];
 
-    /* A step. */
+    /* Options that shape a step. */
     const char *schedule, *place, *costs, *recompute, *stash, *shard,
         *gather_dtype, *shard_layout;
     double memory_limit;
@@ -142,7 +148,7 @@ struct pstd_config {
     uint64_t lr_steps, warmup, lr_decay_steps, lr_cycles;
     double lr_min, lr_power;
 
-    /* Data. */
+    /* Options of the data. */
     const char *data, *token_dtype, *tokens_input, *targets_input;
     const char *pack, *positions_input, *documents_input, *mask_input;
     uint64_t seq_len;
@@ -154,10 +160,11 @@ struct pstd_config {
     uint64_t eval_every, eval_batches, patience;
     bool keep_best;
 
-    /* A run. */
+    /* Options of a run. */
     uint64_t steps;
-    double epochs;      /* NaN: not given */
-    bool steps_counted; /* from --epochs; not an option */
+    double epochs; /* NaN: not given */
+    /* `steps` follows from --epochs; not an option itself */
+    bool steps_counted;
     const char *checkpoint, *checkpoint_fallback;
     double checkpoint_cost;
     uint64_t checkpoint_every, checkpoint_retry, keep, log_every;
@@ -169,7 +176,7 @@ struct pstd_config {
     double watchdog;
     const char *write_costs;
 
-    /* Ranks and daemon. */
+    /* Options of ranks and daemon. */
     struct pstd_grid grid;
     const char *transport, *log_dir, *prom, *tensorboard, *socket, *job;
     bool verify_messages, core_files;
@@ -181,12 +188,12 @@ struct pstd_config {
     uint64_t max_restarts, min_ranks;
     const char *hosts, *hostfile, *interface;
 
-    /* Serving. */
+    /* Options of a served model. */
     bool serve;
     uint64_t queue;
     double batch_wait, ask_timeout;
 
-    /* Commands. */
+    /* Options of commands of penstock. */
     bool help, json, quiet, reference, list;
     const char *output, *policy, *loss, *loss_fn, *weights;
     bool partial;
@@ -200,7 +207,7 @@ struct pstd_config {
     uint64_t stage;
     const char *format;
     bool modules, kernels, passes, calls;
-    const char *module; /* FQN[@K] */
+    const char *module; /* FQN[@K]: call K of the module FQN */
     const char *after;
     const char *svg, *trace, *csv;
     bool what_if;
@@ -226,13 +233,15 @@ enum pst_status pstd_config_copy(struct pstd_config *to,
                                  const struct pstd_config *from,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Reads PENSTOCK_NAME for each option of the groups. */
+/* Sets the options of the groups for which there is an environment variable:
+ * PENSTOCK_LR_MIN is --lr-min. */
 enum pst_status pstd_config_env(struct pstd_config *config, uint64_t groups,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* variable: a PENSTOCK_... variable in the environment that is not used; near:
- * the name that may have been intended, or NULL. */
+/* Function that gets a PENSTOCK_... variable of the environment that nothing
+ * reads, and the name that may have been intended, or NULL. */
 typedef void (*pstd_unread_fn)(void *ctx, const char *variable,
                                const char *near);
+/* Calls fn for each such variable. */
 void pstd_config_env_unread(pstd_unread_fn fn, void *ctx);
 /* Parses arguments; argv[0] is skipped. Accepts "--name value", "--name=value"
  * and "-n value"; "--" ends the options. Before it, "@FILE" reads options from
@@ -255,14 +264,14 @@ enum pst_status pstd_config_set(struct pstd_config *config, uint64_t groups,
                                 const char *name, const char *value,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Sets several options from "name\0value\0..." of size bytes, which ends with
- * NUL. */
 /* Sets an option that may change while a run goes on (PSTD_OPT_SET), as
  * pstd_config_set does. PST_ERR_USAGE also for other options of a run, and for
  * a value that is empty or not UTF-8, which a checkpoint could not record. */
 enum pst_status pstd_config_set_running(struct pstd_config *config,
                                         const char *name, const char *value,
                                         struct pst_diag *diag) PST_MUST_CHECK;
+/* Sets several options from "name\0value\0..." of size bytes, which ends with
+ * NUL. */
 enum pst_status pstd_config_set_all(struct pstd_config *config, uint64_t groups,
                                     const char *text, size_t size,
                                     struct pst_diag *diag) PST_MUST_CHECK;
@@ -275,8 +284,8 @@ static inline bool pstd_stays(const struct pstd_config *config)
 /* True if the number of steps follows from --epochs, and is not known yet since
  * the data are not open. */
 bool pstd_counts_epochs(const struct pstd_config *config);
-/* Takes the number of steps that follows from --epochs; --steps still counts as
- * not given. */
+/* Stores the number of steps that follows from --epochs; --steps still counts
+ * as not given. */
 void pstd_set_counted(struct pstd_config *config, uint64_t steps);
 /* Return the number of ranks of a pipeline (`otherwise` if not given) and the
  * number of replicas of the pipeline. */
@@ -284,15 +293,16 @@ unsigned pstd_ranks(const struct pstd_config *config, unsigned otherwise);
 unsigned pstd_replicas(const struct pstd_config *config);
 
 const struct pstd_option *pstd_options(size_t *ret_n);
-/* Gets an option, and the heading that stands before it, or NULL. */
+/* Function that gets an option, and the heading that stands before it, or NULL.
+ */
 typedef void (*pstd_option_fn)(void *ctx, const struct pstd_option *row,
                                const char *title);
 /* Calls visit for each option of the groups, in the order of --help. If there
  * are many, the most used ones come first, then the others by theme, each under
  * a heading. */
 void pstd_options_visit(uint64_t groups, pstd_option_fn visit, void *ctx);
-/* Returns what an option of other trainers, such as "learning-rate", is called
- * here ("--lr X"); NULL: nothing is known. */
+/* Returns the option for what other trainers call `name`, such as
+ * "learning-rate": "--lr X". NULL: the name is not known. */
 const char *pstd_option_elsewhere(const char *name);
 /* Returns the row of these groups with that name; NULL: there is none. */
 const struct pstd_option *pstd_option_named(uint64_t groups, const char *name);
@@ -330,7 +340,7 @@ struct pstd_option_help pstd_option_help(const struct pstd_option *row,
                                          const struct pstd_option_help *own);
 /* Appends a line for each option of the groups: "--schedule NAME   order of
  * forwards and backwards ... [1f1b]", and headings (pstd_options_visit). own:
- * as above. */
+ * the command's list of own texts, or NULL. */
 void pstd_config_help(uint64_t groups, const struct pstd_option_help *own,
                       struct pst_str *out);
 /* Appends the options of these groups that were given, as one line:
@@ -338,8 +348,8 @@ void pstd_config_help(uint64_t groups, const struct pstd_option_help *own,
  * quoted, with a backslash before quotes and backslashes. */
 void pstd_config_given_text(const struct pstd_config *config, uint64_t groups,
                             struct pst_str *out);
-/* Splits such a line in place: *at goes on to the next option. False: the end,
- * or no such text. */
+/* Splits such a line in place: *at goes on to the next option. False: the line
+ * has ended, or the rest of it has another form. */
 bool pstd_config_next_given(char **at, const char **ret_name,
                             const char **ret_value);
 /* Appends "schedule=1f1b" lines for the rows of these groups, for logs and

@@ -147,7 +147,7 @@ static bool find_event(struct pstd_journal_part *j, uint64_t seq)
     while (j->seen < seq) {
         const size_t size = frame_at(j, j->seen_at);
 
-        if (size == 0) /* also loses the events up to the next mark */
+        if (size == 0) /* damaged: events up to the next mark are lost, too */
             return false;
         j->seen_at += size;
         j->seen++;

@@ -13,8 +13,9 @@
 #include "stages/base/host/fs.h"
 #include "stages/base/str.h"
 
-#define TRIES  64
-#define BASE_S 2.0 /* seconds to wait: the lock's holder may be stopped */
+#define TRIES 64 /* maximum attempts of pstd_lock_file */
+/* seconds to wait for BASE: the lock's holder may be stopped */
+#define BASE_S 2.0
 
 bool pstd_lock_is_current(int fd, const char *path)
 {
@@ -87,7 +88,8 @@ static enum pst_status try_file(const char *path, int *ret,
             *ret = fd;
             return PST_OK;
         }
-        /* The previous owner removed the file before we locked it. */
+        /* The previous owner removed the file before this process had locked
+         * it. */
         (void)close(fd);
         return pst_diag_set(diag, PST_E_SOCKET_IN_USE,
                             "cannot lock %s: others make and remove it all the "

@@ -16,7 +16,8 @@
 
 #define LINE_MAX_BYTES 4096
 #define LOOK_US        50000
-#define LOOKS          40 /* attempts to lock: a killed rank may soon be gone */
+/* attempts to lock, LOOK_US apart: a killed rank may soon be gone */
+#define LOOKS 40
 
 struct row {
     const char *name, *level, *help;

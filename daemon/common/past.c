@@ -72,8 +72,8 @@ static enum pst_status find_second(const struct pstd_config *config, char **ret,
     return status;
 }
 
-/* True if --resume=auto will find a second folder to be missing, which is an
- * error of the start. */
+/* Sets *ret if --resume=auto will find that the second folder, which the first
+ * one names, is missing: the ranks refuse to start then. */
 static enum pst_status lacks_second(const struct pstd_config *config, bool *ret,
                                     struct pst_diag *diag)
 {
@@ -163,8 +163,8 @@ bool pstd_past_begun(struct pstd_past *past, const struct pstd_config *config)
     return true;
 }
 
-/* OTHERS: the folder is that of another run, with checkpoints of it, or without
- * those that this run had. */
+/* Owner of the checkpoint folder. OTHERS: another run's checkpoints are in it,
+ * or those that this run had are missing. */
 enum owner { NOBODY, OURS, OTHERS };
 
 /* True if the run has the name that its folders had before. */
@@ -194,8 +194,8 @@ static bool is_ours(const struct pstd_past *past,
            (past->resumed && strcmp(name, before) != 0);
 }
 
-/* Finds if the newest run in the checkpoint folder is this job's. If that
- * folder names no run (it was removed, or its disk was replaced), uses the
+/* Finds out whether the newest run in the checkpoint folder is this job's. If
+ * that folder names no run (it was removed, or its disk was replaced), uses the
  * second folder. The run records its name in both folders before its first
  * step; another job may have done so since, or a job before this one if this
  * run has not yet. */

@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_DAEMON_COMMON_PAST_H
 #define PENSTOCK_DAEMON_COMMON_PAST_H
 /*
- * Restart of a run that has died: with the options that it was given, from the
+ * Restarts a run that has died: with the options that it was given, from the
  * newest good checkpoint that it has saved. One thread.
  */
 #include "daemon/common/config.h"
@@ -31,7 +31,7 @@ struct pstd_past {
 enum pst_status pstd_past_init(struct pstd_past *past,
                                const struct pstd_config *config,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* Call when the run has begun, while it owns its folders: notes its name.
+/* Call when the run has begun, while it owns its folders: records its name.
  * Returns true if that is a new one. */
 bool pstd_past_begun(struct pstd_past *past, const struct pstd_config *config);
 /* Finds the step of the newest good checkpoint of this run; 0: none. */
@@ -46,8 +46,9 @@ struct pstd_past_next {
     const char *resume, *adopt;
 };
 
-/* Determines these options. PST_E_CHECKPOINT_NONE: the run had checkpoints, and
- * its folders have none; perhaps their disk is missing for a moment. */
+/* Determines the options of the next start. PST_E_CHECKPOINT_NONE: the run had
+ * checkpoints, and its folders have none; perhaps their disk is missing for a
+ * moment. */
 enum pst_status pstd_past_next(const struct pstd_past *past,
                                const struct pstd_config *config,
                                struct pstd_past_next *ret,

@@ -26,7 +26,7 @@ void pstd_socket_base(struct pst_str *out)
         pst_str_addf(out, "/tmp/penstock-%u", (unsigned)geteuid());
 }
 
-#define LONGEST_JOB 40 /* in bytes: socket paths are short */
+#define LONGEST_JOB 40 /* maximum bytes: socket paths are short */
 
 void pstd_socket_job(const char *text, struct pst_str *out)
 {

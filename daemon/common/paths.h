@@ -15,6 +15,7 @@
 /* Longest path that fits into a socket address. */
 #define PSTD_SOCKET_PATH 107
 
+/* Appends BASE. */
 void pstd_socket_base(struct pst_str *out);
 /* Appends a job name made from text: at most 40 letters, digits and "._-";
  * "job" if nothing of the text remains. */

@@ -56,7 +56,8 @@ static enum pst_status check_schedule(const struct pstd_config *config,
     return PST_OK;
 }
 
-/* Reports contradictions by the options' names. */
+/* Refuses numbers of the schedule that contradict each other; the error names
+ * their options. */
 static enum pst_status check_rate(const struct pstd_config *config,
                                   const struct pst_optim_options *o,
                                   struct pst_diag *diag)

@@ -33,7 +33,7 @@ static void add_owners(const char *option, struct pst_str *out)
             pst_str_addf(out, "%s%s", out->len > 0 ? ", " : "", rows[i]->name);
 }
 
-/* Checks options of all optimizers that update parameters. */
+/* Refuses options that all optimizers have if --optimizer is none. */
 static enum pst_status check_moves(const struct pstd_config *config,
                                    const struct pst_optim *optim,
                                    struct pst_diag *diag)
@@ -117,7 +117,7 @@ enum pst_status pstd_refuse_ramp(const struct pstd_config *config,
                         what);
 }
 
-/* Refuses options that have no effect with the other ones. */
+/* Refuses options that have no effect together with the other ones. */
 static enum pst_status check_useful(const struct pstd_config *config,
                                     struct pst_diag *diag)
 {
@@ -283,7 +283,7 @@ enum pst_status pstd_find_lanes(const struct pst_plan *plan,
     return status;
 }
 
-/* True if the list has an earlier entry "NAME=...". */
+/* True if an entry of the list before `spec` has the same name. */
 static bool named_before(const char *specs, const char *spec)
 {
     const size_t n = strcspn(spec, "=,") + 1;
@@ -294,7 +294,8 @@ static bool named_before(const char *specs, const char *spec)
     return false;
 }
 
-/* Parses "a=0,b=replicate". */
+/* Sets the dimension along which each input is divided into microbatches, from
+ * --chunk: "a=0,b=replicate". */
 static enum pst_status set_chunks(const char *specs, struct pst_plan *plan,
                                   struct pst_diag *diag)
 {
@@ -380,7 +381,7 @@ static enum pst_status open_data(const struct pstd_config *config,
         inputs[i].unread = !pst_plan_reads_input(plan, (unsigned)i);
         if (batch->tail != NULL && in->chunk >= 0)
             inputs[i].tail = batch->tail->inputs.at[i].meta.size[in->chunk];
-        /* Packing needs the index that the loss ignores on every rank. */
+        /* Packing needs, on every rank, the target that the loss ignores. */
         if (compare || config->pack != NULL)
             status = pst_plan_bound(plan, (unsigned)i, &inputs[i].bound, diag);
     }

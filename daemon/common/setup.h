@@ -11,8 +11,8 @@
 #include "stages/run/exec.h"
 #include "stages/split/bind/bind.h"
 
-/* Text that a rank of `penstock run` prints after it was asked to end; its rank
- * number follows. */
+/* Text that a rank of `penstock run` prints when it was asked to end by a
+ * signal; its rank number follows. */
 #define PSTD_ASKED_TEXT "asked to end: rank "
 
 /* Refuses a ramp of --microbatches, which only training has. what: "a served
@@ -24,7 +24,7 @@ enum pst_status pstd_refuse_ramp(const struct pstd_config *config,
  * of a step follows later from earlier steps (stages/run/watch/pace.h). */
 double pstd_watchdog(const struct pstd_config *config);
 /* Converts config to options of the executor; borrows its texts. train false:
- * no optimizer. Of a ramp of --microbatches, takes the first number; the caller
+ * no optimizer. If --microbatches is a ramp, takes its first number; the caller
  * sets options->counts. */
 enum pst_status pstd_exec_options(const struct pstd_config *config,
                                   unsigned ranks, bool train,
@@ -34,7 +34,8 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
 enum pst_status pstd_rate_options(const struct pstd_config *config,
                                   struct pst_optim_options *options,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Sets the plan and the number of the tail microbatches; borrows batch. */
+/* Sets the plan and the number of tail microbatches in `options`; borrows
+ * batch. */
 void pstd_set_batch(struct pst_exec_options *options,
                     const struct pst_batch *batch);
 /* Decides if ranks of one process take turns in one thread, and sets

@@ -15,7 +15,8 @@
 #include "daemon/common/lock.h"
 #include "stages/base/alloc.h"
 
-#define CONNECT_S 1 /* time limit of connecting if the listen queue is full */
+/* seconds in which a connection must be made if the listen queue is full */
+#define CONNECT_S 1
 /* Longest pause between attempts; each pause is twice the previous one. */
 #define LOOK_MS 512
 

@@ -15,7 +15,7 @@
 #define PSTD_SOCKET_OWNER  ".run"    /* lock of that process and the ranks */
 #define PSTD_SOCKET_OUTPUT ".out"    /* output of the ranks */
 #define PSTD_SOCKET_RESULT ".result" /* result of the run */
-#define PSTD_SOCKET_LAST   ".last"   /* how the previous start has ended */
+#define PSTD_SOCKET_LAST   ".last"   /* outcome of the job's previous start */
 /* Lock of a socket, held by the rank that listens there. */
 #define PSTD_SOCKET_LOCK ".lock"
 
@@ -34,7 +34,7 @@ struct pstd_listener {
 enum pst_status pstd_socket_bind(const char *path, bool own_dir,
                                  struct pstd_listener *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* Removes socket and lock. Closes fd unless it has been taken (-1). */
+/* Removes socket and lock. Closes fd unless the caller has taken it (-1). */
 void pstd_socket_unbind(struct pstd_listener *listener);
 
 /* Returns user and process of the peer of a connected socket. */

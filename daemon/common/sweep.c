@@ -89,8 +89,8 @@ static bool is_free(int dir, const char *name)
            !is_heard(dir, name);
 }
 
-/* Calls fn for each file of a rank, until fn returns false. Returns false if fn
- * has. */
+/* Calls fn for each file of a rank, until fn returns false. False: fn has
+ * returned false, or the folder cannot be read. */
 static bool each(int fd, bool (*fn)(int dir, const char *name))
 {
     const int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -128,8 +128,9 @@ static bool remove_rank(int dir, const char *name)
     return remove_file(dir, name);
 }
 
-/* Keeps everything while `penstock run` or one of its ranks holds the lock;
- * otherwise removes files of ranks that have ended. */
+/* Sweeps the folder of a job. Keeps everything while `penstock run` or one of
+ * its ranks holds the lock; otherwise removes files of ranks that have ended.
+ */
 static void sweep_folder(int base, const char *name)
 {
     struct stat st;
