@@ -54,8 +54,8 @@ enum pst_status pstd_changed_places(const struct pst_engine *from,
     const struct pst_schedule *sched = pst_engine_schedule(from);
     const struct pst_sched_row *row;
 
-    /* Lists of a file and schedules with places of their own do not depend on
-     * times. */
+    /* Schedules that a file lists or that place stages themselves do not depend
+     * on times. */
     if (pst_sched_find_row(sched->name, &row, NULL) != PST_OK)
         return PST_OK;
     options->schedule = sched->name; /* the one that "auto" has chosen */

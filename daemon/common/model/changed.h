@@ -9,7 +9,7 @@
 #include "stages/run/exec.h"
 #include "stages/split/bind/bind.h"
 
-/* A zeroed struct is empty. */
+/* A zeroed struct has no plan. */
 struct pstd_changed_plan {
     struct pst_plan *plan; /* owned */
     struct pst_batch batch;
@@ -23,15 +23,15 @@ typedef bool (*pstd_is_fresh_fn)(void *ctx, const char *fqn);
 
 /* Completes a plan that was cut (ret->plan): marks the parameters that differ
  * from the exported model, and sets digests and batch. before: batch of the
- * plan before; base: the plan that the run began with. */
+ * plan before the change; base: the plan that the run began with. */
 enum pst_status pstd_changed_name(struct pstd_changed_plan *ret,
                                   const struct pst_batch *before,
                                   const struct pst_plan *base,
                                   pstd_is_fresh_fn is_fresh, void *ctx,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Lets a new engine have its stages on the same ranks as `from`, since it takes
- * over their state: otherwise estimated times, which the change alters, would
- * place them again. *places: the text that the options borrow. */
+/* Places the stages of a new engine on the same ranks as those of `from`, whose
+ * state it takes over: otherwise they would be placed by estimated times, which
+ * the change alters. *places: memory for a text that the options borrow. */
 enum pst_status pstd_changed_places(const struct pst_engine *from,
                                     struct pst_exec_options *options,
                                     struct pst_str *places,
@@ -41,15 +41,16 @@ enum pst_status pstd_changed_places(const struct pst_engine *from,
  * ret, which must not be moved. */
 enum pst_status pstd_changed_keep(struct pstd_changed_plan *ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* COLLECTIVE. Gathers those that stages of the plan before have, sharded over
- * replicas. old_value: the parameter of `before` whose value one has; NULL:
- * none. */
+/* COLLECTIVE. Completes the kept params: gathers those whose values are sharded
+ * over replicas in the engine of the plan before. old_value returns the
+ * parameter of `before` that has the value; NULL: none has. */
 enum pst_status pstd_changed_gather(struct pstd_changed_plan *ret,
                                     struct pst_engine *from,
                                     const struct pst_plan *before,
                                     pst_old_name_fn old_value, void *ctx,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* Frees what it has; the engine that runs it must have been freed. */
+/* Frees the plan and the values; the engine that runs it must have been freed.
+ */
 void pstd_changed_fini(struct pstd_changed_plan *changed);
 
 #endif

@@ -72,7 +72,8 @@ static void look_at_targets(const char *path, struct pst_plan *plan, int input,
     report_text(&text, tell, ctx);
 }
 
-/* Reports what packing loses because the model has no input for it. */
+/* Reports which information packing loses because the model has no input for
+ * it. */
 static void look_at_packing(const char *path, const struct pst_data *data,
                             pstd_doubt_fn tell, void *ctx)
 {

@@ -9,7 +9,8 @@
 #include "stages/files/data.h"
 #include "stages/split/bind/bind.h"
 
-/* Reports a doubt. text: one sentence for the user, with advice. */
+/* Function that reports a doubt. text: one sentence for the user, with advice.
+ */
 typedef void (*pstd_doubt_fn)(void *ctx, const char *text);
 
 /* Checks a data file (path) and the batch that reads it. rows: samples that a

@@ -7,7 +7,7 @@
 #include "stages/split/bind/bind.h"
 #include "stages/split/evaluate.h"
 
-/* A zeroed struct is empty. */
+/* A zeroed struct has no model. */
 struct pstd_eval_model {
     struct pst_model *file;
     struct pst_model *adapted; /* `file` with the plan's adapters, or NULL */

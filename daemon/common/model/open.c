@@ -30,7 +30,7 @@ const char *pstd_cut_option(const struct pstd_config *config)
     return NULL;
 }
 
-/* A plan is already cut: refuses options that determine the cuts. */
+/* Refuses options that determine the cuts, since a plan is already cut. */
 static enum pst_status refuse_cut(const char *path,
                                   const struct pstd_config *config,
                                   struct pst_diag *diag)

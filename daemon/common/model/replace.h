@@ -5,7 +5,8 @@
 #include "stages/modules/replace.h"
 #include "stages/split/plan.h"
 
-/* A zeroed struct is empty. The caller closes both models, `model` first. */
+/* A zeroed struct has no models. The caller closes both models, `model` first.
+ */
 struct pstd_replaced {
     /* The new module, and the model that contains it. */
     struct pst_model *module, *model;
@@ -14,12 +15,11 @@ struct pstd_replaced {
 };
 
 /*
- * Builds the new model by replacing the module what->path of `old`, the
- * reconstructed model of `before`, by that in the file `path`; what->module is
- * not read. A new parameter
- * is frozen if the old one of its name was, or if no parameter of the old
- * module was trained. PST_ERR_UNSUPPORTED: an adapter would be lost. After an
- * error, too, the caller closes the models in *ret.
+ * Replaces the module what->path of `old`, the reconstructed model of `before`,
+ * by the module in the file `path` (what->module is not read). A new parameter
+ * is frozen if the old parameter of the same name was frozen, or if no
+ * parameter of the old module was trained. PST_ERR_UNSUPPORTED: an adapter
+ * would be lost. After an error, too, the caller closes the models in *ret.
  */
 enum pst_status pstd_replace(const struct pst_plan *before,
                              const struct pst_model *old,

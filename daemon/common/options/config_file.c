@@ -38,7 +38,8 @@ static void skip(struct reader *r, bool lines)
     }
 }
 
-/* Reads the character after a backslash. */
+/* Replaces the character after a backslash by the one that it stands for;
+ * returns false if it is none of those. */
 static bool unescape(char *c)
 {
     static const char from[] = "\"\\ntr", to[] = "\"\\\n\t\r";
@@ -154,7 +155,8 @@ static enum pst_status read_array(struct reader *r, const char *name,
     return PST_OK;
 }
 
-/* Reads the name before '=', and looks for a second use of it. */
+/* Reads the name before '='; refuses a name that the file has had
+ * before. */
 static enum pst_status read_name(struct reader *r, const char **ret,
                                  struct pst_diag *diag)
 {

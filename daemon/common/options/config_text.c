@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Options as text: values, --help, a dump. */
+/* Options as text: values, --help, dump. */
 #include "daemon/common/config.h"
 
 #include <math.h>

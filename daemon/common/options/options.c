@@ -2,14 +2,15 @@
 /* The table of all options. */
 #include "daemon/common/config.h"
 
-/* Options that must be equal on all ranks, and (T_LOCAL) those that may
- * differ. */
+/* T_LOCAL: options of a run that may differ between ranks. The others must be
+ * equal on all ranks. */
 #define T_STEP  (PSTD_OPT_TRAIN | PSTD_OPT_STEP | PSTD_OPT_EQUAL)
 #define T_DATA  (PSTD_OPT_TRAIN | PSTD_OPT_DATA | PSTD_OPT_EQUAL)
 #define T_RUN   (PSTD_OPT_TRAIN | PSTD_OPT_EQUAL)
 #define T_LOCAL PSTD_OPT_TRAIN
-/* Options that a resume may change, but that change the results. Checkpoints
- * themselves record model, seed and optimizer. */
+/* N_...: options that a resume may change, but that change the results. S_STEP:
+ * those that `penstock set` can change, too. Checkpoints themselves record
+ * model, seed and optimizer. */
 #define N_STEP (T_STEP | PSTD_OPT_NUMBERS)
 #define S_STEP (N_STEP | PSTD_OPT_SET)
 #define N_DATA (T_DATA | PSTD_OPT_NUMBERS)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Checks that no output is written over a file that is needed. */
+/* Checks that no output option would overwrite a file that is needed. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -9,7 +9,7 @@
 #include "stages/base/str.h"
 #include "stages/files/data/list.h"
 
-/* An output option, and what its path is now. */
+/* An output option, and the file that its path names now. */
 struct output {
     const struct pstd_option *row;
     const char *path;
@@ -23,7 +23,8 @@ static const char *text_of(const struct pstd_config *config,
     return *(const char *const *)(const void *)((const char *)config + row->at);
 }
 
-/* Files whose loss would damage the folder that they are in. */
+/* True for files whose loss would damage the plan, checkpoint or other folder
+ * that they are in. */
 static bool is_part(const char *path)
 {
     static const struct {
@@ -81,7 +82,7 @@ static enum pst_status check_data(const struct output *out, const char *text,
     return status;
 }
 
-/* Checks the files that an option names. */
+/* Refuses an output that is one of the files that an option names. */
 static enum pst_status check_option(const struct output *out,
                                     const struct pstd_config *config,
                                     const struct pstd_option *row,
@@ -143,7 +144,8 @@ enum pst_status pstd_check_outputs(const struct pstd_config *config,
         if (!(rows[i].groups & PSTD_OPT_WRITTEN))
             continue;
         out.path = text_of(config, &rows[i]);
-        /* A new file replaces nothing; commands look at folders and devices. */
+        /* Only existing files are checked: a new one replaces nothing; folders
+         * and devices are refused or accepted by the commands. */
         if (out.path != NULL && stat(out.path, &out.file) == 0 &&
             S_ISREG(out.file.st_mode))
             status = check_output(&out, config, diag);

@@ -31,8 +31,8 @@ enum pst_status pstd_ramp_parse(const char *who, const char *text,
 /* Prints it so that pstd_ramp_parse reads the same. */
 void pstd_ramp_print(const struct pstd_ramp *ramp, struct pst_str *out);
 
-/* Returns the number of microbatches of a step. *ret_end: the first step with
- * another row; UINT64_MAX: there is none. May be NULL. */
+/* Returns the number of microbatches of a step. *ret_end: the first step to
+ * which another row applies; UINT64_MAX: there is none. ret_end may be NULL. */
 unsigned pstd_ramp_at(const struct pstd_ramp *ramp, uint64_t step,
                       uint64_t *ret_end);
 /* Returns the first row's number. */
@@ -40,13 +40,15 @@ static inline unsigned pstd_ramp_first(const struct pstd_ramp *ramp)
 {
     return (unsigned)ramp->at[0].count;
 }
-/* Sets ret to all numbers, each once; returns how many there are. */
+/* Sets ret to the different numbers of microbatches of the ramp; returns how
+ * many there are. */
 unsigned pstd_ramp_counts(const struct pstd_ramp *ramp,
                           unsigned ret[PSTD_RAMP_ROWS]);
-/* Returns the microbatches of all steps from `from` to before `to`. */
+/* Returns the number of microbatches of all steps from `from` to before `to`.
+ */
 double pstd_ramp_sum(const struct pstd_ramp *ramp, uint64_t from, uint64_t to);
-/* Returns the steps from `from` on that draw so many microbatches, the last one
- * perhaps more. */
+/* Returns the number of steps from step `from` on that draw so many
+ * microbatches; the last step may draw more. */
 double pstd_ramp_steps(const struct pstd_ramp *ramp, uint64_t from,
                        double microbatches);
 

@@ -8,8 +8,8 @@
 /* Commands with fewer options have no headings. */
 #define MANY 40
 
-/* A theme has the options from this one on, in the order of the table, until
- * the next theme. */
+/* Themes. The options from `from` on, in the order of the table, belong to a
+ * theme, until the next theme begins. */
 static const struct {
     const char *from, *title;
 } themes[] = {
@@ -30,7 +30,7 @@ static const struct {
     {"svg", "Other"},
 };
 
-/* Options that most runs have. */
+/* Options that most runs have; --help lists them first. */
 static const char *const common[] = {
     "ranks",     "microbatches", "data",       "steps",
     "optimizer", "lr",           "checkpoint", "checkpoint-every",

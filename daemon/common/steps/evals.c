@@ -105,7 +105,8 @@ static enum pst_status damaged(const char *path, const char *at,
         path, line);
 }
 
-/* Reads the first line; *at becomes the next one. False: it is no such line. */
+/* Reads the first line; *at becomes the next one. False: it is not the first
+ * line of such a file. */
 static bool parse_head(const char **at, struct pst_str *ret_of)
 {
     size_t n;

@@ -3,8 +3,8 @@
 #define PENSTOCK_DAEMON_COMMON_STEPS_EVALS_H
 /*
  * Evaluations of a run by step: the best one, and the number of evaluations
- * since. Each has a loss, or with --eval-metric another number that may be the
- * better the larger it is. One thread at a time.
+ * since. Each has a loss, or with --eval-metric another number; then the
+ * largest number may be the best one. One thread at a time.
  */
 #include "stages/base/diag.h"
 #include "stages/base/str.h"
@@ -29,7 +29,8 @@ enum pst_status pstd_evals_put(struct pstd_evals *evals, uint64_t step,
  * `largest`), the first one if several are equal; NULL: there is none. */
 const struct pstd_eval *pstd_evals_best(const struct pstd_evals *evals,
                                         bool largest);
-/* Returns which number is the best one, as `of` says in pstd_evals_read(). */
+/* Order of the evaluations' numbers. pstd_evals_order() returns it for the text
+ * `of` of pstd_evals_read(). */
 enum pstd_evals_order {
     PSTD_EVALS_UNKNOWN,
     PSTD_EVALS_SMALLEST,
@@ -39,7 +40,7 @@ enum pstd_evals_order pstd_evals_order(const char *of);
 /* Counts evaluations after the best one, up to a step. */
 uint64_t pstd_evals_since_best(const struct pstd_evals *evals, bool largest,
                                uint64_t step);
-/* Drops evaluations after a step. */
+/* Drops the evaluations of steps after this one. */
 void pstd_evals_forget(struct pstd_evals *evals, uint64_t step);
 
 /* The text file has a line "STEP LOSS" per evaluation and is replaced

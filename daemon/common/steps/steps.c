@@ -11,15 +11,14 @@
 
 #define MAGIC   "PSTSTEPS"
 #define VERSION 1
-#define TOKENS  1u /* flag */
-#define LATER                                                                  \
-    (PSTD_STEPS_ALL / 10 * 9) /* records for ten times the steps               \
-                               */
+#define TOKENS  1u /* flag: the records count tokens */
+/* Records that a file has more when it is ten times as many steps long. */
+#define LATER (PSTD_STEPS_ALL / 10 * 9)
 
 /* --- numbers -------------------------------------------------------------- */
 
-/* Returns 1, 10, 100 ...: steps of this length of a file have one record each.
- */
+/* Returns 1, 10, 100 ...: near the step `after` of a file, each so many steps
+ * have one record. */
 static uint64_t stride_of(uint64_t after)
 {
     uint64_t stride = 1;
@@ -141,8 +140,8 @@ bool pstd_steps_parse_head(const unsigned char in[PSTD_STEPS_HEAD],
     return true;
 }
 
-/* The checksum of a record covers its step, so that one at another place is
- * found. */
+/* Computes the checksum of a record. It covers the step, so that a record at
+ * the wrong offset is detected. */
 static uint32_t check_of(const unsigned char *record, uint64_t step)
 {
     unsigned char number[8];

@@ -16,10 +16,9 @@
 #define PSTD_STEPS_HEAD   64 /* bytes before the records */
 #define PSTD_STEPS_RECORD 32 /* bytes of a record */
 #define PSTD_STEPS_MOST   (UINT64_C(1) << 53)
-/* The first steps of a file are all recorded; of the later ones each 10th,
- * 100th
- * ..., so that a file that is 10 times as long has 9 / 10 as many records more.
- */
+/* Number of steps that are all recorded. Of the steps after them each 10th is
+ * recorded up to 10 times as many steps, then each 100th, and so on, so that a
+ * file for 10 times as many steps has 9 / 10 as many records more. */
 #define PSTD_STEPS_ALL UINT64_C(10000000)
 
 struct pstd_steps_head {
@@ -39,7 +38,8 @@ struct pstd_steps_record {
 /* Sets *ret to the record number of the step with this number after `base`
  * (from 1); false: that step is not recorded. */
 bool pstd_steps_slot(uint64_t after, uint64_t *ret);
-/* Returns the step after `base` of a record: the inverse. */
+/* Returns the step after `base` that a record belongs to: the inverse of
+ * pstd_steps_slot(). */
 uint64_t pstd_steps_after(uint64_t slot);
 /* Returns how many records there are for steps up to this one after `base`. */
 uint64_t pstd_steps_slots(uint64_t after);
@@ -74,7 +74,7 @@ enum pst_status pstd_steps_open(const char *path, struct pstd_steps *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 void pstd_steps_close(struct pstd_steps *history);
 
-/* False: stop. */
+/* Function that gets a record; returns false to stop. */
 typedef bool (*pstd_steps_fn)(void *ctx,
                               const struct pstd_steps_record *record);
 
@@ -88,8 +88,8 @@ enum pst_status pstd_steps_each(const struct pstd_steps *history,
                                 pstd_steps_fn fn, void *ctx,
                                 struct pstd_steps_counts *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Finds the record of a step at once; *ret_kind: MISSING also outside the
- * file. */
+/* Finds the record of a step without reading others. *ret_kind: MISSING also
+ * for a step outside the file. */
 enum pst_status pstd_steps_find(const struct pstd_steps *history, uint64_t step,
                                 struct pstd_steps_record *ret,
                                 enum pstd_steps_kind *ret_kind,

@@ -81,7 +81,7 @@ static enum pst_status open_locked(struct pstd_steps_target *t,
                         path);
 }
 
-/* Reads the head. True: the file can be continued by this run. */
+/* Reads the head. True: this run can continue the file. */
 static bool goes_on(struct pstd_steps_target *t,
                     const struct pstd_steps_head *mine)
 {
@@ -126,7 +126,8 @@ static enum pst_status truncate_after(struct pstd_steps_target *t,
                           t->dir);
 }
 
-/* Puts a new file at the place of one that is not continued. */
+/* Renames a file that is not continued, if it is not empty, and begins a new
+ * one. */
 static enum pst_status renew(struct pstd_steps_target *t, const char *path,
                              const struct pstd_steps_head *head,
                              struct pst_diag *diag)
@@ -175,7 +176,7 @@ static enum pst_status open_file(struct pstd_steps_target *t,
 
 /* --- writing -------------------------------------------------------------- */
 
-/* Writes the next records that are neighbours in the file, by one call. */
+/* Writes the next records that are adjacent in the file, by one call. */
 static enum pst_status write_some(struct pstd_steps_target *t,
                                   const struct pstd_steps_writer *w,
                                   struct pst_diag *diag)
@@ -212,7 +213,7 @@ static enum pst_status flush(struct pstd_steps_target *t,
     struct stat info;
 
     if (t->fd >= 0 && (fstat(t->fd, &info) != 0 || info.st_nlink == 0))
-        close_file(t); /* it was removed: begin another one */
+        close_file(t); /* the file was removed: begins another one */
     if (t->fd < 0)
         status = open_file(t, &w->head, diag);
     while (status == PST_OK && t->done < w->n)
@@ -278,8 +279,8 @@ void pstd_steps_go_back(struct pstd_steps_writer *w, uint64_t step)
 
         t->done = PST_MIN(t->done, w->n);
         /* If the file cannot be truncated, its records of later steps stay
-         * until they are written again. One that begins later is replaced when
-         * it is opened again. */
+         * until they are written again. A file that begins after `step` is
+         * replaced when it is opened again. */
         if (t->fd >= 0 &&
             (step < t->base || truncate_after(t, step, &ignored) != PST_OK) &&
             step < t->base)

@@ -47,7 +47,8 @@ bool pstd_steps_add(struct pstd_steps_writer *w,
                     const struct pstd_steps_record *record, double now);
 void pstd_steps_flush(struct pstd_steps_writer *w, double now,
                       pstd_steps_failed_fn failed, void *ctx);
-/* Drops the records of steps after this one, which are made again. */
+/* Drops the records of steps after this one, because the run repeats these
+ * steps. */
 void pstd_steps_go_back(struct pstd_steps_writer *w, uint64_t step);
 /* Writes nothing to folder i while `out`. */
 void pstd_steps_leave_out(struct pstd_steps_writer *w, unsigned i, bool out);
