@@ -129,7 +129,8 @@ enum pst_status pstd_compare_start(struct pstd_executor *w,
     struct pst_facts facts = {0};
     enum pst_status status;
 
-    /* First: other builds could not compare the other facts. */
+    /* The program is compared first: another build may describe the other facts
+     * differently. */
     add_program(&facts);
     status = compare(w, &facts, diag);
     if (status == PST_OK)
@@ -185,7 +186,8 @@ enum pst_status pstd_digest_data(const struct pst_file *file, uint64_t *ret)
     return status;
 }
 
-/* Adds the size of a file, and its digest if it is the only one. */
+/* Adds the size of a file to *bytes. only: it is the only file of the data, so
+ * its digest is added, too. */
 static enum pst_status add_file(const char *path, bool only, uint64_t *bytes,
                                 uint64_t *digest)
 {

@@ -9,8 +9,8 @@
 #include "stages/base/host/fs.h"
 #include "stages/base/str.h"
 
-/* COLLECTIVE. Compare program and options; then the plan; then the data that
- * each rank reads. */
+/* COLLECTIVE. Compare, in this order: program and options; the plan; the data
+ * that each rank reads. */
 enum pst_status pstd_compare_start(struct pstd_executor *w,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pstd_compare_plan(struct pstd_executor *w,
@@ -18,9 +18,9 @@ enum pst_status pstd_compare_plan(struct pstd_executor *w,
 enum pst_status pstd_compare_data(struct pstd_executor *w, const char *path,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 
-/* COLLECTIVE. If the dtype is bf16, all ranks use the rates of rank 0's machine
- * (stages/ops/matmul/rates.h), which is measured if it never was; the event
- * "measured" says so. Before programs are made. */
+/* COLLECTIVE, before programs are compiled. If the dtype is bf16, all ranks use
+ * the rates of rank 0's machine (stages/ops/matmul/rates.h). If that machine
+ * was never measured, measures it and emits the event "measured". */
 enum pst_status pstd_settle_rates(struct pstd_executor *w, const char *dtype,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 

@@ -9,8 +9,8 @@
 #include "stages/base/host/fault.h"
 #include "stages/base/str.h"
 
-#define NAP_US  500
-#define WAIT_MS 50 /* interval at which idle rank 0 polls the others */
+#define NAP_US  500 /* pause between two polls of the transport */
+#define WAIT_MS 50  /* interval at which idle rank 0 polls the others */
 
 struct decision {
     int32_t status, error;
@@ -56,7 +56,7 @@ enum pst_status pstd_gather(struct pstd_executor *w, const void *mine,
     return status;
 }
 
-/* Computes the common result of all ranks: the failure of the lowest failed
+/* Sets *ret to the common result of all ranks: the failure of the lowest failed
  * rank, or success. The text names that rank unless all ranks have the same
  * text. */
 static void judge(const struct decision *all, unsigned n, struct decision *ret)

@@ -21,19 +21,19 @@ struct pstd_executor {
     const struct pst_device *device; /* device that this process uses */
     unsigned ordinal;                /* index of the device among its kind */
     struct pst_plan *plan;
-    struct pst_batch batch;    /* plans of the microbatches in the last run */
+    struct pst_batch batch;    /* plans of the last run's microbatches */
     struct pst_engine *engine; /* engine of the last run; NULL: none */
     /* Plan of a run with a changed model; or NULL. */
     struct pstd_changed *changed;
     char *engine_options;        /* options of `engine`, as text */
     struct pst_flight **flights; /* flight recorders by rank, those of local
                                     ranks only; or NULL */
-    uint64_t runs;
+    uint64_t runs;               /* number of runs that have begun */
     /* Resident bytes of the process before it loaded a model. */
     uint64_t base_rss;
-    bool begun; /* one of the runs has reached its first step */
-    bool stopping;
-    bool agreed; /* all ranks have the same failure, which ends the job */
+    bool begun;    /* one of the runs has reached its first step */
+    bool stopping; /* the job ends after the current run */
+    bool agreed;   /* all ranks have the same failure, which ends the job */
 };
 
 /* COLLECTIVE. status: that of this rank. Returns the failure of the lowest

@@ -35,8 +35,8 @@ static void fill_steps(struct pstd_result *r, double *times, size_t n)
         times[(n * 99 + 99) / 100 - 1]; /* nearest-rank percentile */
 }
 
-/* Rotates the ring buffer of n entries so that the oldest one, at `first`,
- * comes first. */
+/* Rotates the ring buffer of n entries so that the oldest one, now at index
+ * `first`, comes first. */
 static enum pst_status unroll(double *ring, size_t n, size_t first,
                               struct pst_diag *diag)
 {
@@ -154,7 +154,8 @@ enum pst_status pstd_session_conclude(struct pstd_session *s,
     return status == PST_OK ? explain(s, diag) : status;
 }
 
-/* Emits shares of the measured step by kind of span. */
+/* Emits, for each rank, which shares of the measured step each kind of span
+ * took. */
 static void emit_waits(struct pstd_session *s)
 {
     const struct pstd_result *r = s->result;

@@ -92,15 +92,15 @@ static void add_machine(struct pst_str *course)
     add(course, "instructions", pst_str_text(&text));
     pst_str_fini(&text);
     pst_products_describe(&text);
-    /* Leaves out a remark at the end. */
+    /* Leaves out a remark in parentheses at the end. */
     if (strstr(pst_str_text(&text), " (") != NULL)
         *strstr(text.text, " (") = '\0';
     add(course, "libraries", pst_str_text(&text));
     pst_str_fini(&text);
 }
 
-/* True if the option was changed during the run: its line is one of
- * pstd_settings_add. name: "--lr", of n bytes. */
+/* True if the option was changed during the run, so that pstd_settings_add
+ * writes its line. name: "--lr", of n bytes. */
 static bool is_set(const struct pstd_session *s, const char *name, size_t n)
 {
     for (size_t i = 0; i < s->set.n; i++) {
@@ -130,8 +130,8 @@ void pstd_course_change(struct pstd_session *s)
     s->course = course;
 }
 
-/* Makes the line that says which evaluations can be compared with those of this
- * run. */
+/* Makes the line that identifies what this run evaluates and how: only
+ * evaluations with the same line can be compared. */
 static void make_evals_of(struct pstd_session *s)
 {
     static const char *const names[] = {
@@ -216,8 +216,9 @@ static void emit_change(struct pstd_session *s, const char *name,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* True if the step before had so many samples by the ramp of this run. is: the
- * position of the next step. */
+/* True if the steps before the resume had `samples` samples because the ramp of
+ * this run had another number of microbatches then. is: position of the next
+ * step in the data. */
 static bool is_of_ramp(const struct pstd_session *s,
                        const struct pst_data_place *is, uint64_t samples)
 {

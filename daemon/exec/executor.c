@@ -35,8 +35,8 @@ static const char *default_transport(void)
     return "self";
 }
 
-/* Returns the stop requests (PSTD_CTL_STOPS) of this process, for rank 0; a
- * callback of the pulse. */
+/* Returns the stop requests (PSTD_CTL_STOPS) of this process, which the pulse
+ * sends to rank 0; 0 on rank 0. */
 static unsigned wish(void *ctx)
 {
     const struct pstd_executor *w = ctx;
@@ -182,7 +182,8 @@ static enum pst_status obey(struct pstd_executor *w, struct pst_diag *diag)
 {
     while (!w->stopping) {
         struct pstd_order order;
-        /* The other control words are for a run, which may not have begun. */
+        /* Other control words are meant for a run, and stay set until it
+         * begins. */
         enum pst_status status =
             pstd_next_order(w, PSTD_CTL_STOPS, &order, diag);
 
@@ -248,7 +249,7 @@ static void fail(struct pstd_executor *w, const struct pst_diag *diag)
 
 /* Ends this process and all other ranks by an abort of the transport. Rank 0
  * prints failures that all ranks have (pstd_daemon_report_failure), so the
- * others give it time before. */
+ * other ranks wait a little before. */
 static void leave(struct pstd_executor *w, enum pst_status status)
 {
     if (w->rank != 0 && status != PST_ERR_PEER)
@@ -274,7 +275,8 @@ void pstd_execute(struct pstd_mailbox *mailbox)
     struct pstd_executor w = {.mailbox = mailbox};
     struct pst_diag diag;
     enum pst_status status;
-    /* Only this rank may have the failure: the others wait for ever. */
+    /* True if perhaps only this rank has failed: then the other ranks would
+     * wait for it forever. */
     bool alone;
 
     pst_diag_init(&diag);

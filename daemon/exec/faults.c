@@ -67,9 +67,9 @@ static enum pst_status write_dump(struct pstd_session *s, unsigned microbatch,
     return status;
 }
 
-/* Rank 0: writes --dump-fault for the faulty microbatch; -1: writes nothing,
- * since the fault is in no microbatch. Adds the file, or why it was not
- * written, to the text. */
+/* Rank 0: writes the tensors of the faulty microbatch to the file --dump-fault.
+ * microbatch -1: writes nothing, since the fault is in no microbatch. Adds the
+ * file, or why it was not written, to the text. */
 static void dump(struct pstd_session *s, int microbatch, struct pst_str *text)
 {
     struct pstd_note note;
@@ -90,9 +90,8 @@ static void dump(struct pstd_session *s, int microbatch, struct pst_str *text)
 
 /* --- the text ------------------------------------------------------------- */
 
-/* Adds the rows of the microbatch, or of the step (-1), on ranks that read
- * data.
- */
+/* Adds the rows of the data that the microbatch has, or the step (-1), on ranks
+ * that read data. */
 static void add_rows(struct pstd_session *s, int microbatch,
                      struct pst_str *text)
 {

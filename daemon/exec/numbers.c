@@ -8,10 +8,11 @@
 
 /* Minimum number of losses before the first reported spike. */
 #define WARM_UP 20
-#define WINDOW  100  /* number of losses that mean and variance cover */
-#define FAR     6.0  /* a spike is so many standard deviations above the mean */
-#define QUIET   10   /* minimum losses between two reported spikes */
-#define LEAST   1e-3 /* minimum standard deviation, relative to the mean */
+#define WINDOW  100 /* number of losses that mean and variance cover */
+/* a loss that is so many standard deviations above the mean is a spike */
+#define FAR   6.0
+#define QUIET 10   /* minimum losses between two reported spikes */
+#define LEAST 1e-3 /* minimum standard deviation, relative to the mean */
 
 enum pstd_numbers_action pstd_numbers_failed(struct pstd_numbers *n,
                                              uint64_t step, uint64_t checkpoint)

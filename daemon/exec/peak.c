@@ -10,11 +10,11 @@
 #include "stages/base/host/cpu.h"
 #include "stages/ops/matmul/rates.h"
 
-/* Host, cores and threads of a process of the job. */
+/* Host, cores and computing threads of a process of the job. */
 struct place {
     char host[64];
     uint32_t cores;   /* cores of the host that the process may use */
-    uint32_t threads; /* threads that compute */
+    uint32_t threads; /* threads of the process that compute */
 };
 
 static struct place place_of(const struct pstd_session *s)
@@ -27,8 +27,8 @@ static struct place place_of(const struct pstd_session *s)
     return p;
 }
 
-/* Returns the number of cores that compute, summed over the hosts: the threads
- * of the host's processes, but at most its cores. */
+/* Returns the number of cores that compute, summed over the hosts. On each host
+ * it is the number of computing threads, at most the number of cores. */
 static unsigned busy_cores(const struct place *all, unsigned n)
 {
     unsigned ret = 0;

@@ -86,7 +86,8 @@ static enum pst_status read_options(struct pstd_session *s,
     if (status != PST_OK)
         return status;
     pst_alive_set_limit(pstd_watchdog(&s->config));
-    /* Later, steps= may be set in a run with --epochs. */
+    /* Only at the start: a change during the run may set the steps of a run
+     * with --epochs. */
     if (!isnan(s->config.epochs) && PSTD_GIVEN(&s->config, steps))
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--steps and --epochs both say how long the run "
@@ -106,9 +107,9 @@ static enum pst_status read_options(struct pstd_session *s,
     return status;
 }
 
-/* Adds the options that the engine depends on, as far as they are the same on
- * all ranks. If the learning rate falls until the end, the number of steps is
- * one of them. */
+/* Adds the options that the engine depends on and that are the same on all
+ * ranks, and the number of steps if the learning rate falls until the last
+ * step. */
 static void add_engine_options(const struct pstd_session *s,
                                struct pst_str *key)
 {
@@ -169,7 +170,8 @@ static enum pst_status keep_engine(struct pstd_session *s, bool *ret,
         w->engine_options = key.text;
         status = pstd_open_batch(&s->config, w->plan, &w->batch, diag);
     }
-    /* A run begins with the first number, whatever was set or used before. */
+    /* A run begins with the first number of microbatches of its ramp, whatever
+     * an earlier run used. */
     if (status == PST_OK)
         w->batch.microbatches = s->counts[0];
     if (status == PST_OK && w->changed != NULL)
@@ -177,11 +179,11 @@ static enum pst_status keep_engine(struct pstd_session *s, bool *ret,
     return status;
 }
 
-/* Returns the rows that the steps before a resume drew, by the position in the
- * data: their batches may have been others. rows: of a pass; each: of a step
- * with the first number of microbatches. The steps are taken to have had the
- * batches of this run if the position is not known or is one of several
- * sources. */
+/* Returns the number of rows that the steps before a resume drew, from the
+ * position in the data, since their batches may have had other sizes. rows: of
+ * a pass over the data; each: of a step with the first number of microbatches.
+ * If the position is unknown, or the data have several sources, those steps are
+ * assumed to have had the batches of this run. */
 static double drawn_rows(const struct pstd_session *s, uint64_t rows,
                          uint64_t each)
 {
@@ -198,8 +200,9 @@ static double drawn_rows(const struct pstd_session *s, uint64_t rows,
                            fmin((double)was->sources[0].at / pass, 1));
 }
 
-/* Returns the steps of so many passes over the data: those before a resume, and
- * those that draw the remaining rows. *ret_rows: the rows of a pass. */
+/* Returns the number of steps for --epochs passes over the data: the steps
+ * before a resume, and those that draw the remaining rows. *ret_rows: the rows
+ * of a pass. */
 static enum pst_status count_epochs(const struct pstd_session *s,
                                     uint64_t *ret_steps, uint64_t *ret_rows,
                                     struct pst_diag *diag)
@@ -213,7 +216,7 @@ static enum pst_status count_epochs(const struct pstd_session *s,
                             "--epochs needs data with a number of rows, and %s "
                             "has none: give --steps N",
                             s->config.data);
-    /* A little less, so that rounding makes no step of its own. */
+    /* A little less, so that rounding errors do not add a step. */
     left = s->config.epochs * (double)rows * (1 - 1e-12);
     if (s->before > 0)
         left -= drawn_rows(s, rows, each) * (1 + 1e-12);
@@ -286,9 +289,9 @@ void pstd_session_look_at_flights(struct pstd_session *s)
     }
 }
 
-/* Opens the flight records beside the logs: files with the last actions of each
- * local rank, also of later runs. If there is no disk space, the job continues
- * without them. */
+/* Opens the flight recorders beside the logs: files with the last actions of
+ * each local rank, which later runs use, too. If there is no disk space, the
+ * job continues without them. */
 static enum pst_status open_flights(struct pstd_session *s,
                                     struct pst_diag *diag)
 {

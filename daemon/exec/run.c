@@ -27,8 +27,8 @@ static double now_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* True if the step is reported. The interval is EVENT_GAP_S for fast steps, so
- * an event has means over all steps since the last event. */
+/* True if the step gets an event. Without --log-every, events are at least
+ * EVENT_GAP_S apart, and each has means over all steps since the last event. */
 static bool is_due(const struct pstd_session *s, double now)
 {
     if (s->step == s->config.steps || s->done == 1)
@@ -160,9 +160,9 @@ static enum pst_status change_model(struct pstd_session *s,
     return status;
 }
 
-/* True if a checkpoint is due that nobody has requested. The state after the
- * last step is saved before its evaluation, too, which may take long; otherwise
- * the end of the run saves it. */
+/* True if a save is due that no client has requested. The state after the last
+ * step is saved before its evaluation, which may take long; without an
+ * evaluation, the end of the run saves it. */
 static bool is_save_due(const struct pstd_session *s, unsigned control)
 {
     const uint64_t every = s->config.checkpoint_every;
@@ -281,9 +281,9 @@ static enum pst_status mend(struct pstd_session *s, struct pst_diag *diag)
     return PST_OK;
 }
 
-/* COLLECTIVE. Handles an update that was applied to some elements only. The run
- * continues with it or from an earlier state, or ends (PST_ERR_RANGE). step,
- * text: fields of its event. */
+/* COLLECTIVE. Handles an update in which some elements kept their values
+ * because the new ones were not finite. The run continues with it or from an
+ * earlier state, or ends (PST_ERR_RANGE). step, text: fields of its event. */
 static enum pst_status take_partial(struct pstd_session *s, uint64_t step,
                                     const char *text, struct pst_diag *diag)
 {
@@ -305,8 +305,8 @@ static enum pst_status take_partial(struct pstd_session *s, uint64_t step,
     return status;
 }
 
-/* COLLECTIVE. Handles the newest update, before the state after it is saved or
- * evaluated, or the run ends: later the next step would report it. */
+/* COLLECTIVE. Checks the newest update before the state after it is saved or
+ * evaluated, or the run ends; otherwise the next step would report it. */
 static enum pst_status check_update(struct pstd_session *s,
                                     struct pst_diag *diag)
 {
@@ -372,7 +372,7 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
 }
 
 /* True if this run was paused when its former ranks died. In a job with --stay,
- * --begin-paused may refer to an earlier run, which was given up since. */
+ * --begin-paused may refer to an earlier run, which has been given up. */
 static bool begins_paused(const struct pstd_session *s)
 {
     const struct pstd_config *config = pstd_mailbox_config(s->w->mailbox);

@@ -19,25 +19,26 @@ struct pst_saver;
 
 #define PSTD_MAX_LOSSES 10000 /* newest losses kept for the result */
 
-/* Sums over steps. */
+/* Sums over the steps of a run. */
 struct pstd_sums {
-    uint64_t done;
+    uint64_t done; /* steps */
     double microbatches;
-    double seconds;
+    double seconds; /* time in which steps ran */
     double idle; /* part of times.step in which ranks were idle, in seconds */
     struct pst_times times;
 };
 
-/* A checkpoint that --resume has skipped as damaged or bad. */
+/* A checkpoint that --resume has skipped because it is damaged or bad. */
 struct pstd_passed {
     uint64_t step;
     bool fallback; /* it is in the second folder */
 };
 
-/* An option that was changed during the run; given: its text before. */
+/* An option that was changed during the run. */
 struct pstd_set_option {
     const struct pstd_option *row;
-    const char *given; /* in the arena of the session's config */
+    /* text before the first change; in the arena of the session's config */
+    const char *given;
 };
 
 struct pstd_evaluation;
@@ -77,13 +78,14 @@ struct pstd_session {
     unsigned counts[PSTD_RAMP_ROWS], n_counts;
     const struct pst_batch *batch; /* batch of the plan in use */
     uint64_t epoch_rows;           /* rows of a pass; 0: no --epochs */
-    /* On rank 0: the steps of the checkpoint that a resume found, and the
-     * position in the data after them. */
+    /* On rank 0: the step of the checkpoint that a resume found, and the
+     * position in the data after it. */
     uint64_t before;
     struct pst_data_place drawn;
     uint64_t step_tokens; /* tokens in a step; 0: the model has none */
     struct pst_data *data;
-    struct pst_tokens *tokens; /* weights of microbatches, or NULL */
+    /* counts of the tokens by which microbatches are weighted, or NULL */
+    struct pst_tokens *tokens;
     struct pst_dump *dump;
     /* Set on rank 0, from pstd_session_claim to pstd_session_release. */
     struct pst_checkpoint_owner *owner, *fallback_owner;
@@ -104,16 +106,20 @@ struct pstd_session {
     bool in_fallback; /* the newest checkpoint is in the second folder */
     struct pst_str course;                      /* on rank 0: see course.c */
     struct PST_VEC(struct pstd_set_option) set; /* change/settings.h */
-    struct pst_str evals_of; /* on rank 0: what evaluations are of, one line */
-    bool other_eval; /* those of the checkpoint used other data or batches */
-    bool prune_due;  /* prune after the next successful step */
-    struct pstd_passed passed[64]; /* the first ones that were skipped */
+    /* on rank 0: line that identifies what is evaluated and how */
+    struct pst_str evals_of;
+    /* the evaluations of the checkpoint used other data or batches */
+    bool other_eval;
+    bool prune_due; /* prune after the next successful step */
+    /* the first checkpoints that --resume has skipped */
+    struct pstd_passed passed[64];
     size_t n_passed;
     /* Hashes of removal failures that were reported; a ring buffer. */
     uint64_t kept[16];
     size_t n_kept;
     struct pstd_saving saving;
     struct pstd_interval interval; /* all ranks measure, rank 0 decides */
+    /* duration of steps, from which the limit of a step follows */
     struct pst_pace pace;
     struct pstd_numbers numbers;
     struct pstd_spikes spikes;
@@ -176,9 +182,9 @@ enum pst_status pstd_session_claim(struct pstd_session *s,
  * failed at the start; refuses a folder that belongs to another run by now. */
 enum pst_status pstd_session_claim_again(struct pstd_session *s, bool fallback,
                                          struct pst_diag *diag) PST_MUST_CHECK;
-/* COLLECTIVE. Call before a save: as above, and makes a folder that was removed
- * again, with the record that this run owns it, so that the run can be resumed
- * even if a rank is killed just after the save. */
+/* COLLECTIVE. Call before a save: does the same, and creates a folder again
+ * that was removed, with the record that this run owns it, so that the run can
+ * be resumed even if a rank is killed just after the save. */
 enum pst_status pstd_session_claim_to_save(struct pstd_session *s,
                                            bool fallback, struct pst_diag *diag)
     PST_MUST_CHECK;

@@ -47,7 +47,7 @@ static void flush(struct pstd_session *s, double now)
     const bool is_open = s->history.at[IN_CHECKPOINTS].fd >= 0;
     struct pst_diag ignored;
 
-    /* A folder that the run does not own yet, or not any more, may be that of
+    /* A folder that the run does not own yet, or no longer owns, may belong to
      * another run. */
     pstd_steps_leave_out(&s->history, IN_CHECKPOINTS,
                          s->owner == NULL ||
