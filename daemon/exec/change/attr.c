@@ -10,7 +10,8 @@
 #include "daemon/exec/change/events.h"
 #include "stages/base/alloc.h"
 
-/* Tensors reported per request; the loop keeps 1024 events. */
+/* Maximum number of tensors with an event per request; the loop keeps 1024
+ * events. */
 #define MAX_TOLD  512
 #define MAX_SHOWN 16 /* largest tensor that is shown in full, in elements */
 
@@ -83,10 +84,12 @@ struct getter {
     const struct pst_plan *plan;
     const struct pstd_change_order *order;
     struct pst_attrs found;
-    /* On rank 0, if the order has a path; else NULL. */
+    /* On rank 0, if the order has a path: the file with the values; else NULL.
+     */
     struct pst_safetensors_writer *file;
-    size_t n_put;
-    /* Rank 0: all values of a parameter; the values that a name refers to. */
+    size_t n_put; /* tensors that were written to the file */
+    /* Rank 0: the values of the whole parameter, and of the part that a name
+     * refers to. */
     void *all, *part;
     struct pst_diag *diag;
 };
@@ -227,7 +230,8 @@ static void emit_attr(const struct getter *g, const struct pst_attr *attr)
     pstd_mailbox_post(g->s->w->mailbox, &note, true);
 }
 
-/* True if the previous found name is another name of the same tensor. */
+/* True if the name before this one in `found` is another name of the same
+ * tensor. */
 static bool is_again(const struct pst_attrs *found, size_t i)
 {
     const struct pst_attr *a = &found->at.at[i];
@@ -294,8 +298,8 @@ static enum pst_status prepare(struct getter *g)
     return pstd_agree(g->s->w, status, g->diag);
 }
 
-/* Rank 0: reports a parameter, whose values are in g->all, and writes it to the
- * file under each found name. */
+/* Rank 0: for each found name of a parameter, whose values are in g->all,
+ * reports the tensor and writes it to the file. */
 static enum pst_status give(struct getter *g, unsigned param)
 {
     enum pst_status status = PST_OK;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_EXEC_CHANGE_ATTR_H
 #define PENSTOCK_DAEMON_EXEC_CHANGE_ATTR_H
-/* Reading and setting tensors of a run's state (attr). Exec thread. */
+/* Reads and sets tensors of a run's state (attr). Exec thread. */
 #include "daemon/change_order.h"
 #include "daemon/exec/session.h"
 #include "stages/split/attr/attr.h"
 
-/* A zeroed struct is empty. */
+/* A zeroed struct has no tensors. */
 struct pstd_attr {
     struct pst_attrs found;
     /* File with the new values; NULL: the value is a number. */
     struct pst_safetensors *file;
     struct pst_setting *setting;
     struct pst_casting *casting;
-    struct pst_cast_counts counts; /* for CAST */
+    struct pst_cast_counts counts; /* results of an order CAST */
     struct pst_str nans;           /* names of tensors that are set to NaN */
 };
 

@@ -31,8 +31,8 @@ struct pstd_changed {
     struct pst_tokens *tokens;
 };
 
-/* A change from one plan to another. Start values come from the existing engine
- * and from the file. */
+/* A change from one plan to another. Start values of the new plan come from the
+ * engine of the old plan and from the file. */
 struct change {
     enum pstd_change_kind kind;
     const struct pst_engine *from;
@@ -44,7 +44,9 @@ struct change {
     struct pstd_change_states states; /* for SWAP */
     /* New tensors with the name of an old one keep its optimizer states. */
     bool keep;
-    struct pst_str renewed; /* see pst_engine_list_renewed */
+    /* parameters whose optimizer states start from zero
+     * (pst_engine_list_renewed) */
+    struct pst_str renewed;
     struct pstd_spread file;
     struct pstd_changed *changed;
 };
@@ -210,7 +212,8 @@ static enum pst_status check_file(const struct pstd_executor *w,
     return status;
 }
 
-/* COLLECTIVE. Lets the new plan do without the models and the old engine. */
+/* COLLECTIVE. Copies the values of params that no stage reads, so that the new
+ * plan needs neither the models nor the old engine. */
 static enum pst_status keep_unread(struct pstd_session *s, struct change *x,
                                    struct pst_diag *diag)
 {

@@ -22,7 +22,7 @@ enum pst_status pstd_session_restore(struct pstd_session *s,
 /* Returns the batch of the changed plan. */
 const struct pst_batch *pstd_changed_batch(const struct pstd_changed *swap);
 
-/* The next steps have so many microbatches. */
+/* Sets the number of microbatches of the next steps. */
 void pstd_changed_set_microbatches(struct pstd_changed *swap, unsigned n);
 
 /* Frees the plan and the data that the run's engine reads; call it after

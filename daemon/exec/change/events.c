@@ -3,8 +3,8 @@
 
 #include <time.h>
 
-/* Words of each kind of change: events of success and of failure; keys of the
- * fields that have the name and the number of changed things. */
+/* For each kind of change: the events of its success and of its failure, and
+ * the keys of the fields for the name and the number of the changed things. */
 static const struct words {
     enum pstd_event done, refused;
     const char *name, *number;

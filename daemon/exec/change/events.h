@@ -7,8 +7,8 @@
 
 /* Returns the time of a monotonic clock, in seconds. */
 double pstd_change_clock(void);
-/* Starts a note with the fields run and step, and a field `key` that has the
- * name. */
+/* Starts a note with the fields run and step, and a field `key` with the value
+ * `name`. */
 void pstd_change_note(const struct pstd_session *s, enum pstd_event event,
                       const char *key, const char *name, struct pstd_note *ret);
 /* Starts the note of a successful change; n: number of calls, parameters or

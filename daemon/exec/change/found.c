@@ -7,15 +7,16 @@
 #include "stages/files/manifest.h"
 #include "stages/run/state/carried.h"
 
-#define LOOKED_AT 16 /* newest checkpoints, which are hardly all damaged */
+/* number of newest checkpoints that are read: hardly all are damaged */
+#define LOOKED_AT 16
 
 static bool has_changes(const struct pst_checkpoint *ckpt)
 {
     return pst_carried_is_in(ckpt) || pstd_settings_are_in(ckpt->info.options);
 }
 
-/* True if one of the newest checkpoints has a changed plan or changed options:
- * then it matters which of them is the newest that is whole. */
+/* True if one of the newest checkpoints has a changed plan or changed options.
+ * Only then it matters which of them is the newest undamaged one. */
 static bool any_has_changes(const char *dir)
 {
     struct pst_checkpoint_steps steps = {0};
@@ -38,7 +39,7 @@ static bool any_has_changes(const char *dir)
     return any;
 }
 
-/* Where the choice matters, every byte is read, as loading does, so that
+/* If a checkpoint has changes, reads every byte, as loading does, so that
  * loading selects the same checkpoint later. */
 struct pstd_found pstd_find_checkpoint(const struct pstd_session *s,
                                        char course[PST_CHECKPOINT_OPTIONS])

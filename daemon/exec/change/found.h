@@ -9,7 +9,8 @@
 #include "daemon/exec/session.h"
 #include "stages/files/checkpoint.h"
 
-/* Plain bytes, sent to all ranks. */
+/* The checkpoint that was found. It has no pointers and is sent to all ranks.
+ */
 struct pstd_found {
     uint64_t step, changes;
     uint32_t any;                /* it contains a changed plan */
@@ -17,8 +18,9 @@ struct pstd_found {
     struct pst_data_place place; /* position in the data of the next step */
 };
 
-/* Finds the newer one of the two folders' checkpoints; course: its lines. If
- * none can be read, returns zeros: loading reports it. */
+/* Finds the newer one of the newest checkpoints of the two folders. course:
+ * receives its lines of options. If no checkpoint can be read, returns zeros;
+ * loading reports why. */
 struct pstd_found pstd_find_checkpoint(const struct pstd_session *s,
                                        char course[PST_CHECKPOINT_OPTIONS]);
 

@@ -15,7 +15,7 @@ void pstd_ramp_prepare(struct pstd_session *s)
     s->options.n_counts = s->n_counts > 1 ? s->n_counts : 0;
 }
 
-/* Gives everything but the data so many microbatches. */
+/* Sets the number of microbatches of everything but the data. */
 static enum pst_status take(struct pstd_session *s, unsigned n,
                             struct pst_diag *diag)
 {
@@ -31,7 +31,7 @@ static enum pst_status take(struct pstd_session *s, unsigned n,
         pstd_changed_set_microbatches(s->w->changed, n);
     if (s->tokens != NULL)
         pst_tokens_set_microbatches(s->tokens, n);
-    /* Both were learnt with steps of another length. */
+    /* Pace and limit were learnt with steps of another length. */
     s->pace = (struct pst_pace){0};
     pst_alive_set_limit(pstd_watchdog(&s->config));
     pstd_health_reset(s);

@@ -8,21 +8,21 @@
  */
 #include "daemon/exec/session.h"
 
-/* Takes the numbers of the run's ramp into s->options, which then do not depend
- * on later changes of the options. */
+/* Puts the numbers of the run's ramp into s->options; later changes of the
+ * option do not affect them. */
 void pstd_ramp_prepare(struct pstd_session *s);
 
 /* COLLECTIVE, between steps: gives engine, data and batch the number of
- * microbatches of the next step, s->step. Data that have begun go on after the
- * last sample. */
+ * microbatches of the next step, s->step. Data continue after the last sample
+ * that was read. */
 enum pst_status pstd_ramp_follow(struct pstd_session *s,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* Not collective. The same, with data that begin at a position. */
+/* Not collective. The same, with data that begin at position `place`. */
 enum pst_status pstd_ramp_begin(struct pstd_session *s,
                                 const struct pst_data_place *place,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Reports that a step has another number of microbatches than the one before.
- */
+/* Reports that the number of microbatches of a step differs from `before`, the
+ * number of the step before. */
 void pstd_ramp_emit(struct pstd_session *s, unsigned before);
 
 #endif

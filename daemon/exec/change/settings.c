@@ -12,10 +12,11 @@
 #define NOT_GIVEN "not given"
 #define GIVEN     "given --"
 
-/* Bytes of a checkpoint's options that are for changed ones. */
+/* Maximum bytes of changed options in a checkpoint's options. */
 #define MAX_TEXT (PST_CHECKPOINT_OPTIONS / 2)
 
-/* Options that are chosen from, and choices that are tried, if not all fit. */
+/* Limits of leave_fewest(): changed options that it chooses from, and subsets
+ * of them that it tries. */
 #define MAX_LINES   32u
 #define MAX_CHOICES 4096u
 
@@ -53,7 +54,7 @@ static enum pst_status set_one(void *ctx, const char *name, const char *value,
     return pstd_config_set_running(ctx, name, value, diag);
 }
 
-/* Returns the text of an option; "not given" if it has none, and for a number
+/* Appends the text of an option; "not given" if it has none, and for a number
  * of steps that follows from --epochs. */
 static void text_of(const struct pstd_config *config,
                     const struct pstd_option *row, struct pst_str *out)
@@ -86,7 +87,7 @@ static enum pst_status remember(void *ctx, const char *name, const char *value,
     return ok ? PST_OK : pst_diag_nomem(diag, sizeof(set));
 }
 
-/* Checks the changed options and makes those of the engine. */
+/* Checks the changed options and converts them to those of the engine. */
 static enum pst_status make_options(const struct pstd_session *s,
                                     const struct pstd_config *config,
                                     struct pst_exec_options *ret,
@@ -153,7 +154,8 @@ static enum pst_status check_size(const struct pstd_session *s,
                         MAX_TEXT, size);
 }
 
-/* Refuses a number of microbatches that the engine is not prepared for. */
+/* Refuses a ramp with a number of microbatches that the engine is not prepared
+ * for. */
 static enum pst_status check_ramp(const struct pstd_session *s,
                                   const struct pstd_config *config,
                                   struct pst_diag *diag)
@@ -225,7 +227,7 @@ static enum pst_status apply(struct pstd_session *s, const char *lines,
                   : PST_OK;
 }
 
-/* Reports the change, with the beginning of a long text. */
+/* Reports the change by an event, with at most 800 bytes of its lines. */
 static void emit(struct pstd_session *s, enum pstd_event event,
                  const char *lines, uint64_t step,
                  const struct pst_diag *refused)
@@ -269,8 +271,8 @@ enum pst_status pstd_session_set(struct pstd_session *s, const char *lines,
         return status;
     if (s->w->rank == 0)
         pstd_course_change(s);
-    /* No checkpoint has the new options; the newest one is still good to roll
-     * back to. */
+    /* The newest checkpoint does not have the new options, but the run can
+     * still go back to it. */
     if (s->good_changes == s->changes)
         s->good_changes++;
     s->changes++;
@@ -307,7 +309,8 @@ struct restored {
     struct pstd_session *s;
     const char *course;
     struct pst_str lines; /* "NAME=VALUE\n" for each changed option */
-    struct pst_str kept;  /* those that go with the options of this run */
+    /* those lines that are valid with the options of this run */
+    struct pst_str kept;
 };
 
 /* Finds the value in the line "--NAME=VALUE"; NULL: there is none. *ret_n: its
@@ -362,9 +365,9 @@ static enum pst_status take_given(void *ctx, const char *name,
     return PST_OK;
 }
 
-/* Adds a line to `kept` if it goes with the options of this run, else reports
- * it: for instance, a resume with another schedule has no use for the numbers
- * of the old one. */
+/* Adds a line to `kept` if it is valid with the options of this run, else
+ * reports it: for instance, the numbers of a schedule are useless in a resume
+ * with another schedule. */
 static enum pst_status take_fitting(void *ctx, const char *name,
                                     const char *value, struct pst_diag *diag)
 {
@@ -393,7 +396,7 @@ static enum pst_status take_fitting(void *ctx, const char *name,
     return PST_OK;
 }
 
-/* Appends the lines whose bit is set. */
+/* Appends each line whose number, from 0, is a set bit of `bits`. */
 static void pick(const char *lines, uint64_t bits, struct pst_str *out)
 {
     for (unsigned i = 0; *lines != '\0'; i++) {
@@ -405,7 +408,7 @@ static void pick(const char *lines, uint64_t bits, struct pst_str *out)
     }
 }
 
-/* Returns the next larger number with as many bits. */
+/* Returns the next larger number with as many bits set. */
 static uint64_t next_choice(uint64_t bits)
 {
     const uint64_t low = bits & -bits, carry = bits + low;
@@ -413,10 +416,10 @@ static uint64_t next_choice(uint64_t bits)
     return carry | (((bits ^ carry) / low) >> 2);
 }
 
-/* Finds the fewest lines without which the others go with the options of this
- * run, and with each other: some options need each other, so that none of them
- * can be tried alone. Appends those others to `kept`, the fewest ones to `left`
- * (all lines if there are too many choices). */
+/* Finds the smallest set of lines to leave out, so that the remaining ones are
+ * valid together and with the options of this run: some options need each
+ * other, so that none of them can be tried alone. Appends the remaining ones to
+ * `kept`, the others to `left` (all lines if there are too many choices). */
 static enum pst_status leave_fewest(struct restored *r, struct pst_str *left,
                                     struct pst_diag *diag)
 {
@@ -466,8 +469,8 @@ enum pst_status pstd_settings_restore(struct pstd_session *s,
         if (status == PST_OK)
             status = each_line(pst_str_text(&left), take_fitting, &r, diag);
     }
-    /* The engine of an earlier run stays as it is: that of this run is made
-     * with the changed options. */
+    /* An engine kept from an earlier run is not changed here: the engine of
+     * this run is made later, with the changed options. */
     if (status == PST_OK && r.kept.len > 0)
         status = apply(s, r.kept.text, false, diag);
     if (status == PST_OK && r.kept.len > 0 && s->w->rank == 0)

@@ -5,9 +5,9 @@
  * Changes options while a run goes on (penstock set), on all ranks or on none.
  * Checkpoints record changed options: for each option the line "--NAME=VALUE"
  * of the course has the new value, and a line "given --NAME=VALUE" the text
- * that the run was started with. A resume whose own text is the same one
- * continues with the new value; otherwise its user has decided anew. Exec
- * thread.
+ * that the run was started with. A resume that was started with the same text
+ * continues with the new value; with another text, the user has chosen a value
+ * anew. Exec thread.
  */
 #include "daemon/exec/session.h"
 

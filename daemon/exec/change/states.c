@@ -60,8 +60,8 @@ static const struct pst_plan_param *find_param(const struct pst_plan *plan,
     return i >= 0 ? &plan->params.at[i] : NULL;
 }
 
-/* True if the states of the old parameter are in every stage that updates the
- * new one. */
+/* True if each stage that updates the new parameter also has the states of the
+ * old one. */
 static bool is_near(const struct pst_plan_param *to,
                     const struct pst_plan_param *from)
 {

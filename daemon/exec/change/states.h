@@ -9,13 +9,14 @@
 #include "daemon/common/model/replace.h"
 #include "stages/base/map.h"
 
+/* A mapping of names of parameters. */
 struct pstd_change_states {
     char *text;         /* memory of the names in `old`; owned */
     struct pst_map old; /* name of a new parameter -> name of an old one */
 };
 
-/* Reads the order's text, which may be empty. The caller releases *ret, also
- * after an error. */
+/* Reads the mapping from the order's value, which may be empty. The caller
+ * releases *ret, also after an error. */
 enum pst_status pstd_change_states_read(const struct pstd_change_order *order,
                                         struct pstd_change_states *ret,
                                         struct pst_diag *diag) PST_MUST_CHECK;

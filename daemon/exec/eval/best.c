@@ -15,8 +15,9 @@ static enum pst_status path_of(const struct pstd_session *s, const char *name,
                        : PST_OK;
 }
 
-/* True if evaluations are not comparable with those of this run. of: what the
- * file says of them; empty: nothing, so that only the checkpoint tells. */
+/* True if recorded evaluations cannot be compared with those of this run. of:
+ * the line of the file that identifies what was evaluated; empty: the file has
+ * none, and only the options of the checkpoint tell. */
 static bool are_other(const struct pstd_session *s, const struct pst_str *of)
 {
     return of->len > 0 ? strcmp(of->text, pst_str_text(&s->evals_of)) != 0
@@ -105,9 +106,10 @@ static enum pst_status forget_after(const char *path, uint64_t step,
     return status;
 }
 
-/* Finds out if the evaluations of the folder are not in this run's past, and
- * reports it if the comparison with the checkpoint did not: between them, the
- * run went on without evaluations. */
+/* Sets *ret if the evaluations in the folder are not in this run's past.
+ * Reports it if the comparison with the checkpoint's options could not: after
+ * that checkpoint was saved, other evaluations were recorded, or the run went
+ * on without any. */
 static enum pst_status find_anew(struct pstd_session *s, const char *path,
                                  bool *ret, struct pst_diag *diag)
 {

@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_DAEMON_EXEC_EVAL_BEST_H
 #define PENSTOCK_DAEMON_EXEC_EVAL_BEST_H
 /*
- * Files of evaluations in the --checkpoint folder: a file with their results,
- * and a folder with the best checkpoint. Rank 0 only; exec thread.
+ * Files of evaluations in the --checkpoint folder: results of evaluations, and
+ * a folder with the best checkpoint. Rank 0 only; exec thread.
  */
 #include "daemon/common/steps/evals.h"
 #include "daemon/exec/session.h"
@@ -12,8 +12,8 @@
 #define PSTD_BEST_FOLDER PST_CHECKPOINT_BEST
 #define PSTD_BEST_PAST   "evaluations"
 
-/* Reads the evaluations in this run's past: none if it is a new run, or if
- * those of the file are of other data or of another metric. */
+/* Reads the evaluations in this run's past: none if it is a new run, or if the
+ * recorded ones are of other data or of another metric. */
 enum pst_status pstd_best_recall(const struct pstd_session *s, const char *path,
                                  struct pstd_evals *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;

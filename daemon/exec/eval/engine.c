@@ -11,7 +11,7 @@
 
 #define MIB 1048576.0
 
-/* Reads the start value of parameter i of e->of. */
+/* Reads the start value of parameter i of e->of, the plan of the run. */
 static enum pst_status read_start(void *ctx, unsigned i, void *dst,
                                   struct pst_diag *diag)
 {

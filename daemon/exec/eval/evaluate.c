@@ -10,12 +10,12 @@
 #include "daemon/exec/eval/evaluation.h"
 #include "stages/base/alloc.h"
 
-/* Control words that are taken during an evaluation. */
+/* Control words that are obeyed during an evaluation. */
 #define WORDS                                                                  \
     (PSTD_CTL_STOPS | PSTD_CTL_CHECKPOINT | PSTD_CTL_PAUSE | PSTD_CTL_TRACE |  \
      PSTD_CTL_CHANGE)
 
-/* Rank 0's decision after an evaluation; plain bytes. */
+/* Rank 0's decision after an evaluation; sent as bytes, it has no pointers. */
 struct eval_decision {
     uint32_t best, enough; /* this one is the best so far; early stop */
     uint32_t recorded;     /* there is an evaluation of the current step */
@@ -175,7 +175,7 @@ static enum pst_status spread(struct pstd_session *s, enum pst_status status,
     return status;
 }
 
-/* Returns the field of events for the best number so far. */
+/* Returns the key of the event field with the best number so far. */
 static const char *best_key(const struct pstd_session *s)
 {
     return s->config.eval_metric != NULL ? "best_metric" : "best_loss";
@@ -262,7 +262,8 @@ enum pst_status pstd_eval_open(struct pstd_session *s, struct pst_diag *diag)
     status = spread(s, status, &v, diag);
     if (status != PST_OK)
         return status;
-    /* Otherwise a stop has interrupted it, and it is made now. */
+    /* If nothing is recorded, a stop has interrupted the evaluation of this
+     * step, and it is made now. */
     e->at = v.recorded ? s->step : 0;
     emit_enough(s, &v);
     return PST_OK;
@@ -351,10 +352,10 @@ static enum pst_status run_forward(struct pstd_session *s, double *ret,
 }
 
 /* Writes the file of past evaluations, up to the first one whose checkpoint is
- * not yet saved, since a recorded best checkpoint must exist. A failure affects
- * only a later resume, which then does not know the best one. If the folder
- * could not be taken at the start, which was reported, writes nothing until a
- * save has taken it. */
+ * not yet saved, since a recorded best checkpoint must exist. If writing fails,
+ * only a later resume is affected: it does not know the best evaluation. If the
+ * folder could not be taken at the start, which was reported, writes nothing
+ * until a save has taken it. */
 static void remember(struct pstd_session *s)
 {
     const struct pstd_evaluation *e = s->evaluation;

@@ -12,8 +12,8 @@
 /* Checks options that require each other. */
 enum pst_status pstd_eval_check(const struct pstd_config *config,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Call with the engine, before the folder of checkpoints changes: checks data,
- * model and metric of evaluations and reserves their memory. */
+/* Call after the engine is made, before the folder of checkpoints changes:
+ * checks data, model and metric of evaluations and reserves their memory. */
 enum pst_status pstd_eval_prepare(struct pstd_session *s,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* Call after the resume: loads the results of earlier evaluations. Without

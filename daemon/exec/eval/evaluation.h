@@ -9,7 +9,8 @@
 #include "daemon/exec/spread.h"
 #include "stages/split/evaluate.h"
 
-/* Size of an evaluation; the same on all ranks, plain bytes. */
+/* Number of steps and rows of an evaluation; the same on all ranks, sent as
+ * bytes. */
 struct pstd_eval_extent {
     uint64_t steps, rows;
 };
@@ -29,7 +30,7 @@ struct pstd_evaluation {
     struct pst_str best, file; /* folder of the best checkpoint, file of past
                                   evaluations; "" without --checkpoint */
     struct pstd_evals past;    /* earlier evaluations; rank 0 only */
-    uint64_t at; /* step of the newest evaluation; 0: there was none */
+    uint64_t at;               /* step of the newest evaluation; 0: none */
     /* Step of the best evaluation whose checkpoint is not yet saved; 0: there
      * is none. */
     uint64_t unsaved;

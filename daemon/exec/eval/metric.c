@@ -34,7 +34,7 @@ bool pstd_metric_largest(const struct pstd_config *config)
            pst_has_suffix(config->eval_metric, ":max");
 }
 
-/* True for an output with one number for each microbatch. */
+/* True for an output that is one number per microbatch. */
 static bool is_scalar(const struct pst_plan_output *o)
 {
     return o->is_tensor && o->meta.rank == 0 &&

@@ -12,7 +12,7 @@ struct pstd_eval_metric {
     unsigned output; /* index in plan->outputs */
     enum pst_dtype dtype;
     unsigned n; /* microbatches of a step */
-    void *raw;  /* the output of a step */
+    void *raw;  /* scratch: the output of each microbatch, in its dtype */
     double *values;
 };
 
@@ -29,8 +29,8 @@ enum pst_status pstd_metric_open(struct pstd_eval_metric *metric,
                                  const struct pst_engine *engine,
                                  unsigned microbatches,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* COLLECTIVE, after a step of the evaluation: adds its values to the mean on
- * rank 0, which alone has `mean` and may not be NULL there. */
+/* COLLECTIVE, after a step of the evaluation: adds its values to `mean` on rank
+ * 0. Elsewhere mean may be NULL. counts: this is rank 0. */
 enum pst_status pstd_metric_take(struct pstd_eval_metric *metric,
                                  struct pst_engine *engine, bool counts,
                                  struct pst_mean *mean,

@@ -52,7 +52,8 @@ void pstd_health_close(struct pstd_session *s)
     pstd_stragglers_fini(&s->stragglers);
 }
 
-/* Reports links that were interrupted and processes that were suspended. */
+/* Emits events of connections that were interrupted and processes that were
+ * suspended. */
 static void emit_silences(struct pstd_session *s, double step_s)
 {
     struct pst_silence silence;
@@ -90,8 +91,8 @@ unsigned pstd_health_words(const struct pstd_session *s)
     return s->stragglers.suspicious ? PSTD_CTL_MEASURE : 0;
 }
 
-/* Returns a rank's seconds for sending, and for waiting for messages already
- * sent. */
+/* Returns the seconds that a rank spent on sending, and on waiting for messages
+ * that were already sent. */
 static double with_messages(const struct pst_shares *shares)
 {
     double sum = shares->seconds[PST_SPAN_MESSAGE];

@@ -15,11 +15,13 @@
 /* With at most so many slow steps in the window, a rank is no longer a
  * straggler. */
 #define GONE 4
-/* Minimum steps between a measurement that explains nothing and the next one:
- * at first, and at most. Each such measurement doubles it. */
+/* Minimum number of steps from a measurement that explains nothing to the next
+ * measurement: FIRST_WAIT at first; each such measurement doubles it, up to
+ * LONGEST. */
 #define FIRST_WAIT 64
 #define LONGEST    4096
-#define EXPLAINS   0.5 /* share of the excess that messages must explain */
+/* share of the excess time that a rank's messages must explain */
+#define EXPLAINS 0.5
 
 static double median(double *values, unsigned n)
 {
@@ -146,9 +148,9 @@ void pstd_stragglers_reset(struct pstd_stragglers *s)
     s->has_link = s->suspicious = false;
 }
 
-/* Returns the median of the other ranks' times relative to their first steps,
- * at least 1: this rank may be slower by that factor, too. s->sorted has these
- * ratios of all ranks; own: this rank's ratio. */
+/* Returns the factor by which the other ranks have become slower since their
+ * first steps: the median, at least 1. This rank may be slower by the same
+ * factor. s->sorted has the ratios of all ranks; own: this rank's ratio. */
 static double excuse(const struct pstd_stragglers *s, double own)
 {
     const unsigned n = s->ranks - 1; /* without this rank */

@@ -39,7 +39,7 @@ struct pstd_series {
     bool named;
 };
 
-/* A rank was named, or is no longer a straggler. */
+/* A change: a rank was named as a straggler, or is one no longer. */
 struct pstd_straggler {
     unsigned rank;
     bool named;
