@@ -18,7 +18,8 @@ void pstd_session_emit_checkpoint(struct pstd_session *s, enum pstd_event event,
 }
 
 /* Reports a checkpoint that loading has skipped as damaged. Records it for the
- * next pruning, which does not read the data and would count it as good. */
+ * next pruning, which does not read the data and would otherwise count it as
+ * good. */
 static void emit_skipped(void *ctx, const char *dir, uint64_t step,
                          const char *text)
 {
@@ -135,7 +136,8 @@ enum pst_status pstd_session_resume(struct pstd_session *s,
     return status;
 }
 
-/* Unlike a resume, keeps this run's measurements, and moves no checkpoint. */
+/* Unlike a resume, keeps the measurements of this run, and moves no checkpoint.
+ */
 enum pst_status pstd_session_roll_back(struct pstd_session *s,
                                        struct pst_diag *diag)
 {
@@ -164,7 +166,8 @@ enum pst_status pstd_session_roll_back(struct pstd_session *s,
         return status;
     s->step = s->saved = s->good = info.step;
     s->good_before = UINT64_MAX;
-    /* Options that were set since are in no checkpoint yet, and stay. */
+    /* Options that were set since that checkpoint are in no checkpoint yet; the
+     * run keeps them. */
     s->saved_changes = info.changes;
     s->good_changes = s->changes;
     status = pstd_agree(s->w, pstd_ramp_begin(s, &info.place, diag), diag);

@@ -29,7 +29,8 @@ void pstd_session_emit_moved(struct pstd_session *s, const char *dir,
 }
 
 /* Warns if the folder's last owner has not recorded its end, and may still use
- * the folder. After the death of its host the warning is needless. */
+ * the folder. If that owner's host has died, the user can ignore the warning.
+ */
 static void emit_doubt(struct pstd_session *s, const char *dir,
                        const struct pst_checkpoint_owner *owner)
 {
@@ -101,9 +102,9 @@ static enum pst_status check_two(const struct pstd_session *s,
                         fallback);
 }
 
-/* Sets --checkpoint-fallback, unless given, to the folder that the run had
- * before, since the newest checkpoint may be there. fallback: that folder, or
- * NULL. */
+/* Sets --checkpoint-fallback, unless it is given, to `fallback`, the second
+ * folder that the run had before (or NULL), since the newest checkpoint may be
+ * there. */
 static enum pst_status recall(struct pstd_session *s, const char *fallback,
                               struct pst_diag *diag)
 {
@@ -135,8 +136,8 @@ static enum pst_status has_any(const char *dir, bool *ret,
     return status;
 }
 
-/* Sets *ret if the run has checkpoints, or if its second folder is missing,
- * which may have some; the resume then reports that. */
+/* Sets *ret if the run has checkpoints, or if its second folder, which may have
+ * some, is missing; the resume then reports that. */
 static enum pst_status find_any(const struct pstd_session *s, bool *ret,
                                 struct pst_diag *diag)
 {
@@ -171,8 +172,8 @@ enum pst_status pstd_session_find(struct pstd_session *s, struct pst_diag *diag)
     return status;
 }
 
-/* Names a new run: by --one-run's id of this start, so that the process that
- * restarts the job recognizes the folder; else by a new name. */
+/* Names a new run: by the value of --one-run, so that the process that restarts
+ * the job recognizes the folder; else by a new name. */
 static void name_new(struct pstd_session *s)
 {
     const char *id = s->config.run_id;
@@ -282,8 +283,8 @@ static enum pst_status claim_early(struct pstd_session *s, bool fallback,
     return PST_OK;
 }
 
-/* Takes a folder that could not be taken at the start, and sets aside what the
- * start has left there for that reason. */
+/* Takes a folder that could not be taken at the start, and moves the
+ * checkpoints away that the start would have moved away. */
 static enum pst_status claim_late(struct pstd_session *s, bool fallback,
                                   struct pst_diag *diag)
 {

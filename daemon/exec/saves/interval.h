@@ -12,14 +12,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* State of the measurement. */
 struct pstd_interval {
-    double share;  /* share of the time that saves may take; 0: never due */
-    double step_s; /* duration of steps without a concurrent save, smoothed */
-    uint64_t steps;
-    double extra;       /* slowdown of steps since a save began */
+    double share;   /* share of the time that saves may take; 0: never due */
+    double step_s;  /* duration of steps without a concurrent save, smoothed */
+    uint64_t steps; /* finished steps */
+    double extra;   /* slowdown of steps since a save began */
     double spent, last; /* cost of all saves, and of the newest one */
+    /* times: start of the run, start of the save in progress, end of the pause
+     * after the last save */
     double start, begun, rest;
-    /* A save is due regardless of the share, as soon as the pause is over. */
+    /* A save is due whatever its cost, as soon as the pause is over. */
     bool wanted;
 };
 
@@ -29,7 +32,8 @@ void pstd_interval_step(struct pstd_interval *v, double seconds, bool beside);
 void pstd_interval_begin(struct pstd_interval *v, double now);
 /* Ends a save, successful or not; returns its cost. */
 double pstd_interval_end(struct pstd_interval *v, double stall_s, double now);
-/* Makes a save due as soon as the pause after the last one is over. */
+/* Makes a save due as soon as the pause after the last one is over, whatever
+ * its cost. */
 void pstd_interval_want(struct pstd_interval *v);
 /* True if a save should begin now; no save may be in progress. */
 bool pstd_interval_is_due(const struct pstd_interval *v, double now);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Saves a run's checkpoints, beside the steps or between them. */
+/* Saves a run's checkpoints, while steps continue or between steps. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,8 +18,9 @@
 
 /* --- pruning and events --------------------------------------------------- */
 
-/* Returns the number of checkpoints to keep: with --keep 1 two, until the step
- * after the newest one has succeeded and so proven it. */
+/* Returns the number of checkpoints to keep. --keep 1 keeps two until the step
+ * after the newest one has succeeded, which shows that the newest one is good.
+ */
 static unsigned keep_now(const struct pstd_session *s)
 {
     return s->config.keep == 1 ? 2
@@ -27,7 +28,7 @@ static unsigned keep_now(const struct pstd_session *s)
 }
 
 /* Reports a checkpoint that pruning keeps because it cannot be read or removed;
- * each cause once. */
+ * reports each cause once. */
 static void emit_kept(void *ctx, const char *dir, uint64_t step,
                       const char *text)
 {
@@ -71,8 +72,8 @@ void pstd_session_proven(struct pstd_session *s)
     s->prune_due = false;
 }
 
-/* Removes the step just saved from the list of damaged ones: it was replaced.
- */
+/* Removes the step just saved from the list of skipped checkpoints, since the
+ * save has replaced the damaged one. */
 static void forget_passed(struct pstd_session *s)
 {
     size_t n = 0;
@@ -90,7 +91,7 @@ static const char *folder_of(const struct pstd_session *s, bool fallback)
     return fallback ? s->config.checkpoint_fallback : s->config.checkpoint;
 }
 
-/* Result of a save. */
+/* Outcome of a save. */
 struct outcome {
     enum pst_status status;
     const struct pst_diag *why; /* diagnosis of the failure */
@@ -210,7 +211,7 @@ static enum pst_status save_to(struct pstd_session *s, bool fallback,
     return status;
 }
 
-/* Saves in the first folder or, if that fails, in the second. */
+/* Saves in the first folder or, if that fails, in the second one. */
 static enum pst_status save_anywhere(struct pstd_session *s, enum pstd_save how,
                                      const struct pst_save_note *what,
                                      struct pst_diag *diag)
@@ -228,8 +229,9 @@ static enum pst_status save_anywhere(struct pstd_session *s, enum pstd_save how,
     return PST_OK;
 }
 
-/* COLLECTIVE. Waits `seconds` before another attempt to save. *ret_go_on: rank
- * 0's decision; false if `until` is over or the job must end at once. */
+/* COLLECTIVE. Waits `seconds` before another attempt to save, at most until
+ * `until`. *ret_go_on: rank 0's decision whether to try again; false if `until`
+ * has passed or the job must end at once. */
 static enum pst_status pause_before(struct pstd_session *s, double until,
                                     double seconds, bool *ret_go_on,
                                     struct pst_diag *diag)
@@ -265,9 +267,9 @@ static bool is_full(const char *text)
            strstr(text, strerror_r(EDQUOT, quota, sizeof(quota))) != NULL;
 }
 
-/* Retries a failed last save, for instance until the user has freed disk space,
- * since its state would be lost with the process. A refused replacement of a
- * checkpoint (PST_ERR_DENIED) is not retried. */
+/* Retries a failed save after the last step, for instance until the user has
+ * freed disk space, since its state would be lost with the process. Does not
+ * retry if a checkpoint may not be replaced (PST_ERR_DENIED). */
 static enum pst_status save_again(struct pstd_session *s,
                                   const struct pst_save_note *what,
                                   enum pst_status status, struct pst_diag *diag)
@@ -323,8 +325,8 @@ static enum pst_status mark(struct pstd_session *s, const char *fault,
 
 /* --- beside the steps ----------------------------------------------------- */
 
-/* Begins a save in one folder. again: saves the copy made for the previous save
- * once more, since steps may have been made meanwhile. */
+/* Begins a save in one folder while steps continue. again: saves the copy made
+ * for the previous save once more, since steps may have been made meanwhile. */
 static enum pst_status begin_in(struct pstd_session *s, bool fallback,
                                 bool again, struct pst_diag *diag)
 {
@@ -359,7 +361,7 @@ static void emit_direct(struct pstd_session *s, const struct pst_diag *why)
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* COLLECTIVE. Begins a save beside the steps. *ret_begun false: that is not
+/* COLLECTIVE. Begins a save while steps continue. *ret_begun false: that is not
  * possible, and the caller saves between steps. */
 static enum pst_status begin(struct pstd_session *s, bool *ret_begun,
                              struct pst_diag *diag)
@@ -383,7 +385,7 @@ static enum pst_status begin(struct pstd_session *s, bool *ret_begun,
     *ret_begun = status == PST_OK;
     if (status == PST_ERR_NOMEM)
         emit_direct(s, diag);
-    /* If a folder is not available, the save between steps reports it. */
+    /* If a folder is not available, the save between steps reports that. */
     return is_fatal(status) ? status : PST_OK;
 }
 
@@ -402,7 +404,7 @@ static enum pst_status end_best(struct pstd_session *s, enum pst_status status,
                                 struct pst_diag *diag);
 
 /* COLLECTIVE. Begins to save the same copy in another folder; if the folder is
- * not available, ends that save as failed. */
+ * not available, ends the save as failed. */
 static enum pst_status begin_again(struct pstd_session *s, bool fallback,
                                    struct pst_diag *diag)
 {
@@ -557,8 +559,8 @@ enum pst_status pstd_session_save_best(struct pstd_session *s, const char *dir,
     return status;
 }
 
-/* True if the best checkpoint is being saved, and its state is the current one.
- */
+/* True if a save of the best checkpoint is in progress, and its state is the
+ * current one. */
 static bool best_is_under_way(const struct pstd_session *s)
 {
     const struct pstd_saving *v = &s->saving;
@@ -585,8 +587,9 @@ static void report_again(struct pstd_session *s)
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-/* COLLECTIVE. Forgets the newest checkpoint if it is no longer in its folder,
- * which may have been removed or moved away while no steps were made. */
+/* COLLECTIVE. Forgets the newest checkpoint if it is no longer in its folder:
+ * it may have been removed or moved away while no steps were made, for instance
+ * in a pause. */
 static enum pst_status look_for_saved(struct pstd_session *s,
                                       struct pst_diag *diag)
 {

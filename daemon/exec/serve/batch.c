@@ -14,7 +14,7 @@ enum pst_status pstd_requests_init(struct pstd_requests *r,
                                    const struct pstd_signature *signature,
                                    struct pst_diag *diag)
 {
-    /* Upper bound: one run per sample. */
+    /* Maximum number of runs: one per sample. */
     const size_t n = (size_t)capacity(signature);
 
     *r = (struct pstd_requests){.signature = signature, .max_runs = n};
@@ -57,7 +57,8 @@ void pstd_requests_set(struct pstd_requests *r, struct pstd_ask *list)
         int64_t begin = 0;
 
         if (!pstd_signature_place(r->signature, a->samples, &at, &begin))
-            break; /* does not happen: the caller's requests fit one step */
+            /* does not happen: the caller's requests fit into one step */
+            break;
         if (last != NULL)
             pad(r, last, end, begin);
         add_run(r, a, begin, 0, a->samples);

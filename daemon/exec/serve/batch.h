@@ -12,11 +12,12 @@ struct pstd_run_of {
     int64_t at, from, n;
 };
 
+/* The requests of one step. */
 struct pstd_requests {
     const struct pstd_signature *signature;
     struct pstd_ask *list; /* borrowed */
-    /* All samples of the step, in order. Unused positions are padded with the
-     * last sample before them. */
+    /* Runs that cover all samples of the step, in order. Unused positions are
+     * padded with the last sample before them. */
     struct pstd_run_of *runs;
     size_t n_runs, max_runs;
 };
@@ -28,12 +29,13 @@ enum pst_status pstd_requests_init(struct pstd_requests *r,
 void pstd_requests_fini(struct pstd_requests *r);
 /* Sets the requests of the step (borrowed); they must fit into one step. */
 void pstd_requests_set(struct pstd_requests *r, struct pstd_ask *list);
-/* A pst_fill_fn; ctx is a struct pstd_requests. */
+/* Fills an input of a microbatch from the requests: a pst_fill_fn, whose ctx is
+ * a struct pstd_requests. */
 enum pst_status pstd_requests_fill(void *ctx, uint64_t step,
                                    unsigned microbatch, unsigned input,
                                    void *dst,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* Allocates the outputs of each request. */
+/* Allocates memory for the outputs of each request. */
 enum pst_status pstd_requests_reserve(struct pstd_requests *r,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 /* Copies output number k of the signature, for all samples of the step, to the

@@ -36,7 +36,7 @@ struct serving {
     void **outputs; /* values of the kept outputs, for a whole step */
 };
 
-/* Rank 0's message to the others before each step; plain bytes. */
+/* Rank 0's message to the other ranks before each step, sent as bytes. */
 struct head {
     uint32_t stop;
 };
@@ -51,9 +51,9 @@ static enum pst_status read_start(void *ctx, unsigned i, void *dst,
     return pst_plan_read_param(s->of, i, dst, diag);
 }
 
-/* Loads the plan from the newest checkpoint, if the model was changed in its
- * run. A folder with defects is skipped here; loading the checkpoint reports
- * them. */
+/* Loads the plan from the newest checkpoint if that contains one, because the
+ * model was changed during its run. A folder with defects is skipped here;
+ * loading the checkpoint reports them. */
 static enum pst_status open_carried(struct serving *s, struct pst_diag *diag)
 {
     const char *dir = s->config->checkpoint;
@@ -165,7 +165,7 @@ static enum pst_status load(struct serving *s, struct pst_diag *diag)
     return status;
 }
 
-/* Lists the outputs that are answered; all ranks make the same list. */
+/* Lists the outputs that are answered, in the same order on all ranks. */
 static enum pst_status keep_outputs(struct serving *s,
                                     const struct pstd_signature *signature,
                                     struct pst_diag *diag)
@@ -260,8 +260,8 @@ static enum pst_status prepare(struct serving *s, struct pst_diag *diag)
 
 /* --- one step ------------------------------------------------------------- */
 
-/* True if the step has failed because of values in a request; the job can go on
- * with other requests. */
+/* True if the step has failed because of a value in a request, so that the job
+ * can go on with other requests. */
 static bool is_values(enum pst_status status)
 {
     return status == PST_ERR_RANGE || status == PST_ERR_INPUT;
@@ -328,7 +328,8 @@ static void give_up_lost(struct serving *s, struct pstd_ask *list)
 }
 
 /* Runs one step for the list and passes the list back to the intake. If a value
- * is faulty, sets *ret_fault instead, and the caller keeps the list. */
+ * in a request makes the step fail, sets *ret_fault instead, and the caller
+ * keeps the list. */
 static enum pst_status try_step(struct serving *s, struct pstd_ask *list,
                                 bool *ret_fault, struct pst_diag *diag)
 {
@@ -339,7 +340,7 @@ static enum pst_status try_step(struct serving *s, struct pstd_ask *list,
     pstd_requests_set(&s->requests, list);
     if (pstd_requests_reserve(&s->requests, diag) != PST_OK) {
         diag->status =
-            PST_ERR_BUSY; /* an error of this request, not of the job */
+            PST_ERR_BUSY; /* out of memory for this request; the job goes on */
         give_up(s, list, diag);
         return PST_OK;
     }
@@ -358,8 +359,8 @@ static enum pst_status try_step(struct serving *s, struct pstd_ask *list,
     return status;
 }
 
-/* Answers a list. After a faulty value each request is run alone, so that valid
- * ones are still answered. */
+/* Answers a list of requests. If a value makes the step fail, runs each request
+ * alone, so that the others are still answered. */
 static enum pst_status answer(struct serving *s, struct pstd_ask *list,
                               struct pst_diag *diag)
 {

@@ -62,9 +62,9 @@ static void mark_outputs(const struct pst_plan *plan, unsigned stage,
     }
 }
 
-/* Marks the operands of a needed node. Of a view only the storage is marked,
- * not the operator's other operands: an output of broadcast_tensors depends on
- * one tensor only. */
+/* Marks the operands of a needed node. Of a view only the tensor whose storage
+ * it shares is marked, not the operator's other operands: an output of
+ * broadcast_tensors depends on one tensor only. */
 static void mark_operands(struct needs *n, struct pst_node *node)
 {
     bool views = node->n_outs > 0;
@@ -144,8 +144,8 @@ static void fini_needs(struct needs *n)
     pst_vec_fini(&n->fqns);
 }
 
-/* True if the value equals the buffer: norms in eval mode write back the values
- * that they have read. */
+/* True if the value that is written to the buffer equals it: norms in eval mode
+ * write back the values that they have read. */
 static bool is_kept(const struct pst_value *value,
                     const struct pst_value *buffer)
 {
@@ -194,9 +194,9 @@ static enum pst_status refuse_memory(const struct pst_plan *plan,
     return PST_OK;
 }
 
-/* Leaves the loss out of the answered outputs if some input is needed for the
- * loss only: requests then need no target. With one sample per microbatch the
- * loss would otherwise be an answered output. */
+/* Removes the loss from the answered outputs if an input is needed for the loss
+ * only, so that requests need no target. This is for microbatches of one
+ * sample: with more, the loss is no output per sample, and is not answered. */
 static enum pst_status leave_loss(const struct pst_plan *plan,
                                   struct pstd_signature *s, struct needs *n,
                                   struct pst_diag *diag)
@@ -251,10 +251,10 @@ static enum pst_status check_needs(const struct pst_plan *plan,
     return status;
 }
 
-/* --- ports ---------------------------------------------------------------- */
+/* --- inputs and outputs --------------------------------------------------- */
 
-/* Fills in a port, except port->dim, which is set before. samples: number in a
- * microbatch. */
+/* Fills in the description of an input or output, except port->dim, which the
+ * caller has set. samples: number in a microbatch. */
 static enum pst_status set_port(struct pstd_port *port, const char *name,
                                 unsigned index, const struct pst_meta *meta,
                                 int64_t samples, struct pst_diag *diag)
@@ -365,8 +365,8 @@ static enum pst_status add_outputs(const struct pst_plan *plan,
 
 /* --- the signature -------------------------------------------------------- */
 
-/* Sets the maximum samples of a request: as many as a step has, and as fit into
- * a frame with the inputs, and with the outputs. */
+/* Sets the maximum number of samples of a request: as many as fit into a step,
+ * and into a frame, both with their inputs and with their outputs. */
 static enum pst_status find_most(struct pstd_signature *s,
                                  struct pst_diag *diag)
 {

@@ -7,9 +7,10 @@
 #include "stages/split/bind/bind.h"
 
 /* Makes the signature of a plan that runs forward in steps of so many
- * microbatches; outputs that mix samples of a microbatch are left out.
- * PST_ERR_UNSUPPORTED, with a name: no output is left, or the model keeps state
- * from step to step. Release *ret with pstd_signature_fini. */
+ * microbatches. Outputs that mix the samples of a microbatch are not answered.
+ * PST_ERR_UNSUPPORTED, with the name of the output or buffer: no output can be
+ * answered, or the model keeps state from step to step. Release *ret with
+ * pstd_signature_fini. */
 enum pst_status pstd_signature_make(const struct pst_plan *plan,
                                     unsigned microbatches,
                                     struct pstd_signature *ret,
