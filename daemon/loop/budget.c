@@ -5,8 +5,8 @@
 
 #define SECOND 1000000u /* microseconds */
 
-/* Limited kinds of events. Events of dropped clients are limited by control.c.
- */
+/* Kinds of events that are limited here. Events of dropped clients are limited
+ * by control.c. */
 static const enum pstd_event limited[] = {PSTD_EVENT_REQUEST};
 
 static bool is_limited(enum pstd_event event)

@@ -17,7 +17,7 @@ struct pstd_budget {
     } at[PSTD_N_EVENTS];
 };
 
-/* Counts an event; true if it is within its budget. *ret_suppressed: if this
+/* Counts an event; returns true if it may be emitted. *ret_suppressed: if this
  * event begins a new second, the number of events suppressed in the last one,
  * to be reported; else 0. */
 bool pstd_budget_takes(struct pstd_budget *budget, enum pstd_event event,

@@ -15,8 +15,8 @@ struct pstd_call {
 
 /* Sends the reply. */
 void pstd_call_reply(struct pstd_call *call);
-/* Replies with an outcome, the number of the run, and the number of the event
- * from which the client may watch. */
+/* Replies with `outcome`. run: number of the run; seq: number of the event from
+ * which the client may watch. */
 void pstd_call_accept(struct pstd_call *call, const struct pst_diag *outcome,
                       uint64_t seq, uint64_t run);
 

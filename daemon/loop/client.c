@@ -9,7 +9,8 @@
 
 /* Requests that a client may send at once while steps run. */
 #define REQUESTS 200
-/* Requests per second that it may send in the long run. */
+/* Average number of requests per second that a client may send while steps run.
+ */
 #define REQUESTS_S 100
 
 struct write {
@@ -144,7 +145,8 @@ void pstd_client_send_events(struct pstd_client *client)
 {
     struct pstd_history *history = client->control->history;
     const uint64_t oldest = pstd_history_oldest(history);
-    uint64_t lost = 0; /* consecutive events that cannot be read back */
+    /* number of consecutive events that cannot be read back */
+    uint64_t lost = 0;
 
     if (!client->watching || client->closing || queue_of(client) > 0)
         return;

@@ -15,11 +15,12 @@
 
 typedef enum pst_status (*command_fn)(struct pstd_call *call);
 
+/* Row of the table of requests. */
 struct row {
     Pst__Control__Request__BodyCase body;
     const char *name;
     unsigned states; /* states in which the command is legal */
-    bool changes;    /* the command needs a key, and is for rank 0 only */
+    bool changes;    /* the command needs a key, and only rank 0 accepts it */
     command_fn run;  /* PST_AGAIN: it has sent the reply itself */
 };
 
@@ -131,7 +132,8 @@ static enum pst_status order_change(struct pstd_call *call,
     if (call->d->known.changing)
         return pst_diag_set(&call->diag, PST_E_JOB_STATE,
                             "another change has not been made yet");
-    /* "" is the whole model: tensor requests apply to all of its tensors. */
+    /* Only SET, CAST and GET accept "", which is the whole model and selects
+     * all its tensors. */
     if (change->name[0] == '\0' && change->kind < PSTD_CHANGE_SET)
         return pst_diag_set(&call->diag, PST_E_CONTROL_REQUEST,
                             "the request names nothing");
@@ -265,7 +267,7 @@ static enum pst_status resume_run(struct pstd_call *call)
 {
     struct pstd_known *k = &call->d->known;
 
-    /* A requested pause that has not begun yet ends as soon as it begins. */
+    /* A requested pause that has not begun yet is cancelled. */
     if (!k->paused && !k->pausing)
         return pst_diag_set(&call->diag, PST_E_JOB_STATE,
                             "the run is not paused");
@@ -338,7 +340,8 @@ static bool answer_again(struct pstd_call *call)
     return false;
 }
 
-/* Stores the outcome of the command; success has no text. */
+/* Stores the outcome of the command in call->diag. If the command has
+ * succeeded, its text is empty. */
 static void settle(struct pstd_call *call, enum pst_status status)
 {
     if (status == PST_OK)
@@ -449,6 +452,6 @@ void pstd_command_record(struct pstd_daemon *d, struct pst_str *out)
         pst__control__reply__init(&call.reply);
         pst_diag_init(&call.diag);
         if (replies[i](&call) != PST_AGAIN)
-            continue; /* there is no result, or no trace */
+            continue; /* no reply: there is no result, or no trace */
     }
 }

@@ -7,15 +7,15 @@
  */
 #include "daemon/loop/daemon.h"
 
-/* Starts the run described by the daemon's own options. */
+/* Starts the run that the daemon's own options describe. */
 enum pst_status pstd_command_run(struct pstd_daemon *d,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 /* Restarts an unfinished run with its options, "name\0value\0...". */
 enum pst_status pstd_command_again(struct pstd_daemon *d,
                                    const struct pst_str *options,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* Appends the replies to GetResult and GetTrace, if any, as consecutive packed
- * frames. */
+/* Appends the replies that GetResult and GetTrace would get to `out`, as
+ * consecutive packed frames; omits one that would be an error. */
 void pstd_command_record(struct pstd_daemon *d, struct pst_str *out);
 /* Answers a request, with exactly one reply. */
 void pstd_command(struct pstd_daemon *d, struct pstd_client *client,

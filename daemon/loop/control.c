@@ -5,16 +5,17 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define AGAIN_MS 50
+#define AGAIN_MS 50  /* interval at which waiting connections are retried */
 #define ACCEPTS  100 /* maximum connections accepted per AGAIN_MS */
 /* A client is not dropped within this time of its last activity. */
 #define GRACE_MS 100
-#define SPARE    4 /* clients may use 1 / SPARE of the file descriptors */
+/* clients may use 1 / SPARE of the file descriptors of the process */
+#define SPARE 4
 /* A client without requests is dropped after IDLE * --client-timeout. */
 #define IDLE 30
 /* A watcher with so many queued bytes may be stuck. */
 #define STUCK     (256u << 10)
-#define REPORT_MS 1000
+#define REPORT_MS 1000 /* minimum interval of events about dropped clients */
 
 static void emit_drop(struct pstd_control *c, const struct pstd_client *client,
                       const char *reason)
@@ -73,7 +74,8 @@ void pstd_control_relieve(struct pstd_control *c)
         pstd_control_drop(worst, "it does not read its answers");
 }
 
-/* Returns the rank of a client in the order of dropping; 0 is dropped first. */
+/* Returns how important a client is, from 0 to 3: the least important one is
+ * dropped first. */
 static unsigned rank_of(const struct pstd_client *client)
 {
     if (!client->greeted)
@@ -91,9 +93,9 @@ static bool goes_before(const struct pstd_client *a,
     return rank_a != rank_b ? rank_a < rank_b : a->active_ms < b->active_ms;
 }
 
-/* If all slots are taken, drops a client: of our user or of root, the one that
- * has more connections, so that neither can exclude the other. False: no slot
- * is free, and no client can be dropped now. */
+/* If all slots are taken, drops a client to free one. It belongs to our user or
+ * to root, whichever has more connections, so that neither can exclude the
+ * other. False: no slot is free, and no client can be dropped now. */
 static bool drop_one_if_full(struct pstd_control *c)
 {
     const uint64_t now = uv_now(c->loop);
@@ -169,8 +171,8 @@ static void on_connection(uv_stream_t *server, int err)
         pstd_control_again(c); /* its timer resets c->accepts */
 }
 
-/* Returns the maximum number of clients: checkpoints and data need file
- * descriptors, too. */
+/* Returns the maximum number of clients. It leaves file descriptors for
+ * checkpoints and data. */
 static unsigned places(void)
 {
     struct rlimit files;

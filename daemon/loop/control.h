@@ -19,9 +19,9 @@
 #include <stdbool.h>
 #include <uv.h>
 
-/* Maximum; lower if the process may open few files. */
+/* Maximum number of clients; lower if the process may open few files. */
 #define PSTD_MAX_CLIENTS 2048
-/* Limits in bytes. */
+/* Limits in bytes, except PSTD_MAX_ASKED. */
 /* A client whose queue is larger gets no more replies. */
 #define PSTD_QUEUE      (64u << 10)
 #define PSTD_ALL_QUEUES (24u << 20) /* queues of all clients */
@@ -30,7 +30,8 @@
 #define PSTD_ASKED_FRAMES (128u << 20)
 /* Queues of all clients, if a model is served. */
 #define PSTD_ASKED_QUEUES (256u << 20)
-#define PSTD_MAX_ASKED    16 /* pending requests of a client for outputs */
+/* requests for outputs of a client that are not yet answered */
+#define PSTD_MAX_ASKED 16
 
 struct pstd_control;
 struct pstd_client;
@@ -62,7 +63,8 @@ struct pstd_client {
     struct pstd_client *next;
     struct pstd_frames in;
     uint64_t serial; /* unique within this process */
-    unsigned asked;  /* pending requests for outputs (loop/serve/) */
+    /* requests for outputs that are not yet answered (loop/serve/) */
+    unsigned asked;
     unsigned uid;
     int pid;
     bool greeted, watching, closing;
@@ -73,7 +75,8 @@ struct pstd_client {
     uint64_t active_ms; /* time of the last frame received, or bytes sent */
     /* Time since which a frame has been incomplete; 0: no frame is. */
     uint64_t half_since_ms;
-    size_t queued; /* queued bytes at the last tick */
+    /* bytes queued when the client was last checked (pstd_control_tick) */
+    size_t queued;
 };
 
 struct pstd_control {
@@ -103,7 +106,8 @@ struct pstd_control {
     char chunk[16384]; /* buffer of one read */
 };
 
-/* Initialises without a socket; borrows loop and history. */
+/* Initialises without a socket; borrows loop and history until close.
+ * client_timeout: seconds. */
 void pstd_control_init(struct pstd_control *c, uv_loop_t *loop,
                        struct pstd_history *history,
                        struct pstd_control_hooks hooks, double client_timeout);
@@ -116,7 +120,7 @@ enum pst_status pstd_control_open(struct pstd_control *c, const char *path,
 void pstd_control_close(struct pstd_control *c);
 /* Sends new events of the history to every watching client. */
 void pstd_control_event(struct pstd_control *c);
-/* True if a client watches. */
+/* True if at least one client watches. */
 bool pstd_control_watched(const struct pstd_control *c);
 /* Call every second: drops clients that have timed out, sends heartbeats. */
 void pstd_control_tick(struct pstd_control *c, bool heartbeat);
@@ -134,7 +138,8 @@ void pstd_control_relieve(struct pstd_control *c);
 enum pst_status pstd_client_new(struct pstd_control *c) PST_MUST_CHECK;
 void pstd_client_close(struct pstd_client *client);
 void pstd_client_send(struct pstd_client *client, const pstd_frame *frame);
-/* Sends the reason why the connection ends, as a reply to no request. */
+/* Sends the reason why the connection ends, as a reply that belongs to no
+ * request. */
 void pstd_client_send_fault(struct pstd_client *client,
                             const struct pst_diag *diag);
 /* Starts the event stream at number `from`, 0: the next event. */

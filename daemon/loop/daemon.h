@@ -17,7 +17,7 @@
 #define PSTD_MAX_KEY     64
 #define PSTD_MAX_ANSWERS 64
 
-/* Outcome of a request with a key: the answer to a request that repeats the
+/* Outcome of a request with a key, which answers a later request with the same
  * key. */
 struct pstd_answer {
     char key[PSTD_MAX_KEY + 1];
@@ -35,13 +35,14 @@ struct pstd_known {
     unsigned stages;
     char *placement;       /* NULL until the first run; owned */
     char *stage;           /* stages of this process, "0-1" */
-    unsigned microbatches; /* in the newest step; 0: no run yet */
+    unsigned microbatches; /* microbatches of the newest step; 0: no run yet */
+    /* newest run; its newest step; number of its last step */
     uint64_t run, step, steps;
     uint64_t skipped; /* newest step that --on-nan skipped */
     double loss, lr, grad_norm, step_s, tok_s, mfu, bubble;
     uint64_t checkpoint_step;
     char *checkpoint_dir; /* the run's --checkpoint folder; NULL: none */
-    char *last_error;
+    char *last_error;     /* text of the newest error; NULL: none */
     enum pst_error error; /* catalogue row of last_error */
     bool paused;
     bool pausing;  /* a pause was requested and has not begun */
@@ -69,22 +70,23 @@ struct pstd_daemon {
     struct pstd_watch watch;
     struct pstd_history history;
     struct pstd_journal journal;
-    uint64_t log_reported;     /* log lines lost, as already reported */
-    uint64_t dropped_reported; /* events dropped by a full mailbox, as already
-                                * reported */
+    uint64_t log_reported; /* lost log lines that were already reported */
+    /* notes dropped by a full mailbox that were already reported */
+    uint64_t dropped_reported;
     unsigned rank, ranks, processes;
     bool started;            /* START has arrived: the rank is known */
     uint64_t stop_signal_ms; /* time of the first stop signal, 0: none */
     uint64_t start_ms, ticks;
-    /* With --stay: an interrupted run is to go on, and has not begun yet;
-     * starts of it that failed for a passing reason; seconds until the next
-     * one, 0: none is due. */
+    /* With --stay. going_on: an interrupted run is to be continued, and has not
+     * begun yet. delayed: how many starts of it failed for a temporary reason.
+     * wait_s: seconds until the next start; 0: none is planned. */
     bool going_on;
     unsigned delayed, wait_s;
     uint64_t rss_bytes, rss_ms; /* read at rss_ms; 0: never */
     struct pstd_known known;
     struct pstd_result *result; /* result of the newest finished run */
     struct pstd_trace *trace;   /* newest trace; NULL: none */
+    /* failure of the job, from which the exit code follows */
     struct pst_diag failure;
     struct pst_diag refused; /* error of the only run, if it was refused */
     char *socket;            /* path of our socket; NULL: none */
@@ -92,7 +94,8 @@ struct pstd_daemon {
 
 /* Logs the note, adds it to the history, sends it to watchers. */
 void pstd_daemon_publish(struct pstd_daemon *d, const struct pstd_note *note);
-/* Emits the number of notes that pstd_budget has suppressed in past seconds. */
+/* Emits the number of events that pstd_budget has suppressed in past seconds.
+ */
 void pstd_daemon_emit_suppressed(struct pstd_daemon *d);
 /* Emits the number of notes that a full mailbox has dropped since the last
  * report. */
@@ -100,8 +103,8 @@ void pstd_daemon_emit_dropped(struct pstd_daemon *d);
 /* Records that the job has failed; logs it, and prints it unless another rank
  * does. */
 void pstd_daemon_failed(struct pstd_daemon *d, const struct pst_diag *diag);
-/* Records the failure in a note that is already logged, and prints it; if all
- * ranks have the same failure, only rank 0 prints it. */
+/* Records the failure that a note describes, which is already logged, and
+ * prints it; if all ranks have the same failure, only rank 0 prints it. */
 void pstd_daemon_report_failure(struct pstd_daemon *d,
                                 const struct pstd_note *note);
 /* Keeps the error of a note (id=, text=) as the newest one, for requests of the
@@ -110,8 +113,8 @@ void pstd_daemon_keep_error(struct pstd_daemon *d,
                             const struct pstd_note *note);
 /* Writes the --prom file if something has changed. */
 void pstd_daemon_write_prom(struct pstd_daemon *d);
-/* Stops the job; now: without a checkpoint. by: field of the event, "signal" or
- * "command". */
+/* Stops the job. now: without saving a checkpoint; by: field of the event,
+ * "signal" or "command". */
 void pstd_daemon_stop(struct pstd_daemon *d, const char *by, bool now);
 
 /* Frees *at and sets it to a copy of text, which may be NULL. */

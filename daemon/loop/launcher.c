@@ -17,8 +17,8 @@ static unsigned long long bit(int number)
 
 bool pstd_launcher_is_asked(void)
 {
-    /* Lines with the signals that are pending for the thread, and for the
-     * process (proc(5)). */
+    /* /proc/PID/status (proc(5)) shows signals that are pending for the thread,
+     * and for the process, in these lines. */
     static const char *const names[] = {"\nSigPnd:", "\nShdPnd:"};
     unsigned long long waiting = 0;
     char path[64], text[8192];

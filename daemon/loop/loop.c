@@ -17,9 +17,10 @@
 #include "daemon/loop/stay.h"
 #include "stages/base/alloc.h"
 
-#define HEARTBEAT_S    5
-#define TOTALS_S       15
-#define LINGER_MS      500 /* time for clients after the end of the job */
+#define HEARTBEAT_S 5
+#define TOTALS_S    15
+/* time for clients to ask for the result after the end of the job */
+#define LINGER_MS      500
 #define LINGER_TICK_MS 5
 
 static void on_state(void *ctx, enum pstd_job_state from,
@@ -46,8 +47,8 @@ static struct pstd_identity identity_of(const struct pstd_daemon *d)
         .journal = d->history.journal != NULL ? d->config->journal : ""};
 }
 
-/* Opens rank 0's journal, which continues the numbers of events after a restart
- * of the job's ranks. */
+/* Opens rank 0's journal. After a restart of the job's ranks it continues the
+ * numbers of events. */
 static enum pst_status open_journal(struct pstd_daemon *d,
                                     struct pst_diag *diag)
 {
@@ -62,9 +63,9 @@ static enum pst_status open_journal(struct pstd_daemon *d,
     return status;
 }
 
-/* True if the job has been started before, as its journal shows. At the first
- * start an unusable monitoring file is an error; after a restart the job
- * reports it and continues. */
+/* True if the job was started before, as its journal shows. At the first start
+ * an unusable monitoring file is an error; after a restart the job reports it
+ * and continues. */
 static bool was_started(const struct pstd_daemon *d)
 {
     return pstd_journal_next(&d->journal) > 1;
@@ -188,8 +189,8 @@ static void on_train_begin(struct pstd_daemon *d, const struct pstd_note *note)
     k->step = (uint64_t)pstd_note_get_int(note, "first_step");
     k->steps = (uint64_t)pstd_note_get_int(note, "steps");
     k->skipped = 0;
-    /* paused, pausing etc. are kept: a request may have been accepted since the
-     * run was ordered. */
+    /* paused, pausing, resuming and changing are kept: a request may have been
+     * accepted since the run was ordered. */
     pstd_set_text(&k->checkpoint_dir, dir != NULL && *dir != '\0' ? dir : NULL);
     /* A run that resumes has a checkpoint of its starting step. */
     k->checkpoint_step = k->checkpoint_dir != NULL ? k->step : 0;
@@ -412,9 +413,9 @@ static void finish(struct pstd_daemon *d)
     pstd_mailbox_close(d->mailbox);
 }
 
-/* Ends the process when no client watches any more, but after LINGER_MS at the
- * latest: a client that has watched the run asks for its result next. A served
- * model's queued answers get --client-timeout instead. */
+/* Ends the process when no client watches any more, or after LINGER_MS: a
+ * client that has watched the run asks for its result next. While answers of a
+ * served model are queued, waits for up to --client-timeout instead. */
 static void on_linger(uv_timer_t *timer)
 {
     struct pstd_daemon *d = timer->data;
@@ -505,8 +506,8 @@ static char *job_name(const struct pstd_config *config, const char *plan)
     return name.text;
 }
 
-/* Opens the intake, with larger limits: requests for outputs, and answers, can
- * be larger than commands. */
+/* Opens the intake of a job that serves. Raises limits of the control socket,
+ * since requests for outputs, and answers, can be larger than commands. */
 static enum pst_status open_intake(struct pstd_daemon *d, struct pst_diag *diag)
 {
     if (!d->config->serve)

@@ -14,8 +14,8 @@
 
 #define MAX_OUTPUT  ((off_t)4 << 20)
 #define KEPT_OUTPUT ((off_t)1 << 20)
-/* An interrupted run (--stay) that fails to start again for a passing reason is
- * retried up to MAX_DELAYS times, after 1, 2, 4, ... seconds, at most
+/* An interrupted run (--stay) that fails to start again for a temporary reason
+ * is retried up to MAX_DELAYS times, after 1, 2, 4, ... seconds, at most
  * MAX_DELAY_S. */
 #define MAX_DELAYS  8
 #define MAX_DELAY_S 32u
@@ -43,8 +43,8 @@ static void emit_run(struct pstd_daemon *d, uint64_t step, unsigned tries,
     pstd_daemon_publish(d, &note);
 }
 
-/* True for failures of a restart that may be temporary, as the supervisor has
- * them (daemon/ctl/run/supervise.c). */
+/* True for failures of a restart that may be temporary, by the same rule as in
+ * the supervisor (daemon/ctl/run/supervise.c). */
 static bool is_passing(const struct pstd_daemon *d, enum pst_status status)
 {
     return d->delayed < MAX_DELAYS &&
@@ -141,10 +141,10 @@ void pstd_once_end(struct pstd_daemon *d)
         pstd_daemon_stop(d, "end of the run", true);
 }
 
-/* Frees all but the newest part of the file by a hole, so that offsets stay the
- * same. On a file system without holes empties the file, which the ranks have
- * open for appending. Needed because the client that reads the file may be
- * suspended or gone. */
+/* Frees all but the newest part of the file with the ranks' output by making a
+ * hole, so that offsets stay the same. On a file system without holes, empties
+ * the file, which the ranks have open for appending. The client that should
+ * read the file may be suspended or gone. */
 void pstd_once_trim(const struct pstd_daemon *d)
 {
     struct pst_str path = {0};
@@ -169,7 +169,7 @@ void pstd_once_trim(const struct pstd_daemon *d)
 }
 
 /* Writes the result beside the socket, for a client that is suspended now and
- * asks for it when the job has gone. */
+ * asks for the result after the job has ended. */
 void pstd_once_record(struct pstd_daemon *d)
 {
     struct pst_str path = {0}, frames = {0};

@@ -12,8 +12,9 @@
 /* Call when the job is ready: begins the run or the serving, or continues an
  * unfinished run. */
 void pstd_once_ready(struct pstd_daemon *d);
-/* True if a run that ends with that status now is tried again: it continues an
- * interrupted one, had not begun, and has failed for a passing reason. */
+/* True if a run that ends with that status now is tried again: it was to
+ * continue an interrupted run, has failed before its first step, and for a
+ * temporary reason. */
 bool pstd_once_goes_on(const struct pstd_daemon *d, enum pst_status status);
 /* Call each second: continues a run that was delayed. */
 void pstd_once_tick(struct pstd_daemon *d);

@@ -6,7 +6,7 @@
 #include "daemon/common/setup.h"
 #include "stages/base/alloc.h"
 
-enum { RSS_MS = 50 };
+enum { RSS_MS = 50 }; /* maximum age of the resident bytes in a status */
 
 static char *text_or_empty(char *text)
 {
@@ -90,7 +90,8 @@ enum pst_status pstd_query_status(struct pstd_call *call)
     return PST_AGAIN;
 }
 
-/* Fills in the shares of the measured step by class or cause. */
+/* Fills in the shares of the measured step, as parts of it, by class of span
+ * and by cause of waiting. */
 static void fill_causes(const struct pstd_rank_result *from,
                         Pst__Control__RankResult *to)
 {
@@ -210,7 +211,8 @@ enum pst_status pstd_query_trace(struct pstd_call *call)
     return PST_AGAIN;
 }
 
-/* Events of an answer; a gap stands for events that cannot be read back. */
+/* Events of an answer. A gap stands for consecutive events that cannot be read
+ * back. */
 struct listed {
     Pst__Control__Event *events[PSTD_EVENTS + 1];
     pstd_frame *frames[PSTD_EVENTS]; /* frames that contain the events */

@@ -8,7 +8,8 @@
 #include "daemon/loop/call.h"
 
 enum pst_status pstd_query_status(struct pstd_call *call) PST_MUST_CHECK;
-/* The next two return PST_ERR_NOT_FOUND if there is no result or trace yet. */
+/* pstd_query_result and pstd_query_trace return PST_ERR_NOT_FOUND if there is
+ * no result or trace yet. */
 enum pst_status pstd_query_result(struct pstd_call *call) PST_MUST_CHECK;
 enum pst_status pstd_query_trace(struct pstd_call *call) PST_MUST_CHECK;
 enum pst_status pstd_query_log(struct pstd_call *call) PST_MUST_CHECK;

@@ -11,7 +11,7 @@
 #include "stages/base/host/alive.h"
 
 #define AGAIN_MS 1000 /* time after which a second signal ends the process */
-/* At SIGCONT, the process was stopped if no timer has run for so long. */
+/* If no timer has run for so long before SIGCONT, the process was stopped. */
 #define STOPPED_S 0.5
 
 static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGCONT};
@@ -21,9 +21,9 @@ _Static_assert(PST_COUNT(numbers) ==
                "one handle per signal");
 
 /*
- * libuv's handler of each signal, and the sender of the newest one. A launcher
- * forwards its own signals seconds later, so SIGTERM from it is never the
- * second signal that ends the process at once, even during a save.
+ * For each signal, libuv's handler and the sender of the newest signal. A
+ * launcher forwards its own signals seconds later, so SIGTERM from it is never
+ * the second signal that ends the process at once, even during a save.
  */
 static struct {
     struct sigaction of_libuv;

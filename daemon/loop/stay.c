@@ -14,7 +14,7 @@
 #define MAX_FILE  ((size_t)1 << 20)
 #define MAX_TRIES 3 /* maximum starts without a newer checkpoint */
 
-/* Content of the file: a line of these fields, then the options. */
+/* Content of the file JOURNAL.run: a line of these fields, then the options. */
 struct kept {
     struct pstd_past past;
     unsigned tries; /* starts from the newest checkpoint */
@@ -98,7 +98,8 @@ static enum pst_status parse_kept(const char *path, const char *text,
     return ret->options.failed ? pst_diag_nomem(diag, size) : PST_OK;
 }
 
-/* Reads the file. *ret_any: it exists, so there is an unfinished run. */
+/* Reads the file of an unfinished run. *ret_any: there may be such a run: the
+ * file exists. */
 static enum pst_status read_kept(const struct pstd_daemon *d, struct kept *ret,
                                  bool *ret_any, struct pst_diag *diag)
 {
@@ -118,7 +119,7 @@ static enum pst_status read_kept(const struct pstd_daemon *d, struct kept *ret,
 }
 
 /* Updates the file. If that fails, for instance because the disk is full or the
- * job's folder was removed, reports the error and what follows from it. */
+ * job's folder was removed, reports the error, followed by `consequence`. */
 static void update(struct pstd_daemon *d, const struct kept *k,
                    const char *consequence)
 {
@@ -159,8 +160,8 @@ static void add_option(struct pst_str *options, const char *name,
     pst_str_addn(options, value, strlen(value) + 1);
 }
 
-/* Makes the options of the next start, and counts it; an error: too many starts
- * without a newer checkpoint. */
+/* Makes the options of the next start, and counts it. An error means that there
+ * were too many starts without a newer checkpoint. */
 static enum pst_status prepare(struct pstd_daemon *d, struct kept *k,
                                uint64_t *ret_step, struct pst_diag *diag)
 {
@@ -185,7 +186,7 @@ static enum pst_status prepare(struct pstd_daemon *d, struct kept *k,
     if (step > k->past.step)
         k->tries = 0;
     k->past.step = PST_MAX(step, k->past.step);
-    /* A start that was delayed is counted once. */
+    /* A start that is tried again after a delay is counted once. */
     if (d->delayed == 0 && k->tries++ >= MAX_TRIES)
         return pst_diag_set(diag, PST_E_RUN_KEPT,
                             "the run was begun again %d times without a newer "
@@ -215,7 +216,8 @@ enum pst_status pstd_stay_next(struct pstd_daemon *d, bool *ret_any,
     return status;
 }
 
-/* Notes the name that the run has recorded. Returns true if it is new. */
+/* Records the name that the run has written to its folders. Returns true if it
+ * is new. */
 static bool take_name(const struct pstd_daemon *d, struct kept *k)
 {
     struct pstd_config config;
@@ -239,8 +241,8 @@ void pstd_stay_begun(struct pstd_daemon *d)
 
     if (!is_kept(d))
         return;
-    /* The run has moved checkpoints newer than --resume=STEP away; the next
-     * start must not do so again, since newer ones are its own. */
+    /* The run has moved checkpoints newer than --resume=STEP away. The next
+     * start must not do so again, since newer ones are then this run's own. */
     if (read_kept(d, &k, &any, &ignored) == PST_OK && any &&
         (take_name(d, &k) || !k.past.resumed)) {
         k.past.resumed = true;

@@ -19,16 +19,17 @@ enum pst_status pstd_stay_keep(struct pstd_daemon *d,
                                const struct pst_str *options,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Makes the options for continuing an unfinished run. *ret_any: there is one;
- * *ret_step: step of the checkpoint from which it continues; *ret_tries: number
- * of this start from that checkpoint. An error: the run is given up. The caller
- * frees options in any case. */
+ * *ret_step: step of the checkpoint from which it continues; *ret_tries: how
+ * many starts from that checkpoint there were, with this one. An error: the run
+ * is given up. The caller frees options in any case. */
 enum pst_status pstd_stay_next(struct pstd_daemon *d, bool *ret_any,
                                struct pst_str *options, uint64_t *ret_step,
                                unsigned *ret_tries,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Call when the run has reached its first step: records that in the file. */
 void pstd_stay_begun(struct pstd_daemon *d);
-/* Call when the run has saved a checkpoint: records that it has some. */
+/* Call when the run has saved a checkpoint: records that the run has
+ * checkpoints. */
 void pstd_stay_saved(struct pstd_daemon *d, uint64_t step);
 /* Call when the run is over, successful or not: removes the file. */
 void pstd_stay_over(const struct pstd_daemon *d);

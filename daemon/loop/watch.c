@@ -11,9 +11,11 @@
 #include "stages/base/str.h"
 #include "stages/run/watch/pulse.h"
 
-#define LAST_MS 300 /* delay for the diagnosis to reach log and clients */
-/* Seconds added to the limit in a collective call, since the missing rank may
- * report its own hang first. */
+#define LAST_MS                                                                \
+    300 /* time that the diagnosis needs to reach log and clients              \
+         */
+/* Seconds added to the limit of a collective call: the rank that is missing
+ * there may report its own hang first. */
 #define MEET_PATIENCE 1.5
 
 /* Returns the rank of this process; before the transport is open, the rank that

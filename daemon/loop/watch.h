@@ -15,9 +15,9 @@
 #include <stdatomic.h>
 #include <uv.h>
 
-/* Callbacks if the exec thread hangs: diagnosis at once; end a moment later,
- * when the diagnosis has reached log and clients, just before the process ends.
- */
+/* Callbacks if the exec thread hangs: `diagnosis` at once; `end` a moment
+ * later, when the diagnosis has reached log and clients, just before the
+ * process ends. */
 struct pstd_watch_hooks {
     void (*diagnosis)(void *ctx, const struct pst_diag *diag);
     void (*end)(void *ctx);
@@ -31,10 +31,11 @@ struct pstd_watch {
     uv_timer_t timer;
     struct pst_awake awake;
     _Atomic double looked; /* time of the newest tick; any thread may read it */
-    uint64_t seen;         /* count of signs of life at that tick */
-    /* Time of the last sign of life, on the clock `awake`. */
+    uint64_t seen;         /* number of signs of life until that tick */
+    /* Time of the last sign of life, on the clock `awake`, which does not run
+     * while the process is stopped. */
     double since;
-    bool decided;
+    bool decided; /* the exec thread hangs, and the job is being ended */
 };
 
 #define PSTD_WATCH_MS 200 /* interval of pstd_watch_look */

@@ -6,7 +6,8 @@
 #include "daemon/common/journal.h"
 #include "daemon/common/logfile.h"
 
-#define PSTD_EVENTS 1024 /* newest events, for watch and log */
+/* newest events in memory, for requests of watch and log */
+#define PSTD_EVENTS 1024
 
 /* A packed Frame with its length in front. */
 struct pstd_packed {
@@ -14,12 +15,13 @@ struct pstd_packed {
     size_t size;
 };
 
-/* A zeroed struct is empty. */
+/* A zeroed struct has no events. */
 struct pstd_history {
     struct pstd_packed events[PSTD_EVENTS]; /* by number % PSTD_EVENTS */
     uint64_t seq;                           /* newest event's number, from 1 */
     struct pstd_journal *journal;           /* NULL: none */
-    struct pstd_packed old; /* event read from the journal last */
+    /* packed event that was last read from the journal */
+    struct pstd_packed old;
 };
 
 /* Call before the first event. Borrows the journal and continues its

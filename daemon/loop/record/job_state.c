@@ -3,6 +3,7 @@
 
 #include "stages/base/str.h"
 
+/* Row of the table of states. next: set of states that may follow. */
 struct row {
     const char *name;
     unsigned next;

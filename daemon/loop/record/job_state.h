@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-/* X(id, name, states that may follow) */
+/* X(id, name, set of states that may follow) */
 #define PSTD_JOB_LIST(X)                                                       \
     X(IDLE, "idle", PSTD_IN_LOADING | PSTD_IN_STOPPING)                        \
     X(LOADING, "loading", PSTD_IN_READY | PSTD_IN_FAILED | PSTD_IN_STOPPING)   \

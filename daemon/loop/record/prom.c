@@ -32,7 +32,7 @@
             PSTD_EVENT_##until                                                 \
     }
 
-/* All metrics. contrib/penstock.mtail uses the same names. */
+/* All metrics; contrib/penstock.mtail uses the same names. */
 static const struct pstd_metric rows[] = {
     GAUGE_IS("training", STATE, "to", "training",
              "1 while a run is going on, else 0."),
@@ -302,7 +302,8 @@ static int replace(const char *path, const struct pst_str *text)
         return ENOMEM;
     }
     fd = create_temp(temp.text);
-    /* The collector, which runs as another user, must be able to read it. */
+    /* The collector, which runs as another user, must be able to read the file.
+     */
     if (fd < 0 || fchmod(fd, 0644) != 0)
         err = errno;
     while (err == 0 && done < text->len) {

@@ -3,8 +3,8 @@
 #define PENSTOCK_DAEMON_LOOP_RECORD_PROM_H
 /*
  * Metrics of the job in a file for the textfile collector of Prometheus's
- * node-exporter (--prom). They are the last values, or the counts, of rank 0's
- * events; one table has their names. Loop thread.
+ * node-exporter (--prom). Their values are the newest values of fields of rank
+ * 0's events, or counts of these events. One table names them. Loop thread.
  */
 #include "daemon/common/logfile.h"
 
@@ -29,11 +29,11 @@ const struct pstd_metric *pstd_metrics(size_t *ret_n);
 
 /* A zeroed struct writes no file. */
 struct pstd_prom {
-    const char *path; /* borrowed */
-    const char *job;  /* borrowed */
-    bool known[PSTD_MAX_METRICS];
+    const char *path;             /* borrowed */
+    const char *job;              /* borrowed */
+    bool known[PSTD_MAX_METRICS]; /* by metric: it has a value */
     double values[PSTD_MAX_METRICS];
-    bool changed;
+    bool changed; /* since the last write */
     bool failing; /* the last write failed */
 };
 
@@ -44,8 +44,8 @@ void pstd_prom_note(struct pstd_prom *prom, const struct pstd_note *note,
 void pstd_prom_newest(struct pstd_prom *prom, uint64_t step, double loss,
                       uint64_t time_us);
 /* Adds all metrics that do not come from periodic events to a note, as fields
- * with the names of the metrics: a reader may see only the newest part of the
- * log. */
+ * with the names of the metrics, for readers that see only the newest part of
+ * the log. */
 void pstd_prom_recall(const struct pstd_prom *prom, struct pstd_note *note);
 /* Appends the content of the file. */
 void pstd_prom_format(const struct pstd_prom *prom, struct pst_str *out);

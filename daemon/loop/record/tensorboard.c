@@ -158,7 +158,8 @@ static void write_values(struct pstd_tensorboard *t,
         if (rows[i].event != note->event || !has(note, rows[i].field))
             continue;
         pst__tensorboard__value__init(v);
-        v->tag = (char *)rows[i].tag; /* packing does not change it */
+        /* protobuf-c packs it without changing it */
+        v->tag = (char *)rows[i].tag;
         v->what_case = PST__TENSORBOARD__VALUE__WHAT_SIMPLE_VALUE;
         v->simple_value = (float)pstd_note_get_real(note, rows[i].field);
         list[summary.n_value++] = v;
@@ -173,7 +174,7 @@ static void write_values(struct pstd_tensorboard *t,
 
 /* --- options -------------------------------------------------------------- */
 
-/* Returns the value of an option: a number, a flag or a text. */
+/* Sets *ret to the value of an option: a number, a flag or a text. */
 static void set_value(const struct pstd_option *row, const char *text,
                       Pst__Tensorboard__Setting *ret)
 {
@@ -189,7 +190,7 @@ static void set_value(const struct pstd_option *row, const char *text,
         ret->flag = strcmp(text, "1") == 0;
     } else {
         ret->what_case = PST__TENSORBOARD__SETTING__WHAT_TEXT;
-        ret->text = (char *)text; /* packing does not change it */
+        ret->text = (char *)text; /* protobuf-c packs it without changing it */
     }
 }
 

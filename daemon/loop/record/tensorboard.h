@@ -16,7 +16,8 @@ struct pstd_tensorboard {
     int fd; /* -1: nothing is written */
     char *path;
     bool begun; /* the first record, the version, has been written */
-    /* The last record could not be written; that was reported. */
+    /* failing: the last record could not be written; reported: an event says
+     * so. */
     bool failing, reported;
     struct pst_diag why;
 };
@@ -31,8 +32,8 @@ struct pstd_tensorboard {
 enum pst_status pstd_tensorboard_open(struct pstd_tensorboard *t,
                                       const char *dir,
                                       struct pst_diag *diag) PST_MUST_CHECK;
-/* Writes the numbers of the note. A record that cannot be written is dropped
- * completely, and sets `failing` until one is written. */
+/* Writes the numbers of the note. If that fails, removes a partly written
+ * record, and sets `failing` until a record is written. */
 void pstd_tensorboard_note(struct pstd_tensorboard *t,
                            const struct pstd_note *note, uint64_t time_us);
 void pstd_tensorboard_close(struct pstd_tensorboard *t);

@@ -138,8 +138,8 @@ static enum pst_status refuse_names(const struct pstd_signature *s,
     return PST_OK;
 }
 
-/* Checks all tensors of a request. *ret_samples: number of samples;
- * *ret_bytes: bytes of all tensors. */
+/* Checks all tensors of a request. *ret_samples: number of samples; *ret_bytes:
+ * bytes of the inputs. */
 static enum pst_status check(const struct pstd_signature *s,
                              const Pst__Control__Infer *from,
                              int64_t *ret_samples, size_t *ret_bytes,

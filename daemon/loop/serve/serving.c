@@ -5,7 +5,8 @@
 
 /* --- the signature -------------------------------------------------------- */
 
-/* Makes the message of a port. sizes: memory for PST_MAX_RANK numbers. */
+/* Makes the message that describes an input or output. sizes: memory for
+ * PST_MAX_RANK numbers. */
 static void fill_port(const struct pstd_port *from, uint64_t *sizes,
                       Pst__Control__Port *to)
 {
@@ -167,7 +168,7 @@ static void fill_tensor(const struct pstd_port *port,
     to->name = port->name;
     to->dtype = (char *)pst_dtype_safetensors(port->meta.dtype);
     to->size = sizes;
-    /* 1 dimension where each sample is a scalar. */
+    /* One dimension even if each sample is a scalar. */
     to->n_size = PST_MAX(port->meta.rank, 1u);
     for (unsigned d = 0; d < to->n_size; d++)
         sizes[d] = (int)d == port->dim ? (uint64_t)(port->each * ask->samples)

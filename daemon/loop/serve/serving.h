@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_LOOP_SERVE_SERVING_H
 #define PENSTOCK_DAEMON_LOOP_SERVE_SERVING_H
-/* Requests to a served model: passes them from clients to the intake, and
- * answers back. Loop thread. */
+/* Passes requests for outputs of a served model from clients to the intake, and
+ * the answers back. Loop thread. */
 #include "daemon/intake.h"
 #include "daemon/loop/call.h"
 
