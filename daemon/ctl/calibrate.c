@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Measures rates of this machine, for use by later commands. */
+/* `penstock calibrate`: measures the rates of this machine, which later
+ * commands use. */
 #include <stdio.h>
 #include <string.h>
 

@@ -54,7 +54,8 @@ void pstctl_note_second(const char *dir, uint64_t step)
         return;
     query.dir = run.fallback;
     status = pst_checkpoint_open(&query, &ckpt, &ignored);
-    /* A command with access to the named files alone cannot open it. */
+    /* PST_ERR_NOT_FOUND only means that this command may not open the folder:
+     * it has access to the files named on the command line alone. */
     if (status != PST_ERR_NOT_FOUND &&
         (status != PST_OK || ckpt->info.step >= step))
         pstctl_printf(stderr,

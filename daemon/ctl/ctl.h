@@ -36,12 +36,13 @@ struct pstctl_command {
 
 /* Returns all commands; defined in main.c. */
 const struct pstctl_command *const *pstctl_commands(size_t *ret_n);
-/* Notes that the run in dir has a checkpoint in its second folder
- * (--checkpoint-fallback) that is as new as the one of this step, which a
- * command has opened in dir. */
+/* Prints a note if the run in dir has a checkpoint in its second folder
+ * (--checkpoint-fallback) that is as new as the checkpoint of this step, which
+ * a command has opened in dir. */
 void pstctl_note_second(const char *dir, uint64_t step);
-/* With --dtype bf16, measures this machine if it never was (rates.h), and
- * prints a note about it. Before access to files is limited. */
+/* Measures this machine if --dtype is bf16 and it never was measured (rates.h),
+ * and prints a note about it. Call before access to files is limited
+ * (sandbox.h). */
 enum pst_status pstctl_settle_rates(const struct pstd_config *config,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns the time at which this process began, in microseconds since 1970

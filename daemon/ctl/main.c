@@ -57,7 +57,8 @@ static void print_help(const struct pstctl_command *command)
     pst_str_addf(&text, "usage: penstock %s %s%s[options]\n\n%s\n",
                  command->name, command->args,
                  *command->args != '\0' ? " " : "", command->summary);
-    if (command->help != NULL) { /* our own text: its newlines are kept */
+    /* the text is not from files: its newlines are kept */
+    if (command->help != NULL) {
         pst_str_add(&text, "\n");
         pst_str_add(&text, command->help);
         pst_str_add(&text, "\n");
@@ -166,7 +167,7 @@ static int run(const struct pstctl_command *command, int argc, char **argv)
         print_help(command);
     } else if (status == PST_OK) {
         status = pstd_check_outputs(&config, &diag);
-        /* `run` and the like leave this to rank 0. */
+        /* Commands that start ranks leave this to rank 0. */
         if (status == PST_OK &&
             command->groups & (PSTD_OPT_PLAN | PSTD_OPT_VERIFY | PSTD_OPT_EVAL |
                                PSTD_OPT_INFER))
@@ -203,7 +204,9 @@ int main(int argc, char **argv)
     have_path();
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ,
-                 SIG_IGN); /* a write reports the error, and cleanup follows */
+                 /* a write beyond the limit reports the error, and cleanup
+                  * follows */
+                 SIG_IGN);
     if (argc < 2) {
         print_usage(stderr);
         return pst_status_exit_code(PST_ERR_USAGE);

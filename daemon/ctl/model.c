@@ -38,7 +38,8 @@ enum pst_status pstctl_print_plan(const struct pst_plan *plan, bool json,
     return pstctl_print_text(&text, json, diag);
 }
 
-/* Prints a note if the plan in the folder was replaced by a different one. */
+/* Prints a note if split has replaced another plan in the folder. before:
+ * digest of that plan; "": there was none. */
 static void note_replaced(const char *dir, const char *before,
                           const struct pst_plan *after)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* penstock ops: lists the registry. */
+/* `penstock ops`: lists the operators of the registry. */
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/print.h"
 #include "stages/ops/core/op.h"

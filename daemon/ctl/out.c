@@ -12,7 +12,7 @@
 
 static void put(FILE *out, const char *text, size_t n)
 {
-    (void)fwrite(text, 1, n, out); /* main checks for failure */
+    (void)fwrite(text, 1, n, out); /* main checks whether output has failed */
 }
 
 void pstctl_printf(FILE *out, const char *fmt, ...)
@@ -83,7 +83,7 @@ void pstctl_print_bytes(struct pstctl_half *half, const char *bytes, size_t n)
         if (half->n > 0 && (c & 0xc0) != 0x80)
             flush_half(half);
         if (c == '\0')
-            continue; /* has no visible output */
+            continue; /* a NUL has no visible output */
         half->bytes[half->n++] = (char)c;
         if (half->n == wanted((unsigned char)half->bytes[0]))
             flush_half(half);

@@ -20,7 +20,8 @@ void pstctl_printf(FILE *out, const char *fmt, ...) PST_PRINTF(2, 3);
 /* Prints a text that was built with {.visible = 1}, which escapes names. If the
  * text was built without it, newlines are escaped, too. */
 void pstctl_print(FILE *out, const struct pst_str *text);
-/* Prints our own JSON text on standard output; strings get \u escapes. */
+/* Prints JSON text that this program has made on standard output; strings get
+ * \u escapes. */
 void pstctl_print_json(const char *text);
 /* Incomplete UTF-8 character at the end of the bytes printed so far. */
 struct pstctl_half {
@@ -36,16 +37,16 @@ void pstctl_print_bytes(struct pstctl_half *half, const char *bytes, size_t n);
  * the command writes (".json"), or NULL. */
 enum pst_status pstctl_check_output(const char *path, const char *also,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* Prints notes for options that have no effect with the others, on standard
- * error. */
+/* Prints notes on standard error for options that have no effect together with
+ * the other options. */
 void pstctl_note_unused(const struct pstd_config *config);
 
 /* Returns a JSON number; null if x is not finite, since JSON cannot represent
- * it. */
+ * such numbers. */
 json_t *pstctl_json_real(double x);
-/* Returns a string; invalid UTF-8 becomes U+FFFD. NULL becomes "". */
+/* Returns a JSON string; invalid UTF-8 becomes U+FFFD. NULL becomes "". */
 json_t *pstctl_json_text(const char *text);
-/* Prints one line on standard output; takes object. */
+/* Prints a JSON object as one line on standard output; takes object. */
 enum pst_status pstctl_json_print(json_t *object,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 

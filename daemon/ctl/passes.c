@@ -61,8 +61,9 @@ enum pst_status pstctl_show_passes(bool json, struct pst_diag *diag)
     return PST_OK;
 }
 
-/* Assigns offsets to parameters, gradients etc. one after the other. The real
- * offsets depend on the rank's other stages. */
+/* Assigns offsets one after the other to values that keep their memory, such as
+ * parameters and gradients. The real offsets also depend on the rank's other
+ * stages. */
 static size_t next_fixed(void *ctx, const struct pst_value *value, unsigned use)
 {
     size_t *end = ctx;

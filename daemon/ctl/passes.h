@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_PASSES_H
 #define PENSTOCK_DAEMON_CTL_PASSES_H
-/* penstock show: the result of a pass of the front end or of the compiler. One
- * thread. */
+/* `penstock show --after`: prints the result of a pass of the front end or of
+ * the compiler. One thread. */
 #include "daemon/common/config.h"
 #include "stages/compile/program.h"
 #include "stages/layout/options.h"
@@ -28,8 +28,8 @@ enum pst_status pstctl_stage_compile(const struct pst_plan *plan,
                                      const struct pst_exec_options *options,
                                      const char *last, struct pst_program **ret,
                                      struct pst_diag *diag) PST_MUST_CHECK;
-/* Prints stage config->stage after pass config->after: its graph, and kernels
- * and offsets as far as they are decided by then. */
+/* Prints stage config->stage after pass config->after: its graph, and those
+ * kernels and offsets that are decided by then. */
 enum pst_status pstctl_show_after(const struct pst_plan *plan,
                                   const struct pstd_config *config,
                                   struct pst_diag *diag) PST_MUST_CHECK;

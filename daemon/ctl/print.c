@@ -85,7 +85,8 @@ void pstctl_duration(double seconds, struct pst_str *out)
 
     if (!isfinite(seconds))
         pst_str_add(out, "?");
-    else if (1e6 * seconds < 999.5) /* compares the value as it is displayed */
+    /* compares the value as it will be rounded */
+    else if (1e6 * seconds < 999.5)
         pst_str_addf(out, "%.0f us", 1e6 * seconds);
     else if (1e3 * seconds < 999.5)
         pst_str_addf(out, "%.3g ms", 1e3 * seconds);
@@ -151,9 +152,10 @@ static void keep(char **at, const char *text)
         text != NULL && *text != '\0' ? pst_strdup(PST_TAG_CLIENT, text) : NULL;
 }
 
-/* Returns the mean seconds per step, for the ETA. The first reported step is
- * left out once there is another, since it includes one-time work. A client
- * that connected after the run had begun uses step_s of its first event. */
+/* Returns the mean seconds per step, for the ETA. After the second reported
+ * step, leaves out the time up to the first one, which includes one-time work.
+ * A client that connected after the run had begun uses step_s of its first
+ * event. */
 static double rate(const struct pstctl_progress *p, const pstctl_event *event)
 {
     const bool later = p->n_step_events > 0 && p->step > p->first_event_step;
@@ -342,7 +344,7 @@ static void begin(struct pstctl_progress *p, const pstctl_event *event)
     }
 }
 
-/* Prints warnings of a resume. */
+/* Prints warnings that a resumed run reports. */
 static void warn(const pstctl_event *event)
 {
     const long long step = pstctl_integer(event, "step");
@@ -577,8 +579,9 @@ void pstctl_progress_fini(struct pstctl_progress *p)
     pst_str_fini(&p->shown);
 }
 
-/* Returns the memory of the largest process in MiB; one process may have all
- * ranks. planned: the size of its arenas, else its peak resident memory. */
+/* Returns the memory of the process with the most memory, in MiB. If one
+ * process has all ranks, that is the sum of their arenas. planned: size of the
+ * arenas, else peak resident memory. */
 static double most_mib(const Pst__Control__Result *r, bool planned)
 {
     double most = 0, sum = 0;
@@ -593,7 +596,8 @@ static double most_mib(const Pst__Control__Result *r, bool planned)
     return (r->processes == 1 && planned ? sum : most) / MIB;
 }
 
-/* Returns the shares of one measured step by cause; null: none was measured. */
+/* Returns the shares of the measured step that a rank spent on work, on moving
+ * data, and on waiting, by cause; null: no step was measured. */
 static json_t *causes_json(const Pst__Control__RankResult *r)
 {
     if (!(r->measured_step_seconds > 0))
@@ -673,7 +677,8 @@ void pstctl_result_line(const Pst__Control__Result *r, struct pst_str *out)
     pst_str_add(out, ", ");
     if (r->best_step > 0) {
         pst_str_add(out, "best evaluation");
-        if (!isnan(r->best_loss)) { /* NaN: by another number */
+        /* NaN: evaluations are compared by --eval-metric */
+        if (!isnan(r->best_loss)) {
             pst_str_add(out, " ");
             pstctl_loss(r->best_loss, out);
         }

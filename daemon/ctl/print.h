@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_PRINT_H
 #define PENSTOCK_DAEMON_CTL_PRINT_H
-/* Output for people and programs: events, results, progress. One thread. */
+/* Prints events, results and progress, for people and for programs. One thread.
+ */
 #include "daemon/ctl/job/conn.h"
 #include "daemon/ctl/out.h"
 
@@ -30,8 +31,8 @@ struct pstctl_progress {
     bool quiet;
     bool live, begun, printed_step;
     bool came_later; /* the run had begun before this client watched it */
-    /* Steps that the run had when it began; step at which it ends; newest
-     * step. */
+    /* Steps that the run had when it began; last step of the run; newest step.
+     */
     uint64_t first_step, steps, step;
     /* Time at which the run began, plus its pauses; time of the last print. */
     double first_s, last_s;
@@ -42,7 +43,7 @@ struct pstctl_progress {
     double first_event_s, paused_s;
     char *placement, *checkpoint; /* owned */
     uint64_t saved_step;          /* step of the newest checkpoint */
-    bool saved;
+    bool saved;                   /* a checkpoint has been reported */
     struct pst_str pending; /* line not printed yet because of the rate limit */
     struct pst_str shown;   /* current live line */
 };

@@ -9,8 +9,9 @@
 
 #include <jansson.h>
 
-/* Adds "warm_up", "drain", "imbalance", "message", "other": shares of a step in
- * which the rank was idle, by cause; local copies count as message. */
+/* Adds members "warm_up", "drain", "imbalance", "message" and "other" to the
+ * object: shares of a step in which the rank was idle, by cause. Local copies
+ * count as message. step: duration of the step. */
 void pstctl_shares_json(const struct pst_shares *shares, double step,
                         json_t *object);
 /* Prints two heading lines and one line per rank; beside: another prediction
@@ -25,17 +26,17 @@ enum pst_status pstctl_timelines_write(
     const struct pstd_config *config,
     const struct pst_timeline *const *timelines, size_t n, const char *title,
     struct pst_diag *diag) PST_MUST_CHECK;
-/* True if the run has made a step. A run that is resumed at its end, for
- * instance, has made none; then prints which files of a step were not
- * written. */
+/* True if the run has made a step, so that one was measured. If not, for
+ * instance because the run was resumed at its end, prints which files of the
+ * command line were not written. */
 bool pstctl_is_measured(const struct pstd_config *config,
                         const Pst__Control__Result *result);
 /* Writes a text to a file, then frees it, also on failure. */
 enum pst_status pstctl_write_text(const char *path, struct pst_str *text,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Writes --svg and --trace for a trace of the job. print: prints the table.
- * json: gets members with the trace; or NULL. */
+/* Writes the files --svg and --trace for a trace of the job. print: also prints
+ * the table. json: gets members with the trace; or NULL. */
 enum pst_status pstctl_trace_print(const Pst__Control__Trace *from,
                                    const char *job,
                                    const struct pstd_config *config, bool print,

@@ -27,7 +27,7 @@ static enum pst_status print_report(const struct pst_verify_report *report,
         diag);
 }
 
-#define LINE_S 10 /* interval of lines if standard error is no terminal */
+#define LINE_S 10 /* seconds between lines if standard error is no terminal */
 
 /* Progress on standard error: one live line on a terminal, otherwise a line
  * every LINE_S seconds. */

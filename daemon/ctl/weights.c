@@ -150,7 +150,8 @@ static enum pst_status find_in_checkpoint(
                               "the checkpoint has no \"%.200s\"", tensor);
 }
 
-/* The same, for --use-ema: the averages of trained parameters. */
+/* Finds a tensor like find_in_checkpoint(), but for --use-ema: of trained
+ * parameters it finds the averages. */
 static enum pst_status find_average(void *ctx, const char *tensor,
                                     const struct pst_safetensors_entry **ret,
                                     struct pst_diag *diag)

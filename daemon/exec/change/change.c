@@ -44,7 +44,7 @@ struct change {
     struct pstd_change_states states; /* for SWAP */
     /* New tensors with the name of an old one keep its optimizer states. */
     bool keep;
-    /* parameters whose optimizer states start from zero
+    /* parameters that another optimizer updates now
      * (pst_engine_list_renewed) */
     struct pst_str renewed;
     struct pstd_spread file;
