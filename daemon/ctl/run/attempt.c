@@ -18,16 +18,17 @@
 #include "daemon/ctl/run/rest.h"
 #include "daemon/ctl/timeline.h"
 
-#define CONNECT_MS 5    /* interval of attempts to connect to rank 0 */
+#define CONNECT_MS 5    /* interval between attempts to connect to rank 0 */
 #define END_MS     4000 /* time for the ranks to end by themselves */
 #define KILL_MS    2000 /* time between asking to end and SIGKILL */
-/* Time before it is printed that a killed process does not end. */
+/* After this time, a killed process that does not end is reported. */
 #define SAY_MS  4000
 #define LEFT_MS 4000 /* time for mpirun to end after rank 0 */
 /* Time within which two SIGTERMs count as one: one sent to the process group,
  * one to the process. */
 #define TWICE_MS 1000
-#define START_S  10 /* seconds for mpirun, besides those for the ranks */
+/* seconds that mpirun has to start, besides the limit of the ranks */
+#define START_S 10
 
 static uint64_t now_ms(void)
 {
@@ -48,7 +49,8 @@ static bool stop_waits(void)
            (sigismember(&set, SIGTERM) == 1 || sigismember(&set, SIGINT) == 1);
 }
 
-/* Returns the error of a job that was asked to end, by the first signal. */
+/* Returns the error of a job that was asked to end; it depends on the first
+ * signal. */
 static enum pst_error ended(const struct pstctl_attempt *r)
 {
     return r->signal == SIGTERM ? PST_E_RUN_TERMINATED : PST_E_RUN_STOPPED;
@@ -59,8 +61,8 @@ enum pst_error pstctl_attempt_asked(const struct pstctl_attempt *a)
     return a->signals > 0 || a->asked ? ended(a) : PST_E_NONE;
 }
 
-/* True if rank 0 has not been seen yet: it cannot be asked, and nothing can be
- * lost. */
+/* True if rank 0 has not been seen yet: it cannot be asked to stop, and there
+ * is no state that could be lost. */
 static bool is_starting(const struct pstctl_attempt *r)
 {
     return r->follow.pid == 0 && r->launch.pid > 0;
@@ -137,7 +139,7 @@ static void take_begin(struct pstctl_attempt *r)
     if (r->begun_fd != NULL && *r->begun_fd >= 0) {
         pst_diag_init(&none);
         if (write(*r->begun_fd, &none, sizeof(none)) < 0)
-            errno = 0; /* nobody waits any more */
+            errno = 0; /* no process waits for the begin any more */
         (void)close(*r->begun_fd);
         *r->begun_fd = -1;
     }
@@ -209,9 +211,9 @@ static void ask_to_stop(struct pstctl_attempt *r)
             pstctl_stop_job(&r->follow.conn, false, &ignored) == PST_OK;
 }
 
-/* Ends mpirun soon after rank 0, which is local, has ended: mpirun would wait
- * for minutes for hosts that no longer answer. Ranks there end by themselves.
- */
+/* Ends mpirun soon after rank 0, which is on this host, has ended: mpirun would
+ * wait for minutes for hosts that no longer answer. Ranks on those hosts end by
+ * themselves. */
 static void end_left_behind(struct pstctl_attempt *r)
 {
     if (!r->spread || r->launch.ended || r->follow.conn.fd >= 0 ||
@@ -273,7 +275,8 @@ static enum pst_status turn(struct pstctl_attempt *r, struct pst_diag *diag)
     return status;
 }
 
-/* Watches until the run is over, the job has gone, or an error occurs. */
+/* Handles events until the run is over, the job has ended, or an error occurs.
+ */
 static enum pst_status attend(struct pstctl_attempt *r, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
@@ -283,8 +286,8 @@ static enum pst_status attend(struct pstctl_attempt *r, struct pst_diag *diag)
     return status;
 }
 
-/* Called repeatedly while a killed process does not end, because it waits for a
- * file system or a device, and keeps its resources: prints that after a while,
+/* Call repeatedly while a killed process does not end, because it waits for a
+ * file system or a device, and keeps its resources. Reports that after a while,
  * and gives up when a signal arrives. */
 static void await_stuck(struct pstctl_attempt *r, pid_t pid)
 {
@@ -310,7 +313,7 @@ static void await_stuck(struct pstctl_attempt *r, pid_t pid)
 }
 
 /* Waits patience_ms for the child to end, then ends it. A child that was asked
- * to end while it starts ranks is killed at once: those ranks have nothing to
+ * to end while it starts ranks is killed at once: those ranks have no state to
  * save. */
 static void wait_end(struct pstctl_attempt *r, uint64_t patience_ms)
 {
@@ -346,7 +349,7 @@ void pstctl_attempt_reap(struct pstctl_attempt *r)
     }
 }
 
-/* Sends a request without fields and returns the reply; if the job has gone,
+/* Sends a request without fields and returns the reply. If the job has ended,
  * returns the reply that it has written to a file. */
 static enum pst_status ask(struct pstctl_attempt *r,
                            Pst__Control__Request__BodyCase request,
@@ -385,13 +388,14 @@ static enum pst_status report(struct pstctl_attempt *r, struct pst_diag *diag)
 
     if (status != PST_OK)
         return status;
-    /* A flag, since the run's own status may be "not found", too. */
+    /* A flag tells that there was an answer, since the run's own status may be
+     * "not found", too. */
     r->answered = true;
     result = frame->reply->result;
     if (r->config->json) {
         status = pstctl_json_print(
             pstctl_result_json(result, pstctl_start_us()), diag);
-        /* With --quiet, this is the only line. */
+        /* This is the only line that --quiet prints. */
     } else if (result->status == PST_OK) {
         struct pst_str line = {0};
 
@@ -446,8 +450,8 @@ static enum pst_status post_mortem(struct pstctl_attempt *r,
         pstctl_launch_outcome(&r->launch, r->progress.placement, diag);
     uint64_t lost = 0;
 
-    /* A client without any event from these ranks does not know their event
-     * numbers. */
+    /* A client that has received no event from these ranks does not know where
+     * their events begin in the journal. */
     if (r->launch.ended && r->setup.journal.text != NULL && r->follow.next > 1)
         lost = pstctl_rest(r->setup.journal.text, r->follow.next, take_rest, r);
     if (lost > 0)

@@ -23,7 +23,7 @@ struct pstctl_attempt {
     struct pstctl_owner owner;
     struct pstctl_hosts hosts;
     unsigned ranks;
-    char job[PSTD_PAST_JOB + 1]; /* prefix of the ids of all its starts */
+    char job[PSTD_PAST_JOB + 1]; /* prefix of the run ids of all starts */
     int signal_fd;
     int *begun_fd;      /* pipe to the process that waits for the begin; NULL:
                            none */
@@ -34,26 +34,28 @@ struct pstctl_attempt {
     bool asked; /* another process asked the job to end: it is not restarted,
                    however it ends */
     uint64_t restarts; /* restarts so far */
-    /* State that would be lost now, from the events of all starts. */
+    /* State that would be lost if the job died now, derived from the events of
+     * all starts. */
     struct pstctl_unsaved unsaved;
     /* State of the newest start. */
     struct pstctl_launch launch;
     struct pstctl_follow follow;
     struct pstctl_progress progress;
     struct pst_awake awake; /* time since the ranks were started */
-    /* Time since which rank 0 has been gone; 0: it is there. */
+    /* Time since which rank 0 has been missing; 0: it is connected. */
     uint64_t gone_ms;
-    uint64_t stuck_ms; /* time at which we began to wait for a killed process */
-    bool stop_sent;    /* the job was asked to stop */
-    bool left;         /* the terminal was closed: the job continues */
-    bool begun;        /* the job trains, serves or waits for runs */
-    double begun_at;   /* time at which `begun` was set */
-    bool over;         /* the event train_end has been received */
-    bool answered;     /* the result of the run has been received */
-    bool spread;       /* ranks are on more than one host */
-    bool no_hosts;     /* the ranks were not started: hosts were missing */
-    bool died;         /* the ranks ended without a result */
-    bool waits;        /* it was printed that a killed process does not end */
+    /* time since which a killed process has not ended; 0: there is none */
+    uint64_t stuck_ms;
+    bool stop_sent;  /* the job was asked to stop */
+    bool left;       /* the terminal was closed: the job continues */
+    bool begun;      /* the job trains, serves or waits for runs */
+    double begun_at; /* time at which `begun` was set */
+    bool over;       /* the event train_end has been received */
+    bool answered;   /* the result of the run has been received */
+    bool spread;     /* ranks are on more than one host */
+    bool no_hosts;   /* the ranks were not started: hosts were missing */
+    bool died;       /* the ranks ended without a result */
+    bool waits;      /* it was printed that a killed process does not end */
 };
 
 /* Sets up names, plan and signals of the job that config describes. The caller
@@ -70,17 +72,17 @@ enum pst_status pstctl_attempt_start(struct pstctl_attempt *a,
  * the status of the run. */
 enum pst_status pstctl_attempt_watch(struct pstctl_attempt *a,
                                      struct pst_diag *diag) PST_MUST_CHECK;
-/* Returns the kind of stop that was requested; PST_E_NONE: none. */
+/* Returns how the job was asked to stop; PST_E_NONE: it was not. */
 enum pst_error pstctl_attempt_asked(const struct pstctl_attempt *a);
 /* Waits for `seconds`, or until a signal ends the job (PST_ERR_CANCELLED,
  * PST_ERR_TERMINATED). */
 enum pst_status pstctl_attempt_rest(struct pstctl_attempt *a, unsigned seconds,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* Kills the processes left of the launcher's session. */
+/* Kills the remaining processes of the launcher's session. */
 void pstctl_attempt_reap(struct pstctl_attempt *a);
-/* Kills the processes left of the newest start, and clears its state. */
+/* Kills the remaining processes of the newest start, and clears its state. */
 void pstctl_attempt_end(struct pstctl_attempt *a);
-/* Removes all files of the job, unless it continues without us. */
+/* Removes all files of the job, unless the job goes on without this process. */
 void pstctl_attempt_fini(struct pstctl_attempt *a);
 
 #endif

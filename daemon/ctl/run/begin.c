@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How the starts of a job begin, and what is removed after them. */
+/* Begins the starts of a job, and removes its files after them. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -35,8 +35,8 @@ static enum pst_status block_signals(struct pstctl_attempt *r,
 }
 
 /* Removes files of the job, and sockets and locks of killed ranks, when no
- * process of the job is left; but not if another job owns the name now, because
- * the folder was removed meanwhile. */
+ * process of the job is left. Does nothing if another job owns the name now,
+ * because the folder was removed meanwhile. */
 static void clean_up(struct pstctl_attempt *r)
 {
     const int base = r->config->socket == NULL ? pstd_lock_base() : -1;
@@ -52,8 +52,8 @@ static void clean_up(struct pstctl_attempt *r)
     pstd_unlock_base(base);
 }
 
-/* Makes this process the parent of processes whose launcher was killed, so that
- * pstctl_attempt_reap() finds them. */
+/* Makes this process the parent of processes whose launcher has been killed, so
+ * that pstctl_attempt_reap() finds them. */
 static void adopt_orphans(const struct pstctl_attempt *r)
 {
     if (r->supervised)

@@ -28,7 +28,8 @@ const char *pstctl_cause_name(enum pstctl_cause cause)
     return names[cause];
 }
 
-/* Returns the first rank that a text names: "... : rank 1 is stuck in step". */
+/* Returns the first rank that a text names, such as 1 for "... : rank 1 is
+ * stuck in step"; -1: none. */
 static int blamed(const char *text)
 {
     const char *at = strstr(text, "rank ");
@@ -243,14 +244,14 @@ void pstctl_record_end(struct pstctl_record *r, const struct pstctl_end *e)
 
     if (r->dir == NULL)
         return;
-    /* The folder of checkpoints belongs to the running job: only that one's end
-     * is recorded there. */
+    /* The folder of checkpoints belongs to another, running job: only the end
+     * of that job is recorded there. */
     if (!r->has_log && e->error == PST_E_CHECKPOINT_IN_USE)
         return;
     json = to_json(r, e);
     text = json != NULL ? json_dumps(json, JSON_INDENT(1)) : NULL;
-    /* Nothing is written beside the socket if its folder is gone or belongs to
-     * another job by now. */
+    /* The file beside the socket is not written if its folder is missing or
+     * belongs to another job now. */
     if (text != NULL && e->again && r->beside != NULL &&
         (r->owner == NULL || pstctl_owns(r->owner)) &&
         pst_file_write(r->beside, text, strlen(text), &diag) != PST_OK)

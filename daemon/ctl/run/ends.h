@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_DAEMON_CTL_RUN_ENDS_H
 #define PENSTOCK_DAEMON_CTL_RUN_ENDS_H
 /*
- * Records each end of a supervised job's ranks: in `last_exit.json` in the
- * folder of --log-dir, else of --checkpoint, and in `supervisor.log` in that of
- * --log-dir. One thread.
+ * Records each end of a supervised job's ranks: in the file `last_exit.json` of
+ * the folder --log-dir, else --checkpoint, and in `supervisor.log` of the
+ * folder --log-dir. One thread.
  */
 #include "daemon/common/logfile.h"
 #include "daemon/ctl/job/owner.h"
@@ -58,7 +58,8 @@ struct pstctl_end {
 bool pstctl_end_is_loss(const struct pstctl_end *end);
 
 /* Sets cause, rank, stages, signal, exit_code, error and text for a job that
- * died. oom: the kernel has killed a process for memory meanwhile. */
+ * died. oom: the kernel has killed a process for lack of memory while the job
+ * ran. */
 void pstctl_end_of(const struct pstctl_launch *launch, const char *placement,
                    bool oom, const struct pst_diag *why,
                    struct pstctl_end *ret);

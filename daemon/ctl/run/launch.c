@@ -100,7 +100,7 @@ static void add_param(struct argv *argv, const char *name, const char *value)
     add(argv, value);
 }
 
-/* Adds a parameter unless the environment sets it. */
+/* Adds the parameter `name` of Open MPI unless the environment sets it. */
 static void add_default(struct argv *argv, const char *name, const char *value)
 {
     char set[64];
@@ -271,8 +271,8 @@ static void become(const struct argv *argv, int fd,
 // NOLINTEND(concurrency-mt-unsafe)
 
 /* Creates the output file and opens it twice: fds[1] for the child to write,
- * fds[0] for us to read. Removes an existing file first: with --socket others
- * may write in the folder, and could have put a pipe there. */
+ * fds[0] for this process to read. Removes an existing file first: if --socket
+ * names a folder that others may write to, they could have put a pipe there. */
 static enum pst_status open_output(const char *path, int fds[2],
                                    struct pst_diag *diag)
 {
@@ -387,7 +387,7 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
     add_option(&argv, "--one-run", job->run_id);
     add_option(&argv, "--journal", job->journal);
     add_option(&argv, "--tensorboard", config->tensorboard);
-    /* These are passed even if they are off, since ranks would otherwise take
+    /* Flags are passed even if they are off, since ranks would otherwise take
      * them from the environment. */
     add(&argv, config->serve ? "--serve" : "--serve=no");
     add(&argv, config->stay ? "--stay" : "--stay=no");
@@ -494,8 +494,8 @@ static void take_bytes(struct pstctl_launch *launch, const char *data, size_t n)
     }
 }
 
-/* Moves to the beginning of the file if it was truncated (daemon/loop/once.h).
- */
+/* Moves to the beginning of the file if it was truncated (pstd_once_trim in
+ * daemon/loop/once.h). */
 static void skip_gone(int fd)
 {
     const off_t at = lseek(fd, 0, SEEK_CUR);
@@ -543,10 +543,12 @@ void pstctl_launch_end(const struct pstctl_launch *launch, bool hard)
     if (launch->is_mpirun) {
         if (pstctl_processes_kill_children(launch->pid) && !hard)
             return; /* mpirun ends the other ranks and cleans up */
-        pstctl_processes_freeze(launch->pid); /* it may be starting ranks */
+        /* mpirun may still be starting ranks */
+        pstctl_processes_freeze(launch->pid);
         (void)pstctl_processes_kill_children(launch->pid);
     }
-    if (kill(-launch->pid, number) != 0) /* it has no session of its own yet */
+    /* the child has no session of its own yet */
+    if (kill(-launch->pid, number) != 0)
         (void)kill(launch->pid, number);
 }
 
@@ -605,8 +607,8 @@ static enum pst_status killed_whole(const struct pstctl_launch *launch,
     return status;
 }
 
-/* Returns the status for an exit code of a rank; several statuses share one, so
- * the text says more. */
+/* Returns the status for an exit code of a rank. Several statuses have the same
+ * code, so the text of the error says more. */
 static enum pst_status from_exit_code(int code)
 {
     switch (code) {

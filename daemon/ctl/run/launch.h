@@ -19,14 +19,14 @@ struct pstctl_program {
 
 struct pstctl_launch {
     pid_t pid;
-    int err_fd;           /* reads the output of child and ranks; -1: none */
+    int err_fd; /* for reading the output of child and ranks; -1: none */
     struct pst_str line;  /* incomplete line */
     struct pst_str tail;  /* last unrecognized lines */
     struct pst_str cause; /* first "penstockd: ..." line, see take_cause */
     /* " 1 in step 3, ..." for each rank that reported a crash. */
     struct pst_str crashes;
     enum pst_error cause_error; /* catalogue row that `cause` names */
-    int killed_rank;            /* -1: none */
+    int killed_rank; /* first rank that was killed by a signal; -1: none */
     int killed_signal;
     int exited_rank; /* first rank that ended, with exited_code; -1: none */
     int exited_code;

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define FREEZE_MS 100 /* time for a process to stop */
+#define FREEZE_MS 100 /* time that a process has to stop after SIGSTOP */
 
 struct process {
     pid_t pid, parent, session;

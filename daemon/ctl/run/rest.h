@@ -7,9 +7,9 @@
 
 typedef void (*pstctl_rest_fn)(void *ctx, const pstctl_event *event);
 
-/* Calls fn for each event of the journal from number `from` on, when no rank is
- * left that writes it. An unreadable journal counts as empty. Returns the
- * number of events that cannot be read. */
+/* Calls fn for each event of the journal from number `from` on. Call it when no
+ * rank is left that writes the journal. An unreadable journal counts as empty.
+ * Returns the number of events that cannot be read. */
 uint64_t pstctl_rest(const char *journal, uint64_t from, pstctl_rest_fn fn,
                      void *ctx);
 

@@ -36,7 +36,7 @@ bool pstctl_budget_renew(struct pstctl_budget *b, uint64_t step)
     return b->limit > 0;
 }
 
-/* Checks if the schedule accepts so many ranks and microbatches. */
+/* Checks whether the schedule accepts so many ranks and microbatches. */
 static enum pst_status try_count(const struct pstctl_ranks *r, unsigned ranks,
                                  unsigned microbatches, struct pst_diag *diag)
 {
@@ -142,7 +142,7 @@ enum pst_status pstctl_ranks_config(const struct pstctl_ranks *r,
     if (r->now == first.ranks)
         return PST_OK;
     PSTD_DROP(options, place);
-    /* Ranks would read this variable themselves. */
+    /* Ranks would read this variable if the option is not given. */
     (void)unsetenv("PENSTOCK_PLACE"); // NOLINT(concurrency-mt-unsafe)
     (void)snprintf(threads, sizeof(threads), "%u", pst_exec_threads(&first));
     return pstd_config_set(options, PSTD_OPT_TRAIN, "threads", threads, diag);

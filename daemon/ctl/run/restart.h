@@ -7,7 +7,7 @@
  */
 #include "daemon/common/config.h"
 
-/* Counts consecutive restarts without a newer checkpoint. */
+/* Number of consecutive restarts without a newer checkpoint. */
 struct pstctl_budget {
     uint64_t limit; /* maximum; 0: the job is never restarted */
     uint64_t used;
@@ -25,10 +25,10 @@ bool pstctl_budget_take(struct pstctl_budget *b, uint64_t step,
 bool pstctl_budget_renew(struct pstctl_budget *b, uint64_t step);
 
 /*
- * Number of ranks of a pipeline: as at the first start, until two consecutive
- * starts with that number have ended by the loss of a rank (pstctl_end_is_loss)
- * without a newer checkpoint. Then one less, down to `least`. The number of
- * replicas is kept, since the results depend on it.
+ * Number of ranks of a pipeline. It is that of the first start until two
+ * consecutive starts with the same number have ended by the loss of a rank
+ * (pstctl_end_is_loss) without a newer checkpoint. Then it is one less, down to
+ * `least`. The number of replicas stays, since the results depend on it.
  */
 struct pstctl_ranks {
     const struct pstd_config *config; /* borrowed; as the user gave it */

@@ -123,9 +123,10 @@ static enum pst_status rest(void *ctx, unsigned seconds, struct pst_diag *diag)
     return pstctl_attempt_rest(&job->attempt, seconds, diag);
 }
 
-/* Runs a job without supervisor, whose end is not recorded. Removes the record
- * of an earlier job: from the folder of logs at once; from that of checkpoints
- * only when the run has begun, since until then a running job may use it. */
+/* Runs a job without a supervisor. Its end is not recorded, so the record of an
+ * earlier job is removed: from the folder of logs at once; from the folder of
+ * checkpoints only when the run has begun, since until then a running job may
+ * use it. */
 static enum pst_status run_alone(struct job *job, unsigned ranks,
                                  struct pst_diag *diag)
 {
@@ -187,15 +188,16 @@ static void become_supervisor(const struct pstd_config *config, int fd)
         (void)dup2(null, i);
     pst_diag_init(&diag);
     status = run_job(config, &fd, &diag);
-    /* Reports to a waiting parent; otherwise last_exit.json has the result. */
+    /* Reports the outcome to the parent if that still waits; else
+     * last_exit.json has it. */
     diag.status = status;
     if (fd >= 0 && write(fd, &diag, sizeof(diag)) < 0)
         _exit(1);
     _exit(pst_status_exit_code(status));
 }
 
-/* Waits until the supervisor reports that the run has begun, or why not; it
- * reports nothing if it is killed. */
+/* Waits until the supervisor reports that the run has begun, or why it has not.
+ * If nothing is reported, the supervisor was killed. */
 static enum pst_status await_begin(int fd, struct pst_diag *diag)
 {
     struct pst_diag said;

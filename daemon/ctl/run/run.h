@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_RUN_RUN_H
 #define PENSTOCK_DAEMON_CTL_RUN_RUN_H
-/* Jobs started by a client: `penstock run` and `penstock serve`. One thread. */
+/* Runs jobs that a client starts: `penstock run`, `penstock serve`, `penstock
+ * up`. One thread. */
 #include "daemon/common/config.h"
 
 /* Starts the ranks, watches them until they end and restarts them as the

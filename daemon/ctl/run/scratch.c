@@ -22,8 +22,8 @@
 
 #define BOOT "/proc/sys/kernel/random/boot_id"
 
-/* Returns "HOST BOOT", an id of this boot of this host: on a shared file system
- * other hosts may not see its locks. */
+/* Returns "HOST BOOT", an id of this host since it was booted. On a shared file
+ * system other hosts may not see the locks of this one. */
 static void name_host(char ret[512])
 {
     const int fd = open(BOOT, O_RDONLY | O_CLOEXEC);
@@ -220,8 +220,8 @@ static bool is_of_host(int fd)
                        strcmp(strchrnul(said, ' '), host + name - 1) == 0)));
 }
 
-/* Removes an old folder without a lock, whose process was killed before it had
- * locked it, and which is therefore empty. */
+/* Removes an old folder without a lock file: its process was killed before it
+ * had locked the file, so the folder is empty. */
 static void remove_half(int base, int dir, const char *name)
 {
     struct stat st;

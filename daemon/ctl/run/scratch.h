@@ -2,11 +2,11 @@
 #ifndef PENSTOCK_DAEMON_CTL_RUN_SCRATCH_H
 #define PENSTOCK_DAEMON_CTL_RUN_SCRATCH_H
 /*
- * Temporary folder of a job: BASE/penstock-XXXXXX, ours and closed to others,
- * with a file `owner` that the job's processes have locked. After the processes
- * are gone, the next job that is started removes folders with free locks, and
- * nothing else. Others may write in BASE: the folder is identified by its inode
- * and owner, not by its name. One thread.
+ * Temporary folder of a job: BASE/penstock-XXXXXX, owned by this user and
+ * closed to others, with a file `owner` that the job's processes have locked.
+ * When those processes have ended, the next job that starts removes the folder,
+ * whose lock is free then, and nothing else. Others may write in BASE: the
+ * folder is identified by its inode and owner, not by its name. One thread.
  */
 #include "stages/base/diag.h"
 #include "stages/base/str.h"
@@ -34,15 +34,16 @@ enum pst_status pstctl_scratch_keep(const char *base, struct pstctl_scratch *s,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* True if the folder and its lock file still exist under their names. */
 bool pstctl_scratch_is_there(const struct pstctl_scratch *s);
-/* Creates an empty folder in the temporary one, replacing one of that name, and
- * appends its path to ret. */
+/* Creates an empty folder `name` in the temporary one, replacing an existing
+ * one, and appends its path to ret. */
 enum pst_status pstctl_scratch_folder(const struct pstctl_scratch *s,
                                       const char *name, struct pst_str *ret,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 /* Removes the folder with its content. */
 enum pst_status pstctl_scratch_remove(struct pstctl_scratch *s,
                                       struct pst_diag *diag) PST_MUST_CHECK;
-/* Leaves the folder to the other processes that hold the lock. */
+/* Stops using the folder without removing it, because other processes still
+ * hold its lock. */
 void pstctl_scratch_leave(struct pstctl_scratch *s);
 /* Removes folders of this user and host that no process holds. */
 void pstctl_scratch_sweep(const char *base);

@@ -89,7 +89,7 @@ static enum pst_status save_plan(struct pstctl_setup *s, struct pst_plan *plan,
     return pst_plan_save(plan, s->plan, diag);
 }
 
-/* Saves the plan in the temporary folder; tries once more if the folder was
+/* Saves the plan in the temporary folder. Saves it once more if the folder was
  * removed meanwhile, since ranks must read exactly this plan. */
 static enum pst_status keep_plan(struct pstctl_setup *s, struct pst_plan *plan,
                                  struct pst_diag *diag)
@@ -114,7 +114,8 @@ static void print_notes(const struct pst_plan *plan)
         pstctl_printf(stderr, "note: %s\n", plan->notes.at[i]);
 }
 
-/* Makes the plan from the job's arguments. again: for a restart of the job. */
+/* Makes the plan from the model or plan that the job's arguments name. again:
+ * for a restart of the job. */
 static enum pst_status cut(struct pstctl_setup *s,
                            const struct pstd_config *config, bool again,
                            unsigned *ret_ranks, struct pst_diag *diag)
@@ -172,8 +173,8 @@ enum pst_status pstctl_setup_again(struct pstctl_setup *s,
     return cut(s, config, true, &ranks, diag);
 }
 
-/* Makes a folder for shared memory. If that fails, there is none, and mpirun
- * chooses how ranks share memory. */
+/* Makes a folder for memory that ranks share. If that fails, mpirun chooses how
+ * ranks share memory. */
 static void make_shm(struct pstctl_setup *s)
 {
     struct pst_diag ignored;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_RUN_SETUP_H
 #define PENSTOCK_DAEMON_CTL_RUN_SETUP_H
-/* Prepares a job before its start: names, files, a plan. One thread. */
+/* Prepares a job before its start: its names, files and plan. One thread. */
 #include "daemon/common/config.h"
 #include "daemon/ctl/run/scratch.h"
 #include "stages/base/str.h"
 
 struct pstctl_setup {
-    const char *plan;
+    const char *plan;           /* path of the plan that ranks load */
     unsigned stages;            /* stages of the plan */
     struct pstctl_scratch temp; /* plan made from a .pt2, journal, mpirun's
                                    files */

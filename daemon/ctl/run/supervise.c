@@ -8,8 +8,10 @@
 #include "daemon/common/setup.h"
 #include "daemon/ctl/out.h"
 
-#define LONG_S 60 /* a job with --stay has made progress after so long */
-#define STAY_S 4u /* longest delay before such a job is restarted */
+/* a start of a job with --stay that lasts so many seconds counts as progress */
+#define LONG_S 60
+/* maximum delay, in seconds, before a job with --stay is restarted */
+#define STAY_S 4u
 
 static enum pstctl_cause cause_of(const struct pstctl_fate *fate,
                                   enum pst_status status)
@@ -50,7 +52,7 @@ static bool may_go_on(const struct pstctl_supervisor *s,
 }
 
 /* Describes the end of a job that was asked to end and died before it had saved
- * its last step. checkpoint: its newest good one; 0: none. */
+ * its last step. checkpoint: step of its newest good checkpoint; 0: none. */
 static enum pst_status end_stopped(const struct pstctl_supervisor *s,
                                    const struct pstctl_fate *fate,
                                    uint64_t checkpoint, struct pst_diag *diag)
@@ -88,7 +90,7 @@ static void decide(struct pstctl_supervisor *s, const struct pstctl_fate *fate,
     /* Limits the delay, since clients wait for the restart. */
     if (pstd_stays(s->config))
         ret->delay_s = PST_MIN(ret->delay_s, STAY_S);
-    /* Without a launch, the start failed before ranks were launched. */
+    /* fate->launch is NULL if the start failed before ranks were launched. */
     ret->replaced = ret->again && fate->launch != NULL &&
                     pstctl_launch_is_replaced(fate->launch);
     ret->next_ranks = ret->again ? s->ranks.now * pstd_replicas(s->config) : 0;
@@ -115,7 +117,8 @@ static enum pst_status conclude(struct pstctl_supervisor *s,
                             .ranks = s->ranks.now * pstd_replicas(s->config)};
     s->served += fate->begun_s >= LONG_S;
     if (pstd_stays(s->config))
-        ret->checkpoint = fate->saved; /* checkpoint of any of the job's runs */
+        /* newest checkpoint of all runs of the job */
+        ret->checkpoint = fate->saved;
     else if (pstd_past_look(&s->past, s->config, &ret->checkpoint, &ignored) !=
              PST_OK)
         ret->checkpoint = s->budget.step;
@@ -194,7 +197,7 @@ static enum pst_status give_up(const struct pstctl_supervisor *s,
                          was.text, s->budget.used, s->budget.step);
 }
 
-/* Makes the options of the next start, into an uninitialised config. */
+/* Makes the options of the next start. *ret is not initialised before. */
 static enum pst_status next_options(const struct pstctl_supervisor *s,
                                     struct pstd_config *ret,
                                     struct pst_diag *diag)

@@ -14,15 +14,17 @@
 
 /* Result of one start of the ranks. */
 struct pstctl_fate {
-    bool died;            /* the ranks ended without a result */
-    enum pst_error asked; /* kind of stop that was requested, or none */
-    bool begun;           /* options and files were accepted */
-    bool no_hosts;        /* the ranks were not started: hosts were missing */
-    unsigned slots;       /* with no_hosts: number of ranks that have a host */
-    bool oom;             /* the kernel killed a process for memory meanwhile */
-    uint64_t step;        /* newest finished step seen */
-    uint64_t saved;       /* newest save seen; 0: none */
-    double begun_s;       /* seconds from `begun` to the end */
+    bool died; /* the ranks ended without reporting a result */
+    /* how the job was asked to stop; PST_E_NONE: it was not */
+    enum pst_error asked;
+    bool begun;     /* options and files were accepted */
+    bool no_hosts;  /* the ranks were not started: hosts were missing */
+    unsigned slots; /* with no_hosts: number of ranks that have a host */
+    /* the kernel killed a process for lack of memory while the ranks ran */
+    bool oom;
+    uint64_t step;  /* newest finished step seen */
+    uint64_t saved; /* step of the newest checkpoint seen; 0: none */
+    double begun_s; /* seconds from `begun` to the end */
     /* State that no checkpoint contains, of all starts so far; borrowed; NULL:
      * none. */
     const struct pstctl_unsaved *unsaved;
@@ -36,7 +38,7 @@ struct pstctl_starter {
     enum pst_status (*run)(void *ctx, const struct pstd_config *options,
                            unsigned ranks, struct pstctl_fate *ret,
                            struct pst_diag *diag);
-    /* Kills the processes left of that start, and clears its state. */
+    /* Kills the remaining processes of that start, and clears its state. */
     void (*clear)(void *ctx);
     /* Waits; PST_ERR_CANCELLED, PST_ERR_TERMINATED: the job was stopped. */
     enum pst_status (*rest)(void *ctx, unsigned seconds, struct pst_diag *diag);
@@ -54,7 +56,8 @@ struct pstctl_supervisor {
     struct pstctl_ranks ranks;
     char job[PSTD_PAST_JOB + 1]; /* prefix of the ids of its starts; "": none */
     uint64_t restarts;           /* restarts so far */
-    /* Starts that lasted a minute: the progress of a job with --stay. */
+    /* Number of starts that lasted a minute or longer, which is the progress of
+     * a job with --stay. */
     uint64_t served;
 };
 

@@ -6,8 +6,8 @@
 
 #include "daemon/ctl/job/wait.h"
 
-/* Events that report a change of the model, the verb for `changes`, and the
- * field that names what was changed. */
+/* For each event that reports a change of the model or of options: the verb for
+ * `changes`, and the field that names what was changed. */
 static const struct {
     const char *event, *did, *field;
 } rows[] = {
@@ -30,8 +30,8 @@ static void forget(struct pstctl_unsaved *u)
 }
 
 /* Records that a pause, or its end, was accepted: it takes effect at the end of
- * a step, and the job may die before that. A job that stays has a new run with
- * each accepted `train`. */
+ * a step, and the job may die before that. Each accepted `train` begins another
+ * run of a job that stays. */
 static void take_request(struct pstctl_unsaved *u, const pstctl_event *event)
 {
     const char *command = pstctl_text(event, "command");
@@ -63,7 +63,7 @@ void pstctl_unsaved_event(struct pstctl_unsaved *u, const pstctl_event *event)
         u->again = u->started;
         u->started = true;
     }
-    /* The train_end of this start says whether the run is repeated. */
+    /* The train_end of this start tells whether the run is repeated. */
     if (strcmp(name, "run_again") == 0)
         u->again = false;
     if ((strcmp(name, "train_end") == 0 && !u->again &&
