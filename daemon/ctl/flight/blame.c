@@ -7,12 +7,12 @@
 
 #include "stages/sched/sched.h"
 
-/* A waiting rank polls much more often. If it has not polled for so many
- * seconds, it hangs. */
+/* A waiting rank polls much more often. A rank that has not polled for so many
+ * seconds hangs. */
 #define STILL_S 1.0
 
-/* Objects of "waits for", indexed by enum pst_rank_phase from DRAIN on; "it" is
- * the step. */
+/* Texts after "waits for": the object of a rank's wait, indexed by enum
+ * pst_rank_phase from DRAIN on. "it" is the step. */
 static const char *const ends[] = {
     "",
     "messages at its end",
@@ -29,7 +29,7 @@ const struct pst_flight_record *pstctl_newest(const struct pst_flight_log *log)
     return log->n > 0 ? &log->at[log->n - 1] : NULL;
 }
 
-/* Returns the rank that the log's own rank waits for; -1: none. */
+/* Returns the rank that the rank of this log waits for; -1: none. */
 static int waits_for(const struct pst_flight_log *log)
 {
     const struct pst_flight_record *r = pstctl_newest(log);
@@ -42,8 +42,8 @@ static double last_sign(const struct pst_flight_record *r)
     return PST_MAX(r->begin, PST_MAX(r->end, r->looked));
 }
 
-/* Returns the seconds for which a waiting rank has not polled, while others
- * have shown signs of life; 0: it polls. */
+/* Returns the seconds for which a waiting rank has not polled, while other
+ * ranks have recorded something; 0: it polls. */
 static double stands_still(const struct pst_flight_log *logs, unsigned ranks,
                            int rank)
 {
@@ -69,8 +69,8 @@ static int waiter_of(const struct pst_flight_log *logs, unsigned ranks,
     return -1;
 }
 
-/* Returns the rank that has waited for longest; -1: no rank waits. The search
- * for the origin begins at it. */
+/* Returns the rank that has waited for the longest time; -1: no rank waits. The
+ * search for the cause begins there. */
 static int longest_waiter(const struct pst_flight_log *logs, unsigned ranks)
 {
     int found = -1;
@@ -91,7 +91,7 @@ struct pstctl_blamed pstctl_blame(const struct pst_flight_log *logs,
 
     if (v.rank < 0)
         return v;
-    /* Following as many waits as there are ranks completes any cycle. */
+    /* After as many waits as there are ranks, any cycle has been completed. */
     for (unsigned i = 0; i <= ranks; i++) {
         const int next = waits_for(&logs[v.rank]);
 

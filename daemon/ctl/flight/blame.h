@@ -3,10 +3,10 @@
 #define PENSTOCK_DAEMON_CTL_FLIGHT_BLAME_H
 /*
  * Finds the rank that keeps the others waiting, from the flight records of all
- * ranks. Follows each wait from the waiting rank to the one that has not sent
- * (or received) its message, and ends at a rank that does not wait itself. A
+ * ranks. Follows each wait from the waiting rank to the rank that has not sent
+ * (or received) the message, and ends at a rank that does not wait itself. A
  * waiting rank polls for its message: if it has not polled for a second while
- * others have, it hangs, whatever it was waiting for. Pure functions.
+ * others have, it hangs, whatever it waits for. Pure functions.
  */
 #include "stages/base/str.h"
 #include "stages/run/watch/flight.h"
@@ -19,11 +19,11 @@ struct pstctl_blamed {
     double still; /* seconds without a poll while others polled; 0: it polls */
 };
 
-/* Follows the waits. logs: one per rank of the job; n is 0 if a rank has none.
- */
+/* Follows the waits. logs: one per rank of the job; its n is 0 if a rank has no
+ * records. */
 struct pstctl_blamed pstctl_blame(const struct pst_flight_log *logs,
                                   unsigned ranks);
-/* Returns the newest record; NULL: none. */
+/* Returns the newest record of a log; NULL: it has none. */
 const struct pst_flight_record *pstctl_newest(const struct pst_flight_log *log);
 /* Appends the action of a record: "1F3 of step 12". */
 void pstctl_record_text(const struct pst_flight_record *r, struct pst_str *out);

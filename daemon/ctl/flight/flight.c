@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* `penstock flight`: the last actions of each rank, even after a crash. */
+/* `penstock flight`: shows the last actions of each rank, even after a crash.
+ */
 #include "daemon/ctl/ctl.h"
 
 #include <dirent.h>
@@ -91,7 +92,8 @@ static enum pst_status read_all(const char *dir, bool before, struct logs *logs,
     return status;
 }
 
-/* Returns the newest time in any record, the reference for times "ago". */
+/* Returns the newest time in any record; ages such as "3 s ago" are relative to
+ * it. */
 static double newest_time(const struct logs *logs)
 {
     double found = 0;

@@ -10,8 +10,9 @@
 
 #define ASK_S 15
 
-/* Appends a shell command that prints the version of `daemon`. If the host
- * lacks something, the command prints that and exits with code 3. */
+/* Appends a shell command that checks a host, and prints the version of
+ * `daemon` there. If the host lacks something, the command prints what, and
+ * exits with code 3. */
 static void add_question(const char *daemon, const char *plan,
                          const char *interface, struct pst_str *out)
 {
@@ -52,8 +53,8 @@ static void add_last_line(const struct pst_str *said, struct pst_str *out)
     pst_str_addn(out, text + begin, PST_MIN(n - begin, (size_t)200));
 }
 
-/* Appends the reasons why a host cannot run ranks; nothing if it can. own: the
- * version of penstockd on this host. */
+/* Appends the reasons why a host cannot run ranks; appends nothing if it can.
+ * own: the version of penstockd on this host. */
 static void judge(const struct pstctl_remote *r, const struct pst_str *own,
                   struct pst_str *out)
 {

@@ -66,7 +66,8 @@ static bool is_local(const char *name)
 
 /* --- lists ---------------------------------------------------------------- */
 
-/* True for a host name; ssh and mpirun cannot mistake it for an option. */
+/* True for a host name. It begins with a letter or digit, so ssh and mpirun do
+ * not take it for an option. */
 static bool is_name(const char *text, size_t n)
 {
     if (n == 0 || n > MAX_NAME || !isalnum((unsigned char)text[0]))
@@ -78,7 +79,7 @@ static bool is_name(const char *text, size_t n)
     return true;
 }
 
-/* Adds a host; one that is listed twice gets the slots of both. */
+/* Adds a host. If it is listed twice, its slots are added. */
 static enum pst_status add_host(struct pstctl_hosts *h, const char *name,
                                 size_t n, unsigned slots, struct pst_diag *diag)
 {
@@ -106,7 +107,8 @@ static enum pst_status add_host(struct pstctl_hosts *h, const char *name,
     return pst_diag_nomem(diag, sizeof(host));
 }
 
-/* Parses digits up to `end`; 0 if they are not a valid number of slots. */
+/* Parses the digits before `end`; returns 0 if they are not a valid number of
+ * slots. */
 static unsigned read_slots(const char *text, const char *end)
 {
     unsigned n = 0;
@@ -206,8 +208,8 @@ enum pst_status pstctl_hosts_read(struct pstctl_hosts *h, const char *path,
     return status;
 }
 
-/* Moves this host to the front; listing it twice under two names is an
- * error. */
+/* Moves this host to the front of the list. It is an error if this host is
+ * listed under two names. */
 static enum pst_status put_local_first(struct pstctl_hosts *h,
                                        struct pst_diag *diag)
 {

@@ -16,15 +16,15 @@ struct pstctl_host {
     unsigned slots; /* maximum ranks; 0: not given by the user */
     unsigned ranks; /* ranks assigned by pstctl_hosts_place */
     bool local;     /* this host */
-    bool away;      /* it was not reachable at the last attempt */
+    bool away; /* not reachable, or unable to run ranks, at the last attempt */
 };
 
 struct pstctl_hosts {
     struct PST_VEC(struct pstctl_host) list; /* empty: no hosts are given */
 };
 
-/* Reads --hosts or --hostfile; PST_ERR_USAGE or PST_ERR_INPUT name the location
- * of the error. The caller calls fini in any case. */
+/* Reads --hosts or --hostfile. Errors (PST_ERR_USAGE, PST_ERR_INPUT) name the
+ * place in the list. The caller calls fini in any case. */
 enum pst_status pstctl_hosts_init(struct pstctl_hosts *h,
                                   const struct pstd_config *config,
                                   struct pst_diag *diag) PST_MUST_CHECK;

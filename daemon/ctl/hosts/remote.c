@@ -14,8 +14,10 @@
 
 #define MAX_WORDS 32
 #define MAX_OUT   ((size_t)1 << 20)
-#define AT_ONCE   64   /* parallel processes: fast, but within usual limits */
-#define END_MS    2000 /* time for a process to end after closing its output */
+/* processes that run in parallel: fast, but within usual limits */
+#define AT_ONCE 64
+/* time that a process has to end after closing its output */
+#define END_MS 2000
 
 /* The command that reaches a host, "ssh -x", split into words. */
 struct agent {
@@ -32,8 +34,9 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* Parses the agent like mpirun: alternatives separated by ':', of which the
- * first is used. ssh must not prompt, nor wait longer than we do. */
+/* Parses the agent like mpirun: alternatives are separated by ':', and the
+ * first one is used. Options make ssh neither prompt nor wait longer than
+ * `seconds`. */
 static enum pst_status find_agent(struct agent *a, unsigned seconds,
                                   struct pst_diag *diag)
 {
@@ -77,8 +80,9 @@ void pstctl_remote_quote(const char *word, struct pst_str *out)
     pst_str_add(out, "'");
 }
 
-/* Runs in the child: executes `command` on this host, or the agent with
- * `quoted`, which makes any remote shell pass the command to sh. */
+/* Runs in the child. On this host executes `command`; for another host executes
+ * the agent with `quoted`, a word that makes any remote shell pass the command
+ * to sh. */
 static void become(const struct agent *agent, const struct pstctl_host *host,
                    const char *command, const char *quoted, int fd)
 {
@@ -132,8 +136,8 @@ static enum pst_status start(struct pstctl_remote *r, const struct agent *agent,
 }
 
 /* Returns the status from waitpid. Kills a process that does not end after
- * closing its output. Gives up if even that has no effect, as when the process
- * waits for a disk. */
+ * closing its output. Gives up if that has no effect, for instance because the
+ * process waits for a disk. */
 static int await(pid_t pid)
 {
     int status = 0;

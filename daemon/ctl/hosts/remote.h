@@ -13,16 +13,16 @@ struct pstctl_remote {
     const struct pstctl_host *host;
     struct pst_str out; /* output, up to 1 MiB */
     int code;           /* exit code; 255: the host was not reached */
-    bool late;          /* it was ended by the time limit */
-    /* Private. */
+    bool late;          /* it was killed because the time limit was over */
+    /* Private to remote.c. */
     pid_t pid;
     int fd;
 };
 
 /* Appends a word quoted for a shell. */
 void pstctl_remote_quote(const char *word, struct pst_str *out);
-/* Runs the sh command on each host, for at most `seconds`; on the local host
- * without the agent. Fails only if no process can be started. */
+/* Runs the sh command on each host, for at most `seconds`. The local host needs
+ * no agent. Fails only if no process can be started. */
 enum pst_status pstctl_remote_run(struct pstctl_remote *at, size_t n,
                                   const char *command, unsigned seconds,
                                   struct pst_diag *diag) PST_MUST_CHECK;

@@ -36,9 +36,9 @@ static enum pst_status load(const struct pstd_config *config,
     return PST_OK;
 }
 
-/* Loads the plan from the newest checkpoint, if the model was changed in its
- * run. A folder with defects is skipped here; loading the checkpoint reports
- * them. */
+/* Loads the plan from the newest checkpoint if that contains one, because the
+ * model was changed during its run. A folder with defects is skipped here;
+ * loading the checkpoint reports them. */
 static enum pst_status open_carried(const struct pstd_config *config,
                                     struct pstctl_forward *f,
                                     struct pst_diag *diag)
@@ -128,8 +128,8 @@ enum pst_status pstctl_forward_open(const struct pstd_config *config,
     options.no_undo = true; /* a failed step ends the command */
     if (config->checkpoint != NULL && !config->other_model)
         status = open_carried(config, f, diag);
-    /* Converts to eval mode first, so that row requirements of training do not
-     * apply. */
+    /* The plan is converted to eval mode before its batch is made, so that
+     * requirements on the rows of training do not apply. */
     if (status == PST_OK)
         status =
             pst_plan_eval(f->carried != NULL ? f->carried->plan : f->p.plan,

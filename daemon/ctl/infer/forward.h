@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_INFER_FORWARD_H
 #define PENSTOCK_DAEMON_CTL_INFER_FORWARD_H
-/* Plans that `eval` and `infer` run forward in their own process. */
+/* Opens plans that `eval` and `infer` run forward in their own process. */
 #include "daemon/common/setup.h"
 #include "daemon/ctl/model.h"
 
 /* A plan ready to run forward. */
 struct pstctl_forward {
     struct pstd_plan p;
-    /* Plan in the checkpoint, used instead of p; or NULL. */
+    /* Plan in the checkpoint, which is used instead of `p`; or NULL. */
     struct pst_carried *carried;
     struct pst_plan *eval;  /* the plan as one stage in eval mode */
     struct pst_batch batch; /* microbatches of `eval` */
-    /* Plan that runs, with the batch's sizes; borrowed. */
+    /* Plan that runs, with the sizes of the batch; borrowed. */
     struct pst_plan *plan;
     struct pst_transport *transport;
     struct pst_engine *engine;

@@ -22,7 +22,7 @@
 #define MAX_PROMPT (1u << 20)
 #define BYTES      256 /* vocabulary of a byte-level model */
 
-/* A token model as used by infer, and the tokens of a step. */
+/* A token model as infer uses it, and the tokens of a step. */
 struct window {
     const struct pst_plan *plan;
     unsigned tokens; /* index of the input (B, T) */
@@ -32,14 +32,14 @@ struct window {
     int64_t length;  /* T */
     int64_t vocab;   /* V */
     int64_t n;       /* tokens in the window */
-    int64_t *at;     /* the tokens; array of T entries */
+    int64_t *at;     /* ids of the tokens; array of T entries */
     int64_t first;   /* position of at[0] in the text */
 };
 
-/* Counts and times for the final report. */
+/* Numbers of steps and tokens, and times, for the final report. */
 struct tally {
     uint64_t steps;
-    size_t prompt; /* tokens */
+    size_t prompt; /* tokens of the prompt */
     /* Seconds for reading the prompt, and for the steps. Without a cache the
      * first step reads the prompt. */
     double read_s, made_s;
@@ -123,7 +123,8 @@ static bool changes_buffers(const struct pst_plan *plan)
     return false;
 }
 
-/* Finds the inputs and outputs for text; reports inputs that have no role. */
+/* Finds the inputs and outputs for text; prints notes about inputs that have no
+ * role. */
 static enum pst_status find_window(const struct pst_plan *plan,
                                    struct window *w, struct pst_diag *diag)
 {
@@ -180,7 +181,7 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
 /* --- making text ---------------------------------------------------------- */
 
 /* Chooses a token: the most probable one at temperature 0, else a sample from
- * softmax(logits / temperature), by the random number 0 of the key. */
+ * softmax(logits / temperature), drawn with random number 0 of the key. */
 static int64_t choose(const float *logits, int64_t n, double temperature,
                       const struct pst_rng_key *key)
 {
@@ -397,8 +398,8 @@ static enum pst_status print_tally(const struct pstd_config *config,
     return PST_OK;
 }
 
-/* Notes that a text of n tokens is longer than the window, if the plan could
- * have a longer one. */
+/* Prints a note if a text of n tokens is longer than the window, and --size
+ * could set a longer one. */
 static void note_window(const struct window *w, uint64_t n)
 {
     const struct pst_plan_input *in = &w->plan->inputs.at[w->tokens];
@@ -418,7 +419,8 @@ static enum pst_status run(const struct pstd_config *config,
                            struct pst_diag *diag)
 {
     int64_t *tokens =
-        pst_calloc(PST_TAG_CLIENT, n + 1, sizeof(*tokens)); /* upper bound */
+        /* at most one token per byte */
+        pst_calloc(PST_TAG_CLIENT, n + 1, sizeof(*tokens));
     struct pstctl_half half = {0};
     struct tally t = {0};
     enum pst_status status;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Commands that run a plan forward in this process: eval and infer. */
+/* Commands that run a plan forward in this process: `eval` and `infer`. */
 #include "daemon/ctl/ctl.h"
 
 #include <math.h>
@@ -29,8 +29,8 @@ static enum pst_status evaluate(struct pstctl_forward *f, double *ret,
     return pst_mean_end(f->mean, ret, diag);
 }
 
-/* True if exp(loss) is a perplexity: the loss is a mean of -log p of the
- * targets. */
+/* True if exp(loss) is a perplexity, because the loss is the mean of -log p of
+ * the targets. */
 static bool has_perplexity(const struct pst_plan *plan)
 {
     static const struct pst_op *const ops[] = {

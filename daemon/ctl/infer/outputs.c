@@ -66,7 +66,7 @@ static enum pst_status add_sink(struct sinks *s,
     return PST_OK;
 }
 
-/* Copies the output of a step to its position in the file. */
+/* Copies the output of a step to its position in the data of the file. */
 static void place(const struct sink *sink, uint64_t step, const char *from)
 {
     const size_t at = step * sink->line;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_INFER_OUTPUTS_H
 #define PENSTOCK_DAEMON_CTL_INFER_OUTPUTS_H
-/* `infer --data FILE --output FILE`: the model's outputs for the given rows. */
+/* `infer --data FILE --output FILE`: writes the model's outputs for the rows of
+ * a file. */
 #include "daemon/common/setup.h"
 #include "stages/run/exec.h"
 

@@ -36,7 +36,7 @@ static void take_event(struct pstctl_progress *progress,
     pstctl_progress_event(progress, event);
 }
 
-/* Observed end of the job. */
+/* The end of the job, as seen from its events. */
 struct seen {
     uint64_t run; /* finished run; 0: none */
     bool serves;  /* it serves requests, without a run */
@@ -54,7 +54,7 @@ static void handle_event(struct seen *seen, const pstctl_event *event)
 }
 
 /* Shows events until the run has ended or serving has stopped.
- * PST_ERR_NO_DAEMON: the job has gone without reporting a result. */
+ * PST_ERR_NO_DAEMON: the job has ended without reporting a result. */
 static enum pst_status follow(struct pstctl_follow *f,
                               struct pstctl_progress *progress,
                               struct seen *seen, struct pst_diag *diag)
@@ -75,10 +75,10 @@ static enum pst_status follow(struct pstctl_follow *f,
     return status;
 }
 
-/* Returns the status of a job whose ranks are gone, as recorded by the process
- * that started them; waits until that process has ended. had: descriptor of its
- * lock, opened earlier, since another job may have the name now. owner: its
- * pid; 0: unknown. */
+/* Returns the status of a job whose ranks have ended, as recorded by the
+ * process that started them; waits until that process has ended. had:
+ * descriptor of that process's lock, opened earlier, since another job may have
+ * the name now. owner: its pid; 0: unknown. */
 static enum pst_status no_result(const char *socket, int had, int owner,
                                  struct pst_diag *diag)
 {
@@ -115,7 +115,7 @@ static enum pst_status show_pause(struct pstctl_conn *conn, uint64_t *ret_next,
                    PST__CONTROL__REPLY__BODY_STATUS_NOW, &frame, diag);
 
     if (status == PST_ERR_NO_DAEMON)
-        return PST_OK; /* the ranks are gone, and may be started again */
+        return PST_OK; /* the ranks have ended, and may be started again */
     if (status != PST_OK)
         return status;
     s = frame->reply->status_now;
@@ -129,8 +129,8 @@ static enum pst_status show_pause(struct pstctl_conn *conn, uint64_t *ret_next,
     return PST_OK;
 }
 
-/* Follows the job to its end. conn: connection to rank 0, taken. lock:
- * descriptor from pstctl_owner_open. */
+/* Follows the job to its end. conn: connection to rank 0, which the function
+ * takes; lock: descriptor from pstctl_owner_open. */
 static enum pst_status attend(const struct pstd_config *config,
                               struct pstctl_conn *conn, int lock,
                               struct pst_diag *diag)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* penstock attr: tensors of a running job's state. */
+/* `penstock attr`: reads and changes tensors of a running job's state. */
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/job/follow.h"
 #include "daemon/ctl/job/wait.h"
@@ -141,8 +141,8 @@ static enum pst_status finish(struct asker *a, const pstctl_event *e)
     return PST_OK;
 }
 
-/* Prints or collects the event of a tensor; handles those that end the request.
- * *ret_done: it was the last event of the request. */
+/* Prints or collects the event of a tensor; handles events that end the
+ * request. *ret_done: this was the last event of the request. */
 static enum pst_status take_event(struct asker *a, const pstctl_event *e,
                                   bool *ret_done)
 {
@@ -203,8 +203,8 @@ static enum pst_status send(struct asker *a, Pst__Control__Attr *attr)
     return status == PST_OK ? follow(a, from) : status;
 }
 
-/* Makes the path absolute, since it refers to the client's directory even if a
- * rank writes there. */
+/* Makes the path absolute, since it is relative to the client's directory even
+ * if a rank writes the file. */
 static enum pst_status make_absolute(const char *path, struct pst_str *ret,
                                      struct pst_diag *diag)
 {
@@ -247,6 +247,7 @@ static enum pst_status read_value(const char *text, Pst__Control__Attr *attr,
     return pst_diag_errno(diag, errno, "%s, which is not a number", text);
 }
 
+/* Forms of the command. args: number of arguments after the verb. */
 static const struct verb {
     const char *name;
     Pst__Control__Attr__Verb verb;

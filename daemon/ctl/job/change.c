@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* penstock swap, freeze, unfreeze: change the model of a running job. */
+/* `penstock swap`, `freeze`, `unfreeze`: change the model of a running job. */
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/job/wait.h"
 
@@ -107,8 +107,8 @@ static enum pst_status send(struct pstctl_conn *conn,
     return status;
 }
 
-/* Returns the name; NULL if it is empty or contains a newline, which separates
- * names in a request. */
+/* Returns the name; NULL if it is NULL or empty, or contains a newline, which
+ * separates names in a request. */
 static const char *plain_name(const char *name)
 {
     return name != NULL && name[0] != '\0' && strchr(name, '\n') == NULL ? name

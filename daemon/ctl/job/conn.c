@@ -15,7 +15,7 @@
 
 #define TRIES       5 /* attempts while the daemon has too many clients */
 #define AGAIN_MS    20
-#define PATIENCE_MS 1000 /* time limit for an answer */
+#define PATIENCE_MS 1000 /* time limit of an answer */
 
 static enum pst_status write_all(const struct pstctl_conn *conn,
                                  const unsigned char *data, size_t size,
@@ -242,8 +242,8 @@ enum pst_status pstctl_await(const struct pstd_config *config,
     *ret_lock = status == PST_OK ? pstctl_owner_open(path.text) : -1;
     if (status == PST_OK)
         status = pstctl_open_patiently(path.text, ret, diag);
-    /* Tries once more after the process that starts the ranks has gone, since
-     * it may have started them just before. */
+    /* If the process that starts the ranks has ended meanwhile, connects once
+     * more: it may have started ranks just before. */
     while (status == PST_ERR_NO_DAEMON && path.len > 0 && was_owned) {
         was_owned = pstd_socket_owner(path.text) > 0;
         if (was_owned && !reported)
@@ -283,7 +283,8 @@ enum pst_status pstctl_send(struct pstctl_conn *conn, pstctl_request *request,
 
     request->id = conn->next_id++;
     if (request->body_case >= PST__CONTROL__REQUEST__BODY_TRAIN) {
-        pstctl_key(key); /* a new key, since we never repeat a request */
+        /* each request is sent once, so it gets a key of its own */
+        pstctl_key(key);
         request->key = key;
     }
     frame.body_case = PST__CONTROL__FRAME__BODY_REQUEST;
@@ -321,7 +322,8 @@ enum pst_status pstctl_get(struct pstctl_conn *conn,
                            pstd_frame **ret, struct pst_diag *diag)
 {
     /* All members of the union are pointers to messages, and all messages
-     * without fields have the same layout. */
+     * without fields have the same layout, so `empty` can stand for any of
+     * them. */
     Pst__Control__GetStatus empty = PST__CONTROL__GET_STATUS__INIT;
     pstctl_request request = PST__CONTROL__REQUEST__INIT;
 

@@ -23,7 +23,7 @@ typedef Pst__Control__Request pstctl_request;
 typedef Pst__Control__Reply pstctl_reply;
 typedef Pst__Control__Event pstctl_event;
 
-#define PSTCTL_HELLO_MS 10000 /* limit for the daemon's Hello */
+#define PSTCTL_HELLO_MS 10000 /* time limit of the daemon's Hello */
 
 /* Open a connection in two steps, for callers that must not block. The first
  * connects and sends Hello; the second receives the daemon's Hello, or returns
@@ -53,8 +53,8 @@ enum pst_status pstctl_connect(const struct pstd_config *config,
                                struct pstctl_conn *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Connects like pstctl_connect, but waits for the ranks of a job that is being
- * (re)started, and prints that unless --quiet. *ret_lock: descriptor from
- * pstctl_owner_open, for the caller to close, even if the job has ended
+ * (re)started, and prints that it waits unless --quiet. *ret_lock: descriptor
+ * from pstctl_owner_open, for the caller to close, even if the job has ended
  * meanwhile (PST_ERR_NO_DAEMON). */
 enum pst_status pstctl_await(const struct pstd_config *config,
                              struct pstctl_conn *ret, int *ret_lock,
@@ -69,8 +69,8 @@ void pstctl_key(char key[33]);
 enum pst_status pstctl_reply_status(const pstctl_reply *reply,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Reads the next frame; PST_AGAIN after timeout_ms (-1: never);
- * PST_ERR_NO_DAEMON if the daemon has gone. Returns owned. */
+/* Reads the next frame; PST_AGAIN after timeout_ms (-1: waits without limit);
+ * PST_ERR_NO_DAEMON if the daemon has ended. Returns owned. */
 enum pst_status pstctl_read(struct pstctl_conn *conn, int timeout_ms,
                             pstd_frame **ret,
                             struct pst_diag *diag) PST_MUST_CHECK;
@@ -79,7 +79,7 @@ enum pst_status pstctl_read(struct pstctl_conn *conn, int timeout_ms,
 enum pst_status pstctl_send(struct pstctl_conn *conn, pstctl_request *request,
                             struct pst_diag *diag) PST_MUST_CHECK;
 /* Sends a request, waits for the reply (owned, frame->reply) and returns its
- * status. Events in between are dropped, so call it before watching. */
+ * status. Events received meanwhile are dropped, so call it before watching. */
 enum pst_status pstctl_call(struct pstctl_conn *conn, pstctl_request *request,
                             pstd_frame **ret,
                             struct pst_diag *diag) PST_MUST_CHECK;

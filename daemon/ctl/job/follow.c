@@ -7,8 +7,8 @@
 #include "daemon/ctl/job/owner.h"
 #include "stages/base/host/alive.h"
 
-/* Milliseconds to wait before connecting again, for each connection that failed
- * since the last frame. */
+/* Milliseconds to wait before connecting again; multiplied by the number of
+ * connections that have failed since the last frame. */
 #define AGAIN_MS     20
 #define MAX_FAILURES 50
 
@@ -38,7 +38,7 @@ enum pst_status pstctl_follow_init(struct pstctl_follow *f,
     status = pstctl_watch_from(&f->conn, next, diag);
     if (status != PST_ERR_NO_DAEMON)
         return status;
-    /* The rank ended meanwhile; it may be started again. */
+    /* The rank has ended meanwhile; it may be started again. */
     pstctl_close(&f->conn);
     return PST_OK;
 }
@@ -52,7 +52,8 @@ static bool is_kept(const struct pstctl_follow *f)
 }
 
 /* Refuses another job that has taken the name of the followed one. The same job
- * has another journal if the folder of the first one was removed. */
+ * may have another journal: a new one is named if the temporary folder with the
+ * first one was removed. */
 static enum pst_status check_job(struct pstctl_follow *f,
                                  const struct pstctl_conn *conn,
                                  struct pst_diag *diag)
@@ -76,8 +77,8 @@ static enum pst_status check_job(struct pstctl_follow *f,
     return PST_OK;
 }
 
-/* Sends the request to watch without waiting, since the peer may be suspended;
- * its reply arrives among the frames. */
+/* Sends the request to watch, but does not wait for its reply, since the daemon
+ * may be suspended; the reply arrives among the frames. */
 static enum pst_status begin_watch(struct pstctl_follow *f,
                                    struct pst_diag *diag)
 {
@@ -144,7 +145,7 @@ static void take_number(struct pstctl_follow *f, const pstd_frame *frame)
     f->missed += frame->event->dropped;
 }
 
-/* True if the daemon has dropped us in favour of others. */
+/* True if the daemon has dropped this client in favour of others. */
 static bool is_farewell(const pstd_frame *frame)
 {
     return frame->body_case == PST__CONTROL__FRAME__BODY_REPLY &&
@@ -209,8 +210,8 @@ enum pst_status pstctl_follow_job(struct pstctl_follow *f, pstd_frame **ret,
     for (;;) {
         const enum pst_status status = pstctl_follow_next(f, -1, ret, diag);
 
-        /* Tries once more after the process that starts the ranks has gone,
-         * since it may have started them just before. */
+        /* If the process that starts the ranks has ended meanwhile, tries once
+         * more: it may have started ranks just before. */
         if (status != PST_ERR_NO_DAEMON || !was_kept || f->journal[0] == '\0')
             return status;
         was_kept = is_kept(f);

@@ -4,8 +4,8 @@
 /*
  * The event stream of a job across connections. A connection is lost if this
  * process was suspended, or if the daemon dropped it in favour of other
- * clients. The stream then reconnects, and continues with the first event not
- * seen yet. One thread.
+ * clients. The stream then reconnects, and continues with the first event that
+ * was not received yet. One thread.
  */
 #include "daemon/ctl/job/conn.h"
 
@@ -33,11 +33,12 @@ enum pst_status pstctl_follow_init(struct pstctl_follow *f,
                                    const struct pstctl_conn *conn,
                                    const char *path, uint64_t next,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* Returns the next frame (owned), except replies of success; connects if
- * necessary. PST_AGAIN after timeout_ms (-1: never; 0: does not wait, even if
- * the peer is suspended). PST_ERR_NO_DAEMON: nobody listens, another job
- * listens, or the job has gone; PST_ERR_BUSY: refused for a long time, or, with
- * `other`, the job belongs to another run, which diag names. */
+/* Returns the next frame (owned), except replies that report success; connects
+ * if necessary. PST_AGAIN after timeout_ms (-1: waits without limit; 0: does
+ * not wait, even if the daemon is suspended). PST_ERR_NO_DAEMON: no process
+ * listens, another job listens, or the job has ended; PST_ERR_BUSY: refused for
+ * a long time, or, with `other`, the job belongs to another run, which diag
+ * names. */
 enum pst_status pstctl_follow_next(struct pstctl_follow *f, int timeout_ms,
                                    pstd_frame **ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
@@ -46,7 +47,8 @@ enum pst_status pstctl_follow_next(struct pstctl_follow *f, int timeout_ms,
  */
 enum pst_status pstctl_follow_job(struct pstctl_follow *f, pstd_frame **ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Returns the descriptor to poll for the next frame; -1: there is none now. */
+/* Returns the descriptor to poll for the next frame; -1: there is no connection
+ * now. */
 int pstctl_follow_fd(const struct pstctl_follow *f);
 void pstctl_follow_fini(struct pstctl_follow *f);
 /* Initial value, without connection and path. */

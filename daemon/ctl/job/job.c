@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Commands that a running job executes. */
+/* Commands that are requests to a running job. */
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/job/follow.h"
 #include "daemon/ctl/job/wait.h"
@@ -11,7 +11,8 @@
 
 #define ASK (PSTD_OPT_CONNECT | PSTD_OPT_JSON)
 
-/* Asks whether run `run` is over, for use after missed events. */
+/* Sets *ret if run `run` is over, by asking the job; for use if events were
+ * missed. */
 static enum pst_status ask_over(struct pstctl_conn *conn, uint64_t run,
                                 bool *ret, struct pst_diag *diag)
 {
@@ -77,7 +78,8 @@ enum pst_status pstctl_report_run(struct pstctl_conn *conn,
 struct attended {
     struct pstctl_follow follow;
     struct pstctl_progress progress;
-    /* Number of the run; 0: it is restarted, and gets a new number. */
+    /* Number of the run; 0: the run is being restarted, and gets a new number.
+     */
     uint64_t run;
     bool over;
 };
@@ -233,7 +235,7 @@ static enum pst_status simple(const struct pstd_config *config,
     return status;
 }
 
-/* Waits until the run is paused, or cannot be. */
+/* Waits until the run is paused, or can no longer be paused. */
 static enum pst_status await_pause(struct pstctl_conn *conn,
                                    const struct pstd_config *config,
                                    uint64_t seq, struct pst_diag *diag)

@@ -54,7 +54,7 @@ static enum pst_status run_log(const struct pstd_config *config,
     return status;
 }
 
-/* Watches until the daemon has gone or the user interrupts. */
+/* Shows events until the daemon has ended or the user interrupts. */
 static enum pst_status run_watch(const struct pstd_config *config,
                                  struct pst_diag *diag)
 {
@@ -100,7 +100,7 @@ static enum pst_status run_watch(const struct pstd_config *config,
 static enum pst_status fresh_trace(struct pstctl_conn *conn,
                                    struct pst_diag *diag)
 {
-    /* A run that is paused before it has taken a trace takes none until it is
+    /* A run that is paused before it has made the trace makes none until it is
      * resumed. */
     static const char *const ends[] = {"trace", "train_end", "paused", "start"};
     struct pstctl_progress progress = {.out = stderr, .quiet = true};

@@ -13,7 +13,7 @@
 
 #include "daemon/common/lock.h"
 
-#define TRIES 100 /* tries, one per millisecond */
+#define TRIES 100 /* attempts to read the pids, one per millisecond */
 #define PIDS_LEN                                                               \
     23 /* bytes of the pids at the beginning of the lock file; the job's end   \
           follows */
@@ -101,7 +101,7 @@ static enum pst_status check_socket(const char *socket, const char *job,
     if (status == PST_ERR_DENIED || status == PST_ERR_BUSY)
         return status;
     if (status != PST_OK)
-        return PST_OK; /* nobody listens */
+        return PST_OK; /* no process listens */
     status = pstd_socket_peer(fd, &uid, &pid, diag);
     if (status == PST_OK)
         status = pst_diag_set(
@@ -159,8 +159,8 @@ enum pst_status pstctl_own_again(struct pstctl_owner *owner, const char *socket,
     return PST_OK;
 }
 
-/* Sends the signal by a pidfd: a bare pid may be reused before the signal
- * arrives. */
+/* Sends the signal by a pidfd: a pid may be reused by another process before
+ * the signal arrives. */
 bool pstctl_ask_owner(const char *socket, pid_t owner)
 {
     const int fd = (int)syscall(SYS_pidfd_open, owner, 0);
@@ -206,7 +206,7 @@ void pstctl_own_end(const struct pstctl_owner *owner, enum pst_status status,
                                                : "-",
                      diag->text);
     if (text.failed || pwrite(owner->fd, text.text, text.len, PIDS_LEN) < 0)
-        errno = 0; /* a reader then finds that the result is unknown */
+        errno = 0; /* readers then find that the result is unknown */
     pst_str_fini(&text);
 }
 

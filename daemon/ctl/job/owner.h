@@ -29,17 +29,19 @@ bool pstctl_owns(const struct pstctl_owner *owner);
 enum pst_status pstctl_own_again(struct pstctl_owner *owner, const char *socket,
                                  const char *job, bool own_dir,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* Asks process `owner`, which the caller has seen as owner, to end the job like
- * Ctrl-C; unlike with Ctrl-C, a second request does not end it at once. False:
- * the process is no longer the owner. */
+/* Asks process `owner`, which the caller has found by pstd_socket_owner, to end
+ * the job, like Ctrl-C; unlike with Ctrl-C, a second request does not end the
+ * job at once. False: the process is no longer the owner. */
 bool pstctl_ask_owner(const char *socket, pid_t owner);
 /* True if this SIGINT was sent by pstctl_ask_owner. */
 bool pstctl_is_ask(const struct signalfd_siginfo *info);
-/* Interval, in ms, of checking a job that has no ranks at the moment. */
+/* Interval, in ms, at which a client checks a job that has no ranks at the
+ * moment. */
 #define PSTCTL_OWNED_MS 50
 /* True if the process that started the job of this socket is alive. */
 bool pstctl_is_owned(const char *socket);
-/* Records the launcher, so that others can find the processes of the job. */
+/* Records the launcher, so that other commands can find the processes of the
+ * job. */
 void pstctl_own_launcher(const struct pstctl_owner *owner, pid_t launcher);
 /* Records in the lock file how the job has ended, for processes that have the
  * file open. */

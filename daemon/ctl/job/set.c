@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* penstock set: changes options of a running job's run. */
+/* `penstock set`: changes options of the run of a running job. */
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/job/wait.h"
 
@@ -9,13 +9,14 @@
 
 #define MAX_OPTIONS 32
 
-/* Options of the request; texts are in the arena. */
+/* Options of the request; `arena` owns their texts. */
 struct wanted {
     struct pst_arena arena;
     Pst__Control__Option options[MAX_OPTIONS], *list[MAX_OPTIONS];
 };
 
-/* Reads KEY=VALUE, and checks name and value as far as the client can. */
+/* Reads KEY=VALUE. Checks name and value by setting them in `check`; the job
+ * checks more. */
 static enum pst_status read_option(struct wanted *w, struct pstd_config *check,
                                    const char *word, size_t i,
                                    struct pst_diag *diag)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* `penstock stop`: asks the ranks if they exist, else the process that starts
- * them. */
+/* `penstock stop`: asks the ranks to stop if they exist, else the process that
+ * starts them (the owner). */
 #include "daemon/ctl/ctl.h"
 
 #include <stdio.h>
@@ -11,20 +11,22 @@
 #include "daemon/ctl/print.h"
 #include "stages/base/host/alive.h"
 
-#define LOOK_MS  20
-#define ENDING_S 2.0  /* time for the owner to see that the ranks have ended */
-#define LET_GO_S 10.0 /* time for the owner to clean up */
+#define LOOK_MS 20
+/* seconds that the owner has to see that the ranks have ended */
+#define ENDING_S 2.0
+#define LET_GO_S 10.0 /* seconds that the owner has to clean up */
 
-/* State of stopping a job. */
+/* State of a stop. */
 struct ending {
     const struct pstd_config *config;
     struct pst_str socket;
-    int owner;          /* process that started the ranks; 0: none alive */
+    int owner;          /* pid of the owner; 0: none is alive */
     bool signalled_any; /* a process of the job was signalled to stop */
     bool signalled;     /* the owner has been asked */
     bool warned;        /* the user knows that rank 0 does not answer */
-    double gone;        /* time at which notified ranks went away; 0: not yet */
-    struct pst_diag lost; /* failure reported at the end of the run */
+    /* time at which ranks that were asked to stop ended; 0: they have not */
+    double gone;
+    struct pst_diag lost; /* failure that the run has reported at its end */
 };
 
 /* Records why a run has failed at its end: for instance, its last checkpoint
@@ -54,8 +56,8 @@ static void signal_owner(struct ending *e)
     e->signalled_any |= e->signalled;
 }
 
-/* Says once why the command waits: rank 0 hangs, so that its owner has to end
- * it. */
+/* Reports once why the command waits: rank 0 does not answer, so that the owner
+ * has to end it. */
 static void warn_silent(struct ending *e, const struct pst_diag *why)
 {
     if (e->warned || e->config->no_wait || !e->signalled)
@@ -68,7 +70,8 @@ static void warn_silent(struct ending *e, const struct pst_diag *why)
                   why->text, e->owner);
 }
 
-/* Waits until the daemon closes the connection, when it has ended. */
+/* Asks the daemon to stop, and waits until it closes the connection, which it
+ * does when it ends. */
 static enum pst_status stop_ranks(struct ending *e, struct pstctl_conn *conn,
                                   struct pst_diag *diag)
 {
@@ -102,12 +105,12 @@ static enum pst_status stop_ranks(struct ending *e, struct pstctl_conn *conn,
     }
     if (status != PST_ERR_NO_DAEMON)
         return status;
-    signal_owner(e); /* the daemon may have gone without a reply */
+    signal_owner(e); /* the daemon may have ended without a reply */
     return PST_OK;
 }
 
-/* Asks ranks that exist, or appear while the job is restarted. PST_AGAIN: look
- * again. */
+/* Asks ranks that exist, or appear while the job is restarted, to stop.
+ * PST_AGAIN: call again later. */
 static enum pst_status ask_ranks(struct ending *e, struct pst_diag *diag)
 {
     struct pstctl_conn conn;
@@ -115,7 +118,7 @@ static enum pst_status ask_ranks(struct ending *e, struct pst_diag *diag)
 
     if (e->signalled_any &&
         (e->owner == 0 || pstd_socket_owner(e->socket.text) != e->owner))
-        return PST_OK; /* the job has gone; another one may have its name */
+        return PST_OK; /* the job has ended; another one may have its name */
     if (!e->signalled || e->config->now)
         status = pstctl_open_patiently(e->socket.text, &conn, diag);
     if (status == PST_OK) {
@@ -125,7 +128,8 @@ static enum pst_status ask_ranks(struct ending *e, struct pst_diag *diag)
         e->gone = pst_now();
     }
     if (status != PST_OK && status != PST_ERR_NO_DAEMON) {
-        signal_owner(e); /* they hang, or have failed and are about to end */
+        /* the ranks hang, or have failed and are about to end */
+        signal_owner(e);
         warn_silent(e, diag);
     }
     if (status != PST_ERR_NO_DAEMON)
@@ -136,7 +140,8 @@ static enum pst_status ask_ranks(struct ending *e, struct pst_diag *diag)
         return status;
     if (!e->signalled && (e->gone == 0 || pst_now() - e->gone > ENDING_S)) {
         signal_owner(e);
-        if (!e->signalled && !e->signalled_any) /* the job has gone meanwhile */
+        /* the job has ended meanwhile */
+        if (!e->signalled && !e->signalled_any)
             return status;
     }
     if (e->config->no_wait || (e->gone > 0 && pst_now() - e->gone > LET_GO_S))

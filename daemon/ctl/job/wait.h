@@ -18,16 +18,16 @@ enum pst_status pstctl_report_run(struct pstctl_conn *conn,
                                   const struct pstd_config *config,
                                   uint64_t run,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* True if the event has the field asked=0: it was caused by nobody or by an
- * older request, so it does not answer the newest request. */
+/* True if the event has the field asked=0: no request has caused it, or an
+ * older one, so it does not answer the newest request. */
 bool pstctl_is_unasked(const pstctl_event *event);
 /* True if the event is a train_end of a start that failed and is repeated. */
 bool pstctl_goes_on(const pstctl_event *event);
 /* True, with a diagnosis, if the event shows that an accepted request is lost,
  * because the run has ended or the ranks were started again. */
 bool pstctl_is_lost(const pstctl_event *event, struct pst_diag *diag);
-/* Warns if the event of a change names parameters that another optimizer
- * updates from then on. */
+/* Prints a warning if the event of a change names parameters that another
+ * optimizer updates from then on, so that their optimizer states begin anew. */
 void pstctl_warn_renewed(const pstctl_event *event);
 /* Returns the status of an event that explains why nothing was changed:
  * PST_ERR_IO if a file could not be read or written, else PST_ERR_INPUT. */
