@@ -2,9 +2,9 @@
 #ifndef PENSTOCK_DAEMON_CTL_DOCTOR_CHECK_H
 #define PENSTOCK_DAEMON_CTL_DOCTOR_CHECK_H
 /*
- * Checks of `penstock doctor` before a job runs here. A check adds a finding
- * for each problem: a fault if a job cannot run, a warning if it will be slow
- * or may fail later, a note for information. One thread.
+ * Checks that `penstock doctor` makes on a machine before a job runs there. A
+ * check adds a finding for each problem: a fault if a job cannot run, a warning
+ * if it will be slow or may fail later, a note for information. One thread.
  */
 #include "daemon/common/config.h"
 #include "stages/base/vec.h"

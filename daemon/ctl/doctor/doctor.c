@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* `penstock doctor`: checks if this machine can run jobs. */
+/* `penstock doctor`: checks whether this machine can run jobs. */
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/doctor/check.h"
 #include "daemon/ctl/out.h"

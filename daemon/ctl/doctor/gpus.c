@@ -20,7 +20,7 @@ static bool has_node(const struct pstctl_doctor *d)
     return found;
 }
 
-/* Adds no finding on a host without GPUs. */
+/* Adds a finding for each GPU; none on a host without GPUs. */
 void pstctl_check_gpus(struct pstctl_doctor *d)
 {
     struct pst_device_info info = {.number = 1};

@@ -59,9 +59,9 @@ static void take_findings(struct pstctl_doctor *d, const struct pstctl_host *h,
     }
 }
 
-/* Checks the clock of a host that answered "TIME {...}" with its time. If the
- * clock is right, that time is between the times at which we asked and got the
- * answer. */
+/* Checks the clock of a host that answered "TIME {...}" with its time
+ * (`theirs`). If the clock is right, that time is between `begin` and `end`,
+ * when this host asked and got the answer. */
 static void check_clock(struct pstctl_doctor *d, const struct pstctl_host *h,
                         double theirs, double begin, double end)
 {

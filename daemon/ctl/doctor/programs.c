@@ -22,10 +22,10 @@
 #include "stages/base/host/cpu.h"
 #include "stages/ops/matmul/blas.h"
 
-/* Time limit for mpirun, which takes 0.1 to 2 s to start a process, more on a
+/* Time limit of mpirun, which takes 0.1 to 2 s to start a process, more on a
  * busy host. */
 #define MPIRUN_S 20.0
-#define END_S    1.0 /* time to end after a signal */
+#define END_S    1.0 /* seconds that mpirun has to end after a signal */
 
 extern char **environ;
 
@@ -249,7 +249,7 @@ static void check_host_name(struct pstctl_doctor *d)
                      gai_strerror(code));
 }
 
-/* Checks if ranks can copy messages from each other's memory. */
+/* Checks whether ranks can copy messages from each other's memory. */
 static void check_copies(struct pstctl_doctor *d)
 {
     char scope[16], from = 1, to = 0;
@@ -314,8 +314,7 @@ static bool answers(const char *path)
     return true;
 }
 
-/* Finds stale sockets; a job replaces its own, but those of other names
- * remain. */
+/* Finds stale sockets. A new job removes stale sockets of its own name only. */
 static void check_stale(struct pstctl_doctor *d)
 {
     struct pst_str base = {0};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* `penstock explain`: rows of the error catalogue. */
+/* `penstock explain`: prints rows of the error catalogue. */
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/out.h"
 
@@ -69,7 +69,7 @@ static enum pst_status run_explain(const struct pstd_config *config,
                             "explain takes an ID or --list, one of them");
     if (config->list)
         return print_list(config->json, diag);
-    /* Also accepts the id with brackets, as in messages. */
+    /* Accepts the id also in brackets, as messages print it. */
     (void)snprintf(id, sizeof(id), "%s",
                    config->args[0] + (config->args[0][0] == '['));
     id[strcspn(id, "]")] = '\0';

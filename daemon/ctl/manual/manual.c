@@ -210,8 +210,8 @@ static void add_names(struct pst_str *out, uint64_t groups)
             pst_str_addf(out, " --%s", rows[i].name);
 }
 
-/* Adds completions for an option's value: some words, a file, a job, or
- * anything. An option has the same meaning in all commands. */
+/* Adds completions for the values of the options of this type: their words,
+ * files, or none. An option has the same meaning in all commands. */
 static void add_values(struct pst_str *out, enum pstd_option_type type)
 {
     size_t n;
@@ -225,7 +225,7 @@ static void add_values(struct pst_str *out, enum pstd_option_type type)
             pst_str_addf(out, "    --%s) words=\"", rows[i].name);
             for (const char *at = rows[i].value; *at != '\0'; at++) {
                 pst_str_addn(out, *at == '|' ? " " : at, 1);
-                if (*at == ':') /* any text follows */
+                if (*at == ':') /* after a colon any text may follow */
                     at += strcspn(at, "|") - 1;
             }
             pst_str_add(out, "\" ;;\n");
@@ -240,10 +240,10 @@ static void add_values(struct pst_str *out, enum pstd_option_type type)
                              : ") return ;;\n");
 }
 
-/* Lists jobs whose rank 0 listens on a socket here, since a killed job leaves
- * its folder, and often its socket. Offers only names that a job can have: a
- * folder in /tmp may be another user's, and compgen runs commands that a word
- * contains. */
+/* Shell function that lists jobs whose rank 0 listens on a socket of this host:
+ * a killed job leaves its folder, and often its socket. It prints only names
+ * that a job can have: a folder in /tmp may be another user's, and compgen runs
+ * commands that a word contains. */
 static const char jobs[] =
     "_penstock_jobs() {\n"
     "  local dir=/tmp/penstock-$EUID path bound\n"

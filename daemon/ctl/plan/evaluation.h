@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_PLAN_EVALUATION_H
 #define PENSTOCK_DAEMON_CTL_PLAN_EVALUATION_H
-/* Cost of a run's evaluations. One thread. */
+/* Predicts the memory of a run's evaluations. One thread. */
 #include "daemon/common/config.h"
 #include "stages/run/exec.h"
 #include "stages/split/bind/bind.h"

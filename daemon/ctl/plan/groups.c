@@ -5,7 +5,8 @@
 
 #include "daemon/ctl/print.h"
 
-#define MAX_NAMES 3 /* printed parameters of a group */
+/* maximum number of a group's parameters that are printed */
+#define MAX_NAMES 3
 
 static bool is_in(const struct pst_groups *groups, const struct pst_plan *plan,
                   size_t group, size_t param)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_PLAN_GROUPS_H
 #define PENSTOCK_DAEMON_CTL_PLAN_GROUPS_H
-/* penstock plan --group, --no-decay: which parameter is in which group. One
- * thread. */
+/* `penstock plan --group`, `--no-decay`: shows which parameters are in which
+ * group. One thread. */
 #include <jansson.h>
 
 #include "stages/layout/groups/groups.h"
@@ -12,7 +12,7 @@
 void pstctl_groups_print(const struct pst_groups *groups,
                          const struct pst_plan *plan);
 /* Returns an array of objects, one for each group, with the names of all its
- * trained parameters; NULL if memory is out. */
+ * trained parameters; NULL: no memory. */
 json_t *pstctl_groups_json(const struct pst_groups *groups,
                            const struct pst_plan *plan);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_PLAN_HOSTED_H
 #define PENSTOCK_DAEMON_CTL_PLAN_HOSTED_H
-/* penstock plan --device: calls that the devices of ranks leave to the host
- * (stages/compile/hosted.h). Works without such devices. One thread. */
+/* `penstock plan --device`: predicts which calls the devices of ranks leave to
+ * the host (stages/compile/hosted.h). Needs no such device. One thread. */
 #include <jansson.h>
 
 #include "daemon/common/config.h"
@@ -18,8 +18,8 @@ struct pstctl_hosted {
 };
 
 /* Fills an array with an entry for each rank of the schedule. PST_ERR_USAGE:
- * --device names an unknown kind. With --no-fallback PST_ERR_UNSUPPORTED if
- * there is any such call. */
+ * --device names an unknown kind. PST_ERR_UNSUPPORTED: there are such calls,
+ * and --no-fallback is given. */
 enum pst_status pstctl_hosted_find(const struct pstd_config *config,
                                    const struct pst_plan *plan,
                                    const struct pst_schedule *sched,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* penstock plan: predicts memory, time and waits of a step without running
+/* `penstock plan`: predicts memory, time and waits of a step without running
  * it. */
 #include <stdio.h>
 #include <string.h>
@@ -253,7 +253,7 @@ static void print_times(const struct forecast *f)
     pst_str_fini(&text);
 }
 
-/* Maximum number of shown "greedy" candidates, of which auto makes many. */
+/* Maximum number of "greedy" candidates that are printed: auto makes many. */
 #define OWN_LISTS 4
 
 static void print_candidate(const struct pst_candidate *c)
@@ -312,7 +312,7 @@ static void print_choice(const struct pst_choice *c,
     pst_str_fini(&name);
 }
 
-/* Prints savings and cost of each choice, compared with the first possible
+/* Prints what each choice saves and costs, compared with the first possible
  * one. */
 static void print_choices(const struct forecast *f)
 {
@@ -329,8 +329,8 @@ static void print_choices(const struct forecast *f)
         print_choice(&f->choices.all.at[i], none);
 }
 
-/* Writes compute actions only: PyTorch's format has no local copies, and its
- * reader adds messages again. */
+/* Writes only actions that compute: PyTorch's format has no local copies, and
+ * its reader adds messages itself. */
 static enum pst_status write_csv(const char *path,
                                  const struct pst_schedule *sched,
                                  struct pst_diag *diag)
@@ -408,7 +408,8 @@ static enum pst_status predict(struct pst_plan *plan,
     return status;
 }
 
-/* Resolves automatic choices; evaluates all alternatives if requested. */
+/* Resolves automatic choices of the options; with --what-if, also evaluates all
+ * alternatives. */
 static enum pst_status what_if(const struct pstd_config *config,
                                struct pst_plan *plan,
                                struct pst_exec_options *options,
@@ -484,7 +485,7 @@ static enum pst_status run_plan(const struct pstd_config *config,
     if (status == PST_OK)
         status = pst_device_named(config->device, 0, &options.device, diag);
     if (status == PST_OK)
-        options.no_fallback = false; /* pstctl_hosted_find looks at each rank */
+        options.no_fallback = false; /* pstctl_hosted_find checks each rank */
     if (status == PST_OK)
         status = pstd_open_batch(config, p.plan, &batch, diag);
     if (status == PST_OK) {

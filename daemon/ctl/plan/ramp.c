@@ -22,8 +22,9 @@ void pstctl_ramp_init(const struct pstd_config *config, struct pstctl_ramp *ret,
     options->n_counts = ret->n;
 }
 
-/* Takes the memory of number i, where a rank needs more with it than with the
- * numbers before. */
+/* Compares the memory of each rank with one number of microbatches (`from`)
+ * with that of the earlier numbers, and keeps the larger one in `memory`.
+ * first: there are no earlier ones. part->peak: bytes of the largest arena. */
 static void take_memory(const struct pst_exec_options *o,
                         const struct pst_memory *from, bool first,
                         struct pst_memory *memory,

@@ -69,7 +69,7 @@ void pstctl_prove_last_line(const char *path, char line[160])
 
 /* --- runs ----------------------------------------------------------------- */
 
-/* Words of a command of penstock; texts of the given options are kept in it. */
+/* Words of a command of penstock. `texts` owns those that are not constant. */
 struct words {
     char *at[MAX_WORDS + 1];
     size_t n;
@@ -131,7 +131,8 @@ static void add_given(struct words *w, const struct pstd_config *config,
     }
 }
 
-/* Runs a command of this program. False: it failed; why gets its last line. */
+/* Runs a command of this program. False: it failed; why receives the last line
+ * of its output. */
 static bool call(const struct pstctl_prover *p, struct words *w, char why[160])
 {
     char log[TEXT];
@@ -169,7 +170,7 @@ static bool run(const struct pstctl_prover *p, const struct pstctl_way *way,
     add(&w, "run");
     add(&w, "%s/%u.plan", p->folder, way->stages);
     add_given(&w, p->config, PSTD_OPT_TRAIN);
-    /* The bits depend on the threads of a rank. */
+    /* The bits depend on the number of threads of a rank. */
     if (!PSTD_GIVEN(p->config, threads))
         add(&w, "--threads=1");
     add(&w, "--ranks=%u", way->ranks);
@@ -196,7 +197,8 @@ static int by_name(const void *a, const void *b)
                   (*(const struct pst_safetensors_entry *const *)b)->name);
 }
 
-/* Adds a tensor to the digest of its kind. */
+/* Adds a tensor to the digest of losses, gradients or parameters, according to
+ * its name. */
 static enum pst_status digest(const struct pst_safetensors_entry *entry,
                               struct pstctl_proof *ret, struct pst_diag *diag)
 {

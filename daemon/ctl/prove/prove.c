@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* `penstock prove`: compares the bits of many ways to run the same steps. */
+/* `penstock prove`: runs the same steps in many ways, and compares the bits of
+ * the results. */
 #include "daemon/ctl/prove/prove.h"
 
 #include <inttypes.h>
@@ -40,7 +41,8 @@ static void print_row(const struct pstctl_way *way,
     struct pst_str out = {0};
     char number[32] = "-";
 
-    /* The first step of a resumed run is another one. */
+    /* The dump of a resumed run begins with a later step, whose loss cannot be
+     * compared. */
     if (!way->resumed)
         (void)snprintf(number, sizeof(number), "%.9g", proof->loss);
     pst_str_addf(&out, "%6u  %5u  %-16s  %-9s  %-14s", way->stages, way->ranks,
@@ -113,7 +115,7 @@ static void run_all(const struct pstctl_prover *p, struct proofs *ret)
 {
     bool cut = false;
 
-    /* All others are compared with the first one. */
+    /* All other ways are compared with the first one. */
     for (unsigned i = 0; i < PST_COUNT(ways) && (i == 0 || ret->at[0].ran);
          i++) {
         struct pstctl_proof *proof = &ret->at[i];

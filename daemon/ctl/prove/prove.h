@@ -3,7 +3,8 @@
 #define PENSTOCK_DAEMON_CTL_PROVE_PROVE_H
 /*
  * `penstock prove`: runs the same steps in several ways, each as a job of its
- * own, and compares the bits of what they write (run --dump). One thread.
+ * own, and compares the bits of the files that they write (run --dump). One
+ * thread.
  */
 #include "daemon/common/config.h"
 
@@ -18,10 +19,11 @@ struct pstctl_way {
     const char *extra; /* another option, "recompute=full"; or NULL */
 };
 
-/* The results of a run: the loss of the first step, and digests. */
+/* The results of a run: the loss of its first step, and digests of all losses,
+ * gradients and parameters. */
 struct pstctl_proof {
     bool ran;
-    char why[160]; /* the last line of the run if it did not */
+    char why[160]; /* last line of output, if the run failed */
     double loss;
     uint64_t losses, grads, params;
 };
@@ -31,19 +33,20 @@ struct pstctl_prover {
     const char *folder; /* temporary folder */
 };
 
-/* Cuts the model into a plan of the temporary folder. False: it cannot be cut
- * so; why gets the last line that was printed. */
+/* Cuts the model into a plan in the temporary folder. False: it cannot be cut
+ * into so many stages; why receives the last line that was printed. */
 bool pstctl_prove_cut(const struct pstctl_prover *p, unsigned stages,
                       char why[160]);
-/* Runs the steps, and reads what was written. */
+/* Runs the steps, and reads the dump that they wrote. number: of the way, for
+ * file names. */
 void pstctl_prove_run(const struct pstctl_prover *p,
                       const struct pstctl_way *way, unsigned number,
                       struct pstctl_proof *ret);
 
-/* PyTorch's numbers for the first step, beside those of a dump. */
+/* PyTorch's results for the first step, compared with those of a dump. */
 struct pstctl_torch {
     bool there;
-    char why[160]; /* if it is not there */
+    char why[160]; /* reason, if there are no results */
     char version[40], name[160];
     double loss, worst; /* largest relative difference, in gradient `name` */
 };
@@ -55,7 +58,7 @@ void pstctl_prove_torch(const struct pstctl_prover *p, const char *dump,
 /* Runs a program; its output goes to the file `out`, or to nowhere if NULL, its
  * messages to `err`. Returns its exit code; -1: it was not started. */
 int pstctl_prove_call(char *const words[], const char *out, const char *err);
-/* Copies the last line of a file that is not empty. */
+/* Copies the last non-empty line of a file. */
 void pstctl_prove_last_line(const char *path, char line[160]);
 
 #endif

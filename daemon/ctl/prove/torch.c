@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* PyTorch's numbers for `penstock prove`. */
+/* Runs the first step of `penstock prove` in PyTorch. */
 #include "daemon/ctl/prove/prove.h"
 
 #include <stdio.h>
@@ -13,9 +13,10 @@
 
 #define TEXT 4200
 
-/* Runs the microbatches in PyTorch; the arguments are model, inputs, dump,
- * number of microbatches, index of the loss. Prints version, loss, largest
- * relative difference of a gradient from that of the dump, and its name. */
+/* Runs the microbatches in PyTorch. Arguments: model, inputs, dump, number of
+ * microbatches, index of the loss. Prints PyTorch's version, the loss, the
+ * largest relative difference between a gradient and that of the dump, and the
+ * name of that gradient. */
 static const char script[] =
     "import json, struct, sys, warnings\n"
     "warnings.filterwarnings('ignore')\n"

@@ -5,14 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WIDE    720.0
-#define HIGH    220.0
-#define LEFT    64.0
-#define RIGHT   12.0
-#define TOP     8.0
-#define BOTTOM  24.0
-#define DIGIT   7.0 /* maximum width of a digit */
-#define BUCKETS 480 /* a curve of more points is drawn by buckets of points */
+#define WIDE   720.0
+#define HIGH   220.0
+#define LEFT   64.0
+#define RIGHT  12.0
+#define TOP    8.0
+#define BOTTOM 24.0
+#define DIGIT  7.0 /* maximum width of a digit */
+/* a curve with more points is drawn by so many buckets of points */
+#define BUCKETS 480
 
 void pstctl_html_add(struct pst_str *out, const char *text)
 {
@@ -39,7 +40,8 @@ static void widen(struct range *r, double x)
     r->max = fmax(r->max, x);
 }
 
-/* Returns the distance of about four ticks: 1, 2 or 5 times a power of ten. */
+/* Returns the distance between ticks, of which there are about four: 1, 2 or 5
+ * times a power of ten. */
 static double tick_of(struct range r)
 {
     const double rough = (r.max - r.min) / 4;
@@ -78,8 +80,8 @@ static double at_y(double y, struct range r)
            (y - r.min) / (r.max - r.min) * (HIGH - TOP - BOTTOM);
 }
 
-/* Adds a label below the x axis; one at the right end is shifted to stay in the
- * picture. */
+/* Adds a label below the x axis. A label at the right end is shifted so that it
+ * stays in the picture. */
 static void add_tick(double t, double x, struct pst_str *out)
 {
     char text[32];
@@ -106,7 +108,8 @@ static void add_axes(struct range x, struct range y, struct pst_str *out)
         add_tick(t, at_x(t, x), out);
 }
 
-/* Draws points i to j - 1 as one stroke from the lowest to the highest. */
+/* Draws points i to j - 1 as one vertical stroke from the lowest to the
+ * highest. */
 static void add_bucket(const struct pstctl_points *p, size_t i, size_t j,
                        struct range x, struct range y, struct pst_str *out)
 {

@@ -7,8 +7,8 @@
 #include "daemon/common/steps/steps.h"
 
 #define TAG PST_TAG_CLIENT
-/* A longer history is thinned: of each group of steps, those with the smallest
- * and largest loss stay. */
+/* A history with more steps is thinned to so many groups: of each group of
+ * steps, those with the smallest and largest loss stay. */
 #define GROUPS 1000000
 
 struct curves {
@@ -16,7 +16,7 @@ struct curves {
     uint64_t group; /* steps of a group */
     size_t n;       /* steps of the current group so far */
     struct pstd_steps_record low, high;
-    double seconds, count; /* sums */
+    double seconds, count; /* sums over the current group */
     bool failed;
 };
 
@@ -67,8 +67,9 @@ static bool take(void *ctx, const struct pstd_steps_record *r)
     return !c->failed;
 }
 
-/* True if the newest step of the logs that the history has is the same there:
- * otherwise it belongs to an earlier run, which used the folder. */
+/* True if the newest step that both the logs and the history have has the same
+ * values in both. Otherwise the history belongs to an earlier run, which used
+ * the folder. */
 static bool is_of_run(const struct pstd_steps *history,
                       const struct pstctl_story *s)
 {
@@ -89,8 +90,8 @@ static bool is_of_run(const struct pstd_steps *history,
     return false;
 }
 
-/* Adds to `all` the points of logs before its first step and after its last
- * one, and puts it in their place. */
+/* Adds to `all` the points of the logs before step `first` and after step
+ * `last`, and replaces the logs' points by `all`. */
 static bool merge(struct pstctl_points *logs, struct pstctl_points *all,
                   double first, double last)
 {

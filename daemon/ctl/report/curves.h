@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_REPORT_CURVES_H
 #define PENSTOCK_DAEMON_CTL_REPORT_CURVES_H
-/* Curves with every step, from the history beside the logs. One thread. */
+/* Reads curves with every step from the history beside the logs. One thread. */
 #include "daemon/ctl/report/story.h"
 
-/* Replaces the points that logs have of some steps by those of all steps. Logs
- * keep the steps that the history lacks. Leaves the story as it is if there is
- * no readable history, or if it is not that of the newest run. */
+/* Replaces the points that the logs have, which are only of some steps, by
+ * those of all steps. Keeps points of steps that the history lacks. Leaves the
+ * story unchanged if there is no readable history, or if the history belongs to
+ * another run than the newest one. */
 enum pst_status pstctl_curves_read(const char *dir, struct pstctl_story *story,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 

@@ -11,9 +11,11 @@
 #include "stages/base/alloc.h"
 #include "stages/files/checkpoint.h"
 
-#define TAG       PST_TAG_CLIENT
-#define NOT_GIVEN "not given" /* in checkpoints */
-#define BACK      65536       /* damaged or missing records that are skipped */
+#define TAG PST_TAG_CLIENT
+/* text of an option without a value in checkpoints */
+#define NOT_GIVEN "not given"
+/* maximum number of damaged or missing records that are skipped */
+#define BACK 65536
 
 static bool has(const char *dir, const char *name)
 {
@@ -77,8 +79,8 @@ static const char *metric_of(const struct pstctl_run *r)
     return row != NULL ? pstctl_found_value(r, row) : "";
 }
 
-/* Takes what the logs say: options, evaluations, and the newest step if there
- * is no history. */
+/* Sets in *r what the logs tell: options, evaluations, and the newest step if
+ * there is no history. */
 static enum pst_status take_logs(struct pstctl_found *f, const char *dir,
                                  struct pstctl_run *r, bool *ret,
                                  struct pst_diag *diag)
@@ -106,8 +108,9 @@ static enum pst_status take_logs(struct pstctl_found *f, const char *dir,
             ok = add_option(&f->arena, r, name, value);
     }
     r->logged = r->n_options > 0;
-    /* Evaluations were read as losses. Options that are cut may lack the
-     * metric. */
+    /* The story has only the losses of evaluations, which do not tell the best
+     * one if there is a metric. s->metric is checked, too, because the option
+     * may be lacking where the log cut off the options. */
     r->metric = s->metric;
     if (s->metric || *metric_of(r) != '\0')
         r->best = NAN;
@@ -116,8 +119,8 @@ static enum pst_status take_logs(struct pstctl_found *f, const char *dir,
     return ok ? PST_OK : pst_diag_nomem(diag, PSTD_MAX_OPTIONS);
 }
 
-/* *ret_largest: the best evaluation has the largest number. False: it is not
- * known which one is the best. */
+/* Sets *ret_largest if the best evaluation is the one with the largest number.
+ * False: it is not known which one is the best. */
 static bool find_order(const struct pstctl_run *r, const struct pst_str *of,
                        bool *ret_largest)
 {
@@ -149,7 +152,7 @@ static void take_evaluations(const char *dir, struct pstctl_run *r)
     pst_str_fini(&of);
 }
 
-/* Takes the options that the newest checkpoint records. */
+/* Sets the options of *r to those that the newest checkpoint records. */
 static enum pst_status take_checkpoint(struct pstctl_found *f, const char *dir,
                                        struct pstctl_run *r,
                                        struct pst_diag *diag)
@@ -179,7 +182,7 @@ static enum pst_status take_checkpoint(struct pstctl_found *f, const char *dir,
     return ok ? PST_OK : pst_diag_nomem(diag, PSTD_MAX_OPTIONS);
 }
 
-/* Adds a run, or fills in what is unknown of the same run. */
+/* Adds a run. If the run was found before, fills in what is unknown of it. */
 static bool add_run(struct pstctl_found *f, const struct pstctl_run *r)
 {
     for (size_t i = 0; i < f->runs.n; i++) {

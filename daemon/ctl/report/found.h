@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_REPORT_FOUND_H
 #define PENSTOCK_DAEMON_CTL_REPORT_FOUND_H
-/* Runs as their folders show them: by history, logs, evaluations and
- * checkpoints. One thread. */
+/* Finds runs in folders, by their history, logs, evaluations and checkpoints.
+ * One thread. */
 #include "daemon/common/config.h"
 #include "stages/base/arena.h"
 #include "stages/base/vec.h"
@@ -14,8 +14,9 @@ struct pstctl_run {
     double loss, best; /* NaN: unknown */
     const char **names, **values;
     size_t n_options;
-    bool logged; /* the options are those of a log, so all that were given */
-    bool metric; /* logs have evaluations with a metric */
+    /* the options come from a log, so they are all that were given */
+    bool logged;
+    bool metric; /* the logs have evaluations with a metric besides the loss */
 };
 
 struct pstctl_found {
@@ -23,13 +24,14 @@ struct pstctl_found {
     struct PST_VEC(struct pstctl_run) runs;
 };
 
-/* Looks for a run in this folder and adds it, or what the folder adds to a run
- * that was found elsewhere. Files that cannot be read are left out. *ret: there
- * is a run. */
+/* Looks for a run in this folder and adds it; if it was found elsewhere
+ * already, adds what this folder tells of it. Files that cannot be read are
+ * ignored. *ret: there is a run. */
 enum pst_status pstctl_found_look(struct pstctl_found *found, const char *dir,
                                   bool *ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Returns the value of an option: its default if it is not known, or "". */
+/* Returns the value of an option; its default if the value is not known; "" if
+ * it has none. */
 const char *pstctl_found_value(const struct pstctl_run *run,
                                const struct pstd_option *row);
 void pstctl_found_fini(struct pstctl_found *found);

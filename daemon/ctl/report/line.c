@@ -44,7 +44,8 @@ static char *put_code(char *to, int code)
 }
 
 /* Decodes a quoted value in place, since a decoded escape is never longer than
- * the escape. Returns the end, after the quote; NULL: it is not valid. */
+ * the escape. Returns the text after the closing quote; NULL: the value is not
+ * valid. */
 static char *take_quoted(char *at, const char **ret)
 {
     char *to = at;
@@ -86,8 +87,8 @@ static char *take_quoted(char *at, const char **ret)
     return at + 1;
 }
 
-/* Parses "key=value" and the space after it. Returns the end; NULL: the text is
- * no such pair. */
+/* Parses "key=value" and the space after it. Returns the text after that; NULL:
+ * the text is no such pair. */
 static char *take_pair(char *at, const char **key, const char **value)
 {
     char *end = at + strcspn(at, "= \"");

@@ -36,8 +36,8 @@ static const char style[] =
     "tr.warn td{color:var(--warn)}tr.error td{color:var(--bad)}\n"
     ".key{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 1em}"
     ".legend{color:var(--dim);font-size:.85rem;margin:.2rem 0}\n"
-    /* The timeline picture keeps its own colours, which are made for white
-     * paper. */
+    /* The timeline picture has its own colours, which are made for a white
+     * background. */
     ".paper{background:#fff;overflow-x:auto;border-radius:4px}\n";
 
 static void add_style(struct pst_str *out)
@@ -89,8 +89,8 @@ static const struct pstctl_point *lowest(const struct pstctl_points *points)
     return best;
 }
 
-/* Adds the step time and rate of the run: those by the median step if the run
- * has ended, else by the mean of the reported steps. */
+/* Adds the step time and the rate of the run: by the median step if the run has
+ * ended, else by the mean of the reported steps. */
 static void add_rate(const struct pstctl_story *s, struct pst_str *out)
 {
     const size_t n = PST_MIN(s->step_s.n, s->rate.n);
@@ -162,7 +162,7 @@ static void add_hosts(const struct pstctl_story *s, struct pst_str *out)
     pst_str_fini(&text);
 }
 
-/* Returns words for the field `by` of the event stop. */
+/* Returns a text for the field `by` of the event stop. */
 static const char *stopper(const char *by)
 {
     static const char *const words[][2] = {
@@ -341,8 +341,8 @@ static void add_memory(const struct pstctl_story *s, struct pst_str *out)
     pstctl_chart_bars(bars, n, parts, PSTCTL_N_MEMORY, most, out);
 }
 
-/* Adds a chart of the ranks' times. of_shares: those of one measured step, by
- * cause; otherwise sums over the reported steps. */
+/* Adds a chart of how ranks spent their time. of_shares: in one measured step,
+ * by cause of waiting; otherwise in all reported steps. */
 static void add_times(const struct pstctl_story *s, bool of_shares,
                       struct pst_str *out)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* `penstock runs`: compares the runs below folders. */
+/* `penstock runs`: finds the runs below folders, and compares them. */
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -24,7 +24,8 @@ static int skip_hidden(const struct dirent *e)
     return e->d_name[0] != '.';
 }
 
-/* True for a folder that a run makes within its own. */
+/* True for the name of a folder that a run makes within its checkpoint folder.
+ */
 static bool is_part(const char *name)
 {
     return pst_has_prefix(name, "step-") || pst_has_prefix(name, "former-") ||
@@ -40,7 +41,8 @@ static enum pst_status search(struct pstctl_found *f, const char *dir,
     enum pst_status status = PST_OK;
 
     if (n < 0)
-        return depth > 0 ? PST_OK /* not ours, or gone meanwhile */
+        /* not readable by this user, or removed meanwhile */
+        return depth > 0 ? PST_OK
                          : pst_diag_errno(diag, errno, "cannot read %s", dir);
     status = pstctl_found_look(f, dir, &found, diag);
     for (int i = 0; i < n; i++) {
@@ -64,7 +66,7 @@ static enum pst_status search(struct pstctl_found *f, const char *dir,
 
 /* --- comparing ------------------------------------------------------------ */
 
-/* Options that say where files are: they differ in every run. */
+/* True for options that name files and folders: they differ in every run. */
 static bool is_place(const char *name)
 {
     static const char *const names[] = {

@@ -34,8 +34,8 @@ static struct pstctl_rank_story *rank_of(struct pstctl_story *s, double number)
     return r;
 }
 
-/* Adds a point. Removes earlier points of the same or later steps, which a job
- * repeats after a rollback. False: no memory. */
+/* Adds a point. Before that, removes points of the same and of later steps,
+ * which a job repeats after a rollback. False: no memory. */
 static bool put(struct pstctl_points *points, double x, double y)
 {
     const struct pstctl_point p = {x, y};
@@ -92,7 +92,7 @@ static bool take_step(struct pstctl_story *s, const struct pstctl_line *line)
                tokens > 0 ? tokens : pstctl_line_number(line, "samples_s"));
 }
 
-/* Clears the end of the previous run when a new one begins. */
+/* Clears the outcome of the previous run when a new one begins. */
 static void forget_end(struct pstctl_story *s)
 {
     s->status = s->end_text = s->stop_by = "";
@@ -188,7 +188,7 @@ static bool take_any(struct pstctl_story *s, const struct pstctl_line *line)
 }
 
 /* True if the page lists the event: a warning or an error of any rank, or one
- * of some events of rank 0. */
+ * of these events of rank 0. */
 static bool is_worth(const struct pstctl_line *line)
 {
     static const char *const names[] = {

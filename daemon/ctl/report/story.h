@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_REPORT_STORY_H
 #define PENSTOCK_DAEMON_CTL_REPORT_STORY_H
-/* The history of a job from its logs, over all its starts; its name and number
- * of ranks are those of the newest start. One thread. */
+/* The history of a job over all its starts, read from its logs. Its name and
+ * number of ranks are those of the newest start. One thread. */
 #include "stages/base/arena.h"
 #include "stages/base/diag.h"
 #include "stages/base/vec.h"
@@ -53,7 +53,7 @@ struct pstctl_rank_story {
     const char *stages, *host;
     double memory[PSTCTL_N_MEMORY]; /* bytes */
     double times[PSTCTL_N_TIMES];   /* sums over reported steps, in seconds */
-    /* Measured shares of a step; all 0: unknown. */
+    /* Shares of the measured step, by cause; all 0: unknown. */
     double shares[PSTCTL_N_SHARES];
     double rss; /* newest resident bytes; 0: unknown */
 };
@@ -80,10 +80,12 @@ struct pstctl_story {
     double steps;      /* step at which the run ends */
     bool metric;       /* the newest evaluation has a metric besides its loss */
     unsigned starts, restarts, ranks;
-    unsigned newest_ranks; /* ranks of the newest start; 0: unknown */
+    unsigned newest_ranks; /* number of ranks of the newest start; 0: unknown */
     bool tokens;           /* rates count tokens, else samples */
     struct pstctl_points loss, lr, rate, step_s, eval;
-    uint64_t recorded; /* steps that the history has; 0: points are of logs */
+    /* number of steps in the history; 0: there is none, and points are from
+     * logs */
+    uint64_t recorded;
     struct pstctl_rank_story rank[PSTCTL_STORY_RANKS];
     struct PST_VEC(struct pstctl_shown_event) events; /* events to be shown */
     uint64_t lines, bad; /* lines read; lines that could not be parsed */
