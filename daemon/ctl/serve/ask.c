@@ -19,13 +19,15 @@ struct asking {
     pstd_frame *frame; /* frame with the signature */
     const pstctl_signature *signature;
     struct pstctl_tensors inputs, outputs;
-    uint64_t samples; /* samples of the inputs, in all requests together */
+    uint64_t samples; /* samples of the inputs, summed over all requests */
     uint64_t most;    /* maximum samples of a request */
     uint64_t step;    /* step of the checkpoint that gave the last answer */
-    bool whole;       /* send the inputs unchanged and let the job check them */
+    /* the inputs are inconsistent, and are sent unchanged: the job reports the
+     * error */
+    bool whole;
 };
 
-/* Reports that the ranks have gone; they may answer after a restart. */
+/* Reports that the ranks have ended; they may answer after a restart. */
 static enum pst_status lost(struct pst_diag *diag)
 {
     return pst_diag_set(diag, PST_E_SERVE_LOST,
@@ -45,7 +47,7 @@ static enum pst_status connect_to(struct asking *a, struct pst_diag *diag)
     return status;
 }
 
-/* Reads the reply to a request; other replies are dropped. */
+/* Waits for the reply to request `id`; drops other replies. */
 static enum pst_status await_reply(struct asking *a, uint64_t id,
                                    pstd_frame **ret, struct pst_diag *diag)
 {
@@ -127,8 +129,8 @@ static const Pst__Control__Port *find_port(Pst__Control__Port **ports, size_t n,
     return NULL;
 }
 
-/* Returns the number of samples of a tensor, by its size along port->dim; 0:
- * its shape is not that of the port. */
+/* Returns the number of samples of a tensor, from its size along port->dim; 0:
+ * its shape does not fit the port. */
 static uint64_t samples_of(const struct pst_meta *meta,
                            const Pst__Control__Port *port)
 {
@@ -169,8 +171,9 @@ static void count_samples(struct asking *a)
         a->whole = true;
 }
 
-/* Returns in *ret_outer the product of the dimensions before dim, and in
- * *ret_inner the bytes of one sample in each of these parts. */
+/* Describes samples that are concatenated along dim. *ret_outer: product of the
+ * dimensions before dim; *ret_inner: bytes of one sample in each of these
+ * parts. */
 static void divide(const struct pst_meta *meta, int dim, uint64_t samples,
                    size_t *ret_outer, size_t *ret_inner)
 {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_SERVE_TENSORS_H
 #define PENSTOCK_DAEMON_CTL_SERVE_TENSORS_H
-/* Tensors of requests and answers, and their files. One thread. */
+/* Tensors of requests to a served model and of its answers, and their files.
+ * One thread. */
 #include "daemon/common/frame.h"
 #include "stages/base/vec.h"
 #include "stages/graph/tensor.h"
@@ -25,8 +26,8 @@ enum pst_status pstctl_tensors_add(struct pstctl_tensors *t, const char *name,
                                    struct pstctl_tensor **ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Reads FILE.safetensors, .json or .csv. Tensors of the last two get the dtypes
- * of the signature. */
+/* Reads FILE.safetensors, .json or .csv. Tensors of .json and .csv get the
+ * dtypes of the signature. */
 enum pst_status pstctl_tensors_read(const char *path, const pstctl_signature *s,
                                     struct pstctl_tensors *ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;
@@ -36,7 +37,7 @@ enum pst_status pstctl_tensors_write(const char *path,
                                      const struct pstctl_tensors *t,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 
-/* The formats that are text (text.c). */
+/* Formats that are text (text.c). */
 enum pst_status pstctl_tensors_read_json(const char *path,
                                          const pstctl_signature *s,
                                          struct pstctl_tensors *ret,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tensors as text: JSON and CSV. */
+/* Reads and writes tensors as text: JSON and CSV. */
 #include "daemon/ctl/serve/tensors.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include "stages/base/json_file.h"
 #include "stages/base/str.h"
 
-#define MAX_BYTES (64u << 20) /* largest text file */
+#define MAX_BYTES (64u << 20) /* maximum bytes of a text file */
 
 /* --- numbers -------------------------------------------------------------- */
 
@@ -89,8 +89,8 @@ static enum pst_status dtype_of(const Pst__Control__Port *port,
 
 /* --- JSON: {"NAME": [[1, 2], [3, 4]], ...} -------------------------------- */
 
-/* Finds rank and sizes of nested arrays from the first element of each. False:
- * too many dimensions. */
+/* Sets rank and sizes of nested arrays, from the first element of each array.
+ * False: there are too many dimensions. */
 static bool find_sizes(const json_t *value, struct pst_meta *meta)
 {
     while (json_is_array(value)) {
@@ -114,8 +114,8 @@ static bool store_json(const json_t *value, const struct pst_meta *meta,
            store_real(meta->dtype, data, i, json_real_value(value));
 }
 
-/* Reads the elements of one array of dimension dim. *at: index of the next
- * element. */
+/* Reads the elements of an array, which is nested at depth dim. *at: index of
+ * the next element. */
 // NOLINTNEXTLINE(misc-no-recursion): PST_MAX_RANK deep at most
 static bool take_array(const json_t *value, const struct pst_meta *meta,
                        unsigned dim, void *data, int64_t *at)
@@ -261,7 +261,7 @@ enum pst_status pstctl_tensors_write_json(const char *path,
 /* --- CSV: a line of names, then a line for each sample ---------------------
  */
 
-/* Columns of one input: one per number of a sample, adjacent. */
+/* Columns of one input, which are adjacent: one for each number of a sample. */
 struct column {
     const Pst__Control__Port *port;
     struct pst_meta meta; /* meta of all samples together */
@@ -364,8 +364,8 @@ static enum pst_status make_tensors(struct csv *c, struct pstctl_tensors *ret,
     return PST_OK;
 }
 
-/* Reads a number and stores it as element i; false unless it fits the dtype and
- * a comma or the line's end follows. */
+/* Reads a number and stores it as element i. False: it does not fit the dtype,
+ * or neither a comma nor the line's end follows. */
 static bool read_number(char *at, char **ret_end, enum pst_dtype dtype,
                         void *data, int64_t i)
 {

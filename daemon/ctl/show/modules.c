@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* penstock modules: prints the module tree of a model, by calls. */
+/* `penstock modules`: prints the modules of a model as a tree, or their calls.
+ */
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/out.h"
 #include "daemon/ctl/print.h"

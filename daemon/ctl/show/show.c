@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* penstock show: prints a model or a plan for people. */
+/* `penstock show`: prints a model or a plan. */
 #include <string.h>
 
 #include "daemon/common/setup.h"
@@ -8,7 +8,7 @@
 #include "daemon/ctl/print.h"
 #include "daemon/ctl/show/tree.h"
 
-/* Lists modules that have a node, once each, in execution order. */
+/* Lists the modules that nodes belong to, once each, in execution order. */
 static enum pst_status list_modules(const struct pst_plan *plan,
                                     struct pst_map *modules,
                                     struct pst_diag *diag)
@@ -55,8 +55,8 @@ static enum pst_status show_modules(const struct pst_plan *plan, bool json,
     return status;
 }
 
-/* Prints the kernels that the ranks would run. All ranks are in this process,
- * since kernels do not depend on the transport. */
+/* Prints the kernels that the ranks of a job would run. Here all ranks are in
+ * this process, since kernels do not depend on the transport. */
 static enum pst_status show_kernels(struct pst_plan *plan,
                                     const struct pstd_config *config,
                                     struct pst_diag *diag)
@@ -138,8 +138,8 @@ static enum pst_status show_graph(const struct pst_model *model, bool json,
     return status;
 }
 
-/* Returns the option that requests text or a list; NULL: the whole plan is
- * shown. */
+/* Returns the option that requests something that cannot be drawn as a picture;
+ * NULL: there is none, and the whole plan is shown. */
 static const char *not_drawn(const struct pstd_config *config)
 {
     return config->passes              ? "passes"

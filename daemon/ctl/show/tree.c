@@ -26,8 +26,9 @@ static void check_use(void *ctx, struct pst_value **slot, unsigned arg)
 }
 
 /* Sorts nodes by id, which is their order in the uncut model: in the joined
- * graph stages follow one another, and may divide a call. Keeps the old order
- * if ids are not an order of execution, as those of a swapped module. */
+ * graph the stages follow one another, and may divide a call. Keeps the order
+ * of the joined graph if ids are no order of execution, for instance because a
+ * module was swapped. */
 static enum pst_status sort_nodes(struct pst_graph *graph,
                                   struct pst_diag *diag)
 {

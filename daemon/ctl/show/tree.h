@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_SHOW_TREE_H
 #define PENSTOCK_DAEMON_CTL_SHOW_TREE_H
-/* The module calls of a model or a plan. */
+/* Opens the module calls of a model or a plan. */
 #include "daemon/ctl/model.h"
 #include "stages/modules/tree/tree.h"
 

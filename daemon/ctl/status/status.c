@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* `penstock status`: what a job is doing, and how it ended the last time. The
- * record of that end is beside the socket while a supervised job exists, and in
- * the folder of its logs or checkpoints. */
+/* `penstock status`: shows the state of a job, and how it ended the last time.
+ * The record of that end is beside the socket while a supervised job exists,
+ * and in the folder of its logs or checkpoints. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -196,7 +196,7 @@ static enum pst_status show_folder(const struct pstd_config *config,
 }
 
 /* Shows a job whose ranks do not answer: it is between two starts, or has
- * gone. */
+ * ended. */
 static enum pst_status show_absent(const struct pstd_config *config,
                                    const char *socket, enum pst_status status,
                                    struct pst_diag *diag)

@@ -11,9 +11,11 @@
 #include "stages/base/alloc.h"
 #include "stages/base/host/alive.h"
 
-#define WAIT_MS 300  /* time limit for one reply */
-#define MANY    1024 /* events asked from rank 0 at most; it keeps as many */
-#define FEW     64   /* events asked from other ranks, for the newest step */
+#define WAIT_MS 300 /* time limit for one reply */
+/* maximum number of events requested from rank 0, which keeps as many */
+#define MANY 1024
+/* events requested from other ranks, to find their newest step */
+#define FEW 64
 
 struct mark {
     uint64_t time_us, step; /* time of the event of a step; 0: none yet */
@@ -82,7 +84,8 @@ static pstd_frame *call(struct pstctl_conn *conn, pstctl_request *request,
 /* --- connections ---------------------------------------------------------- */
 
 /* Makes the path of a rank's socket beside that of rank 0: rank0.sock,
- * rank1.sock ... False: unknown, since that of rank 0 has another name. */
+ * rank1.sock ... False: the path is not known, since the socket of rank 0 has
+ * another name. */
 static bool path_of(const struct pstctl_ask *ask, unsigned rank, char *ret,
                     size_t size)
 {
@@ -188,8 +191,9 @@ static bool is_shown(const pstctl_event *event)
            strcmp(event->name, "heartbeat") != 0;
 }
 
-/* Sets the first and the last known step of the run, for the mean step time;
- * begins anew after a rollback or a pause. */
+/* Updates the first and the last known step of the run, between which the mean
+ * step time is measured. Begins anew after a rollback, a pause, or a change of
+ * the number of microbatches. */
 static void measure(struct pstctl_ask *ask, const pstctl_event *event)
 {
     const struct mark now = {event->time_us,

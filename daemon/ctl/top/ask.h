@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_CTL_TOP_ASK_H
 #define PENSTOCK_DAEMON_CTL_TOP_ASK_H
-/* Queries the ranks of a job on this host. One thread. */
+/* Queries those ranks of a job that are on this host. One thread. */
 #include "daemon/common/config.h"
 #include "daemon/ctl/top/view.h"
 
@@ -11,8 +11,9 @@ struct pstctl_ask;
 enum pst_status pstctl_ask_new(const struct pstd_config *config,
                                struct pstctl_ask **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* Updates the view by status and events of the ranks since the last call; waits
- * at most 0.3 s for each reply. Looks again for a job that has gone. */
+/* Updates the view from status and events of the ranks since the last call;
+ * waits at most 0.3 s for each reply. If the job has ended, looks for it again.
+ */
 void pstctl_ask_all(struct pstctl_ask *ask, struct pstctl_top_view *view);
 void pstctl_ask_free(struct pstctl_ask *ask);
 

@@ -132,7 +132,8 @@ static void print_coloured(enum pstctl_top_colour colour, const char *line)
     }
 }
 
-/* Prints the page from the top, and clears what is left of the previous one. */
+/* Prints the page from the top of the screen, and clears the rest of the
+ * previous page. */
 static void print_page(const struct pstctl_top_view *view, bool live)
 {
     const struct pstctl_top_screen screen = look_at_screen(live);
@@ -148,7 +149,7 @@ static void print_page(const struct pstctl_top_view *view, bool live)
     (void)fflush(stdout);
 }
 
-/* Makes the terminal deliver each key at once, without echo; *ret: its former
+/* Makes the terminal deliver each key at once, without echo. *ret: its former
  * settings. False: standard input is no terminal. */
 static bool begin_keys(struct termios *ret)
 {

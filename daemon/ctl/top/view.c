@@ -8,7 +8,7 @@
 #include "daemon/ctl/print.h"
 
 #define MIB        1048576.0
-#define MAX_CURVE  8 /* rows */
+#define MAX_CURVE  8 /* maximum rows of the curve */
 #define MIN_EVENTS 3
 /* Minimum spaces between parts of a line that are shown whole or not at all:
  * between items of a list, and between cells of a table. */
@@ -17,7 +17,7 @@
 
 /* --- lines ---------------------------------------------------------------- */
 
-/* Returns the length in bytes of the first `columns` characters. */
+/* Returns the number of bytes of the first `columns` characters. */
 static size_t clip(const char *text, unsigned columns)
 {
     size_t at = 0;
@@ -30,8 +30,8 @@ static size_t clip(const char *text, unsigned columns)
     return at;
 }
 
-/* Returns the length in bytes of the parts that fit into the columns as a
- * whole; parts of a line are at least `apart` spaces apart. */
+/* Returns the number of bytes of those parts of a line that fit into the
+ * columns as a whole. Parts are at least `apart` spaces apart. */
 static size_t clip_parts(const char *text, unsigned columns, size_t apart)
 {
     const size_t n = clip(text, columns);
@@ -79,7 +79,7 @@ static void put(struct page *p, enum pstctl_top_colour colour,
 
 /* --- the curve ------------------------------------------------------------ */
 
-/* Dot bits of a braille character (U+2800): two columns of four. */
+/* Bits of the dots of a braille character (U+2800): two columns of four. */
 static const unsigned char dots[2][4] = {{0x01, 0x02, 0x04, 0x40},
                                          {0x08, 0x10, 0x20, 0x80}};
 
