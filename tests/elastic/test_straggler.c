@@ -28,8 +28,8 @@ static double draw(struct rig *r)
     return (double)(r->seed >> 40) / (double)(1 << 24);
 }
 
-/* Returns a random factor for a duration; one in twenty is doubled, as by other
- * work on the machine. */
+/* Returns a random factor for a duration. One in twenty is doubled, as if the
+ * machine had other work. */
 static double noise(struct rig *r)
 {
     const double x = 1 + r->noise * draw(r);
@@ -80,7 +80,7 @@ static void steps(struct rig *r, unsigned n)
 }
 
 /* In each of 50 jobs the slow rank is named within 30 steps, and its recovery
- * is noticed. */
+ * is reported. */
 static void names_the_slow_rank(void **state)
 {
     (void)state;
@@ -112,8 +112,8 @@ static void names_the_slow_rank(void **state)
     }
 }
 
-/* No rank is named in 10 000 clean steps, also while all ranks are slow alike.
- */
+/* No rank is named in 10 000 clean steps, even while all ranks are equally
+ * slow. */
 static void names_nobody(void **state)
 {
     unsigned alarms = 0;
@@ -133,8 +133,8 @@ static void names_nobody(void **state)
     assert_int_equal(alarms, 0);
 }
 
-/* With replicas, a rank that is slow from the first step on is named, since the
- * other replica's rank is comparable. */
+/* With replicas, a rank that is slow from the first step on is named, since it
+ * is compared with the rank of the other replica. */
 static void knows_what_replicas_take(void **state)
 {
     struct rig r;
@@ -148,7 +148,7 @@ static void knows_what_replicas_take(void **state)
     pstd_stragglers_fini(&r.s);
 }
 
-/* Steps get longer without more computing: the rank with slow messages is
+/* If steps get longer without more computing, the rank with slow messages is
  * named. */
 static void names_slow_messages(void **state)
 {
@@ -170,7 +170,7 @@ static void names_slow_messages(void **state)
     assert_true(r.newest.communication);
     assert_int_equal(pstd_stragglers_count(&r.s), 1);
     steps(&r, 50);
-    assert_false(r.s.suspicious); /* the straggler is known already */
+    assert_false(r.s.suspicious); /* the straggler is already known */
     r.wait -= .05;
     steps(&r, 30);
     assert_int_equal(r.gone, 1);
@@ -189,7 +189,7 @@ static void names_slow_messages(void **state)
     }
     assert_int_equal(r.named, 1);
     assert_in_range(r.measures, 2, 6);
-    /* Another model: everything is learned anew. */
+    /* With another model, the detection begins anew. */
     r.slow[1] = 2;
     steps(&r, 30);
     assert_int_equal(r.newest.rank, 1);
@@ -197,7 +197,7 @@ static void names_slow_messages(void **state)
     take_changes(&r);
     assert_int_equal(r.gone, 2);
     assert_int_equal(pstd_stragglers_count(&r.s), 0);
-    steps(&r, 100); /* that is the normal duration now */
+    steps(&r, 100); /* the slow rank's time is the normal one now */
     assert_int_equal(r.named, 2);
     pstd_stragglers_fini(&r.s);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Tests requests that share a step, and the queue that they wait in. Models are
  * random and return their inputs, so every request must get its own inputs
- * back. Their expected positions are computed element by element. */
+ * back. The expected positions are computed element by element. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@
 
 static uint64_t state_of_draw;
 
-/* Returns a random number of 0 .. n - 1. */
+/* Returns a random number from 0 to n - 1. */
 static unsigned draw(unsigned n)
 {
     state_of_draw = state_of_draw * 6364136223846793005u + 1442695040888963407u;
@@ -53,7 +53,8 @@ static void draw_plan(struct pst_plan *plan)
     for (unsigned i = 0; i < n; i++) {
         struct pst_plan_input in = {0};
 
-        /* Inputs with different rows make a whole microbatch one sample. */
+        /* If inputs have different numbers of rows, a sample is a whole
+         * microbatch. */
         draw_input(&in, names[i], draw(8) ? rows : 2 * rows);
         if (i == 0 && in.chunk < 0) {
             in.meta = pst_meta_make(PST_F32, 1, &rows);
@@ -111,8 +112,8 @@ struct place {
     int64_t sample;
 };
 
-/* Assigns positions by their definition: requests in order; gaps and the end
- * repeat the last sample. */
+/* Computes the expected positions by their definition: requests in order; gaps
+ * and the end repeat the last sample. */
 static void find_places(const struct pstd_signature *s,
                         const struct pstd_ask *list, struct place *ret)
 {
@@ -260,7 +261,7 @@ static void run_step(struct pstd_requests *r, const struct place *places)
     }
 }
 
-/* Checks that every request gets its own numbers back. */
+/* Checks that every request gets its own inputs back. */
 static void check_results(const struct pstd_signature *s,
                           const struct pstd_ask *list)
 {
@@ -333,7 +334,7 @@ static void on_answers(void *ctx)
     q->told++;
 }
 
-/* Makes a queue for steps of 2 microbatches of 2 rows. */
+/* Opens a queue for steps of 2 microbatches of 2 rows. */
 static void open_queue(struct queue *q, unsigned limit)
 {
     const int64_t rows = 2;
@@ -374,7 +375,8 @@ static enum pst_status put(struct queue *q, uint64_t client, int64_t samples)
     return pstd_intake_put(q->in, ask, &diag);
 }
 
-/* Expects the clients of a list in order, as in "1 2"; frees the list. */
+/* Checks that the list has requests of these clients, in this order, as in "1
+ * 2"; frees the list. */
 static void expect(struct pstd_ask *list, const char *clients)
 {
     struct pst_str got = {0};
@@ -394,20 +396,21 @@ static void takes_what_fits(void **state)
     open_queue(&q, 8);
     assert_int_equal(put(&q, 1, 1), PST_OK);
     assert_int_equal(put(&q, 2, 2), PST_OK);
-    assert_int_equal(put(&q, 3, 2), PST_OK); /* does not fit beside them */
+    /* does not fit into the same step */
+    assert_int_equal(put(&q, 3, 2), PST_OK);
     assert_int_equal(put(&q, 4, 1), PST_OK); /* request 3 is not overtaken */
     expect(pstd_intake_take(q.in, 0, 0), "1 2");
     expect(pstd_intake_take(q.in, 0, 0), "3 4");
     expect(pstd_intake_take(q.in, 0, 0), "");
     assert_int_equal(put(&q, 5, 4), PST_OK);
-    /* The batch is full: no wait. */
+    /* The step is full, so there is no wait. */
     expect(pstd_intake_take(q.in, 0, 100), "5");
     assert_int_equal(put(&q, 6, 3), PST_OK);
     /* The time to wait has not passed. */
     expect(pstd_intake_take(q.in, 1, 100), "");
     expect(pstd_intake_take(q.in, 1000, 0.01), "6");
     assert_int_equal(put(&q, 7, 3), PST_OK);
-    pstd_intake_shut(q.in, false); /* no more requests can fill it */
+    pstd_intake_shut(q.in, false); /* no more requests can fill the step */
     expect(pstd_intake_take(q.in, 0, 100), "7");
     close_queue(&q);
 }
@@ -439,7 +442,7 @@ static void forgets_who_is_gone(void **state)
     assert_int_equal(put(&q, 1, 1), PST_OK);
     pstd_intake_forget(q.in, 1);
     assert_int_equal(pstd_intake_counts(q.in, false).gone, 2);
-    assert_int_equal(put(&q, 3, 1), PST_OK); /* there is space again */
+    assert_int_equal(put(&q, 3, 1), PST_OK); /* the queue has space again */
     assert_int_equal(put(&q, 4, 1), PST_OK);
     expect(pstd_intake_take(q.in, 0, 0), "2 3 4");
     close_queue(&q);
@@ -456,7 +459,8 @@ static void drains_or_gives_up(void **state)
     assert_int_equal(put(&q, 2, 4), PST_OK);
     pstd_intake_shut(q.in, false);
     assert_int_equal(put(&q, 3, 1), PST_ERR_BUSY);
-    list = pstd_intake_take(q.in, 0, 0); /* earlier ones are still taken */
+    /* earlier requests are still answered */
+    list = pstd_intake_take(q.in, 0, 0);
     assert_non_null(list);
     pstd_intake_give(q.in, list);
     (void)uv_run(&q.loop, UV_RUN_NOWAIT);

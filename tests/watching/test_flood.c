@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * More events than anyone reads: 10 000 a second go through the ring between
- * the threads into a log. The thread that runs steps spends almost no time on
- * them, the ring does not grow, and events that do not fit are counted.
+ * More events than any reader takes: 10 000 a second pass through the ring
+ * between the threads into a log. The thread that runs steps spends almost no
+ * time on them, the ring does not grow, and events that do not fit are counted.
  *
  *   test-flood [SECONDS]
  */
@@ -21,8 +21,8 @@
 
 #define RATE  10000
 #define BATCH 20 /* events per step of 2 ms */
-/* Share of a core for the thread that runs steps: ten times the goal on an idle
- * machine. */
+/* Maximum share of a core that posting may take on the thread that runs steps:
+ * ten times the goal on an idle machine. */
 #define MAX_SHARE 0.1
 #define HOLD_MS   300 /* time without a reader */
 #define MAX_GROWN ((size_t)1 << 20)
@@ -36,8 +36,8 @@ static struct flood {
     uint64_t posted, seen, lost, lines;
     double cpu_s;      /* CPU time spent posting */
     size_t live, most; /* heap bytes of the daemon, before and at the peak */
-    bool hold;         /* the reader stops once */
-    bool late;         /* the reader has stopped */
+    bool hold;         /* the reader pauses once */
+    bool late;         /* the reader has paused */
 } f;
 
 static double clock_s(clockid_t id)
@@ -57,7 +57,7 @@ static void note_step(struct pstd_note *note, uint64_t step)
     pstd_note_real(note, "tok_s", 123456);
 }
 
-/* Runs on the exec thread. */
+/* Posts the events; runs on the exec thread. */
 static void flood_body(struct pstd_mailbox *mailbox)
 {
     const double begin = clock_s(CLOCK_MONOTONIC);
@@ -80,7 +80,7 @@ static void flood_body(struct pstd_mailbox *mailbox)
     }
 }
 
-/* Runs on the loop thread. */
+/* Writes an event to the log; runs on the loop thread. */
 static void flood_note(void *ctx, struct pstd_note *note)
 {
     const struct pstd_log_head head = {.time_us = pstd_now_us(),
@@ -119,7 +119,7 @@ static uint64_t lines_of(const char *path)
     return n;
 }
 
-/* Returns how many events did not fit. */
+/* Runs a flood; returns how many events did not fit. */
 static uint64_t run(const char *name, bool hold)
 {
     static struct pstd_config config;
@@ -167,8 +167,8 @@ static void is_cheap_and_bounded(void **state)
         fail_msg("posting took %.2f %% of a core", 100 * share);
 }
 
-/* No events are read for a while: those that do not fit are counted, and
- * posting does not wait. */
+/* While no events are read, those that do not fit are counted, and posting does
+ * not wait. */
 static void counts_what_has_no_room(void **state)
 {
     const uint64_t due = RATE * HOLD_MS / 1000;

@@ -33,7 +33,7 @@ static void in_dir(const char *name, char path[256])
     (void)snprintf(path, 256, "%s/%s", drive.dir, name);
 }
 
-/* Sets path to the file with the output of that program. */
+/* Sets path to the file with the output of the program `pid`. */
 static void output_of(pid_t pid, char path[256])
 {
     char name[32];
@@ -210,7 +210,8 @@ int drive_setup(void **state)
     assert_non_null(getenv("PST_BIN"));
     assert_non_null(getenv("PST_GOLDEN"));
     (void)setenv("XDG_RUNTIME_DIR", drive.dir, 1);
-    (void)setenv("PST_DATA_UNCHECKED", "1", 1); /* bad labels reach the step */
+    /* bad labels are found in the step, not when the data are opened */
+    (void)setenv("PST_DATA_UNCHECKED", "1", 1);
     write_data("data.safetensors", 5);
     write_data("bad.safetensors", 99);
     (void)snprintf(golden, sizeof(golden), "%s/tiny.pt2", getenv("PST_GOLDEN"));

@@ -23,7 +23,8 @@ extern struct drive drive;
 int drive_setup(void **state);
 int drive_teardown(void **state);
 
-/* Starts "penstock run x --steps 3", split at blanks; returns its pid. */
+/* Starts a command such as "penstock run x --steps 3", split at blanks; returns
+ * its pid. */
 pid_t drive_start(const char *command);
 /* Waits for the end of a program, at most test_patience() seconds. Returns the
  * exit code, or 1000 + signal. Sets text. */
@@ -34,7 +35,7 @@ int drive_run(const char *command);
  * the exit code differs. */
 void drive_expect(const char *command, int code);
 void drive_expect_end(pid_t pid, int code);
-/* Fails the test unless the newest output contains this text. */
+/* Fails the test unless the output of the newest program contains this text. */
 void drive_says(const char *text);
 /* Waits until the file in dir contains the text, at most test_patience()
  * seconds. Copies what follows the text, up to a blank or the end of the line,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Preloaded into a program: reports what the program can still open at its end.
+/* Preloaded into a program: reports at its end which files it can still open.
  * ESCAPE has names separated by colons; each gives a line "NAME ERRNO" on
  * standard error. */
 #include <errno.h>

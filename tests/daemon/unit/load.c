@@ -28,7 +28,8 @@
 
 #define MOST 4096
 
-/* Frames: Hello; a request for the status; a request to watch from now on. */
+/* Frames to send: Hello; a request for the status; a request to watch from now
+ * on. */
 static const unsigned char hello[] = {6, 0, 0, 0, 10, 4, 8, 1, 16, 1},
                            status[] = {6, 0, 0, 0, 18, 4, 8, 9, 82, 0},
                            watch[] = {6, 0, 0, 0, 18, 4, 8, 8, 106, 0};
@@ -36,7 +37,9 @@ static const unsigned char hello[] = {6, 0, 0, 0, 10, 4, 8, 1, 16, 1},
 struct client {
     int fd;
     struct pstd_frames in;
-    double asked, next, ended; /* in seconds; 0: has not happened */
+    /* seconds: times of the newest request, of the next one, of the end; 0:
+     * none */
+    double asked, next, ended;
     bool waits, mute;
     uint64_t seq, events, gaps;
 };
@@ -113,7 +116,8 @@ static void take_event(struct client *c, const Pst__Control__Event *event)
     c->events++;
 }
 
-/* Returns false once the connection has ended. */
+/* Reads frames that have arrived. Returns false once the connection has ended.
+ */
 static bool hear(struct client *c)
 {
     char data[65536];
@@ -163,7 +167,7 @@ static void set_up(int n, const char *path, int poll, const void *first,
     }
 }
 
-/* Reads what arrives, for at most so many milliseconds. */
+/* Handles what arrives at all clients, for at most so many milliseconds. */
 static void listen_to(int poll, int ms)
 {
     struct epoll_event seen[256];
@@ -204,7 +208,8 @@ static void ask_all(int poll, int n, double seconds, double rate)
         listen_to(poll, rate > 0 ? 1 : 0);
     }
     for (int i = 0; i < n; i++)
-        faults += clients[i].fd >= 0 && clients[i].waits; /* never answered */
+        /* requests that were never answered */
+        faults += clients[i].fd >= 0 && clients[i].waits;
 }
 
 static void knock(const char *path, int times)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Preloaded before the C library: PLANT names the calls that fail. */
+/* Preloaded before the C library: makes the calls fail that PLANT names. */
 #include <errno.h>
 #include <netdb.h>
 #include <signal.h>

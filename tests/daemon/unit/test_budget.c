@@ -9,8 +9,9 @@
 
 static struct pstd_budget budget;
 
-/* Reports n events at the same time. Returns the number of events that the
- * budget accepts; stores in *told the number of events that it suppressed. */
+/* Emits n events at the same time. Returns the number of events that are within
+ * the budget; stores in *told the number of suppressed events that the budget
+ * reports. */
 static unsigned take(enum pstd_event event, unsigned n, uint64_t now_us,
                      uint64_t *told)
 {

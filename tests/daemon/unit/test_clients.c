@@ -12,7 +12,7 @@
 #include "stages/base/host/fs.h"
 #include "tests/test.h"
 
-/* Frame{Hello{proto 1, min_proto 1}} */
+/* A packed Frame{Hello{proto 1, min_proto 1}}. */
 static const unsigned char hello[] = {6, 0, 0, 0, 0x0a, 4, 8, 1, 0x10, 1};
 
 static char dir[] = "/tmp/pst-clients-XXXXXX";
@@ -90,7 +90,8 @@ static int connect_one(bool greets)
     return fd;
 }
 
-/* Reads all that has arrived; -1: the connection is closed after it. */
+/* Reads all bytes that have arrived, and returns their number; -1: the
+ * connection is closed after them. */
 static int heard(int fd, char *text, size_t size)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -129,7 +130,8 @@ static void accepts_after_a_failed_allocation(void **state)
     (void)close(fd);
 }
 
-/* Frame{Request{id, body}} with the fields 10 to 13, and without a body. */
+/* Packed Frame{Request{id, body}} with the bodies of fields 10 to 13, and one
+ * without a body. */
 static const unsigned char asked[] = {
     6, 0, 0, 0, 0x12, 4, 8, 1, 0x52, 0, /* GetStatus */
     6, 0, 0, 0, 0x12, 4, 8, 2, 0x5a, 0, /* GetResult */
@@ -138,9 +140,9 @@ static const unsigned char asked[] = {
     4, 0, 0, 0, 0x12, 2, 8, 5,
 };
 
-/* Sends all requests while the fail-th allocation fails (0: none), then
- * publishes an event and sets the flag if it arrives. Returns the number of
- * allocations. */
+/* Sends all requests while the allocation number `fail` fails (0: none does),
+ * then publishes an event; the flag is set if the event arrives. Returns the
+ * number of allocations. */
 static uint64_t ask_all(uint64_t fail, bool *ret_told)
 {
     const int fd = connect_one(true);
@@ -186,7 +188,7 @@ static void survives_failing_memory(void **state)
     (void)ask_all(0, &told);
     assert_true(told);
     for (; ask_all(n, &told) >= n; n++) {
-        turn(120); /* the listener may pause for a while */
+        turn(120); /* the listener pauses after a failed allocation */
         assert_int_equal(d->control.n_clients, 0);
         assert_int_equal(held(), live);
         (void)ask_all(0, &told);
@@ -227,7 +229,8 @@ static void drops_the_oldest_silent_one(void **state)
     (void)close(f);
 }
 
-/* A client learns why it is disconnected. */
+/* Clients that are silent, or end a frame half-way, learn why they are
+ * disconnected. */
 static void ends_silence_and_half_frames(void **state)
 {
     static const unsigned char half[] = {200, 0, 0, 0, 1};
@@ -243,7 +246,7 @@ static void ends_silence_and_half_frames(void **state)
     pstd_control_tick(&d->control, false);
     assert_true(is_open(silent) && is_open(cut) && is_open(idle));
     since = uv_now(&d->loop);
-    turn(100); /* or longer: the machine may have other work */
+    turn(100); /* the pause may be longer if the machine has other work */
     d->control.client_timeout = 0.5e-3 * (double)(uv_now(&d->loop) - since);
     pstd_control_tick(&d->control, false);
     turn(5);
@@ -264,12 +267,13 @@ static void ends_silence_and_half_frames(void **state)
 
 static void wait_for_room(const struct pstd_client *client)
 {
-    /* At most this much may be queued beyond the kernel's buffer. */
+    /* Maximum bytes that are queued beyond the kernel's buffer. */
     assert_true(uv_stream_get_write_queue_size(
                     (const uv_stream_t *)&client->pipe) < PSTD_QUEUE + 16384);
 }
 
-/* Counts the events of a frame, which must be in order. */
+/* Checks that an event follows the one before it, and counts events that are
+ * reported as missed. */
 static void count(const Pst__Control__Event *event, uint64_t *last,
                   uint64_t *missed)
 {
@@ -311,11 +315,11 @@ static uint64_t read_events(int fd, uint64_t until)
     return missed;
 }
 
-/* A watcher and a client that requests the newest events both learn how many
- * events could not be read back. */
+/* A watcher, and a client that requests the newest events, both learn how
+ * many events could not be read back. */
 static void tells_what_cannot_be_read(void **state)
 {
-    /* Frame{Request{id 3, GetLog{n 20}}} */
+    /* A packed Frame{Request{id 3, GetLog{n 20}}}. */
     static const unsigned char newest[] = {8, 0, 0,    0, 0x12, 6,
                                            8, 3, 0x62, 2, 8,    20};
     static const unsigned lost[] = {1, 5, 6, 7, 20};

@@ -84,8 +84,8 @@ static void reads_grids(void **state)
     }
 }
 
-/* --memory-limit: in MiB, or in the unit given. */
-/* A ramp is printed as it is read, and says what each step has. */
+/* A ramp is printed as it was read, and tells the number of microbatches of
+ * each step. */
 static void reads_ramps(void **state)
 {
     static const struct {
@@ -114,7 +114,8 @@ static void reads_ramps(void **state)
     assert_true(pstd_ramp_sum(&ramp, 9, 11) == 5);
     assert_true(pstd_ramp_sum(&ramp, 30, 30) == 0);
     for (uint64_t from = 0; from < 30; from += 3)
-        for (double n = 0; n < 90; n++) { /* the least steps with n or more */
+        /* the minimum number of steps with n or more microbatches */
+        for (double n = 0; n < 90; n++) {
             const uint64_t to =
                 from + (uint64_t)pstd_ramp_steps(&ramp, from, n);
 
@@ -130,6 +131,7 @@ static void reads_ramps(void **state)
     pst_str_fini(&text);
 }
 
+/* --memory-limit is in MiB, or in the unit given. */
 static void reads_sizes(void **state)
 {
     static const struct {
@@ -195,7 +197,7 @@ static void refuses_what_is_wrong(void **state)
     refuse("--resume=perhaps", NULL, "no number of a step");
     refuse("--resume=0", NULL, "0 is not a step of a checkpoint");
     refuse("--data", "", "empty");
-    /* An option of another command. */
+    /* --prompt is an option of another command. */
     refuse("--prompt", "x", "unknown option");
 }
 
@@ -219,7 +221,7 @@ static void reads_environment(void **state)
     unsetenv("PENSTOCK_SOCKET");
     pstd_config_fini(&c);
 
-    /* The command line is read after the environment. */
+    /* The command line wins over the environment, which is read before it. */
     assert_ok(pstd_config_init(&c, &diag), &diag);
     setenv("PENSTOCK_SEED", "41", 1);
     assert_ok(pstd_config_env(&c, RUN, &diag), &diag);
@@ -228,7 +230,7 @@ static void reads_environment(void **state)
     pstd_config_fini(&c);
 }
 
-/* Variables that are not options (README of folders, scripts/setup.sh) are
+/* Variables that belong to no option (README of folders, scripts/setup.sh) are
  * ignored. */
 static void leaves_other_variables_alone(void **state)
 {
@@ -243,7 +245,7 @@ static void leaves_other_variables_alone(void **state)
             assert_string_not_equal(rows[i].name, other[k]);
 }
 
-/* All options survive a Train request unchanged. */
+/* All options arrive unchanged in a Train request. */
 static void survives_the_wire(void **state)
 {
     struct pst_str before = {0}, after = {0};
@@ -305,7 +307,7 @@ static void makes_paths_absolute(void **state)
     assert_string_equal(text.text + strlen(dir), "/x");
     pst_str_fini(&text);
     pstd_config_fini(&c);
-    /* The special name "none" is not resolved as a path. */
+    /* The special value "none" is not resolved as a path. */
     assert_ok(parse(&c, RUN, &diag, "--schedule", "csv:x", (char *)NULL),
               &diag);
     for (size_t i = 0; i < n; i++)
@@ -413,8 +415,8 @@ static void reads_files(void **state)
     assert_true(PSTD_GIVEN(&c, adopt) && !PSTD_GIVEN(&c, patience));
     pstd_config_fini(&c);
 
-    /* The command line wins, also before the file; after "--" and as the value
-     * of an option there is no file. */
+    /* The command line wins over the file, even if it names the file after the
+     * option. "@x" is no file after "--" or as the value of an option. */
     (void)snprintf(arg, sizeof(arg), "@%s", name);
     assert_int_equal(write(fd, "steps = 5\nseed = 7\nlr = 1\n", 26), 26);
     assert_ok(parse(&c, RUN, &diag, "--steps", "6", arg, "plan", "--job", "@x",

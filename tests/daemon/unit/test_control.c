@@ -63,7 +63,7 @@ static void closes_on_garbage(void **state)
         {{0, 0, 0, 0}, 4},                      /* length 0 */
         {{1, 0, 16, 0}, 4},                     /* 1 MiB and a byte */
         {{0xff, 0xff, 0xff, 0xff, 1, 1}, 6},    /* 4 GiB */
-        {{3, 0, 0, 0, 0xff, 0xff, 0xff}, 7},    /* these bytes are no message */
+        {{3, 0, 0, 0, 0xff, 0xff, 0xff}, 7},    /* the bytes are no message */
         {{2, 0, 0, 0, 2 << 3 | 2, 0}, 6},       /* a request before Hello */
         {{4, 0, 0, 0, 1 << 3 | 2, 2, 8, 99}, 8} /* Hello without our version */
     };
@@ -83,7 +83,8 @@ static void closes_on_garbage(void **state)
     drive_expect("penstock status --socket s", 0);
 }
 
-/* The same key gives the same answer, and the request is executed once. */
+/* A repeated request with the same key gets the same answer, and is executed
+ * once. */
 static void keeps_keys(void **state)
 {
     Pst__Control__Train train = PST__CONTROL__TRAIN__INIT;
@@ -164,8 +165,8 @@ static void flood(void)
     pstctl_close(&conn);
 }
 
-/* Counts log lines about the flood, and the suppressed lines that the log
- * reports. */
+/* Counts log lines of the flood, and the suppressed lines that the log reports.
+ */
 static void count_flood(unsigned long *ret_lines, unsigned long *ret_left_out)
 {
     static const char mark[] = " of=request suppressed=";
@@ -186,8 +187,8 @@ static void count_flood(unsigned long *ret_lines, unsigned long *ret_left_out)
     (void)fclose(file);
 }
 
-/* Every request is answered. At most 50 per second are logged; the number of
- * suppressed lines follows at the end. */
+/* Every request of a flood is answered. At most 50 per second are logged; the
+ * number of suppressed lines follows at the end. */
 static void floods_leave_few_lines(void **state)
 {
     const double until = drive_now() + test_patience();
@@ -231,7 +232,8 @@ static void steers_a_run(void **state)
     drive_expect("penstock checkpoint --socket s", 75);
     drive_says("needs a job that is training");
     drive_expect("penstock train --socket s --steps 5 --lr 0.1", 78);
-    drive_says("belongs to another run"); /* the run of keeps_keys */
+    /* the run of keeps_keys() has the folder */
+    drive_says("belongs to another run");
     drive_expect("penstock train --socket s --steps 5 --lr 0.1 --json --adopt",
                  0);
     assert_true(drive_exists("ck/former-1"));
@@ -247,7 +249,7 @@ static void steers_a_run(void **state)
     drive_says("paused after step");
     drive_expect("penstock status --socket s", 0);
     drive_says("(paused)");
-    /* Saves at once: the run is paused. */
+    /* The checkpoint is saved at once, since the run is paused. */
     drive_expect("penstock checkpoint --socket s", 0);
     drive_says("saved in");
     drive_expect("penstock resume --socket s", 0);
@@ -255,9 +257,9 @@ static void steers_a_run(void **state)
     drive_expect("penstock pause --socket s", 0);
     /* A resume is accepted whether the pause has begun or not. */
     drive_expect("penstock resume --socket s", 0);
-    /* The run continues meanwhile. */
+    /* The run goes on while the checkpoint is saved. */
     drive_expect("penstock checkpoint --socket s", 0);
-    assert_int_equal(kill(train, SIGINT), 0); /* only the client ends */
+    assert_int_equal(kill(train, SIGINT), 0); /* ends only the client */
     (void)drive_wait(train);
     drive_expect("penstock log --socket s --lines 1000 --json", 0);
     drive_says("\"event\":\"checkpoint_saved\"");
@@ -280,8 +282,8 @@ static int setup(void **state)
     return drive_setup(state) != 0 || start(state) != 0;
 }
 
-/* Sends SIGTERM during a run: the run saves a checkpoint, exits with code 0 and
- * removes the socket. */
+/* Stops the daemon by SIGTERM during a run: it saves a checkpoint, exits with
+ * code 0 and removes the socket. */
 static int teardown(void **state)
 {
     const int stopped = stop(state);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tests the report of a process that crashes. */
+/* Tests the report of a process that crashes (crash.h). */
 #include "daemon/exec/crash.h"
 
 #include <pthread.h>
@@ -37,8 +37,9 @@ static void *compute(void *how)
     return NULL;
 }
 
-/* Crashes in a child, on a second thread if `beside`; how NULL: by a processor
- * fault. Returns the status of waitpid(), and the output in `said`. */
+/* Crashes in a child process, on a second thread if `beside`. how: name of the
+ * crash; NULL: a processor fault. Returns the status of waitpid(), and the
+ * child's output in `said`. */
 static int crash(char *how, bool beside, char *said, size_t size)
 {
     int fds[2], ended = 0;
@@ -50,7 +51,7 @@ static int crash(char *how, bool beside, char *said, size_t size)
     child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        /* replaces the handlers of cmocka and sanitizers */
+        /* Replaces the handlers of cmocka and the sanitizers. */
         (void)signal(SIGSEGV, SIG_DFL);
         (void)signal(SIGBUS, SIG_DFL);
         (void)dup2(fds[1], STDERR_FILENO);
@@ -103,7 +104,8 @@ static void tells_once_where_it_was(void **state)
     expect("signal", SIGBUS, true, thread);
 }
 
-/* Another process truncates a flight record while it is written. */
+/* A process survives if another one truncates its flight record while it is
+ * written. */
 static void outlives_its_flight_record(void **state)
 {
     char dir[] = "/tmp/pst-crash-XXXXXX", path[64];

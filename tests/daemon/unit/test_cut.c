@@ -22,7 +22,8 @@ static void put(const char *text)
     assert_int_equal(fclose(file), 0);
 }
 
-/* Parses the options in `args`; release the result on PST_OK. */
+/* Parses the options in `args` and converts them to *cut; on PST_OK the caller
+ * releases it. */
 static enum pst_status read_options(struct pstd_config *config,
                                     struct pstd_cut *cut,
                                     const char *const *args, int n)

@@ -26,8 +26,8 @@ static void read_rank(unsigned rank, const char *suffix,
     assert_ok(pst_flight_read(path, ret, &diag), &diag);
 }
 
-/* Keeps the newest actions in order, even while one is open; allocates nothing.
- */
+/* A record keeps the newest actions in order, even while one is open, and
+ * allocates nothing. */
 static void keeps_the_newest(void **state)
 {
     const unsigned n = PST_FLIGHT_RECORDS + 100;
@@ -94,8 +94,8 @@ static void blames(const int *peers, unsigned n, int rank, bool cycle)
     pst_str_fini(&text);
 }
 
-/* Each entry is the peer a rank waits for; -1: between two actions, -2: in an
- * action that waits for nobody, -3: no record. */
+/* Each array has, for each rank, the rank that it waits for; -1: it is between
+ * two actions; -2: its action waits for no rank; -3: it has no record. */
 static void finds_who_owes(void **state)
 {
     (void)state;

@@ -8,7 +8,7 @@
 #include "stages/base/wire.h"
 #include "tests/test.h"
 
-/* Packs a Train request with three options, with its length prefix. */
+/* Packs a Train request with three options, with its length in front. */
 static size_t make_request(unsigned char **ret)
 {
     Pst__Control__Option options[3], *at[3];
@@ -120,7 +120,7 @@ static void refuses_bombs(void **state)
 
     (void)state;
     /* A Request in a Request ...: the schema has no such nesting, so all but
-     * the first are unknown bytes and cost nothing. */
+     * the outermost are unknown bytes, which are not unpacked. */
     for (n = 0; n + 4 < sizeof(bomb); n += 4) {
         const size_t left = sizeof(bomb) - n - 4;
 
@@ -168,8 +168,8 @@ static void refuses_garbled(void **state)
     refuse(inner, sizeof(inner), "longer");
 }
 
-/* Random bytes, and requests with some bytes changed: each gets an answer, and
- * no memory leaks. */
+/* Random bytes, and requests with some changed bytes, are unpacked or refused,
+ * and no memory leaks. */
 static void survives_random_bytes(void **state)
 {
     const uint64_t live = pst_alloc_live(PST_TAG_CLIENT);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tests when a run saves by --checkpoint-cost. Runs of steps and saves are
+/* Tests when a run with --checkpoint-cost saves. Runs of steps and saves are
  * simulated, with a virtual clock. */
 #include "daemon/exec/saves/interval.h"
 
@@ -16,8 +16,8 @@ struct course {
 
 struct outcome {
     unsigned saves;
-    /* Seconds that saves cost, and of the whole run; time of the first save,
-     * -1: none; shortest pause between two saves. */
+    /* Seconds lost by saves, and seconds of the whole run; time of the first
+     * save, -1: none; shortest pause between two saves. */
     double lost, seconds;
     double first, closest;
 };
@@ -97,7 +97,7 @@ static void the_first_comes_soon(void **state)
 
     (void)state;
     assert_true(play(&quick, .01, 10).first < 1.1);
-    /* after 2 slow steps and 2 others */
+    /* 2 slow steps and 2 others */
     assert_true(play(&slow, .01, 1000).first <= 8 * 60);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tests the file of events: however the process ends, all events can be read
+/* Tests the journal of events: however the process ends, all events can be read
  * again. */
 #include "daemon/loop/record/history.h"
 
@@ -92,7 +92,7 @@ static void numbers_go_on(void **state)
     assert_int_equal(unlink(PATH), 0);
 }
 
-/* A file truncated anywhere keeps all complete events. */
+/* A file that was truncated anywhere keeps all complete events. */
 static void torn_ends_go(void **state)
 {
     struct stat st;
@@ -120,7 +120,8 @@ static void torn_ends_go(void **state)
     assert_int_equal(unlink(PATH), 0);
 }
 
-/* With any byte changed, events that are returned have the right number. */
+/* If any byte of the file is changed, each event that is still read has the
+ * right number. */
 static void damage_is_no_event(void **state)
 {
     struct stat st;
@@ -152,8 +153,8 @@ static void damage_is_no_event(void **state)
     assert_int_equal(unlink(PATH), 0);
 }
 
-/* Full files are replaced one by one: the newest events are all there, also
- * after reopening, for any number of events. */
+/* Full files are replaced one by one. For any number of events the newest ones
+ * can be read, also after the journal was opened again. */
 static void turns_over_when_full(void **state)
 {
     struct log log;
@@ -179,7 +180,7 @@ static void turns_over_when_full(void **state)
     assert_int_equal(unlink(PATH ".before"), 0);
 }
 
-/* All events survive a process that ends between two renames. If the older file
+/* All events survive if the process ends between two renames. If the older file
  * is then truncated, the events of the newer file survive. */
 static void turns_over_whole(void **state)
 {
@@ -221,7 +222,7 @@ static void damage_in_use_is_a_gap(void **state)
     log_open(&log, PSTD_JOURNAL_MAX);
     log_add(&log, n);
     log_close(&log);
-    log_open(&log, PSTD_JOURNAL_MAX); /* nothing is kept in memory */
+    log_open(&log, PSTD_JOURNAL_MAX); /* no event is in memory any more */
     fd = open(PATH, O_RDWR);
     for (uint64_t i = 0; i < n / 2; i++) {
         assert_int_equal(pread(fd, &size, sizeof(size), at), sizeof(size));

@@ -75,7 +75,8 @@ static void cuts_long_lines(void **state)
     text[sizeof(text) - 1] = '\0';
     pstd_note_init(&note, PSTD_EVENT_FAULT);
     pstd_note_int(&note, "step", 5);
-    pstd_note_text(&note, "text", text); /* six bytes each after escaping */
+    /* escaping makes six bytes of each byte */
+    pstd_note_text(&note, "text", text);
     pstd_note_int(&note, "late", 1);
     pstd_log_format(&head, &note, &line);
     assert_true(line.len <= 4096);
@@ -104,8 +105,8 @@ static void bounds_notes(void **state)
     assert_true(isnan(pstd_note_get_real(&note, "none")));
 }
 
-/* A log belongs to one job at a time, also after that job has reopened it,
- * until the job closes it. Another job can open the log nevertheless. */
+/* A log belongs to one job at a time, until the job closes it, even if the job
+ * has reopened it. Another job can open the log nevertheless. */
 static void belongs_to_one_job(void **state)
 {
     char dir[] = "/tmp/pst-log-XXXXXX", path[64];
@@ -197,7 +198,8 @@ static void document_is_complete(void **state)
     pst_free(text);
 }
 
-/* While the disk is full, lines are lost and counted, but never torn. */
+/* While the disk is full, lines are lost and counted, but no line is written in
+ * part. */
 static void counts_lost_lines(void **state)
 {
     char dir[] = "/tmp/pst-lost-XXXXXX", path[64];
@@ -213,7 +215,7 @@ static void counts_lost_lines(void **state)
     (void)signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
     small = was;
-    small.rlim_cur = 15; /* half of the second line */
+    small.rlim_cur = 15; /* the second line fits in part */
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     pstd_logfile_write(&file, "line one.\n", 10);
     assert_false(file.failing);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tests how steps are handled whose numbers are not finite, and how spikes of
- * the loss are found. */
+/* Tests how a run continues after steps whose numbers are not finite, and how
+ * spikes of the loss are detected. */
 #include "daemon/exec/numbers.h"
 
 #include <math.h>
@@ -34,7 +34,8 @@ static void skips_so_many_in_a_row(void **state)
     assert_int_equal(n.in_a_row, 1);
 }
 
-/* Rolls back once per step, and a limited number of times per checkpoint. */
+/* --on-nan rollback rolls back once per step, and a limited number of times per
+ * checkpoint. */
 static void rolls_back(void **state)
 {
     struct pstd_numbers n = numbers("rollback");
@@ -50,7 +51,7 @@ static void rolls_back(void **state)
     for (uint64_t step = 10; step < 100; step += 10)
         assert_int_equal(pstd_numbers_failed(&n, step + 1, step),
                          PSTD_NUMBERS_ROLLBACK);
-    n = numbers("rollback"); /* newest checkpoint 0: there is none */
+    n = numbers("rollback"); /* the newest checkpoint is 0: there is none */
     assert_int_equal(pstd_numbers_failed(&n, 1, 0), PSTD_NUMBERS_ROLLBACK);
     assert_int_equal(pstd_numbers_failed(&n, 1, 0), PSTD_NUMBERS_SKIP);
     assert_int_equal(pstd_numbers_failed(&n, 2, 0), PSTD_NUMBERS_ROLLBACK);
@@ -83,7 +84,7 @@ static void finds_spikes(void **state)
     for (unsigned i = 0; i < 5; i++)
         told += pstd_spikes_take(&s, 4) > 0;
     assert_int_equal(told, 0);
-    /* A loss that stays high becomes the new normal. */
+    /* A loss that stays high is no spike for long. */
     for (unsigned i = 0; i < 1000; i++)
         told += pstd_spikes_take(&s, 4 + .2 * noise(&seed)) > 0;
     assert_true(told < 5);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tests who owns a job, as other processes see it. */
+/* Tests the ownership of a job's name, as other processes see it. */
 #include "daemon/ctl/job/owner.h"
 
 #include <signal.h>
@@ -20,8 +20,8 @@
 static char dir[] = "/tmp/pst-owner-XXXXXX";
 static char path[64];
 
-/* A reader must not take a job for ended while its owner records a new
- * launcher, as it does at each start of its ranks. */
+/* A reader must not believe that a job has ended while its owner records a new
+ * launcher in the lock file, as it does at each start of the ranks. */
 static void is_owned_while_it_is_written(void **state)
 {
     struct pstctl_owner owner;
@@ -185,7 +185,8 @@ static void forget(struct pstd_listener *l)
     pst_free(l->lock);
 }
 
-/* Files left by a kill at each point are removed, and nothing else. */
+/* A sweep removes the files that a kill at any point may have left, and nothing
+ * else. */
 static void sweeps_what_nobody_holds(void **state)
 {
     static const char *const left[] = {
@@ -244,8 +245,8 @@ static void sweeps_what_nobody_holds(void **state)
     assert_int_equal(rmdir(at("")), 0);
 }
 
-/* The folder of a job is removed and another job takes the name: the first job
- * neither uses nor removes the lock of the second. */
+/* The folder of a job is removed, and another job takes the name: the first job
+ * neither uses nor removes the lock of the second one. */
 static void leaves_the_lock_of_another(void **state)
 {
     struct pstctl_owner first, second;
@@ -271,8 +272,8 @@ static void leaves_the_lock_of_another(void **state)
     pstd_socket_sweep();
 }
 
-/* A process that holds the lock of BASE is stopped: jobs still start, and
- * nothing that may belong to another is removed. */
+/* While a process that holds the lock of BASE is stopped, jobs still start, and
+ * no file that may belong to another job is removed. */
 static void starts_while_base_is_kept(void **state)
 {
     struct pstd_listener l;

@@ -56,8 +56,9 @@ static void close_screen(struct screen *s)
     (void)close(s->fd);
 }
 
-/* Gives p an event. Fields are pairs of a name and a number, terminated by
- * NULL; all that begin with "step" except "step_s" are integers. */
+/* Passes an event to *p. Fields are pairs of a name and a value, terminated by
+ * NULL; values of names that begin with "step", except "step_s", are integers.
+ */
 static void tell(struct pstctl_progress *p, const char *name, ...)
 {
     Pst__Control__Field fields[MAX_FIELDS], *at[MAX_FIELDS];
@@ -113,7 +114,8 @@ static void messages_stand_above(void **state)
     close_screen(&s);
 }
 
-/* An observer that attaches later knows only the duration of one step. */
+/* A client that attaches later knows only the duration of one step, and
+ * estimates the remaining time from it. */
 static void expects_as_steps_take(void **state)
 {
     struct pstctl_progress p = {0};
@@ -160,8 +162,7 @@ static void units_are_of_what_is_shown(void **state)
     }
 }
 
-/* Small losses do not print as zero; large ones do not print as a row of
- * digits. */
+/* Small losses are not printed as zero, and large ones not as many digits. */
 static void losses_are_told(void **state)
 {
     static const struct {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Options of the learning rate. */
+/* Tests the options of the learning rate. */
 #include "daemon/common/config.h"
 #include "daemon/common/setup.h"
 
@@ -10,8 +10,8 @@
 
 static struct pst_diag diag;
 
-/* Sets options from words such as "--lr-min 0.1"; the optimizer's rate is 0.5.
- */
+/* Sets options from words such as "--lr-min 0.1". The optimizer's learning rate
+ * is 0.5. */
 static enum pst_status set(const char *words, struct pst_optim_options *ret)
 {
     char text[256], *argv[32] = {"program"}, *save = NULL;
@@ -76,8 +76,8 @@ static void options_reach_the_schedule(void **state)
               &diag);
 }
 
-/* An option without effect, an impossible value and a contradiction are refused
- * by name. */
+/* An option without effect, an impossible value and a contradiction are
+ * refused, and the error names the option. */
 static void wrong_options_are_named(void **state)
 {
     static const struct {
@@ -127,8 +127,8 @@ static void wrong_options_are_named(void **state)
     }
 }
 
-/* An evaluation within a run has the run's options, but no optimizer, so no
- * rate that the lowest one could exceed. */
+/* An evaluation during a run has the options of the run, but no optimizer. So
+ * its learning rate is 0, and a minimum rate is no contradiction. */
 static void evaluations_have_no_rate(void **state)
 {
     char *argv[] = {"program", "--steps",  "9",   "--lr-schedule",
@@ -147,8 +147,8 @@ static void evaluations_have_no_rate(void **state)
     pstd_config_fini(&config);
 }
 
-/* The values of --lr-schedule in --help are the table's rows; each option of a
- * row exists, and a resume that changes it is reported. */
+/* --help lists the values of --lr-schedule as the table has them. Each option
+ * of a row exists, and a resume that changes it is reported. */
 static void help_lists_the_table(void **state)
 {
     struct pst_str names = {0};

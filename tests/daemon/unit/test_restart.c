@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tests when a job is restarted, and what is removed of a job that is gone. */
+/* Tests when a job is restarted, and which files of an ended job are removed.
+ */
 #include "daemon/ctl/run/restart.h"
 
 #include <fcntl.h>
@@ -30,7 +31,7 @@ static void waits_longer_without_progress(void **state)
         assert_int_equal(delay, want[i]);
     }
     assert_false(pstctl_budget_take(&b, 7, &delay));
-    /* An older checkpoint is no progress. */
+    /* An older checkpoint does not count as progress. */
     assert_false(pstctl_budget_take(&b, 6, &delay));
     assert_true(pstctl_budget_take(&b, 8, &delay));
     assert_int_equal(delay, 0);
@@ -79,7 +80,7 @@ static void goes_on_with_fewer_ranks(void **state)
     assert_ok(pstctl_ranks_config(&r, &config, &diag), &diag);
     assert_null(config.place);
     assert_false(PSTD_GIVEN(&config, place));
-    /* Each rank keeps the number of threads that it had with four ranks. */
+    /* A rank keeps the number of threads that it had with four ranks. */
     assert_int_equal(config.threads, PST_MAX(1u, pst_cpu_count() / 4));
     assert_false(pstctl_fewer_ranks(&r, true, 10, 0));
     assert_true(pstctl_fewer_ranks(&r, true, 10, 0));
@@ -102,7 +103,7 @@ static void goes_on_where_there_is_place(void **state)
     (void)state;
     set_options(&config, "2x4", "1f1b", "4");
     assert_ok(pstctl_ranks_init(&r, &config, 4, 4, &diag), &diag);
-    /* Too few ranks would be left. */
+    /* Too few ranks would have a host. */
     assert_false(pstctl_fewer_ranks(&r, true, 5, 5));
     assert_true(pstctl_fewer_ranks(&r, true, 5, 3));
     assert_int_equal(r.now, 2);
@@ -197,7 +198,7 @@ static void sweeps_what_nobody_holds(void **state)
     (void)snprintf(half, sizeof(half), "%s/penstock-abcdeg", base);
     (void)snprintf(full, sizeof(full), "%s/penstock-abcdeh", base);
     (void)snprintf(far, sizeof(far), "%s/penstock-abcdei", base);
-    /* No owner yet, as if just created. */
+    /* The folder has no owner yet, as if it was just created. */
     assert_int_equal(mkdir(other, 0700), 0);
     assert_int_equal(mkdir(half, 0700), 0); /* old, and never locked */
     put(half, "owner.new", "");
@@ -221,7 +222,7 @@ static void sweeps_what_nobody_holds(void **state)
     (void)snprintf(gone, sizeof(gone), "%s/gone", base);
     assert_true(is_there(gone));
     pstctl_scratch_sweep(base);
-    /* The folder that this link names was removed. */
+    /* The folder whose path `gone` is a link to was removed. */
     assert_false(is_there(gone));
     assert_false(is_there(half));
     assert_true(is_there(other) && is_there(full) && is_there(far) &&
@@ -230,8 +231,8 @@ static void sweeps_what_nobody_holds(void **state)
     assert_int_equal(pst_remove_tree(base, NULL), PST_OK);
 }
 
-/* A folder that vanished is not used again, nor removed, even if someone has
- * made another with its name. */
+/* A folder that has vanished is neither used again nor removed, even if another
+ * user has made a folder of the same name. */
 static void leaves_a_folder_of_another(void **state)
 {
     char base[] = "/tmp/pst-vanish-XXXXXX", was[64];

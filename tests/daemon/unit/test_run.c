@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tests the programs as users run them; with the argument "mpi", over
- * mpirun. */
+/* Tests the programs as users run them; with the argument "mpi", by mpirun. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +13,8 @@
 
 static const char *transport = "self";
 
-/* Runs penstock run with the usual options and these. */
+/* Returns the command of `penstock run` with the usual options and `options`.
+ */
 static const char *run(const char *options)
 {
     static char command[1024];
@@ -26,7 +26,7 @@ static const char *run(const char *options)
     return command;
 }
 
-/* Copies the value of "key": in the newest output. */
+/* Copies the value of "key" from the output of the newest program. */
 static void json_value(const char *key, char ret[64])
 {
     char quoted[64];
@@ -62,7 +62,8 @@ static void trains_and_resumes_bit_for_bit(void **state)
     assert_string_equal(text, "3");
 }
 
-/* Makes saving fail: puts a file where the folder of step 3 should be. */
+/* Makes saving step 3 fail, by a file where the folder of the step should be
+ * (blocked), or removes the file. */
 static void block_step(const char *dir, bool blocked)
 {
     char path[256];
@@ -116,8 +117,8 @@ static void resumes_if_there_is_one(void **state)
     drive_says("--resume needs --checkpoint");
 }
 
-/* A folder belongs to one run: another run is refused, even with the same
- * model; taking it over removes nothing. */
+/* A checkpoint folder belongs to one run. Another run is refused, even with the
+ * same model. --adopt takes the folder over and removes nothing. */
 static void keeps_runs_apart(void **state)
 {
     (void)state;
@@ -135,7 +136,8 @@ static void keeps_runs_apart(void **state)
                  0);
 }
 
-/* The second folder belongs to the same run, and the first one records it. */
+/* The second folder belongs to the same run, and the first one records its
+ * path. */
 static void keeps_fallbacks_apart(void **state)
 {
     (void)state;
@@ -247,7 +249,7 @@ static void names_a_bad_label(void **state)
     (void)state;
     drive_expect(run("--steps 3 --checkpoint ckbad --data bad.safetensors"),
                  65);
-    drive_says("step 1 was not applied"); /* counted from 1 */
+    drive_says("step 1 was not applied"); /* steps count from 1 */
     drive_says("rank 1, stage 1, microbatch 1");
     drive_says("99");
     assert_false(drive_exists("ckbad/step-00000001"));
@@ -296,8 +298,8 @@ static pid_t pid_in(const char *log)
     return (pid_t)strtol(text, NULL, 10);
 }
 
-/* SIGTERM reaches every process of a job whose last save takes longer than a
- * launcher waits: a rank is stopped for that time. */
+/* SIGTERM reaches every process of a job. Its last save takes longer than a
+ * launcher would wait, because a rank is stopped for that time. */
 static void saves_after_a_signal_to_all(void **state)
 {
     const bool mpi = strcmp(transport, "mpi") == 0;
@@ -358,7 +360,7 @@ static void saves_elsewhere_or_later(void **state)
     assert_true(drive_exists("third/step-00000002/manifest.json"));
 }
 
-/* A run that `penstock stop` ends from another shell does not succeed. */
+/* A run that `penstock stop` ends from another shell exits with an error. */
 static void tells_when_another_stops_it(void **state)
 {
     pid_t pid;
@@ -371,7 +373,8 @@ static void tells_when_another_stops_it(void **state)
     drive_says("penstock: stopped after step");
 }
 
-/* Waits for steps, then sends a signal to the rank that wrote the log. */
+/* Waits until the rank that writes this log has made steps, sends it the
+ * signal, and returns its pid. */
 static pid_t signal_rank(const char *log, int number)
 {
     char text[64];
@@ -389,7 +392,7 @@ static void kill_rank(const char *log)
     (void)signal_rank(log, SIGKILL);
 }
 
-/* A rank is stopped: the other one reports what it waits for. */
+/* If a rank is stopped, the other one reports that it waits for it. */
 static void names_a_rank_that_stands_still(void **state)
 {
     pid_t pid, still;
@@ -399,12 +402,14 @@ static void names_a_rank_that_stands_still(void **state)
         drive_start(run("--steps 1000000000 --watchdog 1 --log-dir logstill"));
     still = signal_rank("logstill/rank-1.log", SIGSTOP);
     drive_expect_end(pid, 1);
-    (void)kill(still, SIGCONT); /* already gone if all is well */
+    (void)kill(still, SIGCONT); /* the rank has ended already if all is well */
     drive_says("rank 0 waits ");
-    drive_says(": rank 1 "); /* it owes a message, or does not receive */
+    /* rank 1 owes a message, or does not receive one */
+    drive_says(": rank 1 ");
 }
 
-/* A run reports the parts of a step and writes costs that a plan can use. */
+/* A run reports how a measured step was spent, and writes costs that `plan` can
+ * use. */
 static void measures_a_step(void **state)
 {
     char work[64];
@@ -416,7 +421,7 @@ static void measures_a_step(void **state)
     drive_expect("penstock plan tiny.plan -n 2 -m 2 --costs costs.json", 0);
 }
 
-/* The log and the plan name the matmul kernels, also those that
+/* The log and the plan name the libraries of matrix products, also kernels that
  * OPENBLAS_CORETYPE has chosen. */
 static void tells_which_kernels_multiply(void **state)
 {
@@ -452,8 +457,8 @@ static void tells_which_kernels_multiply(void **state)
     free(kept);
 }
 
-/* More replicas than microbatches are refused before anything runs; a model
- * that counts its microbatches in a buffer trains. */
+/* More replicas than microbatches are refused before anything runs. A model
+ * that counts its microbatches in a buffer can be trained with replicas. */
 static void takes_replicas(void **state)
 {
     (void)state;
@@ -633,8 +638,8 @@ static void looks_at_plans(void **state)
     drive_says("--microbatches");
 }
 
-/* Schedules are written to a file and read back; stages are in reverse order.
- */
+/* Schedules are written to a file and read back. The stages are placed in
+ * reverse order. */
 static void runs_lists_from_a_file(void **state)
 {
     (void)state;

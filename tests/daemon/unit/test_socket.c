@@ -75,8 +75,8 @@ static void second_is_refused_stale_taken_over(void **state)
     assert_int_equal(pstd_socket_bind(path, false, &second, &diag),
                      PST_ERR_BUSY);
     assert_int_equal(access(path, F_OK), 0); /* the first socket still exists */
-    /* As after SIGKILL: closing the descriptor releases the lock, files stay.
-     */
+    /* After SIGKILL, too, the lock is released with the descriptor, and the
+     * files stay. */
     (void)close(first.fd);
     (void)close(first.lock_fd);
     assert_int_equal(pstd_socket_connect(path, &fd, &diag), PST_ERR_NO_DAEMON);
@@ -103,7 +103,8 @@ static void keeps_foreign_files(void **state)
     assert_int_equal(access(path, F_OK), 0);
 }
 
-/* A socket of a program that does not take our lock counts as in use, too. */
+/* A socket of a program that does not take penstock's lock counts as in use,
+ * too. */
 static void keeps_sockets_in_use(void **state)
 {
     static const int kinds[] = {SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET};
@@ -195,7 +196,8 @@ static void refuses_foreign_sockets(void **state)
     pstd_socket_unbind(&l);
 }
 
-/* In a folder that all may write, as /tmp, the peer's user is checked. */
+/* In a folder that all users may write to, such as /tmp, the user of the peer
+ * is checked. */
 static void refuses_a_foreign_peer(void **state)
 {
     char sock[96], byte = 0;
@@ -287,7 +289,7 @@ static void names_jobs(void **state)
                      PST_ERR_USAGE);
 }
 
-/* Messages of mpirun, verbatim, and what the user sees. */
+/* Output of mpirun, verbatim, and the error texts that are made of it. */
 static void reads_the_launchers_words(void **state)
 {
     struct pstctl_launch l = {.err_fd = -1, .killed_rank = -1, .ended = true};

@@ -39,8 +39,8 @@ static void begin(struct pstd_steps_writer *w, uint64_t base)
     assert_int_equal(pstd_steps_begin(w, &head, dirs, &diag), PST_OK);
 }
 
-/* Adds steps first to last; `sign` tells the steps of one test from those of
- * another. */
+/* Adds steps first to last. sign: sign of their losses, by which a test tells
+ * two runs apart. */
 static void add(struct pstd_steps_writer *w, uint64_t first, uint64_t last,
                 double sign)
 {
@@ -118,7 +118,8 @@ static void thins_later_steps(void **state)
     assert_false(pstd_steps_slot(PSTD_STEPS_MOST + 1, &slot));
     assert_int_equal(pstd_steps_slots(all + 9), all);
     assert_int_equal(pstd_steps_slots(all + 19), all + 1);
-    /* Neighbours in the file, around the borders. */
+    /* Records adjacent in the file, around the steps from which fewer are
+     * recorded. */
     for (uint64_t s = all - 3; s < all + 3; s++)
         assert_true(pstd_steps_slot(pstd_steps_after(s), &slot) && slot == s);
     for (uint64_t s = all / 10 * 19 - 3; s < all / 10 * 19 + 3; s++)
@@ -197,13 +198,13 @@ static void outlasts_a_full_disk(void **state)
     add(&w, 1, 20, 1);
     flush(&w);
     flush(&w);
-    assert_int_equal(failures, 1); /* once for failures in a row */
+    assert_int_equal(failures, 1); /* failures in a row are reported once */
     assert_int_equal(read_all("d", &counts).n, 10);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
-    flush(&w); /* what has waited is written */
+    flush(&w); /* the records that wait are written */
     assert_int_equal(read_all("d", &counts).n, 20);
     assert_int_equal(counts.damaged + counts.missing, 0);
-    /* More than fits into memory: the newest ones stay. */
+    /* More records wait than fit into memory: the newest ones stay. */
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     add(&w, 21, 100, 1);
     flush(&w);
@@ -236,7 +237,7 @@ static void leaves_a_locked_file(void **state)
     assert_int_equal(failures, 1);
 }
 
-/* Shows what a step costs; judges nothing. */
+/* Prints how long a step takes; checks nothing. */
 static void measure(void **state)
 {
     enum { N = 200000 };

@@ -67,7 +67,7 @@ static void leaves_no_half_record(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
-/* Events without numbers for TensorBoard write nothing. */
+/* Events that have no curve in TensorBoard write nothing. */
 static void takes_what_it_knows(void **state)
 {
     struct pstd_tensorboard t = PSTD_TENSORBOARD_NONE;

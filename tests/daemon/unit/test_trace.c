@@ -133,7 +133,7 @@ static void damage_is_refused(void **state)
     pstd_trace_free(t);
 }
 
-/* A daemon may leave timelines out if it has measured none. */
+/* A daemon may leave out timelines that it has not measured. */
 static void timelines_may_be_missing(void **state)
 {
     Pst__Control__Trace message = PST__CONTROL__TRACE__INIT;

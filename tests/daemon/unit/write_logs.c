@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Writes logs of 8 ranks, for a reader that does not know how they are written:
+ * Writes logs of 8 ranks, for tests of a reader that was written from
+ * docs/log.md alone:
  *
  *   write-logs DIR LINES SEED
  *
  * LINES lines in all, with every event and texts of arbitrary characters. Each
- * line has a field `crc`, the CRC-32 of its concatenated texts, and `cut` if it
- * is too long for all of them.
+ * line has a field `crc`, the CRC-32 of its concatenated texts, and a field
+ * `cut` if it is too long for all of them.
  */
 #include "daemon/common/logfile.h"
 
