@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Times single kernels and PyTorch's on one thread and prints a table.
+# Times single kernels of penstock and of PyTorch on one thread, and prints a
+# table.
 #
 #   scripts/bench-kernels.sh [--only TEXT] [--rounds N] [--strict]
 #

@@ -8,7 +8,8 @@
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 forget_options
 draw_by_seed
-# What a test measures of the machine changes no other test.
+# Keeps what a test measures of the machine in a folder of its own, so that it
+# does not change other tests.
 cache=$(mktemp -d)
 trap 'rm -rf "$cache"' EXIT
 [ -n "${CCACHE_DIR:-}" ] || [ ! -d ~/.cache/ccache ] ||

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Draws loss over steps from the step events of a log: rows x columns.
+# Draws the loss over the steps, from the step events of a log, in `rows` lines
+# of `columns` characters.
 / event=step / {
     for (i = 1; i <= NF; i++)
         if ($i ~ /^loss=/)
@@ -10,7 +11,8 @@ END {
         exit 1
     if (columns > n)
         columns = n
-    for (c = 0; c < columns; c++) { # means of equal runs of steps
+    # each column has the mean of equally many steps
+    for (c = 0; c < columns; c++) {
         from = int(c * n / columns)
         to = int((c + 1) * n / columns)
         sum = 0
