@@ -112,7 +112,8 @@ def main():
                     b.refused([penstock, wrong], "unknown command",
                               f"did you mean {name}?")
             check(b, [penstock, name], [])
-            if name not in ("doctor", "runs", "set"):  # any number of them
+            # these accept any number of arguments
+            if name not in ("doctor", "runs", "set"):
                 b.refused([penstock, name, *"abcdefghij"], "one argument too")
         check(b, [penstockd], ["x.plan"])
         long = "/tmp/" + 110 * "a"

@@ -36,8 +36,9 @@ def moved_in_pause(b):
 
 
 def killed_after_save(b):
-    """A folder that was removed has its owner's record again before the first
-    checkpoint there is complete: a job killed then can be resumed."""
+    """Checks that a removed folder has its owner's record again before the
+    first checkpoint in it is complete, so that a job that is killed then can
+    be resumed."""
     name = b.fresh()
     run = b.begin(*b.words(name, "--job", name, "--log-dir", name + "-log",
                            steps=10 ** 9), PENSTOCK_FAULT="step:1+:100")
@@ -76,12 +77,12 @@ def first_folder_dies(b):
 
 
 def second_by_record(b):
-    """A job that resumes without --checkpoint-fallback is restarted from the
-    second folder that the first one names."""
+    """Checks that a job that resumes without --checkpoint-fallback is
+    restarted from the second folder, which the first one names."""
     name = b.fresh()
     second = name + "-second"
     b.call(*b.words(name, "--checkpoint-fallback", second, steps=EVERY))
-    for step in range(2 * EVERY, STEPS, EVERY):  # these saves fail
+    for step in range(2 * EVERY, STEPS, EVERY):  # saves of these steps fail
         with open(b.path(name, f"step-{step:08}"), "x", encoding="utf-8"):
             pass
     run = b.begin(*b.words(name, "--resume", "--max-restarts", "2", "--keep",
@@ -156,8 +157,8 @@ def pause_is_kept(b):
 
 
 def others_files(b):
-    """Folders with names of steps in which another program has its checkpoints
-    stay, and so does a file `evaluations`."""
+    """Checks that folders with names of steps in which another program has its
+    checkpoints stay, and so does a file `evaluations`."""
     name = b.fresh()
     kept = [b.path(name, x) for x in (
         "step-00000005/lit_model.pth", "step-00000070/old/weights",
@@ -176,8 +177,8 @@ def others_files(b):
 
 
 def step_zero(b):
-    """A job goes on from a checkpoint of step 0, with what was changed
-    there."""
+    """Checks that a job goes on from a checkpoint of step 0, with the changes
+    that were made there."""
     name = b.fresh()
     log = name + "-log"
     run = b.begin(*b.words(name, "--job", name, "--log-dir", log,
@@ -200,8 +201,8 @@ def step_zero(b):
 
 
 def other_run(b):
-    """A job that began with --resume does not go on from the checkpoints of a
-    run that has taken the folder since."""
+    """Checks that a job that began with --resume does not go on from the
+    checkpoints of a run that has taken the folder since then."""
     name = b.fresh()
     b.call(*b.words(name, steps=EVERY))
     run = b.begin(*b.words(name, "--resume", "--log-dir", name + "-log",

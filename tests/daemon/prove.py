@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`penstock prove`: the table, PyTorch's line, and what is refused.
+"""Tests `penstock prove`: its table, the line about PyTorch, and refused
+options.
 
 usage: prove.py PENSTOCK BYTEGPT.pt2 TEXT
 
@@ -17,7 +18,8 @@ import job
 
 
 def table(b, model, text):
-    """All ways run, and have the same bits. Returns the digests."""
+    """Checks that all ways run, and have the same bits. Returns the
+    digests."""
     python = b.path("python")
     with open(python, "w", encoding="utf-8") as file:
         file.write("#!/bin/sh\n[ -s \"$4\" ] && [ -s \"$5\" ] && "
@@ -44,8 +46,9 @@ def table(b, model, text):
 
 
 def as_json(b, model, text, before):
-    """Options reach the runs: another learning rate gives other parameters.
-    before: digests of gradients and parameters with the usual one."""
+    """Checks that options reach the runs: another learning rate gives other
+    parameters. before: digests of gradients and parameters with the usual
+    one."""
     found = json.loads(b.call(
         "prove", model, "--data", text, "-m", "2", "--threads", "1", "--lr",
         "0.002", "--json", PENSTOCK_PYTHON=b.path("none")))

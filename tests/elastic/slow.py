@@ -50,7 +50,8 @@ def run(b, name, fault, rank):
 
 
 def compute(b, name, rank):
-    """Returns the number of steps until the rank is named."""
+    """Slows the kernels of a rank down. Returns the number of steps until the
+    rank is named."""
     line, after = run(b, name, f"compute:{2 * M * SLOW_FROM}+:{DELAY_MS}", rank)
     assert job.field(line, "kind") == "compute", line
     assert job.field(line, "of_rank") == rank, line
@@ -74,7 +75,7 @@ def communication(b, name):
 
 
 def clean(b, name, steps):
-    """Returns the number of false alarms."""
+    """Runs a job without faults. Returns the number of false alarms."""
     b.call(*words(name, steps))
     found = [x for x in stragglers(b, name) if job.field(x, "slow") == "1"]
     assert len(found) <= steps // 10000, found

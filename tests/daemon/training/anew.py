@@ -31,8 +31,8 @@ def dead(b):
 
 
 def restarted(b):
-    """Ranks die before they have taken the folder, before the first checkpoint
-    and after the second one."""
+    """Checks the restarts if ranks die before they have taken the folder,
+    before the first checkpoint and after the second one."""
     for point, step in (("load", 0), (f"updated:{EVERY // 2 * b.lanes}", 0),
                         (f"updated:{(2 * EVERY + 5) * b.lanes}", 2 * EVERY)):
         name = dead(b)
@@ -45,7 +45,7 @@ def restarted(b):
 
 
 def stays(b):
-    """The same in a job that stays."""
+    """Checks the same restarts in a job that stays (`penstock up`)."""
     for point, step in ((f"updated:{EVERY // 2 * b.lanes}", 0),
                         (f"updated:{(2 * EVERY + 5) * b.lanes}", 2 * EVERY)):
         folder, name = dead(b), b.fresh()
@@ -71,8 +71,9 @@ def kill_and_replace(b, supervisor, logs, folder, other):
 
 
 def foreign(b):
-    """A run that another one has displaced is not started again, before its
-    first checkpoint or later, in a folder that was new or not."""
+    """Checks that a run whose folder another run has taken is not started
+    again: before its first checkpoint or later, in a folder that was new or
+    not."""
     for known, event in (True, "train_begin"), (False, "checkpoint_saved"):
         supervised(b, dead(b) if known else b.fresh(), event)
         staying(b, dead(b) if known else b.fresh(), event)
@@ -110,7 +111,7 @@ def staying(b, folder, event):
 
 
 def not_resumed(b):
-    """The same in a job that stays, without --resume."""
+    """Checks the same in a job that stays, for a run without --resume."""
     folder, name, other = b.fresh(), b.fresh(), b.fresh()
     b.call(*b.words(other))
     said = b.call("up", "tiny.plan", "-n", "2", "--transport", b.transport,

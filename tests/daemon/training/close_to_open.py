@@ -128,7 +128,7 @@ def saved(b):
             log = f"log-{way}-on"
             assert not b.events(log, "checkpoint_failed", f"rank-{rank}")
         weights[way] = b.weights(ck), b.params(dump)
-    for mode in "none", "zero3":  # zero3 sums in another order
+    for mode in "none", "zero3":  # zero3 adds in another order
         b.train(f"self-{mode}", "--steps", "5", "--checkpoint", mode, "--shard",
                 mode, "--dump", f"{mode}.dump", transport="self", shim=False)
         want = b.weights(mode), b.params(f"{mode}.dump")

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Averaged parameters (--ema): their values, that cuts, shards, optimizers and
-restarts keep the bits, and who reads them (--use-ema).
+"""Tests averaged parameters (--ema): their values; that cuts, shards,
+optimizers and restarts keep their bits; and the commands that read them
+(--use-ema).
 
 usage: ema.py PENSTOCK BYTEGPT.pt2 TEXT
 """
@@ -67,7 +68,8 @@ def moved(old, new, decay):
 
 
 def values(t):
-    """The first update copies the parameters, later ones move the averages."""
+    """Checks that the first update copies the parameters, and that later ones
+    move the averages."""
     t.run("one", "--ema", ".9", steps=1)
     plain, average = t.both("one")
     assert plain == average
@@ -83,7 +85,7 @@ def values(t):
 
 
 def bits(t, words, prefix):
-    """Cuts, shards and a restart keep the bits of averages."""
+    """Checks that cuts, shards and a restart keep the bits of averages."""
     words = [*words, "--ema", ".8"]
 
     def run(name, *more, steps=3):
@@ -104,8 +106,8 @@ def bits(t, words, prefix):
 
 
 def resumes(t):
-    """A resume reports another decay, and begins averages that are new with the
-    parameters."""
+    """Checks that a resume reports another decay, and that averages that are
+    new begin with the values of the parameters."""
     t.run("late", steps=1)
     out = t.b.call("weights", "late", "-o", "x.safetensors", "--use-ema",
                    code=None)
@@ -127,8 +129,9 @@ def resumes(t):
 
 
 def thaws(t, name, *words):
-    """In a running job averages of parameters that are frozen end; they begin
-    anew, with the values, when these are trained again. Others go on."""
+    """Checks that in a running job the averages of parameters that are frozen
+    end. When these are trained again, their averages begin anew with their
+    values. Other averages go on."""
     b = t.b
     t.run(name, "--ema", ".9", *words, "--job", name, "--detach",
           "--checkpoint-every", "3", steps=100000)
@@ -150,7 +153,8 @@ def thaws(t, name, *words):
 
 
 def readers(t):
-    """eval, infer and weights --use-ema agree."""
+    """Checks that `eval`, `infer` and `weights` read the same averages with
+    --use-ema."""
     b = t.b
     name = "one"
     out = b.path("averages.safetensors")
@@ -186,7 +190,7 @@ def refused(t):
 
 
 def planned(t):
-    """plan counts an average like a state of the optimizer."""
+    """Checks that `plan` counts an average like a state of the optimizer."""
     def memory(*words):
         out = json.loads(t.b.call("plan", "gpt.plan", "--json", *words))
         return sum(x["memory"]["optim_bytes"] if "memory" in x

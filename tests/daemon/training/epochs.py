@@ -121,7 +121,7 @@ def refused(b):
     assert "--steps and --epochs" in text and "[run.options]" in text, text
     for value in "0", "-1", "nan", "two":
         assert "--epochs" in b.run("no", "--epochs", value, code=64)
-    # What follows from the number of steps is checked with it.
+    # Options that depend on the number of steps are checked with that number.
     text = b.run("no", "--epochs", "0.01", code=64)
     assert "--steps (of --epochs) 1 is not more than --warmup 3" in text, text
     text = b.run("no", "--num-train-epochs", "2", code=64)

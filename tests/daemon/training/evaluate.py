@@ -445,7 +445,8 @@ def reports_rank_changes(b):
     assert not run("many-6", 6, "-n", "1", "--threads", "2", "--resume")
     diffs = run("many-7", 7, "-n", "1", "--threads", "2", "--resume",
                PST_ISA="any")
-    # Features that kernels look at by themselves follow.
+    # After the instruction set, the text lists features that kernels check
+    # themselves.
     assert diffs["instructions"][1].split()[0] == "any", diffs
 
 

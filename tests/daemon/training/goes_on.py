@@ -134,8 +134,8 @@ def other_exports(b):
 
 
 def decays(b):
-    """A run that stops within the decay of its learning rate and is resumed
-    has the bits of one that does not stop."""
+    """Checks that a run that stops within the decay of its learning rate and
+    is resumed has the bits of one that does not stop."""
     wsd = ["--optimizer", "adamw", "--lr", ".01", "--lr-schedule", "wsd",
            "--warmup", "2", "--lr-steps", "6", "--lr-decay-steps", "3",
            "--lr-decay-shape"]

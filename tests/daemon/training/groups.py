@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of parameters (--group, --no-decay): who is in which group, what is
-refused, and that cuts, shards and restarts keep the bits.
+"""Tests groups of parameters (--group, --no-decay): their members, refused
+rules, and that cuts, shards and restarts keep the bits.
 
 usage: groups.py PENSTOCK BYTEGPT.pt2 TEXT
 """
@@ -26,7 +26,7 @@ def groups(b, *words):
 
 
 def members(b):
-    """Each term holds for the right parameters."""
+    """Checks that each term selects the right parameters."""
     every, = groups(b).values()
     names = every["names"]
     assert every["rules"] == "" and every["optimizer"] == "adamw"
@@ -54,7 +54,8 @@ def members(b):
 
 
 def muon(b):
-    """Muon has the matrices inside the model, AdamW all others."""
+    """Checks that muon updates the matrices inside the model, and AdamW all
+    others."""
     every, = groups(b).values()
     by = groups(b, "--optimizer", "muon")
     others = by["others:optimizer=adamw"]
@@ -118,7 +119,7 @@ def refused(b):
 
 
 def bits(b, words, prefix=""):
-    """Cuts, shards and a restart keep the bits."""
+    """Checks that cuts, shards and a restart keep the bits."""
     def run(name, *more, steps=2):
         name = prefix + name
         b.call("run", "gpt.plan", "--transport", "self", "-m", "4", "--data",
@@ -138,8 +139,8 @@ def bits(b, words, prefix=""):
 
 
 def changed(b, words):
-    """A resume with other rules goes on with those, and says so; parameters that
-    have another optimizer now begin with new states."""
+    """Checks that a resume with other rules uses and reports these, and that
+    the states of parameters that have another optimizer now begin anew."""
     out = b.call("run", "gpt.plan", "--transport", "self", "-m", "4", "--data",
                  "text", "--steps", 3, "--checkpoint", "one", "--lr", ".002",
                  "--resume", *words, "--group", "biases:lr=.5")
@@ -151,8 +152,9 @@ def changed(b, words):
 
 
 def begins(b):
-    """A parameter that has another optimizer at a resume begins with new
-    states, though no state of that kind is in the checkpoint."""
+    """Checks that the states of a parameter that has another optimizer after a
+    resume begin anew, even if the checkpoint has no state of that
+    optimizer."""
     out = b.call("run", "gpt.plan", "--transport", "self", "-m", "4", "--data",
                  "text", "--steps", 3, "--checkpoint", "plain", "--lr", ".002",
                  "--resume", "--group",

@@ -90,14 +90,15 @@ def killed(b):
     b.run("killed", "--steps", steps, "--resume")
     for name in "log-killed", "ck-killed":
         assert b.history(name) == expected, name
-    # From step 100 on with another learning rate: its own numbers after that.
+    # Resumes from step 100 with another learning rate: the history has the new
+    # numbers after that step.
     b.run("back", "--steps", "200", "--keep", "0")
     b.run("back", "--steps", "150", "--resume=100", "--lr", "1e-1")
     back = b.history("ck-back")
     assert list(back) == list(range(1, 151)), list(back)
     assert all(back[k] == expected[k] for k in range(1, 101))
     assert all(back[k] != expected[k] for k in range(101, 151))
-    # Another folder of logs has the steps from there on.
+    # Another folder of logs has the steps from its first one on.
     b.call(*b.words("log-other", "--checkpoint", "ck-back", "--steps", "160",
                     "--resume"))
     assert list(b.history("log-other")) == list(range(151, 161))
@@ -127,17 +128,17 @@ def damaged(b):
         becomes(data)
         text = b.call("history", "log-damaged", code=65)
         assert "[history.damaged]" in text, text
-        # A page is made from the logs alone.
+        # The page is made from the logs alone.
         page = json.loads(b.said("report", "log-damaged", "--json"))
         assert page["recorded_steps"] == 0 and page["step"] == 9, page
 
-    becomes(good[:-1])  # torn
+    becomes(good[:-1])  # the last record is incomplete
     assert list(b.history("log-damaged")) == list(range(1, 9))
     third = HEAD + 2 * RECORD
     becomes(good[:third] + b"\x01" + good[third + 1:])
     assert list(b.history("log-damaged")) == [1, 2, 4, 5, 6, 7, 8, 9]
     assert "1 damaged record of" in b.call("history", "log-damaged")
-    # A record at the place of another step is not taken for it.
+    # A record at the position of another step counts as damaged.
     becomes(good[:third] + good[HEAD:HEAD + RECORD] + good[third + RECORD:])
     assert b.summary("log-damaged")["damaged"] == 1
     becomes(good[:third] + bytes(RECORD) + good[third + RECORD:])

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Which matrix a model reads last, and so which parameters --optimizer muon
-leaves to adamw: the same for all cuts, before and after changes of the model.
+"""Tests which matrix a model reads last, and so which parameters --optimizer
+muon leaves to adamw: the same ones for all cuts, before and after changes of
+the model.
 
 usage: last.py PENSTOCK FOLDER
 
@@ -45,7 +46,8 @@ def planned(b):
                   ["--unfreeze", "mid", "--stages", "4"]):
         assert held(b, "order-16", "last-matrix", *words) == head, words
         assert held(b, "order-16", "embeddings", *words) == {"table"}, words
-    # The adapter of the last matrix belongs to it, others do not.
+    # The adapter of the last matrix is treated like that matrix, other adapters
+    # are not.
     adapter = {f"head.lora_{x}.default.weight" for x in "AB"}
     for words in ["--stages", "1"], ["--stages", "3"]:
         assert held(b, "order", "last-matrix", "--lora", "*:rank=2",
@@ -55,8 +57,9 @@ def planned(b):
 
 
 def states(b):
-    """Returns the parameters with states of each optimizer, and the updates
-    before the states of some began, in the newest checkpoint."""
+    """Saves a checkpoint. Returns its parameters with states of each
+    optimizer, the number of updates before the states began of those that
+    began later, and the number of all updates."""
     b.call("checkpoint", "--job", "last")
     path = max(glob.glob(b.path("saved", "step-*", "manifest.json")))
     with open(path, encoding="utf-8") as file:
@@ -71,8 +74,8 @@ def states(b):
 
 
 def changed(b):
-    """No change of another module gives a matrix another optimizer; one that
-    does says so."""
+    """Checks that a change of another module gives no matrix another
+    optimizer, and that a change that does so reports it."""
     tensor_file.save(b.path("data.safetensors"), {
         "word": ("I64", [ROWS], struct.pack(f"<{ROWS}q", *range(ROWS))),
         "label": ("I64", [ROWS], struct.pack(

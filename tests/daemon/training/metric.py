@@ -94,7 +94,7 @@ def best(b):
     assert b.best_of("max") == [f"step-{step:08d}"], (b.best_of("max"), rows)
     saved = b.events("log-max", "best_saved", "rank-0")[-1]
     assert f" step={step} " in saved and " metric=" in saved, saved
-    # The opposite: the first evaluation is the best one until a smaller one.
+    # With :min the first evaluation is the best one until one is smaller.
     b.run("min", "--keep-best", "--steps", "24", "--patience", "4",
           metric="accuracy:min")
     rows = b.evaluated("min")
@@ -102,7 +102,7 @@ def best(b):
     assert rows[-1][0] == step + 12 < 24, rows
     line, = b.events("log-min", "early_stop", "rank-0")
     assert f" best_step={step} " in line and " best_metric=" in line, line
-    # By the loss as a metric there are the same decisions as without it.
+    # With the loss as the metric, all decisions are those without a metric.
     b.run("loss", "--steps", "24", metric="loss:min")
     assert all(x[1] == x[2] or abs(x[1] - x[2]) < 1e-12
                for x in b.evaluated("loss")), b.evaluated("loss")
@@ -110,8 +110,8 @@ def best(b):
 
 
 def long_options(b):
-    """Checks that an accuracy is no loss where the log has not the option,
-    since it has only the beginning of the options."""
+    """Checks that an accuracy is not taken for a loss if the log lacks
+    --eval-metric, since it has only the beginning of the options."""
     b.run("long", "--steps", "6", "--data", "./" * 800 + "train.safetensors")
     line, = b.events("log-long", "train_begin", "rank-0")
     assert "accuracy" not in line and '..."' in line, line
@@ -133,7 +133,8 @@ def resumed(b):
 
 def between(b):
     def on(name, lr, first, then):
-        """Runs by a metric, without evaluations, and by another metric."""
+        """Runs with one metric, then without evaluations, then with another
+        metric."""
         more = "--lr", lr
         b.run(name, "--keep-best", "--steps", "12", *more, metric=first)
         b.call(*b.words("log-" + name, "--checkpoint", "ck-" + name,
@@ -142,7 +143,8 @@ def between(b):
         b.run(name, *more, "--keep-best", "--steps", "24", "--resume",
               metric=then)
 
-    # By the loss, which is larger than each accuracy, no accuracy counts.
+    # The last run is compared by its loss: the accuracies of the first run are
+    # forgotten, although they are smaller than any loss.
     on("gap", "0.001", "accuracy:min", None)
     worst = min(x[2] for x in b.evaluated("gap"))
     losses = [x for x in b.evaluations("log-gap") if x[0] > 14]
@@ -156,7 +158,7 @@ def between(b):
     assert b.evaluated("same") == b.evaluated("max")
     assert not any("earlier evaluations" in x
                    for x in b.events("log-same", "doubt", "rank-0"))
-    # Files of older versions do not say what they are of.
+    # Files of older versions do not name what was evaluated.
     b.run("old", "--keep-best", "--steps", "12")
     with open(b.path("ck-old", "evaluations"), "r+", encoding="utf-8") as file:
         lines = file.readlines()

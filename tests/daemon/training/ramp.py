@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers of microbatches that change from step to step (a ramp of
+"""Tests numbers of microbatches that change from step to step (a ramp of
 --microbatches).
 
 usage: ramp.py PENSTOCK TINY.pt2 self|mpi
@@ -42,8 +42,8 @@ END = PARTS[-1][1]
 
 
 def write_rows(path, rows, bad=None):
-    """Rows of tiny.pt2, whose microbatches have two; the microbatch `bad` has a
-    NaN."""
+    """Writes rows for tiny.pt2, whose microbatches have two rows. Microbatch
+    `bad` has a NaN."""
     def ints(first):
         return "I64", [rows, 3], struct.pack(
             f"<{3 * rows}q", *((7 * i + first) % 12 for i in range(3 * rows)))
@@ -68,7 +68,7 @@ class Bench(settings.Bench):
         write_rows(self.path("bad.safetensors"), 80, bad=12)
 
     def ramped(self, name, *more, steps=END):
-        """The words of a run; later options win."""
+        """Returns the words of a run with the ramp; later options win."""
         return self.words(name, "-m", RAMP, "--data", "many.safetensors", *more,
                           steps=steps)
 
@@ -112,7 +112,8 @@ def bits(b):
 
 
 def replicas(b):
-    """Replicas need as many microbatches as they are, with zero2 a multiple."""
+    """Checks a ramp with replicas, which share the microbatches of each step:
+    its bits are those of runs with one number each."""
     for case in (("--shard", "zero1"),), (("--shard", "zero3"),):
         case = ("-n", "2x1", *case[0])
         name, want = b.fresh(), b.fresh()
@@ -141,7 +142,8 @@ def resumed(b):
 
 
 def number(step):
-    """The number of microbatches of the step after so many."""
+    """Returns the number of microbatches of the step that follows `step`
+    steps."""
     return next((n for n, end in PARTS if step < end), PARTS[-1][0])
 
 
@@ -185,7 +187,7 @@ def seen(b):
              int(job.field(x, "before")), int(job.field(x, "rows")) // each)
             for x in lines] == \
         [x for x in [(3, 5, 2, 5), (7, 1, 5, 1), (9, 4, 1, 4)]
-         if x[0] != at], (lines, at)  # there the resume begins with it
+         if x[0] != at], (lines, at)  # the resume begins with that step
     rows = [x // each for x in b.rows(log)]
     assert rows == [number(step) for step in range(last)], rows
     steps = b.events(log, "step", "rank-0")
@@ -224,8 +226,8 @@ def set_(b):
 
 
 def stays(b):
-    """Runs of a job that stays: a resume keeps the engine, with what was set;
-    each run begins with the number of its own step."""
+    """Checks runs of a job that stays: a resume keeps the engine, with the
+    options that were set; each run begins with the number of its own step."""
     name, want = b.fresh(), b.fresh()
     train = ["train", "--job", "stays", "-m", RAMP, "--data",
              "many.safetensors", "--lr", "0.001", "--quiet", "--checkpoint"]
@@ -279,8 +281,8 @@ def epochs(b):
 
 
 def skipped(b):
-    """A rollback goes back to the number of that step; the step that cannot be
-    made is left out in the end, as with --on-nan skip."""
+    """Checks that a rollback goes back to the number of that step. The step
+    that fails again is left out in the end, as with --on-nan skip."""
     log = b.fresh() + "-log"
     words = "-m", "2:0,5:5", "--data", "bad.safetensors", "--keep", "0"
     want, name = b.fresh(), b.fresh()
@@ -346,7 +348,8 @@ def forecast(b, *words):
 
 
 def limit(b):
-    """A limit between the memory of 2 and of 64 microbatches, in MiB."""
+    """Returns a limit between the memory of 2 and of 64 microbatches, in
+    MiB."""
     few, many = (max(r["arena_bytes"] for r in
                      forecast(b, "-m", n)["ranks"]) for n in ("2", "64"))
     assert few < many, (few, many)

@@ -93,8 +93,8 @@ def check_mfu(top, kept):
 
 
 def check_first_use(top, has_bf16):
-    """The first job in bf16 measures and keeps the rates; a command does so,
-    too."""
+    """Checks that the first job in bf16 measures the machine and stores its
+    rates, and so does the first command."""
     words = ["run", top / "plan", "-n", "1", "--transport", "self", "-m", "2",
              "--data", data, "--steps", "1"]
     cache = top / "first"

@@ -53,7 +53,7 @@ def found(b):
     assert table[2].split()[:2] == ["exp/b/log", "9"], table
     assert " 0.01 " in table[2] and " 0.001 " in table[1], table
 
-    # From checkpoints alone; the folder best is a part of its run.
+    # Runs that only checkpoints show; the folder `best` is a part of its run.
     b.run("exp/d", "--lr", "1e-4", "--keep-best")
     for name in "a", "b", "d":
         shutil.copytree(b.path("exp", name, "save"), b.path("saves", name))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Options that change while a run goes on (`penstock set`).
+"""Tests options that change while a run goes on (`penstock set`).
 
 usage: settings.py PENSTOCK TINY.pt2 self|mpi
 
@@ -142,8 +142,8 @@ class Held:
             os.kill(self.pid, signal.SIGKILL)
 
     def go(self, until):
-        """Continues the rank until that holds; it is stopped again then, or
-        will be at its next agreement."""
+        """Continues the rank each time it has stopped, until `until` returns
+        true. After that it is stopped, or will be at its next agreement."""
         def holds():
             said = until()
             if not said and self.is_stopped():
@@ -160,8 +160,8 @@ class Held:
 
 
 def restored(b):
-    """What a resume restores is no answer to a client: each order that was
-    accepted before has its own outcome."""
+    """Checks that options which a resume restores are no answer to a client:
+    each request that was accepted before has its own outcome."""
     name, log = b.fresh(), b.fresh() + "-log"
     run = b.slow(name)
     b.set(name, "lr=0.07")
@@ -196,7 +196,7 @@ def resumes(b):
     name = b.fresh()
     run = b.slow(name)
     b.set(name, "lr=0.02")
-    b.set(name, "lr=0.01")  # of two, the last one counts
+    b.set(name, "lr=0.01")  # of two values, the last one counts
     first, second = [b.set_step(name, n) for n in (0, 1)]
     end = b.stop(run, name) + 2
     out = b.call(*[x for x in b.words(name, "--resume", steps=end)
@@ -246,8 +246,8 @@ def groups(b):
 
 
 def long_texts(b):
-    """A schedule of kilobytes is restored; what a checkpoint cannot record is
-    refused."""
+    """Checks that a schedule of kilobytes is restored, and that one is refused
+    that a checkpoint cannot record."""
     name = b.fresh()
     points = "points:" + ",".join(
         f"{x}={1 / (x + 1):.40f}" for x in range(60))
@@ -263,8 +263,8 @@ def long_texts(b):
 
 
 def other_schedule(b):
-    """What was set and does not go with the options of a resume is left out,
-    with a warning."""
+    """Checks that options that were set, and are not valid with the options of
+    a resume, are left out with a warning."""
     name = b.fresh()
     run = b.slow(name)
     b.set(name, "lr-schedule=wsd", "lr-decay-steps=5", "weight-decay=0.3")
@@ -280,8 +280,8 @@ def other_schedule(b):
 
 
 def one_unfit(b):
-    """One option that a resume has no use for is left out alone, though others
-    need each other."""
+    """Checks that only the one option is left out that a resume has no use
+    for, though other options need each other."""
     name, log = b.fresh(), b.fresh() + "-log"
     run = b.slow(name, "--eval-data", "data.safetensors")
     b.set(name, "lr-decay-steps=200", "lr-schedule=wsd", "lr-steps=500",
@@ -296,9 +296,9 @@ def one_unfit(b):
 
 
 def damaged(b):
-    """A resume that passes over a damaged checkpoint takes the options of the
-    one that it loads: those before they were set, or those that a later run
-    had no more."""
+    """Checks that a resume that skips a damaged checkpoint takes the options
+    of the one that it loads: those before they were set, or those of a later
+    run, which no longer had them."""
     for later in False, True:
         name, log = b.fresh(), b.fresh() + "-log"
         run = b.slow(name, "--keep", "0", "--checkpoint-every", "0")
@@ -333,8 +333,8 @@ def damaged(b):
 
 
 def in_fallback(b):
-    """Of two checkpoints of a step, the one with the changed options is the
-    newer one."""
+    """Checks that of two checkpoints of a step, the one with the changed
+    options counts as newer."""
     name = b.fresh()
     run = b.slow(name, "--checkpoint-fallback", name + "-second")
     b.call("pause", "--job", name)
@@ -353,8 +353,8 @@ def in_fallback(b):
 
 
 def kept_engine(b):
-    """A resume that fails leaves nothing of its options to the next run of a
-    job that stays."""
+    """Checks that a resume that fails does not affect the options of the next
+    run of a job that stays."""
     name = b.fresh()
     run = b.slow(name)
     b.set(name, "lr=0.5")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs on data of several files and sources.
+"""Tests runs on data of several files and sources.
 
 usage: sources.py PENSTOCK MODEL.pt2 TEXT
 """
@@ -41,7 +41,7 @@ def write_files(b, text):
 
 
 def lists(b):
-    """Files of a list are read like one file."""
+    """Checks that the files of a list are read like one file."""
     b.run(4, "b.bin", "--shuffle", folder="one")
     b.run(4, "more/b-1.bin,more/b-2.bin", "--shuffle", folder="list")
     b.run(4, "more/*.bin", "--shuffle", "--data-at", "first",
@@ -56,8 +56,8 @@ def lists(b):
 
 
 def blends(b):
-    """A run that stops in a blend, and continues with other ranks, draws the
-    same samples as one that never stopped."""
+    """Checks that a run that stops in a blend, and continues on another number
+    of ranks, draws the same samples as one that never stopped."""
     for words in ([], ["--shuffle"]):
         whole, parts = f"whole{len(words)}", f"parts{len(words)}"
         b.run(9, BLEND, *words, folder=whole)
@@ -72,15 +72,15 @@ def blends(b):
     assert [s["source"][-12:] for s in place["sources"]] == [
         b.path("a.bin")[-12:], "more/b-?.bin"], place
     drawn = 9 * place["step"]
-    # 7 of 10 samples are of the first source
+    # 7 of 10 samples come from the first source
     at = [s["pass"] * size + s["at"] for s, size in zip(
         place["sources"], (1999 // 128 * 128, 999 // 128 * 128))]
     assert sum(at) == drawn and abs(at[0] - .7 * drawn) <= 128, (at, drawn)
 
 
 def ramps(b):
-    """Where the number of microbatches changes, sources and the weights of
-    targets continue as at a resume with another number."""
+    """Checks that where the number of microbatches changes, sources and the
+    weights of targets continue as in a resume with another number."""
     for words in ([], ["--shuffle", "--data-at", "first"],
                   ["--microbatch-weights", "tokens"],
                   ["--pack", "10", "--microbatch-weights", "tokens"]):
@@ -95,7 +95,8 @@ def ramps(b):
 
 
 def other_weights(b):
-    """With other weights each source continues, and the change is reported."""
+    """Checks that with other weights each source continues, and that the
+    change is reported."""
     before = b.manifest("whole0", 9)["data"]["sources"]
     said = b.run(10, "more/b-?.bin:3,a.bin:1", "--resume", folder="whole0")
     assert "weights 0.7:0.3" in said and "weights 3:1" in said, said

@@ -80,8 +80,9 @@ def longer(b):
 
 
 def kept(b):
-    """An engine that is kept for the next run has copies of the options' texts;
-    a run begins although the job's folder for temporary files is gone."""
+    """Checks that an engine that is kept for the next run has copies of the
+    options' texts, and that a run begins although the job's temporary folder
+    is missing."""
     name = b.fresh()
     b.up(name)
     words = ["--recompute", "full", "--stash", "ram"]
@@ -159,8 +160,9 @@ def given_up(b):
 
 
 def delayed(b):
-    """A restart that fails for a passing reason is repeated: without the folder
-    of the checkpoints, and without the data. The run is still paused."""
+    """Checks that a restart that fails for a temporary reason is repeated:
+    without the folder of the checkpoints, and without the data. The run is
+    still paused then."""
     name = b.fresh()
     b.up(name)
     shutil.copy(b.path("data.safetensors"), b.path("data-2.safetensors"))
