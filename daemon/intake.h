@@ -51,23 +51,24 @@ struct pstd_ask {
     uint64_t client, id; /* serial of the client; the client's request id */
     int64_t samples;
     double came;            /* time at which it was queued (pst_now) */
-    size_t bytes;           /* bytes of data */
+    size_t bytes;           /* size of `data` */
     unsigned char *data;    /* inputs one after the other, contiguous; owned */
     unsigned char **inputs; /* address of each input in data; NULL: left out.
                                The array is owned */
     unsigned char *result;  /* outputs one after the other; owned */
     size_t result_bytes;
-    struct pst_diag diag; /* error, if there is no result */
+    struct pst_diag diag; /* reason, if there is no result */
 };
 
 /* Statistics since the intake was created. */
 struct pstd_intake_counts {
     /* Requests by outcome; gone: their client has closed its connection. */
     uint64_t answered, failed, refused, gone;
-    uint64_t samples, steps; /* answered samples; steps made */
+    uint64_t samples, steps; /* answered samples; steps that were run */
     uint64_t waiting;        /* requests that wait now */
     double seconds; /* sum of the seconds from request to answer, if answered */
-    double longest; /* longest such time since the last reset */
+    /* longest time from request to answer since the last reset */
+    double longest;
 };
 
 struct pstd_intake;

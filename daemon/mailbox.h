@@ -22,23 +22,24 @@ struct pstd_intake;
 #define PSTD_CTL_RESUME     16u
 #define PSTD_CTL_TRACE      32u /* measure a step for a trace */
 #define PSTD_CTL_CHANGE     64u /* an order CHANGE waits */
-/* Set by the exec thread. */
+/* Control words that the exec thread sets. */
 #define PSTD_CTL_SAVING  128u /* a rank is writing a checkpoint */
 #define PSTD_CTL_MEASURE 256u /* rank 0 looks for a straggler */
 #define PSTD_CTL_DUE     512u /* rank 0 wants a checkpoint */
-/* Words that stay in force after a run. */
+/* Control words that stay in force after a run. */
 #define PSTD_CTL_STOPS (PSTD_CTL_STOP | PSTD_CTL_STOP_NOW)
-/* Words that a paused run obeys. */
+/* Control words that a paused run obeys. */
 #define PSTD_CTL_IN_PAUSE                                                      \
     (PSTD_CTL_STOPS | PSTD_CTL_CHECKPOINT | PSTD_CTL_PAUSE | PSTD_CTL_RESUME)
 
 /* Kind of an order that rank 0 sends to the ranks that wait for one. */
 enum pstd_order_kind {
     PSTD_ORDER_NONE,
-    PSTD_ORDER_TRAIN,       /* data: "name\0value\0..." of the given options */
-    PSTD_ORDER_TRAIN_AGAIN, /* continues an unfinished run; data as of TRAIN */
-    PSTD_ORDER_RESUME,      /* the control word as an order, in a paused run */
-    PSTD_ORDER_PAUSE,       /* the control word as an order, in a paused run */
+    /* data: "name\0value\0..." of the options that were given */
+    PSTD_ORDER_TRAIN,
+    PSTD_ORDER_TRAIN_AGAIN, /* continues an unfinished run; data as for TRAIN */
+    PSTD_ORDER_RESUME,      /* PSTD_CTL_RESUME, obeyed in a paused run */
+    PSTD_ORDER_PAUSE,       /* PSTD_CTL_PAUSE, obeyed in a paused run */
     PSTD_ORDER_SAVE,
     PSTD_ORDER_STOP,
     PSTD_ORDER_STOP_NOW,
@@ -54,7 +55,7 @@ struct pstd_order {
     size_t size;
 };
 
-/* Totals of this process since its start. */
+/* Totals of this process since it began. */
 struct pstd_totals {
     uint64_t steps, samples, tokens;
     /* The newest step, even if there was no event of it; time_us 0: none. */
@@ -136,7 +137,7 @@ uint64_t pstd_mailbox_lost(struct pstd_mailbox *mailbox);
 /* Sets the result of the job, from which the exit code follows. */
 void pstd_mailbox_set_result(struct pstd_mailbox *mailbox,
                              const struct pst_diag *diag);
-/* Loop thread, after on_done: returns that result. */
+/* Loop thread, after on_done: returns the result of the job. */
 struct pst_diag *pstd_mailbox_result(struct pstd_mailbox *mailbox);
 
 #endif

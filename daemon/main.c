@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* penstockd: one rank of a job. */
+/* penstockd: runs one rank of a job, or all ranks with transport self. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

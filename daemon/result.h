@@ -18,7 +18,7 @@ struct pstd_rank_result {
     /* times of all steps; 0 on ranks other than the first one of a process */
     struct pst_times sums;
     double step;              /* seconds of the step that was measured */
-    struct pst_shares shares; /* time of the measured step by activity */
+    struct pst_shares shares; /* seconds of the measured step, by activity */
 };
 
 struct pstd_result {
@@ -43,7 +43,7 @@ struct pstd_result {
     bool enough; /* early stop: evaluations no longer improved */
     struct pstd_rank_result *ranks;
     size_t n_ranks;
-    struct pstd_trace *trace; /* NULL: none */
+    struct pstd_trace *trace; /* timelines of the measured step; NULL: none */
 };
 
 void pstd_result_free(struct pstd_result *result);
