@@ -18,29 +18,32 @@
 
 /* Groups of options: a command accepts the options of its groups. Some groups
  * hold a single option, for commands that take it without related ones. */
-#define PSTD_GROUP(n)      (UINT64_C(1) << (n))
-#define PSTD_OPT_ALL       PSTD_GROUP(0) /* --help */
-#define PSTD_OPT_TRAIN     PSTD_GROUP(1) /* options of a run (Train) */
-#define PSTD_OPT_STEP      PSTD_GROUP(2) /* TRAIN options that shape a step */
-#define PSTD_OPT_DATA      PSTD_GROUP(3) /* TRAIN options that name data */
-#define PSTD_OPT_RANKS     PSTD_GROUP(4) /* options of the rank processes */
-#define PSTD_OPT_DAEMON    PSTD_GROUP(5) /* for penstockd only */
-#define PSTD_OPT_CONNECT   PSTD_GROUP(6) /* --socket --job */
-#define PSTD_OPT_JSON      PSTD_GROUP(7)
-#define PSTD_OPT_QUIET     PSTD_GROUP(8)
-#define PSTD_OPT_SPLIT     PSTD_GROUP(9)
-#define PSTD_OPT_OUTPUT    PSTD_GROUP(10)
-#define PSTD_OPT_SHOW      PSTD_GROUP(11)
-#define PSTD_OPT_LOAD      PSTD_GROUP(12) /* --checkpoint of eval and infer */
-#define PSTD_OPT_EVAL      PSTD_GROUP(13)
-#define PSTD_OPT_INFER     PSTD_GROUP(14)
-#define PSTD_OPT_LOG       PSTD_GROUP(15)
-#define PSTD_OPT_WATCH     PSTD_GROUP(16)
-#define PSTD_OPT_STOP      PSTD_GROUP(17)
-#define PSTD_OPT_DETACH    PSTD_GROUP(18)
-#define PSTD_OPT_PLAN      PSTD_GROUP(19)
-#define PSTD_OPT_VERIFY    PSTD_GROUP(20)
-#define PSTD_OPT_PICTURE   PSTD_GROUP(21) /* --svg --trace */
+#define PSTD_GROUP(n)   (UINT64_C(1) << (n))
+#define PSTD_OPT_ALL    PSTD_GROUP(0) /* --help, which every command has */
+#define PSTD_OPT_TRAIN  PSTD_GROUP(1) /* options of a run (Train) */
+#define PSTD_OPT_STEP   PSTD_GROUP(2) /* TRAIN options that shape a step */
+#define PSTD_OPT_DATA   PSTD_GROUP(3) /* TRAIN options that name data */
+#define PSTD_OPT_RANKS  PSTD_GROUP(4) /* options of the rank processes */
+#define PSTD_OPT_DAEMON PSTD_GROUP(5) /* for penstockd only */
+/* options that name a job: --socket --job */
+#define PSTD_OPT_CONNECT PSTD_GROUP(6)
+#define PSTD_OPT_JSON    PSTD_GROUP(7)
+#define PSTD_OPT_QUIET   PSTD_GROUP(8)
+#define PSTD_OPT_SPLIT   PSTD_GROUP(9)
+#define PSTD_OPT_OUTPUT  PSTD_GROUP(10)
+#define PSTD_OPT_SHOW    PSTD_GROUP(11)
+/* option --checkpoint of eval and infer */
+#define PSTD_OPT_LOAD   PSTD_GROUP(12)
+#define PSTD_OPT_EVAL   PSTD_GROUP(13)
+#define PSTD_OPT_INFER  PSTD_GROUP(14)
+#define PSTD_OPT_LOG    PSTD_GROUP(15)
+#define PSTD_OPT_WATCH  PSTD_GROUP(16)
+#define PSTD_OPT_STOP   PSTD_GROUP(17)
+#define PSTD_OPT_DETACH PSTD_GROUP(18)
+#define PSTD_OPT_PLAN   PSTD_GROUP(19)
+#define PSTD_OPT_VERIFY PSTD_GROUP(20)
+/* options of pictures: --svg --trace */
+#define PSTD_OPT_PICTURE   PSTD_GROUP(21)
 #define PSTD_OPT_REFERENCE PSTD_GROUP(22)
 /* options of a job that a client starts */
 #define PSTD_OPT_RUN         PSTD_GROUP(23)
@@ -51,8 +54,9 @@
 #define PSTD_OPT_ATTR        PSTD_GROUP(28)
 #define PSTD_OPT_FLIGHT      PSTD_GROUP(29)
 /* TRAIN options that must be equal on all ranks */
-#define PSTD_OPT_EQUAL   PSTD_GROUP(30)
-#define PSTD_OPT_HOSTS   PSTD_GROUP(31) /* --hosts --hostfile */
+#define PSTD_OPT_EQUAL PSTD_GROUP(30)
+/* options that name hosts: --hosts --hostfile */
+#define PSTD_OPT_HOSTS   PSTD_GROUP(31)
 #define PSTD_OPT_EXPLAIN PSTD_GROUP(32)
 #define PSTD_OPT_SERVE   PSTD_GROUP(33) /* options of a served model */
 #define PSTD_OPT_ASK     PSTD_GROUP(34)
@@ -81,7 +85,7 @@ enum pstd_option_type {
                    to those that are set */
     PSTD_LIST,  /* struct pstd_list, one entry per use */
     PSTD_GRID,  /* struct pstd_grid: "P" or "RxP" */
-    PSTD_FROM,  /* struct pstd_from: a flag, =STEP or =auto */
+    PSTD_FROM,  /* struct pstd_from: NAME, NAME=STEP or NAME=auto */
     PSTD_RAMP,  /* struct pstd_ramp: "N" or "COUNT:STEP,..." */
 };
 
@@ -96,7 +100,7 @@ struct pstd_from {
     /* --resume=auto: only if there is a checkpoint; `on` is true until that is
      * checked */
     bool if_any;
-    uint64_t step; /* 0: the newest good one */
+    uint64_t step; /* step of the checkpoint; 0: the newest good one */
 };
 
 struct pstd_list {
@@ -106,7 +110,7 @@ struct pstd_list {
 
 struct pstd_option {
     const char *name; /* "lr-min", without dashes */
-    char letter;      /* 'n', or 0 */
+    char letter;      /* letter of the short option, such as 'n'; 0: none */
     enum pstd_option_type type;
     uint64_t groups;
     size_t at;         /* offset in struct pstd_config */
@@ -155,7 +159,7 @@ struct pstd_config {
     bool shuffle;
     const char *data_at;
 
-    /* Evaluations of a run. */
+    /* Options of the evaluations of a run. */
     const char *eval_data, *eval_model, *eval_metric;
     uint64_t eval_every, eval_batches, patience;
     bool keep_best;
@@ -241,7 +245,7 @@ enum pst_status pstd_config_env(struct pstd_config *config, uint64_t groups,
  * reads, and the name that may have been intended, or NULL. */
 typedef void (*pstd_unread_fn)(void *ctx, const char *variable,
                                const char *near);
-/* Calls fn for each such variable. */
+/* Calls fn for each variable PENSTOCK_... that nothing reads. */
 void pstd_config_env_unread(pstd_unread_fn fn, void *ctx);
 /* Parses arguments; argv[0] is skipped. Accepts "--name value", "--name=value"
  * and "-n value"; "--" ends the options. Before it, "@FILE" reads options from
@@ -331,7 +335,7 @@ struct pstd_option_help {
     const char *name;  /* the option, without dashes */
     const char *help;  /* its effect in this command */
     const char *value; /* the values that this command takes */
-    const char *start; /* default */
+    const char *start; /* default, as text */
 };
 
 /* Returns the help text of a row in a command. own: the command's list of own

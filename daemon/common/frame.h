@@ -25,7 +25,7 @@ typedef Pst__Control__Frame pstd_frame;
 /* Received bytes that are not complete frames yet. */
 struct pstd_frames {
     unsigned char *at;
-    size_t n, cap;
+    size_t n, cap;                /* n: received bytes; cap: allocated bytes */
     size_t max_bytes, max_fields; /* limits of one frame */
 };
 

@@ -21,7 +21,7 @@
 
 /* Events of one file, in order. */
 struct pstd_journal_part {
-    int fd;               /* -1: none, or writing has failed */
+    int fd; /* descriptor of the file; -1: none, or writing has failed */
     uint64_t first, next; /* numbers of the oldest event, and of the next one */
     uint64_t size;
     /* Offset of each PSTD_JOURNAL_MARK-th event. */

@@ -232,7 +232,7 @@ const char *pstd_event_help(enum pstd_event event);
 enum pstd_field_type { PSTD_FIELD_TEXT, PSTD_FIELD_INT, PSTD_FIELD_REAL };
 
 struct pstd_note_field {
-    const char *key; /* static text */
+    const char *key; /* text that is not copied */
     enum pstd_field_type type;
     union {
         size_t text; /* offset in note->text */
@@ -265,9 +265,9 @@ double pstd_note_get_real(const struct pstd_note *note, const char *key);
 
 /* Fields at the beginning of every line. */
 struct pstd_log_head {
-    uint64_t time_us; /* since 1970 UTC */
+    uint64_t time_us; /* microseconds since 1970 UTC */
     unsigned rank;
-    bool is_supervisor; /* the supervisor, not a rank */
+    bool is_supervisor; /* the line is of the supervisor, not of a rank */
     const char *stage;  /* "0-1", "-" while unknown */
     const char *job;
     uint64_t seq;
@@ -280,7 +280,7 @@ void pstd_log_format(const struct pstd_log_head *head,
 
 /* DIR/NAME.log, opened for appending. Without a file, writes do nothing. */
 struct pstd_logfile {
-    char *path; /* NULL: none */
+    char *path; /* path of the file; NULL: none */
     int fd;
     uint64_t lost;       /* lines that could not be written */
     bool failing, torn;  /* the last write failed; it left a partial line */
@@ -305,6 +305,6 @@ void pstd_logfile_write(struct pstd_logfile *file, const char *line,
                         size_t len);
 void pstd_logfile_close(struct pstd_logfile *file);
 
-uint64_t pstd_now_us(void); /* since 1970 UTC */
+uint64_t pstd_now_us(void); /* returns microseconds since 1970 UTC */
 
 #endif

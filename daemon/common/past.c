@@ -8,11 +8,11 @@
 #include "stages/base/alloc.h"
 #include "stages/files/owner.h"
 
-/* Checkpoints of one or two folders. */
+/* Checkpoints that were found in one or two folders. */
 struct found {
     uint64_t step; /* the newest good one; 0 also if there is none */
-    bool good;     /* there is a good one */
-    bool any;      /* there are some, good or not */
+    bool good;     /* there is a good checkpoint */
+    bool any;      /* there are checkpoints, good or not */
 };
 
 static enum pst_status look_into(const char *dir, struct found *ret,

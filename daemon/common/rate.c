@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Options of the learning rate. */
+/* Checks and converts the options of the learning rate. */
 #include <math.h>
 #include <string.h>
 

@@ -467,7 +467,7 @@ void pstd_placement(const struct pst_schedule *sched, struct pst_str *out)
 void pstd_placement_of(const char *placement, unsigned rank,
                        struct pst_str *out)
 {
-    unsigned n = 1; /* ranks of a pipeline */
+    unsigned n = 1; /* number of ranks of a pipeline */
 
     for (const char *at = placement; (at = strchr(at, ';')) != NULL; at++)
         n++;

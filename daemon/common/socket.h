@@ -12,7 +12,8 @@
 #include <stdbool.h>
 
 /* Files beside the socket of a job started by `penstock run`. */
-#define PSTD_SOCKET_OWNER  ".run"    /* lock of that process and the ranks */
+/* lock that `penstock run` and the ranks hold */
+#define PSTD_SOCKET_OWNER  ".run"
 #define PSTD_SOCKET_OUTPUT ".out"    /* output of the ranks */
 #define PSTD_SOCKET_RESULT ".result" /* result of the run */
 #define PSTD_SOCKET_LAST   ".last"   /* outcome of the job's previous start */
@@ -21,7 +22,7 @@
 
 /* A bound socket, not yet listening, and the lock that reserves it. */
 struct pstd_listener {
-    int fd, lock_fd;   /* -1: none */
+    int fd, lock_fd;   /* -1: not open */
     char *path, *lock; /* owned */
     bool own_dir;      /* the folder is removed with the socket */
 };

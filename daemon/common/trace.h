@@ -11,7 +11,7 @@
 
 struct pstd_trace {
     uint64_t step; /* number of finished steps when the trace was taken */
-    struct pst_timeline measured;  /* no ranks: not measured */
+    struct pst_timeline measured;  /* without ranks: nothing was measured */
     struct pst_timeline predicted; /* prediction for one replica */
     struct pst_shares *shares;     /* shares of the ranks in `measured` */
 };

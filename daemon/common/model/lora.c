@@ -6,7 +6,7 @@
 
 #include "stages/modules/lora/lora.h"
 
-#define ALPHA 8.0 /* peft's default */
+#define ALPHA 8.0 /* default of peft */
 
 static enum pst_status wrong(const char *spec, const char *why,
                              struct pst_diag *diag)

@@ -74,7 +74,7 @@ static enum pst_status keep_model(struct pstd_plan *p, struct pst_model *model,
     return pst_diag_nomem(diag, sizeof(model));
 }
 
-/* Parses FQN[@K]=MODULE.pt2. */
+/* Replaces a module as --swap FQN[@K]=MODULE.pt2 says. */
 static enum pst_status swap(struct pstd_plan *p, const char *spec, bool aliases,
                             struct pst_diag *diag)
 {

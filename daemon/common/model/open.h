@@ -7,7 +7,7 @@
 #include "stages/split/plan.h"
 
 struct pstd_plan {
-    struct pst_plan *plan; /* NULL if only the model is loaded */
+    struct pst_plan *plan; /* owned; NULL if only the model is loaded */
     /* The exported model and what each option made of it. The plan is made from
      * the last model, which borrows from the others. Empty if the plan was
      * loaded from a folder. */

@@ -88,7 +88,7 @@ static enum pst_status read_word(struct reader *r, const char **ret,
     *ret = to;
     *ret_after = *end;
     for (const char *from = r->at; from < end; from++)
-        if (*from != '_') /* 10_000 */
+        if (*from != '_') /* as in 10_000 */
             *to++ = *from;
     *to = '\0';
     r->at = end;

@@ -28,7 +28,7 @@ static const char *text_of(const struct pstd_config *config,
 static bool is_part(const char *path)
 {
     static const struct {
-        const char *sign; /* a file in the folder */
+        const char *sign; /* file that shows which kind of folder it is */
         const char *part; /* prefix of the names that belong to it; "": all */
     } folders[] = {{"plan.pb", ""},
                    {"manifest.json", ""},

@@ -9,10 +9,10 @@
  */
 #include "daemon/common/steps/steps.h"
 
-#define PSTD_STEPS_WAITING 4096 /* records in memory */
+#define PSTD_STEPS_WAITING 4096 /* maximum records that wait in memory */
 
 struct pstd_steps_target {
-    char *dir;     /* NULL: unused */
+    char *dir;     /* folder of the file; NULL: none */
     int fd;        /* -1: not open */
     uint64_t base; /* step before the first one of the file */
     size_t done;   /* number of waiting records that are in the file */
