@@ -25,7 +25,7 @@ struct pstd_executor {
     struct pst_engine *engine; /* engine of the last run; NULL: none */
     /* Plan of a run with a changed model; or NULL. */
     struct pstd_changed *changed;
-    char *engine_options;        /* options of `engine`, as text */
+    char *engine_options; /* options that `engine` was made with, as text */
     struct pst_flight **flights; /* flight recorders by rank, those of local
                                     ranks only; or NULL */
     uint64_t runs;               /* number of runs that have begun */

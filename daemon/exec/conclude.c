@@ -10,7 +10,7 @@
 #include "daemon/exec/peak.h"
 #include "stages/base/alloc.h"
 
-#define MAX_WAITS 256 /* ranks whose waits are reported */
+#define MAX_WAITS 256 /* maximum number of ranks whose waits are reported */
 
 static int compare_doubles(const void *a, const void *b)
 {

@@ -17,12 +17,12 @@ enum pstd_numbers_action {
 };
 
 struct pstd_numbers {
-    const char *policy; /* --on-nan; borrowed */
-    uint64_t limit;     /* --nan-limit */
+    const char *policy; /* value of --on-nan; borrowed */
+    uint64_t limit;     /* value of --nan-limit */
     uint64_t skipped;   /* skipped steps in total */
     uint64_t in_a_row;  /* skipped steps since one was applied */
     uint64_t furthest;  /* last non-finite step; 0: none */
-    uint64_t rollbacks; /* rollbacks to the checkpoint rolled_to */
+    uint64_t rollbacks; /* number of rollbacks to the checkpoint rolled_to */
     uint64_t rolled_to; /* step of the newest rollback's checkpoint */
 };
 

@@ -13,7 +13,7 @@ void pstd_report_newest(struct pstd_session *s);
 /* Takes the loss of a step, and reports it if it is a spike: far above the
  * previous ones. */
 void pstd_report_spike(struct pstd_session *s, double loss);
-/* Reports an event that has only the current step. */
+/* Emits an event whose only field is the current step. */
 void pstd_report_at(struct pstd_session *s, enum pstd_event event);
 /* Reports that a step was not applied, and why. */
 void pstd_report_fault(struct pstd_session *s, uint64_t step,

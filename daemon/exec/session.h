@@ -21,7 +21,7 @@ struct pst_saver;
 
 /* Sums over the steps of a run. */
 struct pstd_sums {
-    uint64_t done; /* steps */
+    uint64_t done; /* number of steps */
     double microbatches;
     double seconds; /* time in which steps ran */
     double idle; /* part of times.step in which ranks were idle, in seconds */
@@ -64,7 +64,7 @@ struct pstd_saving {
     /* After this save to --checkpoint, the same state is saved as the best one;
      * NULL: it is not. */
     pstd_best_fn then_best;
-    uint64_t step, changes; /* the state that is saved */
+    uint64_t step, changes; /* step and `changes` of the state that is saved */
     /* Time at which the save began; seconds in which steps waited for it. */
     double begun, stall_s;
 };
@@ -77,7 +77,7 @@ struct pstd_session {
      * the first one first; options.counts points here. */
     unsigned counts[PSTD_RAMP_ROWS], n_counts;
     const struct pst_batch *batch; /* batch of the plan in use */
-    uint64_t epoch_rows;           /* rows of a pass; 0: no --epochs */
+    uint64_t epoch_rows; /* rows of a pass over the data; 0: no --epochs */
     /* On rank 0: the step of the checkpoint that a resume found, and the
      * position in the data after it. */
     uint64_t before;
@@ -93,8 +93,8 @@ struct pstd_session {
     struct pstd_result *result; /* result->losses is a ring buffer until the
                                    end, filled on all ranks */
     double *times;              /* seconds of the steps in result->losses */
-    uint64_t done;              /* steps of this run */
-    uint64_t step;              /* finished steps of all runs */
+    uint64_t done;              /* number of steps of this run so far */
+    uint64_t step;              /* last finished step, over all runs */
     uint64_t saved;   /* step of the newest checkpoint; UINT64_MAX: none */
     uint64_t changes; /* number of changes, over all runs */
     uint64_t saved_changes; /* value of `changes` in the newest checkpoint */
@@ -104,13 +104,14 @@ struct pstd_session {
     uint64_t
         good_before;  /* step of the previous good one; UINT64_MAX: unknown */
     bool in_fallback; /* the newest checkpoint is in the second folder */
-    struct pst_str course;                      /* on rank 0: see course.c */
-    struct PST_VEC(struct pstd_set_option) set; /* change/settings.h */
+    struct pst_str course; /* on rank 0: settings of the run (course.c) */
+    /* options that were changed (change/settings.h) */
+    struct PST_VEC(struct pstd_set_option) set;
     /* on rank 0: line that identifies what is evaluated and how */
     struct pst_str evals_of;
     /* the evaluations of the checkpoint used other data or batches */
     bool other_eval;
-    bool prune_due; /* prune after the next successful step */
+    bool prune_due; /* checkpoints are pruned after the next successful step */
     /* the first checkpoints that --resume has skipped */
     struct pstd_passed passed[64];
     size_t n_passed;
@@ -118,7 +119,8 @@ struct pstd_session {
     uint64_t kept[16];
     size_t n_kept;
     struct pstd_saving saving;
-    struct pstd_interval interval; /* all ranks measure, rank 0 decides */
+    /* for --checkpoint-cost; all ranks measure, rank 0 decides */
+    struct pstd_interval interval;
     /* duration of steps, from which the limit of a step follows */
     struct pst_pace pace;
     struct pstd_numbers numbers;
@@ -130,13 +132,15 @@ struct pstd_session {
     struct pstd_sums reported;        /* the sums at the last step event */
     double last_event;                /* time of the last step event */
     struct pstd_steps_writer history; /* used on rank 0 only */
-    double peak;                      /* see peak.h; 0: unknown */
+    double peak; /* FLOP/s of the job's cores (peak.h); 0: unknown */
     struct {
         uint64_t step;
-        struct pst_step_result result;  /* without its losses (NULL) */
-    } newest;                           /* newest applied step */
-    struct pstd_evaluation *evaluation; /* eval/evaluate.h; or NULL */
-    struct pstd_stragglers stragglers;  /* used on rank 0 only */
+        /* without the losses of its microbatches (NULL) */
+        struct pst_step_result result;
+    } newest; /* newest applied step */
+    /* evaluations of the run (eval/evaluate.h); or NULL */
+    struct pstd_evaluation *evaluation;
+    struct pstd_stragglers stragglers; /* used on rank 0 only */
     double compared_at; /* time of the last --compare-replicas event; 0: none */
     bool again;         /* this run continues an unfinished one */
     bool enough;        /* early stop: evaluations no longer improve */

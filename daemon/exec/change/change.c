@@ -26,7 +26,8 @@
 
 /* The plan of a run with a changed model. */
 struct pstd_changed {
-    struct pstd_changed_plan of; /* of.plan: plan built here; else NULL */
+    /* of.plan: changed plan made by this job; else NULL */
+    struct pstd_changed_plan of;
     struct pst_carried *carried; /* plan loaded from a checkpoint; else NULL */
     struct pst_tokens *tokens;
 };
@@ -38,10 +39,10 @@ struct change {
     const struct pst_engine *from;
     struct pst_plan *before;       /* plan of `from` */
     struct pst_model *old;         /* reconstructed model of `before` */
-    struct pstd_replaced replaced; /* for SWAP */
+    struct pstd_replaced replaced; /* result of a SWAP */
     unsigned n;            /* calls, parameters or tensors that were changed */
-    struct pstd_attr attr; /* for SET and CAST */
-    struct pstd_change_states states; /* for SWAP */
+    struct pstd_attr attr; /* result of a SET or CAST */
+    struct pstd_change_states states; /* mapping of optimizer states for SWAP */
     /* New tensors with the name of an old one keep its optimizer states. */
     bool keep;
     /* parameters that another optimizer updates now
@@ -315,7 +316,7 @@ static void take_over(struct pstd_session *s, const struct change *x,
     pst_engine_free(s->w->engine);
     pstd_changed_free(s->w->changed);
     s->w->engine = engine;
-    s->pace = (struct pst_pace){0}; /* learnt with the previous model */
+    s->pace = (struct pst_pace){0}; /* was learnt with the previous model */
     pst_alive_set_limit(pstd_watchdog(&s->config));
     s->w->changed = x->changed;
     s->batch = &x->changed->of.batch;

@@ -11,7 +11,7 @@ struct pstd_eval_metric {
     bool on, largest;
     unsigned output; /* index in plan->outputs */
     enum pst_dtype dtype;
-    unsigned n; /* microbatches of a step */
+    unsigned n; /* number of microbatches of a step */
     void *raw;  /* scratch: the output of each microbatch, in its dtype */
     double *values;
 };

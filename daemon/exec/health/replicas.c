@@ -5,7 +5,7 @@
 
 #include "stages/base/host/alive.h"
 
-#define TOLD_S 15.0 /* interval of events that report no difference */
+#define TOLD_S 15.0 /* seconds between events that report no difference */
 
 /* Reports how many tensors and bytes were compared, and how many tensors are
  * sharded, so that no copies exist. */

@@ -153,7 +153,7 @@ void pstd_stragglers_reset(struct pstd_stragglers *s)
  * factor. s->sorted has the ratios of all ranks; own: this rank's ratio. */
 static double excuse(const struct pstd_stragglers *s, double own)
 {
-    const unsigned n = s->ranks - 1; /* without this rank */
+    const unsigned n = s->ranks - 1; /* number of the other ranks */
     unsigned at = 0;
     double low, high;
 

@@ -32,7 +32,7 @@
 /* A series of times, compared with its beginning. */
 struct pstd_series {
     double base; /* seconds, median of the first steps; 0: not known yet */
-    /* Seconds of the newest or first steps. */
+    /* Seconds of the first steps, from which `base` is computed. */
     double newest[PSTD_STRAGGLER_WINDOW];
     double ratios[PSTD_STRAGGLER_WINDOW]; /* time over expected time */
     uint32_t slow; /* bit mask of slow steps, the newest one in bit 0 */
@@ -47,27 +47,29 @@ struct pstd_straggler {
     double ratio;       /* measured over expected time, median of the window */
 };
 
-/* Computing of one rank in a step. */
+/* Work of one rank in a step. */
 struct pstd_work {
-    double seconds; /* computing time */
+    double seconds; /* time spent computing */
     unsigned microbatches;
 };
 
 struct pstd_stragglers {
     unsigned ranks;         /* ranks of the job; 0: disabled */
     unsigned per_replica;   /* ranks of a pipeline */
-    struct pstd_series *of; /* computing times, per rank */
-    struct pstd_work *work; /* array that the caller may use, per rank */
-    double *sorted, *peers; /* scratch, per rank */
+    struct pstd_series *of; /* series of computing times, one per rank */
+    /* array that the caller may fill for each step, one entry per rank */
+    struct pstd_work *work;
+    double *sorted, *peers;         /* scratch, one entry per rank */
     struct pstd_straggler *changes; /* changes by the last call; has ranks + 1
                                        entries */
     unsigned n_changes;
     struct pstd_series steps; /* durations of the steps in which no rank's
                                * computing time was too long */
-    unsigned link;            /* rank named for its messages, if has_link */
+    /* rank that was named because of its messages, if has_link */
+    unsigned link;
     bool has_link;
-    uint64_t n;          /* steps so far */
-    uint64_t n_steps;    /* steps in the series of durations */
+    uint64_t n;          /* number of steps so far */
+    uint64_t n_steps;    /* number of steps in `steps` */
     uint64_t measure_at; /* no step is measured before this one */
     uint64_t patience;   /* steps to wait after a measurement without result */
     bool suspicious;     /* a step should be measured */
@@ -89,7 +91,7 @@ void pstd_stragglers_step(struct pstd_stragglers *s,
  * on messages, sending and waiting for messages already sent. */
 void pstd_stragglers_measured(struct pstd_stragglers *s,
                               const double *messages);
-/* Counts the ranks named now. */
+/* Returns the number of ranks that are named now. */
 unsigned pstd_stragglers_count(const struct pstd_stragglers *s);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Resuming a run from its checkpoints. */
+/* Resumes a run from its checkpoints, and rolls it back to them. */
 #include "daemon/exec/change/ramp.h"
 #include "daemon/exec/session.h"
 #include "stages/files/checkpoint.h"

@@ -348,7 +348,8 @@ static enum pst_status claim_both(struct pstd_session *s, struct pst_diag *diag)
     if (status == PST_OK)
         status = claim_early(s, false, diag);
     if (status == PST_OK)
-        status = check_two(s, diag); /* the first may have been created now */
+        /* the first folder may have been created just now */
+        status = check_two(s, diag);
     if (status == PST_OK && s->config.checkpoint_fallback != NULL)
         status = claim_early(s, true, diag);
     return status;

@@ -3,7 +3,7 @@
 
 #include "stages/base/macros.h"
 
-#define WARM    3  /* first steps, which differ from the others */
+#define WARM    3  /* number of first steps, which differ from the others */
 #define SMOOTH  16 /* number of steps that the smoothed duration covers */
 #define FLOOR_S 1  /* minimum seconds from the end of a save to the next one */
 /* Minimum time from the end of a save to the next one as a multiple of the

@@ -97,7 +97,7 @@ struct outcome {
     const struct pst_diag *why; /* diagnosis of the failure */
     const char *bad;            /* why the saved checkpoint is bad, or "" */
     bool fallback;              /* saved in the second folder */
-    bool asked;                 /* a client waits for the event */
+    bool asked;                 /* a client waits for the event of the save */
     uint64_t step, changes;
     double seconds; /* from the step that was saved to the end of the save */
     double stall_s; /* seconds without a step because of the save */

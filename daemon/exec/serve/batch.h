@@ -15,7 +15,7 @@ struct pstd_run_of {
 /* The requests of one step. */
 struct pstd_requests {
     const struct pstd_signature *signature;
-    struct pstd_ask *list; /* borrowed */
+    struct pstd_ask *list; /* requests of the step; borrowed */
     /* Runs that cover all samples of the step, in order. Unused positions are
      * padded with the last sample before them. */
     struct pstd_run_of *runs;
