@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* penstock: the client. */
+/* The client `penstock`: finds the command and its options, and runs it. */
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/out.h"
 #include "daemon/ctl/sandbox.h"

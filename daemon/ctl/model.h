@@ -7,7 +7,7 @@
 /* Prints the text, then frees it, also on failure. json: the text is JSON. */
 enum pst_status pstctl_print_text(struct pst_str *text, bool json,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* Prints the table of stages. */
+/* Prints the table of the plan's stages. */
 enum pst_status pstctl_print_plan(const struct pst_plan *plan, bool json,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 

@@ -122,7 +122,7 @@ static void add_options(struct pst_guard *guard,
                 add_text(guard, text);
         }
     }
-    for (size_t i = 0; i < config->swap.n; i++) { /* FQN=FILE */
+    for (size_t i = 0; i < config->swap.n; i++) { /* the texts are FQN=FILE */
         const char *file = strchr(config->swap.at[i], '=');
 
         if (file != NULL)

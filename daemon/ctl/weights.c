@@ -27,7 +27,7 @@ static enum pst_status find_in_plan(void *ctx, const char *tensor,
                                     const struct pst_safetensors_entry **ret,
                                     struct pst_diag *diag)
 {
-    const char *fqn = strchr(tensor, '.'); /* tensor: "param.FQN" */
+    const char *fqn = strchr(tensor, '.'); /* tensor is "param.FQN" */
 
     return pst_plan_entry(ctx, (unsigned)pst_plan_find_param(ctx, fqn + 1), ret,
                           diag);

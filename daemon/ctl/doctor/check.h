@@ -23,7 +23,7 @@ struct pstctl_doctor {
     const char *root;
     const char *check; /* name of the check that runs now */
     struct PST_VEC(struct pstctl_finding) findings;
-    bool failed; /* out of memory */
+    bool failed; /* memory ran out */
 };
 
 typedef void (*pstctl_check_fn)(struct pstctl_doctor *d);
@@ -44,7 +44,7 @@ const char *pstctl_environment(const char *name);
 
 /* The check of GPUs, a row of pstctl_checks_machine (gpus.c). */
 void pstctl_check_gpus(struct pstctl_doctor *d);
-/* The checks of each source file. */
+/* Tables of checks, one for each source file. */
 extern const struct pstctl_check pstctl_checks_programs[],
     pstctl_checks_machine[], pstctl_checks_limits[], pstctl_checks_folders[];
 /* Checks --hosts or --hostfile: reachability, the doctor's findings on each

@@ -15,7 +15,7 @@
 #include "stages/base/host/fs.h"
 
 #define MAX_FILE  ((size_t)1 << 20)
-#define MAX_NAME  253 /* RFC 1035 */
+#define MAX_NAME  253 /* maximum bytes of a host name (RFC 1035) */
 #define MAX_SLOTS 65536
 
 /* --- the local host ------------------------------------------------------- */

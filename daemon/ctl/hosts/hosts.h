@@ -15,7 +15,7 @@ struct pstctl_host {
     char *name;     /* owned */
     unsigned slots; /* maximum ranks; 0: not given by the user */
     unsigned ranks; /* ranks assigned by pstctl_hosts_place */
-    bool local;     /* this host */
+    bool local;     /* the host that this process runs on */
     bool away; /* not reachable, or unable to run ranks, at the last attempt */
 };
 

@@ -20,7 +20,7 @@
 #include "stages/base/rng.h"
 
 #define MAX_PROMPT (1u << 20)
-#define BYTES      256 /* vocabulary of a byte-level model */
+#define BYTES      256 /* size of the vocabulary of a byte-level model */
 
 /* A token model as infer uses it, and the tokens of a step. */
 struct window {
@@ -29,9 +29,9 @@ struct window {
     unsigned logits; /* index of the output (B, T, V) */
     int positions;   /* input (T) or (B, T) with their positions, or -1 */
     bool cached;     /* T is 1 and buffers cache earlier tokens */
-    int64_t length;  /* T */
-    int64_t vocab;   /* V */
-    int64_t n;       /* tokens in the window */
+    int64_t length;  /* T, the tokens that the model reads at once */
+    int64_t vocab;   /* V, the size of the vocabulary */
+    int64_t n;       /* number of tokens in the window */
     int64_t *at;     /* ids of the tokens; array of T entries */
     int64_t first;   /* position of at[0] in the text */
 };

@@ -38,8 +38,8 @@ static void take_event(struct pstctl_progress *progress,
 
 /* The end of the job, as seen from its events. */
 struct seen {
-    uint64_t run; /* finished run; 0: none */
-    bool serves;  /* it serves requests, without a run */
+    uint64_t run; /* run that has finished; 0: none */
+    bool serves;  /* the job serves requests, and has no run */
     bool drained; /* it served requests, and has ended as requested */
 };
 

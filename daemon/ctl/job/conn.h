@@ -13,7 +13,7 @@ struct pstctl_conn {
     char job[64];
     unsigned rank, ranks;
     char path[PSTD_SOCKET_PATH + 1]; /* path of the socket */
-    uint64_t pid;                    /* process of the daemon */
+    uint64_t pid;                    /* pid of the daemon */
     char run_id[33];                 /* value of --one-run, or "" */
     uint64_t first_event;            /* number of the daemon's first event */
     char journal[256];               /* file with the job's events; "": none */

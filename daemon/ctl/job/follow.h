@@ -10,21 +10,22 @@
 #include "daemon/ctl/job/conn.h"
 
 struct pstctl_follow {
-    struct pstctl_conn conn;      /* fd -1: none at the moment */
-    struct pstctl_conn next_conn; /* waiting for its Hello; fd -1: none */
-    double since;                 /* time at which next_conn was opened */
-    double again;                 /* time before which no connection is
-                                   * opened */
-    struct pst_str path;          /* path of the socket */
-    char run_id[33];              /* id that the job must have; "": any */
-    uint64_t pid;                 /* pid of the daemon; 0: unknown */
-    char journal[256]; /* the job's file of events; "": none: the pid must not
-                          change then */
-    int owner;         /* process that starts the ranks; 0: none known */
-    uint64_t next;     /* number of the next event; 0: from now on */
-    uint64_t missed;   /* events that were no longer available */
-    unsigned failures; /* failed connections since the last frame */
-    bool other;        /* the socket belongs to another job */
+    struct pstctl_conn conn; /* current connection; fd -1: none */
+    /* connection that waits for Hello; fd -1: none */
+    struct pstctl_conn next_conn;
+    double since;        /* time at which next_conn was opened */
+    double again;        /* time before which no connection is
+                          * opened */
+    struct pst_str path; /* path of the socket */
+    char run_id[33];     /* id that the job must have; "": any */
+    uint64_t pid;        /* pid of the daemon; 0: unknown */
+    char journal[256];   /* the job's file of events; "": none: the pid must not
+                            change then */
+    int owner;           /* process that starts the ranks; 0: none known */
+    uint64_t next;       /* number of the next event; 0: from now on */
+    uint64_t missed;     /* events that were no longer available */
+    unsigned failures;   /* failed connections since the last frame */
+    bool other;          /* the socket belongs to another job */
 };
 
 /* Takes the connection. If it is closed (fd -1) or is lost here, the first call

@@ -13,7 +13,7 @@
 #include <sys/types.h>
 
 struct pstctl_owner {
-    int fd; /* -1: none */
+    int fd; /* descriptor of the lock file; -1: none */
     struct pst_str lock;
 };
 

@@ -11,7 +11,7 @@
 
 /* Hosted calls of one rank. */
 struct pstctl_hosted {
-    const char *device; /* "cuda" */
+    const char *device; /* kind of the rank's device, such as "cuda" */
     unsigned calls;     /* number of hosted calls in one microbatch */
     uint64_t bytes;     /* bytes that these calls copy */
     struct pst_str ops; /* text that names the operators */

@@ -32,14 +32,14 @@ struct forecast {
     const struct pst_plan *plan;
     struct pst_costs costs;
     struct pst_sim sim;
-    struct pst_str note;     /* cost of tail microbatches */
+    struct pst_str note;     /* text about the cost of tail microbatches */
     struct pst_str products; /* GEMM libraries in use */
-    struct pst_str times;    /* source of the times */
+    struct pst_str times;    /* text that names the source of the times */
     const char *recompute;   /* value of --recompute, never "auto" */
     const char *shard;       /* value of --shard, never "auto" */
     const char *stash;       /* value of --stash, never "auto" */
     unsigned replicas;
-    struct pst_choices choices; /* with --what-if */
+    struct pst_choices choices; /* choices of --what-if */
     struct pstctl_ramp ramp;
     unsigned ranks;
 };

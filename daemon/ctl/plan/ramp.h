@@ -18,7 +18,8 @@ struct pstctl_ramp_part {
 struct pstctl_ramp {
     struct pstd_ramp ramp;
     unsigned counts[PSTD_RAMP_ROWS], n;
-    struct pstctl_ramp_part parts[PSTD_RAMP_ROWS]; /* by counts */
+    /* one for each of `counts` */
+    struct pstctl_ramp_part parts[PSTD_RAMP_ROWS];
 };
 
 /* Sets the numbers of microbatches of the ramp in options, which borrow them

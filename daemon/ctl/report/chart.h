@@ -9,7 +9,7 @@
 struct pstctl_series {
     const char *name;
     const struct pstctl_points *points;
-    bool dots; /* a mark at each point */
+    bool dots; /* draws a mark at each point */
 };
 
 /* Appends text to a page, escaping < > & and quotes, and characters that hide

@@ -13,7 +13,7 @@
 
 struct curves {
     struct pstctl_points loss, lr, rate, step_s;
-    uint64_t group; /* steps of a group */
+    uint64_t group; /* number of steps in a group */
     size_t n;       /* steps of the current group so far */
     struct pstd_steps_record low, high;
     double seconds, count; /* sums over the current group */

@@ -12,7 +12,8 @@
 
 struct printed {
     struct pst_str text;
-    struct pstd_steps_record last, least; /* least: with the smallest loss */
+    /* last: newest record; least: record with the smallest loss */
+    struct pstd_steps_record last, least;
     uint64_t n;
 };
 

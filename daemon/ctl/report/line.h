@@ -10,7 +10,7 @@
 
 struct pstctl_line {
     double time; /* seconds since 1970 */
-    int rank;    /* -1: the supervisor */
+    int rank;    /* rank that wrote the line; -1: the supervisor */
     uint64_t seq;
     const char *level, *stage, *job, *event;
     size_t n;

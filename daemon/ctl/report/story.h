@@ -51,7 +51,7 @@ enum pstctl_parts {
 struct pstctl_rank_story {
     bool seen;
     const char *stages, *host;
-    double memory[PSTCTL_N_MEMORY]; /* bytes */
+    double memory[PSTCTL_N_MEMORY]; /* bytes by purpose */
     double times[PSTCTL_N_TIMES];   /* sums over reported steps, in seconds */
     /* Shares of the measured step, by cause; all 0: unknown. */
     double shares[PSTCTL_N_SHARES];
@@ -77,7 +77,7 @@ struct pstctl_story {
     double patience, better;
     double median;     /* seconds of the run's median step; NaN: unknown */
     double begin, end; /* times of the first and newest line */
-    double steps;      /* step at which the run ends */
+    double steps;      /* last step of the run, as planned */
     bool metric;       /* the newest evaluation has a metric besides its loss */
     unsigned starts, restarts, ranks;
     unsigned newest_ranks; /* number of ranks of the newest start; 0: unknown */
@@ -87,7 +87,8 @@ struct pstctl_story {
      * logs */
     uint64_t recorded;
     struct pstctl_rank_story rank[PSTCTL_STORY_RANKS];
-    struct PST_VEC(struct pstctl_shown_event) events; /* events to be shown */
+    /* events that the page shows */
+    struct PST_VEC(struct pstctl_shown_event) events;
     uint64_t lines, bad; /* lines read; lines that could not be parsed */
     size_t left_out;     /* dropped events: only the newest are kept */
     /* The newest complete step of the flight records. */

@@ -20,7 +20,7 @@
 
 #define CONNECT_MS 5    /* interval between attempts to connect to rank 0 */
 #define END_MS     4000 /* time for the ranks to end by themselves */
-#define KILL_MS    2000 /* time between asking to end and SIGKILL */
+#define KILL_MS    2000 /* time between the request to end and SIGKILL */
 /* After this time, a killed process that does not end is reported. */
 #define SAY_MS  4000
 #define LEFT_MS 4000 /* time for mpirun to end after rank 0 */
@@ -89,7 +89,8 @@ static enum pst_status take_signal(struct pstctl_attempt *r,
     if (info.ssi_signo == SIGHUP && (r->signals > 0 || stop_waits()))
         return PST_OK; /* the job is ending already */
     if (info.ssi_signo == SIGHUP && r->supervised) {
-        r->progress.quiet = true; /* the terminal is gone */
+        /* the terminal was closed: nothing can be printed */
+        r->progress.quiet = true;
         return PST_OK;
     }
     if (info.ssi_signo == SIGHUP && !r->config->die_with_client) {
@@ -109,7 +110,7 @@ static enum pst_status take_signal(struct pstctl_attempt *r,
         now_ms() - r->signal_ms < TWICE_MS)
         return PST_OK;
     if (info.ssi_pid == 0 &&
-        info.ssi_signo == SIGINT) /* sent by the terminal */
+        info.ssi_signo == SIGINT) /* Ctrl-C in the terminal */
         (void)snprintf(who, sizeof(who), "Ctrl-C");
     else
         (void)snprintf(who, sizeof(who), "signal %u of process %u",

@@ -33,7 +33,7 @@ struct pstctl_attempt {
     uint64_t signal_ms; /* time of the newest such signal */
     bool asked; /* another process asked the job to end: it is not restarted,
                    however it ends */
-    uint64_t restarts; /* restarts so far */
+    uint64_t restarts; /* number of restarts so far */
     /* State that would be lost if the job died now, derived from the events of
      * all starts. */
     struct pstctl_unsaved unsaved;

@@ -115,7 +115,7 @@ bool pstctl_end_is_loss(const struct pstctl_end *e)
     case PSTCTL_CAUSE_FAULT:
     case PSTCTL_CAUSE_REFUSED:
     case PSTCTL_CAUSE_LAUNCHER:
-    case PSTCTL_CAUSE_CORRUPTION: /* no rank was lost: it is alive */
+    case PSTCTL_CAUSE_CORRUPTION: /* no rank was lost: all are alive */
         break;
     }
     return false;

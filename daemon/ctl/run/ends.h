@@ -35,16 +35,16 @@ const char *pstctl_cause_name(enum pstctl_cause cause);
 struct pstctl_end {
     enum pstctl_cause cause;
     int rank;        /* the first rank known to be at fault; -1: none */
-    char stages[64]; /* stages of that rank; "": unknown */
+    char stages[64]; /* stages of `rank`; "": unknown */
     int signal;      /* signal that killed that rank or mpirun; 0: none */
     int exit_code;   /* exit code of that rank, else of the job; -1: none */
     char text[PST_DIAG_TEXT];
-    enum pst_error error; /* catalogue row of the text */
-    uint64_t step;        /* newest finished step seen */
+    enum pst_error error; /* catalogue row of `text` */
+    uint64_t step;        /* newest finished step that was seen */
     uint64_t checkpoint;  /* step of the newest good checkpoint; 0: none */
-    uint64_t restarts;    /* restarts before this end */
+    uint64_t restarts;    /* number of restarts before this end */
     bool again;           /* the job is restarted after delay_s */
-    unsigned delay_s;     /* seconds */
+    unsigned delay_s;     /* seconds until the restart */
     unsigned ranks;       /* ranks of the job that ended, in all replicas */
     unsigned next_ranks;  /* ranks of the restarted job; 0: not restarted */
     bool paused;          /* the run was paused, and begins paused again */

@@ -20,8 +20,8 @@ struct pstctl_program {
 struct pstctl_launch {
     pid_t pid;
     int err_fd; /* for reading the output of child and ranks; -1: none */
-    struct pst_str line;  /* incomplete line */
-    struct pst_str tail;  /* last unrecognized lines */
+    struct pst_str line; /* incomplete line of the output */
+    struct pst_str tail; /* last lines of the output that were not recognized */
     struct pst_str cause; /* first "penstockd: ..." line, see take_cause */
     /* " 1 in step 3, ..." for each rank that reported a crash. */
     struct pst_str crashes;
@@ -41,13 +41,13 @@ struct pstctl_launch {
 /* Description of the job to be started. */
 struct pstctl_job {
     const char *plan, *name, *run_id;
-    const char *output;  /* file for all output */
+    const char *output;  /* path of the file for the output of all processes */
     const char *session; /* folder for mpirun's files; NULL: its default */
     const char *shm;     /* folder for shared memory; NULL: the default */
     const char *journal; /* event journal; NULL: none */
     unsigned ranks;      /* ranks of a replica */
     int held[3];         /* locks inherited by the child; -1: none */
-    unsigned most_here;  /* most ranks on one host */
+    unsigned most_here;  /* largest number of ranks on one host */
     const char *hosts;   /* "a:2,b:2" for mpirun; NULL: its default */
     bool spread;         /* ranks are on several hosts: mpirun must not use
                             folders of this host */

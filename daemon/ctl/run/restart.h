@@ -9,7 +9,8 @@
 
 /* Number of consecutive restarts without a newer checkpoint. */
 struct pstctl_budget {
-    uint64_t limit; /* maximum; 0: the job is never restarted */
+    /* maximum number of restarts; 0: the job is never restarted */
+    uint64_t limit;
     uint64_t used;
     uint64_t step; /* the newest checkpoint when the job last ended; 0: none */
 };
@@ -31,10 +32,10 @@ bool pstctl_budget_renew(struct pstctl_budget *b, uint64_t step);
  * `least`. The number of replicas stays, since the results depend on it.
  */
 struct pstctl_ranks {
-    const struct pstd_config *config; /* borrowed; as the user gave it */
+    const struct pstd_config *config; /* as the user gave it; borrowed */
     unsigned stages;                  /* stages of the plan */
-    unsigned now;                     /* ranks in the newest start */
-    unsigned least;                   /* minimum, by --min-ranks */
+    unsigned now;                     /* number of ranks in the newest start */
+    unsigned least;  /* minimum number of ranks, by --min-ranks */
     unsigned losses; /* consecutive losses with this number of ranks */
     uint64_t step;   /* newest checkpoint when the job last ended; 0: none */
 };

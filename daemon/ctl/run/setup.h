@@ -11,7 +11,7 @@ struct pstctl_setup {
     unsigned stages;            /* stages of the plan */
     struct pstctl_scratch temp; /* plan made from a .pt2, journal, mpirun's
                                    files */
-    struct pstctl_scratch shm;  /* memory shared by ranks */
+    struct pstctl_scratch shm;  /* folder for memory that ranks share */
     struct pst_str made;        /* path of the plan in temp; "": none */
     struct pst_str session;     /* mpirun's session folder */
     struct pst_str journal;     /* path of the journal of events */

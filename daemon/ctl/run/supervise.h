@@ -22,7 +22,7 @@ struct pstctl_fate {
     unsigned slots; /* with no_hosts: number of ranks that have a host */
     /* the kernel killed a process for lack of memory while the ranks ran */
     bool oom;
-    uint64_t step;  /* newest finished step seen */
+    uint64_t step;  /* newest finished step that was seen */
     uint64_t saved; /* step of the newest checkpoint seen; 0: none */
     double begun_s; /* seconds from `begun` to the end */
     /* State that no checkpoint contains, of all starts so far; borrowed; NULL:
@@ -55,7 +55,7 @@ struct pstctl_supervisor {
     struct pstctl_budget budget;
     struct pstctl_ranks ranks;
     char job[PSTD_PAST_JOB + 1]; /* prefix of the ids of its starts; "": none */
-    uint64_t restarts;           /* restarts so far */
+    uint64_t restarts;           /* number of restarts so far */
     /* Number of starts that lasted a minute or longer, which is the progress of
      * a job with --stay. */
     uint64_t served;

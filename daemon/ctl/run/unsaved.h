@@ -12,7 +12,7 @@
 
 struct pstctl_unsaved {
     bool paused;
-    bool started; /* ranks were started */
+    bool started; /* ranks were started at least once */
     /* The ranks were restarted, and the run has not begun again since. */
     bool again;
     char changes[256]; /* "froze blocks.*, set scale", truncated */

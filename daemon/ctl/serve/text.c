@@ -264,7 +264,7 @@ enum pst_status pstctl_tensors_write_json(const char *path,
 /* Columns of one input, which are adjacent: one for each number of a sample. */
 struct column {
     const Pst__Control__Port *port;
-    struct pst_meta meta; /* meta of all samples together */
+    struct pst_meta meta; /* meta of the tensor of all samples */
     int64_t first, n;     /* index of the first column, number of columns */
     size_t tensor;        /* index of the tensor */
 };

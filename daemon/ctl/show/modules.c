@@ -94,7 +94,8 @@ static enum pst_status print_json(const struct pstctl_tree *t, bool calls,
 
 /* --- for people ----------------------------------------------------------- */
 
-/* Returns "Linear" for "torch.nn.modules.linear.Linear". */
+/* Returns the name of a module's class without its package: "Linear" for
+ * "torch.nn.modules.linear.Linear". */
 static const char *class_of(const struct pst_module_site *site)
 {
     const char *type = site != NULL ? site->call->type : "";
@@ -147,7 +148,7 @@ static void print_calls(const struct pst_modules *m)
     }
 }
 
-/* Appends "0, 3-5". */
+/* Appends numbers, with ranges: "0, 3-5". */
 static void add_numbers(const unsigned *at, size_t n, struct pst_str *out)
 {
     for (size_t i = 0; i < n; i++) {

@@ -7,7 +7,7 @@
 
 struct pstctl_tree {
     struct pstd_plan opened;
-    struct pst_plan *joined; /* all stages of a plan as one */
+    struct pst_plan *joined; /* the plan with all its stages joined into one */
     struct PST_VEC(struct pst_tie) ties;
     struct pst_modules *modules;
     struct pst_tree *tree;

@@ -23,8 +23,9 @@ struct mark {
 
 struct pstctl_ask {
     const struct pstd_config *config;
-    struct pstctl_conn conns[PSTCTL_TOP_RANKS]; /* fd -1: none */
-    uint64_t pids[PSTCTL_TOP_RANKS];            /* pids of the ranks' daemons */
+    /* connection to each rank; fd -1: none */
+    struct pstctl_conn conns[PSTCTL_TOP_RANKS];
+    uint64_t pids[PSTCTL_TOP_RANKS]; /* pids of the ranks' daemons */
     uint64_t seen[PSTCTL_TOP_RANKS]; /* number of each rank's last event read */
     uint64_t newest;                 /* number of rank 0's newest event */
     char path[PSTD_SOCKET_PATH + 1]; /* path of rank 0's socket */

@@ -13,34 +13,37 @@
 #define PSTCTL_TOP_EVENTS 32
 
 struct pstctl_top_rank {
-    bool there; /* its socket answers */
+    bool there; /* the rank's socket answers */
     char stages[64];
     /* NaN: unknown. */
     double step, forward, backward, optim, recv, other; /* seconds per step */
-    double rss;                                         /* bytes */
+    double rss;                                         /* resident bytes */
 };
 
 struct pstctl_top_event {
-    char level; /* 'i', 'w', 'e' */
+    char level; /* 'i' (info), 'w' (warning) or 'e' (error) */
     char text[256];
 };
 
 struct pstctl_top_view {
-    bool there;                          /* the job answers */
-    char why[256];                       /* reason why it does not answer */
-    uint64_t answered, refused, waiting; /* requests to a served model */
+    bool there;    /* the job answers */
+    char why[256]; /* reason why it does not answer */
+    /* numbers of requests to a served model */
+    uint64_t answered, refused, waiting;
     double answer_s;
     char job[64], state[32], error[256];
     bool paused;
     unsigned ranks, stages;
     uint64_t step, steps, checkpoint;
     double loss, lr, step_s, tok_s, bubble;
-    double eta; /* seconds; NaN: unknown */
+    double eta; /* seconds until the run ends; NaN: unknown */
     double eval_loss, eval_best;
     struct pstctl_top_rank rank[PSTCTL_TOP_RANKS];
-    double losses[PSTCTL_TOP_LOSSES]; /* newest last */
+    /* losses of the newest steps; the newest one is last */
+    double losses[PSTCTL_TOP_LOSSES];
     size_t n_losses;
-    struct pstctl_top_event events[PSTCTL_TOP_EVENTS]; /* newest last */
+    /* the newest one is last */
+    struct pstctl_top_event events[PSTCTL_TOP_EVENTS];
     size_t n_events;
 };
 
