@@ -3,7 +3,7 @@
 
 #include "stages/base/macros.h"
 
-#define SECOND 1000000u /* microseconds */
+#define SECOND 1000000u /* one second, in microseconds */
 
 /* Kinds of events that are limited here. Events of dropped clients are limited
  * by control.c. */

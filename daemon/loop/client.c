@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One client of the control socket. */
+/* Serves one client of the control socket. */
 #include "daemon/loop/control.h"
 
 #include <string.h>

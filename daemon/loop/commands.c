@@ -21,7 +21,7 @@ struct row {
     const char *name;
     unsigned states; /* states in which the command is legal */
     bool changes;    /* the command needs a key, and only rank 0 accepts it */
-    command_fn run;  /* PST_AGAIN: it has sent the reply itself */
+    command_fn run;  /* PST_AGAIN: the function has sent the reply itself */
 };
 
 static enum pst_status take_trace(struct pstd_call *call)

@@ -25,7 +25,7 @@ static void emit_drop(struct pstd_control *c, const struct pstd_client *client,
 
     c->dropped++;
     if (c->reported > 0 && now - c->reported_ms < REPORT_MS)
-        return; /* many drops must not flood the log */
+        return; /* many dropped clients must not flood the log */
     pstd_note_init(&note, PSTD_EVENT_CLIENT_DROPPED);
     pstd_note_int(&note, "uid", client->uid);
     pstd_note_int(&note, "pid", client->pid);

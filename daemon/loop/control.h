@@ -68,7 +68,7 @@ struct pstd_client {
     unsigned uid;
     int pid;
     bool greeted, watching, closing;
-    bool paused;        /* reading is paused */
+    bool paused;        /* nothing is read from the client for now */
     uint64_t event;     /* number of the event to send next */
     double credit;      /* number of requests that it may make now */
     uint64_t credit_ms; /* time at which credit was computed */
@@ -85,9 +85,9 @@ struct pstd_control {
     struct pstd_control_hooks hooks;
     struct pstd_identity identity;
     double client_timeout; /* seconds */
-    size_t max_request;    /* bytes of a frame */
-    size_t max_held;       /* bytes of all incomplete frames */
-    size_t max_queued;     /* bytes of all queued answers */
+    size_t max_request;    /* maximum bytes of a frame */
+    size_t max_held;       /* maximum bytes of all incomplete frames */
+    size_t max_queued;     /* maximum bytes of all queued answers */
     uint64_t serials;      /* serial numbers used so far */
     uv_pipe_t pipe;
     bool open;

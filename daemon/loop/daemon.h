@@ -29,7 +29,7 @@ struct pstd_answers {
     size_t n; /* answers added so far; the newest ones are kept */
 };
 
-/* State derived from events. */
+/* State of the job, derived from events. */
 struct pstd_known {
     char plan_digest[33];
     unsigned stages;
@@ -82,14 +82,15 @@ struct pstd_daemon {
      * wait_s: seconds until the next start; 0: none is planned. */
     bool going_on;
     unsigned delayed, wait_s;
-    uint64_t rss_bytes, rss_ms; /* read at rss_ms; 0: never */
+    /* resident bytes, as read at time rss_ms; 0: never read */
+    uint64_t rss_bytes, rss_ms;
     struct pstd_known known;
     struct pstd_result *result; /* result of the newest finished run */
     struct pstd_trace *trace;   /* newest trace; NULL: none */
     /* failure of the job, from which the exit code follows */
     struct pst_diag failure;
     struct pst_diag refused; /* error of the only run, if it was refused */
-    char *socket;            /* path of our socket; NULL: none */
+    char *socket;            /* path of this rank's socket; NULL: none */
 };
 
 /* Logs the note, adds it to the history, sends it to watchers. */

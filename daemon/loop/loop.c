@@ -98,7 +98,7 @@ static enum pst_status open_tensorboard(struct pstd_daemon *d,
     status = pstd_tensorboard_open(t, d->config->tensorboard, diag);
     if (status == PST_OK || !was_started(d))
         return status;
-    t->failing = true; /* reported after START */
+    t->failing = true; /* an event reports it after START */
     t->why = *diag;
     return PST_OK;
 }

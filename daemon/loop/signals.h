@@ -13,7 +13,7 @@
 void pstd_signals_ignore(void);
 /* Handles signals from here on until close. One daemon per process. */
 void pstd_signals_start(struct pstd_daemon *d);
-/* Closes the handles in d->signals. */
+/* Closes the signal handles in d->signals. */
 void pstd_signals_close(struct pstd_daemon *d);
 
 #endif

@@ -12,12 +12,12 @@
 #include "stages/base/host/fs.h"
 
 #define MAX_FILE  ((size_t)1 << 20)
-#define MAX_TRIES 3 /* maximum starts without a newer checkpoint */
+#define MAX_TRIES 3 /* maximum number of starts without a newer checkpoint */
 
 /* Content of the file JOURNAL.run: a line of these fields, then the options. */
 struct kept {
     struct pstd_past past;
-    unsigned tries; /* starts from the newest checkpoint */
+    unsigned tries; /* number of starts from the newest checkpoint */
     struct pst_str options;
 };
 
