@@ -114,8 +114,8 @@ def other_exports(b):
     assert "trained" not in said, said
     parts, straight = b.saved("parts"), b.saved("straight")
     assert parts == straight, [k for k in parts if parts[k] != straight[k]]
-    # Resumes with the first export again, with a module frozen and later
-    # trained again.
+    # Resumes with the first export again: first with a module frozen, then with
+    # all modules trained.
     b.call("split", "tiny.pt2", "-o", "frozen.pln", "--freeze", "fc")
     said = b.run(7, *adamw, "--resume", model="frozen.pln", folder="parts")
     assert "'fc.weight', 'fc.bias': trained before and not now, the states " \

@@ -98,7 +98,7 @@ def killed(b):
     assert list(back) == list(range(1, 151)), list(back)
     assert all(back[k] == expected[k] for k in range(1, 101))
     assert all(back[k] != expected[k] for k in range(101, 151))
-    # Another folder of logs has the steps from its first one on.
+    # A new folder of logs has only the steps of this run.
     b.call(*b.words("log-other", "--checkpoint", "ck-back", "--steps", "160",
                     "--resume"))
     assert list(b.history("log-other")) == list(range(151, 161))

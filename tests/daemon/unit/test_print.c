@@ -162,7 +162,8 @@ static void units_are_of_what_is_shown(void **state)
     }
 }
 
-/* Small losses are not printed as zero, and large ones not as many digits. */
+/* Small losses are not printed as zero, and large ones not with all their
+ * digits. */
 static void losses_are_told(void **state)
 {
     static const struct {
