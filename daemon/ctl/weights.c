@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* penstock weights: writes the state of a model as one file that PyTorch
+/* `penstock weights`: writes the state of a model as one file that PyTorch
  * loads. */
 #include "daemon/ctl/ctl.h"
 

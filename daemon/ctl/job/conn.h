@@ -101,8 +101,8 @@ enum pst_status pstctl_watch_from(struct pstctl_conn *conn, uint64_t from,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pstctl_stop_job(struct pstctl_conn *conn, bool now,
                                 struct pst_diag *diag) PST_MUST_CHECK;
-/* Reads the reply of a kind from the file `path`, which a job for one run has
- * written at its end; PST_ERR_NOT_FOUND if there is none. Returns owned. */
+/* Reads the reply of kind `body` from the file `path`, which a job for one run
+ * has written at its end; PST_ERR_NOT_FOUND if there is none. Returns owned. */
 enum pst_status pstctl_recorded(const char *path,
                                 Pst__Control__Reply__BodyCase body,
                                 pstd_frame **ret,

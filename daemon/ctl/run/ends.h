@@ -36,8 +36,8 @@ struct pstctl_end {
     enum pstctl_cause cause;
     int rank;        /* the first rank known to be at fault; -1: none */
     char stages[64]; /* stages of `rank`; "": unknown */
-    int signal;      /* signal that killed that rank or mpirun; 0: none */
-    int exit_code;   /* exit code of that rank, else of the job; -1: none */
+    int signal;      /* signal that killed `rank` or mpirun; 0: none */
+    int exit_code;   /* exit code of `rank`, else of the job; -1: none */
     char text[PST_DIAG_TEXT];
     enum pst_error error; /* catalogue row of `text` */
     uint64_t step;        /* newest finished step that was seen */

@@ -23,7 +23,8 @@ struct pstctl_launch {
     struct pst_str line; /* incomplete line of the output */
     struct pst_str tail; /* last lines of the output that were not recognized */
     struct pst_str cause; /* first "penstockd: ..." line, see take_cause */
-    /* " 1 in step 3, ..." for each rank that reported a crash. */
+    /* Text such as " 1 in step 3, ...", which names each rank that reported a
+     * crash. */
     struct pst_str crashes;
     enum pst_error cause_error; /* catalogue row that `cause` names */
     int killed_rank; /* first rank that was killed by a signal; -1: none */

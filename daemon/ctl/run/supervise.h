@@ -54,8 +54,9 @@ struct pstctl_supervisor {
     struct pstd_past past;
     struct pstctl_budget budget;
     struct pstctl_ranks ranks;
-    char job[PSTD_PAST_JOB + 1]; /* prefix of the ids of its starts; "": none */
-    uint64_t restarts;           /* number of restarts so far */
+    /* prefix of the run ids of all starts; "": none */
+    char job[PSTD_PAST_JOB + 1];
+    uint64_t restarts; /* number of restarts so far */
     /* Number of starts that lasted a minute or longer, which is the progress of
      * a job with --stay. */
     uint64_t served;

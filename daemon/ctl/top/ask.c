@@ -18,7 +18,7 @@
 #define FEW 64
 
 struct mark {
-    uint64_t time_us, step; /* time of the event of a step; 0: none yet */
+    uint64_t time_us, step; /* a step, and the time of its event; 0: none yet */
 };
 
 struct pstctl_ask {
