@@ -115,7 +115,7 @@ struct pstd_option {
     uint64_t groups;
     size_t at;         /* offset in struct pstd_config */
     const char *start; /* default as text, or NULL */
-    double min, max;   /* limits of UINT, REAL and MIB; both 0: none */
+    double min, max;   /* limits of UINT, REAL and MIB; both 0: no limits */
     const char *value; /* name of the value in --help: "N", "none|sgd" */
     const char *help;
 };

@@ -10,9 +10,10 @@
 
 /* Checkpoints that were found in one or two folders. */
 struct found {
-    uint64_t step; /* the newest good one; 0 also if there is none */
-    bool good;     /* there is a good checkpoint */
-    bool any;      /* there are checkpoints, good or not */
+    /* step of the newest good checkpoint; 0 also if there is none */
+    uint64_t step;
+    bool good; /* there is a good checkpoint */
+    bool any;  /* there are checkpoints, good or not */
 };
 
 static enum pst_status look_into(const char *dir, struct found *ret,

@@ -200,7 +200,8 @@ enum pst_status pstd_socket_dirs(const char *path, bool own_dir,
         status = check_own(base.text, diag);
     if (status == PST_OK && own_dir)
         status = check_own(dir.text, diag);
-    else if (status == PST_OK) /* clients would refuse such folders */
+    /* clients would refuse a socket in such a folder */
+    else if (status == PST_OK)
         status = pstd_socket_check_folders(path, diag);
     pst_str_fini(&dir);
     pst_str_fini(&base);

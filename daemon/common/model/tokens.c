@@ -8,8 +8,9 @@
 /* Search for the values of a stage's graph that are computed from an input's
  * integers. */
 struct flow {
-    bool *has; /* by value id: true if the value is computed from them */
-    bool met;  /* the current node reads such a value */
+    /* by value id: true if the value is computed from those integers */
+    bool *has;
+    bool met; /* the current node reads such a value */
 };
 
 static void meet(void *ctx, struct pst_value **slot, unsigned arg)

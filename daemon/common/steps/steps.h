@@ -41,7 +41,7 @@ bool pstd_steps_slot(uint64_t after, uint64_t *ret);
 /* Returns the step after `base` that a record belongs to: the inverse of
  * pstd_steps_slot(). */
 uint64_t pstd_steps_after(uint64_t slot);
-/* Returns how many records there are for steps up to this one after `base`. */
+/* Returns the number of records for the first `after` steps after `base`. */
 uint64_t pstd_steps_slots(uint64_t after);
 
 void pstd_steps_pack_head(const struct pstd_steps_head *head,
