@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Totals of a finished run: statistics of its steps and its ranks. */
+/* Computes the totals of a finished run: statistics of its steps and its ranks.
+ */
 #include "daemon/exec/session.h"
 
 #include <math.h>

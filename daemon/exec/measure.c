@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Measurements of finished steps, for traces, results and cost files. */
+/* Measures finished steps, for traces, results and cost files. */
 #include "daemon/exec/session.h"
 
 #include "stages/base/alloc.h"

@@ -101,9 +101,9 @@ struct pstd_session {
     /* Step and `changes` of the newest good checkpoint, from which a run can
      * resume. */
     uint64_t good, good_changes;
-    uint64_t
-        good_before;  /* step of the previous good one; UINT64_MAX: unknown */
-    bool in_fallback; /* the newest checkpoint is in the second folder */
+    /* step of the previous good checkpoint; UINT64_MAX: unknown */
+    uint64_t good_before;
+    bool in_fallback;      /* the newest checkpoint is in the second folder */
     struct pst_str course; /* on rank 0: settings of the run (course.c) */
     /* options that were changed (change/settings.h) */
     struct PST_VEC(struct pstd_set_option) set;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The history of a run: the numbers of each step, in the folders of --log-dir
- * and --checkpoint. */
+/* Writes the history of a run, the numbers of each step, in the folders of
+ * --log-dir and --checkpoint. */
 #include <string.h>
 
 #include "daemon/exec/session.h"

@@ -17,7 +17,7 @@
 
 /* Rank 0's decision after an evaluation; sent as bytes, it has no pointers. */
 struct eval_decision {
-    uint32_t best, enough; /* this one is the best so far; early stop */
+    uint32_t best, enough; /* this evaluation is the best so far; early stop */
     uint32_t recorded;     /* there is an evaluation of the current step */
     uint64_t best_step;
     double best_loss; /* with --eval-metric: the best metric */

@@ -29,7 +29,8 @@
 /* Steps in a window: the newest ones, or the first ones. */
 #define PSTD_STRAGGLER_WINDOW 16
 
-/* A series of times, compared with its beginning. */
+/* Times of one activity in successive steps, compared with those of the first
+ * steps. */
 struct pstd_series {
     double base; /* seconds, median of the first steps; 0: not known yet */
     /* Seconds of the first steps, from which `base` is computed. */
