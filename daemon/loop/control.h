@@ -84,7 +84,7 @@ struct pstd_control {
     struct pstd_history *history;
     struct pstd_control_hooks hooks;
     struct pstd_identity identity;
-    double client_timeout; /* seconds */
+    double client_timeout; /* value of --client-timeout in seconds */
     size_t max_request;    /* maximum bytes of a frame */
     size_t max_held;       /* maximum bytes of all incomplete frames */
     size_t max_queued;     /* maximum bytes of all queued answers */
