@@ -55,7 +55,7 @@ struct pstd_order {
     size_t size;
 };
 
-/* Totals of this process since it began. */
+/* Numbers of steps, samples and tokens since this process began. */
 struct pstd_totals {
     uint64_t steps, samples, tokens;
     /* The newest step, even if there was no event of it; time_us 0: none. */
@@ -81,15 +81,15 @@ struct pstd_mailbox_hooks {
 typedef void (*pstd_mailbox_body)(struct pstd_mailbox *mailbox);
 
 /* Loop thread. Starts the exec thread, which runs body. Borrows config and plan
- * until joined. Returns owned. */
+ * until closed. Returns owned. */
 enum pst_status pstd_mailbox_start(uv_loop_t *loop,
                                    const struct pstd_config *config,
                                    const char *plan, pstd_mailbox_body body,
                                    struct pstd_mailbox_hooks hooks,
                                    struct pstd_mailbox **ret,
                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* Loop thread, after on_done: joins and closes the handle; memory is freed in
- * the close callback. */
+/* Loop thread, after on_done: joins the exec thread and closes the handle;
+ * memory is freed in the close callback. */
 void pstd_mailbox_close(struct pstd_mailbox *mailbox);
 /* Loop thread. Queues an order; copies data. PST_ERR_BUSY: the queue is full.
  */
