@@ -280,7 +280,7 @@ def causes(b):
     if b.transport == "mpi":
         assert " of_rank=1 " in end, end
     assert b.weights(name) == b.want
-    # A start that was refused for a reason that stays is not repeated.
+    # A start that was refused for a lasting reason is not repeated.
     name = b.fresh()
     b.call("run", "tiny.plan", "-n", "2", "-m", "2", "--data", "none",
            "--transport", b.transport, "--checkpoint", name, "--log-dir", name,

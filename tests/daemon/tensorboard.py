@@ -41,7 +41,7 @@ def masked(data):
     return ((crc >> 15 | crc << 17) + 0xa282ead8) & 0xffffffff
 
 
-assert crc32c(b"123456789") == 0xe3069283  # its published check value
+assert crc32c(b"123456789") == 0xe3069283  # published check value of CRC32C
 
 
 def records(path):

@@ -22,7 +22,7 @@ struct pstctl_owner {
 enum pst_status pstctl_own(const char *socket, const char *job, bool own_dir,
                            struct pstctl_owner *ret,
                            struct pst_diag *diag) PST_MUST_CHECK;
-/* True if our lock file is still the one beside the socket. */
+/* True if the owner's lock file is still the one beside the socket. */
 bool pstctl_owns(const struct pstctl_owner *owner);
 /* Recreates folder and lock after their removal, for instance by a program that
  * cleans /tmp. PST_ERR_BUSY: another job has taken the name since then. */

@@ -276,7 +276,7 @@ def behind_a_checkpoint(b):
                 pass
         b.ask("stop")
         b.end(run, resume=False, code=130)
-        if change[1] == "set":  # makes it writable again
+        if change[1] == "set":  # makes the first folder writable again
             os.remove(f"{b.folder}/each")
             os.rename(f"{b.folder}/away", f"{b.folder}/each")
             assert os.path.exists(f"{b.folder}/each.2/step-{step:08}")

@@ -4,8 +4,8 @@
 
 usage: epochs.py PENSTOCK NORM.pt2
 
-counts   so many passes over the data make the steps of --steps, with the same
-         numbers, also where the learning rate falls until the end
+counts   a run with --epochs has the numbers of a run of as many steps by
+         --steps, also if the learning rate falls until the end
 changed  `set` changes options, and the number of steps; a resume with the same
          --epochs goes on with it
 resumed  a resume counts the steps before it

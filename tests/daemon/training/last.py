@@ -57,9 +57,9 @@ def planned(b):
 
 
 def states(b):
-    """Saves a checkpoint. Returns its parameters with states of each
-    optimizer, the number of updates before the states began of those that
-    began later, and the number of all updates."""
+    """Saves a checkpoint. Returns from its manifest: for each optimizer the
+    parameters with states; for states that began after the first update, the
+    number of updates before; and the number of all updates."""
     b.call("checkpoint", "--job", "last")
     path = max(glob.glob(b.path("saved", "step-*", "manifest.json")))
     with open(path, encoding="utf-8") as file:

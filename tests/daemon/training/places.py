@@ -22,7 +22,7 @@ import tensor_file  # noqa: E402
 
 
 def kept(tensors):
-    """Returns those of the model that do not belong to the replaced layer."""
+    """Returns the model's tensors that are not of the replaced layer."""
     return {k: v[2] for k, v in tensors.items()
             if ".l.0." not in f".{k}" and not k.startswith("plan.")}
 

@@ -7,7 +7,7 @@ usage: settings.py PENSTOCK TINY.pt2 self|mpi
 changes   the run goes on with the bits of a run that was stopped at that step
           and resumed with the new options
 restart   a job that dies and is restarted goes on with them
-restored  what a resume restores is no answer to an order of a client
+restored  options that a resume restores answer no request of a client
 resumes   a resume with the original options goes on with them; one with other
           options takes those
 steps     the run becomes longer; the end cannot be before the newest step
@@ -61,8 +61,8 @@ class Bench(restarts.Bench):
         return int(job.field(line, "step"))
 
     def finish(self, run, name, *options):
-        """Ends the run some steps after the next one; returns its last
-        step."""
+        """Sets options, and an end of the run 20 steps later, in a pause. Waits
+        for the end; returns the last step."""
         self.call("pause", "--job", name)
         paused = self.events(name + "-log", "paused", "rank-0")[-1]
         end = int(job.field(paused, "step")) + 20
@@ -280,8 +280,8 @@ def other_schedule(b):
 
 
 def one_unfit(b):
-    """Checks that only the one option is left out that a resume has no use
-    for, though other options need each other."""
+    """Checks that a resume leaves out only the one option that does not fit,
+    although other options need each other."""
     name, log = b.fresh(), b.fresh() + "-log"
     run = b.slow(name, "--eval-data", "data.safetensors")
     b.set(name, "lr-decay-steps=200", "lr-schedule=wsd", "lr-steps=500",
