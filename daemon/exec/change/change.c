@@ -33,7 +33,7 @@ struct pstd_changed {
 };
 
 /* A change from one plan to another. Start values of the new plan come from the
- * engine of the old plan and from the file. */
+ * engine of the old plan and from the file of a SWAP or SET. */
 struct change {
     enum pstd_change_kind kind;
     const struct pst_engine *from;
