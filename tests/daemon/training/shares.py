@@ -88,10 +88,10 @@ class Bench(job.Bench):
     def pauses(self, run, name):
         """Pauses the job after step AT. Returns False if the machine was busy
         and the pause came after another step."""
+        # Step AT has begun, or begins at once, if this checkpoint is complete.
+        before = self.path(f"ck-{name}/step-{AT - 1:08d}/manifest.json")
         until = time.monotonic() + PATIENCE
-        log = self.path(f"log-{name}/rank-0.log")
-        while not os.path.exists(log) or f" step={AT - 3} " not in \
-                open(log, encoding="utf-8").read():
+        while not os.path.exists(before):
             assert run.poll() is None and time.monotonic() < until, \
                 run.communicate()
             time.sleep(.01)

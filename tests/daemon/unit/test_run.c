@@ -399,7 +399,7 @@ static void names_a_rank_that_stands_still(void **state)
 
     (void)state;
     pid =
-        drive_start(run("--steps 1000000000 --watchdog 1 --log-dir logstill"));
+        drive_start(run("--steps 1000000000 --watchdog 7 --log-dir logstill"));
     still = signal_rank("logstill/rank-1.log", SIGSTOP);
     drive_expect_end(pid, 1);
     (void)kill(still, SIGCONT); /* the rank has ended already if all is well */
