@@ -101,7 +101,8 @@
       "do not get better")                                                     \
     X(BEST_SAVED, "best_saved", "info", "step= dir= loss= metric=")            \
     X(BEST_GONE, "best_gone", "warn",                                          \
-      "step= dir= loss= metric=; earlier evaluations are forgotten")           \
+      "step= dir= loss= metric= left=; the best evaluation whose checkpoint "  \
+      "is left, or 0")                                                         \
     X(CHECKPOINT_SAVED, "checkpoint_saved", "info",                            \
       "step= dir= seconds= stall_s= cost_s= asked=; since that step, without " \
       "steps, and lost by it")                                                 \

@@ -344,6 +344,21 @@ static void begin(struct pstctl_progress *p, const pstctl_event *event)
     }
 }
 
+static void warn_of_best(const pstctl_event *event)
+{
+    const long long left = pstctl_integer(event, "left");
+
+    pstctl_printf(stderr,
+                  "penstock: warning: the best checkpoint, of step %lld, is "
+                  "not in %s: ",
+                  (long long)pstctl_integer(event, "step"),
+                  pstctl_text(event, "dir"));
+    if (left > 0)
+        pstctl_printf(stderr, "the best one there is of step %lld\n", left);
+    else
+        pstctl_printf(stderr, "the next evaluation counts as the first\n");
+}
+
 /* Prints warnings that a resumed run reports. */
 static void warn(const pstctl_event *event)
 {
@@ -365,11 +380,7 @@ static void warn(const pstctl_event *event)
                       "removed: %s\n",
                       pstctl_text(event, "dir"), text);
     else if (strcmp(event->name, "best_gone") == 0)
-        pstctl_printf(stderr,
-                      "penstock: warning: the best checkpoint, of step %lld, "
-                      "is not in %s any more: the next evaluation counts as "
-                      "the first\n",
-                      step, pstctl_text(event, "dir"));
+        warn_of_best(event);
     else if (strcmp(event->name, "step_skipped") == 0)
         pstctl_printf(stderr,
                       "penstock: warning: %s; it is left out (%lld so far)\n",

@@ -18,7 +18,7 @@
 enum pst_status pstd_evals_put(struct pstd_evals *evals, uint64_t step,
                                double loss, struct pst_diag *diag)
 {
-    const struct pstd_eval eval = {step, loss};
+    const struct pstd_eval eval = {.step = step, .loss = loss};
     size_t at = evals->n;
 
     while (at > 0 && evals->at[at - 1].step >= step)
@@ -35,15 +35,21 @@ enum pst_status pstd_evals_put(struct pstd_evals *evals, uint64_t step,
     return PST_OK;
 }
 
+bool pstd_evals_is_better(const struct pstd_eval *a, const struct pstd_eval *b,
+                          bool largest)
+{
+    return isfinite(a->loss) &&
+           (b == NULL || (largest ? a->loss > b->loss : a->loss < b->loss));
+}
+
 const struct pstd_eval *pstd_evals_best(const struct pstd_evals *evals,
                                         bool largest)
 {
     const struct pstd_eval *best = NULL;
 
     for (size_t i = 0; i < evals->n; i++)
-        if (isfinite(evals->at[i].loss) &&
-            (best == NULL || (largest ? evals->at[i].loss > best->loss
-                                      : evals->at[i].loss < best->loss)))
+        if (!evals->at[i].lost &&
+            pstd_evals_is_better(&evals->at[i], best, largest))
             best = &evals->at[i];
     return best;
 }
@@ -79,7 +85,7 @@ uint64_t pstd_evals_since_best(const struct pstd_evals *evals, bool largest,
     uint64_t n = 0;
 
     for (size_t i = 0; i < evals->n; i++)
-        n += evals->at[i].step <= step &&
+        n += !evals->at[i].lost && evals->at[i].step <= step &&
              (best == NULL || evals->at[i].step > best->step);
     return n;
 }

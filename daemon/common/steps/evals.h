@@ -16,6 +16,9 @@
 struct pstd_eval {
     uint64_t step;
     double loss;
+    /* With --keep-best: better than the best evaluation that has a checkpoint,
+     * but without one itself. Not in the file. */
+    bool lost;
 };
 
 /* A zeroed array is empty; ascending by step. */
@@ -25,8 +28,12 @@ struct pstd_evals PST_VEC(struct pstd_eval);
 enum pst_status pstd_evals_put(struct pstd_evals *evals, uint64_t step,
                                double loss,
                                struct pst_diag *diag) PST_MUST_CHECK;
-/* Returns the evaluation with the smallest finite number (the largest one if
- * `largest`), the first one if several are equal; NULL: there is none. */
+/* True if a has a finite number that is smaller (larger if `largest`) than b's;
+ * b: NULL, or has a finite number. */
+bool pstd_evals_is_better(const struct pstd_eval *a, const struct pstd_eval *b,
+                          bool largest);
+/* Returns the best evaluation that is not lost, the first one if several are
+ * equal; NULL: there is none. */
 const struct pstd_eval *pstd_evals_best(const struct pstd_evals *evals,
                                         bool largest);
 /* Order of the evaluations' numbers. pstd_evals_order() returns it for the text
@@ -37,7 +44,7 @@ enum pstd_evals_order {
     PSTD_EVALS_LARGEST,
 };
 enum pstd_evals_order pstd_evals_order(const char *of);
-/* Counts evaluations after the best one, up to a step. */
+/* Counts evaluations after the best one, up to a step, without lost ones. */
 uint64_t pstd_evals_since_best(const struct pstd_evals *evals, bool largest,
                                uint64_t step);
 /* Drops the evaluations of steps after this one. */

@@ -3,8 +3,10 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/exec/eval/evaluation.h"
 #include "stages/base/str.h"
 
 static enum pst_status path_of(const struct pstd_session *s, const char *name,
@@ -37,6 +39,60 @@ enum pst_status pstd_best_recall(const struct pstd_session *s, const char *path,
     if (status == PST_OK && are_other(s, &of))
         ret->n = 0;
     pst_str_fini(&of);
+    return status;
+}
+
+/* Lists the checkpoints in best/. A link to a folder that is not there is an
+ * error: its disk may come back. */
+static enum pst_status list_best(const struct pstd_session *s,
+                                 struct pst_checkpoint_rows *ret,
+                                 struct pst_diag *diag)
+{
+    struct pst_str dir = {0};
+    struct stat st;
+    enum pst_status status = path_of(s, PSTD_BEST_FOLDER, &dir, diag);
+
+    if (status == PST_OK && lstat(dir.text, &st) == 0 && S_ISLNK(st.st_mode) &&
+        stat(dir.text, &st) != 0)
+        status = pst_diag_errno(diag, errno,
+                                "%s, where --keep-best keeps its checkpoint, "
+                                "is a link to a folder that cannot be reached",
+                                dir.text);
+    if (status == PST_OK)
+        status = pst_checkpoint_table(dir.text, false, ret, diag);
+    pst_str_fini(&dir);
+    return status;
+}
+
+static bool has_step(const struct pst_checkpoint_rows *rows, uint64_t step)
+{
+    for (size_t i = 0; i < rows->n; i++)
+        if (rows->at[i].step == step)
+            return rows->at[i].state == PST_CHECKPOINT_GOOD ||
+                   rows->at[i].state == PST_CHECKPOINT_UNREADABLE;
+    return false;
+}
+
+enum pst_status pstd_best_look(const struct pstd_session *s,
+                               struct pstd_evals *past, uint64_t but,
+                               const struct pstd_eval **ret,
+                               struct pst_diag *diag)
+{
+    const bool largest = pstd_metric_largest(&s->config);
+    struct pst_checkpoint_rows rows = {0};
+    const struct pstd_eval *kept = NULL;
+    const enum pst_status status = list_best(s, &rows, diag);
+
+    for (size_t i = 0; i < past->n && status == PST_OK; i++)
+        if (has_step(&rows, past->at[i].step) &&
+            pstd_evals_is_better(&past->at[i], kept, largest))
+            kept = &past->at[i];
+    for (size_t i = 0; i < past->n && status == PST_OK; i++)
+        past->at[i].lost = past->at[i].step != but &&
+                           past->at[i].step != s->evaluation->unsaved &&
+                           pstd_evals_is_better(&past->at[i], kept, largest);
+    pst_vec_fini(&rows);
+    *ret = kept;
     return status;
 }
 

@@ -17,6 +17,14 @@
 enum pst_status pstd_best_recall(const struct pstd_session *s, const char *path,
                                  struct pstd_evals *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
+/* Looks into best/: *ret becomes the best evaluation whose checkpoint is there
+ * and not bad or damaged (NULL: none), and those that are better become lost,
+ * except that of step `but` and the one that is being saved. After an error
+ * nothing has changed. */
+enum pst_status pstd_best_look(const struct pstd_session *s,
+                               struct pstd_evals *past, uint64_t but,
+                               const struct pstd_eval **ret,
+                               struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns PST_ERR_CONFIG if --keep-best would write to a folder that another
  * run uses as its --checkpoint. */
 enum pst_status pstd_best_is_free(const struct pstd_session *s,

@@ -70,45 +70,30 @@ void pstd_eval_close(struct pstd_session *s)
 
 /* --- results -------------------------------------------------------------- */
 
-static enum pst_status is_there(const char *dir, uint64_t step, bool *ret,
-                                struct pst_diag *diag)
-{
-    struct pst_checkpoint_rows rows = {0};
-    enum pst_status status = PST_OK;
-
-    *ret = false;
-    if (access(dir, F_OK) == 0)
-        status = pst_checkpoint_table(dir, false, &rows, diag);
-    for (size_t i = 0; i < rows.n; i++)
-        *ret = *ret || rows.at[i].step == step;
-    pst_vec_fini(&rows);
-    return status;
-}
-
-/* Forgets past evaluations if best/ does not have the checkpoint of the best
- * one. That happens if best/ had only a later one, which --resume=STEP has
- * moved away. */
+/* Compares past evaluations with the checkpoints in best/, which has none of
+ * the best evaluation if its save failed, or if --resume=STEP has moved it
+ * away. Then only those that best/ has count, or the next one counts as the
+ * first. */
 static enum pst_status find_best(struct pstd_session *s, struct pst_diag *diag)
 {
     struct pstd_evaluation *e = s->evaluation;
-    const struct pstd_eval *best =
-        pstd_evals_best(&e->past, pstd_metric_largest(&s->config));
+    const bool largest = pstd_metric_largest(&s->config);
+    const struct pstd_eval *best = pstd_evals_best(&e->past, largest), *kept;
     struct pstd_note note;
     enum pst_status status;
-    bool there;
 
     if (best == NULL || !s->config.keep_best)
         return PST_OK;
-    status = is_there(pst_str_text(&e->best), best->step, &there, diag);
-    if (status != PST_OK || there)
+    status = pstd_best_look(s, &e->past, 0, &kept, diag);
+    if (status != PST_OK || !best->lost)
         return status;
     pstd_note_init(&note, PSTD_EVENT_BEST_GONE);
     pstd_note_int(&note, "step", (int64_t)best->step);
     pstd_note_text(&note, "dir", pst_str_text(&e->best));
     pstd_note_real(&note, s->config.eval_metric != NULL ? "metric" : "loss",
                    best->loss);
+    pstd_note_int(&note, "left", kept != NULL ? (int64_t)kept->step : 0);
     pstd_mailbox_post(s->w->mailbox, &note, true);
-    pstd_evals_forget(&e->past, 0);
     return PST_OK;
 }
 
@@ -143,7 +128,7 @@ static struct eval_decision judge(const struct pstd_session *s)
     struct eval_decision v = {.best_loss = NAN};
 
     for (size_t i = 0; i < past->n; i++)
-        v.recorded |= past->at[i].step == s->step;
+        v.recorded |= past->at[i].step == s->step && !past->at[i].lost;
     if (best != NULL) {
         v.best = best->step == s->step;
         v.best_step = best->step;
@@ -372,15 +357,39 @@ static void remember(struct pstd_session *s)
         emit_failed(s, &lost);
 }
 
+/* Records the evaluation of this step, whose save has ended. */
+static void record(struct pstd_session *s, uint64_t step)
+{
+    if (s->evaluation->unsaved == step)
+        s->evaluation->unsaved = 0;
+    remember(s);
+}
+
+/* Removes what the best checkpoint, that of this step, takes the place of.
+ * Nothing if best/ has a better one, which came back on its disk meanwhile. */
+static enum pst_status replace(struct pstd_session *s, uint64_t step,
+                               struct pst_diag *diag)
+{
+    const struct pst_checkpoint_rule rule = {.keep = 1};
+    struct pstd_evaluation *e = s->evaluation;
+    const struct pstd_eval *kept = NULL;
+    enum pst_status status = pstd_best_set_aside(s, step, diag);
+
+    if (status == PST_OK)
+        status = pstd_best_look(s, &e->past, step, &kept, diag);
+    if (status == PST_OK && kept != NULL && kept->step == step)
+        pst_checkpoint_prune(pst_str_text(&e->best), step, &rule);
+    return status;
+}
+
 /* COLLECTIVE. Called when the save of the best checkpoint has ended; only then
- * the evaluation is recorded. */
+ * the evaluation is recorded, before older checkpoints are removed. */
 static enum pst_status best_ended(struct pstd_session *s, enum pst_status saved,
                                   uint64_t step, const char *bad,
                                   struct pst_diag *diag)
 {
     const char *dir = pst_str_text(&s->evaluation->best);
     const bool is_bad = bad[0] != '\0';
-    const struct pst_checkpoint_rule rule = {.keep = 1};
     struct pstd_note note;
     enum pst_status status = saved;
 
@@ -389,8 +398,8 @@ static enum pst_status best_ended(struct pstd_session *s, enum pst_status saved,
     if (status == PST_OK && s->owner != NULL)
         status = pstd_best_is_free(s, diag);
     if (status == PST_OK && s->owner != NULL) {
-        status = pstd_best_set_aside(s, step, diag);
-        pst_checkpoint_prune(dir, step, &rule);
+        record(s, step);
+        status = replace(s, step, diag);
     }
     status = pstd_agree(s->w, status, diag);
     pstd_note_init(&note, status != PST_OK ? PSTD_EVENT_CHECKPOINT_FAILED
@@ -412,9 +421,8 @@ static enum pst_status best_ended(struct pstd_session *s, enum pst_status saved,
     pstd_mailbox_post(s->w->mailbox, &note, true);
     if (status == PST_ERR_PEER || status == PST_ERR_INTERNAL)
         return status;
-    if (s->evaluation->unsaved == step)
-        s->evaluation->unsaved = 0;
-    remember(s);
+    if (status != PST_OK)
+        record(s, step);
     return PST_OK;
 }
 
@@ -473,6 +481,19 @@ static void emit_evaluated(struct pstd_session *s, double seconds,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
+/* Finds out which evaluations have no checkpoint in best/ now, without the one
+ * that is just made and the one that is being saved. If best/ cannot be read,
+ * it counts as before. */
+static void look_again(struct pstd_session *s)
+{
+    struct pstd_evaluation *e = s->evaluation;
+    const struct pstd_eval *kept;
+    struct pst_diag unread;
+
+    if (pstd_best_look(s, &e->past, s->step, &kept, &unread) != PST_OK)
+        emit_failed(s, &unread);
+}
+
 /* COLLECTIVE. Records the loss of an evaluation, reports it and acts on rank
  * 0's decision. */
 static enum pst_status conclude(struct pstd_session *s, double loss,
@@ -486,6 +507,8 @@ static enum pst_status conclude(struct pstd_session *s, double loss,
     if (s->w->rank == 0) {
         status = pstd_evals_put(&e->past, s->step, e->metric.on ? metric : loss,
                                 diag);
+        if (status == PST_OK && s->config.keep_best)
+            look_again(s);
         v = judge(s);
         v.loss = loss;
         v.metric = metric;

@@ -16,15 +16,20 @@ second   a run resumes and saves in its first folder if it cannot take the
          second one
 refused  a start that is refused because of its evaluations has changed nothing
          in the folder
+unsaved  an evaluation is recorded only with its checkpoint
+failed   an evaluation whose checkpoint could not be saved does not count
+away     a best checkpoint that comes back is not removed for a worse one
 """
 import glob
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 
 import evaluate
+from patience import wait_until  # evaluate has added the folder to sys.path
 import saves
 import tensor_file
 
@@ -59,6 +64,12 @@ class Bench(saves.Bench):
             return []
         with open(path, encoding="utf-8") as file:
             return [int(line.split()[0]) for line in file.readlines()[1:]]
+
+    def values(self, name):
+        """Returns the numbers in the file of evaluations of a checkpoint
+        folder."""
+        with open(self.path(name, "evaluations"), encoding="utf-8") as file:
+            return [float(line.split()[1]) for line in file.readlines()[1:]]
 
     def saved(self, *names):
         return sorted(map(os.path.basename,
@@ -269,11 +280,87 @@ def unsaved(b):
     assert b.steps("cut") == [1, 2], b.steps("cut")
 
 
+def failed(b):
+    """Checks that an evaluation whose checkpoint could not be saved neither
+    keeps later ones from being saved nor, at a resume, lets worse ones replace
+    the best checkpoint there is."""
+    words = "--eval-every", "1", "--keep-best", "--eval-metric", "0:min"
+    every = "--checkpoint-every", "1", "--keep", "0"
+    found, _ = b.evaluated("log-full", "--checkpoint", "full", *words, *every,
+                           other="train")
+    of = dict(zip((x[0] for x in found), b.values("full")))
+    last = max(of)
+    best, left, *_ = sorted(of, key=of.get)
+    assert max(best, left) < last - 1, of
+
+    def train(*more):
+        return b.evaluated("log-lost", "--checkpoint", "lost", *words, *every,
+                           *more, other="train")[1]
+
+    # The save of the best one fails: a file has the name of its folder.
+    path = b.path("lost", "best", f"step-{best:08d}")
+    os.makedirs(os.path.dirname(path))
+    with open(path, "wb"):
+        pass
+    train("--steps", str(last - 1))
+    assert b.events("log-lost", "checkpoint_failed", "rank-0")
+    assert b.saved("lost/best") == sorted(
+        f"step-{s:08d}" for s in (left, best)), b.saved("lost/best")
+    os.remove(path)
+    # A resume says it, and keeps what is there.
+    shutil.copytree(b.path("lost"), b.path("again"))
+    train("--resume")
+    gone, = b.events("log-lost", "best_gone", "rank-0")
+    assert f" step={best} " in gone and f" left={left}" in gone, gone
+    assert b.saved("lost/best") == [f"step-{left:08d}"], b.saved("lost/best")
+    assert b.steps("lost") == b.steps("full")
+    # A resume at the step of the lost one makes its checkpoint.
+    shutil.rmtree(b.path("lost"))
+    os.rename(b.path("again"), b.path("lost"))
+    said = train(f"--resume={best}")
+    assert said["best_step"] == best, said
+    assert b.saved("lost/best") == [f"step-{best:08d}"], b.saved("lost/best")
+
+
+def state_of(pid):
+    """Returns the letter of a process's state: "T" if it is stopped."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        return file.read().rpartition(")")[2].split()[0]
+
+
+def away(b):
+    """Checks that a best checkpoint whose disk comes back while a run goes on
+    is not removed for a worse one."""
+    words = "--eval-every", "1", "--keep-best", "--eval-metric", "0:min"
+    best = b.evaluated("log-away", "--checkpoint", "away", *words, "--steps",
+                       "3", other="train")[1]["best_step"]
+    shutil.copytree(b.path("away"), b.path("late"))
+    os.rename(b.path("late/best"), b.path("disk"))
+    os.symlink(b.path("nothing"), b.path("late/best"))
+    said = b.call(*b.words("log-away", "--checkpoint", "late", *words,
+                           "--eval-data", "train.safetensors", "--resume"),
+                  code=74)
+    assert "is a link to a folder that cannot be reached" in said, said
+    os.remove(b.path("late/best"))
+    job = b.begin(*b.words("log-late", "--checkpoint", "late", *words,
+                           "--eval-data", "train.safetensors", "--resume"),
+                  PENSTOCK_FAULT="step:1:stop")
+    pid = b.pid("log-late", 0)
+    # The resume begins with an evaluation, since that of its step is lost.
+    wait_until(lambda: state_of(pid) == "T", "the stop before the evaluation")
+    os.rename(b.path("disk"), b.path("late/best"))
+    os.kill(pid, signal.SIGCONT)
+    b.ended(job)
+    assert b.events("log-late", "best_gone", "rank-0")
+    assert b.saved("late/best") == [f"step-{best:08d}"]
+
+
 def main():
     penstock, norm = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         with Bench(penstock, norm, None, "self", folder) as b:
-            for part in copied, taken, others, left, second, refused, unsaved:
+            for part in copied, taken, others, left, second, refused, unsaved, \
+                    failed, away:
                 part(b)
     print("ok")
 

@@ -41,6 +41,13 @@ static void finds_the_best(void **state)
     put(&e, 35, 4); /* step 35 was not evaluated before */
     assert_int_equal(e.at[3].step, 35);
     assert_int_equal(e.at[4].step, 40);
+    e.at[5].lost = true; /* step 50, the best one */
+    assert_int_equal(pstd_evals_best(&e, false)->step, 30);
+    assert_int_equal(pstd_evals_since_best(&e, false, 50), 2);
+    e.at[2].lost = e.at[3].lost = e.at[4].lost = true;
+    assert_null(pstd_evals_best(&e, false));
+    assert_int_equal(pstd_evals_since_best(&e, false, 50), 2);
+    e.at[2].lost = e.at[3].lost = e.at[4].lost = e.at[5].lost = false;
     pstd_evals_forget(&e, 39);
     assert_int_equal(e.n, 4);
     assert_int_equal(pstd_evals_best(&e, false)->step, 30);
