@@ -2,6 +2,7 @@
 /* The client `penstock`: finds the command and its options, and runs it. */
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/out.h"
+#include "daemon/ctl/out_queue.h"
 #include "daemon/ctl/sandbox.h"
 
 #include <poll.h>
@@ -140,16 +141,31 @@ static bool is_left(int fd)
     return poll(&end, 1, 0) == 1 && (end.revents & POLLERR);
 }
 
+/* Ends the process if output that waits cannot be written. */
+static void end_output(int code)
+{
+    if (!pstctl_queue_end())
+        _exit(code);
+}
+
 /* Flushes output and reports a failure to do so. */
 static int finish(enum pst_status status, struct pst_diag *diag)
 {
-    if (status == PST_OK && (fflush(stdout) != 0 || ferror(stdout))) {
+    if (status != PST_OK) {
+        const int code = refuse(diag);
+
+        end_output(code);
+        return code;
+    }
+    end_output(0);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
         if (is_left(STDOUT_FILENO))
             return 0;
-        status = pst_diag_set(diag, PST_E_FILE_OUTPUT,
-                              "cannot write to standard output");
+        (void)pst_diag_set(diag, PST_E_FILE_OUTPUT,
+                           "cannot write to standard output");
+        return refuse(diag);
     }
-    return status == PST_OK ? 0 : refuse(diag);
+    return 0;
 }
 
 static int run(const struct pstctl_command *command, int argc, char **argv)

@@ -9,10 +9,23 @@
 #include <unistd.h>
 
 #include "daemon/common/setup.h"
+#include "daemon/ctl/out_queue.h"
+
+static void write_text(FILE *out, const char *text, size_t n, bool keep)
+{
+    if (!pstctl_queue_put(out, text, n, keep))
+        (void)fwrite(text, 1, n, out); /* main looks whether that has failed */
+}
 
 static void put(FILE *out, const char *text, size_t n)
 {
-    (void)fwrite(text, 1, n, out); /* main checks whether output has failed */
+    write_text(out, text, n, false);
+}
+
+void pstctl_flush(FILE *out)
+{
+    if (!pstctl_queue_is_on()) /* its thread flushes */
+        (void)fflush(out);
 }
 
 void pstctl_printf(FILE *out, const char *fmt, ...)
@@ -45,7 +58,7 @@ void pstctl_print_json(const char *text)
     struct pst_str out = {0};
 
     pst_str_add_json_shown(&out, text);
-    put(stdout, pst_str_text(&out), out.len);
+    write_text(stdout, pst_str_text(&out), out.len, true);
     pst_str_fini(&out);
 }
 
@@ -119,7 +132,7 @@ enum pst_status pstctl_json_print(json_t *object, struct pst_diag *diag)
     if (text == NULL)
         return pst_diag_nomem(diag, 0);
     pstctl_print_json(text);
-    put(stdout, "\n", 1);
+    write_text(stdout, "\n", 1, true);
     free(text);
     return PST_OK;
 }

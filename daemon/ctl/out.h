@@ -20,6 +20,8 @@ void pstctl_printf(FILE *out, const char *fmt, ...) PST_PRINTF(2, 3);
 /* Prints a text that was built with {.visible = 1}, which escapes names. If the
  * text was built without it, newlines are escaped, too. */
 void pstctl_print(FILE *out, const struct pst_str *text);
+/* Flushes the output. */
+void pstctl_flush(FILE *out);
 /* Prints JSON text that this program has made on standard output; strings get
  * \u escapes. */
 void pstctl_print_json(const char *text);

@@ -237,14 +237,14 @@ static void clear_live(const struct pstctl_progress *p)
 {
     if (p->live && p->shown.len > 0)
         pstctl_printf(p->out, "\r\033[K");
-    (void)fflush(p->out);
+    pstctl_flush(p->out);
 }
 
 static void show_live(const struct pstctl_progress *p)
 {
     if (p->live && p->shown.len > 0)
         pstctl_printf(p->out, "%.*s", (int)width(p->out) - 1, p->shown.text);
-    (void)fflush(p->out);
+    pstctl_flush(p->out);
 }
 
 /* Prints the pending line. */
@@ -258,7 +258,7 @@ static void print_step(struct pstctl_progress *p)
         show_live(p);
     } else {
         pstctl_printf(p->out, "%s\n", pst_str_text(&p->pending));
-        (void)fflush(p->out);
+        pstctl_flush(p->out);
         pst_str_fini(&p->pending);
     }
     p->printed_step = true;
@@ -463,7 +463,7 @@ static void begin_serving(struct pstctl_progress *p, const pstctl_event *event)
                       from, microbatches, pst_plural_es(microbatches), rows,
                       pst_plural((uint64_t)rows), most,
                       pst_plural((uint64_t)most));
-    (void)fflush(p->out);
+    pstctl_flush(p->out);
 }
 
 static struct pst_str *measured_text(const pstctl_event *event,
@@ -576,7 +576,7 @@ void pstctl_progress_end(struct pstctl_progress *p)
         print_step(p);
     if (p->live && p->shown.len > 0)
         pstctl_printf(p->out, "\n");
-    (void)fflush(p->out);
+    pstctl_flush(p->out);
     pst_str_fini(&p->pending);
     pst_str_fini(&p->shown);
     p->live = false;

@@ -13,6 +13,7 @@
 #include "daemon/common/logfile.h"
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/model.h"
+#include "daemon/ctl/out_queue.h"
 #include "daemon/ctl/run/attempt.h"
 #include "daemon/ctl/run/supervise.h"
 #include "stages/base/host/alive.h"
@@ -155,6 +156,7 @@ static enum pst_status run_job(const struct pstd_config *config, int *begun_fd,
 
     if (status != PST_OK)
         return status;
+    pstctl_queue_begin();
     status = pstctl_attempt_init(a, config, diag);
     if (status == PST_OK)
         status = pstctl_ranks_init(&s.ranks, config, a->setup.stages, a->ranks,
@@ -171,6 +173,8 @@ static enum pst_status run_job(const struct pstd_config *config, int *begun_fd,
     pstctl_record_close(&s.record);
     if (a->owner.fd >= 0 && !a->left)
         pstctl_own_end(&a->owner, status, diag);
+    if (a->signals > 0)
+        pstctl_queue_hurry();
     pstctl_attempt_fini(a);
     return status;
 }
