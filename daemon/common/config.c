@@ -391,7 +391,7 @@ enum pst_status pstd_config_env(struct pstd_config *config, uint64_t groups,
         const char *value;
         char name[64];
 
-        if (!(rows[i].groups & groups & ~(unsigned)PSTD_OPT_ALL))
+        if (!(rows[i].groups & groups & ~PSTD_OPT_ALL))
             continue;
         variable_of(rows[i].name, name);
         value = getenv(name); // NOLINT(concurrency-mt-unsafe): before threads

@@ -219,6 +219,10 @@ static void reads_environment(void **state)
     assert_ok(pstd_config_env(&c, PSTD_OPT_CONNECT, &diag), &diag);
     unsetenv("PENSTOCK_LR_SCHEDULE");
     unsetenv("PENSTOCK_SOCKET");
+    setenv("PENSTOCK_TIMEOUT", "3", 1); /* of a group above 31 alone */
+    assert_ok(pstd_config_env(&c, PSTD_OPT_ASK, &diag), &diag);
+    assert_true(c.ask_timeout == 3.0);
+    unsetenv("PENSTOCK_TIMEOUT");
     pstd_config_fini(&c);
 
     /* The command line wins over the environment, which is read before it. */
