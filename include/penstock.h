@@ -67,7 +67,9 @@ extern "C" {
 
 /* Code of bool in DLDataType (8 bits), which early versions of dlpack.h lack.
  */
+#ifndef PENSTOCK_DL_BOOL
 #define PENSTOCK_DL_BOOL 6
+#endif
 
 /* Returns the version of the library, such as "0.1.0". */
 const char *penstock_version(void);

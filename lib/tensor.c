@@ -6,24 +6,17 @@
 #include "stages/base/checked.h"
 #include "stages/base/str.h"
 #include "stages/graph/bytes.h"
-
-/* Codes of dlpack.h by dtype; sizes are those of pst_dtype_size. */
-static const uint8_t codes[PST_N_DTYPES] = {
-    [PST_F32] = kDLFloat,   [PST_F64] = kDLFloat,
-    [PST_BF16] = kDLBfloat, [PST_F16] = kDLFloat,
-    [PST_I64] = kDLInt,     [PST_I32] = kDLInt,
-    [PST_I16] = kDLInt,     [PST_I8] = kDLInt,
-    [PST_U8] = kDLUInt,     [PST_BOOL] = PENSTOCK_DL_BOOL,
-};
+#include "stages/ops/plugin/dtype.h"
 
 DLDataType pstl_dtype(const struct pstl_tensor *tensor)
 {
-    const uint8_t bits = (uint8_t)(8 * pst_dtype_size(tensor->meta.dtype));
+    DLDataType type = pst_dtype_to_dl(tensor->meta.dtype);
 
-    if (tensor->is_complex)
-        return (DLDataType){.code = kDLComplex, .bits = 2 * bits, .lanes = 1};
-    return (DLDataType){
-        .code = codes[tensor->meta.dtype], .bits = bits, .lanes = 1};
+    if (tensor->is_complex) {
+        type.code = kDLComplex;
+        type.bits *= 2;
+    }
+    return type;
 }
 
 int32_t pstl_ndim(const struct pstl_tensor *tensor)

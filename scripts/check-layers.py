@@ -33,7 +33,7 @@ LAYERS = {
     "stages/base": [],
     "stages/graph": BASE,
     "stages/device": GRAPH,
-    "stages/ops": DEVICE,
+    "stages/ops": DEVICE + ["include"],
     "stages/files": OPS,
     "stages/passes": OPS,
     "stages/frontend": OPS + ["stages/files", "stages/passes"],

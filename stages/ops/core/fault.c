@@ -2,6 +2,7 @@
 #include "stages/ops/core/fault.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 
 #include "stages/base/str.h"
@@ -13,6 +14,31 @@ static const char *const texts[PST_N_FAULTS] = {
 #include "stages/ops/core/fault.def"
 #undef X
 };
+
+static struct {
+    pthread_mutex_t lock;
+    char texts[256][240];
+    uint64_t n;
+} kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+int64_t pst_fault_text_keep(const char *text)
+{
+    uint64_t i;
+
+    pthread_mutex_lock(&kept.lock);
+    i = kept.n++ % PST_COUNT(kept.texts);
+    (void)snprintf(kept.texts[i], sizeof(kept.texts[i]), "%s", text);
+    pthread_mutex_unlock(&kept.lock);
+    return (int64_t)i;
+}
+
+static void add_kept(int64_t i, struct pst_str *out)
+{
+    pthread_mutex_lock(&kept.lock);
+    if (i >= 0 && i < (int64_t)PST_COUNT(kept.texts))
+        pst_str_add(out, kept.texts[i]);
+    pthread_mutex_unlock(&kept.lock);
+}
 
 /* Returns the operator's first non-empty text argument, else its name. */
 static const char *string_of(const struct pst_node *node)
@@ -44,6 +70,8 @@ void pst_fault_describe(const struct pst_fault *fault,
         p++;
         if (*p == 's')
             pst_str_add(&out, string_of(node));
+        else if (*p == 't')
+            add_kept(number->i, &out);
         else if (*p == 'i')
             pst_str_addf(&out, "%" PRId64, number->i);
         else

@@ -66,7 +66,8 @@ struct pst_call {
     bool accumulate; /* out[0] += result (kernels with PST_K_ACCUMULATE) */
     bool bf16;       /* matmuls may round f32 operands to bf16 */
     const struct pst_kernel
-        *inner;   /* kernel that a device's adapter runs, else NULL */
+        *inner;   /* kernel that a device's adapter runs; for kernels of
+                     plugins (owner) the kernel itself; else NULL */
     void *stream; /* the device's, set by launch; NULL on the host */
 };
 
@@ -133,6 +134,7 @@ struct pst_kernel {
     /* Returns the preferred layout of input i (as in call->in); NULL: no
      * preference. */
     enum pst_form (*form)(const struct pst_call *c, unsigned i);
+    const void *owner; /* data of a kernel that was added at run time */
 };
 
 /* --- gradient ----------------------------------------------------------- */
@@ -211,6 +213,9 @@ enum pst_op_flags {
     PST_OP_PASSES_ON = 512,
 };
 
+typedef void (*pst_op_sizes_fn)(struct pst_build *build,
+                                struct pst_node *node);
+
 struct pst_op {
     const char *schema;
     unsigned flags;
@@ -221,6 +226,9 @@ struct pst_op {
     /* Returns floating-point operations of one execution; NULL: numel of result
      * 0. */
     double (*flops)(const struct pst_node *node);
+    /* Sets, for a row added at run time, the expressions of the results' sizes
+     * (pst_op_sizes). */
+    pst_op_sizes_fn sizes;
 };
 
 /* Kernels of device "cpu" for an operator: the best one first; last the
@@ -234,6 +242,21 @@ struct pst_op {
 /* Parses all schemas; call once before anything else (idempotent, thread safe
  * after the first return). */
 enum pst_status pst_registry_init(struct pst_diag *diag) PST_MUST_CHECK;
+
+/* A row that is added at run time, with its kernels of device "cpu". Other
+ * devices run them on the host. */
+struct pst_op_added {
+    const struct pst_op *op;
+    const struct pst_schema *schema; /* of op->schema */
+    struct pst_kernels kernels;
+    const char *family;
+    struct pst_op_added *next; /* the registry's */
+};
+/* Adds n rows, which stay valid until the process ends. Their names must be
+ * free (PST_E_PLUGIN_NAME); after an error none is added. Any thread; other
+ * threads may look up rows at the same time. */
+enum pst_status pst_registry_add(struct pst_op_added *rows, unsigned n,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
 unsigned pst_registry_count(void);
 const struct pst_op *pst_registry_at(unsigned i);
 /* Returns the family of a row, a folder below stages/ops/; the address is the

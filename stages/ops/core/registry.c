@@ -51,6 +51,11 @@ static struct {
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* Rows added at run time, the newest first. A release of `added` publishes a
+ * row, which never changes afterwards, so readers take no lock. */
+static struct pst_op_added *added;
+static unsigned n_added;
+
 /* Returns the slot of the row, or the free one for it. */
 static uint16_t *slot_of(const struct pst_op *op)
 {
@@ -70,6 +75,25 @@ static unsigned index_of(const struct pst_op *op)
     const unsigned found = registry.ready ? *slot_of(op) : 0;
 
     return found > 0 ? found - 1 : N_OPS;
+}
+
+/* Returns the entry of a row that was added at run time; NULL if it was not. */
+static const struct pst_op_added *added_of(const struct pst_op *op)
+{
+    const struct pst_op_added *a = __atomic_load_n(&added, __ATOMIC_ACQUIRE);
+
+    while (a != NULL && a->op != op)
+        a = a->next;
+    return a;
+}
+
+static const struct pst_op_added *added_named(const char *name)
+{
+    const struct pst_op_added *a = __atomic_load_n(&added, __ATOMIC_ACQUIRE);
+
+    while (a != NULL && strcmp(a->schema->name, name) != 0)
+        a = a->next;
+    return a;
 }
 
 static enum pst_status add_row(unsigned i, struct pst_diag *diag)
@@ -146,21 +170,63 @@ enum pst_status pst_registry_init(struct pst_diag *diag)
     return status;
 }
 
+static enum pst_status check_free(const struct pst_op_added *rows, unsigned i,
+                                  struct pst_diag *diag)
+{
+    const char *name = rows[i].schema->name;
+    bool taken = pst_op_find(name) != NULL;
+
+    for (unsigned k = 0; k < i; k++)
+        taken = taken || strcmp(rows[k].schema->name, name) == 0;
+    return taken ? pst_diag_set(diag, PST_E_PLUGIN_NAME,
+                                "there is an operator %s already", name)
+                 : PST_OK;
+}
+
+enum pst_status pst_registry_add(struct pst_op_added *rows, unsigned n,
+                                 struct pst_diag *diag)
+{
+    enum pst_status status = pst_registry_init(diag);
+
+    if (status != PST_OK)
+        return status;
+    pthread_mutex_lock(&registry_lock);
+    for (unsigned i = 0; i < n && status == PST_OK; i++)
+        status = check_free(rows, i, diag);
+    for (unsigned i = 0; i < n && status == PST_OK; i++) {
+        rows[i].next = added;
+        __atomic_store_n(&added, &rows[i], __ATOMIC_RELEASE);
+        __atomic_add_fetch(&n_added, 1, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&registry_lock);
+    return status;
+}
+
 unsigned pst_registry_count(void)
 {
-    return N_OPS;
+    return N_OPS + __atomic_load_n(&n_added, __ATOMIC_ACQUIRE);
 }
 
 const struct pst_op *pst_registry_at(unsigned i)
 {
-    return ops[i];
+    const struct pst_op_added *a;
+    unsigned n;
+
+    if (i < N_OPS)
+        return ops[i];
+    /* The newest rows have the last numbers. */
+    n = pst_registry_count();
+    for (a = __atomic_load_n(&added, __ATOMIC_ACQUIRE); --n > i; a = a->next)
+        ;
+    return a->op;
 }
 
 const char *pst_op_family(const struct pst_op *op)
 {
     const unsigned i = index_of(op);
+    const struct pst_op_added *a = i < N_OPS ? NULL : added_of(op);
 
-    return i < N_OPS ? registry.families[i] : "";
+    return i < N_OPS ? registry.families[i] : a != NULL ? a->family : "";
 }
 
 bool pst_registry_alias(unsigned i, const char **ret_name, const char **ret_row)
@@ -175,13 +241,21 @@ bool pst_registry_alias(unsigned i, const char **ret_name, const char **ret_row)
 const struct pst_schema *pst_op_schema(const struct pst_op *op)
 {
     const unsigned i = index_of(op);
+    const struct pst_op_added *a = i < N_OPS ? NULL : added_of(op);
 
-    return i < N_OPS ? &registry.schemas[i] : NULL;
+    return i < N_OPS ? &registry.schemas[i] : a != NULL ? a->schema : NULL;
 }
 
 const struct pst_op *pst_op_find(const char *name)
 {
-    return registry.ready ? pst_map_get(&registry.names, name) : NULL;
+    const struct pst_op_added *a;
+    const struct pst_op *op;
+
+    if (!registry.ready)
+        return NULL;
+    op = pst_map_get(&registry.names, name);
+    a = op == NULL ? added_named(name) : NULL;
+    return a != NULL ? a->op : op;
 }
 
 bool pst_op_keeps_origin(const struct pst_op *op)
@@ -308,20 +382,32 @@ bool pst_op_runs(const struct pst_op *op)
 {
     const unsigned i = index_of(op);
 
-    return i < N_OPS && orders[i] >= 0;
+    return i < N_OPS ? orders[i] >= 0 : added_of(op) != NULL;
+}
+
+/* Returns the device's own kernels of an operator; {0} if it has none. Kernels
+ * of rows added at run time belong to all devices with the table of cpu. */
+static struct pst_kernels own_kernels(const struct pst_device *device,
+                                      const struct pst_op *op)
+{
+    const unsigned i = index_of(op);
+    const struct pst_op_added *a = i < N_OPS ? NULL : added_of(op);
+
+    if (a != NULL && device->kernels == pst_device_cpu.kernels)
+        return a->kernels;
+    if (i < N_OPS && orders[i] >= 0 && device->kernels[orders[i]] != NULL)
+        return *device->kernels[orders[i]];
+    return (struct pst_kernels){0};
 }
 
 struct pst_kernels pst_op_kernels(const struct pst_device *device,
                                   const struct pst_op *op)
 {
-    const unsigned i = index_of(op);
+    struct pst_kernels found = {0};
 
-    if (i >= N_OPS || orders[i] < 0)
-        return (struct pst_kernels){0};
-    for (; device != NULL; device = device->fallback)
-        if (device->kernels[orders[i]] != NULL)
-            return *device->kernels[orders[i]];
-    return (struct pst_kernels){0};
+    for (; device != NULL && found.n == 0; device = device->fallback)
+        found = own_kernels(device, op);
+    return found;
 }
 
 const struct pst_kernel *pst_op_reference(const struct pst_op *op)
@@ -414,14 +500,12 @@ const struct pst_kernel *pst_kernel_find(const struct pst_device *device,
                                          struct pst_call *call,
                                          enum pst_isa isa, const char *forced)
 {
-    const unsigned i = index_of(op);
     const struct pst_kernel *found = NULL;
 
-    for (; i < N_OPS && orders[i] >= 0 && device != NULL && found == NULL;
-         device = device->fallback)
-        if (device->kernels[orders[i]] != NULL)
-            found = find_kernel(device, *device->kernels[orders[i]], call, isa,
-                                forced);
+    for (; device != NULL && found == NULL; device = device->fallback)
+        found = find_kernel(device, own_kernels(device, op), call, isa, forced);
+    if (found != NULL && found->owner != NULL)
+        call->inner = found;
     return found;
 }
 

@@ -263,9 +263,26 @@ struct pst_arg pst_formula_item(struct pst_formula *f, struct pst_arg list,
 
 /* --- calls -------------------------------------------------------------- */
 
+/* Finds the operator of a plugin by "SPACE::NAME" or "SPACE::NAME.OVERLOAD". */
+static const struct pst_op *find_own(const struct pst_formula *f,
+                                     const char *text)
+{
+    const char *base = strstr(text, "::") + 2;
+    char name[128];
+
+    snprintf(name, sizeof(name), "%.*s.%s%s", (int)(base - 2 - text), text,
+             base, strchr(base, '.') != NULL ? "" : ".default");
+    for (unsigned i = 0; i < f->n_own; i++)
+        if (strcmp(f->own[i].schema->name, name) == 0)
+            return f->own[i].op;
+    return pst_op_find(name);
+}
+
 /* Finds the operator NAME.OVERLOAD, or NAME with the overload that fits the
- * second argument. The prefix "complex." selects that namespace. */
-static const struct pst_op *find_op(const struct pst_formula_call *c)
+ * second argument; if that is not known (f->check), with any of them. The
+ * prefix "complex." selects that namespace, SPACE:: that of a plugin. */
+static const struct pst_op *find_op(const struct pst_formula *f,
+                                    const struct pst_formula_call *c)
 {
     const bool pairs = strncmp(c->name, "complex.", 8) == 0;
     const char *const spaces[] = {pairs ? "complex" : "aten",
@@ -273,19 +290,54 @@ static const struct pst_op *find_op(const struct pst_formula_call *c)
     const char *base = pairs ? c->name + 8 : c->name;
     const bool tensor = c->n > 1 && c->args[1].kind == PST_ARG_VALUE;
     const bool number = c->n > 1 && pst_formula_is_number(&c->args[1]);
-    const char *const overloads[] = {number ? "Scalar" : "default",
-                                     tensor ? "Tensor" : "default", "default",
-                                     "int"};
+    const char *const overloads[] = {number || f->check ? "Scalar" : "default",
+                                     tensor || f->check ? "Tensor" : "default",
+                                     "default", "int"};
     const bool full = strchr(base, '.') != NULL;
     const struct pst_op *op = NULL;
     char name[128];
 
+    if (strstr(c->name, "::") != NULL)
+        return find_own(f, c->name);
     for (unsigned k = 0; k < 2 * PST_COUNT(overloads) && op == NULL; k++) {
         snprintf(name, sizeof(name), full ? "%s.%s" : "%s.%s.%s", spaces[k % 2],
                  base, overloads[k / 2]);
         op = pst_op_find(name);
     }
     return op;
+}
+
+/* Returns the schema of a row, which may not be in the registry yet. */
+static const struct pst_schema *schema_of(const struct pst_formula *f,
+                                          const struct pst_op *op)
+{
+    for (unsigned i = 0; i < f->n_own; i++)
+        if (f->own[i].op == op)
+            return f->own[i].schema;
+    return pst_op_schema(op);
+}
+
+void pst_formula_check_call(struct pst_formula *f,
+                            const struct pst_formula_call *c)
+{
+    const struct pst_op *op = find_op(f, c);
+    const struct pst_schema *schema;
+
+    if (pst_formula_is_builtin(c->name) || pst_formula_is_shape(c->name))
+        return;
+    if (op == NULL) {
+        (void)pst_formula_fail(f, "there is no operator %s", c->name);
+        return;
+    }
+    schema = schema_of(f, op);
+    if (strpbrk(c->name, ".:") == NULL)
+        return; /* the overload depends on the arguments */
+    for (unsigned i = 0; i < c->n; i++)
+        if (c->keys[i][0] == '\0' ? i >= schema->n_args
+                                  : pst_schema_arg(schema, c->keys[i]) < 0)
+            (void)pst_formula_fail(f, "%s has no argument %s", c->name,
+                                   c->keys[i][0] != '\0' ? c->keys[i]
+                                                         : "at that position");
 }
 
 /* Assigns positional arguments, then keywords; the others take their
@@ -355,7 +407,7 @@ struct pst_arg pst_formula_apply(struct pst_formula *f,
                                  struct pst_formula_call *c)
 {
     struct pst_arg args[PST_FORMULA_ARGS];
-    const struct pst_op *op = find_op(c);
+    const struct pst_op *op = find_op(f, c);
     const struct pst_schema *schema;
     const struct pst_node *node;
     PST_UNINIT struct pst_rewrite w;

@@ -283,3 +283,11 @@ bool pst_formula_builtin(struct pst_formula *f,
         }
     return false;
 }
+
+bool pst_formula_is_builtin(const char *name)
+{
+    for (size_t i = 0; i < PST_COUNT(builtins); i++)
+        if (strcmp(builtins[i].name, name) == 0)
+            return true;
+    return false;
+}

@@ -28,7 +28,7 @@ struct pst_arg pst_formula_fail(struct pst_formula *f, const char *fmt, ...)
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
     f->build->status = pst_diag_set(
-        f->build->diag, PST_E_INTERNAL_BUG, "formula of %s, character %d: %s",
+        f->build->diag, f->error, "formula of %s, character %d: %s",
         f->schema->name, (int)(f->at - f->begin), text);
     return pst_none();
 }
@@ -61,6 +61,12 @@ static void want(struct pst_formula *f, const char *token)
         (void)pst_formula_fail(f, "\"%s\" is missing", token);
 }
 
+/* True at the "::" after a namespace. */
+static bool is_scope(const char *at)
+{
+    return at[0] == ':' && at[1] == ':' && isalpha((unsigned char)at[2]);
+}
+
 static bool take_name(struct pst_formula *f, char *out, size_t size)
 {
     size_t n = 0;
@@ -69,8 +75,8 @@ static bool take_name(struct pst_formula *f, char *out, size_t size)
     if (!isalpha((unsigned char)*f->at) && *f->at != '_')
         return false;
     while (isalnum((unsigned char)f->at[n]) || f->at[n] == '_' ||
-           f->at[n] == '.')
-        n++;
+           f->at[n] == '.' || is_scope(f->at + n))
+        n += is_scope(f->at + n) ? 2 : 1;
     if (n >= size) {
         (void)pst_formula_fail(f, "a name is too long");
         return false;
@@ -120,6 +126,10 @@ static struct pst_arg text(struct pst_formula *f)
 
     if (end == NULL)
         return pst_formula_fail(f, "a text has no end");
+    if (f->skip) {
+        f->at = end + 1;
+        return pst_none();
+    }
     copy = pst_arena_alloc(&f->build->graph->arena, (size_t)(end - f->at) + 1);
     if (copy == NULL) {
         f->build->status = pst_diag_nomem(f->build->diag, 0);
@@ -160,6 +170,8 @@ static struct pst_arg call(struct pst_formula *f, const char *name)
         (void)take_key(f, "=", c.keys[c.n]);
         c.args[c.n++] = expr(f);
     }
+    if (f->check && f->build->status == PST_OK)
+        pst_formula_check_call(f, &c);
     if (f->skip || f->build->status != PST_OK)
         return pst_none();
     if (pst_formula_builtin(f, &c, &ret) || pst_formula_shape(f, &c, &ret))
@@ -192,13 +204,13 @@ static struct pst_arg named(struct pst_formula *f, const char *name)
     const int arg = pst_schema_arg(f->schema, name);
     enum pst_dtype dtype;
 
-    if (f->skip)
+    if (f->skip && !f->check)
         return pst_none();
     for (unsigned i = 0; i < f->n_names; i++)
         if (strcmp(f->names[i].name, name) == 0)
-            return define(f, &f->names[i]);
+            return f->skip ? pst_none() : define(f, &f->names[i]);
     if (arg >= 0)
-        return f->args[arg];
+        return f->skip ? pst_none() : f->args[arg];
     for (size_t i = 0; i < PST_COUNT(constants); i++)
         if (strcmp(constants[i].name, name) == 0)
             return pst_f(constants[i].value);
@@ -369,7 +381,7 @@ static void definitions(struct pst_formula *f)
         f->names[f->n_names - 1].text = f->at;
         f->skip = true;
         (void)expr(f);
-        f->skip = false;
+        f->skip = f->check;
         want(f, ";");
     }
 }
@@ -383,6 +395,8 @@ static void init(struct pst_formula *f, struct pst_build *build,
     f->schema = schema;
     f->args = args;
     f->begin = f->at = op->formula;
+    /* Formulas of the registry's own rows are ours. */
+    f->error = op->sizes != NULL ? PST_E_PLUGIN_GRADIENT : PST_E_INTERNAL_BUG;
 }
 
 static void set_results(struct pst_rewrite *w, struct pst_formula *f,
@@ -426,21 +440,22 @@ enum pst_status pst_rewrite_formula(struct pst_rewrite *w)
     return f.build->status;
 }
 
-/* Binds grad, grad1, ... and result, result1, ... */
-static void name_results(struct pst_formula *f, const struct pst_vjp *v)
+/* Binds grad, grad1, ... and result, result1, ... v NULL: without values. */
+static void name_results(struct pst_formula *f, unsigned n,
+                         const struct pst_vjp *v)
 {
-    for (unsigned k = 0; k < v->node->n_outs && k < 8; k++) {
+    for (unsigned k = 0; k < n && k < 8; k++) {
         char name[32], digit[4] = "";
 
         if (k > 0)
             snprintf(digit, sizeof(digit), "%u", k);
         snprintf(name, sizeof(name), "grad%s", digit);
-        if (v->grads[k] == NULL)
+        if (v == NULL || v->grads[k] == NULL)
             (void)give_name(f, name, (struct pst_arg){.kind = PST_ARG_IGNORED});
         else
             (void)give_name(f, name, pst_v(v->grads[k]));
         snprintf(name, sizeof(name), "result%s", digit);
-        (void)give_name(f, name, pst_v(v->node->outs[k]));
+        (void)give_name(f, name, pst_v(v != NULL ? v->node->outs[k] : NULL));
     }
 }
 
@@ -456,33 +471,55 @@ static void set_gradient(struct pst_vjp *v, unsigned arg, struct pst_arg value)
                           pst_vjp_sum_to(v, g, &x->meta));
 }
 
-enum pst_status pst_vjp_formula(struct pst_vjp *v)
+/* Parses "NAME: expr; ..." and, with v, sets the gradients. */
+static void gradients(struct pst_formula *f, struct pst_vjp *v)
 {
-    struct pst_formula f;
     char name[32];
 
-    init(&f, &v->build, v->node->op, v->node->schema, v->node->args);
-    name_results(&f, v);
-    definitions(&f);
+    definitions(f);
     do {
         int arg;
         struct pst_arg value;
 
-        if (!take_key(&f, ":", name))
-            (void)pst_formula_fail(&f, "an argument's name is missing");
-        arg = pst_schema_arg(f.schema, name);
-        if (v->build.status == PST_OK && arg < 0)
-            (void)pst_formula_fail(&f, "there is no \"%s\"", name);
-        if (v->build.status != PST_OK)
+        if (!take_key(f, ":", name))
+            (void)pst_formula_fail(f, "an argument's name is missing");
+        arg = pst_schema_arg(f->schema, name);
+        if (f->build->status == PST_OK && arg < 0)
+            (void)pst_formula_fail(f, "there is no \"%s\"", name);
+        if (f->build->status != PST_OK)
             break;
-        f.skip = pst_vjp_in(v, (unsigned)arg) == NULL ||
-                 !pst_vjp_needs(v, (unsigned)arg);
-        value = expr(&f);
-        if (!f.skip)
+        f->skip = v == NULL || pst_vjp_in(v, (unsigned)arg) == NULL ||
+                  !pst_vjp_needs(v, (unsigned)arg);
+        value = expr(f);
+        if (!f->skip)
             set_gradient(v, (unsigned)arg, value);
-    } while (take_token(&f, ";"));
-    space(&f);
-    if (v->build.status == PST_OK && *f.at != '\0')
-        (void)pst_formula_fail(&f, "more text than expected");
+    } while (take_token(f, ";"));
+    space(f);
+    if (f->build->status == PST_OK && *f->at != '\0')
+        (void)pst_formula_fail(f, "more text than expected");
+}
+
+enum pst_status pst_vjp_formula(struct pst_vjp *v)
+{
+    struct pst_formula f;
+
+    init(&f, &v->build, v->node->op, v->node->schema, v->node->args);
+    name_results(&f, v->node->n_outs, v);
+    gradients(&f, v);
     return v->build.status;
+}
+
+enum pst_status pst_formula_check(const struct pst_op_added *rows, unsigned n,
+                                  unsigned i, struct pst_diag *diag)
+{
+    struct pst_build build = {.diag = diag};
+    struct pst_formula f;
+
+    init(&f, &build, rows[i].op, rows[i].schema, NULL);
+    f.skip = f.check = true;
+    f.own = rows;
+    f.n_own = n;
+    name_results(&f, rows[i].schema->n_returns, NULL);
+    gradients(&f, NULL);
+    return build.status;
 }

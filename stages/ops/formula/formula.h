@@ -26,9 +26,10 @@
  *
  * Numbers are computed at once, tensors by nodes: a + b is add.Tensor or
  * add.Scalar, c ? a : b is where for a tensor c. A function is the operator of
- * that name, NAME or NAME.OVERLOAD in namespace aten or penstock, or
- * complex.NAME in the namespace of pairs; one with several results gives a
- * list; one of a tensor maps over a list of them. A number that is divided with
+ * that name, NAME or NAME.OVERLOAD in namespace aten or penstock,
+ * complex.NAME in the namespace of pairs, or SPACE::NAME of a plugin; one with
+ * several results gives a list; one of a tensor maps over a list of them. A
+ * number that is divided with
  * // and % is rounded down. Functions that return properties (builtins.c): is,
  * rank, size, sizes, numel, dtype, floating, dims, ... Functions that give
  * shapes (shapes.c): kept, along, others, shaped.
@@ -39,6 +40,13 @@
 
 enum pst_status pst_vjp_formula(struct pst_vjp *v);
 enum pst_status pst_rewrite_formula(struct pst_rewrite *w);
+
+/* Checks the gradient formula of row i of n rows that are not in the registry
+ * yet: that it can be parsed, and that names, operators and their arguments
+ * exist. Whether shapes fit is known when a model is differentiated. */
+enum pst_status pst_formula_check(const struct pst_op_added *rows, unsigned n,
+                                  unsigned i,
+                                  struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Defines a row that is the composition `text_`. */
 #define PST_REWRITE_FORMULA(id, schema_, text_)                                \

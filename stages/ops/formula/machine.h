@@ -23,6 +23,12 @@ struct pst_formula {
     const struct pst_arg *args;
     const char *begin, *at;
     bool skip; /* parse without evaluating */
+    /* With skip: names and calls must exist (pst_formula_check). */
+    bool check;
+    /* Rows that are not in the registry yet. */
+    const struct pst_op_added *own;
+    unsigned n_own;
+    enum pst_error error; /* of a fault of the formula */
     struct pst_formula_name names[PST_FORMULA_NAMES];
     unsigned n_names;
     unsigned depth;
@@ -37,7 +43,7 @@ struct pst_formula_call {
     unsigned n;
 };
 
-/* Reports an error of the formula itself: PST_ERR_INTERNAL. Returns None. */
+/* Reports an error of the formula itself. Returns None. */
 struct pst_arg pst_formula_fail(struct pst_formula *f, const char *fmt, ...)
     PST_PRINTF(2, 3);
 
@@ -58,6 +64,10 @@ struct pst_arg pst_formula_where(struct pst_formula *f, struct pst_arg cond,
                                  struct pst_arg a, struct pst_arg b);
 struct pst_arg pst_formula_apply(struct pst_formula *f,
                                  struct pst_formula_call *call);
+/* Checks that the function exists and has such arguments, without emitting
+ * it. */
+void pst_formula_check_call(struct pst_formula *f,
+                            const struct pst_formula_call *call);
 struct pst_arg pst_formula_list(struct pst_formula *f,
                                 const struct pst_arg *items, unsigned n);
 struct pst_arg pst_formula_item(struct pst_formula *f, struct pst_arg list,
@@ -71,6 +81,8 @@ bool pst_formula_builtin(struct pst_formula *f,
                          const struct pst_formula_call *call,
                          struct pst_arg *ret);
 
+bool pst_formula_is_builtin(const char *name);
+
 /* --- shapes.c ------------------------------------------------------------ */
 
 /* If the function is a built-in that emits views, sets *ret and returns
@@ -78,5 +90,7 @@ bool pst_formula_builtin(struct pst_formula *f,
 bool pst_formula_shape(struct pst_formula *f,
                        const struct pst_formula_call *call,
                        struct pst_arg *ret);
+
+bool pst_formula_is_shape(const char *name);
 
 #endif

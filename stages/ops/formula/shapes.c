@@ -246,3 +246,11 @@ bool pst_formula_shape(struct pst_formula *f,
         }
     return false;
 }
+
+bool pst_formula_is_shape(const char *name)
+{
+    for (size_t i = 0; i < PST_COUNT(functions); i++)
+        if (strcmp(functions[i].name, name) == 0)
+            return true;
+    return false;
+}

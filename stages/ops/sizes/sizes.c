@@ -147,6 +147,10 @@ void pst_op_sizes(const struct pst_op *op, struct pst_build *build,
 {
     const struct pst_site s = {build, node};
 
+    if (op->sizes != NULL) {
+        op->sizes(build, node);
+        return;
+    }
     for (size_t i = 0; i < PST_COUNT(rules); i++)
         if (rules[i].op == op) {
             rules[i].rule(&s);

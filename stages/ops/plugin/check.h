@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef PENSTOCK_STAGES_OPS_PLUGIN_CHECK_H
+#define PENSTOCK_STAGES_OPS_PLUGIN_CHECK_H
+/* Checks what a plugin describes, when it is added. Any thread. */
+#include "include/penstock_plugin.h"
+#include "stages/ops/core/op.h"
+
+/* maximum number of operators of a plugin, and of kernels of an operator */
+#define PST_PLUGIN_MAX_OPS     1024
+#define PST_PLUGIN_MAX_KERNELS 64
+
+/* Checks sizes, ABI and members of all structs, but not the texts of schemas
+ * and gradients. */
+enum pst_status pst_plugin_check(const struct penstock_plugin *given,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
+/* Checks what the schema of an operator has: namespace, results, types. */
+enum pst_status pst_plugin_check_schema(const struct penstock_plugin *given,
+                                        const struct penstock_op *op,
+                                        const struct pst_schema *schema,
+                                        struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Return element i of an array whose elements have the size that the first one
+ * states. */
+const struct penstock_op *pst_plugin_op_at(const struct penstock_plugin *given,
+                                           size_t i);
+const struct penstock_kernel *pst_plugin_kernel_at(const struct penstock_op *op,
+                                                   size_t i);
+
+#endif
