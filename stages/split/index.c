@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Creates, indexes and frees plans. */
 #include "stages/ops/core/op.h"
+#include "stages/ops/plugin/plugin.h"
 #include "stages/split/split.h"
 
 #define TAG PST_TAG_PLAN
@@ -124,6 +125,19 @@ bool pst_plan_reads_input(const struct pst_plan *plan, unsigned input)
         if (plan->outputs.at[i].is_tensor && plan->outputs.at[i].stage < 0 &&
             plan->outputs.at[i].output == input)
             return true;
+    return false;
+}
+
+bool pst_plan_has_plugin(const struct pst_plan *plan,
+                         const struct pst_plugin *plugin)
+{
+    for (size_t i = 0; i < plan->stages.n; i++) {
+        const struct pst_graph *graph = plan->stages.at[i].graph;
+
+        for (size_t k = 0; k < graph->nodes.n; k++)
+            if (pst_plugin_of(graph->nodes.at[k]->op) == plugin)
+                return true;
+    }
     return false;
 }
 

@@ -329,6 +329,10 @@ enum pst_status pst_plan_bound(const struct pst_plan *plan, unsigned input,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns the index in plan->params of the tensor with this name; -1: none. */
 int pst_plan_find_param(const struct pst_plan *plan, const char *fqn);
+struct pst_plugin;
+/* True if an operator of the stages comes from the plugin. */
+bool pst_plan_has_plugin(const struct pst_plan *plan,
+                         const struct pst_plugin *plugin);
 /* Returns the number of a stage's contributions to a parameter's gradient. */
 unsigned pst_plan_uses(const struct pst_plan_param *param, unsigned stage);
 /* Returns the index of the first edge of one output of a stage; *ret_n is the

@@ -4,6 +4,7 @@
 #include "plan.pb-c.h"
 #include "stages/base/fold/fold.h"
 #include "stages/base/str.h"
+#include "stages/ops/plugin/plugin.h"
 
 #include <string.h>
 
@@ -309,6 +310,35 @@ static void pack_adapters(struct packer *p, pb_plan *ret)
     ret->n_adapters = n;
 }
 
+/* Adds the plugins of the operators, in the order of their names: each process
+ * may have loaded them in another order. */
+static void pack_plugins(struct packer *p, pb_plan *ret)
+{
+    Penstock__Plan__Plugin *items;
+    size_t n = 0;
+
+    for (const struct pst_plugin *x = pst_plugins(); x != NULL; x = x->next)
+        n++;
+    items = make(p, n, sizeof(*items));
+    ret->plugins = make(p, n, sizeof(*ret->plugins));
+    for (const struct pst_plugin *x = pst_plugins(); x != NULL && !p->failed;
+         x = x->next) {
+        Penstock__Plan__Plugin *item = &items[ret->n_plugins];
+        size_t at = ret->n_plugins;
+
+        if (!pst_plan_has_plugin(p->plan, x) || at == n)
+            continue;
+        penstock__plan__plugin__init(item);
+        item->name = (char *)x->name;
+        item->version = (char *)x->version;
+        item->digest = (char *)x->digest;
+        for (; at > 0 && strcmp(ret->plugins[at - 1]->name, x->name) > 0; at--)
+            ret->plugins[at] = ret->plugins[at - 1];
+        ret->plugins[at] = item;
+        ret->n_plugins++;
+    }
+}
+
 static void pack_plan(struct packer *p, pb_plan *ret)
 {
     penstock__plan__plan__init(ret);
@@ -330,6 +360,7 @@ static void pack_plan(struct packer *p, pb_plan *ret)
     pack_outputs(p, ret);
     pack_params(p, ret);
     pack_adapters(p, ret);
+    pack_plugins(p, ret);
 }
 
 /* Packs the plan's message into the arena; sets the plan's digest. */

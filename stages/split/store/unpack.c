@@ -5,6 +5,7 @@
 #include "stages/base/fold/fold.h"
 #include "stages/base/str.h"
 #include "stages/base/wire.h"
+#include "stages/ops/plugin/plugin.h"
 #include "stages/split/split.h"
 
 #include <string.h>
@@ -400,10 +401,25 @@ static enum pst_status take_head(struct unpacker *u, const pb_plan *pb)
     return PST_OK;
 }
 
+/* Checks that this process has the plugins, before their operators are looked
+ * up. */
+static enum pst_status check_plugins(struct unpacker *u, const pb_plan *pb)
+{
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < pb->n_plugins && status == PST_OK; i++)
+        status = pst_plugin_need("the plan", pb->plugins[i]->name,
+                                 pb->plugins[i]->version,
+                                 pb->plugins[i]->digest, u->diag);
+    return status;
+}
+
 static enum pst_status take_plan(struct unpacker *u, const pb_plan *pb)
 {
     enum pst_status status = take_head(u, pb);
 
+    if (status == PST_OK)
+        status = check_plugins(u, pb);
     if (status == PST_OK && pb->n_stages > PST_PLAN_MAX_STAGES)
         status = bad(u, "number of stages", pb->n_stages);
     if (status == PST_OK)
