@@ -117,13 +117,17 @@ static enum pst_status store_text(struct pstd_config *config,
     if (row->type == PSTD_CHOICE && !is_choice(row->value, text))
         return pst_diag_set(diag, PST_E_OPTION_VALUE,
                             "%s: \"%s\" is none of %s", who, text, row->value);
-    if ((row->type == PSTD_PATH || row->type == PSTD_FILES) && *text == '\0')
+    if ((row->type == PSTD_PATH || row->type == PSTD_PATHS ||
+         row->type == PSTD_FILES) &&
+        *text == '\0')
         return pst_diag_set(diag, PST_E_OPTION_VALUE, "%s: the path is empty",
                             who);
     /* A variable or a copied config may set the option again to the text that
-     * it has: then the rules are not doubled. */
-    if (row->type == PSTD_RULES && *at != NULL && strcmp(*at, text) != 0)
-        copy = pst_arena_printf(&config->arena, "%s;%s", *at, text);
+     * it has: then the rules or paths are not doubled. */
+    if ((row->type == PSTD_RULES || row->type == PSTD_PATHS) && *at != NULL &&
+        strcmp(*at, text) != 0)
+        copy = pst_arena_printf(&config->arena, "%s%c%s", *at,
+                                row->type == PSTD_RULES ? ';' : ':', text);
     else
         copy = pst_arena_strdup(&config->arena, text);
     if (copy == NULL)
@@ -237,6 +241,7 @@ static enum pst_status store(struct pstd_config *config,
     case PSTD_CHOICE:
     case PSTD_RULES:
     case PSTD_PATH:
+    case PSTD_PATHS:
     case PSTD_FILES:
         break;
     }

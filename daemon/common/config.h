@@ -66,6 +66,7 @@
 #define PSTD_OPT_WRITTEN PSTD_GROUP(38) /* paths of files to write */
 /* options that only the library uses */
 #define PSTD_OPT_LIBRARY PSTD_GROUP(39)
+#define PSTD_OPT_OPS     PSTD_GROUP(40)
 
 enum pstd_option_type {
     PSTD_FLAG,   /* bool */
@@ -81,6 +82,8 @@ enum pstd_option_type {
     PSTD_PATH,  /* TEXT; made absolute when sent */
     PSTD_FILES, /* TEXT: a list of data files (stages/files/data/list.h); names
                    are made absolute when sent */
+    PSTD_PATHS, /* TEXT: paths separated by ':'; each use of the option adds to
+                   those that are set; made absolute when sent */
     PSTD_RULES, /* TEXT: rules separated by ';'; each use of the option adds
                    to those that are set */
     PSTD_LIST,  /* struct pstd_list, one entry per use */
@@ -138,6 +141,8 @@ struct pstd_config {
     uint64_t unshard_window, stash_keep;
     const char *microbatch_weights, *chunk, *size;
     const char *dtype;
+    const char *plugin; /* paths */
+    bool check_plugins;
     const char *device; /* list by rank (stages/ops/devices.h) */
     bool no_fallback, no_chunked_loss;
     const char *optimizer, *group, *no_decay;

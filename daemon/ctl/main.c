@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "daemon/common/logfile.h"
+#include "daemon/common/plugins.h"
 #include "daemon/common/setup.h"
 #include "daemon/common/socket.h"
 #include "stages/base/host/guard.h"
@@ -183,6 +184,10 @@ static int run(const struct pstctl_command *command, int argc, char **argv)
         print_help(command);
     } else if (status == PST_OK) {
         status = pstd_check_outputs(&config, &diag);
+        /* Before the sandbox, since a library may read files when it is
+         * loaded. */
+        if (status == PST_OK)
+            status = pstd_plugins_load(&config, &diag);
         /* Commands that start ranks leave this to rank 0. */
         if (status == PST_OK &&
             command->groups & (PSTD_OPT_PLAN | PSTD_OPT_VERIFY | PSTD_OPT_EVAL |

@@ -176,7 +176,7 @@ const struct pstctl_command pstctl_ops = {
     "[TEXT]",
     0,
     1,
-    PSTD_OPT_JSON,
+    PSTD_OPT_JSON | PSTD_OPT_OPS,
     "list operators: forms, gradients, dtypes, kernels",
     "TEXT: list only operators whose name contains it. The form of an operator "
     "is a\n"

@@ -99,6 +99,21 @@ static void add_text(struct pst_guard *guard, const char *text)
         pst_guard_reads(guard, text + strlen("file:"));
 }
 
+/* Allows reading the files of a list of paths separated by ':'. */
+static void add_plugins(struct pst_guard *guard, const char *at)
+{
+    while (at != NULL) {
+        const size_t n = strcspn(at, ":");
+        struct pst_str path = {0};
+
+        pst_str_addn(&path, at, n);
+        if (path.len > 0 && !path.failed)
+            pst_guard_reads(guard, path.text);
+        pst_str_fini(&path);
+        at = at[n] == ':' ? at + n + 1 : NULL;
+    }
+}
+
 static void add_options(struct pst_guard *guard,
                         const struct pstd_config *config)
 {
@@ -122,6 +137,7 @@ static void add_options(struct pst_guard *guard,
                 add_text(guard, text);
         }
     }
+    add_plugins(guard, config->plugin);
     for (size_t i = 0; i < config->swap.n; i++) { /* the texts are FQN=FILE */
         const char *file = strchr(config->swap.at[i], '=');
 

@@ -9,6 +9,7 @@
 #include "stages/base/str.h"
 #include "stages/files/data/list.h"
 #include "stages/ops/matmul/rates.h"
+#include "stages/ops/plugin/plugin.h"
 #include "stages/run/facts.h"
 
 #define WHOLE_BYTES  ((uint64_t)4 << 20)
@@ -58,11 +59,26 @@ static void add_options(struct pst_facts *facts,
         (void)snprintf(name, sizeof(name), "--%s", rows[i].name);
         pst_facts_add(facts, name, "%s",
                       !any ? "not given"
-                      : rows[i].type == PSTD_PATH || rows[i].type == PSTD_FILES
+                      : rows[i].type == PSTD_PATH ||
+                              rows[i].type == PSTD_PATHS ||
+                              rows[i].type == PSTD_FILES
                           ? "given"
                           : pst_str_text(&text));
         pst_str_fini(&text);
     }
+}
+
+/* Adds the plugins, whose files each rank reads on its own host. */
+static void add_plugins(struct pst_facts *facts)
+{
+    struct pst_str text = {0};
+
+    for (const struct pst_plugin *p = pst_plugins(); p != NULL; p = p->next)
+        pst_str_addf(&text, "%s%s %s, digest %.16s", text.len > 0 ? "; " : "",
+                     p->name, p->version, p->digest);
+    pst_facts_add(facts, "the plugins", "%s",
+                  text.len > 0 ? pst_str_text(&text) : "none");
+    pst_str_fini(&text);
 }
 
 static void emit_rates(struct pstd_executor *w, const char *path,
@@ -139,6 +155,7 @@ enum pst_status pstd_compare_start(struct pstd_executor *w,
         return status;
     facts = (struct pst_facts){0};
     add_options(&facts, pstd_mailbox_config(w->mailbox));
+    add_plugins(&facts);
     return compare(w, &facts, diag);
 }
 

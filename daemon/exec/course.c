@@ -10,6 +10,7 @@
 #include "daemon/exec/session.h"
 #include "stages/base/host/cpu.h"
 #include "stages/ops/matmul/blas.h"
+#include "stages/ops/plugin/plugin.h"
 
 #define MAX_VALUE 80 /* in bytes; a longer value is stored as a hash */
 
@@ -99,6 +100,22 @@ static void add_machine(struct pst_str *course)
     pst_str_fini(&text);
 }
 
+/* Adds the plugins that the plan's operators come from. */
+static void add_plugins(struct pst_str *course, const struct pst_plan *plan)
+{
+    for (const struct pst_plugin *p = pst_plugins(); p != NULL; p = p->next) {
+        struct pst_str name = {0}, value = {0};
+
+        if (!pst_plan_has_plugin(plan, p))
+            continue;
+        pst_str_addf(&name, "plugin %s", p->name);
+        pst_str_addf(&value, "%s, digest %.16s", p->version, p->digest);
+        add(course, pst_str_text(&name), pst_str_text(&value));
+        pst_str_fini(&name);
+        pst_str_fini(&value);
+    }
+}
+
 /* True if the option was changed during the run, so that pstd_settings_add
  * writes its line. name: "--lr", of n bytes. */
 static bool is_set(const struct pstd_session *s, const char *name, size_t n)
@@ -172,6 +189,7 @@ void pstd_course_make(struct pstd_session *s)
         add_data(ret, "--eval-data", config->eval_data);
     if (config->eval_model != NULL)
         add_data(ret, "--eval-model", config->eval_model);
+    add_plugins(ret, s->w->plan);
     add_machine(ret);
     if (config->eval_data != NULL)
         make_evals_of(s);
@@ -269,7 +287,7 @@ void pstd_course_compare(struct pstd_session *s,
     compare_places(s, &info->place);
     while (*at != '\0') {
         const size_t n = strcspn(at, "\n"), name = strcspn(at, "=");
-        char was[MAX_VALUE + 1], is[MAX_VALUE + 1], text[40];
+        char was[MAX_VALUE + 1], is[MAX_VALUE + 1], text[80];
 
         (void)snprintf(text, sizeof(text), "%.*s", (int)name, at);
         if (name < n && find_line(at, at, name, is) &&

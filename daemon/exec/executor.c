@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/common/plugins.h"
 #include "daemon/common/setup.h"
 #include "daemon/exec/alike.h"
 #include "daemon/exec/change/change.h"
@@ -216,6 +217,8 @@ static enum pst_status start(struct pstd_executor *w, struct pst_diag *diag)
                               "%s is a model; penstockd wants a plan, which "
                               "`penstock split` makes of it",
                               pstd_mailbox_plan(w->mailbox));
+    if (status == PST_OK)
+        status = pstd_plugins_load(pstd_mailbox_config(w->mailbox), diag);
     status = pstd_agree(w, status, diag);
     if (status == PST_OK)
         status = pstd_compare_start(w, diag);

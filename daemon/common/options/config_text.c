@@ -9,6 +9,22 @@
 
 #include "stages/files/data/list.h"
 
+/* Appends the paths of a list; dir: where they are relative to, "": unknown. */
+static void add_absolute(const char *text, const char *dir, struct pst_str *out)
+{
+    for (;; text++) {
+        const size_t n = strcspn(text, ":");
+
+        if (n > 0 && text[0] != '/' && dir[0] != '\0')
+            pst_str_addf(out, "%s/", dir);
+        pst_str_addn(out, text, n);
+        text += n;
+        if (*text == '\0')
+            return;
+        pst_str_add(out, ":");
+    }
+}
+
 bool pstd_config_text(const struct pstd_config *config,
                       const struct pstd_option *row, struct pst_str *out)
 {
@@ -54,14 +70,21 @@ bool pstd_config_text(const struct pstd_config *config,
     case PSTD_CHOICE:
     case PSTD_RULES:
     case PSTD_PATH:
+    case PSTD_PATHS:
     case PSTD_FILES:
         break;
     }
     text = *(const char *const *)at;
     if (text == NULL)
         return false;
-    if (row->type == PSTD_FILES && getcwd(dir, sizeof(dir)) != NULL) {
+    if (getcwd(dir, sizeof(dir)) == NULL)
+        dir[0] = '\0';
+    if (row->type == PSTD_FILES && dir[0] != '\0') {
         pst_data_list_add_absolute(text, dir, out);
+        return true;
+    }
+    if (row->type == PSTD_PATHS) {
+        add_absolute(text, dir, out);
         return true;
     }
     if (row->type == PSTD_SOURCE) {
@@ -71,7 +94,7 @@ bool pstd_config_text(const struct pstd_config *config,
         text += prefix;
         is_path = prefix > 0;
     }
-    if (is_path && text[0] != '/' && getcwd(dir, sizeof(dir)) != NULL)
+    if (is_path && text[0] != '/' && dir[0] != '\0')
         pst_str_addf(out, "%s/", dir);
     pst_str_add(out, text);
     return true;

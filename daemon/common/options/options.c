@@ -16,6 +16,13 @@
 #define N_DATA (T_DATA | PSTD_OPT_NUMBERS)
 /* Commands that run a step without training. */
 #define C_STEP (PSTD_OPT_VERIFY | PSTD_OPT_EVAL | PSTD_OPT_INFER)
+/* Commands that read a model or a plan; those that run its kernels. */
+#define RUNS_PLUGINS                                                           \
+    (PSTD_OPT_RANKS | PSTD_OPT_LIBRARY | PSTD_OPT_VERIFY | PSTD_OPT_EVAL |     \
+     PSTD_OPT_INFER)
+#define PLUGINS                                                                \
+    (RUNS_PLUGINS | PSTD_OPT_SPLIT | PSTD_OPT_MODULES | PSTD_OPT_WEIGHTS |     \
+     PSTD_OPT_OPS)
 
 #define ROW(member, name, letter, type, groups, start, min, max, value, help)  \
     {                                                                          \
@@ -126,6 +133,12 @@ static const struct pstd_option rows[] = {
          "kernel threads of each rank; 0: its share of the cores"),
     UINT(seed, "seed", T_STEP | C_STEP | PSTD_OPT_SPLIT, "0", 0, MANY,
          "seed of all random numbers"),
+    ROW(plugin, "plugin", 0, PATHS, PLUGINS, NULL, 0, 0, "FILE.so",
+        "operators of your own: a shared library with penstock_plugin() "
+        "(docs/plugins.md); repeatable, or several with ':' between"),
+    FLAG(check_plugins, "check-plugins", RUNS_PLUGINS,
+         "run each kernel of a plugin twice in guarded memory, and fail if it "
+         "writes elsewhere or gives other bits"),
     CHOICE(dtype, "dtype", N_STEP | PSTD_OPT_SERVE | C_STEP | PSTD_OPT_PLAN,
            "f32", "f32|bf16",
            "dtype of matmul operands; parameters, sums and optimizer states "

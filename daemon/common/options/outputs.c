@@ -82,6 +82,25 @@ static enum pst_status check_data(const struct output *out, const char *text,
     return status;
 }
 
+/* Refuses an output that is one of the paths, separated by ':'. */
+static enum pst_status check_inputs(const struct output *out, const char *text,
+                                    struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    while (text != NULL && status == PST_OK) {
+        const size_t n = strcspn(text, ":");
+        struct pst_str path = {0};
+
+        pst_str_addn(&path, text, n);
+        status = path.failed ? pst_diag_nomem(diag, n)
+                             : check_input(out, pst_str_text(&path), diag);
+        pst_str_fini(&path);
+        text = text[n] == ':' ? text + n + 1 : NULL;
+    }
+    return status;
+}
+
 /* Refuses an output that is one of the files that an option names. */
 static enum pst_status check_option(const struct output *out,
                                     const struct pstd_config *config,
@@ -90,14 +109,17 @@ static enum pst_status check_option(const struct output *out,
 {
     const char *text;
 
-    if (row->type != PSTD_PATH && row->type != PSTD_FILES &&
-        row->type != PSTD_SOURCE && row->type != PSTD_TEXT)
+    if (row->type != PSTD_PATH && row->type != PSTD_PATHS &&
+        row->type != PSTD_FILES && row->type != PSTD_SOURCE &&
+        row->type != PSTD_TEXT)
         return PST_OK;
     text = text_of(config, row);
     if (text == NULL || row == out->row)
         return PST_OK;
     if (row->type == PSTD_FILES)
         return check_data(out, text, diag);
+    if (row->type == PSTD_PATHS)
+        return check_inputs(out, text, diag);
     if (row->type == PSTD_PATH)
         return check_input(out, text, diag);
     if (pst_has_prefix(text, "csv:") || pst_has_prefix(text, "file:"))

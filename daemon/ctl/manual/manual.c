@@ -235,7 +235,8 @@ static void add_values(struct pst_str *out, enum pstd_option_type type)
         any = true;
     }
     if (any)
-        pst_str_add(out, type == PSTD_PATH || type == PSTD_FILES
+        pst_str_add(out, type == PSTD_PATH || type == PSTD_PATHS ||
+                                 type == PSTD_FILES
                              ? ") files=1 ;;\n"
                              : ") return ;;\n");
 }
@@ -286,6 +287,7 @@ static enum pst_status run_completion(const struct pstd_config *config,
                 "    --job) words=$(_penstock_jobs) ;;\n");
     add_values(&out, PSTD_CHOICE);
     add_values(&out, PSTD_PATH);
+    add_values(&out, PSTD_PATHS);
     add_values(&out, PSTD_FILES);
     add_values(&out, PSTD_UINT);
     add_values(&out, PSTD_REAL);

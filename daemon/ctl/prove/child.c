@@ -170,6 +170,8 @@ static bool run(const struct pstctl_prover *p, const struct pstctl_way *way,
     add(&w, "run");
     add(&w, "%s/%u.plan", p->folder, way->stages);
     add_given(&w, p->config, PSTD_OPT_TRAIN);
+    if (p->config->plugin != NULL)
+        add(&w, "--plugin=%s", p->config->plugin);
     /* The bits depend on the number of threads of a rank. */
     if (!PSTD_GIVEN(p->config, threads))
         add(&w, "--threads=1");

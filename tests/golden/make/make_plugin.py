@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes plugin.pt2, plugin-bf16.pt2 and plugin.json: models with operators
+that tests/plugin/ours.c brings, and what PyTorch computes with them.
+
+usage: make_plugin.py FOLDER
+
+plugin.json has for each model the rows of a step (B = 8), the loss and the
+gradients of all parameters. The batch is a free size, and so are the columns
+that ours::halves divides.
+"""
+import json
+import os
+import sys
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from make_tiny import clean
+
+
+@torch.library.custom_op("ours::gate", mutates_args=())
+def gate(x: Tensor, k: float = 1.0) -> tuple[Tensor, Tensor]:
+    wide = x.double()
+    s = torch.sigmoid(k * wide)
+    return (wide * s).to(x.dtype), s.to(x.dtype)
+
+
+@gate.register_fake
+def _(x, k=1.0):
+    return torch.empty_like(x), torch.empty_like(x)
+
+
+def gate_save(ctx, inputs, output):
+    ctx.k = inputs[1]
+    ctx.save_for_backward(inputs[0], output[1])
+
+
+def gate_backward(ctx, grad, grad1):
+    x, s = ctx.saved_tensors
+    derivative = ctx.k * s * (1 - s)
+    return grad * (s + x * derivative) + grad1 * derivative, None
+
+
+gate.register_autograd(gate_backward, setup_context=gate_save)
+
+
+@torch.library.custom_op("ours::standardize", mutates_args=())
+def standardize(x: Tensor, dims: list[int], eps: float = 1e-5) -> Tensor:
+    wide = x.double()
+    y = wide - wide.mean(dims, keepdim=True)
+    return (y * torch.rsqrt((y * y).mean(dims, keepdim=True) + eps)).to(x.dtype)
+
+
+@standardize.register_fake
+def _(x, dims, eps=1e-5):
+    return torch.empty_like(x)
+
+
+def standardize_save(ctx, inputs, output):
+    ctx.save_for_backward(inputs[0])
+    ctx.dims, ctx.eps = inputs[1], inputs[2]
+
+
+def standardize_backward(ctx, grad):
+    x, = ctx.saved_tensors
+    with torch.enable_grad():
+        leaf = x.detach().double().requires_grad_()
+        y = leaf - leaf.mean(ctx.dims, keepdim=True)
+        y = y * torch.rsqrt((y * y).mean(ctx.dims, keepdim=True) + ctx.eps)
+    return torch.autograd.grad(y, leaf, grad.double())[0].to(x.dtype), None, None
+
+
+standardize.register_autograd(standardize_backward,
+                              setup_context=standardize_save)
+
+
+@torch.library.custom_op("ours::halves", mutates_args=())
+def halves(x: Tensor) -> Tensor:
+    n = x.shape[1] // 2
+    return x[:, :n] + x[:, n:]
+
+
+@halves.register_fake
+def _(x):
+    return x.new_empty(x.shape[0], x.shape[1] // 2)
+
+
+halves.register_autograd(lambda ctx, grad: torch.cat([grad, grad], 1))
+
+
+class Block(nn.Module):
+    def __init__(self, n, k):
+        super().__init__()
+        self.fc = nn.Linear(n, n)
+        self.k = k
+
+    def forward(self, x):
+        y, s = torch.ops.ours.gate(self.fc(x), self.k)
+        y = torch.ops.ours.standardize(y, [-1])
+        return x + y * s
+
+
+class Model(nn.Module):
+    def __init__(self, halved):
+        super().__init__()
+        self.fc = nn.Linear(8, 16)
+        self.blocks = nn.ModuleList(Block(16, k) for k in (1.0, 0.5, 2.0))
+        self.head = nn.Linear(8 if halved else 16, 4)
+        self.halved = halved
+
+    def forward(self, x, y):
+        h = self.fc(x)
+        for block in self.blocks:
+            h = block(h)
+        if self.halved:
+            h = torch.ops.ours.halves(h)
+        h = torch.ops.ours.standardize(h.unflatten(1, (2, -1)), [1, -1])
+        return F.mse_loss(self.head(h.flatten(1)).float(), y)
+
+
+def make(folder, name, dtype):
+    torch.manual_seed(1)
+    model = Model(dtype == torch.float32).to(dtype)
+    x, y = torch.randn(8, 8).to(dtype), torch.randn(8, 4)
+    rows = torch.export.Dim("rows", min=1, max=4096)
+    program = torch.export.export(
+        model, (x, y), dynamic_shapes=({0: rows}, {0: rows}))
+    clean(program.graph_module)
+    torch.export.save(program, os.path.join(folder, name + ".pt2"))
+    loss = model(x, y)
+    loss.backward()
+    return {"x": x.float().tolist(), "y": y.tolist(), "loss": loss.item(),
+            "gradients": {key: p.grad.float().tolist()
+                          for key, p in model.named_parameters()}}
+
+
+def main():
+    folder = sys.argv[1]
+    known = {name: make(folder, name, dtype) for name, dtype in
+             (("plugin", torch.float32), ("plugin-bf16", torch.bfloat16))}
+    with open(os.path.join(folder, "plugin.json"), "w") as file:
+        json.dump(known, file)
+        file.write("\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Refuses plugins that are wrong, by the id of the error.
+
+usage: refusals.py PENSTOCK FOLDER GOLDEN
+
+FOLDER has ours.c compiled as ours.so and with each of its faults, as
+ours-FAULT.so.
+"""
+import os
+import shutil
+import sys
+import tempfile
+
+from bench import Bench, known_of
+
+# fault -> id of the error, and words of its text
+LOADED = {
+    "abi": ("plugin.abi", "ABI 2"),
+    "size": ("plugin.abi", "struct penstock_plugin"),
+    "null": ("plugin.incomplete", "standardize_backward"),
+    "kernels": ("plugin.incomplete", "no operators"),
+    "schema": ("plugin.schema", "ours::gate"),
+    "type": ("plugin.schema", "Tensor(a!)"),
+    "space": ("plugin.schema", "theirs::gate"),
+    "taken": ("plugin.name", "aten"),
+    "twice": ("plugin.name", "ours.halves"),
+    "formula": ("plugin.gradient", "ours.gate"),
+    "unknown": ("plugin.gradient", "ours::gate_backward"),
+}
+OPENED = {
+    "result": ("plugin.result", "9 dimensions"),
+    "refuses": ("op.shape", "never"),
+}
+TRAINED = {
+    "no_gradient": ("plugin.gradient", "ours.gate"),
+    "fails": ("op.data", "the gate is stuck"),
+}
+# Without the checks these run through.
+CHECKED = {
+    "writes_beyond": ("op.data", "after the 512 bytes of result 1"),
+    "writes_input": ("op.data", "its input x"),
+    "leaves": ("op.data", "is not written"),
+    "threads": ("op.data", "other bits"),
+    "scratch": ("op.data", "scratch"),
+}
+
+
+def want(what, text, error, *words):
+    for word in (f"[{error}]", *words):
+        if word not in text:
+            raise SystemExit(f"{what}: {word} is not in\n{text}")
+
+
+def main():
+    penstock, built, golden = map(os.path.abspath, sys.argv[1:])
+    model = os.path.join(golden, "plugin.pt2")
+
+    def file(fault=""):
+        return os.path.join(built, f"ours{'-' if fault else ''}{fault}.so")
+
+    with tempfile.TemporaryDirectory() as folder:
+        b = Bench(penstock, folder)
+        data = b.data("data.safetensors", known_of(golden, "plugin"), repeat=2)
+        plan = b.at("plan")
+        b.call("split", model, "-o", plan, "--stages", "2", "--plugin", file())
+        run = ["--transport", "self", "-n", "1", "--steps", "1", "--data", data,
+               "--optimizer", "none", "--log-dir", b.at("logs"), "--quiet"]
+
+        def refused(what, error, words, *command):
+            want(what, b.call(*command, good=False), error, *words)
+
+        for fault, (error, word) in LOADED.items():
+            refused(fault, error, [file(fault), word], "ops", "--plugin",
+                    file(fault))
+        for fault, (error, word) in OPENED.items():
+            refused(fault, error, [word, "ours.standardize", "blocks.0"],
+                    "show", model, "--plugin", file(fault))
+        for fault, (error, word) in {**TRAINED, **CHECKED}.items():
+            more = [*run, "--plugin", file(fault)]
+            if fault in CHECKED:
+                more.append("--check-plugins")
+            refused(fault, error, [word, "make_plugin.py"], "run", model, *more)
+
+        # Files that are no plugins.
+        with open(b.at("text.so"), "w") as text:
+            text.write("no library\n")
+        refused("text", "plugin.file", ["text.so"], "ops", "--plugin",
+                b.at("text.so"))
+        refused("none", "file.missing", ["none.so"], "ops", "--plugin",
+                b.at("none.so"))
+        refused("no symbol", "plugin.file", ["penstock_plugin"], "ops",
+                "--plugin", file("nothing"))
+        # The same file twice, also under another name, is fine.
+        shutil.copy(file(), b.at("copy.so"))
+        b.call("ops", "ours", "--plugin", file(), "--plugin", b.at("copy.so"))
+        b.env["PENSTOCK_PLUGIN"] = file()
+        b.call("ops", "ours", "--plugin", file())
+        if "ours.gate" not in b.call("ops", "ours"):
+            raise SystemExit("PENSTOCK_PLUGIN is not read")
+        del b.env["PENSTOCK_PLUGIN"]
+        refused("two", "plugin.name", ["ours", "version 1.0"], "ops", "--plugin",
+                file() + ":" + file("version"))
+
+        # Plans name the plugin.
+        for command in (["show", plan], ["run", plan, *run],
+                        ["eval", plan, "--data", data], ["weights", plan, "-o",
+                                                         b.at("w.safetensors")]):
+            refused("plan without", "plugin.missing",
+                    ["ours, version 1.0"], *command)
+            if command[0] != "weights":
+                refused("plan with another", "plugin.other",
+                        ["version 1.0", "version 1.1"], *command, "--plugin",
+                        file("version"))
+        refused("model without", "op.not-supported", ["ours.gate"], "show",
+                model)
+        # The plugin is not written over.
+        refused("output", "option.value", ["copy.so"], "plan", plan, "--plugin",
+                b.at("copy.so"), "--csv", b.at("copy.so"))
+        # A checkpoint reports that the plugin has changed.
+        saved = ["--checkpoint", b.at("saved"), "--checkpoint-every", "1"]
+        b.call("run", model, *run, *saved, "--plugin", file())
+        text = b.call("run", model, *run[:5], "2", *run[6:], *saved, "--resume",
+                      "--plugin", file("version"))
+        for word in ("plugin ours", "1.0", "1.1"):
+            if word not in text:
+                raise SystemExit(f"resume: {word} is not in\n{text}")
+
+
+if __name__ == "__main__":
+    main()
