@@ -142,6 +142,7 @@ struct pstd_config {
     const char *microbatch_weights, *chunk, *size;
     const char *dtype;
     const char *plugin; /* paths */
+    const char *missing;
     bool check_plugins;
     const char *device; /* list by rank (stages/ops/devices.h) */
     bool no_fallback, no_chunked_loss;

@@ -2,6 +2,7 @@
 /* `penstock ops`: lists the operators of the registry. */
 #include "daemon/ctl/ctl.h"
 #include "daemon/ctl/print.h"
+#include "stages/frontend/missing.h"
 #include "stages/ops/core/op.h"
 
 #include <string.h>
@@ -149,6 +150,32 @@ static void print_text(const char *text)
                   n == 1 ? "" : "s");
 }
 
+/* Prints the plugin that the model lacks. space: its namespace, "": the first
+ * one. */
+static enum pst_status print_missing(const char *model, const char *space,
+                                     struct pst_diag *diag)
+{
+    struct pst_str text = {0}, more = {0}, shown = {.visible = true};
+    enum pst_status status = pst_missing_open(model, space, &text, &more, diag);
+
+    if (status == PST_OK && text.len == 0)
+        pstctl_printf(stderr, "no operator%s%s of the model is unknown\n",
+                      space[0] != '\0' ? " of " : "", space);
+    if (status == PST_OK && text.len > 0) {
+        pst_str_add_lines(&shown, pst_str_text(&text));
+        pstctl_print(stdout, &shown);
+    }
+    if (status == PST_OK && more.len > 0)
+        pstctl_printf(stderr,
+                      "note: the model also has unknown operators of %s; give "
+                      "one of them as TEXT\n",
+                      pst_str_text(&more));
+    pst_str_fini(&text);
+    pst_str_fini(&more);
+    pst_str_fini(&shown);
+    return status;
+}
+
 static enum pst_status run_ops(const struct pstd_config *config,
                                struct pst_diag *diag)
 {
@@ -159,6 +186,8 @@ static enum pst_status run_ops(const struct pstd_config *config,
 
     if (status != PST_OK)
         return status;
+    if (config->missing != NULL)
+        return print_missing(config->missing, text, diag);
     if (config->json)
         return print_json(text, diag);
     print_text(text);
@@ -182,5 +211,7 @@ const struct pstctl_command pstctl_ops = {
     "is a\n"
     "kernel, a view that costs nothing, or a composition of other operators. "
     "Kernels\n"
-    "are counted for each instruction set.",
+    "are counted for each instruction set. With --missing, TEXT is the "
+    "namespace of a\n"
+    "plugin.",
     run_ops};

@@ -16,6 +16,10 @@ struct pst_front {
     char name[128];           /* name of the model in the file */
     struct pst_document *doc; /* owned */
     struct pst_import import; /* set by pass "support"; zero before */
+    /* Called after the last pass, before the document is freed; or NULL. */
+    enum pst_status (*visit)(void *ctx, const struct pst_document *doc,
+                             struct pst_diag *diag);
+    void *ctx;
 };
 
 /* Checks the container and reads the documents of its only model. */

@@ -2,6 +2,7 @@
 /* Opens a model's file and reads the data of its tensors. */
 #include "stages/base/budget.h"
 #include "stages/frontend/front.h"
+#include "stages/frontend/missing.h"
 #include "stages/graph/bytes.h"
 #include "stages/ops/core/op.h"
 
@@ -43,6 +44,8 @@ static enum pst_status run_passes(struct pst_front *front, const char *last,
 
     pst_budget_begin(&budget, front->zip->file.size);
     status = pst_passes_run(&pst_frontend_passes, &state, front, last, diag);
+    if (status == PST_OK && front->visit != NULL)
+        status = front->visit(front->ctx, front->doc, diag);
     pst_budget_end(&budget);
 
     if (status == PST_OK && front->digests.failed)
@@ -73,31 +76,67 @@ enum pst_status pst_model_new(struct pst_model **ret, struct pst_diag *diag)
     return PST_OK;
 }
 
-enum pst_status pst_model_open_after(const char *path, const char *last,
-                                     struct pst_model **ret,
-                                     struct pst_diag *diag)
+/* Opens a file with what else `front` has. */
+static enum pst_status open_front(struct pst_front *front, const char *last,
+                                  struct pst_model **ret, struct pst_diag *diag)
 {
     struct pst_model *model;
-    struct pst_front front = {.path = path};
     enum pst_status status = pst_model_new(&model, diag);
 
     if (status != PST_OK)
         return status;
-    front.model = model;
+    front->model = model;
     status = pst_registry_init(diag);
     if (status == PST_OK)
-        status = set_name(model, path, diag);
+        status = set_name(model, front->path, diag);
     if (status == PST_OK)
-        status = pst_zip_open(path, &front.zip, diag);
-    model->file = front.zip;
+        status = pst_zip_open(front->path, &front->zip, diag);
+    model->file = front->zip;
     if (status == PST_OK)
-        status = run_passes(&front, last, diag);
+        status = run_passes(front, last, diag);
     if (status != PST_OK) {
         pst_model_close(model);
         return status;
     }
     *ret = model;
     return PST_OK;
+}
+
+enum pst_status pst_model_open_after(const char *path, const char *last,
+                                     struct pst_model **ret,
+                                     struct pst_diag *diag)
+{
+    struct pst_front front = {.path = path};
+
+    return open_front(&front, last, ret, diag);
+}
+
+/* Arguments of pst_missing_open. */
+struct missing {
+    const char *space;
+    struct pst_str *out, *more;
+};
+
+static enum pst_status print_missing(void *ctx, const struct pst_document *doc,
+                                     struct pst_diag *diag)
+{
+    const struct missing *m = ctx;
+
+    return pst_missing_print(doc, m->space, m->out, m->more, diag);
+}
+
+enum pst_status pst_missing_open(const char *path, const char *space,
+                                 struct pst_str *out, struct pst_str *ret_more,
+                                 struct pst_diag *diag)
+{
+    struct missing m = {space, out, ret_more};
+    struct pst_front front = {.path = path, .visit = print_missing, .ctx = &m};
+    struct pst_model *model;
+    const enum pst_status status = open_front(&front, "targets", &model, diag);
+
+    if (status == PST_OK)
+        pst_model_close(model);
+    return status;
 }
 
 enum pst_status pst_model_open(const char *path, struct pst_model **ret,

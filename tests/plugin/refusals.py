@@ -112,8 +112,8 @@ def main():
                 refused("plan with another", "plugin.other",
                         ["version 1.0", "version 1.1"], *command, "--plugin",
                         file("version"))
-        refused("model without", "op.not-supported", ["ours.gate"], "show",
-                model)
+        refused("model without", "op.not-supported",
+                ["ours.gate", "ops --missing"], "show", model)
         # The plugin is not written over.
         refused("output", "option.value", ["copy.so"], "plan", plan, "--plugin",
                 b.at("copy.so"), "--csv", b.at("copy.so"))

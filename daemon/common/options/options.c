@@ -136,6 +136,9 @@ static const struct pstd_option rows[] = {
     ROW(plugin, "plugin", 0, PATHS, PLUGINS, NULL, 0, 0, "FILE.so",
         "operators of your own: a shared library with penstock_plugin() "
         "(docs/plugins.md); repeatable, or several with ':' between"),
+    PATH(missing, "missing", PSTD_OPT_OPS, "MODEL.pt2",
+         "print a plugin to start from: a C file with the operators of the "
+         "model that are unknown"),
     FLAG(check_plugins, "check-plugins", RUNS_PLUGINS,
          "run each kernel of a plugin twice in guarded memory, and fail if it "
          "writes elsewhere or gives other bits"),

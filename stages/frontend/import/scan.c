@@ -371,6 +371,17 @@ static void describe_reason(const struct finding *f, struct pst_str *out)
     pst_str_addf(out, "%s: ", f->reason);
 }
 
+/* True if an unknown operator is not PyTorch's. */
+static bool lacks_plugin(const struct scan *s)
+{
+    for (size_t i = 0; i < s->findings.n; i++)
+        if (s->findings.at[i].tier == 0 && s->findings.at[i].value == NULL &&
+            !pst_has_prefix(s->findings.at[i].what, "aten.") &&
+            !pst_has_prefix(s->findings.at[i].what, "higher_order."))
+            return true;
+    return false;
+}
+
 /* Reports all findings in one message, by reason. If it gets too long, places
  * are omitted; findings that still do not fit are counted. */
 static enum pst_status report(const struct scan *s)
@@ -403,6 +414,9 @@ static enum pst_status report(const struct scan *s)
     }
     if (left > 0)
         pst_str_addf(&text, "; and %zu more", left);
+    if (lacks_plugin(s))
+        pst_str_add(&text, "; operators of your own come in plugins: `penstock "
+                           "ops --missing MODEL.pt2` prints one to start from");
     status = pst_diag_set(s->import->diag, PST_E_OP_NOT_SUPPORTED,
                           "not supported: %s", pst_str_text(&text));
     pst_str_fini(&text);
