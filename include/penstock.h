@@ -122,6 +122,17 @@ struct penstock_option {
     const char *name, *value;
 };
 
+/* --- operators of the program's own --------------------------------------- */
+
+struct penstock_plugin; /* penstock_plugin.h */
+
+/* Adds operators, before a model that has them is opened: for all models of the
+ * process, until it ends. The plugin stays valid and unchanged. Adding it again
+ * does nothing; another one with that name is refused. Any thread.
+ * {"plugin", "FILE.so"} of penstock_open adds those of a shared library. */
+int penstock_op_register(const struct penstock_plugin *plugin,
+                         struct penstock_error *error);
+
 /* --- models --------------------------------------------------------------- */
 
 typedef struct penstock_model penstock_model;

@@ -2,6 +2,7 @@
 /* Opens models. */
 #include <string.h>
 
+#include "daemon/common/plugins.h"
 #include "daemon/common/setup.h"
 #include "lib/object.h"
 #include "stages/base/alloc.h"
@@ -83,6 +84,8 @@ static enum pst_status open_model(penstock_model *m, const char *path,
     if (status == PST_OK)
         status = pstl_options_set(&m->config, PSTL_OPEN, c->options,
                                   c->n_options, diag);
+    if (status == PST_OK)
+        status = pstd_plugins_load(&m->config, diag);
     if (status == PST_OK)
         status = pstd_plan_open(path, &m->config, &m->opened, diag);
     /* Divides the inputs as sessions without options do. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/common/model/doubts.h"
+#include "daemon/common/plugins.h"
 #include "daemon/common/setup.h"
 #include "lib/object.h"
 #include "stages/base/alloc.h"
@@ -202,6 +203,8 @@ static enum pst_status read_options(struct penstock_session *s,
     if (status == PST_OK)
         status = pstl_options_set(&s->config, PSTL_SESSION, c->options,
                                   c->n_options, diag);
+    if (status == PST_OK)
+        status = pstd_plugins_load(&s->config, diag);
     /* No watchdog by default: an application may take any time between two
      * steps. */
     if (status == PST_OK && isnan(s->config.watchdog))
