@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes plugin.pt2, plugin-bf16.pt2 and plugin.json: models with operators
-that tests/plugin/ours.c brings, and what PyTorch computes with them.
+that tests/plugin/ours.c brings, and what PyTorch computes with them; and
+plugin-page.pt2, which the program in docs/plugins.md exports.
 
 usage: make_plugin.py FOLDER
 
@@ -11,6 +12,7 @@ that ours::halves divides.
 """
 import json
 import os
+import re
 import sys
 
 import torch
@@ -136,8 +138,25 @@ def make(folder, name, dtype):
                           for key, p in model.named_parameters()}}
 
 
+def page(folder):
+    docs = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..",
+                        "..", "docs", "plugins.md")
+    with open(docs, encoding="utf-8") as file:
+        program, = re.findall(r"```python\n(.*?)```", file.read(), re.S)
+    save = torch.export.save
+
+    def save_here(exported, _):
+        clean(exported.graph_module)
+        save(exported, os.path.join(folder, "plugin-page.pt2"))
+
+    torch.export.save = save_here
+    exec(compile(program, "make_plugin.py", "exec"), {"__name__": "page"})
+    torch.export.save = save
+
+
 def main():
     folder = sys.argv[1]
+    page(folder)
     known = {name: make(folder, name, dtype) for name, dtype in
              (("plugin", torch.float32), ("plugin-bf16", torch.bfloat16))}
     with open(os.path.join(folder, "plugin.json"), "w") as file:
