@@ -9,7 +9,8 @@
  *   OURS_FAILS, OURS_SCRATCH: kernels
  *   OURS_ABI, OURS_SIZE, OURS_NULL, OURS_KERNELS, OURS_SCHEMA, OURS_TYPE,
  *   OURS_SPACE, OURS_TAKEN, OURS_TWICE, OURS_FORMULA, OURS_UNKNOWN,
- *   OURS_RESULT, OURS_REFUSES, OURS_NO_GRADIENT: what it describes
+ *   OURS_NO_TENSOR, OURS_RESULT, OURS_REFUSES, OURS_NO_GRADIENT: what it
+ * describes
  */
 #include "include/penstock_plugin.h"
 
@@ -317,6 +318,8 @@ static const struct penstock_kernel halves_kernels[] = {
 #define GATE_GRADIENT "x: grad * (result1"
 #elif defined(OURS_UNKNOWN)
 #define GATE_GRADIENT "x: ours::gate_backward(grad, x, k)"
+#elif defined(OURS_NO_TENSOR)
+#define GATE_GRADIENT "k: grad"
 #elif defined(OURS_NO_GRADIENT)
 #define GATE_GRADIENT NULL
 #else

@@ -26,6 +26,7 @@ LOADED = {
     "taken": ("plugin.name", "aten"),
     "twice": ("plugin.name", "ours.halves"),
     "formula": ("plugin.gradient", "ours.gate"),
+    "no_tensor": ("plugin.gradient", "\"k\" is not a tensor"),
     "unknown": ("plugin.gradient", "ours::gate_backward"),
 }
 OPENED = {

@@ -46,7 +46,7 @@ def ways(b, model, data):
             (4, 2, ["--schedule", "interleaved-1f1b"]),
             (4, 4, ["--schedule", "zb-h1"]), (4, 1, []),
             (2, 2, ["--recompute", "full"]), (2, 2, ["--threads", "1"]),
-            (3, 3, ["--check-plugins"]), (2, 2, ["--stash", "ram"]),
+            (3, 3, ["--check-plugins"]), (2, 2, ["--device", "shadow"]), (2, 2, ["--stash", "ram"]),
             (2, 2, ["--verify"])):
         got = b.run(b.split(model, stages), data, *step, *more, ranks=ranks,
                     steps=2)

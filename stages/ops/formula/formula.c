@@ -486,6 +486,9 @@ static void gradients(struct pst_formula *f, struct pst_vjp *v)
         arg = pst_schema_arg(f->schema, name);
         if (f->build->status == PST_OK && arg < 0)
             (void)pst_formula_fail(f, "there is no \"%s\"", name);
+        if (v == NULL && f->build->status == PST_OK &&
+            f->schema->args[arg].type != PST_TYPE_TENSOR)
+            (void)pst_formula_fail(f, "\"%s\" is not a tensor", name);
         if (f->build->status != PST_OK)
             break;
         f->skip = v == NULL || pst_vjp_in(v, (unsigned)arg) == NULL ||

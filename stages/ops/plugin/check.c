@@ -200,6 +200,8 @@ enum pst_status pst_plugin_check_schema(const struct penstock_plugin *given,
                           "no argument may be written or shared with a "
                           "result (Tensor(a!))",
                           diag);
+        if (pst_schema_arg(schema, schema->args[i].name) != (int)i)
+            return refuse(op, "two arguments have one name", diag);
         if (schema->args[i].type == PST_TYPE_IGNORED)
             return refuse(op,
                           "it has an argument of a type that plugins "

@@ -118,7 +118,7 @@ static enum pst_status make_rows(struct loaded *l, struct pst_diag *diag)
     for (unsigned i = 0; i < l->n && status == PST_OK; i++)
         status = make_row(l, i, diag);
     for (unsigned i = 0; i < l->n && status == PST_OK; i++)
-        if (l->rows[i].op.vjp == pst_vjp_formula)
+        if (l->rows[i].op.formula != NULL && l->rows[i].op.formula[0] != '\0')
             status = pst_formula_check(l->added, l->n, i, diag);
     return status;
 }

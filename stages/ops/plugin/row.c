@@ -7,6 +7,7 @@
 #include "stages/graph/extent.h"
 #include "stages/ops/core/call.h"
 #include "stages/ops/core/infer.h"
+#include "stages/ops/core/vjp.h"
 #include "stages/ops/formula/formula.h"
 #include "stages/ops/plugin/dtype.h"
 
@@ -353,6 +354,27 @@ static enum pst_status no_gradient(struct pst_vjp *v)
     return v->build.status;
 }
 
+/* Refuses what a formula cannot say, instead of leaving a gradient out. */
+static enum pst_status formula_gradient(struct pst_vjp *v)
+{
+    const struct pst_schema *schema = v->node->schema;
+
+    for (unsigned i = 0; i < schema->n_args; i++) {
+        const unsigned n = pst_call_count_arg(schema, i, &v->node->args[i]);
+        const unsigned first = pst_vjp_flat(v, i);
+
+        for (unsigned k = 0; k < n && schema->args[i].type != PST_TYPE_TENSOR;
+             k++)
+            if (v->needs[first + k])
+                return v->build.status = pst_diag_set(
+                           v->build.diag, PST_E_PLUGIN_GRADIENT,
+                           "%s has no gradient for its list \"%s\", which the "
+                           "loss needs",
+                           schema->name, schema->args[i].name);
+    }
+    return pst_vjp_formula(v);
+}
+
 const struct pst_plugin_row *pst_plugin_row_of(const struct pst_op *op)
 {
     return op != NULL && op->infer == infer
@@ -371,7 +393,7 @@ bool pst_plugin_row_init(struct pst_plugin_row *row, struct pst_arena *arena)
         .flops = given->flops != NULL ? flops : NULL,
         .vjp = given->gradient == NULL      ? no_gradient
                : given->gradient[0] == '\0' ? pst_vjp_none
-                                            : pst_vjp_formula,
+                                            : formula_gradient,
         .formula = given->gradient,
     };
     return pst_plugin_kernels_init(row, arena);
