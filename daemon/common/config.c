@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/common/options/sets.h"
+
 void *pstd_config_member(const struct pstd_config *config,
                          const struct pstd_option *row)
 {
@@ -118,10 +120,12 @@ static enum pst_status store_text(struct pstd_config *config,
         return pst_diag_set(diag, PST_E_OPTION_VALUE,
                             "%s: \"%s\" is none of %s", who, text, row->value);
     if ((row->type == PSTD_PATH || row->type == PSTD_PATHS ||
-         row->type == PSTD_FILES) &&
+         row->type == PSTD_FILES || row->type == PSTD_SETS) &&
         *text == '\0')
         return pst_diag_set(diag, PST_E_OPTION_VALUE, "%s: the path is empty",
                             who);
+    if (row->type == PSTD_SETS)
+        return pstd_sets_join(who, *at, text, &config->arena, at, diag);
     /* A variable or a copied config may set the option again to the text that
      * it has: then the rules or paths are not doubled. */
     if ((row->type == PSTD_RULES || row->type == PSTD_PATHS) && *at != NULL &&
@@ -243,6 +247,7 @@ static enum pst_status store(struct pstd_config *config,
     case PSTD_PATH:
     case PSTD_PATHS:
     case PSTD_FILES:
+    case PSTD_SETS:
         break;
     }
     return store_text(config, row, who, text, diag);

@@ -82,6 +82,8 @@ enum pstd_option_type {
     PSTD_PATH,  /* TEXT; made absolute when sent */
     PSTD_FILES, /* TEXT: a list of data files (stages/files/data/list.h); names
                    are made absolute when sent */
+    PSTD_SETS,  /* TEXT: FILES, or joined NAME=FILES of each use of the option
+                   (options/sets.h) */
     PSTD_PATHS, /* TEXT: paths separated by ':'; each use of the option adds to
                    those that are set; made absolute when sent */
     PSTD_RULES, /* TEXT: rules separated by ';'; each use of the option adds
@@ -166,7 +168,7 @@ struct pstd_config {
     const char *data_at;
 
     /* Options of the evaluations of a run. */
-    const char *eval_data, *eval_model, *eval_metric;
+    const char *eval_data, *eval_model, *eval_metric, *token_bytes;
     uint64_t eval_every, eval_batches, patience;
     bool keep_best;
 

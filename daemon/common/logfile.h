@@ -89,9 +89,12 @@
       "every 15 s: uptime_s= steps_total= samples_total= tokens_total= "       \
       "rss_bytes= events_dropped= clients= clients_dropped= log_lost=; and "   \
       "what other events reported, by the names of --prom")                    \
+    X(EVAL_SET, "eval_set", "info",                                            \
+      "run= step= set= loss= metric= bits_per_byte= batches= seconds= rows=; " \
+      "on a named set of --eval-data")                                         \
     X(EVALUATED, "evaluated", "info",                                          \
       "run= step= loss= metric= batches= best= best_step= best_loss= "         \
-      "best_metric= seconds= rows=; on --eval-data")                           \
+      "best_metric= seconds= rows= bits_per_byte= set=; on --eval-data")       \
     X(EVAL_FAILED, "eval_failed", "error",                                     \
       "run= step= id= text=; the training goes on")                            \
     X(EVAL_MEMORY, "eval_memory", "info",                                      \

@@ -405,17 +405,38 @@ static void warn(const pstctl_event *event)
                       step, text);
 }
 
-static void evaluated(const pstctl_event *event, struct pst_str *out)
+/* Adds an evaluation, of a set with a name or of all data. */
+static void add_evaluated(const pstctl_event *event, struct pst_str *out)
 {
-    pst_str_addf(out, "step %lld: evaluated, loss ",
-                 (long long)pstctl_integer(event, "step"));
+    const char *of = pstctl_text(event, "set");
+
+    of = of != NULL ? of : "";
+    pst_str_addf(out, "step %lld: evaluated%s%s, loss ",
+                 (long long)pstctl_integer(event, "step"),
+                 *of != '\0' ? " on " : "", of);
     pstctl_loss(pstctl_number(event, "loss"), out);
+    if (!isnan(pstctl_number(event, "bits_per_byte")))
+        pst_str_addf(out, " (%.4f bits per byte)",
+                     pstctl_number(event, "bits_per_byte"));
     if (!isnan(pstctl_number(event, "metric")))
         pst_str_addf(out, ", metric %.6g", pstctl_number(event, "metric"));
+}
+
+static void evaluated(const pstctl_event *event, struct pst_str *out)
+{
+    const char *set = pstctl_text(event, "set");
+    const bool named = set != NULL && *set != '\0';
+
+    /* Named sets have events of their own, which were printed before. */
+    if (named)
+        pst_str_addf(out, "step %lld: on %s",
+                     (long long)pstctl_integer(event, "step"), set);
+    else
+        add_evaluated(event, out);
     if (pstctl_integer(event, "best") != 0) {
-        pst_str_add(out, ", the best so far");
+        pst_str_add(out, named ? " the best so far" : ", the best so far");
     } else if (pstctl_integer(event, "best_step") > 0) {
-        pst_str_add(out, "; best ");
+        pst_str_add(out, named ? " the best is " : "; best ");
         if (!isnan(pstctl_number(event, "best_metric")))
             pst_str_addf(out, "%.6g", pstctl_number(event, "best_metric"));
         else
@@ -519,6 +540,8 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
             pst_str_addf(&text, " in %s", pstctl_text(event, "dir"));
     } else if (strcmp(event->name, "evaluated") == 0) {
         evaluated(event, &text);
+    } else if (strcmp(event->name, "eval_set") == 0) {
+        add_evaluated(event, &text);
     } else if (strcmp(event->name, "eval_failed") == 0) {
         pst_str_addf(&text, "evaluation failed: %s",
                      pstctl_text(event, "text"));
@@ -635,6 +658,22 @@ static json_t *rank_json(const Pst__Control__RankResult *r)
         pstctl_json_real(r->wait_other_seconds / all), "step", causes_json(r));
 }
 
+json_t *pstctl_evaluations_json(Pst__Control__Evaluation *const *at, size_t n)
+{
+    json_t *ret = json_array();
+
+    for (size_t i = 0; i < n; i++)
+        (void)json_array_append_new(
+            ret, json_pack("{s:o s:I s:o s:o s:o}", "set",
+                           *at[i]->set != '\0' ? pstctl_json_text(at[i]->set)
+                                               : json_null(),
+                           "step", (json_int_t)at[i]->step, "loss",
+                           pstctl_json_real(at[i]->loss), "metric",
+                           pstctl_json_real(at[i]->metric), "bits_per_byte",
+                           pstctl_json_real(at[i]->bits_per_byte)));
+    return ret;
+}
+
 json_t *pstctl_result_json(const Pst__Control__Result *r, uint64_t start_us)
 {
     json_t *losses = json_array(), *ranks = json_array();
@@ -645,7 +684,7 @@ json_t *pstctl_result_json(const Pst__Control__Result *r, uint64_t start_us)
         (void)json_array_append_new(ranks, rank_json(r->ranks[i]));
     return json_pack(
         "{s:o s:o s:o s:I s:I s:b s:o s:f s:f s:o s:o s:o s:s s:o s:I s:o s:b "
-        "s:o s:o s:o}",
+        "s:o s:o s:o s:o}",
         "loss", pstctl_json_real(r->loss), "step_s",
         pstctl_json_real(r->step_seconds), "step_p99_s",
         r->step_p99_seconds > 0 ? pstctl_json_real(r->step_p99_seconds)
@@ -664,7 +703,8 @@ json_t *pstctl_result_json(const Pst__Control__Result *r, uint64_t start_us)
         r->best_step > 0 ? pstctl_json_real(r->best_loss) : json_null(),
         "ended_early", r->enough, "mfu",
         r->mfu > 0 ? pstctl_json_real(r->mfu) : json_null(), "ranks", ranks,
-        "losses", losses);
+        "losses", losses, "evaluations",
+        pstctl_evaluations_json(r->evaluations, r->n_evaluations));
 }
 
 void pstctl_result_line(const Pst__Control__Result *r, struct pst_str *out)

@@ -55,6 +55,7 @@ void pstctl_progress_fini(struct pstctl_progress *p);
 
 /* Makes the JSON object of a result. start_us: time at which this process
  * began, from which the member first_step_at_s counts. */
+json_t *pstctl_evaluations_json(Pst__Control__Evaluation *const *at, size_t n);
 json_t *pstctl_result_json(const Pst__Control__Result *result,
                            uint64_t start_us);
 /* Formats a result: "300 steps, loss 1.7923, 80.1 ms a step ..." */

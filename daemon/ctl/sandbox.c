@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "daemon/common/options/sets.h"
 #include "stages/base/host/guard.h"
 #include "stages/base/host/headroom.h"
 #include "stages/base/str.h"
@@ -80,6 +81,18 @@ static void add_data(struct pst_guard *guard, const char *text)
     }
 }
 
+static void add_sets(struct pst_guard *guard, const char *text)
+{
+    struct pst_arena arena;
+    struct pstd_sets sets;
+
+    pst_arena_init(&arena, PST_TAG_CLIENT);
+    if (pstd_sets_read("", text, &arena, &sets, NULL) == PST_OK)
+        for (unsigned i = 0; i < sets.n; i++)
+            add_data(guard, sets.at[i].files);
+    pst_arena_fini(&arena);
+}
+
 static void add_path(struct pst_guard *guard, const struct pstd_option *row,
                      const char *path)
 {
@@ -127,12 +140,15 @@ static void add_options(struct pst_guard *guard,
         if (!config->given[i])
             continue;
         if (rows[i].type == PSTD_PATH || rows[i].type == PSTD_FILES ||
-            rows[i].type == PSTD_SOURCE || rows[i].type == PSTD_TEXT) {
+            rows[i].type == PSTD_SETS || rows[i].type == PSTD_SOURCE ||
+            rows[i].type == PSTD_TEXT) {
             text = *(const char *const *)at;
             if (text != NULL && rows[i].type == PSTD_PATH)
                 add_path(guard, &rows[i], text);
             else if (text != NULL && rows[i].type == PSTD_FILES)
                 add_data(guard, text);
+            else if (text != NULL && rows[i].type == PSTD_SETS)
+                add_sets(guard, text);
             else if (text != NULL)
                 add_text(guard, text);
         }

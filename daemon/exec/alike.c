@@ -61,7 +61,8 @@ static void add_options(struct pst_facts *facts,
                       !any ? "not given"
                       : rows[i].type == PSTD_PATH ||
                               rows[i].type == PSTD_PATHS ||
-                              rows[i].type == PSTD_FILES
+                              rows[i].type == PSTD_FILES ||
+                              rows[i].type == PSTD_SETS
                           ? "given"
                           : pst_str_text(&text));
         pst_str_fini(&text);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/common/options/sets.h"
 #include "daemon/exec/alike.h"
 #include "daemon/exec/change/settings.h"
 #include "daemon/exec/session.h"
@@ -32,6 +33,27 @@ static void add_data(struct pst_str *course, const char *name, const char *path)
     pstd_data_text(path, &text);
     add(course, name, pst_str_text(&text));
     pst_str_fini(&text);
+}
+
+/* Adds a line for each set of --eval-data: "--eval-data=...", or of a set with
+ * a name "--eval-data.NAME=...". */
+static void add_sets(struct pst_str *course, const char *text)
+{
+    struct pst_arena arena;
+    struct pstd_sets sets;
+    char name[16 + PSTD_SET_NAME];
+
+    pst_arena_init(&arena, PST_TAG_DAEMON);
+    if (pstd_sets_read("", text, &arena, &sets, NULL) != PST_OK) {
+        course->failed = true; /* it was read before: memory is missing */
+        sets.n = 0;
+    }
+    for (unsigned i = 0; i < sets.n; i++) {
+        (void)snprintf(name, sizeof(name), "--eval-data%s%s",
+                       sets.at[i].name[0] != '\0' ? "." : "", sets.at[i].name);
+        add_data(course, name, sets.at[i].files);
+    }
+    pst_arena_fini(&arena);
 }
 
 static void add_option(struct pst_str *course, const struct pstd_config *config,
@@ -152,7 +174,8 @@ void pstd_course_change(struct pstd_session *s)
 static void make_evals_of(struct pstd_session *s)
 {
     static const char *const names[] = {
-        "--eval-batches=", "--eval-metric=", "--eval-data=", "--eval-model="};
+        "--eval-batches=", "--eval-metric=", "--eval-data=", "--eval-data.",
+        "--eval-model="};
     struct pst_str *of = &s->evals_of;
 
     for (const char *at = pst_str_text(&s->course); *at != '\0';) {
@@ -186,7 +209,7 @@ void pstd_course_make(struct pstd_session *s)
     if (config->data != NULL)
         add_data(ret, "--data", config->data);
     if (config->eval_data != NULL)
-        add_data(ret, "--eval-data", config->eval_data);
+        add_sets(ret, config->eval_data);
     if (config->eval_model != NULL)
         add_data(ret, "--eval-model", config->eval_model);
     add_plugins(ret, s->w->plan);

@@ -26,6 +26,7 @@ static void publish(struct pstd_daemon *d, const struct pstd_note *note,
     if (!line.failed)
         pstd_logfile_write(&d->log, line.text, line.len);
     pst_str_fini(&line);
+    pstd_eval_record_note(&d->known.evals, note);
     pstd_prom_note(&d->prom, note, head.time_us);
     pstd_tensorboard_note(&d->tensorboard, note, head.time_us);
     if (pstd_history_add(&d->history, note, head.time_us))

@@ -7,6 +7,7 @@
 #include "daemon/intake.h"
 #include "daemon/loop/budget.h"
 #include "daemon/loop/control.h"
+#include "daemon/loop/record/evals.h"
 #include "daemon/loop/record/job_state.h"
 #include "daemon/loop/record/prom.h"
 #include "daemon/loop/record/tensorboard.h"
@@ -40,6 +41,7 @@ struct pstd_known {
     uint64_t run, step, steps;
     uint64_t skipped; /* newest step that --on-nan skipped */
     double loss, lr, grad_norm, step_s, tok_s, mfu, bubble;
+    struct pstd_eval_record evals;
     uint64_t checkpoint_step;
     char *checkpoint_dir; /* the run's --checkpoint folder; NULL: none */
     char *last_error;     /* text of the newest error; NULL: none */

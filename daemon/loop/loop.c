@@ -82,6 +82,7 @@ static enum pst_status open_prom(struct pstd_daemon *d, struct pst_diag *diag)
                             d->config->prom);
     d->prom.path = d->config->prom;
     d->prom.job = d->job_name;
+    d->prom.evals = &d->known.evals;
     d->prom.changed = true;
     /* the event START writes the file after a restart */
     return was_started(d) ? PST_OK : pstd_prom_write(&d->prom, diag);

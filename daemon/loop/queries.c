@@ -44,11 +44,35 @@ static uint64_t recent_rss(struct pstd_daemon *d)
     return d->rss_bytes;
 }
 
+/* The messages of all evaluations. */
+struct evals {
+    Pst__Control__Evaluation at[PSTD_MAX_SETS], *pointers[PSTD_MAX_SETS];
+    size_t n;
+};
+
+/* Borrows the record's names. */
+static void fill_evals(const struct pstd_eval_record *record, struct evals *ret)
+{
+    ret->n = record->n;
+    for (unsigned i = 0; i < record->n; i++) {
+        Pst__Control__Evaluation *to = &ret->at[i];
+
+        pst__control__evaluation__init(to);
+        to->set = (char *)record->at[i].set; /* packing does not change it */
+        to->step = record->at[i].step;
+        to->loss = record->at[i].loss;
+        to->metric = record->at[i].metric;
+        to->bits_per_byte = record->at[i].bits_per_byte;
+        ret->pointers[i] = to;
+    }
+}
+
 enum pst_status pstd_query_status(struct pstd_call *call)
 {
     struct pstd_daemon *d = call->d;
     struct pstd_known *k = &d->known;
     Pst__Control__Status s = PST__CONTROL__STATUS__INIT;
+    struct evals evals;
 
     s.state = (char *)pstd_job_name(d->job.state);
     s.plan = (char *)d->plan;
@@ -73,6 +97,9 @@ enum pst_status pstd_query_status(struct pstd_call *call)
     s.last_error_id = (char *)pst_error_id(k->error);
     s.paused = k->paused;
     s.rss_bytes = recent_rss(d);
+    fill_evals(&k->evals, &evals);
+    s.evaluations = evals.pointers;
+    s.n_evaluations = evals.n;
     if (d->intake != NULL) {
         const struct pstd_intake_counts c =
             pstd_intake_counts(d->intake, false);
@@ -136,6 +163,7 @@ static void send_result(struct pstd_call *call, const struct pstd_result *from,
                         Pst__Control__RankResult **pointers)
 {
     Pst__Control__Result r = PST__CONTROL__RESULT__INIT;
+    struct evals evals;
 
     for (size_t i = 0; i < from->n_ranks; i++) {
         fill_rank(&from->ranks[i], (unsigned)i, &ranks[i]);
@@ -166,6 +194,9 @@ static void send_result(struct pstd_call *call, const struct pstd_result *from,
     r.ranks = pointers;
     r.n_ranks = from->n_ranks;
     r.processes = call->d->processes;
+    fill_evals(&call->d->known.evals, &evals);
+    r.evaluations = evals.pointers;
+    r.n_evaluations = evals.n;
     call->reply.body_case = PST__CONTROL__REPLY__BODY_RESULT;
     call->reply.result = &r;
     pstd_call_reply(call);

@@ -19,6 +19,7 @@ def make(b):
     os.mkdir(b.at("empty"))
     b.write("full/other.txt", "mine\n")
     b.write("file", "a file\n")
+    b.write("empty.bytes", "")
     b.write("cuts.json", '{"no": "list"}')
     b.write("bad.csv", "0F0,0B0\n0F1,nothing\n")
     b.write("stuck.csv", "0B0,0F0,1F0,1B0\n")
@@ -225,5 +226,7 @@ CASES = [
     ("doctor.unfit", 1, "jobs", "doctor nobody"),
     ("job.end-file", 65, "ended/last_exit.json", "status ended"),
     ("run.not-finite", 65, "step 1", RUN + "--data nan.safetensors"),
+    ("data.token-bytes", 65, "--token-bytes empty.bytes", "eval tiny.plan "
+     "--data data.safetensors --token-bytes empty.bytes"),
     ("job.result-gone", 65, "empty", "status empty"),
 ]

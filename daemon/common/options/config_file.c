@@ -206,7 +206,8 @@ static enum pst_status read_line(struct reader *r, struct pst_diag *diag)
         status = read_value(r, name, diag);
     } else {
         row = pstd_option_named(r->groups, name);
-        if (row != NULL && row->type != PSTD_LIST && row->type != PSTD_RULES)
+        if (row != NULL && row->type != PSTD_LIST && row->type != PSTD_RULES &&
+            row->type != PSTD_SETS)
             return pst_diag_set(diag, PST_E_OPTION_VALUE,
                                 "%s: line %zu: %s has one value: it is not "
                                 "repeatable",

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/common/options/sets.h"
 #include "stages/files/data/list.h"
 
 /* Appends the paths of a list; dir: where they are relative to, "": unknown. */
@@ -72,6 +73,7 @@ bool pstd_config_text(const struct pstd_config *config,
     case PSTD_PATH:
     case PSTD_PATHS:
     case PSTD_FILES:
+    case PSTD_SETS:
         break;
     }
     text = *(const char *const *)at;
@@ -85,6 +87,10 @@ bool pstd_config_text(const struct pstd_config *config,
     }
     if (row->type == PSTD_PATHS) {
         add_absolute(text, dir, out);
+        return true;
+    }
+    if (row->type == PSTD_SETS && dir[0] != '\0') {
+        pstd_sets_add_absolute(text, dir, out);
         return true;
     }
     if (row->type == PSTD_SOURCE) {

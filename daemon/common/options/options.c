@@ -263,9 +263,14 @@ static const struct pstd_option rows[] = {
            "they need; all: each rank"),
     FLAG(shuffle, "shuffle", N_DATA, "read samples in random order, by --seed"),
 
-    FILES(eval_data, "eval-data", T_RUN | PSTD_OPT_PLAN,
-          "data on which the model is evaluated during training, every "
-          "--eval-every steps and at the end"),
+    ROW(eval_data, "eval-data", 0, SETS, T_RUN | PSTD_OPT_PLAN, NULL, 0, 0,
+        "[NAME=]FILES",
+        "data on which the model is evaluated during training, every "
+        "--eval-every steps and at the end; NAME=FILES, repeatable: several "
+        "sets, each by itself, of which the first decides"),
+    PATH(token_bytes, "token-bytes", T_RUN | PSTD_OPT_EVAL, "FILE",
+         "a byte for each token of the vocabulary: how many bytes of text it "
+         "stands for; evaluations then have their bits per byte"),
     PATH(eval_model, "eval-model", T_RUN | PSTD_OPT_PLAN | PSTD_OPT_SERVE,
          "FILE",
          "the same model, exported after model.eval() (.pt2): it is run "
@@ -276,10 +281,11 @@ static const struct pstd_option rows[] = {
     UINT(eval_batches, "eval-batches", T_RUN | PSTD_OPT_NUMBERS, "0", 0, MANY,
          "steps to evaluate, from the beginning of --eval-data; 0: all of it"),
     TEXT(eval_metric, "eval-metric", T_RUN | PSTD_OPT_NUMBERS, NULL,
-         "OUTPUT:max|min",
+         "[SET/]OUTPUT:max|min",
          "scalar output of the model by which evaluations are compared "
          "(--keep-best, --patience), instead of the loss; the best one is the "
-         "largest or smallest: accuracy:max"),
+         "largest or smallest: accuracy:max. SET/: on this set of --eval-data, "
+         "not on the first; SET/loss: by its loss"),
     FLAG(keep_best, "keep-best", T_RUN,
          "keep a checkpoint of the step with the smallest loss on "
          "--eval-data (or the best --eval-metric), in the folder best of "

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/common/options/sets.h"
 #include "daemon/common/setup.h"
 #include "stages/base/str.h"
 #include "stages/files/data/list.h"
@@ -101,6 +102,22 @@ static enum pst_status check_inputs(const struct output *out, const char *text,
     return status;
 }
 
+/* Refuses an output that is a file of one of the sets. */
+static enum pst_status check_sets(const struct output *out, const char *text,
+                                  struct pst_diag *diag)
+{
+    struct pst_arena arena;
+    struct pstd_sets sets;
+    enum pst_status status;
+
+    pst_arena_init(&arena, PST_TAG_DAEMON);
+    status = pstd_sets_read("--eval-data", text, &arena, &sets, diag);
+    for (unsigned i = 0; status == PST_OK && i < sets.n; i++)
+        status = check_data(out, sets.at[i].files, diag);
+    pst_arena_fini(&arena);
+    return status;
+}
+
 /* Refuses an output that is one of the files that an option names. */
 static enum pst_status check_option(const struct output *out,
                                     const struct pstd_config *config,
@@ -110,7 +127,8 @@ static enum pst_status check_option(const struct output *out,
     const char *text;
 
     if (row->type != PSTD_PATH && row->type != PSTD_PATHS &&
-        row->type != PSTD_FILES && row->type != PSTD_SOURCE &&
+        row->type != PSTD_FILES && row->type != PSTD_SETS &&
+        row->type != PSTD_SOURCE &&
         row->type != PSTD_TEXT)
         return PST_OK;
     text = text_of(config, row);
@@ -120,6 +138,8 @@ static enum pst_status check_option(const struct output *out,
         return check_data(out, text, diag);
     if (row->type == PSTD_PATHS)
         return check_inputs(out, text, diag);
+    if (row->type == PSTD_SETS)
+        return check_sets(out, text, diag);
     if (row->type == PSTD_PATH)
         return check_input(out, text, diag);
     if (pst_has_prefix(text, "csv:") || pst_has_prefix(text, "file:"))

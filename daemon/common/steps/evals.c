@@ -11,27 +11,30 @@
 #include "stages/base/host/fs.h"
 #include "stages/base/str.h"
 
+/* The second form has losses of named sets: "... 2 sets web,code of ...". */
 #define HEAD      "penstock evaluations 1"
+#define HEAD_SETS "penstock evaluations 2 sets "
 #define OF        " of "
 #define MAX_BYTES ((size_t)64 << 20)
 
-enum pst_status pstd_evals_put(struct pstd_evals *evals, uint64_t step,
-                               double loss, struct pst_diag *diag)
+enum pst_status pstd_evals_put(struct pstd_evals *evals,
+                               const struct pstd_eval *eval,
+                               struct pst_diag *diag)
 {
-    const struct pstd_eval eval = {.step = step, .loss = loss};
+    const struct pstd_eval copy = *eval;
     size_t at = evals->n;
 
-    while (at > 0 && evals->at[at - 1].step >= step)
+    while (at > 0 && evals->at[at - 1].step >= copy.step)
         at--;
-    if (at < evals->n && evals->at[at].step == step) {
-        evals->at[at] = eval;
+    if (at < evals->n && evals->at[at].step == copy.step) {
+        evals->at[at] = copy;
         return PST_OK;
     }
-    if (!pst_vec_push(PST_TAG_DAEMON, evals, eval))
-        return pst_diag_nomem(diag, sizeof(eval));
+    if (!pst_vec_push(PST_TAG_DAEMON, evals, copy))
+        return pst_diag_nomem(diag, sizeof(copy));
     memmove(&evals->at[at + 1], &evals->at[at],
-            (evals->n - 1 - at) * sizeof(eval));
-    evals->at[at] = eval;
+            (evals->n - 1 - at) * sizeof(copy));
+    evals->at[at] = copy;
     return PST_OK;
 }
 
@@ -61,6 +64,7 @@ enum pstd_evals_order pstd_evals_order(const char *of)
         enum pstd_evals_order order;
     } ends[] = {{":max", PSTD_EVALS_LARGEST},
                 {":min", PSTD_EVALS_SMALLEST},
+                {"/loss", PSTD_EVALS_SMALLEST},
                 {"=not given", PSTD_EVALS_SMALLEST}};
     const char *const metric = strstr(of, "--eval-metric=");
     const char *const next =
@@ -111,15 +115,40 @@ static enum pst_status damaged(const char *path, const char *at,
         path, line);
 }
 
+/* Reads "web,code"; *at becomes the text after it. */
+static bool parse_names(const char **at, struct pstd_evals *evals)
+{
+    for (;; (*at)++) {
+        const size_t n = strcspn(*at, ", \n");
+
+        if (n == 0 || n > PSTD_SET_NAME || evals->n_sets == PSTD_MAX_SETS ||
+            (*at)[n] == '\0')
+            return false;
+        memcpy(evals->names[evals->n_sets], *at, n);
+        evals->names[evals->n_sets++][n] = '\0';
+        *at += n;
+        if (**at != ',')
+            return true;
+    }
+}
+
 /* Reads the first line; *at becomes the next one. False: it is not the first
  * line of such a file. */
-static bool parse_head(const char **at, struct pst_str *ret_of)
+static bool parse_head(const char **at, struct pstd_evals *evals,
+                       struct pst_str *ret_of)
 {
     size_t n;
 
-    if (!pst_has_prefix(*at, HEAD))
+    evals->n_sets = 0;
+    if (pst_has_prefix(*at, HEAD_SETS)) {
+        *at += strlen(HEAD_SETS);
+        if (!parse_names(at, evals))
+            return false;
+    } else if (pst_has_prefix(*at, HEAD)) {
+        *at += strlen(HEAD);
+    } else {
         return false;
-    *at += strlen(HEAD);
+    }
     if (pst_has_prefix(*at, OF)) {
         *at += strlen(OF);
         n = strcspn(*at, "\n");
@@ -130,6 +159,31 @@ static bool parse_head(const char **at, struct pst_str *ret_of)
     return *(*at)++ == '\n';
 }
 
+/* Reads a line; *at becomes the next one. False: it is no evaluation. */
+static bool parse_line(const char **at, unsigned n_sets, struct pstd_eval *ret)
+{
+    char *next;
+
+    if (**at < '0' || **at > '9')
+        return false;
+    errno = 0;
+    ret->step = strtoull(*at, &next, 10);
+    if (errno != 0)
+        return false;
+    for (unsigned i = 0; i <= n_sets; i++) {
+        double *to = i == 0 ? &ret->loss : &ret->sets[i - 1];
+
+        if (*next != ' ')
+            return false;
+        *at = next + 1;
+        *to = strtod(*at, &next);
+        if (next == *at)
+            return false;
+    }
+    *at = next + 1;
+    return *next == '\n';
+}
+
 static enum pst_status parse(const char *path, const char *text, size_t size,
                              struct pstd_evals *evals, struct pst_str *ret_of,
                              struct pst_diag *diag)
@@ -137,28 +191,17 @@ static enum pst_status parse(const char *path, const char *text, size_t size,
     const char *at = text, *const end = text + size;
     enum pst_status status = PST_OK;
 
-    if (!parse_head(&at, ret_of))
+    if (!parse_head(&at, evals, ret_of))
         return damaged(path, text, text, diag);
     if (ret_of != NULL && ret_of->failed)
         return pst_diag_nomem(diag, size);
     while (at < end && status == PST_OK) {
         const char *const line = at;
-        char *next;
-        unsigned long long step;
-        double loss;
+        struct pstd_eval eval = {0};
 
-        if (*at < '0' || *at > '9')
+        if (!parse_line(&at, evals->n_sets, &eval))
             return damaged(path, line, text, diag);
-        errno = 0;
-        step = strtoull(at, &next, 10);
-        if (errno != 0 || *next != ' ')
-            return damaged(path, line, text, diag);
-        at = next + 1;
-        loss = strtod(at, &next);
-        if (next == at || *next != '\n')
-            return damaged(path, line, text, diag);
-        at = next + 1;
-        status = pstd_evals_put(evals, step, loss, diag);
+        status = pstd_evals_put(evals, &eval, diag);
     }
     return status;
 }
@@ -187,10 +230,17 @@ enum pst_status pstd_evals_write(const char *path,
     struct pst_str text = {0};
     enum pst_status status;
 
-    pst_str_addf(&text, HEAD "%s%s\n", *of != '\0' ? OF : "", of);
-    for (size_t i = 0; i < evals->n; i++)
-        pst_str_addf(&text, "%" PRIu64 " %.17g\n", evals->at[i].step,
+    pst_str_add(&text, evals->n_sets > 0 ? HEAD_SETS : HEAD);
+    for (unsigned k = 0; k < evals->n_sets; k++)
+        pst_str_addf(&text, "%s%s", k > 0 ? "," : "", evals->names[k]);
+    pst_str_addf(&text, "%s%s\n", *of != '\0' ? OF : "", of);
+    for (size_t i = 0; i < evals->n; i++) {
+        pst_str_addf(&text, "%" PRIu64 " %.17g", evals->at[i].step,
                      evals->at[i].loss);
+        for (unsigned k = 0; k < evals->n_sets; k++)
+            pst_str_addf(&text, " %.17g", evals->at[i].sets[k]);
+        pst_str_add(&text, "\n");
+    }
     status = text.failed ? pst_diag_nomem(diag, text.len)
                          : pst_file_write(path, text.text, text.len, diag);
     pst_str_fini(&text);

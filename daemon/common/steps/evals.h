@@ -10,23 +10,31 @@
 #include "stages/base/str.h"
 #include "stages/base/vec.h"
 
+#include "daemon/common/options/sets.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
 struct pstd_eval {
     uint64_t step;
     double loss;
+    double sets[PSTD_MAX_SETS]; /* the losses of named sets */
     /* With --keep-best: better than the best evaluation that has a checkpoint,
      * but without one itself. Not in the file. */
     bool lost;
 };
 
 /* A zeroed array is empty; ascending by step. */
-struct pstd_evals PST_VEC(struct pstd_eval);
+struct pstd_evals {
+    struct pstd_eval *at;
+    size_t n, cap;
+    unsigned n_sets; /* 0: the data have no names */
+    char names[PSTD_MAX_SETS][PSTD_SET_NAME + 1];
+};
 
-/* Adds a loss, replacing one of the same step. */
-enum pst_status pstd_evals_put(struct pstd_evals *evals, uint64_t step,
-                               double loss,
+/* Adds a copy of an evaluation, replacing one of the same step. */
+enum pst_status pstd_evals_put(struct pstd_evals *evals,
+                               const struct pstd_eval *eval,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* True if a has a finite number that is smaller (larger if `largest`) than b's;
  * b: NULL, or has a finite number. */
@@ -50,11 +58,11 @@ uint64_t pstd_evals_since_best(const struct pstd_evals *evals, bool largest,
 /* Drops the evaluations of steps after this one. */
 void pstd_evals_forget(struct pstd_evals *evals, uint64_t step);
 
-/* The text file has a line "STEP LOSS" per evaluation and is replaced
- * atomically. `of` says what was evaluated, in one line: numbers of different
- * texts cannot be compared. A missing file counts as empty; PST_ERR_INPUT: it
- * is not such a file. ret_of: NULL, or gets `of`; empty: it is not known, since
- * an older version wrote the file. */
+/* The text file has a line "STEP LOSS" per evaluation, followed by the losses
+ * of named sets, and is replaced atomically. `of` says what was evaluated, in
+ * one line: numbers of different texts cannot be compared. A missing file
+ * counts as empty; PST_ERR_INPUT: it is not such a file. ret_of: NULL, or gets
+ * `of`; empty: it is not known, since an older version wrote the file. */
 enum pst_status pstd_evals_read(const char *path, struct pstd_evals *evals,
                                 struct pst_str *ret_of,
                                 struct pst_diag *diag) PST_MUST_CHECK;

@@ -82,7 +82,12 @@ static enum pst_status open_mean(const struct pstd_config *config,
     if (status != PST_OK)
         return status;
     source = pst_mean_source_of(f->data);
-    return pst_mean_new(f->batch.plan, &source, &options, &f->mean, diag);
+    status = pst_mean_new(f->batch.plan, &source, &options, &f->mean, diag);
+    if (status == PST_OK)
+        status = pstd_token_bytes_read(config, f->batch.plan, &f->bytes, diag);
+    return status == PST_OK ? pstd_token_bytes_count(&f->bytes, f->batch.plan,
+                                                     f->data, f->mean, diag)
+                            : status;
 }
 
 static enum pst_status make_engine(const struct pstd_config *config,
@@ -151,6 +156,7 @@ void pstctl_forward_close(struct pstctl_forward *f)
 {
     pst_engine_free(f->engine);
     pst_mean_free(f->mean);
+    pstd_token_bytes_fini(&f->bytes);
     pst_data_close(f->data);
     if (f->transport != NULL)
         f->transport->ops->close(f->transport);

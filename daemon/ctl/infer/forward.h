@@ -2,6 +2,7 @@
 #ifndef PENSTOCK_DAEMON_CTL_INFER_FORWARD_H
 #define PENSTOCK_DAEMON_CTL_INFER_FORWARD_H
 /* Opens plans that `eval` and `infer` run forward in their own process. */
+#include "daemon/common/model/bytes.h"
 #include "daemon/common/setup.h"
 #include "daemon/ctl/model.h"
 
@@ -16,9 +17,10 @@ struct pstctl_forward {
     struct pst_plan *plan;
     struct pst_transport *transport;
     struct pst_engine *engine;
-    struct pst_data *data; /* --data of an evaluation; else NULL */
-    struct pst_mean *mean; /* mean loss of an evaluation; else NULL */
-    uint64_t step;         /* step of the checkpoint; 0: start values */
+    struct pst_data *data;         /* --data of an evaluation; else NULL */
+    struct pst_mean *mean;         /* mean loss of an evaluation; else NULL */
+    struct pstd_token_bytes bytes; /* of --token-bytes */
+    uint64_t step;                 /* step of the checkpoint; 0: start values */
 };
 
 /* Opens a plan on one rank, with `microbatches` per step, in eval mode, with

@@ -29,28 +29,6 @@ static enum pst_status evaluate(struct pstctl_forward *f, double *ret,
     return pst_mean_end(f->mean, ret, diag);
 }
 
-/* True if exp(loss) is a perplexity, because the loss is the mean of -log p of
- * the targets. */
-static bool has_perplexity(const struct pst_plan *plan)
-{
-    static const struct pst_op *const ops[] = {
-        &pst_op_cross_entropy_loss, &pst_op_nll_loss_nd,
-        &pst_op_nll_loss,           &pst_op_nll_loss2d,
-        &pst_op_nll_loss_forward,   &pst_op_nll_loss2d_forward};
-    const struct pst_plan_output *loss = &plan->outputs.at[plan->loss];
-    const struct pst_value *value = loss->stage < 0
-                                        ? NULL
-                                        : plan->stages.at[loss->stage]
-                                              .graph->outputs.at[loss->output]
-                                              .arg.value;
-
-    /* Arguments: self, target, weight, reduction; reduction 1 is the mean. */
-    for (size_t i = 0; i < PST_COUNT(ops) && value != NULL; i++)
-        if (value->def != NULL && value->def->op == ops[i])
-            return value->def->outs[0] == value && value->def->args[3].i == 1;
-    return false;
-}
-
 static void print_loss(const struct pstctl_forward *f, double loss,
                        uint64_t rows)
 {
@@ -62,8 +40,13 @@ static void print_loss(const struct pstctl_forward *f, double loss,
     pst_str_addf(&text, " over %llu row%s in %llu batch%s",
                  (unsigned long long)rows, rows == 1 ? "" : "s", steps,
                  pst_plural_es(steps));
-    if (has_perplexity(f->plan) && isfinite(exp(loss)))
-        pst_str_addf(&text, " (perplexity %.4g)", exp(loss));
+    if (pstd_has_perplexity(f->plan) && isfinite(exp(loss))) {
+        pst_str_addf(&text, " (perplexity %.4g", exp(loss));
+        if (isfinite(pst_mean_bits_per_byte(f->mean)))
+            pst_str_addf(&text, ", %.4f bits per byte",
+                         pst_mean_bits_per_byte(f->mean));
+        pst_str_add(&text, ")");
+    }
     pstctl_printf(stdout, "%s\n", pst_str_text(&text));
     pst_str_fini(&text);
 }
@@ -74,6 +57,7 @@ static enum pst_status print_mean(const struct pstd_config *config,
 {
     uint64_t left;
     const uint64_t rows = pst_mean_rows(f->mean, &left);
+    const double bits = pst_mean_bits_per_byte(f->mean);
 
     if (left > 0)
         pstctl_printf(stderr,
@@ -82,9 +66,10 @@ static enum pst_status print_mean(const struct pstd_config *config,
                       (unsigned long long)left, config->data);
     if (config->json)
         return pstctl_json_print(
-            json_pack("{s:o s:I s:I s:I}", "loss", pstctl_json_real(loss),
+            json_pack("{s:o s:I s:I s:I s:o*}", "loss", pstctl_json_real(loss),
                       "batches", (json_int_t)pst_mean_steps(f->mean), "rows",
-                      (json_int_t)rows, "step", (json_int_t)f->step),
+                      (json_int_t)rows, "step", (json_int_t)f->step,
+                      "bits_per_byte", isfinite(bits) ? json_real(bits) : NULL),
             diag);
     print_loss(f, loss, rows);
     return PST_OK;

@@ -236,7 +236,7 @@ static void add_values(struct pst_str *out, enum pstd_option_type type)
     }
     if (any)
         pst_str_add(out, type == PSTD_PATH || type == PSTD_PATHS ||
-                                 type == PSTD_FILES
+                                 type == PSTD_FILES || type == PSTD_SETS
                              ? ") files=1 ;;\n"
                              : ") return ;;\n");
 }
@@ -289,6 +289,7 @@ static enum pst_status run_completion(const struct pstd_config *config,
     add_values(&out, PSTD_PATH);
     add_values(&out, PSTD_PATHS);
     add_values(&out, PSTD_FILES);
+    add_values(&out, PSTD_SETS);
     add_values(&out, PSTD_UINT);
     add_values(&out, PSTD_REAL);
     add_values(&out, PSTD_MIB);

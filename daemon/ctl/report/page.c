@@ -120,6 +120,20 @@ static void add_rate(const struct pstctl_story *s, struct pst_str *out)
     pst_str_fini(&text);
 }
 
+static void add_set(const struct pstctl_set_story *set, struct pst_str *out)
+{
+    const struct pstctl_point *last = newest(&set->eval);
+    struct pst_str name = {0}, text = {0};
+
+    if (last == NULL)
+        return;
+    pst_str_addf(&name, "evaluation on %s", set->name);
+    pst_str_addf(&text, "%.6g at step %.0f", last->y, last->x);
+    add_fact(out, pst_str_text(&name), pst_str_text(&text));
+    pst_str_fini(&name);
+    pst_str_fini(&text);
+}
+
 static void add_progress(const struct pstctl_story *s, struct pst_str *out)
 {
     const struct pstctl_point *loss = newest(&s->loss);
@@ -142,6 +156,8 @@ static void add_progress(const struct pstctl_story *s, struct pst_str *out)
         add_fact(out, "evaluation", pst_str_text(&text));
         pst_str_fini(&text);
     }
+    for (unsigned i = 0; i < s->n_sets; i++)
+        add_set(&s->sets[i], out);
     add_rate(s, out);
 }
 
@@ -244,8 +260,9 @@ static void add_head(const struct pstctl_story *s, struct pst_str *out)
 
 static void add_curves(const struct pstctl_story *s, struct pst_str *out)
 {
-    const struct pstctl_series loss[] = {{"loss", &s->loss, false},
-                                         {"evaluation", &s->eval, true}};
+    struct pstctl_series loss[1 + PSTD_MAX_SETS] = {
+        {"loss", &s->loss, false}, {"evaluation", &s->eval, true}};
+    size_t n_loss = s->eval.n > 0 ? 2 : 1;
     const struct pstctl_series rate[] = {
         {s->tokens ? "tokens a second" : "samples a second", &s->rate, false}};
     const struct pstctl_series lr[] = {{"learning rate", &s->lr, false}};
@@ -258,7 +275,11 @@ static void add_curves(const struct pstctl_story *s, struct pst_str *out)
         return;
     }
     pst_str_add(out, "<h2>Loss</h2>\n");
-    pstctl_chart_lines(loss, s->eval.n > 0 ? 2 : 1, out);
+    for (unsigned i = 0; i < s->n_sets; i++)
+        loss[1 + i] =
+            (struct pstctl_series){s->sets[i].name, &s->sets[i].eval, true};
+    n_loss = s->n_sets > 0 ? 1 + s->n_sets : n_loss;
+    pstctl_chart_lines(loss, n_loss, out);
     pst_str_add(out, "<h2>Learning rate</h2>\n");
     pstctl_chart_lines(lr, 1, out);
     pst_str_addf(out, "<h2>%s a second</h2>\n",

@@ -92,6 +92,23 @@ static bool take_step(struct pstctl_story *s, const struct pstctl_line *line)
                tokens > 0 ? tokens : pstctl_line_number(line, "samples_s"));
 }
 
+/* Takes an evaluation of a named set; those of more sets than a run can have
+ * are left out. */
+static bool take_set(struct pstctl_story *s, const struct pstctl_line *line)
+{
+    const char *name = pstctl_line_text(line, "set");
+    unsigned i = 0;
+
+    while (i < s->n_sets && strcmp(s->sets[i].name, name) != 0)
+        i++;
+    if (i == PSTD_MAX_SETS)
+        return true;
+    if (i == s->n_sets)
+        s->sets[s->n_sets++].name = keep(s, name);
+    return put(&s->sets[i].eval, pstctl_line_number(line, "step"),
+               pstctl_line_number(line, "loss"));
+}
+
 /* Clears the outcome of the previous run when a new one begins. */
 static void forget_end(struct pstctl_story *s)
 {
@@ -172,6 +189,8 @@ static bool take_any(struct pstctl_story *s, const struct pstctl_line *line)
         take_begin(s, line);
     else if (strcmp(event, "plan_loaded") == 0)
         s->plan = keep(s, pstctl_line_text(line, "plan"));
+    else if (strcmp(event, "eval_set") == 0)
+        return take_set(s, line);
     else if (strcmp(event, "evaluated") == 0) {
         s->metric = *pstctl_line_text(line, "metric") != '\0';
         return put(&s->eval, pstctl_line_number(line, "step"),
@@ -343,6 +362,8 @@ void pstctl_story_fini(struct pstctl_story *s)
     pst_vec_fini(&s->rate);
     pst_vec_fini(&s->step_s);
     pst_vec_fini(&s->eval);
+    for (unsigned i = 0; i < s->n_sets; i++)
+        pst_vec_fini(&s->sets[i].eval);
     pst_vec_fini(&s->events);
     pst_timeline_fini(&s->timeline);
     pst_arena_fini(&s->arena);

@@ -3,6 +3,7 @@
 #define PENSTOCK_DAEMON_CTL_REPORT_STORY_H
 /* The history of a job over all its starts, read from its logs. Its name and
  * number of ranks are those of the newest start. One thread. */
+#include "daemon/common/options/sets.h"
 #include "stages/base/arena.h"
 #include "stages/base/diag.h"
 #include "stages/base/vec.h"
@@ -83,6 +84,12 @@ struct pstctl_story {
     unsigned newest_ranks; /* number of ranks of the newest start; 0: unknown */
     bool tokens;           /* rates count tokens, else samples */
     struct pstctl_points loss, lr, rate, step_s, eval;
+    /* Evaluations of named sets. */
+    struct pstctl_set_story {
+        const char *name;
+        struct pstctl_points eval;
+    } sets[PSTD_MAX_SETS];
+    unsigned n_sets;
     /* number of steps in the history; 0: there is none, and points are from
      * logs */
     uint64_t recorded;

@@ -2,6 +2,7 @@
 /* `penstock status`: shows the state of a job, and how it ended the last time.
  * The record of that end is beside the socket while a supervised job exists,
  * and in the folder of its logs or checkpoints. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,7 +22,7 @@ static json_t *status_json(const struct pstctl_conn *conn,
 {
     return json_pack(
         "{s:o s:I s:I s:s s:o s:s s:I s:s s:I s:I s:I s:o s:o s:o s:o s:o s:o "
-        "s:I s:o s:I s:o s:o s:o s:b s:I s:I s:I s:I s:o s:o s:I}",
+        "s:I s:o s:I s:o s:o s:o s:b s:I s:I s:I s:I s:o s:o s:I s:o}",
         "job", pstctl_json_text(conn->job), "rank", (json_int_t)conn->rank,
         "ranks", (json_int_t)conn->ranks, "state", s->state, "plan",
         pstctl_json_text(s->plan), "plan_digest", s->plan_digest, "stages",
@@ -41,7 +42,8 @@ static json_t *status_json(const struct pstctl_conn *conn,
         (json_int_t)s->refused, "waiting", (json_int_t)s->waiting, "answer_s",
         pstctl_json_real(s->answer_seconds), "mfu",
         s->mfu > 0 ? pstctl_json_real(s->mfu) : json_null(), "microbatches",
-        (json_int_t)s->microbatches);
+        (json_int_t)s->microbatches, "evaluations",
+        pstctl_evaluations_json(s->evaluations, s->n_evaluations));
 }
 
 static void print_status(const struct pstctl_conn *conn,
@@ -66,6 +68,19 @@ static void print_status(const struct pstctl_conn *conn,
         if (s->microbatches > 0)
             pst_str_addf(&text, ", %u microbatch%s", s->microbatches,
                          pst_plural_es(s->microbatches));
+        pst_str_add(&text, "\n");
+    }
+    for (size_t i = 0; i < s->n_evaluations; i++) {
+        const Pst__Control__Evaluation *e = s->evaluations[i];
+
+        pst_str_addf(&text, "evaluated%s%s at step %llu: loss ",
+                     *e->set != '\0' ? " on " : "", e->set,
+                     (unsigned long long)e->step);
+        pstctl_loss(e->loss, &text);
+        if (!isnan(e->bits_per_byte))
+            pst_str_addf(&text, ", %.4f bits per byte", e->bits_per_byte);
+        if (!isnan(e->metric))
+            pst_str_addf(&text, ", metric %.6g", e->metric);
         pst_str_add(&text, "\n");
     }
     if (strcmp(s->state, "serving") == 0) {

@@ -81,6 +81,15 @@ static double limit_left(const struct pstd_session *s)
     return limit > 0 ? fmax(limit - most, 1) : 0;
 }
 
+/* A pst_weigh_fn for the set that is evaluated. */
+static enum pst_status weigh(void *ctx, uint64_t step, double *ret,
+                             struct pst_diag *diag)
+{
+    const struct pstd_evaluation *e = ctx;
+
+    return pst_mean_weigh(e->sets[e->now].mean, step, ret, diag);
+}
+
 static enum pst_status make_engine(struct pstd_session *s,
                                    struct pstd_evaluation *e,
                                    const struct pst_str *places,
@@ -99,14 +108,14 @@ static enum pst_status make_engine(struct pstd_session *s,
     options.recompute = NULL;
     if (options.shard_by != NULL && strcmp(options.shard_by, "auto") == 0)
         options.shard_by = pst_sharing_word(pst_engine_shard(s->w->engine));
-    options.keep_outputs = s->config.eval_metric != NULL;
+    options.keep_outputs = pstd_metric_is_output(&s->config);
     options.no_undo =
         true; /* each evaluation begins with copies of all values */
     options.side_by_side = s->options.side_by_side;
     options.flights = s->options.flights;
     options.memory_limit = limit_left(s);
-    options.weigh = pst_mean_weigh;
-    options.weigh_ctx = e->mean;
+    options.weigh = weigh;
+    options.weigh_ctx = e;
     status = pstd_agree(s->w, status, diag);
     return status == PST_OK ? pst_engine_new(e->batch.plan, s->w->transport,
                                              &options, &e->engine, diag)
@@ -127,9 +136,10 @@ static void emit_memory(const struct pstd_session *s,
     }
 }
 
-static enum pst_status open_data(struct pstd_session *s,
-                                 struct pstd_evaluation *e,
-                                 struct pst_diag *diag)
+static enum pst_status open_set(struct pstd_session *s,
+                                struct pstd_evaluation *e,
+                                struct pstd_eval_set *set,
+                                struct pst_diag *diag)
 {
     const struct pst_batch from = first_batch(s);
     const uint64_t each = (uint64_t)PST_MAX(pst_batch_rows(&from), 1);
@@ -142,22 +152,62 @@ static enum pst_status open_data(struct pstd_session *s,
     uint64_t left;
     enum pst_status status = PST_OK;
 
-    config.data = config.eval_data;
+    config.data = set->files;
     config.shuffle = false;
+    status = pstd_open_eval_data(&config, &e->batch, s->w->rank == 0,
+                                 &set->data, diag);
+    if (status == PST_OK) {
+        const struct pst_mean_source rows = pst_mean_source_of(set->data);
+
+        status = pst_mean_new(e->batch.plan, &rows, &options, &set->mean, diag);
+    }
+    if (status == PST_OK && s->w->rank == 0)
+        status = pstd_token_bytes_count(&e->bytes, e->batch.plan, set->data,
+                                        set->mean, diag);
+    if (status != PST_OK) {
+        if (set->name[0] != '\0')
+            pst_diag_prefix(diag, "%s", set->name);
+        return status;
+    }
+    set->extent.steps = pst_mean_steps(set->mean);
+    set->extent.rows = pst_mean_rows(set->mean, &left);
+    return PST_OK;
+}
+
+static enum pst_status open_data(struct pstd_session *s,
+                                 struct pstd_evaluation *e,
+                                 struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
     if (s->w->rank != 0 && s->options.scatter)
         return PST_OK;
-    status = pstd_open_eval_data(&config, &e->batch, s->w->rank == 0, &e->data,
-                                 diag);
-    if (status == PST_OK) {
-        const struct pst_mean_source rows = pst_mean_source_of(e->data);
+    if (s->w->rank == 0)
+        status =
+            pstd_token_bytes_read(&s->config, e->batch.plan, &e->bytes, diag);
+    for (unsigned i = 0; i < e->n_sets && status == PST_OK; i++)
+        status = open_set(s, e, &e->sets[i], diag);
+    return status;
+}
 
-        status = pst_mean_new(e->batch.plan, &rows, &options, &e->mean, diag);
+/* COLLECTIVE. Checks that all ranks have the same data, and shares rank 0's
+ * extents, since other ranks may not read them. */
+static enum pst_status share_data(struct pstd_session *s,
+                                  struct pstd_evaluation *e,
+                                  struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < e->n_sets && status == PST_OK; i++) {
+        struct pstd_eval_set *set = &e->sets[i];
+
+        if (!s->options.scatter)
+            status = pstd_compare_data(s->w, set->files, diag);
+        if (status == PST_OK && s->w->size > 1)
+            status =
+                pstd_broadcast(s->w, &set->extent, sizeof(set->extent), diag);
     }
-    if (status != PST_OK)
-        return status;
-    e->extent.steps = pst_mean_steps(e->mean);
-    e->extent.rows = pst_mean_rows(e->mean, &left);
-    return PST_OK;
+    return status;
 }
 
 void pstd_eval_unmake(struct pstd_evaluation *e)
@@ -165,10 +215,13 @@ void pstd_eval_unmake(struct pstd_evaluation *e)
     pstd_metric_close(&e->metric);
     pst_engine_free(e->engine);
     e->engine = NULL;
-    pst_mean_free(e->mean);
-    e->mean = NULL;
-    pst_data_close(e->data);
-    e->data = NULL;
+    for (unsigned i = 0; i < e->n_sets; i++) {
+        pst_mean_free(e->sets[i].mean);
+        e->sets[i].mean = NULL;
+        pst_data_close(e->sets[i].data);
+        e->sets[i].data = NULL;
+    }
+    pstd_token_bytes_fini(&e->bytes);
     pst_batch_fini(&e->batch);
     e->batch = (struct pst_batch){0};
     pst_eval_cut_fini(&e->cut);
@@ -188,17 +241,16 @@ enum pst_status pstd_eval_make(struct pstd_session *s,
     if (status == PST_OK)
         status = open_data(s, e, diag);
     status = pstd_agree(s->w, status, diag);
-    if (status == PST_OK && !s->options.scatter)
-        status = pstd_compare_data(s->w, s->config.eval_data, diag);
-    if (status == PST_OK && s->w->size > 1)
-        status = pstd_broadcast(s->w, &e->extent, sizeof(e->extent), diag);
+    if (status == PST_OK)
+        status = share_data(s, e, diag);
     pst_sched_print_place(pst_engine_schedule(s->w->engine), &places);
     if (status == PST_OK)
         status = make_engine(s, e, &places, diag);
     pst_str_fini(&places);
     if (status == PST_OK)
-        status = pstd_metric_open(&e->metric, &s->config, e->batch.plan,
-                                  e->engine, e->batch.microbatches, diag);
+        status =
+            pstd_metric_open(&e->metric, &s->config, &e->names, e->batch.plan,
+                             e->engine, e->batch.microbatches, diag);
     status = pstd_agree(s->w, status, diag);
     e->from = NULL; /* start values are needed only to make the engine */
     if (status != PST_OK) {

@@ -21,8 +21,8 @@ struct eval_decision {
     uint32_t recorded;     /* there is an evaluation of the current step */
     uint64_t best_step;
     double best_loss; /* with --eval-metric: the best metric */
-    /* Results of the evaluation, which rank 0 computes. */
-    double loss, metric;
+    /* Results of the evaluation of each set, which rank 0 computes. */
+    struct pstd_eval_found found[PSTD_MAX_SETS];
 };
 
 enum pst_status pstd_eval_check(const struct pstd_config *config,
@@ -32,6 +32,7 @@ enum pst_status pstd_eval_check(const struct pstd_config *config,
                          : config->eval_batches > 0    ? "eval-batches"
                          : config->eval_model != NULL  ? "eval-model"
                          : config->eval_metric != NULL ? "eval-metric"
+                         : config->token_bytes != NULL ? "token-bytes"
                          : config->keep_best           ? "keep-best"
                          : config->patience > 0        ? "patience"
                                                        : NULL;
@@ -64,6 +65,7 @@ void pstd_eval_close(struct pstd_session *s)
     pstd_evals_fini(&e->past);
     pst_str_fini(&e->best);
     pst_str_fini(&e->file);
+    pst_arena_fini(&e->arena);
     pst_free(e);
     s->evaluation = NULL;
 }
@@ -90,7 +92,7 @@ static enum pst_status find_best(struct pstd_session *s, struct pst_diag *diag)
     pstd_note_init(&note, PSTD_EVENT_BEST_GONE);
     pstd_note_int(&note, "step", (int64_t)best->step);
     pstd_note_text(&note, "dir", pst_str_text(&e->best));
-    pstd_note_real(&note, s->config.eval_metric != NULL ? "metric" : "loss",
+    pstd_note_real(&note, pstd_metric_is_output(&s->config) ? "metric" : "loss",
                    best->loss);
     pstd_note_int(&note, "left", kept != NULL ? (int64_t)kept->step : 0);
     pstd_mailbox_post(s->w->mailbox, &note, true);
@@ -145,7 +147,8 @@ static void take_decision(struct pstd_session *s, const struct eval_decision *v)
     s->enough = v->enough != 0;
     s->result->enough = s->enough;
     s->result->best_step = v->best_step;
-    s->result->best_loss = s->config.eval_metric == NULL ? v->best_loss : NAN;
+    s->result->best_loss =
+        pstd_metric_is_output(&s->config) ? NAN : v->best_loss;
 }
 
 /* COLLECTIVE. Broadcasts rank 0's decision. */
@@ -163,7 +166,7 @@ static enum pst_status spread(struct pstd_session *s, enum pst_status status,
 /* Returns the key of the event field with the best number so far. */
 static const char *best_key(const struct pstd_session *s)
 {
-    return s->config.eval_metric != NULL ? "best_metric" : "best_loss";
+    return pstd_metric_is_output(&s->config) ? "best_metric" : "best_loss";
 }
 
 static void emit_enough(struct pstd_session *s, const struct eval_decision *v)
@@ -183,14 +186,14 @@ static void emit_enough(struct pstd_session *s, const struct eval_decision *v)
 
 /* Warns if --eval-data is probably not as intended, or has rows that are not
  * evaluated. */
-static void find_doubts(struct pstd_session *s)
+static void find_doubts(struct pstd_session *s, const struct pstd_eval_set *set)
 {
     const struct pstd_evaluation *e = s->evaluation;
-    const char *path = s->config.eval_data;
+    const char *path = set->files;
     struct pst_str text = {0};
     uint64_t left;
 
-    (void)pst_mean_rows(e->mean, &left);
+    (void)pst_mean_rows(set->mean, &left);
     if (left > 0) {
         pst_str_addf(&text,
                      "the last %llu rows of %s do not fill a microbatch: "
@@ -200,8 +203,28 @@ static void find_doubts(struct pstd_session *s)
         pst_str_fini(&text);
     }
     if (s->config.data == NULL || strcmp(path, s->config.data) != 0)
-        pstd_doubts_of_data(&s->config, path, &e->batch, e->data, 0,
+        pstd_doubts_of_data(&s->config, path, &e->batch, set->data, 0,
                             pstd_session_emit_doubt, s);
+}
+
+static enum pst_status name_sets(struct pstd_session *s,
+                                 struct pstd_evaluation *e,
+                                 struct pst_diag *diag)
+{
+    enum pst_status status;
+
+    pst_arena_init(&e->arena, PST_TAG_DAEMON);
+    status = pstd_sets_read("--eval-data", s->config.eval_data, &e->arena,
+                            &e->names, diag);
+    if (status != PST_OK)
+        return status;
+    e->n_sets = e->names.n;
+    e->decides = pstd_metric_set(&s->config, &e->names);
+    for (unsigned i = 0; i < e->n_sets; i++) {
+        e->sets[i].name = e->names.at[i].name;
+        e->sets[i].files = e->names.at[i].files;
+    }
+    return PST_OK;
 }
 
 enum pst_status pstd_eval_prepare(struct pstd_session *s, struct pst_diag *diag)
@@ -213,7 +236,8 @@ enum pst_status pstd_eval_prepare(struct pstd_session *s, struct pst_diag *diag)
     if (s->config.eval_data == NULL)
         return PST_OK;
     e = s->evaluation = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*e));
-    status = e != NULL ? PST_OK : pst_diag_nomem(diag, sizeof(*e));
+    status =
+        e != NULL ? name_sets(s, e, diag) : pst_diag_nomem(diag, sizeof(*e));
     status = pstd_agree(s->w, status, diag);
     if (status != PST_OK)
         return status;
@@ -222,8 +246,9 @@ enum pst_status pstd_eval_prepare(struct pstd_session *s, struct pst_diag *diag)
         pst_str_addf(&e->file, "%s/" PSTD_BEST_PAST, s->config.checkpoint);
     }
     status = pstd_eval_make(s, e, diag);
-    if (status == PST_OK && s->w->rank == 0)
-        find_doubts(s);
+    for (unsigned i = 0; i < e->n_sets && status == PST_OK; i++)
+        if (s->w->rank == 0)
+            find_doubts(s, &e->sets[i]);
     return status;
 }
 
@@ -292,28 +317,28 @@ static enum pst_status obey(struct pstd_session *s, unsigned words,
     return status;
 }
 
-/* COLLECTIVE. Runs the steps of the evaluation. *ret, *ret_metric: mean loss
- * and metric, on rank 0 only. *control: adds the control words that arrived
- * meanwhile and are not yet obeyed. PST_AGAIN: it was interrupted. */
-static enum pst_status run_forward(struct pstd_session *s, double *ret,
-                                   double *ret_metric, unsigned *control,
-                                   struct pst_diag *diag)
+/* COLLECTIVE. Runs the steps of the evaluation on the set e->now; rank 0 gets
+ * the results. *control: adds the control words that arrived meanwhile and are
+ * not yet obeyed. PST_AGAIN: it was interrupted. */
+static enum pst_status run_set(struct pstd_session *s, unsigned *control,
+                               struct pst_diag *diag)
 {
     struct pstd_evaluation *e = s->evaluation;
-    enum pst_status status =
-        pstd_agree(s->w, pst_engine_show(e->engine, s->w->engine, diag), diag);
+    struct pstd_eval_set *set = &e->sets[e->now];
+    const double begin = pst_now();
+    enum pst_status status = PST_OK;
     const bool counts = s->w->rank == 0;
     /* A trace needs a step: before the first one the request waits for it. */
     const unsigned words = s->done > 0 ? WORDS : WORDS & ~PSTD_CTL_TRACE;
 
     if (counts)
-        pst_mean_begin(e->mean);
-    for (uint64_t i = 0; i < e->extent.steps && status == PST_OK; i++) {
+        pst_mean_begin(set->mean);
+    for (uint64_t i = 0; i < set->extent.steps && status == PST_OK; i++) {
         const unsigned asked = pstd_mailbox_take(s->w->mailbox, words) |
                                (pstd_session_words(s) & PSTD_CTL_SAVING);
         struct pst_step_result r = {0};
 
-        status = pst_engine_step(e->engine, i, pst_mean_fill, e->mean, asked,
+        status = pst_engine_step(e->engine, i, pst_mean_fill, set->mean, asked,
                                  &r, diag);
         if (s->w->rank == 0 && (r.control & ~asked & PSTD_CTL_STOPS))
             pstd_emit_stop(s->w);
@@ -322,18 +347,38 @@ static enum pst_status run_forward(struct pstd_session *s, double *ret,
             return status;
         }
         if (counts)
-            pst_mean_take(e->mean, &r);
-        status = pstd_metric_take(&e->metric, e->engine, counts, e->mean, diag);
+            pst_mean_take(set->mean, &r);
+        status =
+            pstd_metric_take(&e->metric, e->engine, counts, set->mean, diag);
         if (status == PST_OK)
             status = obey(s, r.control, control, diag);
     }
     if (status != PST_OK)
         return status;
+    set->found = (struct pstd_eval_found){.loss = NAN, .metric = NAN};
     if (counts)
-        status = pst_mean_end(e->mean, ret, diag);
-    if (counts && status == PST_OK && e->metric.on)
-        *ret_metric = pst_mean_metric(e->mean);
+        status = pst_mean_end(set->mean, &set->found.loss, diag);
+    if (counts && status == PST_OK) {
+        if (e->metric.on)
+            set->found.metric = pst_mean_metric(set->mean);
+        set->found.bits_per_byte = pst_mean_bits_per_byte(set->mean);
+        set->found.seconds = pst_now() - begin;
+    }
     return pstd_agree(s->w, status, diag);
+}
+
+/* COLLECTIVE. Evaluates all sets with the current parameters. */
+static enum pst_status run_forward(struct pstd_session *s, unsigned *control,
+                                   struct pst_diag *diag)
+{
+    struct pstd_evaluation *e = s->evaluation;
+    enum pst_status status =
+        pstd_agree(s->w, pst_engine_show(e->engine, s->w->engine, diag), diag);
+
+    for (e->now = 0; e->now < e->n_sets && status == PST_OK; e->now++)
+        status = run_set(s, control, diag);
+    e->now = 0;
+    return status;
 }
 
 /* Writes the file of past evaluations, up to the first one whose checkpoint is
@@ -409,7 +454,7 @@ static enum pst_status best_ended(struct pstd_session *s, enum pst_status saved,
     pstd_note_text(&note, "dir", dir);
     if (status == PST_OK && !is_bad) {
         pstd_note_real(&note, "loss", s->evaluation->best_loss);
-        if (s->config.eval_metric != NULL)
+        if (pstd_metric_is_output(&s->config))
             pstd_note_real(&note, "metric", s->evaluation->best_metric);
     } else {
         if (status == PST_OK)
@@ -461,23 +506,62 @@ static enum pst_status save_best(struct pstd_session *s, double loss,
     return status;
 }
 
-static void emit_evaluated(struct pstd_session *s, double seconds,
-                           const struct eval_decision *v)
+/* Adds the results on a set. */
+static void add_found(struct pstd_note *note, const struct pstd_session *s,
+                      const struct pstd_eval_found *found)
+{
+    pstd_note_real(note, "loss", found->loss);
+    if (pstd_metric_is_output(&s->config))
+        pstd_note_real(note, "metric", found->metric);
+}
+
+static void add_bits(struct pstd_note *note,
+                     const struct pstd_eval_found *found)
+{
+    if (isfinite(found->bits_per_byte))
+        pstd_note_real(note, "bits_per_byte", found->bits_per_byte);
+}
+
+static void emit_set(struct pstd_session *s, const struct pstd_eval_set *set,
+                     const struct pstd_eval_found *found)
 {
     struct pstd_note note;
 
+    pstd_note_init(&note, PSTD_EVENT_EVAL_SET);
+    pstd_note_int(&note, "run", (int64_t)s->result->run);
+    pstd_note_int(&note, "step", (int64_t)s->step);
+    pstd_note_text(&note, "set", set->name);
+    add_found(&note, s, found);
+    add_bits(&note, found);
+    pstd_note_int(&note, "batches", (int64_t)set->extent.steps);
+    pstd_note_real(&note, "seconds", found->seconds);
+    pstd_note_int(&note, "rows", (int64_t)set->extent.rows);
+    pstd_mailbox_post(s->w->mailbox, &note, true);
+}
+
+static void emit_evaluated(struct pstd_session *s, double seconds,
+                           const struct eval_decision *v)
+{
+    const struct pstd_evaluation *e = s->evaluation;
+    const struct pstd_eval_set *set = &e->sets[e->decides];
+    struct pstd_note note;
+
+    for (unsigned i = 0; i < e->n_sets; i++)
+        if (e->sets[i].name[0] != '\0')
+            emit_set(s, &e->sets[i], &v->found[i]);
     pstd_note_init(&note, PSTD_EVENT_EVALUATED);
     pstd_note_int(&note, "run", (int64_t)s->result->run);
     pstd_note_int(&note, "step", (int64_t)s->step);
-    pstd_note_real(&note, "loss", v->loss);
-    if (s->config.eval_metric != NULL)
-        pstd_note_real(&note, "metric", v->metric);
-    pstd_note_int(&note, "batches", (int64_t)s->evaluation->extent.steps);
+    add_found(&note, s, &v->found[e->decides]);
+    pstd_note_int(&note, "batches", (int64_t)set->extent.steps);
     pstd_note_int(&note, "best", v->best);
     pstd_note_int(&note, "best_step", (int64_t)v->best_step);
     pstd_note_real(&note, best_key(s), v->best_loss);
     pstd_note_real(&note, "seconds", seconds);
-    pstd_note_int(&note, "rows", (int64_t)s->evaluation->extent.rows);
+    pstd_note_int(&note, "rows", (int64_t)set->extent.rows);
+    add_bits(&note, &v->found[e->decides]);
+    if (set->name[0] != '\0')
+        pstd_note_text(&note, "set", set->name);
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
@@ -494,10 +578,25 @@ static void look_again(struct pstd_session *s)
         emit_failed(s, &unread);
 }
 
-/* COLLECTIVE. Records the loss of an evaluation, reports it and acts on rank
- * 0's decision. */
-static enum pst_status conclude(struct pstd_session *s, double loss,
-                                double metric, double seconds,
+/* Adds the evaluation of the current step to the past ones. */
+static enum pst_status put(struct pstd_session *s, struct pst_diag *diag)
+{
+    struct pstd_evaluation *e = s->evaluation;
+    const struct pstd_eval_found *found = &e->sets[e->decides].found;
+    struct pstd_eval eval = {
+        .step = s->step, .loss = e->metric.on ? found->metric : found->loss};
+
+    e->past.n_sets = e->sets[0].name[0] != '\0' ? e->n_sets : 0;
+    for (unsigned i = 0; i < e->past.n_sets; i++) {
+        memcpy(e->past.names[i], e->sets[i].name, strlen(e->sets[i].name) + 1);
+        eval.sets[i] = e->sets[i].found.loss;
+    }
+    return pstd_evals_put(&e->past, &eval, diag);
+}
+
+/* COLLECTIVE. Records the results of an evaluation, reports them and acts on
+ * rank 0's decision. */
+static enum pst_status conclude(struct pstd_session *s, double seconds,
                                 struct pst_diag *diag)
 {
     struct pstd_evaluation *e = s->evaluation;
@@ -505,22 +604,21 @@ static enum pst_status conclude(struct pstd_session *s, double loss,
     enum pst_status status = PST_OK;
 
     if (s->w->rank == 0) {
-        status = pstd_evals_put(&e->past, s->step, e->metric.on ? metric : loss,
-                                diag);
+        status = put(s, diag);
         if (status == PST_OK && s->config.keep_best)
             look_again(s);
         v = judge(s);
-        v.loss = loss;
-        v.metric = metric;
+        for (unsigned i = 0; i < e->n_sets; i++)
+            v.found[i] = e->sets[i].found;
     }
     status = spread(s, status, &v, diag);
     if (status != PST_OK)
         return status;
     emit_evaluated(s, seconds, &v);
-    e->best_metric = v.best ? v.metric : e->best_metric;
+    e->best_metric = v.best ? v.found[e->decides].metric : e->best_metric;
     if (v.best && s->config.keep_best) {
         e->unsaved = s->step;
-        status = save_best(s, v.loss, diag);
+        status = save_best(s, v.found[e->decides].loss, diag);
     } else {
         remember(s);
     }
@@ -544,7 +642,6 @@ enum pst_status pstd_eval_step(struct pstd_session *s, unsigned *control,
     struct pstd_evaluation *e = s->evaluation;
     const double begin = pst_now();
     unsigned came = 0;
-    double loss = NAN, metric = NAN;
     enum pst_status status = PST_OK;
 
     if (!pstd_eval_is_due(s))
@@ -553,7 +650,7 @@ enum pst_status pstd_eval_step(struct pstd_session *s, unsigned *control,
         status = pstd_eval_make(s, e, diag);
     if (status == PST_OK) {
         (void)pst_alive_enter(PST_ALIVE_STEP);
-        status = run_forward(s, &loss, &metric, &came, diag);
+        status = run_forward(s, &came, diag);
     }
     *control |= came;
     if (status == PST_AGAIN)
@@ -564,7 +661,7 @@ enum pst_status pstd_eval_step(struct pstd_session *s, unsigned *control,
     }
     e->at = s->step;
     if (status == PST_OK)
-        return conclude(s, loss, metric, pst_now() - begin, diag);
+        return conclude(s, pst_now() - begin, diag);
     emit_failed(s, diag);
     return PST_OK;
 }

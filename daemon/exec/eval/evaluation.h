@@ -2,6 +2,7 @@
 #ifndef PENSTOCK_DAEMON_EXEC_EVAL_EVALUATION_H
 #define PENSTOCK_DAEMON_EXEC_EVAL_EVALUATION_H
 /* State of the evaluations of a run. Private to this folder. */
+#include "daemon/common/model/bytes.h"
 #include "daemon/common/model/eval_model.h"
 #include "daemon/common/steps/evals.h"
 #include "daemon/exec/eval/metric.h"
@@ -15,6 +16,20 @@ struct pstd_eval_extent {
     uint64_t steps, rows;
 };
 
+/* Results of an evaluation on one set; NaN: not known. Plain bytes. */
+struct pstd_eval_found {
+    double loss, metric, bits_per_byte, seconds;
+};
+
+/* One set of --eval-data. */
+struct pstd_eval_set {
+    const char *name, *files; /* borrowed; name "": the only set has none */
+    struct pst_data *data; /* NULL on ranks that read no data, as is `mean` */
+    struct pst_mean *mean;
+    struct pstd_eval_extent extent;
+    struct pstd_eval_found found; /* rank 0, in an evaluation */
+};
+
 struct pstd_evaluation {
     struct pst_eval_cut cut;
     struct pstd_eval_model model; /* model of --eval-model, or empty */
@@ -24,9 +39,13 @@ struct pstd_evaluation {
     struct pst_plan *of;
     struct pst_batch batch;
     struct pst_engine *engine;
-    struct pst_data *data; /* NULL on ranks that read no data, as is `mean` */
-    struct pst_mean *mean;
-    struct pstd_eval_extent extent;
+    struct pst_arena arena; /* owns the texts of `names` */
+    struct pstd_sets names;
+    struct pstd_eval_set sets[PSTD_MAX_SETS];
+    unsigned n_sets, decides;      /* index of the set by which the best one is
+                                      chosen */
+    unsigned now;                  /* index of the set that is evaluated */
+    struct pstd_token_bytes bytes; /* rank 0 only */
     struct pst_str best, file; /* folder of the best checkpoint, file of past
                                   evaluations; "" without --checkpoint */
     struct pstd_evals past;    /* earlier evaluations; rank 0 only */

@@ -6,6 +6,23 @@
 #include "stages/base/alloc.h"
 #include "stages/split/plan.h"
 
+#define LOSS "/loss" /* after the name of a set */
+
+/* Returns the text without the name of a set before it. *ret: index of the set,
+ * or -1. */
+static const char *after_set(const char *text, const struct pstd_sets *sets,
+                             int *ret)
+{
+    const size_t n = strcspn(text, "/");
+
+    *ret = -1;
+    for (unsigned i = 0; i < sets->n && text[n] == '/'; i++)
+        if (n > 0 && strlen(sets->at[i].name) == n &&
+            strncmp(sets->at[i].name, text, n) == 0)
+            *ret = (int)i;
+    return *ret < 0 ? text : text + n + 1;
+}
+
 /* Returns the length of the output's name; 0: the text has another form. */
 static size_t name_length(const char *text)
 {
@@ -17,15 +34,67 @@ static size_t name_length(const char *text)
                : 0;
 }
 
+static enum pst_status check_text(const char *text,
+                                  const struct pstd_sets *sets,
+                                  struct pst_diag *diag)
+{
+    int set;
+    const char *output = after_set(text, sets, &set);
+    struct pst_str names = {0};
+    enum pst_status status;
+
+    if (name_length(output) > 0 || (set >= 0 && strcmp(output, "loss") == 0))
+        return PST_OK;
+    for (unsigned i = 0; i < sets->n; i++)
+        pst_str_addf(&names, "%s%s", i > 0 ? ", " : "", sets->at[i].name);
+    if (pst_has_suffix(text, LOSS))
+        status = pst_diag_set(
+            diag, PST_E_OPTION_VALUE,
+            "--eval-metric %s: there is no such set of --eval-data%s%s", text,
+            names.len > 0 ? "; there is " : "", pst_str_text(&names));
+    else
+        status = pst_diag_set(diag, PST_E_OPTION_VALUE,
+                              "--eval-metric: \"%s\" is not OUTPUT:max or "
+                              "OUTPUT:min, as accuracy:max, perhaps with the "
+                              "set of --eval-data before it, as "
+                              "web/accuracy:max or web/loss",
+                              text);
+    pst_str_fini(&names);
+    return status;
+}
+
 enum pst_status pstd_metric_check(const struct pstd_config *config,
                                   struct pst_diag *diag)
 {
-    if (config->eval_metric == NULL || name_length(config->eval_metric) > 0)
+    struct pst_arena arena;
+    struct pstd_sets sets;
+    enum pst_status status;
+
+    if (config->eval_metric == NULL)
         return PST_OK;
-    return pst_diag_set(diag, PST_E_OPTION_VALUE,
-                        "--eval-metric: \"%s\" is not OUTPUT:max or "
-                        "OUTPUT:min, as accuracy:max",
-                        config->eval_metric);
+    pst_arena_init(&arena, PST_TAG_DAEMON);
+    status =
+        pstd_sets_read("--eval-data", config->eval_data, &arena, &sets, diag);
+    if (status == PST_OK)
+        status = check_text(config->eval_metric, &sets, diag);
+    pst_arena_fini(&arena);
+    return status;
+}
+
+unsigned pstd_metric_set(const struct pstd_config *config,
+                         const struct pstd_sets *sets)
+{
+    int set = -1;
+
+    if (config->eval_metric != NULL)
+        (void)after_set(config->eval_metric, sets, &set);
+    return set < 0 ? 0 : (unsigned)set;
+}
+
+bool pstd_metric_is_output(const struct pstd_config *config)
+{
+    return config->eval_metric != NULL &&
+           !pst_has_suffix(config->eval_metric, LOSS);
 }
 
 bool pstd_metric_largest(const struct pstd_config *config)
@@ -64,14 +133,18 @@ static enum pst_status not_found(const struct pstd_config *config,
 
 enum pst_status pstd_metric_open(struct pstd_eval_metric *metric,
                                  const struct pstd_config *config,
+                                 const struct pstd_sets *sets,
                                  const struct pst_plan *plan,
                                  const struct pst_engine *engine,
                                  unsigned microbatches, struct pst_diag *diag)
 {
+    int set;
+    const char *text = config->eval_metric != NULL
+                           ? after_set(config->eval_metric, sets, &set)
+                           : "";
     struct pstd_eval_metric m = {
         .on = true, .largest = pstd_metric_largest(config), .n = microbatches};
-    const size_t n =
-        config->eval_metric != NULL ? name_length(config->eval_metric) : 0;
+    const size_t n = name_length(text);
     struct pst_meta meta;
     unsigned dim;
     bool rows;
@@ -82,8 +155,7 @@ enum pst_status pstd_metric_open(struct pstd_eval_metric *metric,
     while (m.output < plan->outputs.n &&
            !(is_scalar(&plan->outputs.at[m.output]) &&
              strlen(plan->outputs.at[m.output].path) == n &&
-             strncmp(plan->outputs.at[m.output].path, config->eval_metric, n) ==
-                 0))
+             strncmp(plan->outputs.at[m.output].path, text, n) == 0))
         m.output++;
     if (m.output == plan->outputs.n)
         return not_found(config, plan, diag);

@@ -4,6 +4,7 @@
 /* --eval-metric: an output of the model by which evaluations are compared.
  * Exec thread. */
 #include "daemon/common/config.h"
+#include "daemon/common/options/sets.h"
 #include "stages/run/data/mean.h"
 #include "stages/run/exec.h"
 
@@ -16,15 +17,22 @@ struct pstd_eval_metric {
     double *values;
 };
 
-/* Checks that the option is OUTPUT:max or OUTPUT:min. */
+/* Checks that the option is [SET/]OUTPUT:max, [SET/]OUTPUT:min or SET/loss. */
 enum pst_status pstd_metric_check(const struct pstd_config *config,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* True if --eval-metric is given and its largest value is the best one. */
+/* Returns the index of the set of --eval-data whose evaluations are compared: 0
+ * unless the option names one. */
+unsigned pstd_metric_set(const struct pstd_config *config,
+                         const struct pstd_sets *sets);
+/* True if evaluations are compared by an output, not by their loss. */
+bool pstd_metric_is_output(const struct pstd_config *config);
+/* True if the largest value of that output is the best one. */
 bool pstd_metric_largest(const struct pstd_config *config);
 /* Finds the output in an engine that keeps outputs; sets nothing without the
  * option. */
 enum pst_status pstd_metric_open(struct pstd_eval_metric *metric,
                                  const struct pstd_config *config,
+                                 const struct pstd_sets *sets,
                                  const struct pst_plan *plan,
                                  const struct pst_engine *engine,
                                  unsigned microbatches,

@@ -65,6 +65,8 @@ static const struct pstd_metric rows[] = {
     GAUGE("wait_other_seconds", STEP, "wait_other_s",
           "Of a step, waiting for anything else."),
     GAUGE("eval_loss", EVALUATED, "loss", "Loss on the data of --eval-data."),
+    GAUGE("eval_bits_per_byte", EVALUATED, "bits_per_byte",
+          "That in bits per byte of the text."),
     GAUGE("eval_best_loss", EVALUATED, "best_loss", "The smallest of these."),
     GAUGE("eval_best_step", EVALUATED, "best_step", "The step that had it."),
     COUNT("eval_failures_total", EVAL_FAILED, NULL,
@@ -193,9 +195,16 @@ static bool is_known(const struct pstd_prom *prom, size_t i)
            (is_counter(i) && rows[i].event != PSTD_EVENT_SERVING);
 }
 
+/* True for an event that is no row, but has samples of its own. */
+static bool is_of_sets(const struct pstd_note *note)
+{
+    return note->event == PSTD_EVENT_EVAL_SET;
+}
+
 void pstd_prom_note(struct pstd_prom *prom, const struct pstd_note *note,
                     uint64_t time_us)
 {
+    prom->changed |= is_of_sets(note);
     for (size_t i = 0; i < PST_COUNT(rows); i++) {
         if (rows[i].event == note->event ||
             (rows[i].until != 0 && rows[i].until == note->event)) {
@@ -250,9 +259,15 @@ static void add_label(struct pst_str *out, const char *text)
     }
 }
 
+static void add_head(const char *name, const char *type, const char *help,
+                     struct pst_str *out)
+{
+    pst_str_addf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+/* set: NULL, or the label `set`. */
 static void add_sample(const struct pstd_prom *prom, const char *name,
-                       const char *type, const char *help, double value,
-                       struct pst_str *out)
+                       const char *set, double value, struct pst_str *out)
 {
     char number[32];
 
@@ -262,18 +277,44 @@ static void add_sample(const struct pstd_prom *prom, const char *name,
         (void)snprintf(number, sizeof(number), value > 0 ? "+Inf" : "-Inf");
     else
         (void)snprintf(number, sizeof(number), "%.17g", value);
-    pst_str_addf(out, "# HELP %s %s\n# TYPE %s %s\n%s{job=\"", name, help, name,
-                 type, name);
+    pst_str_addf(out, "%s{job=\"", name);
     add_label(out, prom->job);
+    if (set != NULL)
+        pst_str_addf(out, "\",set=\"%s", set);
     pst_str_addf(out, "\"} %s\n", number);
+}
+
+/* Adds a metric with a sample for each named set that has the number. */
+static void add_sets(const struct pstd_prom *prom, const char *name,
+                     const char *help, size_t number, struct pst_str *out)
+{
+    bool any = false;
+
+    for (unsigned i = 0; prom->evals != NULL && i < prom->evals->n; i++) {
+        const struct pstd_eval_newest *e = &prom->evals->at[i];
+        const double values[] = {e->loss, e->bits_per_byte};
+
+        if (e->set[0] == '\0' || (number > 0 && isnan(values[number])))
+            continue;
+        if (!any)
+            add_head(name, "gauge", help, out);
+        any = true;
+        add_sample(prom, name, e->set, values[number], out);
+    }
 }
 
 void pstd_prom_format(const struct pstd_prom *prom, struct pst_str *out)
 {
-    for (size_t i = 0; i < PST_COUNT(rows); i++)
-        if (is_known(prom, i))
-            add_sample(prom, rows[i].name, rows[i].type, rows[i].help,
-                       prom->values[i], out);
+    for (size_t i = 0; i < PST_COUNT(rows); i++) {
+        if (!is_known(prom, i))
+            continue;
+        add_head(rows[i].name, rows[i].type, rows[i].help, out);
+        add_sample(prom, rows[i].name, NULL, prom->values[i], out);
+    }
+    add_sets(prom, PREFIX "eval_set_loss",
+             "Loss on a named set of --eval-data.", 0, out);
+    add_sets(prom, PREFIX "eval_set_bits_per_byte",
+             "That in bits per byte of the text.", 1, out);
 }
 
 /* Creates the temporary file; removes an existing one first, since another user

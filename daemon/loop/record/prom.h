@@ -7,6 +7,7 @@
  * 0's events, or counts of these events. One table names them. Loop thread.
  */
 #include "daemon/common/logfile.h"
+#include "daemon/loop/record/evals.h"
 
 #define PSTD_MAX_METRICS 64
 
@@ -29,9 +30,10 @@ const struct pstd_metric *pstd_metrics(size_t *ret_n);
 
 /* A zeroed struct writes no file. */
 struct pstd_prom {
-    const char *path;             /* borrowed */
-    const char *job;              /* borrowed */
-    bool known[PSTD_MAX_METRICS]; /* by metric: it has a value */
+    const char *path;                     /* borrowed */
+    const char *job;                      /* borrowed */
+    const struct pstd_eval_record *evals; /* borrowed; NULL: none */
+    bool known[PSTD_MAX_METRICS];         /* by metric: it has a value */
     double values[PSTD_MAX_METRICS];
     bool changed; /* since the last write */
     bool failing; /* the last write failed */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "daemon/common/config.h"
+#include "daemon/common/options/sets.h"
 #include "stages/base/alloc.h"
 #include "stages/base/crc32c.h"
 #include "stages/base/host/fs.h"
@@ -34,8 +35,13 @@ static const struct {
     {"speed/bubble", PSTD_EVENT_STEP, "bubble"},
     {"eval/loss", PSTD_EVENT_EVALUATED, "loss"},
     {"eval/best_loss", PSTD_EVENT_EVALUATED, "best_loss"},
+    {"eval/bits_per_byte", PSTD_EVENT_EVALUATED, "bits_per_byte"},
     {"eval/metric", PSTD_EVENT_EVALUATED, "metric"},
     {"eval/best_metric", PSTD_EVENT_EVALUATED, "best_metric"},
+    /* The tags get the name of the set: eval/NAME/loss. */
+    {"loss", PSTD_EVENT_EVAL_SET, "loss"},
+    {"bits_per_byte", PSTD_EVENT_EVAL_SET, "bits_per_byte"},
+    {"metric", PSTD_EVENT_EVAL_SET, "metric"},
 };
 
 static bool has(const struct pstd_note *note, const char *key)
@@ -148,6 +154,10 @@ static void write_values(struct pstd_tensorboard *t,
                          const struct pstd_note *note, uint64_t time_us)
 {
     Pst__Tensorboard__Value values[PST_COUNT(rows)], *list[PST_COUNT(rows)];
+    const char *set = note->event == PSTD_EVENT_EVAL_SET
+                          ? pstd_note_get_text(note, "set")
+                          : NULL;
+    char tags[PST_COUNT(rows)][PSTD_SET_NAME + 32];
     Pst__Tensorboard__Summary summary = PST__TENSORBOARD__SUMMARY__INIT;
     Pst__Tensorboard__Event event =
         event_at(time_us, pstd_note_get_int(note, "step"));
@@ -160,6 +170,11 @@ static void write_values(struct pstd_tensorboard *t,
         pst__tensorboard__value__init(v);
         /* protobuf-c packs it without changing it */
         v->tag = (char *)rows[i].tag;
+        if (set != NULL) {
+            (void)snprintf(tags[i], sizeof(tags[i]), "eval/%s/%s", set,
+                           rows[i].tag);
+            v->tag = tags[i];
+        }
         v->what_case = PST__TENSORBOARD__VALUE__WHAT_SIMPLE_VALUE;
         v->simple_value = (float)pstd_note_get_real(note, rows[i].field);
         list[summary.n_value++] = v;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/run/data/mean.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "stages/base/alloc.h"
@@ -29,6 +30,8 @@ struct pst_mean {
     /* sum of weighted losses so far; sum of their weights */
     double sum, weight;
     double metric; /* sum of weighted values of pst_mean_take_metric */
+    double *bytes;      /* bytes of targets of the newest step; or NULL */
+    double sum_bytes;
 };
 
 /* Divides the remaining rows into groups whose sizes divide a microbatch. For
@@ -137,6 +140,7 @@ void pst_mean_free(struct pst_mean *mean)
     pst_tokens_free(mean->tokens);
     pst_vec_fini(&mean->rest);
     pst_free(mean->weights);
+    pst_free(mean->bytes);
     pst_free(mean);
 }
 
@@ -194,6 +198,9 @@ enum pst_status pst_mean_weigh(void *ctx, uint64_t step, double *ret,
         m->weights[k] = m->tokens != NULL
                             ? m->weights[k] * (double)g.n / (double)m->each
                             : (double)g.n;
+        if (m->bytes != NULL)
+            m->bytes[k] =
+                pst_tokens_bytes(m->tokens)[k] * (double)g.n / (double)m->each;
         sum += m->weights[k];
     }
     /* The engine needs a positive weight; m->weights stays zero for such a
@@ -205,7 +212,7 @@ enum pst_status pst_mean_weigh(void *ctx, uint64_t step, double *ret,
 
 void pst_mean_begin(struct pst_mean *mean)
 {
-    mean->sum = mean->weight = mean->metric = 0;
+    mean->sum = mean->weight = mean->metric = mean->sum_bytes = 0;
 }
 
 /* Adds up microbatches one by one, so that their division into steps does not
@@ -217,6 +224,7 @@ void pst_mean_take(struct pst_mean *mean, const struct pst_step_result *result)
             continue;
         mean->sum += mean->weights[k] * result->losses[k];
         mean->weight += mean->weights[k];
+        mean->sum_bytes += mean->bytes != NULL ? mean->bytes[k] : 0;
     }
 }
 
@@ -230,6 +238,29 @@ void pst_mean_take_metric(struct pst_mean *mean, const double *values)
 double pst_mean_metric(const struct pst_mean *mean)
 {
     return mean->metric / mean->weight;
+}
+
+enum pst_status pst_mean_count_bytes(struct pst_mean *mean,
+                                     const unsigned char *bytes, size_t n,
+                                     bool *ret, struct pst_diag *diag)
+{
+    enum pst_status status;
+
+    *ret = false;
+    if (mean->tokens == NULL)
+        return PST_OK;
+    status = pst_tokens_count_bytes(mean->tokens, bytes, n, diag);
+    if (status != PST_OK)
+        return status;
+    pst_free(mean->bytes);
+    mean->bytes = pst_calloc(TAG, mean->microbatches, sizeof(*mean->bytes));
+    *ret = mean->bytes != NULL;
+    return *ret ? PST_OK : pst_diag_nomem(diag, mean->microbatches);
+}
+
+double pst_mean_bits_per_byte(const struct pst_mean *mean)
+{
+    return mean->sum_bytes > 0 ? mean->sum / log(2) / mean->sum_bytes : NAN;
 }
 
 enum pst_status pst_mean_end(const struct pst_mean *mean, double *ret,

@@ -69,6 +69,17 @@ void pst_mean_take(struct pst_mean *mean, const struct pst_step_result *result);
  * for each; pst_mean_metric returns their mean, with the same weights. */
 void pst_mean_take_metric(struct pst_mean *mean, const double *values);
 double pst_mean_metric(const struct pst_mean *mean);
+/* Lets the mean count the bytes of text of its targets, as
+ * pst_tokens_count_bytes does; sets *ret to false, and does nothing, if the
+ * loss has no targets to count. Call before pst_mean_begin. */
+enum pst_status pst_mean_count_bytes(struct pst_mean *mean,
+                                     const unsigned char *bytes, size_t n,
+                                     bool *ret,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
+/* Returns the bits per byte of the text, for a loss that is -log p in nats: the
+ * sum over all targets / ln 2 / the sum of their bytes. NaN: bytes are not
+ * counted, or there are none. */
+double pst_mean_bits_per_byte(const struct pst_mean *mean);
 enum pst_status pst_mean_end(const struct pst_mean *mean, double *ret,
                              struct pst_diag *diag) PST_MUST_CHECK;
 

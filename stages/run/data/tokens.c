@@ -28,6 +28,9 @@ struct pst_tokens {
     unsigned microbatches, n_tail;
     pst_fill_fn fill;
     void *fill_ctx;
+    double *bytes;              /* by microbatch; NULL: bytes are not counted */
+    const unsigned char *table; /* bytes of each target; NULL: 1 each */
+    size_t n_table;
 };
 
 static enum pst_status refuse(struct pst_diag *diag, const char *why)
@@ -274,6 +277,30 @@ static enum pst_status find_target(struct counter *c, void **ret,
     return PST_OK;
 }
 
+/* Sums the bytes of n targets that count. */
+static enum pst_status sum_bytes(const struct pst_tokens *t,
+                                 const struct counter *c, const void *target,
+                                 double *ret, struct pst_diag *diag)
+{
+    const struct pst_meta *meta = &c->target->meta;
+    uint64_t sum = 0;
+
+    for (int64_t i = 0; i < pst_meta_numel(meta); i++) {
+        const int64_t x = pst_load_i64(meta->dtype, target, i);
+
+        if (x == c->ignored)
+            continue;
+        if (t->table != NULL && (x < 0 || (uint64_t)x >= t->n_table))
+            return pst_diag_set(diag, PST_E_DATA_TOKEN_BYTES,
+                                "--token-bytes has %zu bytes, and the data "
+                                "have the token %lld",
+                                t->n_table, (long long)x);
+        sum += t->table != NULL ? t->table[x] : 1;
+    }
+    *ret = (double)sum;
+    return PST_OK;
+}
+
 static enum pst_status count(struct pst_tokens *t, struct counter *c,
                              uint64_t step, unsigned microbatch, double *ret,
                              struct pst_diag *diag)
@@ -293,9 +320,11 @@ static enum pst_status count(struct pst_tokens *t, struct counter *c,
         return status;
     for (int64_t i = 0; i < pst_meta_numel(meta); i++)
         n += pst_load_i64(meta->dtype, target, i) != c->ignored;
+    if (t->bytes != NULL)
+        status = sum_bytes(t, c, target, &t->bytes[microbatch], diag);
     pst_free(target);
     *ret = (double)n;
-    return PST_OK;
+    return status;
 }
 
 /* --- labels that the model shifts ----------------------------------------- */
@@ -383,6 +412,24 @@ enum pst_status pst_tokens_weigh(void *ctx, uint64_t step, double *ret,
     return status;
 }
 
+enum pst_status pst_tokens_count_bytes(struct pst_tokens *tokens,
+                                       const unsigned char *bytes, size_t n,
+                                       struct pst_diag *diag)
+{
+    tokens->table = bytes;
+    tokens->n_table = n;
+    if (tokens->bytes == NULL)
+        tokens->bytes =
+            pst_calloc(TAG, tokens->microbatches, sizeof(*tokens->bytes));
+    return tokens->bytes != NULL ? PST_OK
+                                 : pst_diag_nomem(diag, tokens->microbatches);
+}
+
+const double *pst_tokens_bytes(const struct pst_tokens *tokens)
+{
+    return tokens->bytes;
+}
+
 /* --- life --------------------------------------------------------------- */
 
 enum pst_status pst_tokens_new(struct pst_plan *plan, struct pst_plan *tail,
@@ -423,5 +470,6 @@ void pst_tokens_free(struct pst_tokens *tokens)
         return;
     counter_fini(&tokens->sides[0]);
     counter_fini(&tokens->sides[1]);
+    pst_free(tokens->bytes);
     pst_free(tokens);
 }

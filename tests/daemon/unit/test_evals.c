@@ -13,7 +13,9 @@ static struct pst_diag diag;
 
 static void put(struct pstd_evals *e, uint64_t step, double loss)
 {
-    assert_int_equal(pstd_evals_put(e, step, loss, &diag), PST_OK);
+    const struct pstd_eval eval = {.step = step, .loss = loss};
+
+    assert_int_equal(pstd_evals_put(e, &eval, &diag), PST_OK);
 }
 
 static void finds_the_best(void **state)
@@ -62,6 +64,10 @@ static void reads_what_it_writes(void **state)
         "penstock evaluations 2\n1 2\n",
         "penstock evaluations 1 2\n1 2\n",
         "penstock evaluations 1 of this",
+        "penstock evaluations 2 sets \n1 2\n",
+        "penstock evaluations 2 sets a,\n1 2 3\n",
+        "penstock evaluations 2 sets a,b\n1 2 3\n",
+        "penstock evaluations 2 sets a\n1 2 3 4\n",
         "penstock evaluations 1\n1\n",
         "penstock evaluations 1\n1 x\n",
         "penstock evaluations 1\n1 2",
@@ -104,6 +110,31 @@ static void reads_what_it_writes(void **state)
     pstd_evals_fini(&back);
 }
 
+static void reads_sets(void **state)
+{
+    char path[] = "/tmp/pst-evals-XXXXXX";
+    const struct pstd_eval eval = {.step = 3, .loss = 2, .sets = {2, 0.1}};
+    struct pstd_evals e = {.n_sets = 2, .names = {"web", "code"}}, back = {0};
+    struct pst_str of = {0};
+    int fd = mkstemp(path);
+
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(pstd_evals_put(&e, &eval, &diag), PST_OK);
+    assert_int_equal(pstd_evals_write(path, &e, "this", &diag), PST_OK);
+    assert_int_equal(pstd_evals_read(path, &back, &of, &diag), PST_OK);
+    assert_string_equal(pst_str_text(&of), "this");
+    assert_int_equal(back.n_sets, 2);
+    assert_string_equal(back.names[1], "code");
+    assert_int_equal(back.n, 1);
+    assert_true(back.at[0].sets[0] == 2 && back.at[0].sets[1] == 0.1);
+    pst_str_fini(&of);
+    unlink(path);
+    pstd_evals_fini(&e);
+    pstd_evals_fini(&back);
+}
+
 static void finds_the_order(void **state)
 {
     (void)state;
@@ -116,15 +147,17 @@ static void finds_the_order(void **state)
                      PSTD_EVALS_SMALLEST);
     assert_int_equal(pstd_evals_order("--eval-metric=not given --eval-data=x"),
                      PSTD_EVALS_SMALLEST);
+    assert_int_equal(pstd_evals_order("--eval-metric=web/loss --eval-data.a=x"),
+                     PSTD_EVALS_SMALLEST);
     assert_int_equal(pstd_evals_order("--eval-metric=90 bytes, hash 12"),
                      PSTD_EVALS_UNKNOWN);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(finds_the_best),
-                                       cmocka_unit_test(finds_the_order),
-                                       cmocka_unit_test(reads_what_it_writes)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(finds_the_best), cmocka_unit_test(finds_the_order),
+        cmocka_unit_test(reads_sets), cmocka_unit_test(reads_what_it_writes)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

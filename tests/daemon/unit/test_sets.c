@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Tests values of --eval-data. */
+#include "daemon/common/options/sets.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "stages/base/str.h"
+#include "tests/test.h"
+
+static struct pst_diag diag;
+static struct pst_arena arena;
+
+static const char *join(const char *before, const char *more)
+{
+    const char *ret = NULL;
+
+    assert_int_equal(pstd_sets_join("x", before, more, &arena, &ret, &diag),
+                     PST_OK);
+    return ret;
+}
+
+static void refuse(const char *before, const char *more, const char *why)
+{
+    const char *ret = "same";
+
+    assert_int_equal(pstd_sets_join("x", before, more, &arena, &ret, &diag),
+                     PST_ERR_USAGE);
+    assert_non_null(strstr(diag.text, why));
+    assert_string_equal(ret, "same");
+}
+
+static void joins_sets(void **state)
+{
+    struct pst_str text = {0};
+    struct pstd_sets sets;
+
+    (void)state;
+    assert_string_equal(join(NULL, "a.bin"), "a.bin");
+    assert_string_equal(join("a.bin", "b;c.bin"), "b;c.bin");
+    assert_string_equal(join(NULL, "w=a"), "w=a");
+    assert_string_equal(join("w=a", "c=b,d:2"), "w=a;c=b,d:2");
+    assert_string_equal(join("w=a;c=b", "w=d"), "w=d;c=b");
+    assert_string_equal(join("w=a;c=b", "w=a;c=b"), "w=a;c=b");
+    assert_string_equal(join(NULL, "dir/w=a"), "dir/w=a");
+    refuse("a.bin", "w=a", "of several sets, each");
+    refuse("w=a", "a.bin", "of several sets, each");
+    refuse(NULL, "w=", "not NAME=FILES");
+    refuse("w=a", "c=b;d", "not NAME=FILES");
+    refuse(NULL, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa=b", "letters");
+    assert_int_equal(
+        pstd_sets_read("x", "w=a;code-2=b,c", &arena, &sets, &diag), PST_OK);
+    assert_int_equal(sets.n, 2);
+    assert_string_equal(sets.at[1].name, "code-2");
+    assert_string_equal(sets.at[1].files, "b,c");
+    pstd_sets_add_absolute("w=a;c=/b", "/dir", &text);
+    assert_string_equal(pst_str_text(&text), "w=/dir/a;c=/b");
+    pst_str_fini(&text);
+}
+
+/* A name with '=' that is a file is no set. */
+static void prefers_files(void **state)
+{
+    char dir[] = "/tmp/pst-sets-XXXXXX", path[64], back[256];
+    FILE *f;
+
+    (void)state;
+    assert_non_null(getcwd(back, sizeof(back)));
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof(path), "%s/w=a", dir);
+    f = fopen(path, "w");
+    assert_non_null(f);
+    fclose(f);
+    assert_int_equal(chdir(dir), 0);
+    assert_string_equal(join("other.bin", "w=a"), "w=a");
+    refuse("c=b", "w=a", "of several sets, each");
+    assert_int_equal(chdir(back), 0);
+    unlink(path);
+    rmdir(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(joins_sets),
+                                       cmocka_unit_test(prefers_files)};
+    int ret;
+
+    pst_arena_init(&arena, PST_TAG_DAEMON);
+    ret = cmocka_run_group_tests(tests, NULL, NULL);
+    pst_arena_fini(&arena);
+    return ret;
+}
