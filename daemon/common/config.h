@@ -155,7 +155,7 @@ struct pstd_config {
     uint64_t ns_steps;
     double beta2_decay, eps2, clip_threshold, ema;
     bool use_ema;
-    double clip_norm;
+    double clip_norm, clip_value;
     const char *lr_schedule, *lr_decay_shape;
     uint64_t lr_steps, warmup, lr_decay_steps, lr_cycles;
     double lr_min, lr_power;

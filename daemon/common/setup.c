@@ -246,6 +246,7 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
     o.optim.match_rms_adamw = config->match_rms_adamw;
     o.optim.centered = config->centered;
     o.optim.clip_norm = config->clip_norm;
+    o.optim.clip_value = config->clip_value;
     o.optim.ema = o.optim.row != NULL ? config->ema : 0;
     if (train)
         status = pstd_rate_options(config, &o.optim, diag);

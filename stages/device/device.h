@@ -37,6 +37,9 @@ struct pst_kernels {
 /* Arguments of an optimizer update. */
 struct pst_update {
     double lr, grad_scale, weight_decay;
+    /* After grad_scale, elements of the gradient are limited to [-clip_value,
+     * clip_value]; 0: they are not. Only the cpu does that. */
+    double clip_value;
     double momentum;     /* sgd, rmsprop, muon */
     double dampening;    /* sgd */
     bool nesterov;       /* sgd, muon */

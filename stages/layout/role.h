@@ -82,11 +82,25 @@ static inline bool pst_role_is_whole(const struct pst_rank_role *role,
            pst_role_update(role, param)->row->whole;
 }
 
+/* Largest number of norms by which gradients are clipped: one for all
+ * parameters, and one for each rule of --group with its own clip-norm. */
+#define PST_CLIPS 65
+
+/* True if gradients are clipped by a norm. */
+static inline bool pst_role_clips_norm(const struct pst_rank_role *role)
+{
+    bool ret = role->options.optim.clip_norm > 0;
+
+    for (size_t i = 0; role->groups != NULL && i < role->groups->all.n; i++)
+        ret |= role->groups->all.at[i].options.clip_norm > 0;
+    return ret;
+}
+
 /* True if the norm of all gradients is needed. */
 static inline bool pst_role_wants_norm(const struct pst_rank_role *role)
 {
     return role->options.train &&
-           (role->options.optim.clip_norm > 0 || role->options.grad_norm ||
+           (pst_role_clips_norm(role) || role->options.grad_norm ||
             role->options.check_grads);
 }
 

@@ -31,7 +31,12 @@ struct pst_optim_options {
     bool match_rms_adamw;
     double beta2_decay, eps2, clip_threshold; /* adafactor */
     double ema;       /* decay of the averaged parameters; 0: there are none */
-    double clip_norm; /* global norm; 0: no clipping */
+    double clip_norm; /* largest norm of the gradients; 0: no clipping */
+    /* Number of the rule of --group that has set clip_norm, from 1 on: the norm
+     * is that of its parameters alone. 0: of all parameters without such a
+     * rule. */
+    unsigned clip_rule;
+    double clip_value; /* largest element of a gradient; 0: no limit */
     enum pst_lr_schedule lr_schedule;
     uint64_t warmup_steps; /* updates over which the rate rises from 0 to lr */
     uint64_t total_steps;  /* update at which the fall of the rate ends */

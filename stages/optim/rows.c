@@ -199,6 +199,7 @@ static enum pst_status check_ranges(const struct pst_optim_options *options,
         {"rho", options->rho, 0, 1, false},
         {"lr-decay", options->lr_decay, 0, INFINITY, true},
         {"clip-norm", options->clip_norm, 0, INFINITY, true},
+        {"clip-value", options->clip_value, 0, INFINITY, true},
         {"ns-steps", options->ns_steps, 0, 100, true},
         {"beta2-decay", options->beta2_decay, -INFINITY, 0, false},
         {"eps2", options->eps2, 0, INFINITY, true},
@@ -261,6 +262,7 @@ struct pst_update pst_optim_update(const struct pst_optim *optim,
         optim->numbers(options, updates - PST_MIN(updates, since), &ret);
     ret.lr = pst_lr_at(options, updates);
     ret.grad_scale = grad_scale;
+    ret.clip_value = options->clip_value;
     return ret;
 }
 

@@ -22,6 +22,8 @@ struct setting {
 static const struct setting settings[] = {
     SETTING(lr, "lr", false, true),
     SETTING(weight_decay, "weight-decay", false, true),
+    SETTING(clip_norm, "clip-norm", false, true),
+    SETTING(clip_value, "clip-value", false, true),
     SETTING(momentum, "momentum", false, false),
     SETTING(dampening, "dampening", false, false),
     SETTING(nesterov, "nesterov", true, false),
@@ -75,6 +77,8 @@ static enum pst_status set_row(struct pst_optim_options *options,
                             "parameters instead",
                             name);
     o.clip_norm = options->clip_norm;
+    o.clip_rule = options->clip_rule;
+    o.clip_value = options->clip_value;
     o.ema = options->ema;
     pst_lr_copy(options, &o);
     *options = o;

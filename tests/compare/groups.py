@@ -10,7 +10,7 @@ STEPS steps. Each row of CASES has penstock's options and a function that makes
 the optimizer in PyTorch. The largest relative difference of a tensor is printed;
 it must be below LIMIT, which is about twice the largest one measured. Each
 training is repeated on two ranks with another schedule: the bits must be equal.
-With --ema the averages are compared, with those of torch.optim.swa_utils.
+Clipping is that of torch.nn.utils. With --ema the averages are compared, with those of torch.optim.swa_utils.
 """
 import os
 import subprocess
@@ -89,6 +89,44 @@ def adafactor(model):
                                   weight_decay=.1)]
 
 
+def sgd(model):
+    return [torch.optim.SGD(model.parameters(), lr=.2, momentum=.9)]
+
+
+def one(model):
+    return [torch.optim.AdamW(model.parameters(), lr=.01, weight_decay=.1)]
+
+
+def clip_norm(model):
+    nn.utils.clip_grad_norm_(model.parameters(), .3)
+
+
+def clip_value(model):
+    nn.utils.clip_grad_value_(model.parameters(), .004)
+
+
+def clip_both(model):
+    clip_norm(model)
+    clip_value(model)
+
+
+def clip_groups(model):
+    """The table has a norm of its own, biases are not limited, and of the other
+    parameters the norm is that of them alone."""
+    table, _ = split(model, lambda name: name == "emb.weight")
+    other = [p for name, p in model.named_parameters()
+             if name != "emb.weight" and "bias" not in name]
+    nn.utils.clip_grad_norm_(table, .1)
+    nn.utils.clip_grad_norm_(other, .2)
+
+
+def clip_some(model):
+    """Matrices of the MLP have a limit of their own."""
+    mlp, other = split(model, lambda name: "mlp" in name and "weight" in name)
+    nn.utils.clip_grad_value_(mlp, .001)
+    nn.utils.clip_grad_value_(other, .01)
+
+
 CASES = (
     ("--no-decay", no_decay,
      ["--lr", ".01", "--weight-decay", ".3", "--no-decay", "norms,biases"]),
@@ -118,6 +156,22 @@ CASES = (
      ["--lr", ".01", "--weight-decay", ".1", "--group",
       "mlp,ndim=2:optimizer=sgd,lr=.05,momentum=.9,weight-decay=.01",
       "--ema", ".25"]),
+    ("--clip-norm", sgd,
+     ["--optimizer", "sgd", "--lr", ".2", "--momentum", ".9", "--clip-norm",
+      ".3"], clip_norm),
+    ("--clip-value", sgd,
+     ["--optimizer", "sgd", "--lr", ".2", "--momentum", ".9", "--clip-value",
+      ".004"], clip_value),
+    ("both", sgd,
+     ["--optimizer", "sgd", "--lr", ".2", "--momentum", ".9", "--clip-value",
+      ".004", "--clip-norm", ".3"], clip_both),
+    ("norms by group", sgd,
+     ["--optimizer", "sgd", "--lr", ".2", "--momentum", ".9", "--clip-norm",
+      ".2", "--group", "embeddings:clip-norm=.1", "--group",
+      "biases:clip-norm=0"], clip_groups),
+    ("values by group", one,
+     ["--lr", ".01", "--weight-decay", ".1", "--clip-value", ".01", "--group",
+      "mlp,ndim=2:clip-value=.001"], clip_some),
 )
 
 
@@ -150,7 +204,7 @@ class Bench:
                            stdout=subprocess.DEVNULL)
         return load_file(os.path.join(self.folder, name + ".out"))
 
-    def want(self, optimizers, words=()):
+    def want(self, optimizers, words=(), clip=None):
         self.model.load_state_dict(self.start)
         trained = self.model
         if "--ema" in words:
@@ -162,6 +216,8 @@ class Bench:
             rows = self.data[:, step * ROWS:(step + 1) * ROWS]
             self.model.zero_grad()
             self.model(rows[0], rows[1]).backward()
+            if clip is not None:
+                clip(self.model)
             for optimizer in optimizers:
                 optimizer.step()
             if trained is not self.model:
@@ -182,18 +238,19 @@ def main():
         bench = Bench(penstock, folder)
         plain = bench.want(lambda model: [torch.optim.AdamW(
             model.parameters(), lr=.01, weight_decay=.1)])
-        for k, (title, optimizers, words) in enumerate(CASES):
-            want = bench.want(optimizers, words)
+        for k, (title, optimizers, words, *clip) in enumerate(CASES):
+            want = bench.want(optimizers, words, *clip)
             got = bench.train(f"one-{k}", "-n", "1", *words)
             worst, name = max(bench.differences(got, want))
-            other, _ = max(bench.differences(plain, want))
+            other, _ = max(bench.differences(
+                bench.want(optimizers) if clip else plain, want))
             cut = bench.train(f"two-{k}", "-n", "2", "--schedule", "gpipe",
                               *words)
             same = all(torch.equal(got[x], cut[x]) for x in got)
             ok = worst < LIMIT and same and other > 100 * LIMIT
             good, bad = good + ok, bad + (not ok)
             print(f"{'ok' if ok else 'FAILED'}  {title}: {worst:.1e} in {name},"
-                  f" without groups {other:.1e}; two ranks "
+                  f" without it {other:.1e}; two ranks "
                   f"{'the same bits' if same else 'OTHER BITS'}")
     print(f"{good} passed, {bad} failed")
     return 1 if bad else 0

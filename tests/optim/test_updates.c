@@ -322,6 +322,48 @@ static void threads_keep_the_bits(void **state)
     }
 }
 
+/* clip_value has the bits of a gradient that was limited before, on the CPU,
+ * and leaves the gradient as it is. */
+static void values_are_limited(void **state)
+{
+    static float want[N_TENSORS][LONG];
+    const float most = 0.03f;
+    const json_t *c;
+    size_t k;
+
+    (void)state;
+    for (unsigned isa = PST_ISA_ANY; isa <= last_isa(); isa++)
+        json_array_foreach(cases, k, c)
+        {
+            struct pst_optim_options o = options_of(c);
+            unsigned limited = 0;
+
+            if (mem.device != &pst_device_cpu)
+                return;
+            for (int clips = 0; clips < 2; clips++) {
+                begin();
+                for (int i = 0; i < LONG; i++) {
+                    const float g = gradient(3, (uint32_t)(i % N));
+
+                    limited += clips && fabsf(g) > most;
+                    on_host(GRAD)[i] = clips ? g : fminf(fmaxf(g, -most), most);
+                }
+                push(GRAD);
+                o.clip_value = clips ? most : 0;
+                for (uint32_t s = 0; s < 3; s++)
+                    update(&o, s, LONG - 1, 0, isa, pool, 0);
+                for (int t = PARAM; t < WORDS && !clips; t++)
+                    memcpy(want[t], pull(t), sizeof(want[t]));
+            }
+            assert_true(limited > 1000 && limited < LONG - 1000);
+            for (int t = PARAM; t < WORDS; t++)
+                if (t != GRAD)
+                    assert_memory_equal(want[t], pull(t), sizeof(want[t]));
+            for (int i = 0; i < LONG; i++)
+                assert_true(pull(GRAD)[i] == gradient(3, (uint32_t)(i % N)));
+        }
+}
+
 /* Runs three updates of a matrix on the CPU. ret: the parameter, then its
  * states, of `most` elements each. */
 static void update_matrix(const struct pst_optim_options *o,
@@ -577,6 +619,7 @@ int main(void)
         cmocka_unit_test(every_row_is_tested),
         cmocka_unit_test(updates_are_torchs),
         cmocka_unit_test(threads_keep_the_bits),
+        cmocka_unit_test(values_are_limited),
         cmocka_unit_test(matrices_keep_the_bits),
         cmocka_unit_test(what_would_not_be_finite_stays),
         cmocka_unit_test(variance_is_never_negative),

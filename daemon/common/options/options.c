@@ -208,6 +208,9 @@ static const struct pstd_option rows[] = {
     REAL(clip_norm, "clip-norm", S_STEP, "0", 0, BIG,
          "largest norm of all gradients together: larger ones are scaled "
          "down to it; 0: no limit"),
+    REAL(clip_value, "clip-value", S_STEP, "0", 0, BIG,
+         "largest absolute value of an element of a gradient, after "
+         "--clip-norm; 0: no limit"),
     REAL(ema, "ema", N_STEP | PSTD_OPT_PLAN, "0", 0, 1,
          "keep averages of the trained parameters, which move towards them by "
          "1 - X of the difference after each update (--use-ema reads them); "

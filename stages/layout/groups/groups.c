@@ -283,6 +283,8 @@ static enum pst_status apply(const struct maker *m, const struct pst_rule *rule,
 
             if ((strcmp(s->name, "optimizer") == 0) == (pass == 0))
                 status = pst_optim_set(options, s->name, s->value, m->diag);
+            if (strcmp(s->name, "clip-norm") == 0)
+                options->clip_rule = (unsigned)(rule - m->rules.at) + 1;
         }
     if (status == PST_OK)
         status = pst_optim_check(options, m->diag);

@@ -29,22 +29,52 @@ static float *at(const struct pst_task *task, unsigned k, int64_t i)
                : NULL;
 }
 
+/* Elements of the gradient that are limited at a time. */
+#define LIMITED 1024
+
+/* Sets to = g * scale, limited to [-most, most]; NaN stays NaN. */
+static void limit(const float *restrict g, float scale, float most, int64_t n,
+                  float *restrict to)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const float x = g[i] * scale;
+
+        to[i] = x > most ? most : x < -most ? -most : x;
+    }
+}
+
 /* Defines pst_cpu_update_NAME: each thread runs the loop NAME (simd.h) on
  * elements from i on of the parameter t->to, its gradient and the loop's other
- * operands, with the step's numbers o. */
+ * operands, with the step's numbers o. With clip_value it gets limited copies
+ * of pieces of the gradient, so that the gradient itself stays as it is. */
 #define UPDATE(name, ...)                                                      \
+    static int64_t name##_piece(const struct update *u, int64_t i,             \
+                                int64_t end, const float *g,                   \
+                                const struct pst_update *o)                    \
+    {                                                                          \
+        const struct pst_task *t = u->task;                                    \
+                                                                               \
+        return u->simd->name(end - i, (float *)t->to + i, g, __VA_ARGS__);     \
+    }                                                                          \
     static void name##_part(void *ctx, unsigned part, unsigned parts)          \
     {                                                                          \
         struct update *u = ctx;                                                \
         const struct pst_task *t = u->task;                                    \
-        const struct pst_update *o = t->update;                                \
-        int64_t i, end;                                                        \
+        struct pst_update o = *t->update;                                      \
+        const float scale = (float)o.grad_scale, most = (float)o.clip_value;   \
+        float piece[LIMITED];                                                  \
+        int64_t i, end, stayed = 0;                                            \
                                                                                \
         pst_pool_share(t->n, PST_TASK_GRAIN, part, parts, &i, &end);           \
-        if (i < end)                                                           \
-            atomic_fetch_add(&u->stayed,                                       \
-                             u->simd->name(end - i, (float *)t->to + i,        \
-                                           at(t, 0, i), __VA_ARGS__));         \
+        if (i < end && !(most > 0))                                            \
+            stayed = name##_piece(u, i, end, at(t, 0, i), &o);                 \
+        o.grad_scale = 1;                                                      \
+        for (int64_t n; most > 0 && i < end; i += n) {                         \
+            n = PST_MIN(end - i, (int64_t)LIMITED);                            \
+            limit(at(t, 0, i), scale, most, n, piece);                         \
+            stayed += name##_piece(u, i, i + n, piece, &o);                    \
+        }                                                                      \
+        atomic_fetch_add(&u->stayed, stayed);                                  \
     }                                                                          \
     void pst_cpu_update_##name(const struct pst_task *task)                    \
     {                                                                          \

@@ -114,6 +114,9 @@ static struct pst_cuda_update update_of(const struct pst_task *task)
                                 .n = task->n,
                                 .gscale = (float)task->update->grad_scale};
 
+    if (task->update->clip_value > 0) /* `set` has changed it */
+        (void)pst_cuda_check(task->stream, 1,
+                             "gradients cannot be limited by --clip-value");
     if (task->number > 0) {
         p.number = (unsigned long long)task->number;
         p.stayed = task->from[task->n_from - 1];

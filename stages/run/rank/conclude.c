@@ -128,7 +128,7 @@ static void update(struct pst_rank *r)
 {
     pst_timing_begin(&r->step.optim, r->device);
     pst_update_apply(&r->plan.role, &r->plan.layout, r->device,
-                     r->agreement.decision->norm);
+                     r->agreement.decision->norms);
     r->step.updated = r->step.number + 1;
     r->step.is_prepared = false;
     pst_timing_pause(&r->step.optim, r->device);

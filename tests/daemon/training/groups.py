@@ -25,6 +25,10 @@ def groups(b, *words):
     return {x["rules"]: x for x in out["groups"]}
 
 
+CLIPS = ["--clip-norm", ".05", "--group", "embeddings:clip-norm=.02", "--group",
+         "*.up|*.down,ndim=2:clip-value=.0001", "--clip-value", ".01"]
+
+
 def members(b):
     """Checks that each term selects the right parameters."""
     every, = groups(b).values()
@@ -97,6 +101,8 @@ def refused(b):
             ("*:lr=nan", "lr is"),
             ("*:momentum=.9", "adamw has no option"),
             ("*:rate=1", "no option"),
+            ("*:clip-norm=-1", "clip-norm is -1"),
+            ("*:clip-value=inf", "clip-value is"),
             ("*:optimizer=none", "freeze"),
             ("*:optimizer=adamx", "no optimizer"),
             ("*:optimizer=sgd,nesterov=yes", "momentum"),
@@ -175,6 +181,7 @@ def main():
         bits(b, RULES)
         bits(b, ["--optimizer", "muon", "--group", "h.0:optimizer=lamb"],
              "muon-")
+        bits(b, CLIPS, "clip-")
         changed(b, RULES)
         begins(b)
         b.no_files_left()

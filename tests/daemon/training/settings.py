@@ -31,7 +31,8 @@ import restarts  # noqa: E402  pylint: disable=wrong-import-position
 from patience import wait_until  # noqa: E402  pylint: disable=C0413
 
 SLOW = {"PENSTOCK_FAULT": "step:1+:20"}
-NEW = {"lr": "0.01", "weight-decay": "0.3", "clip-norm": "0.05"}
+NEW = {"lr": "0.01", "weight-decay": "0.3", "clip-norm": "0.05",
+       "clip-value": "0.001"}
 
 
 def as_set(options):
@@ -103,7 +104,8 @@ def changes(b):
     run = b.slow(name)
     out = b.set(name, *as_set(NEW))
     step = b.set_step(name)
-    assert f"lr=0.01 weight-decay=0.3 clip-norm=0.05 from step {step + 1} on" \
+    assert "lr=0.01 weight-decay=0.3 clip-norm=0.05 clip-value=0.001 from " \
+        f"step {step + 1} on" \
         in out, out
     end = b.finish(run, name)
     assert b.files(name, end) == reference(b, step, end, *as_words(NEW))

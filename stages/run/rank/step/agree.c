@@ -164,15 +164,27 @@ enum pst_status pst_agree_report(struct pst_agreement *a,
     return status;
 }
 
-static double total_norm(const struct pst_agreement *a)
+/* Sets the norm of all gradients, and the norms by which they are clipped. */
+static void find_norms(const struct pst_agreement *a)
 {
-    double sum = 0;
+    struct pst_decision *v = a->decision;
+    double all = 0, sums[PST_CLIPS] = {0};
 
+    v->norm = NAN;
     if (!pst_role_wants_norm(a->role))
-        return NAN;
-    for (unsigned i = 0; i < a->n_squares; i++)
-        sum += *a->squares[i].at;
-    return sqrt(sum);
+        return;
+    for (unsigned i = 0; i < a->n_squares; i++) {
+        const struct pst_squares *x = &a->squares[i];
+        const struct pst_optim_options *o =
+            pst_role_optim(a->role) != NULL ? pst_role_update(a->role, x->param)
+                                            : &a->role->options.optim;
+
+        all += *x->at;
+        sums[o->clip_rule] += *x->at;
+    }
+    v->norm = sqrt(all);
+    for (unsigned k = 0; k < PST_CLIPS; k++)
+        v->norms[k] = sqrt(sums[k]);
 }
 
 /* Returns the loss of the step: sets the microbatches' losses, from the reports
@@ -274,8 +286,7 @@ static void refuse_not_finite(struct pst_agreement *a)
                  not_finite(v->losses[m]));
         return;
     }
-    if ((a->role->options.optim.clip_norm > 0 ||
-         a->role->options.check_grads) &&
+    if ((pst_role_clips_norm(a->role) || a->role->options.check_grads) &&
         !isfinite(v->norm)) {
         v->fault = (int32_t)PST_E_RUN_NOT_FINITE;
         v->diverged = v->backward = 1;
@@ -339,7 +350,7 @@ static void decide(struct pst_agreement *a)
         v->work += (report->times.forward + report->times.backward) / n;
         v->optim += report->times.optim / n;
     }
-    v->norm = total_norm(a);
+    find_norms(a);
     if (a->role->plan->loss >= 0 &&
         a->role->plan->outputs.at[a->role->plan->loss].stage >= 0)
         v->loss = mean_loss(a);

@@ -8,6 +8,7 @@
  *
  * Created when the rank starts, in its heap. The rank's own thread.
  */
+#include "stages/layout/role.h"
 #include "stages/run/exec.h"
 #include "stages/run/rank/step/device.h"
 #include "stages/run/rank/step/origin.h"
@@ -47,6 +48,9 @@ struct pst_decision {
     int32_t microbatch; /* microbatch of the fault in the step; -1: none */
     int32_t backward;   /* the fault is in a gradient */
     double loss, norm;
+    /* The norms by which gradients are clipped, by pst_optim_options.clip_rule:
+     * element 0 is that of all parameters without such a rule. */
+    double norms[PST_CLIPS];
     /* Means over the ranks, in seconds: forward and backward of this step;
      * optimizer of the previous step, since this step's is still to run (0:
      * there was none). */

@@ -63,13 +63,17 @@ static void average(struct pst_rank_device *d, const struct pst_rank_param *p,
     d->mem.device->run(&d->mem, d->ema, &task);
 }
 
+/* Returns the factor of the gradients of parameters with these options. */
+static double scale_of(const struct pst_optim_options *o, const double *norms)
+{
+    return o->clip_norm > 0 ? pst_clip_scale(norms[o->clip_rule], o->clip_norm)
+                            : 1;
+}
+
 void pst_update_apply(const struct pst_rank_role *role,
                       const struct pst_layout *layout,
-                      struct pst_rank_device *d, double norm)
+                      struct pst_rank_device *d, const double *norms)
 {
-    const struct pst_optim_options *o = &role->options.optim;
-    const double scale =
-        o->clip_norm > 0 ? pst_clip_scale(norm, o->clip_norm) : 1;
     const uint64_t updates = *role->updates;
     void *const words = pst_rank_at(d, layout->readback.stayed);
     const struct pst_optim_options *of = NULL;
@@ -109,7 +113,8 @@ void pst_update_apply(const struct pst_rank_role *role,
             role->since[p->index] != since) {
             of = pst_role_update(role, (unsigned)p->index);
             since = role->since[p->index];
-            update = pst_optim_update(of->row, of, updates, since, scale);
+            update = pst_optim_update(of->row, of, updates, since,
+                                      scale_of(of, norms));
         }
         for (unsigned k = 0; k < PST_OPTIM_MAX_STATES; k++)
             if (p->state[k] != 0)

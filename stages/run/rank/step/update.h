@@ -23,11 +23,11 @@ struct pst_stayed {
     uint32_t param; /* index of the first parameter with such elements */
 };
 
-/* Enqueues the update of all parameters. norm: norm of all gradients, used if
- * they are clipped. */
+/* Enqueues the update of all parameters. norms: those by which gradients are
+ * clipped (struct pst_decision). */
 void pst_update_apply(const struct pst_rank_role *role,
                       const struct pst_layout *layout,
-                      struct pst_rank_device *d, double norm);
+                      struct pst_rank_device *d, const double *norms);
 /* Returns the elements that the update of step `step` skipped. words: the two
  * numbers at layout->readback.stayed. */
 struct pst_stayed pst_stayed_make(const uint64_t *words, uint64_t step);
