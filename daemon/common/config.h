@@ -183,8 +183,9 @@ struct pstd_config {
     struct pstd_from resume;
     bool adopt, other_model, checkpoint_sync, accept_lost_backward;
     const char *dump, *dump_fault;
-    const char *on_nan;
-    uint64_t nan_limit, compare_replicas;
+    const char *on_nan, *on_spike;
+    uint64_t nan_limit, compare_replicas, spike_window;
+    double spike_threshold;
     double watchdog;
     const char *write_costs;
 

@@ -2,9 +2,11 @@
 #include "daemon/exec/numbers.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "stages/base/macros.h"
+#include "stages/base/str.h"
 
 /* Minimum number of losses before the first reported spike. */
 #define WARM_UP 20
@@ -22,7 +24,7 @@ enum pstd_numbers_action pstd_numbers_failed(struct pstd_numbers *n,
     n->furthest = PST_MAX(n->furthest, step);
     if (strcmp(n->policy, "stop") == 0)
         return PSTD_NUMBERS_STOP;
-    if (is_new && strcmp(n->policy, "rollback") == 0) {
+    if (is_new && pst_has_prefix(n->policy, "rollback")) {
         if (checkpoint > n->rolled_to)
             n->rollbacks = 0;
         n->rolled_to = checkpoint;
@@ -63,4 +65,110 @@ double pstd_spikes_take(struct pstd_spikes *s, double loss)
     s->mean += weight * off;
     s->variance = (1 - weight) * (s->variance + weight * off * off);
     return 0;
+}
+
+/* --- --on-spike ----------------------------------------------------------- */
+
+/* In checkpoints: NAME=SEEN MEAN VARIANCE. */
+#define LOSS "spikes.loss"
+#define NORM "spikes.norm"
+/* NAME=SKIPPED IN_A_ROW FURTHEST ROLLBACKS ROLLED_TO */
+#define MENDED "spikes.mended"
+
+double pstd_gauge_limit(const struct pstd_gauge *g,
+                        const struct pstd_spikes *of)
+{
+    if (of->seen < PST_MIN(g->window, (uint64_t)WARM_UP))
+        return INFINITY;
+    return of->mean +
+           g->threshold * fmax(sqrt(of->variance), LEAST * fabs(of->mean));
+}
+
+static void add(struct pstd_spikes *to, uint64_t window, double x)
+{
+    const double w = 1 / (double)PST_MIN(to->seen + 1, window);
+    const double off = x - to->mean;
+
+    if (!isfinite(x))
+        return;
+    to->seen++;
+    to->mean += w * off;
+    to->variance = (1 - w) * (to->variance + w * off * off);
+}
+
+void pstd_gauge_add(struct pstd_gauge *g, double loss, double norm)
+{
+    add(&g->loss, g->window, loss);
+    add(&g->norm, g->window, norm);
+}
+
+static void print(const char *name, const struct pstd_spikes *of,
+                  struct pst_str *out)
+{
+    pst_str_addf(out, "%s=%llu %.17g %.17g\n", name,
+                 (unsigned long long)of->seen, of->mean, of->variance);
+}
+
+void pstd_gauge_print(const struct pstd_gauge *g, const struct pstd_numbers *n,
+                      struct pst_str *out)
+{
+    print(LOSS, &g->loss, out);
+    print(NORM, &g->norm, out);
+    pst_str_addf(
+        out, "%s=%llu %llu %llu %llu %llu\n", MENDED,
+        (unsigned long long)n->skipped, (unsigned long long)n->in_a_row,
+        (unsigned long long)n->furthest, (unsigned long long)n->rollbacks,
+        (unsigned long long)n->rolled_to);
+}
+
+/* Returns the text after "NAME=", or NULL. */
+static const char *value_of(const char *name, const char *lines)
+{
+    const size_t n = strlen(name);
+
+    while (*lines != '\0') {
+        if (strncmp(lines, name, n) == 0 && lines[n] == '=')
+            return lines + n + 1;
+        lines += strcspn(lines, "\n");
+        lines += *lines == '\n';
+    }
+    return NULL;
+}
+
+static struct pstd_spikes read(const char *name, const char *lines)
+{
+    const char *value = value_of(name, lines);
+    unsigned long long seen = 0;
+    struct pstd_spikes ret = {0};
+
+    // NOLINTNEXTLINE(cert-err34-c): what is read is checked
+    if (value == NULL ||
+        sscanf(value, "%llu %lf %lf", &seen, &ret.mean, &ret.variance) != 3)
+        return (struct pstd_spikes){0};
+    ret.seen = seen;
+    return isfinite(ret.mean) && isfinite(ret.variance) && ret.variance >= 0
+               ? ret
+               : (struct pstd_spikes){0};
+}
+
+void pstd_gauge_read(struct pstd_gauge *g, const char *lines)
+{
+    g->loss = read(LOSS, lines);
+    g->norm = read(NORM, lines);
+}
+
+void pstd_numbers_read(struct pstd_numbers *n, const char *lines)
+{
+    const char *value = value_of(MENDED, lines);
+    unsigned long long x[5] = {0};
+
+    // NOLINTNEXTLINE(cert-err34-c): what is read is checked
+    if (value == NULL || sscanf(value, "%llu %llu %llu %llu %llu", &x[0], &x[1],
+                                &x[2], &x[3], &x[4]) != 5)
+        memset(x, 0, sizeof(x));
+    n->skipped = x[0];
+    n->in_a_row = x[1];
+    n->furthest = x[2];
+    n->rollbacks = x[3];
+    n->rolled_to = x[4];
 }

@@ -2,12 +2,14 @@
 #ifndef PENSTOCK_DAEMON_EXEC_NUMBERS_H
 #define PENSTOCK_DAEMON_EXEC_NUMBERS_H
 /*
- * Policy for non-finite losses and gradients (--on-nan), and detection of loss
- * spikes. Decisions are functions of values that all ranks know, so that all
- * ranks decide alike. Exec thread.
+ * Policies for losses and gradients that are not finite (--on-nan) or far above
+ * those before (--on-spike), and detection of spikes. Decisions are functions
+ * of values that all ranks know, so that all ranks decide alike. Exec thread.
  */
 #include <stdbool.h>
 #include <stdint.h>
+
+struct pst_str;
 
 enum pstd_numbers_action {
     PSTD_NUMBERS_STOP,     /* end the run before that step */
@@ -17,17 +19,17 @@ enum pstd_numbers_action {
 };
 
 struct pstd_numbers {
-    const char *policy; /* value of --on-nan; borrowed */
+    const char *policy; /* value of --on-nan or --on-spike; borrowed */
     uint64_t limit;     /* value of --nan-limit */
     uint64_t skipped;   /* skipped steps in total */
     uint64_t in_a_row;  /* skipped steps since one was applied */
-    uint64_t furthest;  /* last non-finite step; 0: none */
+    uint64_t furthest;  /* last step that was not applied; 0: none */
     uint64_t rollbacks; /* number of rollbacks to the checkpoint rolled_to */
     uint64_t rolled_to; /* step of the newest rollback's checkpoint */
 };
 
 /* Returns how to continue after step `step` (counted from 1), which was not
- * applied because of non-finite numbers. checkpoint: step of the newest one, 0:
+ * applied because of its numbers. checkpoint: step of the newest one, 0:
  * none. A step that fails again after a rollback is skipped. */
 enum pstd_numbers_action pstd_numbers_failed(struct pstd_numbers *n,
                                              uint64_t step,
@@ -46,5 +48,36 @@ struct pstd_spikes {
  * is a spike to be reported, else 0. A spike changes the mean by half as much
  * as other losses. */
 double pstd_spikes_take(struct pstd_spikes *s, double loss);
+
+/*
+ * --on-spike. A number x is a spike if it is more than `threshold` standard
+ * deviations above the mean of the applied steps before:
+ *
+ *   x > mean + threshold max(sqrt(variance), mean / 1000)
+ *
+ * Mean and variance are those of all steps so far, until there are `window` of
+ * them, and then have exponential weights: with w = 1 / min(n, window) for the
+ * n-th step and d = x - mean, mean += w d, then
+ * variance = (1 - w) (variance + w d^2). The first 20 steps are no spikes (the
+ * first `window` ones, if these are fewer).
+ */
+struct pstd_gauge {
+    struct pstd_spikes loss, norm;
+    uint64_t window;
+    double threshold;
+};
+
+/* Returns the largest number that is no spike; infinite: there are too few. */
+double pstd_gauge_limit(const struct pstd_gauge *g,
+                        const struct pstd_spikes *of);
+/* Adds the numbers of an applied step; a norm that is NaN does not count. */
+void pstd_gauge_add(struct pstd_gauge *g, double loss, double norm);
+/* Appends mean and variance, and what the policy has done, as lines of a
+ * checkpoint's settings; reads them without loss. Without such lines they begin
+ * anew. */
+void pstd_gauge_print(const struct pstd_gauge *g, const struct pstd_numbers *n,
+                      struct pst_str *out);
+void pstd_gauge_read(struct pstd_gauge *g, const char *lines);
+void pstd_numbers_read(struct pstd_numbers *n, const char *lines);
 
 #endif

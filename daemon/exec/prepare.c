@@ -19,6 +19,36 @@
 #include "stages/run/data/tokens.h"
 #include "stages/run/watch/flight.h"
 
+static enum pst_status check_policies(const struct pstd_config *c,
+                                      struct pst_diag *diag)
+{
+    const bool spikes = strcmp(c->on_spike, "none") != 0;
+    const bool nan_ends = strcmp(c->on_nan, "stop") == 0;
+    const bool spike_ends = !spikes || strcmp(c->on_spike, "stop") == 0;
+    const bool spike_back = pst_has_prefix(c->on_spike, "rollback");
+
+    if (nan_ends && spike_ends && PSTD_GIVEN(c, nan_limit))
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
+                            "--nan-limit needs --on-nan or --on-spike, skip or "
+                            "rollback: without them the run ends before the "
+                            "first such step");
+    if (!spikes &&
+        (PSTD_GIVEN(c, spike_window) || PSTD_GIVEN(c, spike_threshold)))
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
+                            "--%s needs --on-spike stop, skip or rollback",
+                            PSTD_GIVEN(c, spike_window) ? "spike-window"
+                                                        : "spike-threshold");
+    if ((spike_back || strcmp(c->on_nan, "rollback") == 0) &&
+        (c->checkpoint == NULL ||
+         (c->checkpoint_every == 0 && !(c->checkpoint_cost > 0))))
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
+                            "--%s rollback goes back to a checkpoint: it "
+                            "needs --checkpoint DIR and --checkpoint-every N "
+                            "or --checkpoint-cost X",
+                            spike_back ? "on-spike" : "on-nan");
+    return PST_OK;
+}
+
 enum pst_status pstd_session_check(const struct pstd_config *c,
                                    struct pst_diag *diag)
 {
@@ -39,19 +69,7 @@ enum pst_status pstd_session_check(const struct pstd_config *c,
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
                             "--checkpoint-every and --checkpoint-cost both say "
                             "when to save: give one of them");
-    if (strcmp(c->on_nan, "stop") == 0 && PSTD_GIVEN(c, nan_limit))
-        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
-                            "--nan-limit needs --on-nan skip or rollback: "
-                            "without it the run ends before the first such "
-                            "step");
-    if (strcmp(c->on_nan, "rollback") == 0 &&
-        (c->checkpoint == NULL ||
-         (c->checkpoint_every == 0 && !(c->checkpoint_cost > 0))))
-        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
-                            "--on-nan rollback goes back to a checkpoint: it "
-                            "needs --checkpoint DIR and --checkpoint-every N "
-                            "or --checkpoint-cost X");
-    return PST_OK;
+    return check_policies(c, diag);
 }
 
 /* Refuses a plan whose gradients differ from PyTorch's, unless

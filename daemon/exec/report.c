@@ -100,7 +100,8 @@ void pstd_report_fault(struct pstd_session *s, uint64_t step,
 }
 
 void pstd_report_mended(struct pstd_session *s, enum pstd_event event,
-                        uint64_t step, const char *text)
+                        const struct pstd_numbers *by, uint64_t step,
+                        const char *text)
 {
     struct pstd_note note;
 
@@ -110,8 +111,9 @@ void pstd_report_mended(struct pstd_session *s, enum pstd_event event,
     if (event == PSTD_EVENT_ROLLED_BACK) {
         pstd_note_int(&note, "to", (int64_t)s->step);
     } else {
-        pstd_note_int(&note, "skipped", (int64_t)s->numbers.skipped);
-        pstd_note_int(&note, "in_a_row", (int64_t)s->numbers.in_a_row);
+        pstd_note_int(&note, "skipped",
+                      (int64_t)(s->numbers.skipped + s->spiked.skipped));
+        pstd_note_int(&note, "in_a_row", (int64_t)by->in_a_row);
     }
     pstd_note_text(&note, "text", text);
     pstd_mailbox_post(s->w->mailbox, &note, true);

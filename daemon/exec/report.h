@@ -18,10 +18,12 @@ void pstd_report_at(struct pstd_session *s, enum pstd_event event);
 /* Reports that a step was not applied, and why. */
 void pstd_report_fault(struct pstd_session *s, uint64_t step,
                        const struct pst_diag *diag);
-/* Reports a step that --on-nan left out (PSTD_EVENT_STEP_SKIPPED), or for which
- * the run went back to a checkpoint (PSTD_EVENT_ROLLED_BACK). */
+/* Reports a step that --on-nan or --on-spike left out
+ * (PSTD_EVENT_STEP_SKIPPED), or for which the run went back to a checkpoint
+ * (PSTD_EVENT_ROLLED_BACK). by: s->numbers or s->spiked. */
 void pstd_report_mended(struct pstd_session *s, enum pstd_event event,
-                        uint64_t step, const char *text);
+                        const struct pstd_numbers *by, uint64_t step,
+                        const char *text);
 /* Reports an update that kept elements whose new values would not be finite. */
 void pstd_report_partial(struct pstd_session *s, uint64_t step,
                          const char *text);

@@ -224,10 +224,21 @@ static enum pst_status dump_first(struct pstd_session *s, struct pst_diag *diag)
     return pstd_agree(s->w, status, diag);
 }
 
+/* COLLECTIVE. Moves the data to `from`, the step stays. */
+static enum pst_status skip_data(struct pstd_session *s,
+                                 const struct pst_data_place *from,
+                                 struct pst_diag *diag)
+{
+    return from != NULL ? pstd_agree(s->w, pstd_ramp_begin(s, from, diag), diag)
+                        : PST_OK;
+}
+
 /* COLLECTIVE. Returns to the newest good checkpoint. If there is none with the
  * current model, repeats the step instead: a failed step leaves the state as it
- * was. */
-static enum pst_status roll_back(struct pstd_session *s, uint64_t failed,
+ * was. from: NULL, or the position at which the data continue. */
+static enum pst_status roll_back(struct pstd_session *s,
+                                 const struct pstd_numbers *by, uint64_t failed,
+                                 const struct pst_data_place *from,
                                  const char *why, struct pst_diag *diag)
 {
     const char *remark = s->good == UINT64_MAX ? "there is no checkpoint yet"
@@ -238,38 +249,56 @@ static enum pst_status roll_back(struct pstd_session *s, uint64_t failed,
     char text[PST_DIAG_TEXT + 128];
 
     if (remark == NULL) {
-        const enum pst_status status = pstd_session_roll_back(s, diag);
+        const enum pst_status status = pstd_session_roll_back(s, from, diag);
 
         pstd_steps_go_back(&s->history, s->step);
         if (status == PST_OK)
-            pstd_report_mended(s, PSTD_EVENT_ROLLED_BACK, failed, why);
+            pstd_report_mended(s, PSTD_EVENT_ROLLED_BACK, by, failed, why);
         return status;
     }
     (void)snprintf(text, sizeof(text), "%s (%s: the step is made again)", why,
                    remark);
-    pstd_report_mended(s, PSTD_EVENT_ROLLED_BACK, failed, text);
-    return PST_OK;
+    pstd_report_mended(s, PSTD_EVENT_ROLLED_BACK, by, failed, text);
+    return skip_data(s, from, diag);
 }
 
-/* COLLECTIVE. Handles a step that no rank has applied, because its numbers were
- * not finite. The run continues after it or from an earlier state, or ends
- * (PST_ERR_RANGE). */
-static enum pst_status mend(struct pstd_session *s, struct pst_diag *diag)
+/* Returns the position in the data after a step, counted from 1, that was not
+ * applied. */
+static struct pst_data_place place_after(struct pstd_session *s,
+                                         uint64_t failed)
+{
+    const uint64_t step = s->step;
+    struct pst_data_place ret;
+
+    s->step = failed;
+    ret = pstd_session_place(s);
+    s->step = step;
+    return ret;
+}
+
+/* COLLECTIVE. Handles a step that no rank has applied because of its numbers.
+ * The run continues after it or from an earlier state, or ends (PST_ERR_RANGE).
+ * by: the policy, s->numbers or s->spiked. */
+static enum pst_status mend(struct pstd_session *s, struct pstd_numbers *by,
+                            struct pst_diag *diag)
 {
     const struct pst_diag why = *diag;
     const uint64_t failed = s->step + 1;
+    const struct pst_data_place after = place_after(s, failed);
+    const bool skips = pst_has_suffix(by->policy, ",skip-data") && after.known;
     enum pst_status status = pstd_session_save_end(s, diag);
 
     if (status != PST_OK)
         return status;
-    switch (pstd_numbers_failed(&s->numbers, failed,
-                                s->good == UINT64_MAX ? 0 : s->good)) {
+    switch (
+        pstd_numbers_failed(by, failed, s->good == UINT64_MAX ? 0 : s->good)) {
     case PSTD_NUMBERS_SKIP:
         s->step = failed;
-        pstd_report_mended(s, PSTD_EVENT_STEP_SKIPPED, failed, why.text);
+        pstd_report_mended(s, PSTD_EVENT_STEP_SKIPPED, by, failed, why.text);
         break;
     case PSTD_NUMBERS_ROLLBACK:
-        status = roll_back(s, failed, why.text, diag);
+        status =
+            roll_back(s, by, failed, skips ? &after : NULL, why.text, diag);
         if (status != PST_OK)
             return status;
         break;
@@ -296,7 +325,7 @@ static enum pst_status take_partial(struct pstd_session *s, uint64_t step,
     case PSTD_NUMBERS_ROLLBACK:
         status = pstd_session_save_end(s, diag);
         if (status == PST_OK)
-            status = roll_back(s, step, text, diag);
+            status = roll_back(s, &s->numbers, step, NULL, text, diag);
         break;
     case PSTD_NUMBERS_STOP:
         status = pst_diag_set(diag, PST_E_RUN_NOT_FINITE, "%s", text);
@@ -320,6 +349,12 @@ static enum pst_status check_update(struct pstd_session *s,
     return take_partial(s, s->step, why.text, diag);
 }
 
+/* True on rank 0 if it decides that steps are not applied (--on-spike). */
+static bool watches_spikes(const struct pstd_session *s)
+{
+    return s->w->rank == 0 && strcmp(s->config.on_spike, "none") != 0;
+}
+
 /* COLLECTIVE. Makes a step and reports it. asked: control words of this rank;
  * *ret_control: those of all ranks. */
 static enum pst_status step(struct pstd_session *s, unsigned asked,
@@ -331,6 +366,10 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
     double end;
 
     (void)pst_alive_enter(PST_ALIVE_STEP);
+    if (watches_spikes(s))
+        pst_engine_limit(s->w->engine,
+                         pstd_gauge_limit(&s->gauge, &s->gauge.loss),
+                         pstd_gauge_limit(&s->gauge, &s->gauge.norm));
     status = pst_engine_step(s->w->engine, s->step, pst_data_fill, s->data,
                              asked, &r, diag);
 
@@ -342,6 +381,9 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
     if (status == PST_OK) {
         if (r.stayed_step == 0)
             pstd_numbers_applied(&s->numbers);
+        pstd_numbers_applied(&s->spiked);
+        if (watches_spikes(s))
+            pstd_gauge_add(&s->gauge, r.loss, r.grad_norm);
         pstd_session_proven(s);
         end = now_s();
         count_step(s, &r, end - start, end);
@@ -353,9 +395,9 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
         pstd_report_newest(s);
     if (status == PST_ERR_RANGE)
         status = pstd_session_explain(s, &r, diag);
-    if (status == PST_ERR_RANGE && r.diverged &&
-        strcmp(s->config.on_nan, "stop") != 0) {
-        status = mend(s, diag);
+    if (status == PST_ERR_RANGE && (r.diverged || r.spiked) &&
+        strcmp(r.spiked ? s->config.on_spike : s->config.on_nan, "stop") != 0) {
+        status = mend(s, r.spiked ? &s->spiked : &s->numbers, diag);
         if (status == PST_OK)
             return status;
     }
@@ -543,9 +585,16 @@ enum pst_status pstd_run(struct pstd_executor *w,
     s.result->first_step = s.step;
     s.numbers = (struct pstd_numbers){.policy = s.config.on_nan,
                                       .limit = s.config.nan_limit};
+    s.spiked.policy = s.config.on_spike;
+    s.spiked.limit = s.config.nan_limit;
+    s.gauge.window = s.config.spike_window;
+    s.gauge.threshold = s.config.spike_threshold;
     pstd_health_open(&s);
-    if (status == PST_OK)
+    if (status == PST_OK) {
+        /* A job's earlier run may have left its limits. */
+        pst_engine_limit(w->engine, INFINITY, INFINITY);
         status = run(&s, diag);
+    }
     pstd_health_close(&s);
     pstd_session_flush_history(&s);
     if (pst_engine_is_stuck(
@@ -577,6 +626,7 @@ enum pst_status pstd_run(struct pstd_executor *w,
     pst_data_close(s.data);
     pst_free(s.times);
     pst_str_fini(&s.course);
+    pst_str_fini(&s.saved_course);
     pst_str_fini(&s.evals_of);
     pst_vec_fini(&s.set);
     pstd_config_fini(&s.config);

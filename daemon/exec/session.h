@@ -125,7 +125,11 @@ struct pstd_session {
     struct pst_pace pace;
     struct pstd_numbers numbers;
     struct pstd_spikes spikes;
-    bool refused; /* the last step was applied on no rank */
+    /* --on-spike: its policy, and on rank 0 what is compared. */
+    struct pstd_numbers spiked;
+    struct pstd_gauge gauge;
+    struct pst_str saved_course; /* used by pstd_course_saved */
+    bool refused;                /* the last step was applied on no rank */
     /* The last step was refused because of a non-finite number. */
     bool diverged;
     struct pstd_sums sums;            /* sums over this run */
@@ -166,6 +170,9 @@ enum pst_status pstd_session_rekey(struct pstd_session *s,
 void pstd_course_make(struct pstd_session *s);
 /* Replaces the lines of options that were changed during the run. */
 void pstd_course_change(struct pstd_session *s);
+/* Returns the settings for a checkpoint, with what --on-spike compares.
+ * Borrowed until the next call. */
+const char *pstd_course_saved(struct pstd_session *s);
 /* Reports settings that differ from those in a checkpoint. */
 void pstd_course_compare(struct pstd_session *s,
                          const struct pst_checkpoint_info *before);
@@ -209,8 +216,10 @@ enum pst_status pstd_session_set_newer_aside(
     struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns the position of the next step in the data. */
 struct pst_data_place pstd_session_place(const struct pstd_session *s);
-/* COLLECTIVE. Returns to the newest good checkpoint of the run. */
+/* COLLECTIVE. Returns to the newest good checkpoint of the run. from: NULL, or
+ * the position at which the data continue instead of the checkpoint's. */
 enum pst_status pstd_session_roll_back(struct pstd_session *s,
+                                       const struct pst_data_place *from,
                                        struct pst_diag *diag) PST_MUST_CHECK;
 /* Emits an event about a checkpoint in a folder. */
 void pstd_session_emit_checkpoint(struct pstd_session *s, enum pstd_event event,

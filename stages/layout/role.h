@@ -26,6 +26,8 @@ struct pst_rank_role {
     /* Updates before the step, and, per parameter, updates before its optimizer
      * states were initialized. */
     const uint64_t *updates, *since;
+    /* The step is not applied if its loss or its norm is above these. */
+    const double *limits;
     unsigned replica, rank; /* rank: number in its pipeline */
     /* index in the step of this replica's microbatch 0 */
     unsigned first_mb;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/run/engine.h"
 
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 
@@ -53,6 +54,7 @@ static enum pst_status engine_alloc(struct pst_plan *plan,
     if (engine == NULL)
         return pst_diag_nomem(diag, sizeof(*engine));
     status = pst_exec_settle(plan, &settled, diag);
+    engine->limits[0] = engine->limits[1] = INFINITY;
     if (status == PST_OK)
         status = pst_engine_counts_init(engine, plan, &settled, diag);
     if (status == PST_OK)
@@ -297,6 +299,7 @@ static void fill_result(const struct pst_engine *engine,
                   : 0,
         .applied = !v->fault,
         .diverged = v->diverged,
+        .spiked = v->spiked,
         .stayed_step = v->stayed.n > 0 ? v->stayed.step : 0,
         .stayed_text = pst_rank_decision_stayed(engine->ranks[0]),
         .no_targets = v->no_targets,
@@ -375,6 +378,12 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
     if (engine->grid->options.train && !engine->holds)
         engine->updates++;
     return PST_OK;
+}
+
+void pst_engine_limit(struct pst_engine *engine, double loss, double norm)
+{
+    engine->limits[0] = loss;
+    engine->limits[1] = norm;
 }
 
 enum pst_status pst_engine_backward(struct pst_engine *engine, uint64_t step,

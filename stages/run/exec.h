@@ -111,7 +111,8 @@ struct pst_step_result {
      * backward: the fault is in a gradient. */
     int microbatch;
     bool backward;
-    unsigned control;       /* bits of the `control` arguments of all ranks */
+    bool spiked;      /* the fault is a loss or norm above pst_engine_limit */
+    unsigned control; /* bits of the `control` arguments of all ranks */
     struct pst_times times; /* times of local rank 0 */
     /* Share of times.step in which a rank runs no forward, backward or
      * optimizer; mean over ranks. */
@@ -149,6 +150,11 @@ enum pst_status pst_engine_backward(struct pst_engine *engine, uint64_t step,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pst_engine_update(struct pst_engine *engine,
                                   struct pst_diag *diag) PST_MUST_CHECK;
+
+/* Later steps whose loss, or whose norm of all gradients, is above these are
+ * not applied: PST_ERR_RANGE with result.spiked. Infinite: no limit, as at
+ * first. Rank 0 decides. */
+void pst_engine_limit(struct pst_engine *engine, double loss, double norm);
 
 /* Makes the next step fail on all ranks with this error; the step changes
  * nothing. For a rank that cannot take part in a step that the others have

@@ -55,6 +55,10 @@ def make(b):
     nan = rows(4)
     nan["extra.scale"] = ("F32", [16], b"\0\0\xc0\x7f" * 16)
     safetensors(b.at("nan.safetensors"), nan)
+    spike = rows(12)
+    spike["extra.scale"] = ("F32", [48], struct.pack("<48f", *[1.] * 32,
+                                                     *[300.] * 16))
+    safetensors(b.at("spike.safetensors"), spike)
     b.write("zero/rank-0.flight", "no record")
 
 
@@ -226,6 +230,8 @@ CASES = [
     ("doctor.unfit", 1, "jobs", "doctor nobody"),
     ("job.end-file", 65, "ended/last_exit.json", "status ended"),
     ("run.not-finite", 65, "step 1", RUN + "--data nan.safetensors"),
+    ("run.spike", 65, "step 3 was not applied: the ", RUN + "--steps 3 --data "
+     "spike.safetensors --on-spike stop --spike-window 2"),
     ("data.token-bytes", 65, "--token-bytes empty.bytes", "eval tiny.plan "
      "--data data.safetensors --token-bytes empty.bytes"),
     ("job.result-gone", 65, "empty", "status empty"),

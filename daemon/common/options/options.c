@@ -337,6 +337,16 @@ static const struct pstd_option rows[] = {
     UINT(nan_limit, "nan-limit", T_RUN, "10", 1, MANY,
          "end the run after N steps left out in a row, or N times back to "
          "the same checkpoint"),
+    CHOICE(on_spike, "on-spike", T_RUN | PSTD_OPT_NUMBERS, "none",
+           "none|stop|skip|rollback|rollback,skip-data",
+           "if the loss or the norm of the gradients is far above those of "
+           "the steps before: as --on-nan; rollback,skip-data: go back, and "
+           "leave out the rows that were drawn since; none: report it"),
+    UINT(spike_window, "spike-window", T_RUN | PSTD_OPT_NUMBERS, "100", 2, MANY,
+         "steps that mean and deviation of losses and norms cover, with "
+         "weights that fall exponentially"),
+    REAL(spike_threshold, "spike-threshold", T_RUN | PSTD_OPT_NUMBERS, "6", 0,
+         BIG, "standard deviations above the mean that make a spike"),
     UINT(compare_replicas, "compare-replicas", T_RUN, "0", 0, MANY,
          "steps between comparisons of the copies that replicas hold: a "
          "difference ends the run and names rank and parameter; 0: only "

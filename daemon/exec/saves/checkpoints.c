@@ -119,8 +119,15 @@ static enum pst_status resume(struct pstd_session *s, struct pst_str *differs,
     if (status == PST_OK)
         emit_resumed(s, &info, s->in_fallback ? choice.fallback : choice.dir,
                      differs);
-    if (status == PST_OK && s->w->rank == 0)
+    if (status == PST_OK && s->w->rank == 0) {
+        pstd_gauge_read(&s->gauge, info.options);
+        pstd_numbers_read(&s->spiked, info.options);
         pstd_course_compare(s, &info);
+    }
+    /* All ranks decide alike what follows a spike. */
+    if (status == PST_OK && s->w->size > 1 &&
+        strcmp(s->config.on_spike, "none") != 0)
+        status = pstd_broadcast(s->w, &s->spiked, sizeof(s->spiked), diag);
     return status;
 }
 
@@ -139,6 +146,7 @@ enum pst_status pstd_session_resume(struct pstd_session *s,
 /* Unlike a resume, keeps the measurements of this run, and moves no checkpoint.
  */
 enum pst_status pstd_session_roll_back(struct pstd_session *s,
+                                       const struct pst_data_place *from,
                                        struct pst_diag *diag)
 {
     const struct pst_load_choice choice = {
@@ -170,7 +178,11 @@ enum pst_status pstd_session_roll_back(struct pstd_session *s,
      * run keeps them. */
     s->saved_changes = info.changes;
     s->good_changes = s->changes;
-    status = pstd_agree(s->w, pstd_ramp_begin(s, &info.place, diag), diag);
+    if (s->w->rank == 0)
+        pstd_gauge_read(&s->gauge, info.options);
+    status = pstd_agree(
+        s->w, pstd_ramp_begin(s, from != NULL ? from : &info.place, diag),
+        diag);
     if (status == PST_OK)
         pstd_ramp_emit(s, microbatches);
     return status;

@@ -332,7 +332,7 @@ static enum pst_status begin_in(struct pstd_session *s, bool fallback,
 {
     struct pstd_saving *v = &s->saving;
     const struct pst_save_note what = {.changes = s->changes,
-                                       .options = pst_str_text(&s->course),
+                                       .options = pstd_course_saved(s),
                                        .place = pstd_session_place(s)};
     const char *dir = v->best != NULL ? v->best_dir : folder_of(s, fallback);
     enum pst_status status = pstd_session_claim_to_save(s, fallback, diag);
@@ -620,7 +620,7 @@ static enum pst_status save(struct pstd_session *s, enum pstd_save how,
     const struct pst_save_note what = {.next_fault = fault,
                                        .diverged = fault != NULL && s->diverged,
                                        .changes = s->changes,
-                                       .options = pst_str_text(&s->course),
+                                       .options = pstd_course_saved(s),
                                        .place = pstd_session_place(s)};
     const bool changed = s->changes != s->saved_changes;
     const bool is_saved = s->saved == s->step && !changed;

@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "stages/base/str.h"
 #include "tests/test.h"
 
 static struct pstd_numbers numbers(const char *policy)
@@ -95,13 +96,69 @@ static void finds_spikes(void **state)
     assert_true(pstd_spikes_take(&s, 1.6) > 6);
 }
 
+/* Until the window is full, mean and variance are those of all numbers; then
+ * older ones have weights that fall exponentially. */
+static void gauges(void **state)
+{
+    struct pstd_gauge g = {.window = 30, .threshold = 3}, read = g;
+    const struct pstd_numbers did = {.skipped = 3,
+                                     .in_a_row = 1,
+                                     .furthest = 7,
+                                     .rollbacks = 2,
+                                     .rolled_to = 5};
+    struct pstd_numbers back = {.limit = 9};
+    double sum = 0, squares = 0, mean, variance;
+    struct pst_str text = {0};
+    unsigned seed = 5;
+
+    (void)state;
+    for (unsigned n = 1; n <= 30; n++) {
+        const double x = 2 + noise(&seed);
+
+        assert_true(n <= 20 ? isinf(pstd_gauge_limit(&g, &g.loss))
+                            : isfinite(pstd_gauge_limit(&g, &g.loss)));
+        pstd_gauge_add(&g, x, (double)NAN);
+        sum += x;
+        squares += x * x;
+    }
+    mean = sum / 30;
+    variance = squares / 30 - mean * mean;
+    assert_true(fabs(pstd_gauge_limit(&g, &g.loss) -
+                     (mean + 3 * sqrt(variance))) < 1e-9);
+    assert_true(isinf(pstd_gauge_limit(&g, &g.norm)));
+    pstd_gauge_add(&g, 9, 1);
+    variance = 29 / 30. * (variance + (9 - mean) * (9 - mean) / 30);
+    mean += (9 - mean) / 30;
+    assert_true(fabs(pstd_gauge_limit(&g, &g.loss) -
+                     (mean + 3 * sqrt(variance))) < 1e-9);
+    pst_str_add(&text, "--lr=1\n");
+    pstd_gauge_print(&g, &did, &text);
+    pst_str_add(&text, "other=1\n");
+    pstd_gauge_read(&read, pst_str_text(&text));
+    assert_memory_equal(&read, &g, sizeof(g));
+    pstd_numbers_read(&back, pst_str_text(&text));
+    assert_int_equal(back.skipped, 3);
+    assert_int_equal(back.in_a_row, 1);
+    assert_int_equal(back.furthest, 7);
+    assert_int_equal(back.rollbacks, 2);
+    assert_int_equal(back.rolled_to, 5);
+    assert_int_equal(back.limit, 9);
+    pstd_gauge_read(&read, "spikes.loss=1 nan 0\nspikes.norm=2 1\n");
+    assert_int_equal(read.loss.seen + read.norm.seen, 0);
+    pst_str_fini(&text);
+    /* A short window is full before 20 numbers are. */
+    g = (struct pstd_gauge){.window = 2, .threshold = 1};
+    pstd_gauge_add(&g, 1, 1);
+    pstd_gauge_add(&g, 3, 1);
+    assert_true(fabs(pstd_gauge_limit(&g, &g.loss) - 3) < 1e-12);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stops),
-        cmocka_unit_test(skips_so_many_in_a_row),
-        cmocka_unit_test(rolls_back),
-        cmocka_unit_test(finds_spikes),
+        cmocka_unit_test(stops),      cmocka_unit_test(skips_so_many_in_a_row),
+        cmocka_unit_test(rolls_back), cmocka_unit_test(finds_spikes),
+        cmocka_unit_test(gauges),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -294,6 +294,28 @@ static void refuse_not_finite(struct pst_agreement *a)
     }
 }
 
+/* Refuses a step whose loss or norm is above the limit. */
+static void refuse_spike(struct pst_agreement *a)
+{
+    struct pst_decision *v = a->decision;
+    const double *limits = a->role->limits;
+    const bool loss = limits != NULL && v->loss > limits[0];
+
+    if (limits == NULL || (!loss && !(v->norm > limits[1])))
+        return;
+    v->fault = (int32_t)PST_E_RUN_SPIKE;
+    v->spiked = 1;
+    if (loss)
+        snprintf(a->text, sizeof(a->text),
+                 "the loss %.6g is above %.6g, far above the losses before",
+                 v->loss, limits[0]);
+    else
+        snprintf(a->text, sizeof(a->text),
+                 "the norm of all gradients %.6g is above %.6g, far above the "
+                 "norms before",
+                 v->norm, limits[1]);
+}
+
 /* Finds the origin over all ranks: the first infinity if it is found before the
  * first NaN, else that NaN. */
 static void find_origin(struct pst_agreement *a)
@@ -327,7 +349,7 @@ static void decide(struct pst_agreement *a)
     const double n = pst_role_job_size(a->role);
 
     v->work = v->optim = 0;
-    v->fault = v->diverged = v->no_targets = v->backward = 0;
+    v->fault = v->diverged = v->no_targets = v->backward = v->spiked = 0;
     v->microbatch = -1;
     v->control = 0;
     v->loss = NAN;
@@ -358,6 +380,8 @@ static void decide(struct pst_agreement *a)
         find_origin(a);
     else if (!v->fault && pst_role_optim(a->role) != NULL)
         refuse_not_finite(a);
+    if (!v->fault && pst_role_optim(a->role) != NULL)
+        refuse_spike(a);
 }
 
 /* Posts, once, the receives of the second messages of reports. */

@@ -51,6 +51,7 @@ struct pst_decision {
     /* The norms by which gradients are clipped, by pst_optim_options.clip_rule:
      * element 0 is that of all parameters without such a rule. */
     double norms[PST_CLIPS];
+    int32_t spiked; /* the fault is a loss or norm above the engine's limits */
     /* Means over the ranks, in seconds: forward and backward of this step;
      * optimizer of the previous step, since this step's is still to run (0:
      * there was none). */
