@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/common/options/points.h"
 #include "daemon/common/options/sets.h"
 
 void *pstd_config_member(const struct pstd_config *config,
@@ -124,6 +125,8 @@ static enum pst_status store_text(struct pstd_config *config,
         *text == '\0')
         return pst_diag_set(diag, PST_E_OPTION_VALUE, "%s: the path is empty",
                             who);
+    if (row->type == PSTD_POINTS)
+        return pstd_points_read(who, text, &config->arena, at, diag);
     if (row->type == PSTD_SETS)
         return pstd_sets_join(who, *at, text, &config->arena, at, diag);
     /* A variable or a copied config may set the option again to the text that
@@ -244,6 +247,7 @@ static enum pst_status store(struct pstd_config *config,
     case PSTD_SOURCE:
     case PSTD_CHOICE:
     case PSTD_RULES:
+    case PSTD_POINTS:
     case PSTD_PATH:
     case PSTD_PATHS:
     case PSTD_FILES:

@@ -76,6 +76,8 @@ enum pstd_option_type {
     PSTD_TEXT,   /* const char *, NULL if it has no default and is not given */
     PSTD_SOURCE, /* TEXT: a name, or csv:FILE; the path is made absolute when
                     sent */
+    PSTD_POINTS, /* TEXT: points, or @FILE, which becomes the points of the file
+                    (options/points.h) */
     /* TEXT that is one of the choices in `value`; a choice "a:B" is "a:"
      * followed by any text */
     PSTD_CHOICE,
@@ -156,7 +158,7 @@ struct pstd_config {
     double beta2_decay, eps2, clip_threshold, ema;
     bool use_ema;
     double clip_norm, clip_value;
-    const char *lr_schedule, *lr_decay_shape;
+    const char *lr_schedule, *lr_points, *lr_decay_shape;
     uint64_t lr_steps, warmup, lr_decay_steps, lr_cycles;
     double lr_min, lr_power;
 

@@ -84,11 +84,35 @@ static enum pst_status check_rate(const struct pstd_config *config,
     return PST_OK;
 }
 
+/* Sets the schedule: --lr-schedule, or the points of --lr-points. */
+static enum pst_status set_schedule(const struct pstd_config *config,
+                                    struct pst_optim_options *o,
+                                    struct pst_diag *diag)
+{
+    struct pst_str text = {0};
+    enum pst_status status;
+
+    if (config->lr_points == NULL)
+        return pst_lr_set(config->lr_schedule, o, diag);
+    if (strcmp(config->lr_schedule, "constant") != 0)
+        return pst_diag_set(diag, PST_E_RUN_OPTIONS,
+                            "--lr-points is a schedule of its own: leave out "
+                            "--lr-schedule %s",
+                            config->lr_schedule);
+    pst_str_addf(&text, "points:%s", config->lr_points);
+    status = text.failed ? pst_diag_nomem(diag, text.len)
+                         : pst_lr_set(text.text, o, diag);
+    if (status != PST_OK && !text.failed)
+        pst_diag_prefix(diag, "--lr-points");
+    pst_str_fini(&text);
+    return status;
+}
+
 enum pst_status pstd_rate_options(const struct pstd_config *config,
                                   struct pst_optim_options *o,
                                   struct pst_diag *diag)
 {
-    enum pst_status status = pst_lr_set(config->lr_schedule, o, diag);
+    enum pst_status status = set_schedule(config, o, diag);
 
     if (status == PST_OK)
         status = check_schedule(config, o->lr_schedule, diag);

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PST_LR_MAX_POINTS  64
+#define PST_LR_MAX_POINTS  256
 #define PST_LR_MAX_CYCLES  1000
 #define PST_LR_MAX_OPTIONS 4
 #define PST_LR_MAX_SHARE   1e30 /* maximum X of points:U=X */

@@ -178,8 +178,8 @@ static void bad_texts_are_refused(void **state)
     len = (size_t)sprintf(text, "points:");
     for (int i = 0; i <= PST_LR_MAX_POINTS; i++)
         len += (size_t)sprintf(text + len, "%s%d=1", i > 0 ? "," : "", i);
-    refuse(text, "more than 64 points, from \"64=1\"");
-    text[strlen(text) - strlen(",64=1")] = '\0';
+    refuse(text, "more than 256 points, from \"256=1\"");
+    text[strlen(text) - strlen(",256=1")] = '\0';
     {
         struct pst_optim_options o = {0};
 

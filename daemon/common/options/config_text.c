@@ -70,6 +70,7 @@ bool pstd_config_text(const struct pstd_config *config,
     case PSTD_SOURCE:
     case PSTD_CHOICE:
     case PSTD_RULES:
+    case PSTD_POINTS:
     case PSTD_PATH:
     case PSTD_PATHS:
     case PSTD_FILES:

@@ -220,6 +220,10 @@ static const struct pstd_option rows[] = {
            "inverse-sqrt|points:UPDATE=X,...",
            "course of the learning rate over the updates, which count from 0 "
            "(penstockd --help says what each one is)"),
+    ROW(lr_points, "lr-points", 0, POINTS, N_STEP, NULL, 0, 0,
+        "@FILE|UPDATE=X,...",
+        "points of the course of the learning rate, as --lr-schedule points: "
+        "has them; @FILE reads them from a file, one UPDATE=X a line"),
     UINT(warmup, "warmup", S_STEP, "0", 0, MANY,
          "updates in which the learning rate rises linearly from 0"),
     UINT(lr_steps, "lr-steps", S_STEP, "0", 0, MANY,

@@ -296,6 +296,7 @@ static enum pst_status run_completion(const struct pstd_config *config,
     add_values(&out, PSTD_TEXT);
     add_values(&out, PSTD_SOURCE);
     add_values(&out, PSTD_RULES);
+    add_values(&out, PSTD_POINTS);
     add_values(&out, PSTD_LIST);
     add_values(&out, PSTD_GRID);
     add_values(&out, PSTD_RAMP);

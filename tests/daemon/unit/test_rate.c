@@ -68,6 +68,10 @@ static void options_reach_the_schedule(void **state)
     assert_true(o.min_lr_ratio == 0.5);
     assert_ok(set("--lr-schedule points:1=1,5=.5 --warmup 3", &o), &diag);
     assert_int_equal(o.n_lr_points, 2);
+    assert_ok(set("--lr-points 1=1,5=.5,7=0 --warmup 3", &o), &diag);
+    assert_int_equal(o.lr_schedule, PST_LR_POINTS);
+    assert_int_equal(o.n_lr_points, 3);
+    assert_true(pst_lr_at(&o, 6) == 0.125 && pst_lr_at(&o, 9) == 0);
     /* Defaults are accepted. */
     assert_ok(set("--lr-schedule inverse-sqrt --warmup 3 --lr-min 0 --lr-steps "
                   "0 --lr-cycles 1 --lr-power 1.0 --lr-decay-steps 0 "
@@ -100,6 +104,9 @@ static void wrong_options_are_named(void **state)
         {"--lr-schedule points", "points:UPDATE=X,..."},
         {"--lr-schedule points:", "\"\" is no point"},
         {"--lr-schedule points:2=1,1=1", "\"1=1\" is not after"},
+        {"--lr-points 1=1 --lr-schedule cosine", "leave out --lr-schedule"},
+        {"--lr-points 2=1,1=1", "--lr-points: --lr-schedule points"},
+        {"--lr-points 1=1 --lr-min .1", "not of points"},
         {"--lr-schedule cosine-restarts --lr-cycles 0", "--lr-cycles: 0 is"},
         {"--lr-schedule polynomial --lr-power 0", "--lr-power: 0 is not"},
         {"--lr-schedule polynomial --lr-power nan", "--lr-power: \"nan\""},

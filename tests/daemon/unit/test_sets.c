@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tests values of --eval-data. */
+/* Tests values of --eval-data and --lr-points. */
+#include "daemon/common/options/points.h"
 #include "daemon/common/options/sets.h"
 
 #include <stdio.h>
@@ -81,10 +82,50 @@ static void prefers_files(void **state)
     rmdir(dir);
 }
 
+static const char *read_points(const char *content)
+{
+    char path[] = "/tmp/pst-points-XXXXXX", value[64];
+    const int fd = mkstemp(path);
+    const char *ret = NULL;
+    const size_t n = strlen(content);
+
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, content, n), n);
+    close(fd);
+    (void)snprintf(value, sizeof(value), "@%s", path);
+    if (pstd_points_read("--lr-points", value, &arena, &ret, &diag) != PST_OK)
+        assert_null(ret);
+    unlink(path);
+    return ret;
+}
+
+static void reads_points(void **state)
+{
+    const char *ret = NULL;
+
+    (void)state;
+    assert_int_equal(pstd_points_read("x", "0=1,5=2", &arena, &ret, &diag),
+                     PST_OK);
+    assert_string_equal(ret, "0=1,5=2");
+    assert_string_equal(read_points("# rates\n0=1\n\n  10=0.5 # half\n20=0"),
+                        "0=1,10=0.5,20=0");
+    assert_string_equal(read_points("0=1\r\n1=2\r\n"), "0=1,1=2");
+    assert_null(read_points("# nothing\n"));
+    assert_non_null(strstr(diag.text, "no points"));
+    assert_null(read_points("0=1\n1=2 3=4\n"));
+    assert_non_null(strstr(diag.text, "line 2"));
+    assert_null(read_points("0=1,1=2\n"));
+    ret = NULL;
+    assert_int_not_equal(
+        pstd_points_read("x", "@/no/such", &arena, &ret, &diag), PST_OK);
+    assert_null(ret);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(joins_sets),
-                                       cmocka_unit_test(prefers_files)};
+                                       cmocka_unit_test(prefers_files),
+                                       cmocka_unit_test(reads_points)};
     int ret;
 
     pst_arena_init(&arena, PST_TAG_DAEMON);
