@@ -195,6 +195,7 @@ row() {
 comparisons_aside() {
   comparisons < <(
     row "low-rank adapters" lora.py "$root/out/lora" "${seed[@]}"
+    row "adapters and whole modules" lora_whole.py
     row "groups of parameters" groups.py
     row "packed documents" packing.py
     row "adapters on GPT-2" lora_curve.py "$root/out/curve" "${seed[@]}"

@@ -69,8 +69,8 @@ enum pst_status pst_state_write(const char *path,
  * adapters; PST_ERR_UNSUPPORTED: a weight is also read without its adapter. */
 enum pst_status pst_state_names_merge(struct pst_state_names *names,
                                       struct pst_diag *diag) PST_MUST_CHECK;
-/* Counts the tensors that training has changed and that belong to no adapter,
- * and appends the first names. */
+/* Counts the tensors that training has changed and that pst_state_names_peft
+ * leaves out, and appends the first names. */
 size_t pst_state_names_left_out(const struct pst_state_names *names,
                                 struct pst_str *out);
 /* Counts pairs of layers that have one adapter and all tensors in common, and
@@ -78,9 +78,10 @@ size_t pst_state_names_left_out(const struct pst_state_names *names,
  * first name only, so that calls by the second name have no adapter in peft. */
 size_t pst_state_names_shared_adapters(const struct pst_state_names *names,
                                        struct pst_str *out);
-/* Keeps only the adapters, by peft's keys; *ret_config: their
- * adapter_config.json, to be freed by pst_str_fini. PST_ERR_INPUT: there are
- * none. */
+/* Keeps only the adapters, and modules of which a parameter was trained and
+ * that contain no adapter (peft's modules_to_save), by peft's keys;
+ * *ret_config: their adapter_config.json, to be freed by pst_str_fini.
+ * PST_ERR_INPUT: there are none. */
 enum pst_status pst_state_names_peft(struct pst_state_names *names,
                                      pst_state_find_fn find, void *ctx,
                                      struct pst_str *ret_config,

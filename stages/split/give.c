@@ -198,10 +198,11 @@ static enum pst_status give_adapter(struct giver *g,
 
 /* --- parameters ----------------------------------------------------------- */
 
-/* Finds the entry by any name of the whole tensor; entries under several names
- * must be equal. */
+/* Finds the entry by any name of the whole tensor, after `prefix`; entries
+ * under several names must be equal. */
 static enum pst_status give_whole(struct giver *g,
                                   const struct pst_plan_param *param,
+                                  const char *prefix,
                                   struct pst_given_param *ret)
 {
     const unsigned first = param->nameless ? 1 : 0;
@@ -209,9 +210,13 @@ static enum pst_status give_whole(struct giver *g,
 
     for (unsigned k = first; k <= param->n_aliases && status == PST_OK; k++) {
         const struct pst_safetensors_entry *e = NULL;
+        struct pst_str name = {0};
 
-        status = look_up(g, param, k == 0 ? param->fqn : param->aliases[k - 1],
-                         &param->meta, &e);
+        pst_str_addf(&name, "%s%s", prefix,
+                     k == 0 ? param->fqn : param->aliases[k - 1]);
+        status = name.failed ? pst_diag_nomem(g->diag, strlen(param->fqn))
+                             : look_up(g, param, name.text, &param->meta, &e);
+        pst_str_fini(&name);
         if (status != PST_OK || e == NULL || e == ret->whole)
             continue;
         if (ret->whole != NULL)
@@ -258,7 +263,12 @@ static enum pst_status give_param(struct giver *g, unsigned i)
     status = give_adapter(g, param, &g->params[i], &is_adapter);
     if (status != PST_OK || is_adapter)
         return status;
-    status = give_whole(g, param, &g->params[i]);
+    /* A module that was trained whole beside adapters has peft's names. */
+    if (g->plan->adapters.n > 0)
+        status = give_whole(g, param, PST_PEFT_PREFIX, &g->params[i]);
+    if (status != PST_OK || g->params[i].whole != NULL)
+        return status;
+    status = give_whole(g, param, "", &g->params[i]);
     if (status == PST_OK)
         status = give_windows(g, param, &g->params[i]);
     g->any_own = g->any_own || g->params[i].whole != NULL ||
@@ -272,13 +282,18 @@ static enum pst_status give_param(struct giver *g, unsigned i)
     return PST_OK;
 }
 
-/* True if this is peft's name for an adapter's parameter. */
+/* True if this is peft's name for an adapter's parameter, or for one of a
+ * module that was trained whole. */
 static bool is_peft_name(const struct giver *g, const char *name)
 {
     bool found = false;
+    int param;
 
     if (!pst_has_prefix(name, PST_PEFT_PREFIX))
         return false;
+    param = pst_plan_find_param(g->plan, name + strlen(PST_PEFT_PREFIX));
+    if (g->plan->adapters.n > 0 && param >= 0)
+        return g->params[param].whole != NULL;
     for (size_t i = 0; i < g->plan->adapters.n && !found; i++) {
         const struct pst_adapter *a = &g->plan->adapters.at[i];
 

@@ -12,7 +12,8 @@ static enum pst_status wrong(const char *spec, const char *why,
                              struct pst_diag *diag)
 {
     return pst_diag_set(diag, PST_E_OPTION_VALUE,
-                        "--lora %.200s: expected PATTERN:rank=R[,alpha=X]%s",
+                        "--lora %.200s: expected PATTERN:rank=R[,alpha=X]"
+                        "[,dropout=P]%s",
                         spec, why);
 }
 
@@ -31,10 +32,17 @@ static enum pst_status take_pair(char *text, const char *spec,
             return wrong(spec, ", with an alpha above 0", diag);
         return PST_OK;
     }
+    if (pst_has_prefix(text, "dropout=")) {
+        if (!pst_parse_f64(text + strlen("dropout="), &ret->dropout) ||
+            !(ret->dropout >= 0.0 && ret->dropout < 1.0))
+            return wrong(spec, ", with a dropout from 0 to less than 1", diag);
+        return PST_OK;
+    }
     return wrong(spec, "", diag);
 }
 
-/* Parses PATTERN:rank=R[,alpha=X]. Only the pattern may contain colons. */
+/* Parses PATTERN:rank=R[,alpha=X][,dropout=P]. Only the pattern may contain
+ * colons. */
 static enum pst_status parse(struct pst_arena *arena, const char *spec,
                              struct pst_lora *ret, struct pst_diag *diag)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_COMMON_MODEL_LORA_H
 #define PENSTOCK_DAEMON_COMMON_MODEL_LORA_H
-/* The option --lora PATTERN:rank=R[,alpha=X]. One thread. */
+/* The option --lora PATTERN:rank=R[,alpha=X][,dropout=P]. One thread. */
 #include "daemon/common/config.h"
 #include "stages/frontend/model.h"
 

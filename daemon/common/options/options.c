@@ -491,9 +491,10 @@ static const struct pstd_option rows[] = {
     ROW(unfreeze, "unfreeze", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0, "PATTERN",
         "parameters to train although --freeze names them; repeatable"),
     ROW(lora, "lora", 0, LIST, PSTD_OPT_SPLIT, NULL, 0, 0,
-        "PATTERN:rank=R[,alpha=X]",
+        "PATTERN:rank=R[,alpha=X][,dropout=P]",
         "linear layers that get a low-rank adapter: names of modules, with "
-        "* and ?; all other parameters are frozen; alpha: 8; repeatable"),
+        "* and ?; all other parameters are frozen; alpha: 8; dropout of the "
+        "adapter's input: 0; repeatable"),
     TEXT(policy, "policy", PSTD_OPT_SPLIT, NULL,
          "markers|layers|flops|memory|file:FILE",
          "where to cut without --at; markers: at the model's markers; "

@@ -30,6 +30,7 @@ struct pst_lora {
     const char *pattern; /* glob for FQNs of modules, with * and ? */
     int64_t rank;
     double alpha;
+    double dropout; /* probability that an element of x is dropped; 0: none */
 };
 
 struct pst_adapters PST_VEC(struct pst_adapter);

@@ -48,6 +48,102 @@ enum pst_status pst_state_names_merge(struct pst_state_names *names,
     return PST_OK;
 }
 
+/* --- modules that are trained whole -----------------------------------------
+ */
+
+/* Returns the length of the module in a key, 1 in "h.weight"; 0: none. */
+static size_t module_of(const char *key)
+{
+    const char *dot = strrchr(key, '.');
+
+    return dot != NULL ? (size_t)(dot - key) : 0;
+}
+
+/* True if the module named by the first n bytes of key has an adapter, or
+ * contains a module that has one: peft cannot train such a module whole. */
+static bool is_adapted(const struct pst_state_names *names, const char *key,
+                       size_t n)
+{
+    for (size_t i = 0; i < names->adapters.n; i++) {
+        const char *module = names->adapters.at[i].module;
+
+        if (strncmp(module, key, n) == 0 &&
+            (module[n] == '.' || module[n] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+/* True if training has changed the tensor, which belongs to no adapter. */
+static bool is_trained(const struct pst_state_names *names, const char *tensor)
+{
+    if (!pst_has_prefix(tensor, "param.") ||
+        is_of_adapter(&names->adapters, tensor))
+        return false;
+    for (size_t i = 0; i < names->changed.n; i++)
+        if (strcmp(names->changed.at[i], tensor) == 0)
+            return true;
+    return false;
+}
+
+/* True if a trained parameter makes its module one that is saved whole. */
+static bool makes_whole(const struct pst_state_names *names,
+                        const struct pst_state_name *name)
+{
+    const size_t n = module_of(name->key);
+
+    return n > 0 && is_trained(names, name->tensor) &&
+           !is_adapted(names, name->key, n);
+}
+
+/* True if the key belongs to a module that is saved whole. */
+static bool is_whole(const struct pst_state_names *names, const char *key)
+{
+    for (size_t i = 0; i < names->all.n; i++) {
+        const char *other = names->all.at[i].key;
+        const size_t n = module_of(other);
+
+        if (n > 0 && strncmp(key, other, n) == 0 && key[n] == '.' &&
+            makes_whole(names, &names->all.at[i]))
+            return true;
+    }
+    return false;
+}
+
+/* True if a module that is saved whole has the tensor. */
+static bool is_saved(const struct pst_state_names *names, const char *tensor)
+{
+    for (size_t i = 0; i < names->all.n; i++)
+        if (strcmp(names->all.at[i].tensor, tensor) == 0 &&
+            is_whole(names, names->all.at[i].key))
+            return true;
+    return false;
+}
+
+/* Makes the list of these modules; null if there are none. */
+static json_t *make_whole(const struct pst_state_names *names)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < names->all.n; i++) {
+        const char *key = names->all.at[i].key;
+        const size_t n = module_of(key);
+        bool there = !makes_whole(names, &names->all.at[i]);
+
+        for (size_t k = 0; k < json_array_size(list) && !there; k++) {
+            const char *other = json_string_value(json_array_get(list, k));
+
+            there = strlen(other) == n && strncmp(other, key, n) == 0;
+        }
+        if (!there)
+            (void)json_array_append_new(list, json_stringn(key, n));
+    }
+    if (json_array_size(list) > 0)
+        return list;
+    json_decref(list);
+    return json_null();
+}
+
 size_t pst_state_names_left_out(const struct pst_state_names *names,
                                 struct pst_str *out)
 {
@@ -56,7 +152,7 @@ size_t pst_state_names_left_out(const struct pst_state_names *names,
     for (size_t i = 0; i < names->changed.n; i++) {
         const char *tensor = names->changed.at[i];
 
-        if (is_of_adapter(&names->adapters, tensor))
+        if (is_of_adapter(&names->adapters, tensor) || is_saved(names, tensor))
             continue;
         if (n < SHOWN)
             pst_str_addf(out, "%s\"%.120s\"", n > 0 ? ", " : "",
@@ -230,15 +326,15 @@ static json_t *make_config(const struct pst_state_names *names,
                         make_number(list->at[i].alpha));
     }
     return json_pack(
-        "{s:s s:n s:n s:s s:b s:b s:b s:n s:n s:o s:f s:n s:I s:n s:o s:n s:o "
+        "{s:s s:n s:n s:s s:b s:b s:b s:n s:n s:o s:f s:o s:I s:n s:o s:n s:o "
         "s:o}",
         "peft_type", "LORA", "auto_mapping", "base_model_name_or_path", "bias",
         "none", "fan_in_fan_out", (int)transposed, "inference_mode", 1,
         "init_lora_weights", 1, "layers_pattern", "layers_to_transform",
         "lora_alpha", make_number(list->at[0].alpha), "lora_dropout", 0.0,
-        "modules_to_save", "r", (json_int_t)ranks[0], "revision",
-        "target_modules", make_targets(names), "task_type", "rank_pattern",
-        rank_pattern, "alpha_pattern", alpha_pattern);
+        "modules_to_save", make_whole(names), "r", (json_int_t)ranks[0],
+        "revision", "target_modules", make_targets(names), "task_type",
+        "rank_pattern", rank_pattern, "alpha_pattern", alpha_pattern);
 }
 
 static enum pst_status print_config(const struct pst_state_names *names,
@@ -257,6 +353,42 @@ static enum pst_status print_config(const struct pst_state_names *names,
     free(text); /* allocated by jansson: free(), not pst_free() */
     return text == NULL || ret_config->failed ? pst_diag_nomem(diag, 0)
                                               : PST_OK;
+}
+
+/* Adds the keys of modules that are trained whole, among `n` names. */
+static enum pst_status add_whole(struct pst_state_names *names,
+                                 const struct pst_state_name *all, size_t n,
+                                 struct pst_diag *diag)
+{
+    enum pst_status status = PST_OK;
+
+    for (size_t i = 0; i < n && status == PST_OK; i++) {
+        struct pst_state_name added = all[i];
+        struct pst_str key = {0};
+
+        pst_str_addf(&key, PST_PEFT_PREFIX "%s", all[i].key);
+        added.key = pst_str_text(&key);
+        status = key.failed ? pst_diag_nomem(diag, strlen(all[i].key))
+                            : pst_state_names_add(names, &added, diag);
+        pst_str_fini(&key);
+    }
+    return status;
+}
+
+/* Copies the names of modules that are trained whole to the arena. */
+static enum pst_status find_whole(struct pst_state_names *names,
+                                  struct pst_state_name **ret, size_t *ret_n,
+                                  struct pst_diag *diag)
+{
+    *ret_n = 0;
+    *ret = pst_arena_calloc(&names->arena, names->all.n + 1, sizeof(**ret));
+    if (*ret == NULL)
+        return pst_diag_nomem(diag, names->all.n * sizeof(**ret));
+    for (size_t i = 0; i < names->all.n; i++)
+        if (is_whole(names, names->all.at[i].key) &&
+            !is_of_adapter(&names->adapters, names->all.at[i].tensor))
+            (*ret)[(*ret_n)++] = names->all.at[i];
+    return PST_OK;
 }
 
 static enum pst_status add_key(struct pst_state_names *names,
@@ -304,6 +436,8 @@ enum pst_status pst_state_names_peft(struct pst_state_names *names,
     const struct pst_adapters *list = &names->adapters;
     int64_t *ranks =
         pst_arena_calloc(&names->arena, list->n + 1, sizeof(*ranks));
+    struct pst_state_name *whole = NULL;
+    size_t n_whole = 0;
     enum pst_status status;
 
     if (list->n == 0)
@@ -313,6 +447,8 @@ enum pst_status pst_state_names_peft(struct pst_state_names *names,
     status = read_ranks(names, find, ctx, ranks, diag);
     if (status == PST_OK)
         status = print_config(names, ranks, ret_config, diag);
+    if (status == PST_OK)
+        status = find_whole(names, &whole, &n_whole, diag);
     names->all.n = 0;
     for (size_t i = 0; i < list->n && status == PST_OK; i++) {
         status = add_key(names, list->at[i].module, "lora_A", list->at[i].down,
@@ -321,5 +457,5 @@ enum pst_status pst_state_names_peft(struct pst_state_names *names,
             status = add_key(names, list->at[i].module, "lora_B",
                              list->at[i].up, diag);
     }
-    return status;
+    return status == PST_OK ? add_whole(names, whole, n_whole, diag) : status;
 }

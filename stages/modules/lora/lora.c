@@ -81,12 +81,10 @@ static enum pst_status add_given(struct pst_adapting *a)
 
 /* --- nodes ---------------------------------------------------------------- */
 
-/* Emits x M^T as a call of a submodule of the layer. */
-static struct pst_value *emit_call(struct pst_adapting *a,
-                                   const struct pst_lora_pair *pair,
-                                   const struct pst_module_call *layer,
-                                   const char *name, struct pst_value *x,
-                                   struct pst_value *matrix)
+/* Begins a call of a submodule of the layer; returns the call around it. */
+static const struct pst_module_call *begin_call(
+    struct pst_adapting *a, const struct pst_lora_pair *pair,
+    const struct pst_module_call *layer, const char *name, const char *type)
 {
     struct pst_build *b = &a->build;
     const struct pst_module_call *outer = b->call;
@@ -96,9 +94,8 @@ static struct pst_value *emit_call(struct pst_adapting *a,
         .index = layer->index,
         .identity =
             pst_arena_printf(a->arena, "%s.%s.default", pair->module, name),
-        .type = "torch.nn.modules.linear.Linear"};
+        .type = type};
     struct pst_module_call *call = NULL;
-    struct pst_value *ret;
 
     if (b->status == PST_OK && (like.path == NULL || like.identity == NULL))
         b->status = no_memory(a);
@@ -106,8 +103,41 @@ static struct pst_value *emit_call(struct pst_adapting *a,
         b->status = pst_graph_add_call(a->graph, &like, &call, a->diag);
     b->call = call;
     b->prefix = name;
-    ret = pst_emit(b, &pst_op_linear, PST_ARGS(pst_v(x), pst_v(matrix)));
-    b->call = outer;
+    return outer;
+}
+
+/* Emits x M^T as a call of a submodule of the layer. */
+static struct pst_value *emit_call(struct pst_adapting *a,
+                                   const struct pst_lora_pair *pair,
+                                   const struct pst_module_call *layer,
+                                   const char *name, struct pst_value *x,
+                                   struct pst_value *matrix)
+{
+    const struct pst_module_call *outer =
+        begin_call(a, pair, layer, name, "torch.nn.modules.linear.Linear");
+    struct pst_value *ret =
+        pst_emit(&a->build, &pst_op_linear, PST_ARGS(pst_v(x), pst_v(matrix)));
+
+    a->build.call = outer;
+    return ret;
+}
+
+/* The same for dropout, which is off in eval mode. */
+static struct pst_value *emit_dropout(struct pst_adapting *a,
+                                      const struct pst_lora_pair *pair,
+                                      const struct pst_module_call *layer,
+                                      struct pst_value *x, double p)
+{
+    const struct pst_module_call *outer;
+    struct pst_value *ret;
+
+    if (!(p > 0))
+        return x;
+    outer = begin_call(a, pair, layer, "lora_dropout",
+                       "torch.nn.modules.dropout.Dropout");
+    ret = pst_emit(&a->build, &pst_op_dropout,
+                   PST_ARGS(pst_v(x), pst_f(p), pst_b(true)));
+    a->build.call = outer;
     return ret;
 }
 
@@ -140,6 +170,7 @@ static enum pst_status put_adapter(struct pst_adapting *a, size_t frame)
     b->origin = NULL;
     b->node_id = UINT32_MAX;
     x = convert(a, x, dtype);
+    x = emit_dropout(a, p, layer, x, lora->dropout);
     sum = emit_call(a, p, layer, "lora_A", x, convert(a, p->down, dtype));
     sum = emit_call(a, p, layer, "lora_B", sum, convert(a, p->up, dtype));
     b->prefix = "lora";
@@ -337,14 +368,17 @@ static enum pst_status list_others(struct pst_adapting *a, struct reads *r)
 
 static enum pst_status fill_adapters(struct pst_adapting *a)
 {
-    static const char *const names[] = {"lora_A", "lora_A.default", "lora_B",
-                                        "lora_B.default"};
+    static const char *const names[] = {"lora_A",       "lora_A.default",
+                                        "lora_B",       "lora_B.default",
+                                        "lora_dropout", "lora_dropout.default"};
     struct reads reads = {.a = a};
     enum pst_status status = list_others(a, &reads);
 
     for (size_t i = 0; i < a->modules.n && status == PST_OK; i++) {
         const char *module = a->modules.at[i].path;
         const struct pst_lora_pair *p = &a->pairs.at[a->modules.at[i].pair];
+        const size_t n =
+            PST_COUNT(names) - (a->loras[p->lora].dropout > 0 ? 0 : 2);
         const struct pst_adapter adapter = {
             .module = module,
             .weight = p->linear->weight->fqn,
@@ -356,10 +390,18 @@ static enum pst_status fill_adapters(struct pst_adapting *a)
 
         status =
             pst_adapters_add(&a->model->adapters, a->arena, &adapter, a->diag);
-        for (size_t k = 0; k < PST_COUNT(names) && status == PST_OK; k++)
+        for (size_t k = 0; k < n && status == PST_OK; k++)
             status = add_module(a, module, names[k]);
     }
     return status;
+}
+
+static void add_digest(struct pst_str *text, const struct pst_lora *lora)
+{
+    pst_str_addf(text, " lora %s %" PRId64 " %.17g", lora->pattern, lora->rank,
+                 lora->alpha);
+    if (lora->dropout > 0)
+        pst_str_addf(text, " dropout %.17g", lora->dropout);
 }
 
 static enum pst_status fill_head(struct pst_adapting *a)
@@ -378,8 +420,7 @@ static enum pst_status fill_head(struct pst_adapting *a)
     to->fixed = old->fixed;
     pst_str_addf(&text, "%s seed %" PRIu64, old->digest, a->seed);
     for (size_t i = 0; i < a->n_loras; i++)
-        pst_str_addf(&text, " lora %s %" PRId64 " %.17g", a->loras[i].pattern,
-                     a->loras[i].rank, a->loras[i].alpha);
+        add_digest(&text, &a->loras[i]);
     whole = !text.failed;
     pst_digest(pst_str_text(&text), text.len, to->digest);
     pst_str_fini(&text);

@@ -307,13 +307,33 @@ def check_changes(b):
                  steps=1)
     grads = {n for n in dump if n.startswith("grad.")}
     assert len(grads) == 2 * 12 + 2 and "grad.ln_f.bias" in grads, grads
-    left_out(b, "open", "ln_f.weight", "ln_f.bias")
+    saved_whole(b, "open", "ln_f", "weight", "bias")
+    left_out(b, "open")
     left_out(b, "saved")
 
 
+def saved_whole(b, checkpoint, module, *names):
+    """Checks that --adapter has a module that was trained whole, by the names
+    that peft gives to modules_to_save, and that split takes it back."""
+    b.said("weights", checkpoint, "-o", "whole.d", "--adapter")
+    found = load(f"{b.folder}/whole.d/adapter_model.safetensors")
+    everything = b.weights(checkpoint)
+    for name in names:
+        key = f"{module}.{name}"
+        assert found["base_model.model." + key] == everything[key], key
+    assert len(found) == 2 * 12 + len(names), sorted(found)
+    with open(f"{b.folder}/whole.d/adapter_config.json",
+              encoding="utf-8") as file:
+        assert json.load(file)["modules_to_save"] == [module]
+    b.split("taken", "--stages", 2, *LORAS, "--weights", "whole.d")
+    taken = b.weights("taken")
+    assert all(taken[f"{module}.{name}"] == everything[f"{module}.{name}"]
+               for name in names)
+
+
 def left_out(b, checkpoint, *names):
-    """Checks that --adapter leaves out and reports other trained parameters,
-    which peft does not load."""
+    """Checks that --adapter leaves out and reports what was changed of layers
+    that have adapters: peft cannot save these whole."""
     done = b.done("weights", checkpoint, "-o", "left", "--adapter", "--json")
     assert json.loads(done.stdout).get("left_out", 0) == len(names), done
     assert all(f'"{n}"' in done.stderr for n in names), done
@@ -330,16 +350,16 @@ def check_job(b):
         "freeze", "h.0", "--job", "lora", code=None).returncode == 0,
                "nothing is frozen")
     assert run.poll() is None, run.communicate()
-    b.said("attr", "set", "h.1.down.bias", "0", "--job", "lora")
+    b.said("attr", "set", "h.1.up.bias", "0", "--job", "lora")
     for module in "h.1.up", "h.1":
         said = b.said("swap", module, b.model, "--job", "lora", code=65)
         assert '"h.1.' in said and "has a low-rank adapter" in said, said
     b.said("stop", "--job", "lora")
     b.ended(run, code=None)
-    left_out(b, "changed", "h.1.down.bias")
+    left_out(b, "changed", "h.1.up.bias")
     merged, base = b.weights("changed", "--merge"), b.weights("base")
     assert merged.keys() == base.keys()
-    changed = {n for n in base if merged[n] != base[n]} - {"h.1.down.bias"}
+    changed = {n for n in base if merged[n] != base[n]} - {"h.1.up.bias"}
     assert changed and changed <= {
         f"h.{i}.{layer}.weight" for i in range(4) for layer in RANKS}, changed
 
@@ -377,6 +397,8 @@ def check_refused(b):
             ("h.0.attn.qkv:rank=2,alpha=inf", 64, "an alpha above 0"),
             ("h.0.attn.qkv:alpha=2", 64, "PATTERN:rank=R"),
             ("h.0.attn.qkv:rank=2,", 64, "PATTERN:rank=R"),
+            ("h.0.attn.qkv:rank=2,dropout=1", 64, "from 0 to less than 1"),
+            ("h.0.attn.qkv:rank=2,dropout=nan", 64, "from 0 to less than 1"),
             (":rank=2", 64, "PATTERN:rank=R"), ("", 64, "PATTERN:rank=R"),
             ("h.0.attn.qkv", 64, "PATTERN:rank=R")):
         said = b.said("split", b.model, "-o", "none", "--lora", spec,
