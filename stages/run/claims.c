@@ -59,8 +59,9 @@ static enum pst_status check_claims(const struct claim *claims, unsigned n,
 }
 
 /* Gathers the claims of all other ranks on rank 0. */
-static enum pst_status gather(struct pst_engine *engine, struct claim *claims,
-                              unsigned n, struct pst_diag *diag)
+static enum pst_status gather_claims(struct pst_engine *engine,
+                                     struct claim *claims, unsigned n,
+                                     struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
@@ -89,7 +90,8 @@ enum pst_status pst_claims_check(struct pst_engine *engine,
         pst_headroom_look(root != NULL ? root : "", &claims[i].headroom);
         claims[i].bytes = engine->grid->options.overcommit ? 0 : bytes[i];
     }
-    status = engine->n_local == n ? PST_OK : gather(engine, claims, n, diag);
+    status =
+        engine->n_local == n ? PST_OK : gather_claims(engine, claims, n, diag);
     if (status == PST_OK && engine->first == 0)
         status = check_claims(claims, n, why, diag);
     pst_free(claims);

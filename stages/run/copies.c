@@ -35,8 +35,8 @@ static bool has_copies(const struct pst_engine *engine, unsigned param)
     return engine->grid->options.replicas > 1;
 }
 
-static uint64_t hash(struct pst_rank *r, size_t offset, size_t bytes,
-                     uint64_t seed)
+static uint64_t hash_tensor(struct pst_rank *r, size_t offset, size_t bytes,
+                            uint64_t seed)
 {
     const uint64_t h =
         pst_hash(pst_rank_pull(pst_rank_device(r), offset, bytes), bytes, seed);
@@ -59,7 +59,7 @@ static uint64_t digest_states(const struct pst_engine *engine,
         if (p->state[k] != 0 &&
             pst_optim_state(pst_grid_update(engine->grid, (unsigned)p->index),
                             k, meta, &state))
-            ret = hash(r, p->state[k], pst_meta_bytes(&state), ret);
+            ret = hash_tensor(r, p->state[k], pst_meta_bytes(&state), ret);
     }
     return ret;
 }
@@ -77,7 +77,7 @@ static void digest_rank(const struct pst_engine *engine, struct pst_rank *r,
         if (p == NULL || !has_copies(engine, i))
             continue;
         if (!pst_role_gathers(pst_rank_role(r), i))
-            out[i].value = hash(r, p->data, bytes, 0);
+            out[i].value = hash_tensor(r, p->data, bytes, 0);
         if (states && !pst_role_shares(pst_rank_role(r), i))
             out[i].states = digest_states(engine, r, p);
     }
@@ -91,8 +91,8 @@ struct table {
     const struct digest *all;
 };
 
-static uint64_t entry(const struct table *t, unsigned rank, unsigned param,
-                      bool states)
+static uint64_t find_digest(const struct table *t, unsigned rank,
+                            unsigned param, bool states)
 {
     const struct digest *d =
         &t->all[rank * t->engine->grid->plan->params.n + param];
@@ -102,14 +102,15 @@ static uint64_t entry(const struct table *t, unsigned rank, unsigned param,
 
 /* Returns how many ranks have `digest` for a parameter, or for its optimizer
  * states. *ret_n: how many ranks have any digest of it. */
-static unsigned count(const struct table *t, unsigned param, bool states,
-                      uint64_t digest, unsigned *ret_n)
+static unsigned count_equal_digests(const struct table *t, unsigned param,
+                                    bool states, uint64_t digest,
+                                    unsigned *ret_n)
 {
     unsigned alike = 0;
 
     *ret_n = 0;
     for (unsigned k = 0; k < pst_grid_size(t->engine->grid); k++) {
-        const uint64_t d = entry(t, k, param, states);
+        const uint64_t d = find_digest(t, k, param, states);
 
         *ret_n += d != 0;
         alike += d != 0 && d == digest;
@@ -119,16 +120,17 @@ static unsigned count(const struct table *t, unsigned param, bool states,
 
 /* Returns the digest that most ranks have; without a majority the owner's,
  * which is as likely to be wrong as any. */
-static uint64_t expected(const struct table *t, unsigned param, bool states)
+static uint64_t choose_digest(const struct table *t, unsigned param,
+                              bool states)
 {
     for (unsigned k = 0; k < pst_grid_size(t->engine->grid); k++) {
-        const uint64_t d = entry(t, k, param, states);
+        const uint64_t d = find_digest(t, k, param, states);
         unsigned n;
 
-        if (d != 0 && 2 * count(t, param, states, d, &n) > n)
+        if (d != 0 && 2 * count_equal_digests(t, param, states, d, &n) > n)
             return d;
     }
-    return entry(t, pst_engine_owner(t->engine, param), param, states);
+    return find_digest(t, pst_engine_owner(t->engine, param), param, states);
 }
 
 /* Returns the first of the parameter's stages that is on the rank; if none is,
@@ -145,14 +147,15 @@ static unsigned stage_on(const struct pst_engine *engine, unsigned param,
     return p->n_stages > 0 ? p->stages[0] : 0;
 }
 
-static enum pst_status blame(const struct table *t, unsigned param, bool states,
-                             unsigned rank, uint64_t want, uint64_t step,
-                             struct pst_diag *diag)
+static enum pst_status report_difference(const struct table *t, unsigned param,
+                                         bool states, unsigned rank,
+                                         uint64_t want, uint64_t step,
+                                         struct pst_diag *diag)
 {
     unsigned like = 0, n;
-    const unsigned alike = count(t, param, states, want, &n);
+    const unsigned alike = count_equal_digests(t, param, states, want, &n);
 
-    while (entry(t, like, param, states) != want)
+    while (find_digest(t, like, param, states) != want)
         like++;
     return pst_diag_set(
         diag, PST_E_RUN_COPIES_DIFFER,
@@ -170,21 +173,22 @@ static enum pst_status compare(const struct table *t, uint64_t step,
 {
     for (unsigned i = 0; i < t->engine->grid->plan->params.n; i++) {
         for (int states = 0; states < 2; states++) {
-            const uint64_t want = expected(t, i, states != 0);
+            const uint64_t want = choose_digest(t, i, states != 0);
 
             for (unsigned k = 0; k < pst_grid_size(t->engine->grid); k++) {
-                const uint64_t d = entry(t, k, i, states != 0);
+                const uint64_t d = find_digest(t, k, i, states != 0);
 
                 if (want != 0 && d != 0 && d != want)
-                    return blame(t, i, states != 0, k, want, step, diag);
+                    return report_difference(t, i, states != 0, k, want, step,
+                                             diag);
             }
         }
     }
     return PST_OK;
 }
 
-static enum pst_status check(struct pst_engine *engine, uint64_t step,
-                             bool states, struct pst_diag *diag)
+static enum pst_status compare_copies(struct pst_engine *engine, uint64_t step,
+                                      bool states, struct pst_diag *diag)
 {
     const size_t n = engine->grid->plan->params.n,
                  size = pst_grid_size(engine->grid);
@@ -216,13 +220,13 @@ static enum pst_status check(struct pst_engine *engine, uint64_t step,
 enum pst_status pst_engine_check_copies(struct pst_engine *engine,
                                         uint64_t step, struct pst_diag *diag)
 {
-    return check(engine, step, true, diag);
+    return compare_copies(engine, step, true, diag);
 }
 
 enum pst_status pst_engine_compare_copies(struct pst_engine *engine,
                                           uint64_t step, struct pst_diag *diag)
 {
-    return check(engine, step, false, diag);
+    return compare_copies(engine, step, false, diag);
 }
 
 struct pst_copies pst_engine_copies(const struct pst_engine *engine)

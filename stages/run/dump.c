@@ -42,8 +42,8 @@ void pst_dump_free(struct pst_dump *dump)
 }
 
 /* Adds a tensor with zeroed data; returns NULL if out of memory. */
-static void *add(struct pst_dump *dump, const char *prefix, const char *name,
-                 const struct pst_meta *meta)
+static void *add_tensor(struct pst_dump *dump, const char *prefix,
+                        const char *name, const struct pst_meta *meta)
 {
     size_t len = strlen(prefix) + strlen(name) + 1;
     struct pst_dump_item item = {.name = pst_alloc(PST_TAG_EXEC, len),
@@ -62,7 +62,8 @@ static void *add(struct pst_dump *dump, const char *prefix, const char *name,
     return item.data;
 }
 
-static void put(void *data, enum pst_dtype dtype, int64_t i, double value)
+static void store_number(void *data, enum pst_dtype dtype, int64_t i,
+                         double value)
 {
     if (dtype == PST_F64)
         ((double *)data)[i] = value;
@@ -89,13 +90,13 @@ static enum pst_status add_losses(struct pst_engine *engine,
             : PST_F32;
     scalar = pst_meta_make(dtype, 0, NULL);
     row = pst_meta_make(dtype, 1, &m);
-    loss = add(dump, "loss", "", &scalar);
-    losses = add(dump, "losses", "", &row);
+    loss = add_tensor(dump, "loss", "", &scalar);
+    losses = add_tensor(dump, "losses", "", &row);
     if (loss == NULL || losses == NULL)
         return pst_diag_nomem(diag, (size_t)m * sizeof(double));
-    put(loss, dtype, 0, v->loss);
+    store_number(loss, dtype, 0, v->loss);
     for (int64_t i = 0; i < m; i++)
-        put(losses, dtype, i, v->losses[i]);
+        store_number(losses, dtype, i, v->losses[i]);
     return PST_OK;
 }
 
@@ -145,7 +146,7 @@ static enum pst_status add_outputs(struct pst_engine *engine,
         if (status != PST_OK)
             return status;
         if (pst_engine_is_zero(engine)) {
-            data = add(dump, "output.", name, &meta);
+            data = add_tensor(dump, "output.", name, &meta);
             if (data == NULL)
                 return pst_diag_nomem(diag, pst_meta_bytes(&meta));
         }
@@ -189,7 +190,7 @@ static enum pst_status add_aliases(struct pst_dump *dump, const char *prefix,
     const size_t bytes = pst_meta_bytes(&p->meta);
 
     for (unsigned k = 0; k < p->n_aliases; k++) {
-        void *copy = add(dump, prefix, p->aliases[k], &p->meta);
+        void *copy = add_tensor(dump, prefix, p->aliases[k], &p->meta);
 
         if (copy == NULL)
             return pst_diag_nomem(diag, bytes);
@@ -198,7 +199,7 @@ static enum pst_status add_aliases(struct pst_dump *dump, const char *prefix,
     for (unsigned k = 0; k < p->n_windows; k++) {
         const struct pst_named_window *w = &p->windows[k];
         struct pst_meta to = w->meta;
-        void *copy = add(dump, prefix, w->fqn, &w->meta);
+        void *copy = add_tensor(dump, prefix, w->fqn, &w->meta);
 
         if (copy == NULL)
             return pst_diag_nomem(diag, pst_meta_bytes(&w->meta));
@@ -260,9 +261,9 @@ static bool is_shared(const struct pst_engine *engine, unsigned param,
 
 /* Fetches a tensor of a parameter to dst on rank 0; dst is zero before the
  * call. */
-static enum pst_status fetch(struct pst_engine *engine, unsigned param,
-                             offset_fn offset_of, void *dst,
-                             struct pst_diag *diag)
+static enum pst_status fetch_tensor(struct pst_engine *engine, unsigned param,
+                                    offset_fn offset_of, void *dst,
+                                    struct pst_diag *diag)
 {
     const struct pst_plan_param *p = &engine->grid->plan->params.at[param];
     const size_t bytes = pst_meta_bytes(&p->meta);
@@ -289,7 +290,7 @@ enum pst_status pst_engine_fetch_grad(struct pst_engine *engine, unsigned param,
     if (dst != NULL)
         memset(dst, 0,
                pst_meta_bytes(&engine->grid->plan->params.at[param].meta));
-    return fetch(engine, param, grad_offset, dst, diag);
+    return fetch_tensor(engine, param, grad_offset, dst, diag);
 }
 
 static enum pst_status add_params(struct pst_engine *engine,
@@ -308,11 +309,11 @@ static enum pst_status add_params(struct pst_engine *engine,
         if (!choose(p))
             continue;
         if (pst_engine_is_zero(engine)) {
-            dst = add(dump, prefix, p->fqn, &p->meta);
+            dst = add_tensor(dump, prefix, p->fqn, &p->meta);
             if (dst == NULL)
                 return pst_diag_nomem(diag, pst_meta_bytes(&p->meta));
         }
-        status = fetch(engine, i, offset_of, dst, diag);
+        status = fetch_tensor(engine, i, offset_of, dst, diag);
         if (status == PST_OK && dst != NULL && is_buffer(p))
             status = add_aliases(dump, prefix, p, dst, diag);
         if (status == PST_OK && dst != NULL && p->nameless)

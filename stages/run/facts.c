@@ -51,8 +51,9 @@ static void add_ranks(const struct pst_fact *all, unsigned n_ranks, size_t n,
 }
 
 /* Reports, on rank 0, the first fact that differs between ranks. */
-static enum pst_status judge(const struct pst_fact *all, unsigned n_ranks,
-                             size_t n, struct pst_diag *diag)
+static enum pst_status compare_facts(const struct pst_fact *all,
+                                     unsigned n_ranks, size_t n,
+                                     struct pst_diag *diag)
 {
     for (size_t i = 0; i < n; i++)
         for (unsigned r = 1; r < n_ranks; r++) {
@@ -76,9 +77,10 @@ static enum pst_status judge(const struct pst_fact *all, unsigned n_ranks,
     return PST_OK;
 }
 
-static enum pst_status collect(const struct pst_facts *facts,
-                               struct pst_transport *t, struct pst_diag *diag,
-                               struct decision *ret)
+static enum pst_status collect_facts(const struct pst_facts *facts,
+                                     struct pst_transport *t,
+                                     struct pst_diag *diag,
+                                     struct decision *ret)
 {
     const unsigned n_ranks = t->ops->size(t);
     const size_t n = facts->list.n, bytes = n * sizeof(struct pst_fact);
@@ -94,7 +96,7 @@ static enum pst_status collect(const struct pst_facts *facts,
                                     bytes, NULL, NULL, diag);
     pst_diag_init(&found);
     if (status == PST_OK) {
-        ret->status = judge(all, n_ranks, n, &found);
+        ret->status = compare_facts(all, n_ranks, n, &found);
         ret->error = (int32_t)found.error;
         (void)snprintf(ret->text, sizeof(ret->text), "%.1000s", found.text);
     }
@@ -116,7 +118,7 @@ enum pst_status pst_facts_compare(struct pst_facts *facts,
         return pst_diag_nomem(diag, sizeof(struct pst_fact));
     rank = t->ops->rank(t);
     if (rank == 0)
-        status = collect(facts, t, diag, &decision);
+        status = collect_facts(facts, t, diag, &decision);
     else
         status = pst_pulse_transfer(
             t, true, rank, 0, PST_MSG_FACTS, facts->list.at,

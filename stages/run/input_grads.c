@@ -9,7 +9,8 @@
 #include "stages/run/rank/step/device.h"
 
 /* Adds n elements to dst, rounded as the operator add rounds them. */
-static void add(enum pst_dtype dtype, void *dst, const void *src, int64_t n)
+static void add_elements(enum pst_dtype dtype, void *dst, const void *src,
+                         int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         pst_store_f64(dtype, dst, i,
@@ -62,7 +63,8 @@ static enum pst_status add_parts(struct pst_engine *engine, unsigned input,
             continue;
         status = fetch_part(engine, i, any ? piece : sum, diag);
         if (status == PST_OK && any && sum != NULL)
-            add(dtype, sum, piece, (int64_t)(bytes / pst_dtype_size(dtype)));
+            add_elements(dtype, sum, piece,
+                         (int64_t)(bytes / pst_dtype_size(dtype)));
         any = true;
     }
     return status;
@@ -71,8 +73,9 @@ static enum pst_status add_parts(struct pst_engine *engine, unsigned input,
 /* Turns the gradients of the microbatches into one tensor of the form that the
  * input has in a step. If all microbatches read the same input, it gets their
  * sum. */
-static enum pst_status arrange(const struct pst_engine *engine, unsigned input,
-                               unsigned char *data, struct pst_diag *diag)
+static enum pst_status join_microbatches(const struct pst_engine *engine,
+                                         unsigned input, unsigned char *data,
+                                         struct pst_diag *diag)
 {
     const struct pst_exec_options *o = &engine->grid->options;
     const struct pst_plan_input *in = &engine->grid->plan->inputs.at[input];
@@ -84,7 +87,8 @@ static enum pst_status arrange(const struct pst_engine *engine, unsigned input,
                                                : NULL,
                                (unsigned)in->chunk, data, diag);
     for (unsigned k = 1; in->chunk < 0 && k < o->microbatches; k++)
-        add(in->meta.dtype, data, data + k * bytes, pst_meta_numel(&in->meta));
+        add_elements(in->meta.dtype, data, data + k * bytes,
+                     pst_meta_numel(&in->meta));
     return PST_OK;
 }
 
@@ -113,7 +117,7 @@ enum pst_status pst_engine_fetch_input_grad(struct pst_engine *engine,
     if (status == PST_OK)
         status = add_parts(engine, input, all, sum, piece, diag);
     if (status == PST_OK && dst != NULL)
-        status = arrange(engine, input, sum, diag);
+        status = join_microbatches(engine, input, sum, diag);
     if (status == PST_OK && dst != NULL)
         memcpy(dst, sum, in->chunk < 0 ? pst_meta_bytes(&in->meta) : all);
     pst_free(sum);

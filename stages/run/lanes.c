@@ -73,7 +73,7 @@ static void run_lane(struct lane *l)
         atomic_store_explicit(&l->lanes->stopped, true, memory_order_relaxed);
 }
 
-static void *live(void *arg)
+static void *serve_lane(void *arg)
 {
     struct lane *l = arg;
     struct pst_lanes *lanes = l->lanes;
@@ -100,7 +100,7 @@ static void *live(void *arg)
 
 /* --- watching the other lanes --------------------------------------------- */
 
-static void after(double seconds, struct timespec *ret)
+static void time_after(double seconds, struct timespec *ret)
 {
     (void)clock_gettime(CLOCK_MONOTONIC, ret);
     ret->tv_nsec += (long)(seconds * 1e9);
@@ -117,7 +117,7 @@ static bool wait_for_ends(struct pst_lanes *lanes)
     struct timespec until;
     bool ret;
 
-    after(LOOK_EVERY, &until);
+    time_after(LOOK_EVERY, &until);
     pthread_mutex_lock(&lanes->lock);
     if (lanes->running > 0)
         (void)pthread_cond_timedwait(&lanes->ends, &lanes->lock, &until);
@@ -169,7 +169,7 @@ static enum pst_status check_lanes(struct pst_lanes *lanes)
     return PST_OK;
 }
 
-static void begin(struct pst_lanes *lanes)
+static void begin_round(struct pst_lanes *lanes)
 {
     lanes->engine->awake = (struct pst_awake){0};
     atomic_store_explicit(&lanes->stopped, false, memory_order_relaxed);
@@ -192,7 +192,7 @@ enum pst_status pst_lanes_run(struct pst_lanes *lanes, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
-    begin(lanes);
+    begin_round(lanes);
     run_lane(&lanes->at[0]);
     while (lanes->at[0].status == PST_OK && status == PST_OK &&
            !wait_for_ends(lanes))
@@ -239,7 +239,7 @@ struct pst_pool *pst_lanes_pool(const struct pst_lanes *lanes, unsigned i)
 
 static enum pst_status start_thread(struct lane *l, struct pst_diag *diag)
 {
-    const int err = pst_thread_start(&l->thread, live, l);
+    const int err = pst_thread_start(&l->thread, serve_lane, l);
 
     if (err != 0)
         return pst_diag_errno(diag, err, "the thread of rank %u",

@@ -27,9 +27,9 @@ struct ping {
 
 /* Measures, on rank 0, round trips of `bytes` bytes to rank `peer`, which calls
  * pong. Each reply begins with the peer's clock. */
-static enum pst_status ping(struct pst_engine *engine, unsigned peer,
-                            void *data, size_t bytes, struct ping *ret,
-                            struct pst_diag *diag)
+static enum pst_status measure_trips(struct pst_engine *engine, unsigned peer,
+                                     void *data, size_t bytes, struct ping *ret,
+                                     struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
@@ -50,8 +50,8 @@ static enum pst_status ping(struct pst_engine *engine, unsigned peer,
     return status;
 }
 
-static enum pst_status pong(struct pst_engine *engine, void *data, size_t bytes,
-                            struct pst_diag *diag)
+static enum pst_status answer_trips(struct pst_engine *engine, void *data,
+                                    size_t bytes, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
@@ -69,8 +69,8 @@ static enum pst_status pong(struct pst_engine *engine, void *data, size_t bytes,
 
 /* COLLECTIVE. Sets *ret to this rank's clock minus that of rank 0, in seconds.
  */
-static enum pst_status align(struct pst_engine *engine, double *ret,
-                             struct pst_diag *diag)
+static enum pst_status measure_offset(struct pst_engine *engine, double *ret,
+                                      struct pst_diag *diag)
 {
     const bool alone = engine->n_local == pst_grid_size(engine->grid);
     enum pst_status status = PST_OK;
@@ -78,7 +78,7 @@ static enum pst_status align(struct pst_engine *engine, double *ret,
 
     *ret = 0;
     if (!pst_engine_is_zero(engine)) {
-        status = pong(engine, &data, sizeof(data), diag);
+        status = answer_trips(engine, &data, sizeof(data), diag);
         return status == PST_OK ? pst_engine_transfer(engine, false, 0, ret,
                                                       sizeof(*ret), diag)
                                 : status;
@@ -87,7 +87,7 @@ static enum pst_status align(struct pst_engine *engine, double *ret,
          k < pst_grid_size(engine->grid) && !alone && status == PST_OK; k++) {
         struct ping best;
 
-        status = ping(engine, k, &data, sizeof(data), &best, diag);
+        status = measure_trips(engine, k, &data, sizeof(data), &best, diag);
         if (status == PST_OK)
             status = pst_engine_transfer(engine, true, k, &best.offset,
                                          sizeof(best.offset), diag);
@@ -104,12 +104,12 @@ struct account {
     uint64_t n; /* number of marks; 0: the rank's ring does not have the step */
 };
 
-static struct pst_mark shift(struct pst_mark mark, double offset)
+static struct pst_mark shift_mark(struct pst_mark mark, double offset)
 {
     return (struct pst_mark){mark.start - offset, mark.end - offset};
 }
 
-static void give_account(const struct pst_rank *r, uint64_t step, double offset,
+static void fill_account(const struct pst_rank *r, uint64_t step, double offset,
                          struct account *ret, struct pst_mark *marks)
 {
     const struct pst_ring_step *s = pst_ring_find(pst_rank_ring(r), step);
@@ -120,12 +120,12 @@ static void give_account(const struct pst_rank *r, uint64_t step, double offset,
     ret->begin = s->all.start - offset;
     ret->end = s->all.end - offset;
     if (s->prepare.end > 0)
-        ret->prepare = shift(s->prepare, offset);
+        ret->prepare = shift_mark(s->prepare, offset);
     if (s->optim.end > 0)
-        ret->optim = shift(s->optim, offset);
+        ret->optim = shift_mark(s->optim, offset);
     ret->n = pst_rank_ring(r)->n_actions;
     for (unsigned i = 0; i < ret->n; i++)
-        marks[i] = shift(s->marks[i], offset);
+        marks[i] = shift_mark(s->marks[i], offset);
 }
 
 static const struct pst_schedule *list_of(const struct pst_engine *engine,
@@ -141,9 +141,10 @@ static size_t n_actions(const struct pst_engine *engine, unsigned rank)
 }
 
 /* Gathers accounts and marks of all ranks on rank 0. */
-static enum pst_status gather(struct pst_engine *engine, uint64_t step,
-                              double offset, struct account *accounts,
-                              struct pst_mark **marks, struct pst_diag *diag)
+static enum pst_status gather_accounts(struct pst_engine *engine, uint64_t step,
+                                       double offset, struct account *accounts,
+                                       struct pst_mark **marks,
+                                       struct pst_diag *diag)
 {
     const unsigned size = pst_grid_size(engine->grid);
     enum pst_status status = PST_OK;
@@ -158,7 +159,7 @@ static enum pst_status gather(struct pst_engine *engine, uint64_t step,
         if (marks[k] == NULL)
             status = pst_diag_nomem(diag, bytes);
         else if (r != NULL)
-            give_account(r, step, offset, &accounts[k], marks[k]);
+            fill_account(r, step, offset, &accounts[k], marks[k]);
     }
     status = pst_engine_settle(engine, status, diag);
     for (unsigned k = 0; k < size && status == PST_OK; k++) {
@@ -244,10 +245,11 @@ static enum pst_status add_replica(struct pst_engine *engine, unsigned replica,
     return status;
 }
 
-static enum pst_status draw(struct pst_engine *engine,
-                            const struct account *accounts,
-                            struct pst_mark *const *marks,
-                            struct pst_timeline *ret, struct pst_diag *diag)
+static enum pst_status draw_timeline(struct pst_engine *engine,
+                                     const struct account *accounts,
+                                     struct pst_mark *const *marks,
+                                     struct pst_timeline *ret,
+                                     struct pst_diag *diag)
 {
     const unsigned size = pst_grid_size(engine->grid);
     enum pst_status status = PST_OK;
@@ -269,9 +271,10 @@ static enum pst_status draw(struct pst_engine *engine,
     return status;
 }
 
-static enum pst_status collect(struct pst_engine *engine, uint64_t step,
-                               double offset, struct pst_timeline *ret,
-                               struct pst_diag *diag)
+static enum pst_status collect_timeline(struct pst_engine *engine,
+                                        uint64_t step, double offset,
+                                        struct pst_timeline *ret,
+                                        struct pst_diag *diag)
 {
     const unsigned size = pst_grid_size(engine->grid);
     struct account *accounts =
@@ -284,10 +287,10 @@ static enum pst_status collect(struct pst_engine *engine, uint64_t step,
         status = pst_diag_nomem(diag, size * sizeof(*accounts));
     status = pst_engine_settle(engine, status, diag);
     if (status == PST_OK && accounts != NULL && marks != NULL)
-        status = gather(engine, step, offset, accounts, marks, diag);
+        status = gather_accounts(engine, step, offset, accounts, marks, diag);
     if (status == PST_OK && pst_engine_is_zero(engine) && accounts != NULL &&
         marks != NULL)
-        status = draw(engine, accounts, marks, ret, diag);
+        status = draw_timeline(engine, accounts, marks, ret, diag);
     for (unsigned k = 0; marks != NULL && k < size; k++)
         pst_free(marks[k]);
     pst_free(marks);
@@ -313,8 +316,9 @@ enum pst_status pst_engine_timeline(struct pst_engine *engine,
                                   NULL, diag);
     if (status != PST_OK || step == UINT64_MAX)
         return status;
-    status = align(engine, &offset, diag);
-    return status == PST_OK ? collect(engine, step, offset, ret, diag) : status;
+    status = measure_offset(engine, &offset, diag);
+    return status == PST_OK ? collect_timeline(engine, step, offset, ret, diag)
+                            : status;
 }
 
 /* --- costs ---------------------------------------------------------------- */
@@ -362,34 +366,37 @@ static void add_step(const struct pst_engine *engine, const struct pst_rank *r,
     }
 }
 
-static double mean(double sum, unsigned n)
+static double mean_seconds(double sum, unsigned n)
 {
     return n > 0 ? sum / n : 0;
 }
 
-static void put(const struct sums *s, struct pst_stage_cost *cost)
+static void set_stage_cost(const struct sums *s, struct pst_stage_cost *cost)
 {
     const double input = cost->seconds.input, weight = cost->seconds.weight;
-    const double b = mean(s->seconds[PST_ACT_B], s->n[PST_ACT_B]);
+    const double b = mean_seconds(s->seconds[PST_ACT_B], s->n[PST_ACT_B]);
     const double share = input + weight > 0 ? input / (input + weight) : 0.5;
 
     if (s->n[PST_ACT_F] > 0)
-        cost->seconds.forward = mean(s->seconds[PST_ACT_F], s->n[PST_ACT_F]);
+        cost->seconds.forward =
+            mean_seconds(s->seconds[PST_ACT_F], s->n[PST_ACT_F]);
     if (s->n[PST_ACT_B] > 0) {
         cost->backward = b;
         cost->seconds.input = b * share;
         cost->seconds.weight = b - b * share;
     }
     if (s->n[PST_ACT_I] > 0 && s->n[PST_ACT_W] > 0) {
-        cost->seconds.input = mean(s->seconds[PST_ACT_I], s->n[PST_ACT_I]);
-        cost->seconds.weight = mean(s->seconds[PST_ACT_W], s->n[PST_ACT_W]);
+        cost->seconds.input =
+            mean_seconds(s->seconds[PST_ACT_I], s->n[PST_ACT_I]);
+        cost->seconds.weight =
+            mean_seconds(s->seconds[PST_ACT_W], s->n[PST_ACT_W]);
         if (s->n[PST_ACT_B] == 0)
             cost->backward = 0; /* 0 means that B costs the sum of I and W */
     }
     if (s->n_optim > 0)
-        cost->optim = mean(s->optim, s->n_optim);
+        cost->optim = mean_seconds(s->optim, s->n_optim);
     if (s->n_reduce > 0)
-        cost->reduce = mean(s->reduce, s->n_reduce);
+        cost->reduce = mean_seconds(s->reduce, s->n_reduce);
 }
 
 /* Measures latency and bandwidth between ranks 0 and 1, while both are idle. */
@@ -409,14 +416,14 @@ static enum pst_status measure_wire(struct pst_engine *engine,
         status = pst_diag_nomem(diag, BIG_BYTES);
     status = pst_engine_settle(engine, status, diag);
     if (status == PST_OK && engine->first == 1 && data != NULL) {
-        status = pong(engine, data, sizeof(double), diag);
+        status = answer_trips(engine, data, sizeof(double), diag);
         if (status == PST_OK)
-            status = pong(engine, data, BIG_BYTES, diag);
+            status = answer_trips(engine, data, BIG_BYTES, diag);
     }
     if (status == PST_OK && engine->first == 0 && data != NULL) {
-        status = ping(engine, 1, data, sizeof(double), &small, diag);
+        status = measure_trips(engine, 1, data, sizeof(double), &small, diag);
         if (status == PST_OK)
-            status = ping(engine, 1, data, BIG_BYTES, &big, diag);
+            status = measure_trips(engine, 1, data, BIG_BYTES, &big, diag);
         if (status == PST_OK && big.trip > small.trip)
             *wire =
                 (struct pst_wire){small.trip / 2, 2 * (double)BIG_BYTES /
@@ -456,7 +463,7 @@ enum pst_status pst_engine_costs(struct pst_engine *engine,
             pst_engine_fetch(engine, (unsigned)engine->grid->sched->rank_of[s],
                              &sums[s], &sums[s], sizeof(*sums), diag);
     for (unsigned s = 0; s < n && sums != NULL && status == PST_OK; s++)
-        put(&sums[s], &ret->stages[s]);
+        set_stage_cost(&sums[s], &ret->stages[s]);
     if (status == PST_OK)
         status = measure_wire(engine, &ret->wire, diag);
     status = pst_engine_settle(engine, status, diag);

@@ -77,7 +77,7 @@ struct settled {
     char text[1000];
 };
 
-static void settled_set(struct settled *s, enum pst_status status,
+static void set_settled(struct settled *s, enum pst_status status,
                         const struct pst_diag *diag)
 {
     *s = (struct settled){.status = (int32_t)status};
@@ -98,7 +98,7 @@ enum pst_status pst_transport_settle(struct pst_transport *t,
     if (t->ops->one_process || t->ops->size(t) == 1)
         return status;
     me = t->ops->rank(t);
-    settled_set(&all, status, diag);
+    set_settled(&all, status, diag);
     if (me != 0)
         net = pst_pulse_transfer(t, true, me, 0, PST_MSG_GATHER, &all,
                                  sizeof(all), NULL, NULL, diag);

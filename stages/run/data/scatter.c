@@ -11,8 +11,9 @@
 #include "stages/run/engine.h"
 #include "stages/run/rank/step/device.h"
 
-static enum pst_status visit(const struct pst_engine *engine, unsigned rank,
-                             pst_delivery_fn fn, void *ctx)
+static enum pst_status visit_delivery(const struct pst_engine *engine,
+                                      unsigned rank, pst_delivery_fn fn,
+                                      void *ctx)
 {
     const struct pst_rank_role role = pst_grid_role(engine->grid, rank);
 
@@ -75,10 +76,10 @@ enum pst_status pst_engine_scatter(struct pst_engine *engine, uint64_t step,
     if (!engine->grid->options.scatter)
         return PST_OK;
     if (!pst_engine_is_zero(engine))
-        return visit(engine, engine->first, take_piece, &s);
+        return visit_delivery(engine, engine->first, take_piece, &s);
     for (s.peer = 1; s.peer < pst_grid_size(engine->grid) && status == PST_OK;
          s.peer++)
-        status = visit(engine, s.peer, send_piece, &s);
+        status = visit_delivery(engine, s.peer, send_piece, &s);
     return status;
 }
 
@@ -109,7 +110,8 @@ enum pst_status pst_scattered_fill(void *ctx, uint64_t step,
     const struct pst_engine *engine = ctx;
     struct wanted w = {
         .microbatch = microbatch, .input = input, .r = engine->ranks[0]};
-    enum pst_status status = visit(engine, engine->first, find_piece, &w);
+    enum pst_status status =
+        visit_delivery(engine, engine->first, find_piece, &w);
 
     (void)step;
     if (status == PST_OK && w.data == NULL)

@@ -33,7 +33,7 @@ struct pst_tokens {
     size_t n_table;
 };
 
-static enum pst_status refuse(struct pst_diag *diag, const char *why)
+static enum pst_status refuse_loss(struct pst_diag *diag, const char *why)
 {
     return pst_diag_set(diag, PST_E_LOSS_TOKENS,
                         "weights by tokens need a loss that is a mean over "
@@ -53,7 +53,7 @@ static const struct pst_arg *arg_of(const struct pst_node *node,
 
 /* True if the result is the first operand, perhaps scaled by a number. A sum of
  * two losses does not qualify: it has two kinds of targets. */
-static bool hands_on(const struct pst_node *node)
+static bool passes_mean_on(const struct pst_node *node)
 {
     static const struct pst_op *const ops[] = {
         &pst_op_clone,      &pst_op__to_copy,   &pst_op_mul_Tensor,
@@ -80,7 +80,7 @@ static const struct pst_node *find_loss(const struct pst_plan *joined)
         const struct pst_arg *arg = v->def->args;
 
         if (v->def->schema->n_args == 0 || arg->kind != PST_ARG_VALUE ||
-            pst_meta_numel(&arg->value->meta) != 1 || !hands_on(v->def))
+            pst_meta_numel(&arg->value->meta) != 1 || !passes_mean_on(v->def))
             return NULL;
         v = arg->value;
     }
@@ -93,12 +93,13 @@ static enum pst_status check_target(const struct pst_node *node,
     const struct pst_arg *target;
 
     if (node == NULL)
-        return refuse(diag, "this one is not one cross_entropy or nll_loss "
-                            "alone");
+        return refuse_loss(diag,
+                           "this one is not one cross_entropy or nll_loss "
+                           "alone");
     target = arg_of(node, "target");
     if (target == NULL || target->kind != PST_ARG_VALUE ||
         pst_dtype_kind(target->value->meta.dtype) != PST_KIND_INT)
-        return refuse(diag, "its targets are no classes");
+        return refuse_loss(diag, "its targets are no classes");
     return PST_OK;
 }
 
@@ -109,9 +110,9 @@ static enum pst_status check_mean(const struct pst_node *node,
     const struct pst_arg *reduction = arg_of(node, "reduction");
 
     if (reduction == NULL || reduction->i != 1)
-        return refuse(diag, "its reduction is not \"mean\"");
+        return refuse_loss(diag, "its reduction is not \"mean\"");
     if (weight != NULL && weight->kind == PST_ARG_VALUE)
-        return refuse(diag, "its classes have weights");
+        return refuse_loss(diag, "its classes have weights");
     return PST_OK;
 }
 
@@ -125,7 +126,7 @@ struct copier {
     struct pst_diag *diag;
 };
 
-static void want(void *ctx, struct pst_value **slot, unsigned arg)
+static void mark_wanted(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct copier *k = ctx;
 
@@ -147,7 +148,7 @@ static enum pst_status copy_given(struct copier *k,
     struct pst_value *copy;
 
     if (value->kind != PST_VALUE_INPUT)
-        return refuse(k->diag, "its targets depend on more than inputs");
+        return refuse_loss(k->diag, "its targets depend on more than inputs");
     copy = pst_graph_add_value(k->c->graph, PST_VALUE_INPUT, value->name, NULL,
                                &value->meta);
     if (copy == NULL)
@@ -165,7 +166,7 @@ static enum pst_status copy_nodes(struct copier *k,
     k->wanted[target->id] = true;
     for (size_t i = from->nodes.n; i-- > 0;)
         if (is_wanted(k, from->nodes.at[i]))
-            pst_node_uses(from->nodes.at[i], want, k);
+            pst_node_uses(from->nodes.at[i], mark_wanted, k);
     for (size_t i = 0; i < from->values.n && status == PST_OK; i++)
         if (k->wanted[i] && from->values.at[i]->kind != PST_VALUE_NODE)
             status = copy_given(k, from->values.at[i]);
@@ -233,7 +234,7 @@ static enum pst_status counter_init(struct counter *c, struct pst_plan *plan,
     enum pst_status status;
 
     if (plan->loss < 0)
-        return refuse(diag, "the plan has none");
+        return refuse_loss(diag, "the plan has none");
     status = pst_plan_join(plan, &c->joined, diag);
     if (status != PST_OK)
         return status;
@@ -301,9 +302,9 @@ static enum pst_status sum_bytes(const struct pst_tokens *t,
     return PST_OK;
 }
 
-static enum pst_status count(struct pst_tokens *t, struct counter *c,
-                             uint64_t step, unsigned microbatch, double *ret,
-                             struct pst_diag *diag)
+static enum pst_status count_targets(struct pst_tokens *t, struct counter *c,
+                                     uint64_t step, unsigned microbatch,
+                                     double *ret, struct pst_diag *diag)
 {
     const struct pst_meta *meta = &c->target->meta;
     enum pst_status status = PST_OK;
@@ -331,7 +332,7 @@ static enum pst_status count(struct pst_tokens *t, struct counter *c,
 
 /* Sets the labels of each row to first, first + 1, ..., and the other inputs to
  * 1. */
-static void fill_places(struct counter *c, unsigned input, int64_t first)
+static void fill_positions(struct counter *c, unsigned input, int64_t first)
 {
     for (size_t k = 0; k < c->data.n; k++) {
         const struct pst_meta *meta = &c->joined->inputs.at[k].meta;
@@ -350,15 +351,16 @@ static void fill_places(struct counter *c, unsigned input, int64_t first)
 
 /* Fills the labels of each row from `first` on. Sets *ret to true if label
  * first + 1 is among the targets of the loss, but label `first` is not. */
-static enum pst_status misses(struct counter *c, unsigned input, int64_t first,
-                              bool *ret, struct pst_diag *diag)
+static enum pst_status sees_shift(struct counter *c, unsigned input,
+                                  int64_t first, bool *ret,
+                                  struct pst_diag *diag)
 {
     const struct pst_meta *meta = &c->target->meta;
     bool sees_first = false, sees_next = false;
     enum pst_status status;
     void *target;
 
-    fill_places(c, input, first);
+    fill_positions(c, input, first);
     status = find_target(c, &target, diag);
     if (status != PST_OK)
         return status;
@@ -390,7 +392,7 @@ enum pst_status pst_tokens_shift(struct pst_plan *plan, unsigned input,
     status = counter_init(&c, plan, false, &why);
     if (status == PST_OK && c.data.at[input] != NULL) {
         for (size_t i = 0; i < PST_COUNT(firsts) && shifts; i++) {
-            status = misses(&c, input, firsts[i], &shifts, &why);
+            status = sees_shift(&c, input, firsts[i], &shifts, &why);
             shifts = shifts && status == PST_OK;
         }
         *ret = shifts;
@@ -407,8 +409,8 @@ enum pst_status pst_tokens_weigh(void *ctx, uint64_t step, double *ret,
     enum pst_status status = PST_OK;
 
     for (unsigned k = 0; k < t->microbatches && status == PST_OK; k++)
-        status = count(t, &t->sides[k >= t->microbatches - t->n_tail], step, k,
-                       &ret[k], diag);
+        status = count_targets(t, &t->sides[k >= t->microbatches - t->n_tail],
+                               step, k, &ret[k], diag);
     return status;
 }
 

@@ -15,8 +15,8 @@
 #define PART 8192u /* weights per message */
 
 /* Scales the weights to a sum of 1. */
-static enum pst_status normalise(double *weights, unsigned n,
-                                 struct pst_diag *diag)
+static enum pst_status normalise_weights(double *weights, unsigned n,
+                                         struct pst_diag *diag)
 {
     double sum = 0;
 
@@ -36,7 +36,7 @@ static enum pst_status normalise(double *weights, unsigned n,
     return PST_OK;
 }
 
-static bool is_nothing(const double *weights, unsigned n)
+static bool are_all_zero(const double *weights, unsigned n)
 {
     for (unsigned k = 0; k < n; k++)
         if (weights[k] != 0)
@@ -89,7 +89,7 @@ enum pst_status pst_weights_new(const struct pst_grid *grid, double **ret,
             o->tail == NULL || o->weigh_equal ? 1 : (double)pst_plan_rows(plan);
     }
     if (status == PST_OK)
-        status = normalise(weights, o->microbatches, diag);
+        status = normalise_weights(weights, o->microbatches, diag);
     if (status == PST_OK)
         *ret = weights;
     else
@@ -110,8 +110,8 @@ enum pst_status pst_engine_weigh(struct pst_engine *engine, uint64_t step,
         /* A training step in which all weights are 0 is refused once all ranks
          * have agreed on it, like one whose loss is not finite. */
         if (status == PST_OK &&
-            !(o->train && is_nothing(engine->weights, o->microbatches)))
-            status = normalise(engine->weights, o->microbatches, diag);
+            !(o->train && are_all_zero(engine->weights, o->microbatches)))
+            status = normalise_weights(engine->weights, o->microbatches, diag);
     }
     status = pst_engine_settle(engine, status, diag);
     if (status != PST_OK)

@@ -13,7 +13,7 @@ struct binder {
     unsigned cap;                      /* capacity of x->instrs */
 };
 
-static struct pst_instr *add(struct binder *b, enum pst_instr_kind kind)
+static struct pst_instr *add_instr(struct binder *b, enum pst_instr_kind kind)
 {
     struct pst_instr *instr;
 
@@ -24,7 +24,7 @@ static struct pst_instr *add(struct binder *b, enum pst_instr_kind kind)
     return instr;
 }
 
-static void reach(struct binder *b, const unsigned char *end)
+static void extend_reach(struct binder *b, const unsigned char *end)
 {
     const size_t used =
         pst_mem_round((size_t)(end - b->with->device->mem.base));
@@ -32,7 +32,7 @@ static void reach(struct binder *b, const unsigned char *end)
     b->x->reach = PST_MAX(b->x->reach, used);
 }
 
-static unsigned char *at(const struct binder *b, struct pst_loc loc)
+static unsigned char *address_of(const struct binder *b, struct pst_loc loc)
 {
     return b->x->base[loc.region] + loc.offset;
 }
@@ -41,7 +41,7 @@ static unsigned char *at(const struct binder *b, struct pst_loc loc)
 
 static void add_fill(struct binder *b, unsigned input, void *to, size_t bytes)
 {
-    struct pst_instr *instr = add(b, PST_INSTR_FILL);
+    struct pst_instr *instr = add_instr(b, PST_INSTR_FILL);
 
     if (instr == NULL)
         return;
@@ -54,7 +54,7 @@ static void add_copy(struct binder *b, const void *from,
                      const struct pst_meta *from_meta, void *to,
                      const struct pst_meta *to_meta)
 {
-    struct pst_instr *instr = add(b, PST_INSTR_COPY);
+    struct pst_instr *instr = add_instr(b, PST_INSTR_COPY);
 
     if (instr == NULL)
         return;
@@ -82,7 +82,7 @@ static void add_start(struct binder *b, const struct pst_edge *edge,
     add_copy(b,
              pst_rank_at(b->with->device, p->shadow != 0 ? p->shadow : p->data),
              &plan->params.at[p->index].meta,
-             at(b, pst_program_loc(b->program, input)), &input->meta);
+             address_of(b, pst_program_loc(b->program, input)), &input->meta);
 }
 
 static void add_fills(struct binder *b)
@@ -96,7 +96,8 @@ static void add_fills(struct binder *b)
         const unsigned index = stage->inputs[i].index;
 
         if (stage->inputs[i].kind == PST_SOURCE_MODEL_INPUT)
-            add_fill(b, index, at(b, pst_program_loc(b->program, input)),
+            add_fill(b, index,
+                     address_of(b, pst_program_loc(b->program, input)),
                      pst_meta_bytes(&input->meta));
         else if (plan->edges.at[index].carries != NULL &&
                  b->x->a.microbatch == 0)
@@ -109,7 +110,8 @@ static void add_fills(struct binder *b)
 static void add_run(struct binder *b, const struct pst_exec_list *list,
                     unsigned begin, unsigned end)
 {
-    struct pst_instr *instr = begin < end ? add(b, PST_INSTR_KERNELS) : NULL;
+    struct pst_instr *instr =
+        begin < end ? add_instr(b, PST_INSTR_KERNELS) : NULL;
 
     if (instr == NULL)
         return;
@@ -145,17 +147,17 @@ static void add_kernels(struct binder *b)
                 continue;
             add_run(b, l, begin, event->pos - at);
             begin = event->pos - at;
-            instr = add(b, PST_INSTR_BUCKET);
+            instr = add_instr(b, PST_INSTR_BUCKET);
             if (instr != NULL)
                 instr->event = event;
         }
         add_run(b, l, begin, l->n);
         at += l->n;
-        reach(b, b->x->base[PST_R_WORK] + l->work);
+        extend_reach(b, b->x->base[PST_R_WORK] + l->work);
     }
     for (unsigned k = PST_R_FIRST; k < stage->n_pools; k++)
         if (b->x->base[k] != NULL)
-            reach(b, b->x->base[k] + stage->pools[k].size);
+            extend_reach(b, b->x->base[k] + stage->pools[k].size);
 }
 
 static void add_seed(struct binder *b)
@@ -167,7 +169,7 @@ static void add_seed(struct binder *b)
 
         if (joint->seeds.at[i].edge >= 0)
             continue;
-        instr = add(b, PST_INSTR_SEED);
+        instr = add_instr(b, PST_INSTR_SEED);
         if (instr == NULL)
             return;
         instr->dtype = joint->seeds.at[i].seed->meta.dtype;
@@ -196,8 +198,8 @@ static enum pst_status add_kept_value(struct binder *b,
         return pst_diag_nomem(b->with->diag, sizeof(*plain));
     *plain = value->meta;
     pst_meta_set_contiguous(plain);
-    add_copy(b, at(b, pst_program_loc(b->program, value)), &value->meta, to,
-             plain);
+    add_copy(b, address_of(b, pst_program_loc(b->program, value)), &value->meta,
+             to, plain);
     return PST_OK;
 }
 
@@ -215,7 +217,7 @@ static enum pst_status add_kept(struct binder *b, size_t i)
     unsigned char *to =
         pst_rank_at(b->with->device, b->with->layout->outputs[i] + before);
 
-    reach(b, to + pst_meta_bytes(&o->meta));
+    extend_reach(b, to + pst_meta_bytes(&o->meta));
     if (o->stage < 0) { /* the output is a model input */
         add_fill(b, o->output, to, pst_meta_bytes(&o->meta));
         return PST_OK;
@@ -230,8 +232,8 @@ static void add_loss(struct binder *b, const struct pst_value *value)
         b->with->device, layout->readback.losses +
                              (size_t)b->x->a.microbatch * PST_READBACK_LOSS);
 
-    add_copy(b, at(b, pst_program_loc(b->program, value)), &value->meta, to,
-             &value->meta);
+    add_copy(b, address_of(b, pst_program_loc(b->program, value)), &value->meta,
+             to, &value->meta);
 }
 
 /* Returns the kernel list that computes a value; that of F if no node computes
@@ -246,7 +248,7 @@ static enum pst_list list_of(const struct binder *b,
                : PST_LIST_F;
 }
 
-static bool runs(const struct binder *b, enum pst_list list)
+static bool runs_list(const struct binder *b, enum pst_list list)
 {
     enum pst_list lists[2];
     const unsigned n = pst_residency_lists(
@@ -262,7 +264,8 @@ static bool runs(const struct binder *b, enum pst_list list)
  * may be one of the backward (stages/compile/heads.c). */
 static bool has_output(const struct binder *b, const struct pst_plan_output *o)
 {
-    return runs(b, o->stage < 0 ? PST_LIST_F : list_of(b, output_value(b, o)));
+    return runs_list(b, o->stage < 0 ? PST_LIST_F
+                                     : list_of(b, output_value(b, o)));
 }
 
 /* Adds copies of the gradients of model inputs that the stage keeps. A gradient
@@ -279,7 +282,7 @@ static enum pst_status add_parts(struct binder *b)
         unsigned char *to;
 
         if (part->stage != (unsigned)b->x->a.stage ||
-            b->with->layout->parts[i] == 0 || !runs(b, PST_LIST_B))
+            b->with->layout->parts[i] == 0 || !runs_list(b, PST_LIST_B))
             continue;
         value = b->program->graph->outputs.at[part->output].arg.value;
         to = pst_rank_at(b->with->device,
@@ -288,7 +291,7 @@ static enum pst_status add_parts(struct binder *b)
                                              part->input, number) -
                              pst_input_bytes(role->plan, &role->options,
                                              part->input, role->first_mb));
-        reach(b, to + pst_meta_bytes(&value->meta));
+        extend_reach(b, to + pst_meta_bytes(&value->meta));
         status = add_kept_value(b, value, to);
     }
     return status;
@@ -328,8 +331,8 @@ static void add_updates(struct binder *b)
 
         if (o->kind != PST_OUTPUT_BUFFER_UPDATE)
             continue;
-        from = at(b, pst_program_loc(b->program, o->arg.value));
-        to = at(b, pst_program_loc(b->program, o->target));
+        from = address_of(b, pst_program_loc(b->program, o->arg.value));
+        to = address_of(b, pst_program_loc(b->program, o->target));
         if (from != to)
             add_copy(b, from, &o->arg.value->meta, (void *)to,
                      &o->target->meta);
@@ -350,7 +353,7 @@ static enum pst_status add_passages(struct binder *b,
 
         if (peer->pools[p->peer_at.region].shares != NULL)
             continue;
-        instr = add(b, PST_INSTR_COPY);
+        instr = add_instr(b, PST_INSTR_COPY);
         if (instr == NULL)
             break;
         instr->bytes = p->len;
@@ -415,7 +418,8 @@ static enum pst_status set_waits(struct binder *b)
 }
 
 /* Returns the maximum number of instructions of the action. */
-static unsigned count(const struct binder *b, const struct pst_channel *channel)
+static unsigned count_instrs(const struct binder *b,
+                             const struct pst_channel *channel)
 {
     unsigned n;
 
@@ -473,7 +477,7 @@ static enum pst_status bind_action(struct binder *b)
         return status;
     b->program = pst_layout_program(b->with->layout, b->with->role, a->stage,
                                     a->microbatch);
-    b->cap = count(b, channel);
+    b->cap = count_instrs(b, channel);
     b->x->instrs =
         pst_arena_calloc(b->with->heap, b->cap + 1, sizeof(*b->x->instrs));
     if (b->x->instrs == NULL)

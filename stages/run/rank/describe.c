@@ -6,7 +6,7 @@
 #include "stages/run/watch/flight.h"
 
 /* True if the rank's next action waits for the message. */
-static bool blocks(const struct pst_rank *r, const struct pst_message *m)
+static bool blocks_action(const struct pst_rank *r, const struct pst_message *m)
 {
     const struct pst_rank_action *x = &r->plan.actions.at[r->step.pc];
 
@@ -26,7 +26,7 @@ const struct pst_message *pst_rank_waits_for(const struct pst_rank *r)
 {
     if (r->step.phase == PST_RANK_RUN && r->step.pc < r->plan.actions.n)
         for (unsigned i = 0; i < r->traffic.n_active; i++)
-            if (blocks(r, r->traffic.active[i]))
+            if (blocks_action(r, r->traffic.active[i]))
                 return r->traffic.active[i];
     return r->traffic.n_active > 0 ? r->traffic.active[0] : NULL;
 }

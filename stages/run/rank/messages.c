@@ -17,9 +17,10 @@ static unsigned *counter_of(const struct pst_binding *b,
     return slot >= 0 ? pst_counter_leaving(b->counters, pool, slot) : NULL;
 }
 
-static enum pst_status fill(const struct pst_binding *b,
-                            const struct pst_rank_action *x,
-                            const struct pst_passage *p, struct pst_message *m)
+static enum pst_status fill_message(const struct pst_binding *b,
+                                    const struct pst_rank_action *x,
+                                    const struct pst_passage *p,
+                                    struct pst_message *m)
 {
     const struct pst_action *a = &x->a;
     const int64_t tag = p->tag + a->microbatch;
@@ -60,7 +61,7 @@ static enum pst_status fill_all(const struct pst_binding *b,
     if (x->messages == NULL)
         return pst_diag_nomem(b->diag, channel->n * sizeof(*x->messages));
     for (unsigned i = 0; i < channel->n && status == PST_OK; i++)
-        status = fill(b, x, &channel->at[i], &x->messages[i]);
+        status = fill_message(b, x, &channel->at[i], &x->messages[i]);
     x->n_messages = channel->n;
     return status;
 }

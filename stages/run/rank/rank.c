@@ -66,7 +66,7 @@ void pst_rank_free(struct pst_rank *r)
 /* --- start ---------------------------------------------------------------- */
 
 /* Sets the pointers between the components of the rank. */
-static void join(struct pst_rank *r, struct pst_transport *transport)
+static void connect_parts(struct pst_rank *r, struct pst_transport *transport)
 {
     const unsigned spaces = transport->ops->spaces;
 
@@ -117,7 +117,7 @@ static enum pst_status start_parts(struct pst_rank *r, struct pst_diag *diag)
                                 r->plan.actions.n * sizeof(*r->step.timings));
 }
 
-static enum pst_status bind(struct pst_rank *r, struct pst_diag *diag)
+static enum pst_status bind_actions(struct pst_rank *r, struct pst_diag *diag)
 {
     const struct pst_binding b = {.role = &r->plan.role,
                                   .layout = &r->plan.layout,
@@ -172,14 +172,14 @@ enum pst_status pst_rank_start(struct pst_rank *r,
     enum pst_status status;
 
     r->device = device;
-    join(r, transport);
+    connect_parts(r, transport);
     status = make_operands(r, diag);
     if (status == PST_OK)
         status = start_parts(r, diag);
     if (status == PST_OK)
         status = pst_stash_open(&r->stash, &r->plan.role, &r->plan.layout,
                                 r->device, &r->plan.heap, diag);
-    return status == PST_OK ? bind(r, diag) : status;
+    return status == PST_OK ? bind_actions(r, diag) : status;
 }
 
 void pst_rank_take_over(struct pst_rank *r, struct pst_rank *from)

@@ -37,7 +37,7 @@ static void look_at_messages(struct pst_rank *r)
         r->traffic.transport->ops->progress(r->traffic.transport);
 }
 
-static void progress(struct pst_rank *r)
+static void make_progress(struct pst_rank *r)
 {
     double now;
 
@@ -52,8 +52,9 @@ static void progress(struct pst_rank *r)
     look_at_messages(r);
 }
 
-static void bind(const struct pst_operand *from, const struct pst_loc *at,
-                 unsigned n, unsigned char *const *base, struct pst_operand *to)
+static void bind_operands(const struct pst_operand *from,
+                          const struct pst_loc *at, unsigned n,
+                          unsigned char *const *base, struct pst_operand *to)
 {
     for (unsigned i = 0; i < n; i++) {
         to[i].meta = from[i].meta;
@@ -77,8 +78,8 @@ static void run_node(struct pst_rank *r, const struct pst_rank_stage *stage,
 
     call.in = r->step.operands;
     call.out = r->step.operands + call.n_in;
-    bind(n->call.in, n->in, call.n_in, base, call.in);
-    bind(n->call.out, n->out, call.n_out, base, call.out);
+    bind_operands(n->call.in, n->in, call.n_in, base, call.in);
+    bind_operands(n->call.out, n->out, call.n_out, base, call.out);
     call.scratch =
         call.scratch_size > 0 ? base[PST_R_WORK] + n->scratch.offset : NULL;
     call.pool = r->device->pool;
@@ -112,7 +113,7 @@ static void run_kernels(struct pst_rank *r, const struct pst_action *a,
         if (pst_fault_is_set())
             pst_fault_point("kernel");
         run_node(r, stage, &l->at[i], l->first_site + i, base, a);
-        progress(r);
+        make_progress(r);
     }
     pst_thread_node = NULL;
 }
@@ -142,7 +143,7 @@ static bool prepare_stage(struct pst_rank *r, unsigned stage)
     return any;
 }
 
-static void prepare(struct pst_rank *r)
+static void prepare_stages(struct pst_rank *r)
 {
     bool any = false;
 
@@ -159,8 +160,8 @@ static void prepare(struct pst_rank *r)
 
 /* --- instructions --------------------------------------------------------- */
 
-static void fill(struct pst_rank *r, const struct pst_action *a,
-                 const struct pst_instr *instr)
+static void fill_input(struct pst_rank *r, const struct pst_action *a,
+                       const struct pst_instr *instr)
 {
     struct pst_diag diag;
 
@@ -181,7 +182,7 @@ static void fill(struct pst_rank *r, const struct pst_action *a,
     note_fault(r, pst_rank_input_error(&diag), a, "input data", diag.text);
 }
 
-static void seed(struct pst_rank *r, const struct pst_instr *instr)
+static void seed_loss_grad(struct pst_rank *r, const struct pst_instr *instr)
 {
     const struct pst_task task = {.dtype = instr->dtype,
                                   .n = 1,
@@ -239,10 +240,10 @@ static enum pst_status run_instrs(struct pst_rank *r,
 
         switch (instr->kind) {
         case PST_INSTR_FILL:
-            fill(r, &x->a, instr);
+            fill_input(r, &x->a, instr);
             break;
         case PST_INSTR_SEED:
-            seed(r, instr);
+            seed_loss_grad(r, instr);
             break;
         case PST_INSTR_KERNELS:
             if (pst_stash_fault(&r->stash) == NULL)
@@ -285,7 +286,7 @@ static bool is_leaving(const struct pst_rank_action *x)
 
 /* True if the values that the action reads have arrived, and the slots that it
  * writes are not being sent. */
-static bool ready(const struct pst_rank_action *x)
+static bool is_ready(const struct pst_rank_action *x)
 {
     return *x->arriving == 0 && !is_leaving(x);
 }
@@ -333,13 +334,14 @@ static void await_stash(struct pst_rank *r, const struct pst_rank_action *x)
         note_fault(r, pst_rank_input_error(fault), &x->a, "stash", fault->text);
 }
 
-static enum pst_status compute(struct pst_rank *r, struct pst_rank_action *x)
+static enum pst_status run_compute(struct pst_rank *r,
+                                   struct pst_rank_action *x)
 {
     struct pst_timing *timing = &r->step.timings[r->step.pc];
     const bool begins = r->step.instr == 0;
     enum pst_status status;
 
-    if (begins && !ready(x))
+    if (begins && !is_ready(x))
         return PST_AGAIN;
     note_wait(r, PST_OK); /* computing does not count as waiting */
     if (begins && r->stash.layout != NULL)
@@ -376,7 +378,7 @@ static enum pst_status run_action(struct pst_rank *r, struct pst_rank_action *x)
     case PST_ACT_B:
     case PST_ACT_I:
     case PST_ACT_W:
-        return compute(r, x);
+        return run_compute(r, x);
     case PST_ACT_SEND_F:
     case PST_ACT_RECV_F:
     case PST_ACT_SEND_B:
@@ -504,7 +506,7 @@ static enum pst_status advance_once(struct pst_rank *r)
         return status;
     }
     if (!r->step.is_prepared)
-        prepare(r);
+        prepare_stages(r);
     if (r->step.pc < r->plan.actions.n)
         return run_next(r);
     pst_alive_action(0, -1, -1);

@@ -217,9 +217,10 @@ static bool is_shared(const struct pst_engine *to,
 }
 
 /* Copies the values that a rank holds whole in both engines. */
-static enum pst_status show(struct pst_engine *to, struct pst_rank *r,
-                            const struct pst_engine *from,
-                            struct pst_diag *diag)
+static enum pst_status copy_shown_values(struct pst_engine *to,
+                                         struct pst_rank *r,
+                                         const struct pst_engine *from,
+                                         struct pst_diag *diag)
 {
     const struct pst_layout *layout = pst_rank_layout(r);
     struct pst_rank_device *d = pst_rank_device(r);
@@ -278,7 +279,7 @@ enum pst_status pst_engine_show(struct pst_engine *to,
     enum pst_status status = PST_OK;
 
     for (unsigned i = 0; i < to->n_local && status == PST_OK; i++)
-        status = show(to, to->ranks[i], from, diag);
+        status = copy_shown_values(to, to->ranks[i], from, diag);
     status = pst_engine_settle(to, status, diag);
     return status == PST_OK ? show_shared(to, from, diag) : status;
 }
@@ -294,9 +295,9 @@ struct adoption {
     struct pst_arena arena;
 };
 
-static enum pst_status note(void *ctx, struct pst_rank *r,
-                            const struct pst_entry *entry,
-                            struct pst_diag *diag)
+static enum pst_status note_optim_state(void *ctx, struct pst_rank *r,
+                                        const struct pst_entry *entry,
+                                        struct pst_diag *diag)
 {
     struct adoption *a = ctx;
     struct pst_entry *copy;
@@ -563,7 +564,8 @@ enum pst_status pst_engine_adopt(struct pst_engine *to,
         a.old = from->ranks[i];
         pst_arena_init(&a.arena, TAG);
         pst_map_init(&a.entries, TAG);
-        status = pst_each_entry(from, from->ranks[i], false, note, &a, diag);
+        status = pst_each_entry(from, from->ranks[i], false, note_optim_state,
+                                &a, diag);
         if (status == PST_OK)
             status =
                 pst_each_entry(to, to->ranks[i], false, take_entry, &a, diag);

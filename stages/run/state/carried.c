@@ -64,8 +64,8 @@ bool pst_carried_is_in(const struct pst_checkpoint *ckpt)
     return pst_checkpoint_find(ckpt, PLAN) != NULL;
 }
 
-static enum pst_status unpack(const struct pst_checkpoint *ckpt,
-                              struct pst_plan **ret, struct pst_diag *diag)
+static enum pst_status unpack_plan(const struct pst_checkpoint *ckpt,
+                                   struct pst_plan **ret, struct pst_diag *diag)
 {
     const struct pst_safetensors_entry *e = pst_checkpoint_find(ckpt, PLAN);
     enum pst_status status;
@@ -99,7 +99,7 @@ enum pst_status pst_carried_check(const struct pst_engine *engine,
                             "the checkpoint of step %llu is from before the "
                             "model was changed",
                             (unsigned long long)ckpt->info.step);
-    status = unpack(ckpt, &plan, diag);
+    status = unpack_plan(ckpt, &plan, diag);
     if (status != PST_OK)
         return status;
     /* Unless the plans are equal, modules of equal shapes could be swapped. */
@@ -187,8 +187,8 @@ static const struct pst_safetensors_entry *find_saved(
     return e != NULL && pst_meta_same(&e->meta, &param->meta) ? e : NULL;
 }
 
-static enum pst_status read_start(void *ctx, unsigned i, void *dst,
-                                  struct pst_diag *diag)
+static enum pst_status read_start_value(void *ctx, unsigned i, void *dst,
+                                        struct pst_diag *diag)
 {
     const struct pst_carried *c = ctx;
     const struct pst_plan_param *param = &c->plan->params.at[i];
@@ -225,7 +225,7 @@ static enum pst_status check_base(const struct pst_carried *c,
 
 static enum pst_status read_plan(struct pst_carried *c, struct pst_diag *diag)
 {
-    enum pst_status status = unpack(c->ckpt, &c->plan, diag);
+    enum pst_status status = unpack_plan(c->ckpt, &c->plan, diag);
 
     /* If the base is the changed plan itself, the one in the checkpoint is not
      * needed. */
@@ -241,7 +241,7 @@ static enum pst_status read_plan(struct pst_carried *c, struct pst_diag *diag)
            sizeof(c->plan->base_digest));
     memcpy(c->plan->base_identity, c->base->identity,
            sizeof(c->plan->base_identity));
-    c->plan->read = read_start;
+    c->plan->read = read_start_value;
     c->plan->read_ctx = c;
     pst_plan_measure(c->plan);
     return PST_OK;

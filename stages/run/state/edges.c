@@ -11,7 +11,7 @@ struct head {
 
 /* Returns the offset of byte x of the file from the start of the span, clamped
  * to the span. */
-static size_t within(const struct pst_shard_span *span, uint64_t x)
+static size_t clamp_to_span(const struct pst_shard_span *span, uint64_t x)
 {
     return x <= span->begin ? 0 : (size_t)PST_MIN(x - span->begin, span->bytes);
 }
@@ -27,8 +27,8 @@ void pst_spans_divide(struct pst_shard_span *spans, size_t n, uint64_t page)
             end += spans[next].bytes;
         last = PST_MAX(end / page * page, first);
         for (size_t k = i; k < next; k++) {
-            spans[k].own_begin = within(&spans[k], first);
-            spans[k].own_end = within(&spans[k], last);
+            spans[k].own_begin = clamp_to_span(&spans[k], first);
+            spans[k].own_end = clamp_to_span(&spans[k], last);
         }
     }
 }

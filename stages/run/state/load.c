@@ -72,8 +72,8 @@ static bool is_untrained(const struct loader *l, const char *name)
 
 /* Returns the tensor to load for an entry. A run that adds --ema begins its
  * averages with the parameters. */
-static const struct pst_safetensors_entry *find_for(const struct loader *l,
-                                                    const char *name)
+static const struct pst_safetensors_entry *find_entry(const struct loader *l,
+                                                      const char *name)
 {
     const bool is_average = pst_optim_is_average(name);
     const struct pst_safetensors_entry *e = NULL;
@@ -87,12 +87,12 @@ static const struct pst_safetensors_entry *find_for(const struct loader *l,
     return e != NULL ? e : find_tensor(l, is_average ? other : name);
 }
 
-static enum pst_status load(void *ctx, struct pst_rank *r,
-                            const struct pst_entry *entry,
-                            struct pst_diag *diag)
+static enum pst_status load_entry(void *ctx, struct pst_rank *r,
+                                  const struct pst_entry *entry,
+                                  struct pst_diag *diag)
 {
     const struct loader *l = ctx;
-    const struct pst_safetensors_entry *e = find_for(l, entry->name);
+    const struct pst_safetensors_entry *e = find_entry(l, entry->name);
     char want[PST_META_TEXT], got[PST_META_TEXT];
     struct pst_rank_device *d = pst_rank_device(r);
     void *at = pst_rank_at(d, entry->offset);
@@ -294,8 +294,8 @@ static enum pst_status load_step(struct pst_engine *engine, const char *dir,
         status = load_unread(engine, &l, diag);
     for (unsigned i = 0; i < engine->n_local && status == PST_OK; i++) {
         pst_rank_params_changed(engine->ranks[i]);
-        status =
-            pst_each_entry(engine, engine->ranks[i], false, load, &l, diag);
+        status = pst_each_entry(engine, engine->ranks[i], false, load_entry, &l,
+                                diag);
     }
     pst_checkpoint_close(ckpt);
     return status;
@@ -308,9 +308,10 @@ struct found {
     uint32_t fallback;
 };
 
-static enum pst_status find_in(const struct pst_load_choice *choice,
-                               const char *dir, struct pst_checkpoint_info *ret,
-                               struct pst_diag *diag)
+static enum pst_status find_checkpoint(const struct pst_load_choice *choice,
+                                       const char *dir,
+                                       struct pst_checkpoint_info *ret,
+                                       struct pst_diag *diag)
 {
     const struct pst_checkpoint_query query = {
         .dir = dir,
@@ -337,7 +338,7 @@ static enum pst_status find_newest(const struct pst_load_choice *choice,
 {
     struct pst_checkpoint_info other;
     struct pst_diag why;
-    enum pst_status status = find_in(choice, choice->dir, ret, diag);
+    enum pst_status status = find_checkpoint(choice, choice->dir, ret, diag);
     enum pst_status second;
 
     *ret_fallback = false;
@@ -345,7 +346,7 @@ static enum pst_status find_newest(const struct pst_load_choice *choice,
         (status != PST_OK && status != PST_ERR_NOT_FOUND &&
          status != PST_ERR_INPUT))
         return status;
-    second = find_in(choice, choice->fallback, &other, &why);
+    second = find_checkpoint(choice, choice->fallback, &other, &why);
     if (second != PST_OK && second != PST_ERR_NOT_FOUND &&
         second != PST_ERR_INPUT)
         return pst_diag_pass(diag, &why, "%s", why.text);

@@ -44,7 +44,7 @@ static const struct pst_adapter *find_adapter(const struct pst_adapters *list,
 
 /* Returns the rank of the checkpoint's low-rank adapter of the same module, 0
  * if it is unknown. */
-static int64_t rank_there(const struct pst_checkpoint *ckpt,
+static int64_t saved_rank(const struct pst_checkpoint *ckpt,
                           const struct pst_adapter *adapter)
 {
     const struct pst_safetensors_entry *down =
@@ -53,8 +53,8 @@ static int64_t rank_there(const struct pst_checkpoint *ckpt,
     return down != NULL && down->meta.rank == 2 ? down->meta.size[0] : 0;
 }
 
-static int64_t rank_here(const struct pst_plan *plan,
-                         const struct pst_adapter *adapter)
+static int64_t current_rank(const struct pst_plan *plan,
+                            const struct pst_adapter *adapter)
 {
     const int i =
         pst_plan_find_param(plan, adapter->down + strlen(PST_CHECKPOINT_PARAM));
@@ -63,16 +63,16 @@ static int64_t rank_here(const struct pst_plan *plan,
 }
 
 /* Appends "rank=4,alpha=8". */
-static void describe(int64_t rank, double alpha, struct pst_str *out)
+static void describe_adapter(int64_t rank, double alpha, struct pst_str *out)
 {
     pst_str_addf(out, "rank=%" PRId64 ",alpha=%g", rank, alpha);
 }
 
-static enum pst_status refuse(const struct pst_engine *engine,
-                              const struct pst_checkpoint *ckpt,
-                              const struct pst_adapter *theirs,
-                              const struct pst_adapter *mine,
-                              struct pst_diag *diag)
+static enum pst_status refuse_adapter(const struct pst_engine *engine,
+                                      const struct pst_checkpoint *ckpt,
+                                      const struct pst_adapter *theirs,
+                                      const struct pst_adapter *mine,
+                                      struct pst_diag *diag)
 {
     struct pst_str there = {0}, here = {0};
     enum pst_status status;
@@ -82,9 +82,10 @@ static enum pst_status refuse(const struct pst_engine *engine,
                             "the checkpoint of step %" PRIu64 " has no adapter "
                             "on \"%.200s\", this model has one",
                             ckpt->info.step, mine->module);
-    describe(rank_there(ckpt, theirs), theirs->alpha, &there);
+    describe_adapter(saved_rank(ckpt, theirs), theirs->alpha, &there);
     if (mine != NULL)
-        describe(rank_here(engine->grid->plan, mine), mine->alpha, &here);
+        describe_adapter(current_rank(engine->grid->plan, mine), mine->alpha,
+                         &here);
     if (mine == NULL)
         status = pst_diag_set(
             diag, PST_E_CHECKPOINT_OTHER_OPTIONS,
@@ -122,12 +123,13 @@ static enum pst_status check_adapters(const struct pst_engine *engine,
         const struct pst_adapter *b = find_adapter(&mine.adapters, a->module);
 
         if (b == NULL || a->alpha != b->alpha ||
-            rank_there(ckpt, a) != rank_here(engine->grid->plan, b))
-            status = refuse(engine, ckpt, a, b, diag);
+            saved_rank(ckpt, a) != current_rank(engine->grid->plan, b))
+            status = refuse_adapter(engine, ckpt, a, b, diag);
     }
     for (size_t i = 0; i < mine.adapters.n && status == PST_OK; i++)
         if (find_adapter(theirs, mine.adapters.at[i].module) == NULL)
-            status = refuse(engine, ckpt, NULL, &mine.adapters.at[i], diag);
+            status =
+                refuse_adapter(engine, ckpt, NULL, &mine.adapters.at[i], diag);
     pst_state_names_fini(&mine);
     return status;
 }

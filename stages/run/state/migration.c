@@ -99,8 +99,8 @@ static enum pst_status pass_part(const struct pst_migration *p, unsigned a,
 
 /* Moves the tensor of one rank of the pipeline. If replicas have it whole, each
  * copies it to the same replica. */
-static enum pst_status pass(const struct pst_migration *p,
-                            struct pst_diag *diag)
+static enum pst_status pass_tensor(const struct pst_migration *p,
+                                   struct pst_diag *diag)
 {
     const unsigned n = p->to->grid->options.replicas;
     const bool whole =
@@ -129,7 +129,7 @@ enum pst_status pst_migration_run(const struct pst_migration *p,
                                   struct pst_diag *diag)
 {
     return pst_migration_is_on(p->from, p->old, p->rank)
-               ? pass(p, diag)
+               ? pass_tensor(p, diag)
                : pst_diag_set(diag, PST_E_INTERNAL_BUG, "rank %u has no \"%s\"",
                               p->rank,
                               p->to->grid->plan->params.at[p->new].fqn);

@@ -95,11 +95,10 @@ enum pst_status pst_save_judge(struct pst_engine *engine,
     return status;
 }
 
-static enum pst_status commit(struct pst_engine *engine, const char *dir,
-                              const struct pst_checkpoint_info *info,
-                              unsigned keep,
-                              const struct pst_checkpoint_shard *shards,
-                              struct pst_diag *diag)
+static enum pst_status commit_checkpoint(
+    struct pst_engine *engine, const char *dir,
+    const struct pst_checkpoint_info *info, unsigned keep,
+    const struct pst_checkpoint_shard *shards, struct pst_diag *diag)
 {
     struct pst_state_names names;
     enum pst_status status = pst_save_names(engine, &names, diag);
@@ -158,9 +157,9 @@ typedef enum pst_status (*pair_fn)(struct pst_engine *engine,
 /* COLLECTIVE. Calls fn for all pairs with a rank in this process. Continues
  * after a failure, since other pairs still wait for their messages; returns the
  * first failure. */
-static enum pst_status each_pair(struct pst_engine *engine,
-                                 struct pst_shard *const *shards, pair_fn fn,
-                                 struct pst_diag *diag)
+static enum pst_status call_each_pair(struct pst_engine *engine,
+                                      struct pst_shard *const *shards,
+                                      pair_fn fn, struct pst_diag *diag)
 {
     const unsigned ranks = engine->grid->options.ranks;
     enum pst_status status = PST_OK, one = PST_OK;
@@ -188,8 +187,8 @@ struct opened {
     uint64_t page;       /* page size of the file's host */
 };
 
-static enum pst_status join_one(struct pst_engine *engine,
-                                const struct pair *pair, struct pst_diag *diag)
+static enum pst_status join_part(struct pst_engine *engine,
+                                 const struct pair *pair, struct pst_diag *diag)
 {
     struct opened opened = {.path = ""};
     enum pst_status status = PST_OK;
@@ -215,7 +214,7 @@ enum pst_status pst_save_join(struct pst_engine *engine,
                               struct pst_shard *const *shards,
                               struct pst_diag *diag)
 {
-    return each_pair(engine, shards, join_one, diag);
+    return call_each_pair(engine, shards, join_part, diag);
 }
 
 /* Sends the size of the peer's edges to the owner, before the edges: the owner
@@ -262,9 +261,10 @@ enum pst_status pst_save_gather(struct pst_engine *engine,
                                 struct pst_shard *const *shards,
                                 struct pst_diag *diag)
 {
-    enum pst_status status = each_pair(engine, shards, announce_edges, diag);
+    enum pst_status status =
+        call_each_pair(engine, shards, announce_edges, diag);
 
-    return status == PST_OK ? each_pair(engine, shards, send_edges, diag)
+    return status == PST_OK ? call_each_pair(engine, shards, send_edges, diag)
                             : status;
 }
 
@@ -361,7 +361,7 @@ enum pst_status pst_engine_save(struct pst_engine *engine, const char *dir,
         status = pst_save_fetch(engine, all, diag);
     pst_save_info(engine, step, note, &info);
     if (status == PST_OK && pst_engine_is_zero(engine))
-        status = commit(engine, dir, &info, keep, all, diag);
+        status = commit_checkpoint(engine, dir, &info, keep, all, diag);
     status = pst_engine_settle(engine, status, diag);
     if (status == PST_OK && note != NULL && note->ret_bad != NULL)
         status = pst_save_judge(engine, &info, all, note->ret_bad, diag);

@@ -104,7 +104,7 @@ static enum pst_status commit_files(struct pst_saver *s)
     return status;
 }
 
-static enum pst_status work_on(struct pst_saver *s)
+static enum pst_status run_current_part(struct pst_saver *s)
 {
     switch (s->part) {
     case OPENING:
@@ -120,13 +120,13 @@ static enum pst_status work_on(struct pst_saver *s)
     }
 }
 
-static void *work(void *ctx)
+static void *run_part(void *ctx)
 {
     struct pst_saver *s = ctx;
 
     pst_alive_help(&s->moves);
     copy_rest(s);
-    s->status = work_on(s);
+    s->status = run_current_part(s);
     atomic_store(&s->done, true);
     return NULL;
 }
@@ -134,14 +134,14 @@ static void *work(void *ctx)
 /* Starts a thread for a part; a failure to start it is the result of the part.
  * Without a thread the copy is completed here: updates wait for that, and the
  * copy may be saved to another folder. */
-static void start(struct pst_saver *s, enum part part)
+static void start_part(struct pst_saver *s, enum part part)
 {
     int err;
 
     s->part = part;
     if (s->status == PST_OK) {
         atomic_store(&s->done, false);
-        err = pst_thread_start(&s->thread, work, s);
+        err = pst_thread_start(&s->thread, run_part, s);
         s->runs = err == 0;
         if (err != 0)
             s->status = pst_diag_errno(&s->diag, err,
@@ -185,7 +185,7 @@ void pst_saver_wait(struct pst_saver *s)
     }
 }
 
-static void join(struct pst_saver *s)
+static void join_thread(struct pst_saver *s)
 {
     pst_saver_wait(s);
     if (s->runs)
@@ -204,7 +204,7 @@ static void drop_shards(struct pst_saver *s)
     }
 }
 
-static enum pst_status list(struct pst_saver *s, struct pst_diag *diag)
+static enum pst_status list_shards(struct pst_saver *s, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
@@ -259,8 +259,9 @@ static enum pst_status find_local(struct pst_saver *s,
 
 /* COLLECTIVE, at the first save. Allocates the copies; if memory is short on
  * one rank, no rank has one. */
-static enum pst_status prepare(struct pst_saver *s, struct pst_engine *engine,
-                               struct pst_diag *diag)
+static enum pst_status prepare_copies(struct pst_saver *s,
+                                      struct pst_engine *engine,
+                                      struct pst_diag *diag)
 {
     uint64_t *bytes = pst_calloc(PST_TAG_EXEC, engine->n_local, sizeof(*bytes));
     enum pst_status status =
@@ -268,7 +269,7 @@ static enum pst_status prepare(struct pst_saver *s, struct pst_engine *engine,
                       : pst_diag_nomem(diag, engine->n_local * sizeof(*bytes));
 
     if (status == PST_OK)
-        status = list(s, diag);
+        status = list_shards(s, diag);
     for (unsigned i = 0; i < s->n_local && status == PST_OK; i++) {
         const size_t size = pst_shard_bytes(s->local[i].shard);
 
@@ -295,9 +296,9 @@ static enum pst_status set_dir(struct pst_saver *s, const char *dir)
     return s->dir != NULL ? PST_OK : pst_diag_nomem(&s->diag, strlen(dir));
 }
 
-static enum pst_status copy(struct pst_saver *s)
+static enum pst_status begin_copies(struct pst_saver *s)
 {
-    const enum pst_status status = list(s, &s->diag);
+    const enum pst_status status = list_shards(s, &s->diag);
 
     for (unsigned i = 0; i < s->n_local && status == PST_OK; i++)
         pst_shard_copy_begin(s->local[i].shard, s->local[i].copy);
@@ -313,7 +314,7 @@ static void begin_shards(struct pst_saver *s)
     if (s->n_local == 0) /* a rank of another replica that writes nothing */
         s->part = SHARDS;
     else
-        start(s, s->shares ? OPENING : SHARDS);
+        start_part(s, s->shares ? OPENING : SHARDS);
 }
 
 enum pst_status pst_saver_begin(struct pst_saver *s, struct pst_engine *engine,
@@ -330,7 +331,7 @@ enum pst_status pst_saver_begin(struct pst_saver *s, struct pst_engine *engine,
                             "a save is under way already");
     status = pst_engine_check_copies(engine, step, diag);
     if (status == PST_OK && s->engine == NULL)
-        status = prepare(s, engine, diag);
+        status = prepare_copies(s, engine, diag);
     if (status != PST_OK)
         return status;
     s->keep = keep;
@@ -338,7 +339,7 @@ enum pst_status pst_saver_begin(struct pst_saver *s, struct pst_engine *engine,
     drop_shards(s);
     s->status = set_dir(s, dir);
     if (s->status == PST_OK)
-        s->status = copy(s);
+        s->status = begin_copies(s);
     begin_shards(s);
     return PST_OK;
 }
@@ -355,7 +356,7 @@ enum pst_status pst_saver_again(struct pst_saver *s, const char *dir,
     return PST_OK;
 }
 
-static void discard(struct pst_saver *s)
+static void discard_shards(struct pst_saver *s)
 {
     for (unsigned i = 0; i < s->n_local && s->dir != NULL; i++) {
         if (s->local[i].shard != NULL)
@@ -380,7 +381,7 @@ static enum pst_status begin_manifest(struct pst_saver *s,
         return PST_AGAIN;
     }
     s->status = pst_save_names(engine, &s->names, &s->diag);
-    start(s, MANIFEST);
+    start_part(s, MANIFEST);
     return PST_AGAIN;
 }
 
@@ -398,7 +399,7 @@ static enum pst_status begin_next(struct pst_saver *s, struct pst_diag *diag)
                  : pst_save_gather(s->engine, s->shards_of, diag);
     if (status != PST_OK)
         return status;
-    start(s, s->part == OPENING ? SHARDS : FILES);
+    start_part(s, s->part == OPENING ? SHARDS : FILES);
     return PST_AGAIN;
 }
 
@@ -406,7 +407,7 @@ enum pst_status pst_saver_next(struct pst_saver *s, struct pst_diag *diag)
 {
     enum pst_status status;
 
-    join(s);
+    join_thread(s);
     if (s->status != PST_OK)
         *diag = s->diag;
     status = pst_engine_settle(s->engine, s->status, diag);
@@ -418,7 +419,7 @@ enum pst_status pst_saver_next(struct pst_saver *s, struct pst_diag *diag)
     pst_state_names_init(&s->names);
     /* Files of a failed save are removed: they would keep a full disk full. */
     if (status != PST_OK && status != PST_ERR_PEER)
-        discard(s);
+        discard_shards(s);
     s->part = NOTHING;
     s->status = PST_OK;
     return status;
@@ -431,10 +432,10 @@ void pst_saver_free(struct pst_saver *s)
     for (unsigned i = 0; i < s->n_local; i++)
         if (s->local[i].shard != NULL)
             pst_shard_cancel(s->local[i].shard);
-    join(s);
+    join_thread(s);
     if (s->part != NOTHING &&
         s->part != MANIFEST) /* rank 0 may already be committing the manifest */
-        discard(s);
+        discard_shards(s);
     drop_shards(s);
     for (unsigned i = 0; i < s->n_local; i++)
         pst_free(s->local[i].copy);

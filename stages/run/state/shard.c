@@ -47,8 +47,8 @@ struct pst_shard {
 
 /* --- the tensors ---------------------------------------------------------- */
 
-static enum pst_status add(struct pst_shard *s, const char *name,
-                           struct item item, struct pst_diag *diag)
+static enum pst_status add_item(struct pst_shard *s, const char *name,
+                                struct item item, struct pst_diag *diag)
 {
     item.name = pst_arena_strdup(&s->heap, name);
     if (!item.is_part)
@@ -63,16 +63,16 @@ static enum pst_status add_entry(void *ctx, struct pst_rank *r,
                                  struct pst_diag *diag)
 {
     (void)r;
-    return add(ctx, entry->name,
-               (struct item){.meta = entry->meta,
-                             .begin = entry->begin,
-                             .bytes = entry->bytes,
-                             .is_part = entry->shared,
-                             .offset = entry->offset,
-                             .no_nan = entry->no_nan,
-                             .no_inf = entry->no_inf,
-                             .in_step = entry->in_step},
-               diag);
+    return add_item(ctx, entry->name,
+                    (struct item){.meta = entry->meta,
+                                  .begin = entry->begin,
+                                  .bytes = entry->bytes,
+                                  .is_part = entry->shared,
+                                  .offset = entry->offset,
+                                  .no_nan = entry->no_nan,
+                                  .no_inf = entry->no_inf,
+                                  .in_step = entry->in_step},
+                    diag);
 }
 
 /*
@@ -94,12 +94,12 @@ static enum pst_status add_unread(struct pst_shard *s, struct pst_diag *diag)
                 pst_role_number(pst_rank_role(s->rank)))
             continue;
         pst_plan_tensor_name(p, &name);
-        status = name.failed
-                     ? pst_diag_nomem(diag, strlen(p->fqn))
-                     : add(s, name.text,
-                           (struct item){
-                               .meta = p->meta, .is_unread = true, .param = i},
-                           diag);
+        status = name.failed ? pst_diag_nomem(diag, strlen(p->fqn))
+                             : add_item(s, name.text,
+                                        (struct item){.meta = p->meta,
+                                                      .is_unread = true,
+                                                      .param = i},
+                                        diag);
         pst_str_fini(&name);
     }
     return status;
@@ -118,7 +118,7 @@ static enum pst_status add_carried(void *ctx, const char *name,
         if (item.data == NULL)
             return pst_diag_nomem(diag, pst_meta_bytes(meta));
     }
-    return add(s, name, item, diag);
+    return add_item(s, name, item, diag);
 }
 
 enum pst_status pst_shard_new(const struct pst_engine *engine,
@@ -165,7 +165,7 @@ static bool is_in_arena(const struct item *item)
     return item->data == NULL && !item->is_unread;
 }
 
-static size_t rounded(size_t bytes)
+static size_t round_to_align(size_t bytes)
 {
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
@@ -176,7 +176,7 @@ size_t pst_shard_bytes(const struct pst_shard *s)
 
     for (size_t i = 0; i < s->items.n; i++)
         if (is_in_arena(&s->items.at[i]))
-            sum += rounded(s->items.at[i].bytes);
+            sum += round_to_align(s->items.at[i].bytes);
     return sum;
 }
 
@@ -206,7 +206,7 @@ void pst_shard_copy_begin(struct pst_shard *s, void *memory)
         if (!is_in_arena(item))
             continue;
         item->copy = at;
-        at += rounded(item->bytes);
+        at += round_to_align(item->bytes);
         if (item->in_step || !is_host)
             copy_item(s, item);
     }
@@ -285,7 +285,7 @@ static enum pst_status write_piece(struct pst_shard *s, struct target *t,
 }
 
 /* Sets ret->bad if bytes [at, at + n) have numbers that are not finite. */
-static void judge_numbers(struct target *t, const struct source *from,
+static void check_numbers(struct target *t, const struct source *from,
                           size_t at, size_t n)
 {
     const struct item *item = from->item;
@@ -301,7 +301,7 @@ static void judge_numbers(struct target *t, const struct source *from,
 /* Reads bytes [at, at + n) back from the file and checks that they are those in
  * memory and finite. They come from the page cache, while the disk still writes
  * earlier pieces. */
-static enum pst_status judge_piece(struct target *t, const struct source *from,
+static enum pst_status check_piece(struct target *t, const struct source *from,
                                    size_t at, size_t n, struct pst_diag *diag)
 {
     enum pst_status status = pst_safetensors_read(
@@ -313,7 +313,7 @@ static enum pst_status judge_piece(struct target *t, const struct source *from,
                               "written",
                               from->item->name);
     if (status == PST_OK)
-        judge_numbers(t, from, at, n);
+        check_numbers(t, from, at, n);
     return status;
 }
 
@@ -332,7 +332,7 @@ static enum pst_status put_pieces(struct pst_shard *s, struct target *t,
         if (status == PST_OK)
             status = write_piece(s, t, from, at, n, diag);
         if (status == PST_OK && !from->item->is_unread)
-            status = judge_piece(t, from, at, n, diag);
+            status = check_piece(t, from, at, n, diag);
         at += n;
         pst_alive_progress();
     } while (at < end && status == PST_OK);
@@ -355,7 +355,7 @@ static enum pst_status put_span(struct pst_shard *s, struct target *t,
     for (size_t i = 0; i < PST_COUNT(edges) && status == PST_OK; i++) {
         const size_t n = edges[i].end - edges[i].begin;
 
-        judge_numbers(t, from, edges[i].begin, n);
+        check_numbers(t, from, edges[i].begin, n);
         status = pst_edges_add(&s->edges, span->begin + edges[i].begin,
                                from->data + edges[i].begin, n, diag);
     }
@@ -376,8 +376,8 @@ static enum pst_status find_entry(const struct item *item,
     return PST_OK;
 }
 
-static enum pst_status put(struct pst_shard *s, struct target *t, size_t index,
-                           struct pst_diag *diag)
+static enum pst_status put_item(struct pst_shard *s, struct target *t,
+                                size_t index, struct pst_diag *diag)
 {
     const struct item *item = &s->items.at[index];
     struct source from = {item, NULL, index, NULL};
@@ -516,7 +516,7 @@ enum pst_status pst_shard_write(struct pst_shard *s,
     if (status == PST_OK && (t.buffer = pst_alloc(PST_TAG_EXEC, PIECE)) == NULL)
         status = pst_diag_nomem(diag, PIECE);
     for (size_t i = 0; i < s->items.n && status == PST_OK; i++) {
-        status = put(s, &t, i, diag);
+        status = put_item(s, &t, i, diag);
         if (status != PST_OK)
             pst_diag_prefix(diag, "%s", s->path);
     }

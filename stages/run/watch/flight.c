@@ -109,8 +109,8 @@ static enum pst_status map_file(int fd, const char *path, struct file **ret,
     return PST_OK;
 }
 
-static enum pst_status make(const char *dir, unsigned rank, struct file **ret,
-                            struct pst_diag *diag)
+static enum pst_status create_file(const char *dir, unsigned rank,
+                                   struct file **ret, struct pst_diag *diag)
 {
     struct pst_str path = {0}, before = {0};
     enum pst_status status = pst_mkdirs(dir, 0750, diag);
@@ -148,7 +148,7 @@ enum pst_status pst_flight_open(const char *dir, unsigned rank, unsigned ranks,
 
     if (f == NULL)
         return pst_diag_nomem(diag, sizeof(*f));
-    status = make(dir, rank, &f->file, diag);
+    status = create_file(dir, rank, &f->file, diag);
     if (status != PST_OK) {
         pst_free(f);
         return status;
@@ -183,7 +183,7 @@ void pst_flight_close(struct pst_flight *f)
 
 /* Sets the record's number. It is 0 while the record changes, so that readers
  * skip a record that is partly written. */
-static void publish(struct pst_flight_record *r, uint64_t seq)
+static void set_record_number(struct pst_flight_record *r, uint64_t seq)
 {
     atomic_signal_fence(memory_order_seq_cst);
     r->seq = seq;
@@ -198,7 +198,7 @@ void pst_flight_begin(struct pst_flight *f, uint64_t step, unsigned kind,
     if (f == NULL || f->now != NULL)
         return;
     r = &f->file->at[f->seq % PST_FLIGHT_RECORDS];
-    publish(r, 0);
+    set_record_number(r, 0);
     r->step = step;
     r->begin = f->offset + pst_now();
     r->end = 0;
@@ -208,7 +208,7 @@ void pst_flight_begin(struct pst_flight *f, uint64_t step, unsigned kind,
     r->kind = (uint8_t)kind;
     r->sends = 0;
     r->looked = 0;
-    publish(r, ++f->seq);
+    set_record_number(r, ++f->seq);
     f->now = r;
 }
 
@@ -236,7 +236,7 @@ void pst_flight_end(struct pst_flight *f)
 
 /* --- reading -------------------------------------------------------------- */
 
-static int by_number(const void *a, const void *b)
+static int compare_numbers(const void *a, const void *b)
 {
     const uint64_t x = ((const struct pst_flight_record *)a)->seq,
                    y = ((const struct pst_flight_record *)b)->seq;
@@ -266,7 +266,7 @@ static enum pst_status take_record(const struct file *file, const char *path,
         if (r->seq > 0 && (r->seq - 1) % PST_FLIGHT_RECORDS == i)
             at[n++] = *r;
     }
-    qsort(at, n, sizeof(*at), by_number);
+    qsort(at, n, sizeof(*at), compare_numbers);
     *ret = (struct pst_flight_log){.rank = head->rank,
                                    .ranks = head->ranks,
                                    .pid = head->pid,

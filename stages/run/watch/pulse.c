@@ -64,8 +64,8 @@ struct pst_pulse {
     unsigned n_others;
     struct pst_awake awake;
     double next_look, next_beat;
-    double slept; /* pst_alive_sleep() at the last look_at_stops */
-    /* moves: progress of this process at the last look_at_stops; sum: progress
+    double slept; /* pst_alive_sleep() at the last detect_stop */
+    /* moves: progress of this process at the last detect_stop; sum: progress
      * of all ranks. */
     uint64_t moves, sum;
     double moved; /* seconds awake at which sum changed */
@@ -77,11 +77,11 @@ struct pst_pulse {
     struct pst_diag broken;
     unsigned wishes;
     /* True while heartbeats are sent, which may allocate: allocating calls
-     * go_on, which must not recurse. */
+     * exchange_if_due(), which must not recurse. */
     bool busy;
 };
 
-static bool is_mute(const struct pst_pulse *p)
+static bool has_no_peers(const struct pst_pulse *p)
 {
     return p == NULL || p->size < 2;
 }
@@ -94,7 +94,7 @@ static unsigned rank_of(const struct pst_pulse *p, unsigned i)
 
 /* --- sending -------------------------------------------------------------- */
 
-static double interval(void)
+static double beat_interval(void)
 {
     const double limit = pst_alive_limit();
 
@@ -130,7 +130,7 @@ static void send_beats(struct pst_pulse *p, const struct beat *beat)
         send_beat(p, i, beat);
 }
 
-static void beat(struct pst_pulse *p, double clock)
+static void send_own_beat(struct pst_pulse *p, double clock)
 {
     const struct pst_alive_state state = pst_alive_state();
     const struct beat beat = {
@@ -145,14 +145,14 @@ static void beat(struct pst_pulse *p, double clock)
         .sum = p->sum,
     };
 
-    p->next_beat = clock + interval();
+    p->next_beat = clock + beat_interval();
     p->sent_phase = state.phase;
     send_beats(p, &beat);
 }
 
 /* Sends, from rank 0, which rank is stuck. Other ranks would find this later,
  * or be ended by mpirun before that. */
-static void tell_end(struct pst_pulse *p, unsigned i)
+static void announce_stuck_rank(struct pst_pulse *p, unsigned i)
 {
     struct beat beat = p->others[i].beat;
 
@@ -164,7 +164,7 @@ static void tell_end(struct pst_pulse *p, unsigned i)
 
 /* --- receiving ------------------------------------------------------------ */
 
-static void listen(struct pst_pulse *p)
+static void receive_beats(struct pst_pulse *p)
 {
     enum pst_status status;
 
@@ -187,7 +187,7 @@ static void listen(struct pst_pulse *p)
     } while (status == PST_OK);
 }
 
-static void add_up(struct pst_pulse *p)
+static void update_progress(struct pst_pulse *p)
 {
     uint64_t sum = pst_alive_state().moves;
 
@@ -201,7 +201,7 @@ static void add_up(struct pst_pulse *p)
 
 /* Restarts all limits after a time in which no rank could be heard: their time
  * counts from `late` seconds after now, or later where it did already. */
-static void begin_anew(struct pst_pulse *p, double late)
+static void restart_limits(struct pst_pulse *p, double late)
 {
     const double from = p->awake.now + late;
 
@@ -213,7 +213,7 @@ static void begin_anew(struct pst_pulse *p, double late)
 /* Restarts all limits if this process was stopped and continued: others may
  * have been stopped, too, and may continue later. A process that worked
  * meanwhile was not stopped, unless the daemon's timer has detected it. */
-static void look_at_stops(struct pst_pulse *p)
+static void detect_stop(struct pst_pulse *p)
 {
     const uint64_t moves = pst_alive_state().moves;
     const double slept = pst_alive_sleep();
@@ -222,27 +222,27 @@ static void look_at_stops(struct pst_pulse *p)
     if (p->awake.slept > 0 && moves == p->moves)
         late = PST_MAX(late, p->awake.slept);
     if (p->awake.slept > 0 || late > 0)
-        begin_anew(p, PST_MIN(late, MAX_LATE));
+        restart_limits(p, PST_MIN(late, MAX_LATE));
     p->slept = slept;
     p->moves = moves;
 }
 
-static void exchange(struct pst_pulse *p, double clock)
+static void exchange_beats(struct pst_pulse *p, double clock)
 {
     p->busy = true;
     p->next_look = clock + LOOK_EVERY;
     pst_awake_look(&p->awake, clock);
-    /* before look_at_stops, so that old heartbeats do not shorten new limits */
-    listen(p);
-    look_at_stops(p);
-    add_up(p);
+    /* before detect_stop, so that old heartbeats do not shorten new limits */
+    receive_beats(p);
+    detect_stop(p);
+    update_progress(p);
     if (clock >= p->next_beat || pst_alive_state().phase != p->sent_phase)
-        beat(p, clock);
+        send_own_beat(p, clock);
     p->busy = false;
 }
 
 /* Sends heartbeats that are due; called while this process works. */
-static void go_on(void *ctx)
+static void exchange_if_due(void *ctx)
 {
     struct pst_pulse *p = ctx;
     const double clock = pst_now();
@@ -251,7 +251,7 @@ static void go_on(void *ctx)
         (clock < p->next_beat && pst_alive_state().phase == p->sent_phase))
         return;
     p->peer = p->rank;
-    exchange(p, clock);
+    exchange_beats(p, clock);
 }
 
 /* --- deciding --------------------------------------------------------------
@@ -292,8 +292,8 @@ static void print_beat(const struct beat *beat, struct pst_str *out)
     pst_alive_print(&state, out);
 }
 
-static enum pst_status silent(const struct pst_pulse *p, unsigned i,
-                              struct pst_diag *diag)
+static enum pst_status report_silent_rank(const struct pst_pulse *p, unsigned i,
+                                          struct pst_diag *diag)
 {
     const struct pst_alive_state mine = pst_alive_state();
     struct pst_str there = {0}, here = {0};
@@ -323,7 +323,8 @@ static void add_waiting(unsigned rank, const struct beat *beat,
 }
 
 /* Reports a deadlock: all ranks answer, so they wait for each other. */
-static enum pst_status knot(const struct pst_pulse *p, struct pst_diag *diag)
+static enum pst_status report_deadlock(const struct pst_pulse *p,
+                                       struct pst_diag *diag)
 {
     const struct pst_alive_state state = pst_alive_state();
     const struct beat mine = {.phase = state.phase,
@@ -370,12 +371,13 @@ static double known_until(const struct pst_pulse *p)
 /* True if this rank reports deadlocks. Rank 0 does, since it hears all ranks
  * and knows how much time it granted them after a stop; the others only while
  * rank 0 waits for commands. */
-static bool judges(const struct pst_pulse *p)
+static bool reports_deadlocks(const struct pst_pulse *p)
 {
     return p->rank == 0 || p->others[0].beat.phase == PST_ALIVE_IDLE;
 }
 
-static enum pst_status was_told(const struct beat *beat, struct pst_diag *diag)
+static enum pst_status report_announced_rank(const struct beat *beat,
+                                             struct pst_diag *diag)
 {
     struct pst_str there = {0};
     enum pst_status status;
@@ -390,23 +392,24 @@ static enum pst_status was_told(const struct beat *beat, struct pst_diag *diag)
     return status;
 }
 
-static enum pst_status decide(struct pst_pulse *p, struct pst_diag *diag)
+static enum pst_status find_stuck_rank(struct pst_pulse *p,
+                                       struct pst_diag *diag)
 {
     const double patience = PATIENCE + (p->rank == 0 ? 0 : PATIENCE_MORE);
 
     if (p->rank != 0 && p->others[0].beat.stuck != 0)
-        return was_told(&p->others[0].beat, diag);
+        return report_announced_rank(&p->others[0].beat, diag);
     if (pst_alive_limit() <= 0)
         return PST_OK;
     for (unsigned i = 0; i < p->n_others; i++)
         if (p->awake.now - p->others[i].heard >
             pst_alive_limit_of(p->others[i].beat.phase) + patience) {
-            tell_end(p, i);
-            return silent(p, i, diag);
+            announce_stuck_rank(p, i);
+            return report_silent_rank(p, i, diag);
         }
-    if (judges(p) && pst_alive_state().phase != PST_ALIVE_IDLE &&
+    if (reports_deadlocks(p) && pst_alive_state().phase != PST_ALIVE_IDLE &&
         known_until(p) - p->moved > longest_limit(p) + patience)
-        return knot(p, diag);
+        return report_deadlock(p, diag);
     return PST_OK;
 }
 
@@ -416,14 +419,14 @@ enum pst_status pst_pulse_look(struct pst_pulse *p, unsigned peer,
     double clock;
 
     pst_alive_looked();
-    if (is_mute(p))
+    if (has_no_peers(p))
         return PST_OK;
     clock = pst_now();
     if (clock < p->next_look)
         return PST_OK;
     p->peer = peer;
-    exchange(p, clock);
-    return decide(p, diag);
+    exchange_beats(p, clock);
+    return find_stuck_rank(p, diag);
 }
 
 /* --- interface -------------------------------------------------------------
@@ -452,8 +455,8 @@ enum pst_status pst_pulse_new(struct pst_transport *t, struct pst_pulse **ret,
     p->slept = pst_alive_sleep();
     p->sent_phase = PST_N_ALIVE;
     t->pulse = p;
-    if (!is_mute(p))
-        pst_alive_hook(go_on, p);
+    if (!has_no_peers(p))
+        pst_alive_hook(exchange_if_due, p);
     *ret = p;
     return PST_OK;
 }
@@ -483,7 +486,7 @@ unsigned pst_pulse_take_wishes(struct pst_pulse *p)
 
 bool pst_pulse_take_silence(struct pst_pulse *p, struct pst_silence *ret)
 {
-    if (is_mute(p))
+    if (has_no_peers(p))
         return false;
     for (unsigned i = 0; i < p->n_others; i++) {
         struct other *o = &p->others[i];
@@ -497,10 +500,10 @@ bool pst_pulse_take_silence(struct pst_pulse *p, struct pst_silence *ret)
     return false;
 }
 
-static enum pst_status wait_for(struct pst_transport *t,
-                                struct pst_request *request, unsigned peer,
-                                pst_idle_fn idle, void *ctx,
-                                struct pst_diag *diag)
+static enum pst_status await_request(struct pst_transport *t,
+                                     struct pst_request *request, unsigned peer,
+                                     pst_idle_fn idle, void *ctx,
+                                     struct pst_diag *diag)
 {
     for (unsigned looks = 0;; looks++) {
         enum pst_status status = t->ops->test(t, request);
@@ -547,7 +550,7 @@ enum pst_status pst_pulse_transfer(struct pst_transport *t, bool send,
         return pst_diag_carry(diag, PST_E_NET_MESSAGE, status,
                               "rank %u: no message %s rank %u", self,
                               send ? "to" : "from", peer);
-    status = wait_for(t, &request, peer, idle, ctx, diag);
+    status = await_request(t, &request, peer, idle, ctx, diag);
     if (status == PST_OK)
         pst_alive_moved();
     else if (t->pulse != NULL && diag != NULL)

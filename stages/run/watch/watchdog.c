@@ -8,8 +8,9 @@
 
 /* Reports what each local rank waits for: they may wait for each other in a
  * cycle. known: message of the pulse, or NULL. */
-static enum pst_status report(const struct pst_engine *engine,
-                              const char *known, struct pst_diag *diag)
+static enum pst_status report_stuck_ranks(const struct pst_engine *engine,
+                                          const char *known,
+                                          struct pst_diag *diag)
 {
     const uint64_t step = pst_rank_ring(engine->ranks[0])->now->step;
     struct pst_str text = {0};
@@ -62,7 +63,7 @@ enum pst_status pst_engine_watch(struct pst_engine *engine,
         pst_pulse_look(pulse,
                        m != NULL ? m->peer : pst_role_number(pst_rank_role(r)),
                        &known) != PST_OK)
-        return report(engine, known.text, diag);
+        return report_stuck_ranks(engine, known.text, diag);
     if (pulse != NULL && !engine->transport->ops->one_process)
         return PST_OK;
     pst_awake_look(&engine->awake, pst_now());
@@ -74,5 +75,5 @@ enum pst_status pst_engine_watch(struct pst_engine *engine,
         return PST_OK;
     if (engine->lanes != NULL)
         pst_lanes_stop(engine->lanes); /* so that their state can be read */
-    return report(engine, NULL, diag);
+    return report_stuck_ranks(engine, NULL, diag);
 }

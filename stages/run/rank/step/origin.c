@@ -51,8 +51,8 @@ static bool is_real(enum pst_dtype dtype)
     return pst_dtype_kind(dtype) == PST_KIND_FLOAT;
 }
 
-static void count(const struct pst_meta *meta, const void *data,
-                  struct found *ret)
+static void count_not_finite(const struct pst_meta *meta, const void *data,
+                             struct found *ret)
 {
     const int64_t n = pst_meta_numel(meta);
 
@@ -85,13 +85,13 @@ static struct found find_origin(struct pst_rank_device *d,
     data = pst_device_pull(&d->mem, at, pst_meta_span(meta));
     n = pst_meta_span(meta) / pst_dtype_size(meta->dtype);
     if (pst_has_nan(meta->dtype, data, n, true))
-        count(meta, data, &ret);
+        count_not_finite(meta, data, &ret);
     return ret;
 }
 
 /* Appends "NaN in 3 of 32 numbers, the first at [1, 2]". */
-static void describe(const struct pst_meta *meta, const struct found *f,
-                     struct pst_str *out)
+static void describe_found(const struct pst_meta *meta, const struct found *f,
+                           struct pst_str *out)
 {
     int64_t at[PST_MAX_RANK], rest = f->first;
 
@@ -127,9 +127,10 @@ static uint64_t order_of(struct pst_trace *t, const struct pst_rank_role *role,
     return (mb << STAGE_BITS | stage) << LOOK_BITS | find_origin;
 }
 
-static void record(struct pst_trace *t, bool nan,
-                   const struct pst_rank_role *role, const struct pst_action *a,
-                   const struct pst_str *text)
+static void record_origin(struct pst_trace *t, bool nan,
+                          const struct pst_rank_role *role,
+                          const struct pst_action *a,
+                          const struct pst_str *text)
 {
     struct pst_origin *origin = nan ? &t->nan : &t->inf;
     const uint64_t order = order_of(t, role, a);
@@ -174,8 +175,8 @@ void pst_trace_params(struct pst_trace *t, const struct pst_rank_role *role,
         pst_str_addf(&text, "%s '%.300s' has ",
                      param->kind == PST_VALUE_PARAM ? "parameter" : "buffer",
                      param->fqn);
-        describe(&meta, &f, &text);
-        record(t, f.kinds & PST_TRACE_NAN, role, NULL, &text);
+        describe_found(&meta, &f, &text);
+        record_origin(t, f.kinds & PST_TRACE_NAN, role, NULL, &text);
         pst_str_fini(&text);
     }
     t->preparing = false;
@@ -196,8 +197,8 @@ void pst_trace_input(struct pst_trace *t, const struct pst_rank_role *role,
     if (f.kinds == 0)
         return;
     pst_str_addf(&text, "the data of input '%.300s' has ", in->name);
-    describe(&meta, &f, &text);
-    record(t, f.kinds & PST_TRACE_NAN, role, a, &text);
+    describe_found(&meta, &f, &text);
+    record_origin(t, f.kinds & PST_TRACE_NAN, role, a, &text);
     pst_str_fini(&text);
 }
 
@@ -262,8 +263,8 @@ void pst_trace_after(struct pst_trace *t, const struct pst_rank_role *role,
                      pst_node_origin(forward_of(role, a, node)),
                      module[0] != '\0' ? " of " : "", module,
                      node->source[0] != '\0' ? " at " : "", node->source);
-        describe(call->out[i].meta, &f, &text);
-        record(t, nan, role, a, &text);
+        describe_found(call->out[i].meta, &f, &text);
+        record_origin(t, nan, role, a, &text);
         pst_str_fini(&text);
     }
 }

@@ -93,8 +93,9 @@ struct pst_param_reduction *pst_param_reduction_find(
     return NULL;
 }
 
-static enum pst_status post(struct pst_reductions *r, bool send, unsigned peer,
-                            int64_t tag, unsigned char *data, size_t len)
+static enum pst_status post_message(struct pst_reductions *r, bool send,
+                                    unsigned peer, int64_t tag,
+                                    unsigned char *data, size_t len)
 {
     struct pst_message *m = &r->messages[r->n_posted++];
 
@@ -141,15 +142,17 @@ static enum pst_status post_parts(struct pst_reductions *r,
 
         if (o->parts[i].rank != r->role->rank) {
             pst_owners_segment(o, o->me, &begin, &n);
-            status = post(r, false, o->parts[i].rank, tag_of(x, i, false),
-                          part_at(r, x, i, begin), (size_t)n * o->item);
+            status =
+                post_message(r, false, o->parts[i].rank, tag_of(x, i, false),
+                             part_at(r, x, i, begin), (size_t)n * o->item);
             continue;
         }
         for (unsigned k = 0; k < o->n && status == PST_OK; k++) {
             pst_owners_segment(o, k, &begin, &n);
             if (k != o->me)
-                status = post(r, true, o->ranks[k], tag_of(x, i, false),
-                              part_at(r, x, i, begin), (size_t)n * o->item);
+                status =
+                    post_message(r, true, o->ranks[k], tag_of(x, i, false),
+                                 part_at(r, x, i, begin), (size_t)n * o->item);
         }
     }
     return status;
@@ -157,8 +160,9 @@ static enum pst_status post_parts(struct pst_reductions *r,
 
 /* Adds up elements begin .. begin + n - 1 of all parts. Each element is read
  * from all parts before it is written to the sum, which may be one of them. */
-static void sum(struct pst_reductions *r, const struct pst_param_reduction *x,
-                int64_t begin, int64_t n)
+static void sum_parts(struct pst_reductions *r,
+                      const struct pst_param_reduction *x, int64_t begin,
+                      int64_t n)
 {
     void *parts[PST_MAX_SHARED_STAGES];
     const struct pst_task task = {.dtype = x->o.param->meta.dtype,
@@ -186,13 +190,15 @@ static enum pst_status post_sums(struct pst_reductions *r,
         if (k == o->me)
             continue;
         pst_owners_segment(o, o->me, &begin, &n);
-        status = post(r, true, o->ranks[k], tag_of(x, o->me, true),
-                      x->sum + (size_t)begin * o->item, (size_t)n * o->item);
+        status =
+            post_message(r, true, o->ranks[k], tag_of(x, o->me, true),
+                         x->sum + (size_t)begin * o->item, (size_t)n * o->item);
         if (status != PST_OK)
             break;
         pst_owners_segment(o, k, &begin, &n);
-        status = post(r, false, o->ranks[k], tag_of(x, k, true),
-                      x->sum + (size_t)begin * o->item, (size_t)n * o->item);
+        status =
+            post_message(r, false, o->ranks[k], tag_of(x, k, true),
+                         x->sum + (size_t)begin * o->item, (size_t)n * o->item);
     }
     return status;
 }
@@ -209,9 +215,10 @@ static enum pst_status post_piece(struct pst_reductions *r,
     r->n_posted = 0;
     for (unsigned i = 0; i < o->n_parts && status == PST_OK; i++)
         if ((o->parts[i].rank == r->role->rank) != owner)
-            status = post(r, !owner, owner ? o->parts[i].rank : o->owner,
-                          tag_of(x, i, false), part_at(r, x, i, begin),
-                          (size_t)n * o->item);
+            status =
+                post_message(r, !owner, owner ? o->parts[i].rank : o->owner,
+                             tag_of(x, i, false), part_at(r, x, i, begin),
+                             (size_t)n * o->item);
     return status;
 }
 
@@ -231,7 +238,7 @@ static enum pst_status reduce_to_owner(struct pst_reductions *r,
     if (r->waiting > 0)
         return PST_AGAIN;
     if (x->o.owner == r->role->rank)
-        sum(r, x, begin, n);
+        sum_parts(r, x, begin, n);
     r->state = begin + n < x->o.numel ? r->state + 1 : 0;
     return r->state == 0 ? PST_OK : reduce_to_owner(r, x);
 }
@@ -243,7 +250,7 @@ enum pst_status pst_reduce(struct pst_reductions *r,
     int64_t begin, n;
 
     if (x->o.n < 2) {
-        sum(r, x, x->o.begin, x->o.numel);
+        sum_parts(r, x, x->o.begin, x->o.numel);
         return PST_OK;
     }
     if (x->o.param->transmit)
@@ -259,7 +266,7 @@ enum pst_status pst_reduce(struct pst_reductions *r,
         return PST_AGAIN;
     if (r->state == 1) {
         pst_owners_segment(&x->o, x->o.me, &begin, &n);
-        sum(r, x, begin, n);
+        sum_parts(r, x, begin, n);
         r->n_posted = 0;
         status = post_sums(r, x);
         r->state = 2;

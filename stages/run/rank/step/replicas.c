@@ -124,7 +124,7 @@ static unsigned char *own_data(const struct piece *p)
 }
 
 /* Returns the buffer for the part of the i-th other replica. */
-static unsigned char *incoming(const struct piece *p, unsigned i)
+static unsigned char *incoming_part(const struct piece *p, unsigned i)
 {
     const unsigned n = p->sum->replicas->role->options.replicas;
     const unsigned slot = p->lane * (n - 1) + i;
@@ -134,10 +134,11 @@ static unsigned char *incoming(const struct piece *p, unsigned i)
                        b->incoming + slot * pst_bucket_slot(b, n));
 }
 
-static enum pst_status go_on(void *ctx);
+static enum pst_status advance_piece(void *ctx);
 
-static enum pst_status post(struct piece *p, unsigned message, unsigned replica,
-                            bool send, unsigned char *data)
+static enum pst_status post_message(struct piece *p, unsigned message,
+                                    unsigned replica, bool send,
+                                    unsigned char *data)
 {
     const struct pst_replicas *r = p->sum->replicas;
     struct pst_message *m = &p->messages[message];
@@ -149,7 +150,7 @@ static enum pst_status post(struct piece *p, unsigned message, unsigned replica,
         .peer = replica * r->role->options.ranks + r->role->rank,
         .send = send,
         .counter = &p->waiting,
-        .then = go_on,
+        .then = advance_piece,
         .ctx = p};
     m->data = data;
     return pst_traffic_post(r->traffic, m);
@@ -164,12 +165,12 @@ static enum pst_status post_half(struct piece *p)
     enum pst_status status = PST_OK;
 
     if (p->owner != role->replica)
-        return post(p, 0, p->owner, !p->summed, own_data(p));
+        return post_message(p, 0, p->owner, !p->summed, own_data(p));
     for (unsigned k = 0, i = 0; k < n && status == PST_OK; k++) {
         if (k == role->replica)
             continue;
-        status =
-            post(p, i, k, p->summed, p->summed ? own_data(p) : incoming(p, i));
+        status = post_message(p, i, k, p->summed,
+                              p->summed ? own_data(p) : incoming_part(p, i));
         i++;
     }
     return status;
@@ -177,8 +178,8 @@ static enum pst_status post_half(struct piece *p)
 
 /* --- reduction ------------------------------------------------------------ */
 
-static void add(struct pst_rank_device *d, enum pst_dtype dtype, void *a,
-                void *b, int64_t n)
+static void add_buffers(struct pst_rank_device *d, enum pst_dtype dtype,
+                        void *a, void *b, int64_t n)
 {
     void *const both[] = {a, b};
     const struct pst_task task = {
@@ -188,7 +189,7 @@ static void add(struct pst_rank_device *d, enum pst_dtype dtype, void *a,
 }
 
 /* Copies the sum of a microbatch to the kept gradients, or adds it to them. */
-static void keep(const struct piece *p, unsigned char *sum)
+static void keep_sum(const struct piece *p, unsigned char *sum)
 {
     const struct pst_replica_sum *s = p->sum;
     const struct pst_bucket *b = s->bucket;
@@ -201,25 +202,27 @@ static void keep(const struct piece *p, unsigned char *sum)
         d->mem.device->copy(&d->mem, PST_QUEUE_COMPUTE, kept, sum,
                             (size_t)p->n * item);
     else
-        add(d, b->dtype, kept, sum, p->n);
+        add_buffers(d, b->dtype, kept, sum, p->n);
 }
 
 /* Sums the parts of a piece in the order of replicas 0, 1, ..., so that the
  * bits do not depend on the replica that sums. */
-static void sum(const struct piece *p)
+static void sum_parts(const struct piece *p)
 {
     const struct pst_rank_role *role = p->sum->replicas->role;
     struct pst_rank_device *d = p->sum->replicas->device;
     const enum pst_dtype dtype = p->sum->bucket->dtype;
     unsigned char *own = own_data(p);
-    unsigned char *acc = role->replica == 0 ? own : incoming(p, 0);
+    unsigned char *acc = role->replica == 0 ? own : incoming_part(p, 0);
 
     for (unsigned k = 1; k < role->options.replicas; k++)
-        add(d, dtype, acc,
-            k == role->replica ? own : incoming(p, k - (k > role->replica)),
-            p->n);
+        add_buffers(d, dtype, acc,
+                    k == role->replica
+                        ? own
+                        : incoming_part(p, k - (k > role->replica)),
+                    p->n);
     if (p->sum->own != 0)
-        keep(p, acc);
+        keep_sum(p, acc);
     else if (acc != own)
         d->mem.device->copy(&d->mem, PST_QUEUE_COMPUTE, own, acc,
                             (size_t)p->n * pst_dtype_size(dtype));
@@ -242,7 +245,7 @@ static void round_piece(const struct piece *p)
     d->mem.device->run(&d->mem, d->downcast, &task);
 }
 
-static void upcast(const struct piece *p)
+static void upcast_piece(const struct piece *p)
 {
     const struct pst_replica_sum *s = p->sum;
     struct pst_rank_device *d = s->replicas->device;
@@ -280,20 +283,20 @@ static enum pst_status begin_round(struct pst_replica_sum *s, unsigned lane)
 }
 
 /* Continues a piece when all its messages are done. */
-static enum pst_status go_on(void *ctx)
+static enum pst_status advance_piece(void *ctx)
 {
     struct piece *p = ctx;
     struct pst_replica_sum *s = p->sum;
 
     if (!p->summed) {
         if (p->owner == s->replicas->role->replica)
-            sum(p);
+            sum_parts(p);
         p->summed = true;
         if (s->task == PST_REPLICAS_SUM)
             return post_half(p);
     }
     if (s->as_bf16)
-        upcast(p);
+        upcast_piece(p);
     if (--s->lane[p->lane].left > 0)
         return PST_OK;
     s->lane[p->lane].round += s->lanes;
@@ -307,9 +310,9 @@ static enum pst_status go_on(void *ctx)
     return PST_OK;
 }
 
-static enum pst_status begin(struct pst_replica_sum *s,
-                             enum pst_replica_task task, size_t offset,
-                             size_t own)
+static enum pst_status begin_task(struct pst_replica_sum *s,
+                                  enum pst_replica_task task, size_t offset,
+                                  size_t own)
 {
     struct pst_replicas *r = s->replicas;
     const struct pst_bucket *b = s->bucket;
@@ -343,9 +346,9 @@ enum pst_status pst_replicas_sum(struct pst_replicas *r, int stage)
         const struct pst_bucket *b = r->at[i].bucket;
 
         if ((int)b->stage == stage && b->offset != 0 && !b->scatters)
-            status = begin(&r->at[i],
-                           b->shared ? PST_REPLICAS_SCATTER : PST_REPLICAS_SUM,
-                           b->offset, 0);
+            status = begin_task(
+                &r->at[i], b->shared ? PST_REPLICAS_SCATTER : PST_REPLICAS_SUM,
+                b->offset, 0);
     }
     return status;
 }
@@ -358,7 +361,7 @@ enum pst_status pst_replicas_gather(struct pst_replicas *r)
         const struct pst_bucket *b = r->values[i].bucket;
 
         if (b->data != 0 && b->own_data == 0)
-            status = begin(&r->values[i], PST_REPLICAS_GATHER, b->data, 0);
+            status = begin_task(&r->values[i], PST_REPLICAS_GATHER, b->data, 0);
     }
     return status;
 }
@@ -377,7 +380,7 @@ enum pst_status pst_replicas_ask(struct pst_replicas *r, unsigned bucket)
             mem, PST_QUEUE_COMPUTE,
             pst_rank_at(r->device, b->data + (size_t)b->begin * item),
             pst_rank_at(r->device, b->own_data), (size_t)b->n * item);
-    status = begin(s, PST_REPLICAS_GATHER, b->data, b->own_data);
+    status = begin_task(s, PST_REPLICAS_GATHER, b->data, b->own_data);
     if (pst_fault_is_set())
         pst_fault_point("unshard");
     return status;
@@ -399,8 +402,8 @@ enum pst_status pst_replicas_scatter(struct pst_replicas *r, unsigned bucket,
     struct pst_replica_sum *s = &r->at[bucket];
 
     s->assigns = assigns;
-    return begin(s, PST_REPLICAS_SCATTER, s->bucket->offset,
-                 s->bucket->own_grads);
+    return begin_task(s, PST_REPLICAS_SCATTER, s->bucket->offset,
+                      s->bucket->own_grads);
 }
 
 bool pst_replicas_has_values(const struct pst_replicas *r, unsigned bucket)

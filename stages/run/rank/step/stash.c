@@ -323,7 +323,7 @@ void pst_stash_begin(struct pst_stash *s, uint64_t step)
 
 /* Allows copies to begin. For a device with separate memory, the rank's own
  * thread copies slots between the device and the host's copy, here and in
- * bring(). */
+ * push_loaded(). */
 void pst_stash_issue(struct pst_stash *s, unsigned copies)
 {
     const struct pst_spill_job *jobs;
@@ -341,7 +341,7 @@ void pst_stash_issue(struct pst_stash *s, unsigned copies)
     pthread_mutex_unlock(&s->lock);
 }
 
-static void bring(struct pst_stash *s, unsigned copies)
+static void push_loaded(struct pst_stash *s, unsigned copies)
 {
     const struct pst_spill_job *jobs = s->layout->spills.jobs.at;
 
@@ -351,7 +351,7 @@ static void bring(struct pst_stash *s, unsigned copies)
                             jobs[s->brought].bytes);
 }
 
-static void soon(struct timespec *ret)
+static void wait_deadline(struct timespec *ret)
 {
     (void)clock_gettime(CLOCK_MONOTONIC, ret);
     ret->tv_nsec += (long)(WAIT_S * 1e9);
@@ -376,7 +376,7 @@ enum pst_status pst_stash_await(struct pst_stash *s, unsigned copies,
     before = s->done;
     if (s->done < copies) {
         begin = pst_now();
-        soon(&until);
+        wait_deadline(&until);
         (void)pthread_cond_timedwait(&s->moved, &s->lock, &until);
         s->totals.waited += pst_now() - begin;
     }
@@ -384,7 +384,7 @@ enum pst_status pst_stash_await(struct pst_stash *s, unsigned copies,
     ended = s->done >= copies;
     pthread_mutex_unlock(&s->lock);
     if (ended)
-        bring(s, copies);
+        push_loaded(s, copies);
     return ended ? PST_OK : PST_AGAIN;
 }
 

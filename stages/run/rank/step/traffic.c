@@ -38,9 +38,9 @@ static void copy_out(struct pst_traffic *t, struct pst_message *m)
         pst_device_get(t->mem, m->data, m->len, &m->event);
 }
 
-static enum pst_status failed(const struct pst_traffic *t,
-                              const struct pst_message *m,
-                              enum pst_status status)
+static enum pst_status report_failure(const struct pst_traffic *t,
+                                      const struct pst_message *m,
+                                      enum pst_status status)
 {
     if (status == PST_ERR_DEVICE)
         return pst_diag_set(t->diag, PST_E_RUN_DEVICE,
@@ -60,7 +60,8 @@ static enum pst_status failed(const struct pst_traffic *t,
 }
 
 /* Posts the message to the transport. */
-static enum pst_status start(struct pst_traffic *t, struct pst_message *m)
+static enum pst_status start_message(struct pst_traffic *t,
+                                     struct pst_message *m)
 {
     const struct pst_transport_ops *net = t->transport->ops;
     void *data = is_staged(t, m) ? pst_device_host(t->mem, m->data) : m->data;
@@ -87,7 +88,8 @@ static enum pst_status start_held(struct pst_traffic *t, struct pst_message *m)
 
     if (status == PST_AGAIN)
         return PST_OK;
-    return status == PST_OK ? start(t, m) : failed(t, m, status);
+    return status == PST_OK ? start_message(t, m)
+                            : report_failure(t, m, status);
 }
 
 enum pst_status pst_traffic_post(struct pst_traffic *t, struct pst_message *m)
@@ -100,7 +102,7 @@ enum pst_status pst_traffic_post(struct pst_traffic *t, struct pst_message *m)
         copy_out(t, m);
     else if (held)
         t->mem->device->record(t->mem, PST_QUEUE_COMPUTE, &m->event);
-    status = held ? start_held(t, m) : start(t, m);
+    status = held ? start_held(t, m) : start_message(t, m);
     if (status != PST_OK)
         return status;
     if (m->counter != NULL)
@@ -111,7 +113,8 @@ enum pst_status pst_traffic_post(struct pst_traffic *t, struct pst_message *m)
 
 /* Advances a message. PST_AGAIN: it is in flight; PST_OK: it is done, also on
  * the device. */
-static enum pst_status test(struct pst_traffic *t, struct pst_message *m)
+static enum pst_status test_message(struct pst_traffic *t,
+                                    struct pst_message *m)
 {
     enum pst_status status = PST_OK;
 
@@ -123,7 +126,7 @@ static enum pst_status test(struct pst_traffic *t, struct pst_message *m)
     if (m->state == PST_MESSAGE_FLIES) {
         status = t->transport->ops->test(t->transport, &m->request);
         if (status != PST_OK)
-            return status == PST_AGAIN ? status : failed(t, m, status);
+            return status == PST_AGAIN ? status : report_failure(t, m, status);
         pst_signs_moved(t->signs);
         if (m->send || !is_staged(t, m))
             return PST_OK;
@@ -132,15 +135,16 @@ static enum pst_status test(struct pst_traffic *t, struct pst_message *m)
     }
     /* The next message may be received into the host's copy only after this. */
     status = t->mem->device->poll(t->mem, &m->event);
-    return status == PST_OK || status == PST_AGAIN ? status
-                                                   : failed(t, m, status);
+    return status == PST_OK || status == PST_AGAIN
+               ? status
+               : report_failure(t, m, status);
 }
 
 enum pst_status pst_traffic_poll(struct pst_traffic *t)
 {
     for (unsigned i = 0; i < t->n_active;) {
         struct pst_message *m = t->active[i];
-        enum pst_status status = test(t, m);
+        enum pst_status status = test_message(t, m);
 
         if (status == PST_AGAIN) {
             i++;
