@@ -68,7 +68,7 @@ struct pst_rank_action {
     /* Numbers of copies in the queue of the stash (spill.h), counted from the
      * begin of the step: how many must have ended before the action begins, and
      * how many may have begun once the action has ended. */
-    unsigned copies_before, copies_behind;
+    unsigned copies_before, copies_after;
 };
 
 struct pst_actions {

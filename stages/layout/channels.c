@@ -17,7 +17,7 @@ static struct ends ends_of(const struct pst_channel *c)
               : (struct ends){(unsigned)c->peer_stage, (unsigned)c->stage};
 }
 
-static bool joins(const struct pst_edge *edge, struct ends ends)
+static bool joins_stages(const struct pst_edge *edge, struct ends ends)
 {
     return edge->from_stage == ends.from && edge->to_stage == ends.to;
 }
@@ -48,8 +48,9 @@ static enum pst_status count_tags(struct pst_channels *t, struct pst_diag *diag)
     return PST_OK;
 }
 
-static void add(const struct pst_channels *t, struct pst_channel *c,
-                const struct pst_value *value, unsigned edge, unsigned part)
+static void add_passage(const struct pst_channels *t, struct pst_channel *c,
+                        const struct pst_value *value, unsigned edge,
+                        unsigned part)
 {
     c->at[c->n++] = (struct pst_passage){
         .at = pst_program_loc(program_of(t, c->stage, c->tail), value),
@@ -67,13 +68,13 @@ static void add_forward(const struct pst_channels *t, struct pst_channel *c)
     for (size_t i = 0; i < t->role->plan->edges.n; i++) {
         const struct pst_edge *e = &t->role->plan->edges.at[i];
 
-        if (!joins(e, ends))
+        if (!joins_stages(e, ends))
             continue;
-        add(t, c,
-            c->kind == PST_ACT_RECV_F
-                ? graph->inputs.at[e->to_input]
-                : graph->outputs.at[e->from_output].arg.value,
-            e->id, 0);
+        add_passage(t, c,
+                    c->kind == PST_ACT_RECV_F
+                        ? graph->inputs.at[e->to_input]
+                        : graph->outputs.at[e->from_output].arg.value,
+                    e->id, 0);
         if (c->kind == PST_ACT_COPY_F) {
             const struct pst_program *peer =
                 program_of(t, c->peer_stage, c->peer_tail);
@@ -125,9 +126,10 @@ static enum pst_status add_copies_back(struct pst_channels *t,
         const struct pst_joint_grad *g = &joint->input_grads.at[i];
         const struct pst_value *seed = seed_of(peer->joint, head, next, g);
 
-        if (seed == NULL || !joins(&t->role->plan->edges.at[g->edge], ends))
+        if (seed == NULL ||
+            !joins_stages(&t->role->plan->edges.at[g->edge], ends))
             continue;
-        add(t, c, g->value, g->edge, 1 + g->part);
+        add_passage(t, c, g->value, g->edge, 1 + g->part);
         c->at[c->n - 1].peer_at = pst_program_loc(peer, seed);
     }
     pst_free(head);
@@ -143,25 +145,27 @@ static void add_backward(const struct pst_channels *t, struct pst_channel *c)
          i++) {
         const struct pst_joint_grad *g = &joint->input_grads.at[i];
 
-        if (joins(&t->role->plan->edges.at[g->edge], ends))
-            add(t, c, g->value, g->edge, 1 + g->part);
+        if (joins_stages(&t->role->plan->edges.at[g->edge], ends))
+            add_passage(t, c, g->value, g->edge, 1 + g->part);
     }
     for (size_t i = 0; c->kind == PST_ACT_RECV_B && i < joint->seeds.n; i++) {
         const struct pst_joint_seed *s = &joint->seeds.at[i];
 
-        if (s->edge >= 0 && joins(&t->role->plan->edges.at[s->edge], ends))
-            add(t, c, s->seed, (unsigned)s->edge, 1 + s->part);
+        if (s->edge >= 0 &&
+            joins_stages(&t->role->plan->edges.at[s->edge], ends))
+            add_passage(t, c, s->seed, (unsigned)s->edge, 1 + s->part);
     }
 }
 
-static enum pst_status make(struct pst_channels *t, struct pst_channel *c,
-                            struct pst_diag *diag)
+static enum pst_status make_channel(struct pst_channels *t,
+                                    struct pst_channel *c,
+                                    struct pst_diag *diag)
 {
     const struct ends ends = ends_of(c);
     size_t most = 0;
 
     for (size_t i = 0; i < t->role->plan->edges.n; i++)
-        if (joins(&t->role->plan->edges.at[i], ends))
+        if (joins_stages(&t->role->plan->edges.at[i], ends))
             most += 1 + t->role->plan->edges.at[i].grad_parts;
     c->at = pst_arena_calloc(t->heap, most + 1, sizeof(*c->at));
     if (c->at == NULL)
@@ -207,7 +211,7 @@ enum pst_status pst_channel_of(struct pst_channels *t,
     if (t->edge_tag == NULL)
         status = count_tags(t, diag);
     if (status == PST_OK)
-        status = make(t, &new, diag);
+        status = make_channel(t, &new, diag);
     if (status != PST_OK)
         return status;
     if (!pst_vec_push(PST_TAG_EXEC, &t->all, new))

@@ -6,7 +6,7 @@
 
 /* True if a stage of the rank reads that model input, or an output of the plan
  * is the input itself. */
-static bool reads(const struct pst_rank_role *role, unsigned input)
+static bool reads_input(const struct pst_rank_role *role, unsigned input)
 {
     const struct pst_plan *plan = role->plan;
 
@@ -51,7 +51,7 @@ enum pst_status pst_delivery_visit(const struct pst_rank_role *role,
         for (unsigned i = 0; i < role->plan->inputs.n; i++) {
             enum pst_status status;
 
-            if (!reads(role, i))
+            if (!reads_input(role, i))
                 continue;
             piece.microbatch = k;
             piece.input = i;

@@ -26,7 +26,7 @@ struct fixed {
     struct pst_diag *diag;
 };
 
-static size_t accumulator(const struct fixed *f, int param, unsigned use)
+static size_t accumulator_offset(const struct fixed *f, int param, unsigned use)
 {
     const struct pst_layout_maker *m = f->m;
     const struct pst_layout *l = m->l;
@@ -39,7 +39,7 @@ static size_t accumulator(const struct fixed *f, int param, unsigned use)
     return at;
 }
 
-static size_t prepared(struct fixed *f, const struct pst_value *value)
+static size_t place_prepared(struct fixed *f, const struct pst_value *value)
 {
     struct pst_layout_maker *m = f->m;
     const struct pst_prepared_value *same =
@@ -66,12 +66,12 @@ static size_t fixed_place(void *ctx, const struct pst_value *value,
     if (value->kind == PST_VALUE_SEED)
         return l->stages[f->stage].seed_offset;
     if (value->kind == PST_VALUE_NODE)
-        return prepared(f, value);
+        return place_prepared(f, value);
     index = pst_plan_find_param(m->role->plan, value->fqn);
     if (index < 0)
         return 0;
     if (value->kind == PST_VALUE_GRAD)
-        return accumulator(f, index, use);
+        return accumulator_offset(f, index, use);
     return l->param_at[index] < 0 ? 0 : l->params.at[l->param_at[index]].data;
 }
 
@@ -87,7 +87,7 @@ static void count_prepared(struct fixed *f)
         for (unsigned k = 0; k < node->n_outs; k++)
             if (node->outs[k]->base == NULL &&
                 f->program->places[node->outs[k]->id].region == PST_R_FIXED)
-                (void)prepared(f, node->outs[k]);
+                (void)place_prepared(f, node->outs[k]);
     }
 }
 
@@ -115,8 +115,9 @@ static void number_sites(struct pst_layout *l, struct pst_program *program)
     }
 }
 
-static enum pst_status compile(struct pst_layout_maker *m, unsigned stage,
-                               struct pst_program *program)
+static enum pst_status compile_program(struct pst_layout_maker *m,
+                                       unsigned stage,
+                                       struct pst_program *program)
 {
     struct fixed fixed = {.m = m,
                           .stage = stage,
@@ -183,9 +184,9 @@ static enum pst_status lay_out_fixed(struct pst_layout_maker *m)
             continue;
         l->stages[s].seed_offset =
             pst_layout_reserve(m, sizeof(double), &l->memory.buffers);
-        status = compile(m, s, l->stages[s].program);
+        status = compile_program(m, s, l->stages[s].program);
         if (status == PST_OK && l->stages[s].tail != NULL)
-            status = compile(m, s, l->stages[s].tail);
+            status = compile_program(m, s, l->stages[s].tail);
     }
     if (status == PST_OK)
         count_copies(m);

@@ -6,7 +6,7 @@
 #include "stages/layout/maker.h"
 #include "stages/layout/memory/residency.h"
 
-static bool reads(const struct pst_plan_param *param, unsigned stage)
+static bool stage_reads(const struct pst_plan_param *param, unsigned stage)
 {
     for (unsigned i = 0; i < param->n_stages; i++)
         if (param->stages[i] == stage)
@@ -239,7 +239,7 @@ static enum pst_status layout_param(struct pst_layout_maker *m, unsigned index)
 
     l->param_at[index] = -1;
     for (unsigned s = 0; s < role->sched->n_stages; s++) {
-        if (l->stages[s].program == NULL || !reads(param, s))
+        if (l->stages[s].program == NULL || !stage_reads(param, s))
             continue;
         here = true;
         changes = changes || is_updated(m, s, index);

@@ -13,8 +13,8 @@ struct planner {
     struct pst_diag *diag;
 };
 
-static bool splits(const struct pst_schedule *sched, unsigned rank,
-                   unsigned stage)
+static bool splits_backward(const struct pst_schedule *sched, unsigned rank,
+                            unsigned stage)
 {
     for (size_t i = 0; i < sched->ranks[rank].n; i++)
         if (sched->ranks[rank].at[i].kind == PST_ACT_I &&
@@ -54,7 +54,7 @@ static enum pst_status make_programs(struct planner *p)
             .train = role->options.train,
             .split_iw = role->splits != NULL
                             ? role->splits[s]
-                            : splits(role->sched, role->rank, s),
+                            : splits_backward(role->sched, role->rank, s),
             .keep_outputs = role->options.keep_outputs,
             .device = role->options.device,
             .isa = pst_cpu_isa(),

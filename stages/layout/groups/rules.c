@@ -18,9 +18,9 @@ struct reader {
     struct pst_diag *diag;
 };
 
-static enum pst_status refuse(const struct reader *m,
-                              const struct pst_rule *rule, const char *why,
-                              const char *what)
+static enum pst_status refuse_rule(const struct reader *m,
+                                   const struct pst_rule *rule, const char *why,
+                                   const char *what)
 {
     return pst_diag_set(m->diag, PST_E_OPTIMIZER_GROUP,
                         "--group \"%.200s\": %s%.100s", rule->text, why, what);
@@ -52,7 +52,7 @@ static enum pst_status read_term(const struct reader *m, struct pst_rule *rule,
         .kind = PST_TERM_PATTERN, .or_next = or_next, .glob = text};
 
     if (*text == '\0')
-        return refuse(m, rule, "a term is empty", "");
+        return refuse_rule(m, rule, "a term is empty", "");
     for (int w = 0; w < (int)PST_COUNT(words); w++)
         if (strcmp(text, words[w]) == 0) {
             term.kind = PST_TERM_WORD;
@@ -65,9 +65,9 @@ static enum pst_status read_term(const struct reader *m, struct pst_rule *rule,
                strchr("<>=!", text[strlen("ndim")]) != NULL) {
         term.kind = PST_TERM_NDIM;
         if (!read_ndim(text + strlen("ndim"), &term))
-            return refuse(m, rule,
-                          "a number of dimensions is written like ndim<2, not ",
-                          text);
+            return refuse_rule(
+                m, rule, "a number of dimensions is written like ndim<2, not ",
+                text);
     }
     return pst_vec_push(TAG, &rule->terms, term)
                ? PST_OK
@@ -81,12 +81,13 @@ static enum pst_status read_setting(const struct reader *m,
     struct pst_rule_setting s = {.name = text, .value = is};
 
     if (is == NULL || is == text || is[1] == '\0')
-        return refuse(m, rule, "an option is written OPTION=VALUE, not ", text);
+        return refuse_rule(m, rule, "an option is written OPTION=VALUE, not ",
+                           text);
     *is = '\0';
     s.value = is + 1;
     for (size_t i = 0; i < rule->settings.n; i++)
         if (strcmp(rule->settings.at[i].name, s.name) == 0)
-            return refuse(m, rule, "it has two values of ", s.name);
+            return refuse_rule(m, rule, "it has two values of ", s.name);
     return pst_vec_push(TAG, &rule->settings, s)
                ? PST_OK
                : pst_diag_nomem(m->diag, sizeof(s));
@@ -138,14 +139,14 @@ static enum pst_status read_rule(struct reader *m, const char *text, size_t len)
     if (rule.text == NULL)
         return pst_diag_nomem(m->diag, len);
     if (m->ret->n == PST_RULES_MAX)
-        return refuse(m, &rule, "there are more than 64 rules", "");
+        return refuse_rule(m, &rule, "there are more than 64 rules", "");
     if (!pst_vec_push(TAG, m->ret, rule))
         return pst_diag_nomem(m->diag, sizeof(rule));
     if (strchr(rule.text, '\n') != NULL)
-        return refuse(m, &rule, "it has a line break", "");
+        return refuse_rule(m, &rule, "it has a line break", "");
     colon = strchr(rule.text, ':');
     if (colon == NULL)
-        return refuse(m, &rule, "it has no ':' before its options", "");
+        return refuse_rule(m, &rule, "it has no ':' before its options", "");
     status = read_parts(m, &m->ret->at[m->ret->n - 1], rule.text,
                         (size_t)(colon - rule.text), read_terms);
     if (status == PST_OK)

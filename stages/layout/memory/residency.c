@@ -186,7 +186,7 @@ static enum pst_status plan_values(struct maker *m)
  * next use. It is the next one if that belongs to another action and more
  * kernels than those of use i run in between, such as a forward: then the
  * reduction has time to finish, and the two need not be resident at once. */
-static const struct use *behind(const struct maker *m, size_t i)
+static const struct use *find_wait_use(const struct maker *m, size_t i)
 {
     const struct use *use = &m->grads.at[i];
 
@@ -208,7 +208,7 @@ static enum pst_status plan_grads(struct maker *m)
     for (size_t i = 0; i < m->grads.n && status == PST_OK; i++) {
         const struct use *use = &m->grads.at[i];
         const bool beside = m->role->options.unshard_window > 0;
-        const struct use *later = beside ? behind(m, i) : NULL;
+        const struct use *later = beside ? find_wait_use(m, i) : NULL;
 
         status = add_span(m, &m->blocks[2 * use->bucket + 1], use->first,
                           later != NULL ? later->first - 1
@@ -273,8 +273,8 @@ const struct pst_residency_event *pst_residency_of(
 
 /* --- memory --------------------------------------------------------------- */
 
-static bool meet(const struct maker *m, const struct block *a,
-                 const struct block *b)
+static bool are_live_together(const struct maker *m, const struct block *a,
+                              const struct block *b)
 {
     if (a->param >= 0 && a->param == b->param)
         return true;
@@ -293,7 +293,7 @@ static bool meet(const struct maker *m, const struct block *a,
 
 /* Places a block at the lowest offset where it overlaps none of the first n
  * blocks that are live at the same time. */
-static void place(struct maker *m, unsigned n, struct block *block)
+static void place_block(struct maker *m, unsigned n, struct block *block)
 {
     bool moved = true;
 
@@ -306,7 +306,7 @@ static void place(struct maker *m, unsigned n, struct block *block)
             if (!other->placed || other->size == 0 ||
                 other->offset >= block->offset + block->size ||
                 block->offset >= other->offset + other->size ||
-                !meet(m, block, other))
+                !are_live_together(m, block, other))
                 continue;
             block->offset = other->offset + other->size;
             moved = true;
@@ -332,7 +332,7 @@ static size_t place_once(struct maker *m)
                 next = &m->blocks[i];
         if (next == NULL)
             return size;
-        place(m, n, next);
+        place_block(m, n, next);
         size = PST_MAX(size, next->offset + next->size);
     }
 }
@@ -375,7 +375,7 @@ static void set_sizes(struct maker *m)
     }
 }
 
-static void take_places(struct maker *m)
+static void store_offsets(struct maker *m)
 {
     for (size_t i = 0; i < m->layout->buckets.n; i++) {
         struct pst_bucket *b = &m->layout->buckets.at[i];
@@ -429,7 +429,7 @@ enum pst_status pst_residency_make(struct pst_layout *layout,
                   sizeof(*layout->residency.at), by_place);
         set_sizes(&m);
         *ret_size = place_all(&m);
-        take_places(&m);
+        store_offsets(&m);
         status = pst_residency_check(layout, &m.toucher, diag);
     }
     for (size_t i = 0; m.blocks != NULL && i < 2 * layout->buckets.n; i++)

@@ -34,8 +34,9 @@ static const char *group_of(const struct checker *c, unsigned bucket,
     return "";
 }
 
-static enum pst_status refuse(const struct checker *c, unsigned bucket,
-                              unsigned kernel, const char *what)
+static enum pst_status report_violation(const struct checker *c,
+                                        unsigned bucket, unsigned kernel,
+                                        const char *what)
 {
     struct pst_str action = {0};
     unsigned len;
@@ -64,27 +65,27 @@ static enum pst_status check_reads(const struct checker *c, size_t *at,
         const struct pst_touch *t = &c->touches.all.at[*at];
 
         if (!t->grads && c->states[t->bucket] != UNSHARDED)
-            return refuse(c, t->bucket, t->first,
-                          c->states[t->bucket] == GATHERING
-                              ? "are read before they are waited for"
-                              : "are read while they are sharded");
+            return report_violation(c, t->bucket, t->first,
+                                    c->states[t->bucket] == GATHERING
+                                        ? "are read before they are waited for"
+                                        : "are read while they are sharded");
     }
     return PST_OK;
 }
 
-static enum pst_status release(const struct checker *c,
-                               const struct pst_residency_event *e)
+static enum pst_status check_release(const struct checker *c,
+                                     const struct pst_residency_event *e)
 {
     if (c->states[e->bucket] != UNSHARDED)
-        return refuse(c, e->bucket, e->pos,
-                      "are released and have not been gathered");
+        return report_violation(c, e->bucket, e->pos,
+                                "are released and have not been gathered");
     for (size_t i = 0; i < c->touches.all.n; i++) {
         const struct pst_touch *t = &c->touches.all.at[i];
 
         if (!t->grads && t->bucket == e->bucket && t->first < e->pos &&
             t->last >= e->pos)
-            return refuse(c, e->bucket, t->last,
-                          "are read while they are sharded");
+            return report_violation(c, e->bucket, t->last,
+                                    "are read while they are sharded");
     }
     c->states[e->bucket] = SHARDED;
     return PST_OK;
@@ -98,18 +99,19 @@ static enum pst_status play_event(const struct checker *c,
     switch (e->task) {
     case PST_RESIDENCY_GATHER:
         if (*state != SHARDED)
-            return refuse(c, e->bucket, e->pos,
-                          "are gathered while they are here already");
+            return report_violation(c, e->bucket, e->pos,
+                                    "are gathered while they are here already");
         *state = GATHERING;
         return PST_OK;
     case PST_RESIDENCY_VALUES:
         if (*state != GATHERING)
-            return refuse(c, e->bucket, e->pos,
-                          "are waited for and nobody has asked for them");
+            return report_violation(
+                c, e->bucket, e->pos,
+                "are waited for and nobody has asked for them");
         *state = UNSHARDED;
         return PST_OK;
     case PST_RESIDENCY_RELEASE:
-        return release(c, e);
+        return check_release(c, e);
     default:
         return PST_OK;
     }
@@ -146,10 +148,11 @@ static enum pst_status check_left(const struct checker *c, int stage)
              ((int)b->stage != stage ||
               c->layout->flats.all.at[b->flat].alone /* other stages */)))
             continue;
-        return refuse(c, i, 0,
-                      c->states[i] == GATHERING
-                          ? "are left over: asked for, and read by nobody"
-                          : "are left over: nobody has released them");
+        return report_violation(
+            c, i, 0,
+            c->states[i] == GATHERING
+                ? "are left over: asked for, and read by nobody"
+                : "are left over: nobody has released them");
     }
     return PST_OK;
 }

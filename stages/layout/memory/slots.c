@@ -33,8 +33,8 @@ struct pool_state {
     /* Members of roots only: */
     unsigned *free; /* ring, oldest first; capacity for all microbatches */
     unsigned n_free, first;
-    unsigned n; /* number of slots */
-    int *held;  /* per microbatch: slot or -1 */
+    unsigned n;   /* number of slots */
+    int *slot_at; /* per microbatch: slot or -1 */
     /* Slot of each compute action, if microbatches are evicted from this pool
      * (spill.h); NULL: the members above apply. */
     const int *spilled;
@@ -46,7 +46,7 @@ struct walker {
     struct pst_actions *actions;
     struct pst_channels *channels;
     struct pst_arena *heap;    /* the rank's heap */
-    struct pst_arena own;      /* has the tables below */
+    struct pst_arena arena;    /* has the tables below */
     struct pool_state **pools; /* [stage][region] */
     /* [stage][end][microbatch]: index, plus 1, of the last action that reads a
      * region with that end */
@@ -78,22 +78,22 @@ static bool is_for_the_next(const struct pst_action *a)
 
 /* True if the value occupies its whole region. smaller: it is of a tail
  * microbatch, which need not fill the slots. */
-static bool fills(const struct pst_slot_pool *pool, struct pst_loc at,
-                  size_t len, bool smaller)
+static bool fills_region(const struct pst_slot_pool *pool, struct pst_loc at,
+                         size_t len, bool smaller)
 {
     return at.region >= PST_R_BOUNDARY && at.offset == 0 &&
            (smaller || pool->size == pst_mem_round(len));
 }
 
-static void look_at_copy(struct walker *w, const struct pst_action *a,
-                         const struct pst_passage *p)
+static void link_copy_pools(struct walker *w, const struct pst_action *a,
+                            const struct pst_passage *p)
 {
     struct pool_state *from = &w->pools[a->stage][p->at.region];
     struct pool_state *to = &w->pools[a->peer_stage][p->peer_at.region];
     const bool smaller = is_smaller(w, a);
 
-    if (!fills(pool_of(w, from), p->at, p->len, smaller) ||
-        !fills(pool_of(w, to), p->peer_at, p->len, smaller) ||
+    if (!fills_region(pool_of(w, from), p->at, p->len, smaller) ||
+        !fills_region(pool_of(w, to), p->peer_at, p->len, smaller) ||
         (to->maker != NULL && to->maker != from) || is_for_the_next(a))
         to->barred = true;
     to->maker = from;
@@ -101,8 +101,8 @@ static void look_at_copy(struct walker *w, const struct pst_action *a,
 
 /* Marks the region of a sent value if only messages read it: no later action of
  * the stage does. */
-static void look_at_send(struct walker *w, const struct pst_action *a,
-                         const struct pst_passage *p)
+static void mark_sent_only(struct walker *w, const struct pst_action *a,
+                           const struct pst_passage *p)
 {
     struct pool_state *from = &w->pools[a->stage][p->at.region];
     const struct pst_slot_pool *pool = pool_of(w, from);
@@ -112,7 +112,7 @@ static void look_at_send(struct walker *w, const struct pst_action *a,
         from->sends = true;
 }
 
-static enum pst_status look_at_messages(struct walker *w)
+static enum pst_status scan_messages(struct walker *w)
 {
     for (unsigned i = 0; i < w->actions->n; i++) {
         const struct pst_action *a = &w->actions->at[i].a;
@@ -127,16 +127,16 @@ static enum pst_status look_at_messages(struct walker *w)
             return status;
         for (unsigned k = 0; k < channel->n; k++)
             if (pst_action_copies(a))
-                look_at_copy(w, a, &channel->at[k]);
+                link_copy_pools(w, a, &channel->at[k]);
             else
-                look_at_send(w, a, &channel->at[k]);
+                mark_sent_only(w, a, &channel->at[k]);
     }
     return PST_OK;
 }
 
 /* Lets regions share the slots of the stage that produces their values. In a
  * chain of stages that pass a value on, the first has the slots. */
-static void share(struct walker *w)
+static void share_slots(struct walker *w)
 {
     for (unsigned s = 0; s < w->role->sched->n_stages; s++)
         for (unsigned k = PST_R_FIRST; k < w->layout->stages[s].n_pools; k++) {
@@ -161,30 +161,31 @@ static void take_slot(struct walker *w, struct pst_rank_action *x,
     struct pool_state *p = &w->pools[stage][region];
     const int mb = x->a.microbatch;
 
-    if (p->root != p || p->spilled != NULL || p->held[mb] >= 0 ||
+    if (p->root != p || p->spilled != NULL || p->slot_at[mb] >= 0 ||
         pool_of(w, p)->size == 0)
         return;
     if (p->n_free == 0 || (p->sends && p->n < SEND_SLOTS)) {
-        p->held[mb] = (int)p->n++;
+        p->slot_at[mb] = (int)p->n++;
     } else {
-        p->held[mb] = (int)p->free[p->first];
+        p->slot_at[mb] = (int)p->free[p->first];
         p->first = (p->first + 1) % w->n_mb;
         p->n_free--;
     }
     x->takes[x->n_takes++] = region;
 }
 
-static void drop(struct walker *w, struct pool_state *p, int mb)
+static void release_slot(struct walker *w, struct pool_state *p, int mb)
 {
-    if (p->held[mb] < 0)
+    if (p->slot_at[mb] < 0)
         return;
-    p->free[(p->first + p->n_free++) % w->n_mb] = (unsigned)p->held[mb];
-    p->held[mb] = -1;
+    p->free[(p->first + p->n_free++) % w->n_mb] = (unsigned)p->slot_at[mb];
+    p->slot_at[mb] = -1;
 }
 
 /* True if a compute action of that kind may be the first to write a region that
  * has this writer. */
-static bool writes(enum pst_action_kind kind, enum pst_region_writer writer)
+static bool writes_region(enum pst_action_kind kind,
+                          enum pst_region_writer writer)
 {
     switch (kind) {
     case PST_ACT_F:
@@ -197,7 +198,7 @@ static bool writes(enum pst_action_kind kind, enum pst_region_writer writer)
     }
 }
 
-static bool arrives(const struct pst_action *a)
+static bool is_receive(const struct pst_action *a)
 {
     return a->kind == PST_ACT_RECV_F || a->kind == PST_ACT_RECV_B ||
            pst_action_copies(a);
@@ -207,7 +208,7 @@ static int slot_of(const struct walker *w, const struct pool_state *p,
                    const struct pst_action *a, int mb)
 {
     if (p->spilled == NULL)
-        return p->root->held[mb];
+        return p->root->slot_at[mb];
     return pst_action_computes(a) && a->stage == (int)p->stage
                ? p->spilled[w->number]
                : -1;
@@ -225,7 +226,7 @@ static int *look_up(const struct walker *w, const struct pst_action *a,
 }
 
 /* Takes the slots that the action writes, and looks up those that it reads. */
-static enum pst_status enter(struct walker *w, struct pst_rank_action *x)
+static enum pst_status assign_slots(struct walker *w, struct pst_rank_action *x)
 {
     const struct pst_action *a = &x->a;
     const unsigned to =
@@ -239,13 +240,13 @@ static enum pst_status enter(struct walker *w, struct pst_rank_action *x)
     if (x->takes == NULL)
         return pst_diag_nomem(w->diag, stage->n_pools * sizeof(*x->takes));
     for (unsigned k = PST_R_FIRST; k < stage->n_pools; k++)
-        if (writes(a->kind, stage->pools[k].writer))
+        if (writes_region(a->kind, stage->pools[k].writer))
             take_slot(w, x, to, k);
-    if (arrives(a))
+    if (is_receive(a))
         status = pst_channel_of(w->channels, a, &channel, w->diag);
     if (status != PST_OK)
         return status;
-    for (unsigned i = 0; arrives(a) && i < channel->n; i++) {
+    for (unsigned i = 0; is_receive(a) && i < channel->n; i++) {
         const struct pst_passage *p = &channel->at[i];
         const unsigned k =
             pst_action_copies(a) ? p->peer_at.region : p->at.region;
@@ -285,7 +286,7 @@ static unsigned end_of(const struct walker *w, const struct pool_state *root,
 }
 
 /* Releases the slots that have no reader after action i. */
-static void leave(struct walker *w, unsigned i)
+static void release_slots(struct walker *w, unsigned i)
 {
     const struct pst_action *a = &w->actions->at[i].a;
     const int mb = pst_action_own_microbatch(a);
@@ -295,7 +296,7 @@ static void leave(struct walker *w, unsigned i)
         struct pool_state *root = w->pools[a->stage][k].root;
 
         if (end_of(w, root, mb) == i + 1)
-            drop(w, root, mb);
+            release_slot(w, root, mb);
     }
 }
 
@@ -320,7 +321,7 @@ static void note_ends(struct walker *w)
     }
 }
 
-static enum pst_status walk(struct walker *w)
+static enum pst_status walk_actions(struct walker *w)
 {
     enum pst_status status = PST_OK;
 
@@ -328,8 +329,8 @@ static enum pst_status walk(struct walker *w)
     for (unsigned i = 0; i < w->actions->n && status == PST_OK; i++) {
         if (!has_slots(&w->actions->at[i].a))
             continue;
-        status = enter(w, &w->actions->at[i]);
-        leave(w, i);
+        status = assign_slots(w, &w->actions->at[i]);
+        release_slots(w, i);
         w->number += pst_action_computes(&w->actions->at[i].a);
     }
     return status;
@@ -368,9 +369,9 @@ static enum pst_status init(struct walker *w)
     const size_t n_stages = w->role->sched->n_stages;
     enum pst_status status = PST_OK;
 
-    w->pools = pst_arena_calloc(&w->own, n_stages, sizeof(*w->pools));
-    w->last =
-        pst_arena_calloc(&w->own, n_stages * PST_N_ENDS * w->n_mb, sizeof(int));
+    w->pools = pst_arena_calloc(&w->arena, n_stages, sizeof(*w->pools));
+    w->last = pst_arena_calloc(&w->arena, n_stages * PST_N_ENDS * w->n_mb,
+                               sizeof(int));
     if (w->pools == NULL || w->last == NULL)
         return pst_diag_nomem(w->diag, n_stages * w->n_mb * sizeof(int));
     for (unsigned s = 0; s < n_stages && status == PST_OK; s++) {
@@ -382,7 +383,7 @@ static enum pst_status init(struct walker *w)
         if (status != PST_OK)
             break;
         w->pools[s] =
-            pst_arena_calloc(&w->own, stage->n_pools, sizeof(*w->pools[s]));
+            pst_arena_calloc(&w->arena, stage->n_pools, sizeof(*w->pools[s]));
         for (unsigned k = 0; w->pools[s] != NULL && k < stage->n_pools; k++) {
             w->pools[s][k].stage = s;
             w->pools[s][k].region = k;
@@ -401,18 +402,18 @@ static enum pst_status init_slots(struct walker *w)
 
             if (p->root != p)
                 continue;
-            p->held = pst_arena_calloc(&w->own, w->n_mb, sizeof(int));
-            p->free = pst_arena_calloc(&w->own, w->n_mb, sizeof(unsigned));
-            if (p->held == NULL || p->free == NULL)
+            p->slot_at = pst_arena_calloc(&w->arena, w->n_mb, sizeof(int));
+            p->free = pst_arena_calloc(&w->arena, w->n_mb, sizeof(unsigned));
+            if (p->slot_at == NULL || p->free == NULL)
                 return pst_diag_nomem(w->diag, w->n_mb * sizeof(int));
             for (unsigned m = 0; m < w->n_mb; m++)
-                p->held[m] = -1;
+                p->slot_at[m] = -1;
         }
     return PST_OK;
 }
 
 /* Plans the pools from which microbatches may be evicted. */
-static enum pst_status spill(struct walker *w)
+static enum pst_status plan_spills(struct walker *w)
 {
     enum pst_status status = PST_OK;
 
@@ -435,7 +436,7 @@ static enum pst_status spill(struct walker *w)
 }
 
 /* Stores the result of the walk in the layout. */
-static void finish(struct walker *w)
+static void store_pools(struct walker *w)
 {
     struct pst_layout *l = w->layout;
 
@@ -473,22 +474,22 @@ enum pst_status pst_slots_assign(const struct pst_rank_role *role,
                        .diag = diag};
     enum pst_status status;
 
-    pst_arena_init(&w.own, PST_TAG_EXEC);
+    pst_arena_init(&w.arena, PST_TAG_EXEC);
     status = init(&w);
     if (status == PST_OK)
-        status = look_at_messages(&w);
+        status = scan_messages(&w);
     if (status == PST_OK) {
-        share(&w);
+        share_slots(&w);
         status = init_slots(&w);
     }
     if (status == PST_OK)
-        status = spill(&w);
+        status = plan_spills(&w);
     if (status == PST_OK)
-        status = walk(&w);
+        status = walk_actions(&w);
     if (status == PST_OK) {
-        finish(&w);
+        store_pools(&w);
         status = pst_spill_check(role, layout, actions, diag);
     }
-    pst_arena_fini(&w.own);
+    pst_arena_fini(&w.arena);
     return status;
 }

@@ -41,7 +41,8 @@ struct place {
 
 /* --- uses of the pool ----------------------------------------------------- */
 
-static bool uses(const struct pst_slot_pool *pool, enum pst_action_kind kind)
+static bool uses_pool(const struct pst_slot_pool *pool,
+                      enum pst_action_kind kind)
 {
     switch (kind) {
     case PST_ACT_F:
@@ -83,7 +84,7 @@ static enum pst_status note_uses(struct spiller *s,
             continue;
         s->mb[t] = -1;
         s->next[t] = s->prev[t] = NEVER;
-        if (a->stage == (int)s->stage && uses(pool, a->kind)) {
+        if (a->stage == (int)s->stage && uses_pool(pool, a->kind)) {
             s->mb[t] = a->microbatch;
             s->prev[t] = last[a->microbatch];
             if (s->prev[t] != NEVER)
@@ -106,7 +107,7 @@ static bool may_be_out(const struct spiller *s, uint32_t use, unsigned t)
 
 /* Returns the index in `open` of the microbatch whose next use is the latest,
  * among those that may be out at time t; -1: none. */
-static long farthest(const struct spiller *s, unsigned t)
+static long find_latest_use(const struct spiller *s, unsigned t)
 {
     long best = -1;
 
@@ -123,7 +124,7 @@ static void close_use(struct spiller *s, size_t i)
     s->open.at[i] = s->open.at[--s->open.n];
 }
 
-static enum pst_status choose(struct spiller *s)
+static enum pst_status choose_evictions(struct spiller *s)
 {
     for (unsigned t = 0; t < s->n; t++) {
         const bool is_used = s->mb[t] >= 0;
@@ -137,7 +138,7 @@ static enum pst_status choose(struct spiller *s)
             s->out[s->prev[t + 1]])
             count++; /* the microbatch that is being reloaded */
         while (count > s->keep) {
-            const long i = farthest(s, t);
+            const long i = find_latest_use(s, t);
 
             if (i < 0)
                 break;
@@ -207,7 +208,7 @@ static enum pst_status begin_use(struct spiller *s, unsigned t)
 
 /* Adds the reload of the microbatch that action t + 1 uses. It may begin as
  * soon as its slot is free. */
-static enum pst_status fetch(struct spiller *s, unsigned t)
+static enum pst_status add_reload(struct spiller *s, unsigned t)
 {
     size_t slot;
     enum pst_status status = take_slot(s, t, &slot);
@@ -250,7 +251,7 @@ static enum pst_status place_all(struct spiller *s)
             status = begin_use(s, t);
         if (status == PST_OK && t + 1 < s->n && s->mb[t + 1] >= 0 &&
             s->prev[t + 1] != NEVER && s->out[s->prev[t + 1]])
-            status = fetch(s, t);
+            status = add_reload(s, t);
         if (status == PST_OK && s->mb[t] >= 0)
             status = end_use(s, t);
     }
@@ -301,7 +302,7 @@ enum pst_status pst_spill_pool(const struct pst_rank_role *role,
     status = s.slot_at != NULL ? note_uses(&s, role, &own)
                                : pst_diag_nomem(diag, s.n * sizeof(int));
     if (status == PST_OK)
-        status = choose(&s);
+        status = choose_evictions(&s);
     if (status == PST_OK)
         status = place_all(&s);
     if (status == PST_OK) {
@@ -383,7 +384,7 @@ static void mark_actions(const struct pst_spills *s,
         while (issued < s->jobs.n && s->jobs.at[issued].issue <= t)
             issued++;
         actions->at[i].copies_before = need;
-        actions->at[i].copies_behind = issued;
+        actions->at[i].copies_after = issued;
         t++;
     }
 }

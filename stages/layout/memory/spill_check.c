@@ -10,17 +10,18 @@ struct checker {
     const struct pst_layout *layout;
     const struct pst_action *action; /* the current action */
     /* Microbatch in each slot, NOBODY: none; [stage][region * most + slot]. */
-    int **held;
+    int **holders;
     unsigned most; /* highest number of slots of any pool */
     /* microbatch in each location outside of the arena, or NOBODY */
     int *outside;
     unsigned done; /* number of copies that must have ended by now */
-    struct pst_arena own;
+    struct pst_arena arena;
     struct pst_diag *diag;
 };
 
-static enum pst_status refuse(const struct checker *c, unsigned stage,
-                              int microbatch, unsigned slot, const char *what)
+static enum pst_status report_violation(const struct checker *c, unsigned stage,
+                                        int microbatch, unsigned slot,
+                                        const char *what)
 {
     struct pst_str action = {0};
 
@@ -37,31 +38,31 @@ static enum pst_status refuse(const struct checker *c, unsigned stage,
     return PST_ERR_INTERNAL;
 }
 
-static int *held(const struct checker *c, unsigned stage, unsigned region,
-                 unsigned slot)
+static int *holder_of(const struct checker *c, unsigned stage, unsigned region,
+                      unsigned slot)
 {
-    return &c->held[stage][region * c->most + slot];
+    return &c->holders[stage][region * c->most + slot];
 }
 
 static enum pst_status end_copy(const struct checker *c,
                                 const struct pst_spill_job *job)
 {
-    int *slot = held(c, job->stage, job->region, job->slot);
+    int *slot = holder_of(c, job->stage, job->region, job->slot);
 
     if (!job->in) {
         if (*slot != job->microbatch)
-            return refuse(c, job->stage, job->microbatch, job->slot,
-                          "is copied out and is not in");
+            return report_violation(c, job->stage, job->microbatch, job->slot,
+                                    "is copied out and is not in");
         c->outside[job->place] = job->microbatch;
         *slot = NOBODY;
         return PST_OK;
     }
     if (*slot != NOBODY)
-        return refuse(c, job->stage, job->microbatch, job->slot,
-                      "comes back over another microbatch into");
+        return report_violation(c, job->stage, job->microbatch, job->slot,
+                                "comes back over another microbatch into");
     if (c->outside[job->place] != job->microbatch)
-        return refuse(c, job->stage, job->microbatch, job->slot,
-                      "is not where it was put, for");
+        return report_violation(c, job->stage, job->microbatch, job->slot,
+                                "is not where it was put, for");
     c->outside[job->place] = NOBODY;
     *slot = job->microbatch;
     return PST_OK;
@@ -78,8 +79,8 @@ static enum pst_status check_beside(const struct checker *c, unsigned issued,
         const struct pst_spill_job *job = &c->layout->spills.jobs.at[i];
 
         if (job->stage == stage && job->region == region && job->slot == slot)
-            return refuse(c, stage, c->action->microbatch, slot,
-                          "may meet a copy in");
+            return report_violation(c, stage, c->action->microbatch, slot,
+                                    "may meet a copy in");
     }
     return PST_OK;
 }
@@ -112,18 +113,18 @@ static enum pst_status check_action(const struct checker *c,
 
         if (!pst_spill_is_for(c->role, &stage->pools[k], k) || x->slot[k] < 0)
             continue;
-        at = held(c, (unsigned)x->a.stage, k, (unsigned)x->slot[k]);
+        at = holder_of(c, (unsigned)x->a.stage, k, (unsigned)x->slot[k]);
         status = check_beside(c, issued, k, (unsigned)x->slot[k]);
         if (status == PST_OK && is_first(&stage->pools[k], &x->a)) {
             if (*at != NOBODY)
-                return refuse(c, (unsigned)x->a.stage, x->a.microbatch,
-                              (unsigned)x->slot[k],
-                              "is made over another microbatch in");
+                return report_violation(c, (unsigned)x->a.stage,
+                                        x->a.microbatch, (unsigned)x->slot[k],
+                                        "is made over another microbatch in");
             *at = x->a.microbatch;
         }
         if (status == PST_OK && *at != x->a.microbatch)
-            return refuse(c, (unsigned)x->a.stage, x->a.microbatch,
-                          (unsigned)x->slot[k], "is not in");
+            return report_violation(c, (unsigned)x->a.stage, x->a.microbatch,
+                                    (unsigned)x->slot[k], "is not in");
         if (is_last(&stage->pools[k], &x->a))
             *at = NOBODY;
     }
@@ -139,26 +140,26 @@ static enum pst_status init(struct checker *c)
         for (unsigned k = PST_R_FIRST;
              k < c->layout->stages[s].n_pools && k < PST_R_BOUNDARY; k++)
             c->most = PST_MAX(c->most, c->layout->stages[s].pools[k].n);
-    c->held = pst_arena_calloc(&c->own, n, sizeof(*c->held));
-    c->outside = pst_arena_alloc(&c->own, places * sizeof(*c->outside));
-    if (c->held == NULL || c->outside == NULL)
+    c->holders = pst_arena_calloc(&c->arena, n, sizeof(*c->holders));
+    c->outside = pst_arena_alloc(&c->arena, places * sizeof(*c->outside));
+    if (c->holders == NULL || c->outside == NULL)
         return pst_diag_nomem(c->diag, places * sizeof(*c->outside));
     for (size_t i = 0; i < places; i++)
         c->outside[i] = NOBODY;
     for (unsigned s = 0; s < n; s++) {
         const size_t slots = (size_t)c->most * PST_R_BOUNDARY;
 
-        c->held[s] = pst_arena_alloc(&c->own, (slots + 1) * sizeof(int));
-        if (c->held[s] == NULL)
+        c->holders[s] = pst_arena_alloc(&c->arena, (slots + 1) * sizeof(int));
+        if (c->holders[s] == NULL)
             return pst_diag_nomem(c->diag, slots * sizeof(int));
         for (size_t i = 0; i < slots; i++)
-            c->held[s][i] = NOBODY;
+            c->holders[s][i] = NOBODY;
     }
     return PST_OK;
 }
 
-static enum pst_status play(struct checker *c,
-                            const struct pst_actions *actions)
+static enum pst_status check_actions(struct checker *c,
+                                     const struct pst_actions *actions)
 {
     const struct pst_spills *s = &c->layout->spills;
     enum pst_status status = PST_OK;
@@ -171,13 +172,13 @@ static enum pst_status play(struct checker *c,
             continue;
         c->action = &x->a;
         if (x->copies_before > issued)
-            return refuse(c, (unsigned)x->a.stage, x->a.microbatch, 0,
-                          "waits for a copy that has not begun, of");
+            return report_violation(c, (unsigned)x->a.stage, x->a.microbatch, 0,
+                                    "waits for a copy that has not begun, of");
         for (; c->done < x->copies_before && status == PST_OK; c->done++)
             status = end_copy(c, &s->jobs.at[c->done]);
         if (status == PST_OK)
             status = check_action(c, x, issued);
-        issued = x->copies_behind;
+        issued = x->copies_after;
     }
     c->action = NULL;
     if (status == PST_OK && (issued != s->jobs.n || c->done != s->jobs.n))
@@ -199,10 +200,10 @@ enum pst_status pst_spill_check(const struct pst_rank_role *role,
 
     if (layout->spills.jobs.n == 0)
         return PST_OK;
-    pst_arena_init(&c.own, PST_TAG_EXEC);
+    pst_arena_init(&c.arena, PST_TAG_EXEC);
     status = init(&c);
     if (status == PST_OK)
-        status = play(&c, actions);
-    pst_arena_fini(&c.own);
+        status = check_actions(&c, actions);
+    pst_arena_fini(&c.arena);
     return status;
 }

@@ -51,7 +51,7 @@ struct reading {
     bool failed;
 };
 
-static void touch(struct reading *r, unsigned bucket, bool grads)
+static void add_touch(struct reading *r, unsigned bucket, bool grads)
 {
     const struct pst_touch new = {bucket, grads, r->pos, r->pos};
     struct pst_touches *list = r->to;
@@ -76,7 +76,7 @@ static void read_value(void *ctx, struct pst_value **slot, unsigned arg)
         return;
     param = pst_plan_find_param(r->with->role->plan, v->fqn);
     if (param >= 0 && r->with->value_bucket[param] >= 0)
-        touch(r, (unsigned)r->with->value_bucket[param], false);
+        add_touch(r, (unsigned)r->with->value_bucket[param], false);
 }
 
 /* Returns the bucket of the parameter's use number `use` in the stage, -1: it
@@ -96,9 +96,9 @@ static int grads_bucket(const struct pst_toucher *t, unsigned stage,
     return ret;
 }
 
-static enum pst_status look_at_list(struct pst_toucher *t, unsigned stage,
-                                    const struct pst_exec_list *l,
-                                    struct pst_touches *ret)
+static enum pst_status scan_list(struct pst_toucher *t, unsigned stage,
+                                 const struct pst_exec_list *l,
+                                 struct pst_touches *ret)
 {
     struct reading r = {.with = t, .to = ret};
 
@@ -115,7 +115,7 @@ static enum pst_status look_at_list(struct pst_toucher *t, unsigned stage,
             continue;
         bucket = grads_bucket(t, stage, (unsigned)param, t->uses[param]++);
         if (bucket >= 0)
-            touch(&r, (unsigned)bucket, true);
+            add_touch(&r, (unsigned)bucket, true);
     }
     return r.failed ? pst_diag_nomem(t->diag, sizeof(struct pst_touch))
                     : PST_OK;
@@ -137,7 +137,7 @@ enum pst_status pst_touches_of(struct pst_toucher *t,
     ret->all.n = 0;
     for (unsigned i = 0; i < n && status == PST_OK; i++) {
         status =
-            look_at_list(t, (unsigned)a->stage, &program->lists[lists[i]], ret);
+            scan_list(t, (unsigned)a->stage, &program->lists[lists[i]], ret);
         ret->n_kernels += program->lists[lists[i]].n;
     }
     return status;

@@ -355,7 +355,7 @@ static enum pst_status run_compute(struct pst_rank *r,
     }
     status = run_instrs(r, x);
     if (status == PST_OK)
-        pst_stash_issue(&r->stash, x->copies_behind);
+        pst_stash_issue(&r->stash, x->copies_after);
     pst_timing_pause(timing, r->device);
     return status;
 }
