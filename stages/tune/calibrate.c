@@ -17,14 +17,14 @@ struct parts {
     struct PST_VEC(struct part) list;
 };
 
-static void add(struct pst_seconds *to, struct pst_seconds more)
+static void add_seconds(struct pst_seconds *to, struct pst_seconds more)
 {
     to->forward += more.forward;
     to->input += more.input;
     to->weight += more.weight;
 }
 
-static double total(struct pst_seconds s)
+static double total_seconds(struct pst_seconds s)
 {
     return s.forward + s.input + s.weight;
 }
@@ -42,7 +42,7 @@ static bool add_node(struct parts *p, unsigned stage, const char *module,
     }
     for (size_t i = p->list.n; i-- > 0 && p->list.at[i].stage == stage;)
         if (p->list.at[i].module == index - 1) {
-            add(&p->list.at[i].seconds, seconds);
+            add_seconds(&p->list.at[i].seconds, seconds);
             return true;
         }
     return pst_vec_push(PST_TAG_EXEC, &p->list,
@@ -88,7 +88,7 @@ static enum pst_status find_parts(const struct pst_plan *plan,
 
 /* Returns the share of the measured time x that belongs to a part, given the
  * estimates of the part and of the whole. */
-static double share(double x, double part, double whole)
+static double scale_seconds(double x, double part, double whole)
 {
     return whole > 0.0 ? x * part / whole : 0.0;
 }
@@ -103,9 +103,10 @@ static struct pst_seconds share_all(struct pst_seconds x,
     const double backward = x.input + x.weight;
     const double all = whole.input + whole.weight;
 
-    return (struct pst_seconds){share(x.forward, part.forward, whole.forward),
-                                share(backward, part.input, all),
-                                share(backward, part.weight, all)};
+    return (struct pst_seconds){
+        scale_seconds(x.forward, part.forward, whole.forward),
+        scale_seconds(backward, part.input, all),
+        scale_seconds(backward, part.weight, all)};
 }
 
 /* --- other cuts ----------------------------------------------------------- */
@@ -127,7 +128,7 @@ static enum pst_status apply_modules(const struct parts *p,
         goto out;
     }
     for (size_t i = 0; i < p->list.n; i++)
-        add(&whole[p->list.at[i].module], p->list.at[i].seconds);
+        add_seconds(&whole[p->list.at[i].module], p->list.at[i].seconds);
     for (size_t i = 0; i < measured->n_modules; i++) {
         const size_t m =
             (size_t)pst_map_get(&p->modules, measured->modules[i].module);
@@ -135,8 +136,8 @@ static enum pst_status apply_modules(const struct parts *p,
         if (m == 0 || known[m - 1] != NULL)
             continue;
         known[m - 1] = &measured->modules[i];
-        estimated += total(whole[m - 1]);
-        found += total(measured->modules[i].seconds);
+        estimated += total_seconds(whole[m - 1]);
+        found += total_seconds(measured->modules[i].seconds);
     }
     if (!(estimated > 0.0 && found > 0.0)) {
         status = pst_diag_set(diag, PST_E_COSTS_OTHER,
@@ -157,7 +158,7 @@ static enum pst_status apply_modules(const struct parts *p,
         if (known[part->module] != NULL)
             more = share_all(known[part->module]->seconds, part->seconds,
                              whole[part->module]);
-        add(&costs->stages[part->stage].seconds, more);
+        add_seconds(&costs->stages[part->stage].seconds, more);
     }
 out:
     pst_free(known);
@@ -233,13 +234,13 @@ enum pst_status pst_costs_add_modules(const struct pst_plan *plan,
     }
     if (status == PST_OK) {
         for (size_t i = 0; i < p.list.n; i++)
-            add(&whole[p.list.at[i].stage], p.list.at[i].seconds);
+            add_seconds(&whole[p.list.at[i].stage], p.list.at[i].seconds);
         for (size_t i = 0; i < p.list.n; i++) {
             const struct part *part = &p.list.at[i];
 
-            add(&modules[part->module].seconds,
-                share_all(costs->stages[part->stage].seconds, part->seconds,
-                          whole[part->stage]));
+            add_seconds(&modules[part->module].seconds,
+                        share_all(costs->stages[part->stage].seconds,
+                                  part->seconds, whole[part->stage]));
         }
         costs->modules = modules;
         costs->n_modules = p.modules.n;

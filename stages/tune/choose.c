@@ -17,7 +17,7 @@ static const char *const split_words[] = {"block,twice", "full,twice"};
 /* Minimum number of slots of a stage (stages/layout/memory/spill.h). */
 #define LEAST_SLOTS 2
 
-static bool is(const char *word, const char *text)
+static bool is_word(const char *word, const char *text)
 {
     return word != NULL && strcmp(word, text) == 0;
 }
@@ -26,10 +26,10 @@ static bool is(const char *word, const char *text)
 
 static const char *unless_none(const char *word)
 {
-    return is(word, "none") ? NULL : word;
+    return is_word(word, "none") ? NULL : word;
 }
 
-static void apply(const struct pst_choice *c, struct pst_exec_options *o)
+static void apply_choice(const struct pst_choice *c, struct pst_exec_options *o)
 {
     o->recompute = unless_none(c->recompute);
     o->shard_by = unless_none(c->shard);
@@ -41,12 +41,12 @@ static void apply(const struct pst_choice *c, struct pst_exec_options *o)
 static bool is_split_word(const char *word)
 {
     for (size_t k = 0; k < PST_COUNT(split_words); k++)
-        if (is(word, split_words[k]))
+        if (is_word(word, split_words[k]))
             return true;
     return false;
 }
 
-static bool splits(const struct pst_schedule *sched)
+static bool splits_backward(const struct pst_schedule *sched)
 {
     for (unsigned r = 0; r < sched->n_ranks; r++)
         for (size_t i = 0; i < sched->ranks[r].n; i++)
@@ -57,10 +57,11 @@ static bool splits(const struct pst_schedule *sched)
 
 /* Makes the schedule and computes its memory as pst_exec_schedule does, for
  * options without "auto". */
-static enum pst_status lay_out(struct pst_plan *plan,
-                               const struct pst_exec_options *o,
-                               struct pst_memory *memory,
-                               struct pst_schedule **ret, struct pst_diag *diag)
+static enum pst_status plan_memory(struct pst_plan *plan,
+                                   const struct pst_exec_options *o,
+                                   struct pst_memory *memory,
+                                   struct pst_schedule **ret,
+                                   struct pst_diag *diag)
 {
     struct pst_grid grid;
     enum pst_status status = pst_grid_init(&grid, plan, o, diag);
@@ -76,17 +77,19 @@ static enum pst_status lay_out(struct pst_plan *plan,
     return status;
 }
 
-static enum pst_status measure(struct pst_plan *plan,
-                               const struct pst_exec_options *o,
-                               struct pst_memory *memory,
-                               struct pst_choice *ret, struct pst_diag *diag)
+static enum pst_status measure_choice(struct pst_plan *plan,
+                                      const struct pst_exec_options *o,
+                                      struct pst_memory *memory,
+                                      struct pst_choice *ret,
+                                      struct pst_diag *diag)
 {
     struct pst_schedule *sched = NULL;
     struct pst_costs costs = {0};
     struct pst_sim sim = {0};
-    enum pst_status status = lay_out(plan, o, memory, &sched, diag);
+    enum pst_status status = plan_memory(plan, o, memory, &sched, diag);
 
-    if (status == PST_OK && is_split_word(ret->recompute) && !splits(sched)) {
+    if (status == PST_OK && is_split_word(ret->recompute) &&
+        !splits_backward(sched)) {
         /* "twice" does nothing without W, but estimates would count its time */
         pst_schedule_free(sched);
         return PST_OK;
@@ -118,23 +121,24 @@ static enum pst_status measure(struct pst_plan *plan,
  * "auto"; if none of its schedules fits, the choice is measured without a
  * limit. is_asked: the options leave only this choice, so what makes it
  * impossible is an error. */
-static enum pst_status appraise(struct pst_plan *plan,
-                                const struct pst_exec_options *options,
-                                struct pst_memory *memory, bool is_asked,
-                                struct pst_choice *ret, struct pst_diag *diag)
+static enum pst_status evaluate_choice(struct pst_plan *plan,
+                                       const struct pst_exec_options *options,
+                                       struct pst_memory *memory, bool is_asked,
+                                       struct pst_choice *ret,
+                                       struct pst_diag *diag)
 {
     struct pst_exec_options o = *options;
     struct pst_diag why;
     enum pst_status status;
 
     pst_diag_init(&why);
-    apply(ret, &o);
+    apply_choice(ret, &o);
     if (!is_asked && pst_recompute_check(plan, o.recompute, &why) != PST_OK)
         return PST_OK; /* impossible: the model has no such part */
-    status = measure(plan, &o, memory, ret, &why);
+    status = measure_choice(plan, &o, memory, ret, &why);
     if (status == PST_ERR_USAGE && o.memory_limit > 0) {
         o.memory_limit = 0;
-        status = measure(plan, &o, memory, ret, &why);
+        status = measure_choice(plan, &o, memory, ret, &why);
     }
     if (status == PST_ERR_USAGE && !is_asked)
         return PST_OK; /* impossible: microbatches cannot be divided so */
@@ -157,15 +161,16 @@ struct dimension {
  */
 static bool may_split(const struct pst_exec_options *o)
 {
-    return !is(o->schedule, "gpipe") && !is(o->schedule, "1f1b");
+    return !is_word(o->schedule, "gpipe") && !is_word(o->schedule, "1f1b");
 }
 
-static struct dimension recomputes(const struct pst_plan *plan,
-                                   const struct pst_exec_options *o, bool all)
+static struct dimension list_recomputes(const struct pst_plan *plan,
+                                        const struct pst_exec_options *o,
+                                        bool all)
 {
     struct dimension ret = {{"none"}, 1};
 
-    if (all || is(o->recompute, "auto")) {
+    if (all || is_word(o->recompute, "auto")) {
         for (; ret.n < PST_COUNT(words); ret.n++)
             ret.at[ret.n] = words[ret.n];
         for (size_t k = 0; k < PST_COUNT(split_words) && may_split(o); k++)
@@ -178,19 +183,19 @@ static struct dimension recomputes(const struct pst_plan *plan,
     return ret;
 }
 
-static struct dimension shards(const struct pst_exec_options *o, bool all)
+static struct dimension list_shards(const struct pst_exec_options *o, bool all)
 {
     struct dimension ret = {{"none"}, 1};
 
-    if (o->replicas > 1 && (all || is(o->shard_by, "auto")))
+    if (o->replicas > 1 && (all || is_word(o->shard_by, "auto")))
         for (int s = PST_SHARING_ZERO1; s <= PST_SHARING_ZERO3; s++)
             ret.at[ret.n++] = pst_sharing_word((enum pst_sharing)s);
-    else if (o->shard_by != NULL && !is(o->shard_by, "auto"))
+    else if (o->shard_by != NULL && !is_word(o->shard_by, "auto"))
         ret.at[0] = o->shard_by;
     return ret;
 }
 
-static struct dimension stashes(const struct pst_exec_options *o, bool all)
+static struct dimension list_stashes(const struct pst_exec_options *o, bool all)
 {
     struct dimension ret = {{"none"}, 1};
 
@@ -208,8 +213,9 @@ enum pst_status pst_exec_choices(struct pst_plan *plan,
 {
     struct pst_memory *memory =
         pst_calloc(PST_TAG_EXEC, options->ranks + 1, sizeof(*memory));
-    const struct dimension a = stashes(options, all), b = shards(options, all);
-    const struct dimension c = recomputes(plan, options, all);
+    const struct dimension a = list_stashes(options, all),
+                           b = list_shards(options, all);
+    const struct dimension c = list_recomputes(plan, options, all);
     const unsigned n = a.n * b.n * c.n;
     enum pst_status status = PST_OK;
 
@@ -225,7 +231,7 @@ enum pst_status pst_exec_choices(struct pst_plan *plan,
         *choice = (struct pst_choice){.recompute = c.at[i % c.n],
                                       .shard = b.at[i / c.n % b.n],
                                       .stash = a.at[i / c.n / b.n]};
-        status = appraise(plan, options, memory, n == 1, choice, diag);
+        status = evaluate_choice(plan, options, memory, n == 1, choice, diag);
     }
     pst_free(memory);
     if (status != PST_OK)
@@ -241,11 +247,11 @@ void pst_choices_fini(struct pst_choices *choices)
 void pst_choice_print(const struct pst_choice *c, struct pst_str *out)
 {
     const char *const parts[] = {c->recompute, c->shard,
-                                 is(c->stash, "none") ? "none" : "stash"};
+                                 is_word(c->stash, "none") ? "none" : "stash"};
     const size_t before = out->len;
 
     for (size_t i = 0; i < PST_COUNT(parts); i++)
-        if (!is(parts[i], "none"))
+        if (!is_word(parts[i], "none"))
             pst_str_addf(out, "%s%s", out->len > before ? " + " : "", parts[i]);
     if (out->len == before)
         pst_str_add(out, "none");
@@ -281,9 +287,9 @@ static const struct pst_choice *best_of(const struct pst_choices *choices)
 
 /* Sets stash_keep to the largest number of slots that fits, since more slots
  * mean fewer copies. */
-static enum pst_status settle_slots(struct pst_plan *plan,
-                                    struct pst_exec_options *o,
-                                    struct pst_diag *diag)
+static enum pst_status find_stash_slots(struct pst_plan *plan,
+                                        struct pst_exec_options *o,
+                                        struct pst_diag *diag)
 {
     const unsigned share =
         (o->microbatches + o->replicas - 1) / PST_MAX(o->replicas, 1);
@@ -299,7 +305,7 @@ static enum pst_status settle_slots(struct pst_plan *plan,
             .recompute = o->recompute, .shard = o->shard_by, .stash = o->stash};
 
         o->stash_keep = low + (high - low + 1) / 2;
-        status = appraise(plan, o, memory, true, &c, diag);
+        status = evaluate_choice(plan, o, memory, true, &c, diag);
         if (c.possible && c.fits)
             low = o->stash_keep;
         else
@@ -312,9 +318,9 @@ static enum pst_status settle_slots(struct pst_plan *plan,
 
 /* Sets the open options to the best choice for the largest number of
  * microbatches, which needs most memory. */
-static enum pst_status take_best(struct pst_plan *plan,
-                                 struct pst_exec_options *options,
-                                 struct pst_diag *diag)
+static enum pst_status apply_best(struct pst_plan *plan,
+                                  struct pst_exec_options *options,
+                                  struct pst_diag *diag)
 {
     const unsigned microbatches = options->microbatches;
     struct pst_choices choices;
@@ -328,15 +334,15 @@ static enum pst_status take_best(struct pst_plan *plan,
     best = best_of(&choices);
     if (best == NULL) { /* none is possible: pst_grid_init reports why */
         options->recompute =
-            is(options->recompute, "auto") ? NULL : options->recompute;
+            is_word(options->recompute, "auto") ? NULL : options->recompute;
         options->shard_by =
-            is(options->shard_by, "auto") ? NULL : options->shard_by;
+            is_word(options->shard_by, "auto") ? NULL : options->shard_by;
     } else {
         const bool counts = options->stash_keep == 0;
 
-        apply(best, options);
+        apply_choice(best, options);
         if (options->stash != NULL && counts && best->fits)
-            status = settle_slots(plan, options, diag);
+            status = find_stash_slots(plan, options, diag);
     }
     pst_choices_fini(&choices);
     options->microbatches = microbatches;
@@ -347,17 +353,17 @@ enum pst_status pst_exec_settle(struct pst_plan *plan,
                                 struct pst_exec_options *options,
                                 struct pst_diag *diag)
 {
-    const bool is_open = is(options->recompute, "auto") ||
-                         is(options->shard_by, "auto") ||
+    const bool is_open = is_word(options->recompute, "auto") ||
+                         is_word(options->shard_by, "auto") ||
                          (options->stash != NULL && options->stash_keep == 0);
 
     pst_exec_fill(options);
     if (is_open && options->train && options->memory_limit > 0)
-        return take_best(plan, options, diag);
-    if (is(options->recompute, "auto"))
+        return apply_best(plan, options, diag);
+    if (is_word(options->recompute, "auto"))
         options->recompute =
             options->train ? pst_recompute_default(plan) : NULL;
-    if (is(options->shard_by, "auto"))
+    if (is_word(options->shard_by, "auto"))
         options->shard_by = NULL;
     return PST_OK;
 }
@@ -371,7 +377,7 @@ enum pst_status pst_exec_schedule(struct pst_plan *plan,
     struct pst_exec_options o = *options;
     const enum pst_status status = pst_exec_settle(plan, &o, diag);
 
-    return status == PST_OK ? lay_out(plan, &o, memory, ret, diag) : status;
+    return status == PST_OK ? plan_memory(plan, &o, memory, ret, diag) : status;
 }
 
 enum pst_status pst_exec_schedules(struct pst_plan *plan,

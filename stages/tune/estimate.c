@@ -256,9 +256,10 @@ static enum pst_status add_links(const struct pst_plan *plan, bool train,
     return PST_OK;
 }
 
-static enum pst_status estimate(const struct pst_plan *plan,
-                                const struct pst_exec_options *options,
-                                struct pst_costs *costs, struct pst_diag *diag)
+static enum pst_status estimate_costs(const struct pst_plan *plan,
+                                      const struct pst_exec_options *options,
+                                      struct pst_costs *costs,
+                                      struct pst_diag *diag)
 {
     const struct pst_rates *rates =
         options->rates != NULL ? options->rates : &pst_rates_reference;
@@ -328,7 +329,7 @@ enum pst_status pst_plan_costs(const struct pst_plan *plan,
     if (status != PST_OK)
         return status;
     o.threads = pst_exec_threads(options);
-    status = estimate(plan, &o, &costs, diag);
+    status = estimate_costs(plan, &o, &costs, diag);
     if (status == PST_OK && o.costs != NULL)
         status = apply_file(plan, &o, &costs, diag);
     if (status == PST_OK)

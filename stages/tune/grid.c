@@ -197,9 +197,9 @@ static enum pst_status add_unshards(const struct pst_grid *grid,
 
 /* Adds messages and reductions to the compute actions of a schedule, and proves
  * it. */
-static enum pst_status complete(const struct pst_grid *grid,
-                                struct pst_schedule *sched,
-                                struct pst_diag *diag)
+static enum pst_status complete_schedule(const struct pst_grid *grid,
+                                         struct pst_schedule *sched,
+                                         struct pst_diag *diag)
 {
     enum pst_status status =
         pst_schedule_carry(sched, grid->links.at, grid->links.n, diag);
@@ -233,9 +233,9 @@ struct appraiser {
     struct pst_programs programs;
 };
 
-static enum pst_status appraise_memory(struct appraiser *a,
-                                       struct pst_candidate *ret,
-                                       struct pst_diag *diag)
+static enum pst_status measure_memory(struct appraiser *a,
+                                      struct pst_candidate *ret,
+                                      struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
@@ -262,9 +262,10 @@ static enum pst_status appraise_memory(struct appraiser *a,
     return status;
 }
 
-static enum pst_status appraise(void *ctx, const struct pst_schedule *sched,
-                                struct pst_candidate *ret,
-                                struct pst_diag *diag)
+static enum pst_status evaluate_schedule(void *ctx,
+                                         const struct pst_schedule *sched,
+                                         struct pst_candidate *ret,
+                                         struct pst_diag *diag)
 {
     struct appraiser *a = ctx;
     struct pst_sim sim;
@@ -272,14 +273,14 @@ static enum pst_status appraise(void *ctx, const struct pst_schedule *sched,
 
     if (status != PST_OK)
         return status;
-    status = complete(a->grid, *a->place, diag);
+    status = complete_schedule(a->grid, *a->place, diag);
     if (status == PST_OK)
         status = pst_schedule_simulate(*a->place, &a->model, &sim, diag);
     if (status == PST_OK) {
         ret->step = sim.step;
         ret->bubble = sim.bubble;
         pst_sim_fini(&sim);
-        status = appraise_memory(a, ret, diag);
+        status = measure_memory(a, ret, diag);
         pst_programs_tidy(&a->programs);
     }
     pst_schedule_free(*a->place);
@@ -320,7 +321,7 @@ static enum pst_status make_schedule(const struct pst_grid *grid,
     }
     if (chooses != NULL) {
         options.model = &chooses->model;
-        options.appraise = appraise;
+        options.appraise = evaluate_schedule;
         options.appraise_ctx = chooses;
         if (chooses->asked.len > 0)
             options.place = pst_str_text(&chooses->asked);
@@ -329,7 +330,7 @@ static enum pst_status make_schedule(const struct pst_grid *grid,
     if (status == PST_OK)
         status = pst_schedule_order(sched, diag);
     if (status == PST_OK)
-        status = complete(grid, sched, diag);
+        status = complete_schedule(grid, sched, diag);
     pst_free(costs);
     if (status == PST_OK) {
         *ret = sched;
@@ -436,7 +437,8 @@ static enum pst_status choose_schedules(struct pst_grid *grid, unsigned most,
     return status;
 }
 
-static enum pst_status arrange(struct pst_grid *grid, struct pst_diag *diag)
+static enum pst_status plan_schedules(struct pst_grid *grid,
+                                      struct pst_diag *diag)
 {
     unsigned first, most = pst_grid_share(grid, 0, &first);
     unsigned least = pst_grid_share(grid, grid->options.replicas - 1, &first);
@@ -564,7 +566,7 @@ enum pst_status pst_grid_init(struct pst_grid *grid, struct pst_plan *plan,
         status = read_sharing(grid, diag);
     if (status == PST_OK && options->train && options->optim.row != NULL)
         status = pst_groups_make(&grid->groups, plan, options, diag);
-    return status == PST_OK ? arrange(grid, diag) : status;
+    return status == PST_OK ? plan_schedules(grid, diag) : status;
 }
 
 void pst_grid_fini(struct pst_grid *grid)

@@ -87,7 +87,7 @@ static bool is_in(const char *fqn, const struct word *w)
            (fqn[w->len] == '\0' || fqn[w->len] == '.');
 }
 
-static bool names(const struct word *w, const struct pst_plan_param *p)
+static bool names_param(const struct word *w, const struct pst_plan_param *p)
 {
     bool ret = w->len > 0 && w->stage < 0 && is_in(p->fqn, w);
 
@@ -105,7 +105,7 @@ static bool is_of_stage(const struct word *w, const struct pst_plan_param *p)
 }
 
 /* Returns why replicas cannot shard the parameter; NULL: they can. */
-static const char *obstacle(const struct reader *r, unsigned param)
+static const char *why_not_sharded(const struct reader *r, unsigned param)
 {
     const struct pst_plan_param *p = &r->uses->plan->params.at[param];
 
@@ -130,9 +130,9 @@ static enum pst_status check_word(const struct reader *r, const struct word *w)
     if (w->len == 0 || w->stage >= 0)
         return PST_OK;
     for (unsigned i = 0; i < plan->params.n; i++) {
-        if (!names(w, &plan->params.at[i]))
+        if (!names_param(w, &plan->params.at[i]))
             continue;
-        why = obstacle(r, i);
+        why = why_not_sharded(r, i);
         if (why == NULL || w->is == PST_SHARING_NONE)
             return PST_OK;
         if (first < 0)
@@ -147,7 +147,7 @@ static enum pst_status check_word(const struct reader *r, const struct word *w)
                         "--shard %.*s=%s: '%s' %s: replicas have it whole",
                         (int)w->len, w->at, pst_sharing_word(w->is),
                         plan->params.at[first].fqn,
-                        obstacle(r, (unsigned)first));
+                        why_not_sharded(r, (unsigned)first));
 }
 
 static enum pst_status find_mode(const struct reader *r, unsigned param,
@@ -159,7 +159,7 @@ static enum pst_status find_mode(const struct reader *r, unsigned param,
     for (size_t i = 0; i < r->words.n; i++) {
         const struct word *w = &r->words.at[i];
 
-        if (names(w, p)) {
+        if (names_param(w, p)) {
             if (best == NULL || best->stage >= 0 || w->len >= best->len)
                 best = w;
         } else if (w->stage >= 0 && is_of_stage(w, p)) {
@@ -172,7 +172,7 @@ static enum pst_status find_mode(const struct reader *r, unsigned param,
         }
     }
     if (best != NULL && best->stage >= 0 && other != NULL &&
-        obstacle(r, param) == NULL)
+        why_not_sharded(r, param) == NULL)
         return pst_diag_set(r->diag, PST_E_SHARD_WORDS,
                             "--shard: '%s' is of stages %d and %d, which share "
                             "by %s and by %s: name it",
@@ -203,7 +203,7 @@ enum pst_status pst_sharing_read(const char *text, const struct pst_uses *uses,
         if (status != PST_OK)
             break;
         ret[i] = (unsigned char)mode;
-        if (obstacle(&r, i) == NULL)
+        if (why_not_sharded(&r, i) == NULL)
             most = PST_MAX(most, mode);
     }
     pst_vec_fini(&r.words);
