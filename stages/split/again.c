@@ -229,7 +229,7 @@ static enum pst_status fill_head(struct maker *m)
     return pst_symbols_copy(&plan->symbols, &model->symbols, m->diag);
 }
 
-static enum pst_status make(struct maker *m)
+static enum pst_status make_model(struct maker *m)
 {
     enum pst_status status =
         pst_plan_join_as(m->plan, NULL, NULL, &m->joined, m->diag);
@@ -260,7 +260,7 @@ enum pst_status pst_plan_model(struct pst_plan *plan, pst_param_fn fn,
 
     if (status != PST_OK)
         return status;
-    status = make(&m);
+    status = make_model(&m);
     if (status == PST_OK)
         *ret = m.model;
     else

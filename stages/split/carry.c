@@ -20,8 +20,8 @@ static bool is_name(const char *name, const char *spec)
 }
 
 /* True if the option "NAME=STAGE" names the buffer or a part of it. */
-static bool names(const struct pst_splitter *s, const char *fqn,
-                  const char *spec)
+static bool names_buffer(const struct pst_splitter *s, const char *fqn,
+                         const char *spec)
 {
     bool found = is_name(fqn, spec);
 
@@ -48,7 +48,7 @@ bool pst_split_is_owned(const struct pst_splitter *s,
     bool owned = false;
 
     for (size_t i = 0; i < s->options->n_owner && !owned; i++)
-        owned = names(s, buffer->fqn, s->options->owner[i]);
+        owned = names_buffer(s, buffer->fqn, s->options->owner[i]);
     return owned;
 }
 
@@ -79,9 +79,10 @@ static void note_reader(void *ctx, struct pst_value **slot, unsigned arg)
         span->last = r->node;
 }
 
-static enum pst_status refuse(const struct pst_splitter *s,
-                              const struct pst_value *buffer, int stage,
-                              const struct pst_node *reader)
+static enum pst_status refuse_shared_buffer(const struct pst_splitter *s,
+                                            const struct pst_value *buffer,
+                                            int stage,
+                                            const struct pst_node *reader)
 {
     return pst_diag_set(
         s->diag, PST_E_CUT_SHARED_BUFFER,
@@ -94,10 +95,10 @@ static enum pst_status refuse(const struct pst_splitter *s,
         reader->source, buffer->fqn, stage);
 }
 
-static enum pst_status look_at(struct pst_splitter *s,
-                               const struct pst_output *update,
-                               const struct span *span,
-                               struct pst_carried_buffer *at, size_t *n)
+static enum pst_status add_if_carried(struct pst_splitter *s,
+                                      const struct pst_output *update,
+                                      const struct span *span,
+                                      struct pst_carried_buffer *at, size_t *n)
 {
     const struct pst_node *made = update->arg.value->def;
     int stage;
@@ -108,8 +109,9 @@ static enum pst_status look_at(struct pst_splitter *s,
     if (span->first->stage == stage && span->last->stage == stage)
         return PST_OK;
     if (!pst_split_is_owned(s, update->target))
-        return refuse(s, update->target, stage,
-                      span->first->stage != stage ? span->first : span->last);
+        return refuse_shared_buffer(s, update->target, stage,
+                                    span->first->stage != stage ? span->first
+                                                                : span->last);
     at[(*n)++] = (struct pst_carried_buffer){
         update, (unsigned)PST_MAX(stage, span->last->stage), 0};
     return PST_OK;
@@ -137,8 +139,8 @@ enum pst_status pst_split_find_carried(struct pst_splitter *s,
         const struct pst_output *output = &graph->outputs.at[i];
 
         if (output->kind == PST_OUTPUT_BUFFER_UPDATE)
-            status =
-                look_at(s, output, &r.spans[output->target->id], at, ret_n);
+            status = add_if_carried(s, output, &r.spans[output->target->id], at,
+                                    ret_n);
     }
     pst_free(r.spans);
     if (status == PST_OK)
@@ -163,7 +165,7 @@ static enum pst_status refuse_owner(const struct pst_splitter *s,
     return PST_ERR_INPUT;
 }
 
-static enum pst_status own(struct pst_splitter *s, const char *spec)
+static enum pst_status assign_owner(struct pst_splitter *s, const char *spec)
 {
     const size_t n = name_length(spec);
     struct pst_plan_param *param;
@@ -206,6 +208,6 @@ enum pst_status pst_split_owners(struct pst_splitter *s)
     enum pst_status status = PST_OK;
 
     for (size_t i = 0; i < s->options->n_owner && status == PST_OK; i++)
-        status = own(s, s->options->owner[i]);
+        status = assign_owner(s, s->options->owner[i]);
     return status;
 }

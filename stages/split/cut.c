@@ -16,7 +16,7 @@
 #define TAG PST_TAG_PLAN
 
 /* Stage of a value of the uncut graph, and how other stages receive it. */
-struct fate {
+struct transfer {
     /* stage that computes the value, or first reads an input or state; -1:
      * none */
     int stage;
@@ -26,13 +26,13 @@ struct fate {
     size_t first;
     unsigned output; /* index in the outputs of its stage, once that is built */
     struct pst_meta meta;   /* meta of the value as it is sent */
-    struct pst_value *here; /* copy in the stage under construction */
+    struct pst_value *copy; /* copy in the stage under construction */
 };
 
 struct cutter {
     struct pst_splitter *s;
     struct pst_graph *whole;
-    struct fate *fates; /* by id of the value */
+    struct transfer *transfers; /* by id of the value */
     /* buffers carried to the next microbatch */
     struct pst_carried_buffer *carried;
     size_t n_carried;
@@ -59,9 +59,10 @@ static const struct pst_carried_buffer *carried_to(
     return NULL;
 }
 
-static struct fate *fate_of(struct cutter *c, const struct pst_value *value)
+static struct transfer *transfer_of(struct cutter *c,
+                                    const struct pst_value *value)
 {
-    return &c->fates[value->id];
+    return &c->transfers[value->id];
 }
 
 /* --- what crosses ------------------------------------------------------- */
@@ -72,38 +73,39 @@ struct use_ctx {
     size_t index;
 };
 
-static void leave(struct fate *fate, size_t where)
+static void mark_leaving(struct transfer *transfer, size_t where)
 {
-    if (!fate->leaves || where < fate->first)
-        fate->first = where;
-    fate->leaves = true;
+    if (!transfer->leaves || where < transfer->first)
+        transfer->first = where;
+    transfer->leaves = true;
 }
 
 static void note_use(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct use_ctx *use = ctx;
-    struct fate *fate = fate_of(use->c, *slot);
+    struct transfer *transfer = transfer_of(use->c, *slot);
 
     (void)arg;
-    if (fate->stage < 0)
+    if (transfer->stage < 0)
         /* the node is the first reader of an input or state */
-        fate->stage = use->node->stage;
-    else if ((*slot)->kind == PST_VALUE_NODE && fate->stage != use->node->stage)
-        leave(fate, use->index);
+        transfer->stage = use->node->stage;
+    else if ((*slot)->kind == PST_VALUE_NODE &&
+             transfer->stage != use->node->stage)
+        mark_leaving(transfer, use->index);
 }
 
-static void find_fates(struct cutter *c)
+static void find_transfers(struct cutter *c)
 {
     struct pst_graph *whole = c->whole;
 
     for (size_t i = 0; i < whole->values.n; i++)
-        c->fates[i].stage = -1;
+        c->transfers[i].stage = -1;
     for (size_t i = 0; i < whole->nodes.n; i++) {
         struct pst_node *node = whole->nodes.at[i];
         struct use_ctx use = {c, node, i};
 
         for (unsigned k = 0; k < node->n_outs; k++)
-            fate_of(c, node->outs[k])->stage = node->stage;
+            transfer_of(c, node->outs[k])->stage = node->stage;
         pst_node_uses(node, note_use, &use);
     }
     for (size_t i = 0; i < whole->outputs.n; i++) {
@@ -113,19 +115,20 @@ static void find_fates(struct cutter *c)
             output->arg.kind != PST_ARG_VALUE ||
             output->arg.value->kind == PST_VALUE_INPUT)
             continue;
-        leave(fate_of(c, output->arg.value), whole->nodes.n + i);
+        mark_leaving(transfer_of(c, output->arg.value), whole->nodes.n + i);
     }
     /* The last stage of a carried buffer needs its final value. */
     for (size_t i = 0; i < c->n_carried; i++) {
-        struct fate *fate = fate_of(c, c->carried[i].update->arg.value);
+        struct transfer *transfer =
+            transfer_of(c, c->carried[i].update->arg.value);
 
         if (c->carried[i].update->arg.value->kind == PST_VALUE_NODE &&
-            fate->stage != (int)c->carried[i].last)
-            leave(fate, whole->nodes.n + whole->outputs.n);
+            transfer->stage != (int)c->carried[i].last)
+            mark_leaving(transfer, whole->nodes.n + whole->outputs.n);
     }
     /* State that only outputs read belongs to stage 0. */
     for (size_t i = 0; i < whole->values.n; i++)
-        c->fates[i].stage = PST_MAX(c->fates[i].stage, 0);
+        c->transfers[i].stage = PST_MAX(c->transfers[i].stage, 0);
 }
 
 /* --- values of a stage -------------------------------------------------- */
@@ -143,12 +146,12 @@ static unsigned input_index(const struct pst_graph *whole,
 /* Adds a value of an earlier stage as an input, with its edge. */
 static enum pst_status add_edge(struct cutter *c, const struct pst_value *value)
 {
-    const struct fate *fate = fate_of(c, value);
-    struct pst_edge edge = {.from_stage = (unsigned)fate->stage,
-                            .from_output = fate->output,
+    const struct transfer *transfer = transfer_of(c, value);
+    struct pst_edge edge = {.from_stage = (unsigned)transfer->stage,
+                            .from_output = transfer->output,
                             .to_stage = c->stage,
                             .to_input = (unsigned)c->inputs.n,
-                            .meta = fate->meta};
+                            .meta = transfer->meta};
 
     edge.value = pst_arena_strdup(&c->s->plan->arena, value->name);
     if (edge.value == NULL || !pst_vec_push(TAG, &c->edges, edge))
@@ -178,19 +181,20 @@ static enum pst_status add_carrying_edge(
 }
 
 /* Returns the value's copy in this stage's graph; adds it at its first use. */
-static enum pst_status bring(struct cutter *c, const struct pst_value *value,
-                             struct pst_value **ret)
+static enum pst_status copy_input_value(struct cutter *c,
+                                        const struct pst_value *value,
+                                        struct pst_value **ret)
 {
-    struct fate *fate = fate_of(c, value);
+    struct transfer *transfer = transfer_of(c, value);
     struct pst_stage_input input = {PST_SOURCE_MODEL_INPUT, 0};
     const struct pst_carried_buffer *carried = carried_to(c, value);
     const bool given = value->kind != PST_VALUE_NODE && carried == NULL;
     const struct pst_meta *meta =
-        given || carried != NULL ? &value->meta : &fate->meta;
+        given || carried != NULL ? &value->meta : &transfer->meta;
     enum pst_status status = PST_OK;
 
-    if (fate->here != NULL) {
-        *ret = fate->here;
+    if (transfer->copy != NULL) {
+        *ret = transfer->copy;
         return PST_OK;
     }
     if (carried != NULL)
@@ -205,41 +209,42 @@ static enum pst_status bring(struct cutter *c, const struct pst_value *value,
         if (!pst_vec_push(TAG, &c->inputs, input))
             return no_memory(c);
     }
-    fate->here = pst_graph_add_value(
+    transfer->copy = pst_graph_add_value(
         c->build.graph, given ? value->kind : PST_VALUE_INPUT, value->name,
         given ? value->fqn : NULL, meta);
-    if (fate->here == NULL)
+    if (transfer->copy == NULL)
         return no_memory(c);
-    status = pst_exprs_copy(&c->build.graph->arena, value->dims,
-                            value->meta.rank, &fate->here->dims, c->s->diag);
+    status =
+        pst_exprs_copy(&c->build.graph->arena, value->dims, value->meta.rank,
+                       &transfer->copy->dims, c->s->diag);
     if (status != PST_OK)
         return status;
-    fate->here->requires_grad = value->requires_grad;
-    fate->here->persistent = value->persistent;
-    *ret = fate->here;
+    transfer->copy->requires_grad = value->requires_grad;
+    transfer->copy->persistent = value->persistent;
+    *ret = transfer->copy;
     return PST_OK;
 }
 
-static enum pst_status bring_arg(struct cutter *c, const struct pst_arg *arg,
-                                 struct pst_arg *ret)
+static enum pst_status copy_arg(struct cutter *c, const struct pst_arg *arg,
+                                struct pst_arg *ret)
 {
     enum pst_status status =
         pst_arg_copy(&c->build.graph->arena, arg, ret, c->s->diag);
 
     if (status == PST_OK && arg->kind == PST_ARG_VALUE)
-        status = bring(c, arg->value, &ret->value);
+        status = copy_input_value(c, arg->value, &ret->value);
     for (unsigned k = 0; arg->kind == PST_ARG_VALUES && k < arg->n; k++)
         if (status == PST_OK && arg->values[k] != NULL)
-            status = bring(c, arg->values[k], &ret->values[k]);
+            status = copy_input_value(c, arg->values[k], &ret->values[k]);
     return status;
 }
 
-/* Returns the value of the whole graph whose copy is `here`. */
+/* Returns the value of the whole graph that `copy` is a copy of. */
 static const struct pst_value *original_of(struct cutter *c,
-                                           const struct pst_value *here)
+                                           const struct pst_value *copy)
 {
     for (size_t i = 0; i < c->whole->values.n; i++)
-        if (fate_of(c, c->whole->values.at[i])->here == here)
+        if (transfer_of(c, c->whole->values.at[i])->copy == copy)
             return c->whole->values.at[i];
     return NULL;
 }
@@ -247,7 +252,7 @@ static const struct pst_value *original_of(struct cutter *c,
 /* Adjusts the offset of as_strided, which counts from the start of the storage:
  * if the stage receives only a view of the storage, the offset must count from
  * the start of that view. */
-static enum pst_status settle_offset(struct cutter *c,
+static enum pst_status adjust_offset(struct cutter *c,
                                      const struct pst_node *node,
                                      struct pst_arg *args)
 {
@@ -283,9 +288,9 @@ static enum pst_status copy_node(struct cutter *c, const struct pst_node *node)
     if (args == NULL || names == NULL)
         return no_memory(c);
     for (unsigned i = 0; i < n && status == PST_OK; i++)
-        status = bring_arg(c, &node->args[i], &args[i]);
+        status = copy_arg(c, &node->args[i], &args[i]);
     if (status == PST_OK)
-        status = settle_offset(c, node, args);
+        status = adjust_offset(c, node, args);
     if (status != PST_OK)
         return status;
     for (unsigned k = 0; k < node->n_outs; k++)
@@ -308,7 +313,7 @@ static enum pst_status copy_node(struct cutter *c, const struct pst_node *node)
                            &copy->outs[k]->dims, c->s->diag);
         if (status != PST_OK)
             return status;
-        fate_of(c, node->outs[k])->here = copy->outs[k];
+        transfer_of(c, node->outs[k])->copy = copy->outs[k];
     }
     return PST_OK;
 }
@@ -352,19 +357,19 @@ static enum pst_status make_dense(struct cutter *c, struct pst_value **value)
 static enum pst_status add_output(struct cutter *c,
                                   const struct pst_value *value)
 {
-    struct fate *fate = fate_of(c, value);
+    struct transfer *transfer = transfer_of(c, value);
     struct pst_output output = {.kind = PST_OUTPUT_USER, .path = value->name};
     struct pst_value *mapped;
-    enum pst_status status = bring(c, value, &mapped);
+    enum pst_status status = copy_input_value(c, value, &mapped);
 
     if (status == PST_OK)
         status = make_dense(c, &mapped);
     if (status != PST_OK)
         return status;
-    fate->meta = mapped->meta;
-    if (pst_meta_is_contiguous(&fate->meta))
-        pst_meta_set_contiguous(&fate->meta);
-    fate->output = (unsigned)c->build.graph->outputs.n;
+    transfer->meta = mapped->meta;
+    if (pst_meta_is_contiguous(&transfer->meta))
+        pst_meta_set_contiguous(&transfer->meta);
+    transfer->output = (unsigned)c->build.graph->outputs.n;
     output.arg = pst_v(mapped);
     return pst_graph_add_output(c->build.graph, &output, c->s->diag);
 }
@@ -390,9 +395,9 @@ static enum pst_status add_outputs(struct cutter *c)
     enum pst_status status = PST_OK;
 
     for (size_t i = 0; i < c->whole->values.n && status == PST_OK; i++) {
-        struct leaving item = {c->whole->values.at[i], c->fates[i].first};
+        struct leaving item = {c->whole->values.at[i], c->transfers[i].first};
 
-        if (!c->fates[i].leaves || c->fates[i].stage != (int)c->stage)
+        if (!c->transfers[i].leaves || c->transfers[i].stage != (int)c->stage)
             continue;
         if (!pst_vec_push(TAG, &list, item))
             status = no_memory(c);
@@ -447,15 +452,15 @@ static enum pst_status add_updates(struct cutter *c)
         if (output->kind != PST_OUTPUT_BUFFER_UPDATE)
             continue;
         stage = output->arg.value->kind == PST_VALUE_NODE
-                    ? fate_of(c, output->arg.value)->stage
-                    : fate_of(c, output->target)->stage;
+                    ? transfer_of(c, output->arg.value)->stage
+                    : transfer_of(c, output->target)->stage;
         if (carried != NULL)
             stage = (int)carried->last;
         if (stage != (int)c->stage)
             continue;
-        status = bring(c, output->target, &copy.target);
+        status = copy_input_value(c, output->target, &copy.target);
         if (status == PST_OK)
-            status = bring(c, output->arg.value, &copy.arg.value);
+            status = copy_input_value(c, output->arg.value, &copy.arg.value);
         if (status == PST_OK && carried != NULL)
             status = add_carried(c, carried, &copy.arg.value);
         if (status == PST_OK)
@@ -479,7 +484,7 @@ static enum pst_status keep_modules(struct cutter *c)
     if (map == NULL)
         return no_memory(c);
     for (size_t i = 0; i < n; i++)
-        map[i] = c->fates[i].here;
+        map[i] = c->transfers[i].copy;
     for (size_t i = 0; i < n; i++) {
         const struct pst_value *of = c->whole->values.at[i]->version_of;
 
@@ -501,7 +506,7 @@ static enum pst_status fill_stage(struct cutter *c, struct pst_stage *stage)
     stage->graph->next_node_id = c->whole->next_node_id;
     c->inputs.n = 0;
     for (size_t i = 0; i < c->whole->values.n; i++)
-        c->fates[i].here = NULL;
+        c->transfers[i].copy = NULL;
     for (size_t i = 0; i < c->whole->nodes.n && status == PST_OK; i++)
         if (c->whole->nodes.at[i]->stage == (int)c->stage)
             status = copy_node(c, c->whole->nodes.at[i]);
@@ -610,9 +615,9 @@ static enum pst_status list_outputs(struct cutter *c)
             out.output = input_index(c->whole, output->arg.value);
             out.meta = output->arg.value->meta;
         } else {
-            out.stage = fate_of(c, output->arg.value)->stage;
-            out.output = fate_of(c, output->arg.value)->output;
-            out.meta = fate_of(c, output->arg.value)->meta;
+            out.stage = transfer_of(c, output->arg.value)->stage;
+            out.output = transfer_of(c, output->arg.value)->output;
+            out.meta = transfer_of(c, output->arg.value)->meta;
         }
         if (status != PST_OK)
             return status;
@@ -627,12 +632,13 @@ enum pst_status pst_split_cut(struct pst_splitter *s)
     struct cutter c = {.s = s, .whole = s->graph};
     enum pst_status status;
 
-    c.fates = pst_calloc(TAG, s->graph->values.n + 1, sizeof(*c.fates));
-    if (c.fates == NULL)
-        return pst_diag_nomem(s->diag, s->graph->values.n * sizeof(*c.fates));
+    c.transfers = pst_calloc(TAG, s->graph->values.n + 1, sizeof(*c.transfers));
+    if (c.transfers == NULL)
+        return pst_diag_nomem(s->diag,
+                              s->graph->values.n * sizeof(*c.transfers));
     status = pst_split_find_carried(s, &c.carried, &c.n_carried);
     if (status == PST_OK) {
-        find_fates(&c);
+        find_transfers(&c);
         status = build_stages(&c);
     }
     if (status == PST_OK)
@@ -641,6 +647,6 @@ enum pst_status pst_split_cut(struct pst_splitter *s)
         status = list_outputs(&c);
     pst_vec_fini(&c.edges);
     pst_vec_fini(&c.inputs);
-    pst_free(c.fates);
+    pst_free(c.transfers);
     return status;
 }

@@ -38,7 +38,7 @@ static void add_place(struct places *p, const struct pst_node *node)
 }
 
 /* Appends "aten.rand.default in noise at model.py:7, ... and 3 more". */
-static void describe(const struct places *p, struct pst_str *out)
+static void describe_places(const struct places *p, struct pst_str *out)
 {
     const size_t limit = PST_DIAG_TEXT / 2;
 
@@ -67,7 +67,7 @@ static enum pst_status add_note(struct pst_plan *plan, const char *before,
 
     if (p->at.n == 0)
         return PST_OK;
-    describe(p, &text);
+    describe_places(p, &text);
     if (!text.failed)
         note = pst_arena_printf(&plan->arena, "%s: %s%s", before,
                                 pst_str_text(&text), behind);
@@ -80,7 +80,7 @@ static enum pst_status add_note(struct pst_plan *plan, const char *before,
 /* --- patterns ------------------------------------------------------------- */
 
 /* True if the pattern matches the module or a module that contains it. */
-static bool matches(const char *pattern, const char *module)
+static bool matches_module(const char *pattern, const char *module)
 {
     char path[512];
     size_t n = strlen(module);
@@ -100,17 +100,17 @@ static bool matches(const char *pattern, const char *module)
     }
 }
 
-static bool keeps(struct evaluator *e, const struct pst_node *node)
+static bool is_kept(struct evaluator *e, const struct pst_node *node)
 {
     bool found = false;
 
     for (size_t i = 0; i < e->options->n_keep; i++)
-        if (matches(e->options->keep[i], node->call->path))
+        if (matches_module(e->options->keep[i], node->call->path))
             found = e->used[i] = true;
     return found;
 }
 
-static bool drops(const struct pst_node *node)
+static bool is_dropout(const struct pst_node *node)
 {
     return (node->op->flags & PST_OP_DROPOUT) != 0 &&
            pst_mode_drops(node->schema, node->args);
@@ -120,9 +120,9 @@ static bool eval_node(void *ctx, const struct pst_node *node)
 {
     struct evaluator *e = ctx;
 
-    if (!drops(node))
+    if (!is_dropout(node))
         return true;
-    if (keeps(e, node))
+    if (is_kept(e, node))
         return false;
     if (node->is_function)
         add_place(&e->functions, node);
@@ -131,13 +131,13 @@ static bool eval_node(void *ctx, const struct pst_node *node)
 
 /* --- what is random still ------------------------------------------------- */
 
-static enum pst_status refuse(const struct places *random,
-                              struct pst_diag *diag)
+static enum pst_status refuse_random(const struct places *random,
+                                     struct pst_diag *diag)
 {
     struct pst_str text = {0};
     enum pst_status status;
 
-    describe(random, &text);
+    describe_places(random, &text);
     status = pst_diag_set(
         diag, PST_E_RANDOM_OPERATORS,
         "random operators: %s. A model exported in training mode does not tell "
@@ -170,12 +170,12 @@ static enum pst_status check_random(struct evaluator *e, struct pst_plan *plan,
     for (size_t i = 0; i < graph->nodes.n; i++) {
         const struct pst_node *node = graph->nodes.at[i];
 
-        if (pst_mode_draws(node) && !keeps(e, node))
+        if (pst_mode_draws(node) && !is_kept(e, node))
             add_place(&random, node);
     }
     status = random.failed ? pst_diag_nomem(diag, 0) : check_patterns(e, diag);
     if (status == PST_OK && random.at.n > 0 && !plan->evaluates)
-        status = refuse(&random, diag);
+        status = refuse_random(&random, diag);
     else if (status == PST_OK)
         status = add_note(plan,
                           "exported in eval mode, so random operators run as "

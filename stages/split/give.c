@@ -54,7 +54,7 @@ struct giver {
 };
 
 /* True if dtype `to` has every value of dtype `from` and is larger. */
-static bool widens(enum pst_dtype from, enum pst_dtype to)
+static bool widens_to(enum pst_dtype from, enum pst_dtype to)
 {
     return pst_dtype_kind(from) == PST_KIND_FLOAT &&
            pst_dtype_kind(to) == PST_KIND_FLOAT &&
@@ -62,10 +62,10 @@ static bool widens(enum pst_dtype from, enum pst_dtype to)
 }
 
 /* Finds the entry of a name; NULL if absent. Checks its shape and dtype. */
-static enum pst_status look_up(struct giver *g,
-                               const struct pst_plan_param *param,
-                               const char *name, const struct pst_meta *want,
-                               const struct pst_safetensors_entry **ret)
+static enum pst_status find_entry(struct giver *g,
+                                  const struct pst_plan_param *param,
+                                  const char *name, const struct pst_meta *want,
+                                  const struct pst_safetensors_entry **ret)
 {
     const struct pst_safetensors_entry *e = pst_given_find(g->files, name);
     const struct pst_weight *weight =
@@ -91,7 +91,7 @@ static enum pst_status look_up(struct giver *g,
                             param->is_complex ? "complex" : "real");
     if (e->meta.dtype == plain.dtype)
         return PST_OK;
-    if (!widens(e->meta.dtype, plain.dtype))
+    if (!widens_to(e->meta.dtype, plain.dtype))
         return pst_diag_set(
             g->diag, PST_E_WEIGHTS_SHAPE,
             "%s: \"%.200s\" is %s, the model has %s: its values "
@@ -155,7 +155,7 @@ static enum pst_status give_of_layer(struct giver *g,
                                      struct pst_given_param *ret)
 {
     const struct pst_safetensors_entry *e = NULL;
-    enum pst_status status = look_up(g, param, name, &param->meta, &e);
+    enum pst_status status = find_entry(g, param, name, &param->meta, &e);
 
     if (status != PST_OK || e == NULL)
         return status;
@@ -215,7 +215,7 @@ static enum pst_status give_whole(struct giver *g,
         pst_str_addf(&name, "%s%s", prefix,
                      k == 0 ? param->fqn : param->aliases[k - 1]);
         status = name.failed ? pst_diag_nomem(g->diag, strlen(param->fqn))
-                             : look_up(g, param, name.text, &param->meta, &e);
+                             : find_entry(g, param, name.text, &param->meta, &e);
         pst_str_fini(&name);
         if (status != PST_OK || e == NULL || e == ret->whole)
             continue;
@@ -240,8 +240,8 @@ static enum pst_status give_windows(struct giver *g,
     if (ret->windows == NULL)
         return pst_diag_nomem(g->diag, param->n_windows);
     for (unsigned k = 0; k < param->n_windows && status == PST_OK; k++) {
-        status = look_up(g, param, param->windows[k].fqn,
-                         &param->windows[k].meta, &ret->windows[k]);
+        status = find_entry(g, param, param->windows[k].fqn,
+                            &param->windows[k].meta, &ret->windows[k]);
         any = any || ret->windows[k] != NULL;
         if (ret->windows[k] == NULL && ret->whole == NULL)
             pst_name_list_add(&g->missing, param->windows[k].fqn);
@@ -328,7 +328,7 @@ static void find_rest(struct giver *g)
 
 /* --- result ------------------------------------------------------------- */
 
-static enum pst_status judge(const struct giver *g, bool partial)
+static enum pst_status report_missing(const struct giver *g, bool partial)
 {
     struct pst_str text = {0};
     enum pst_status status = PST_OK;
@@ -460,7 +460,7 @@ enum pst_status pst_plan_give(struct pst_plan *plan, const char *path,
         status = give_param(&g, i);
     if (status == PST_OK) {
         find_rest(&g);
-        status = judge(&g, partial);
+        status = report_missing(&g, partial);
     }
     if (status == PST_OK)
         status = check_alphas(&g);

@@ -315,7 +315,7 @@ static enum pst_status take_results(struct jointer *j,
     return PST_OK;
 }
 
-static enum pst_status differentiate(struct jointer *j)
+static enum pst_status differentiate_joint(struct jointer *j)
 {
     struct pst_autodiff_result result = {0};
     struct pst_value **wanted;
@@ -344,9 +344,9 @@ static void counts_fini(struct counts *c)
     pst_free(c->uses);
 }
 
-static enum pst_status count(const struct pst_plan *plan,
-                             const struct pst_joint *joint, struct counts *ret,
-                             struct pst_diag *diag)
+static enum pst_status count_grads(const struct pst_plan *plan,
+                                   const struct pst_joint *joint,
+                                   struct counts *ret, struct pst_diag *diag)
 {
     const struct pst_graph *graph = joint->graph;
     struct counts c = {
@@ -395,7 +395,7 @@ static enum pst_status check_counts(const struct jointer *j)
 {
     const struct pst_plan *plan = j->plan;
     struct counts c;
-    enum pst_status status = count(plan, j->joint, &c, j->diag);
+    enum pst_status status = count_grads(plan, j->joint, &c, j->diag);
 
     if (status != PST_OK)
         return status;
@@ -461,7 +461,7 @@ enum pst_status pst_joint_of(const struct pst_plan *plan, unsigned stage,
     if (status == PST_OK && j.seeds.n > 0)
         status = add_ports(&j);
     if (status == PST_OK && j.seeds.n > 0)
-        status = differentiate(&j);
+        status = differentiate_joint(&j);
     if (status == PST_OK && plan->counted)
         status = check_counts(&j);
     if (status == PST_OK && plan->parts_known)
@@ -541,7 +541,7 @@ static enum pst_status count_stage(struct pst_plan *plan, unsigned stage,
     enum pst_status status = pst_joint_look(plan, stage, &joint, diag);
 
     if (status == PST_OK)
-        status = count(plan, joint, &c, diag);
+        status = count_grads(plan, joint, &c, diag);
     if (status != PST_OK)
         return status;
     *trained += joint->grads.n;

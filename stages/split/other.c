@@ -27,7 +27,7 @@ struct search {
     const char *missing;
 };
 
-static void look_for(void *ctx, struct pst_value **slot, unsigned arg)
+static void find_missing_state(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct search *s = ctx;
     const struct pst_value *v = *slot;
@@ -47,7 +47,7 @@ static enum pst_status check_model(const struct pst_model *model,
     struct search s = {.like = like};
 
     for (size_t i = model->graph->nodes.n; i-- > 0;)
-        pst_node_uses(model->graph->nodes.at[i], look_for, &s);
+        pst_node_uses(model->graph->nodes.at[i], find_missing_state, &s);
     return s.missing == NULL
                ? PST_OK
                : pst_diag_set(diag, PST_E_EVAL_MODEL,
@@ -116,7 +116,7 @@ struct placer {
     struct pst_diag *diag;
 };
 
-static void look_at(void *ctx, struct pst_value **slot, unsigned arg)
+static void note_operand(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct placer *p = ctx;
     const struct pst_value *v = *slot;
@@ -145,12 +145,12 @@ static bool is_read_in(const struct pst_plan_param *param, unsigned stage)
 }
 
 /* Assigns a node to the first stage that has all its operands. */
-static enum pst_status place(struct placer *p, struct pst_node *node)
+static enum pst_status place_node(struct placer *p, struct pst_node *node)
 {
     p->least = 0;
     p->state = NULL;
     p->reads.n = 0;
-    pst_node_uses(node, look_at, p);
+    pst_node_uses(node, note_operand, p);
     if (p->failed)
         return pst_diag_nomem(p->diag, sizeof(void *));
     for (unsigned s = (unsigned)p->least; s < p->like->stages.n; s++) {
@@ -251,7 +251,7 @@ static enum pst_status place_all(struct pst_eval_cut *cut,
     enum pst_status status = PST_OK;
 
     for (size_t i = 0; i < p.graph->nodes.n && status == PST_OK; i++)
-        status = place(&p, p.graph->nodes.at[i]);
+        status = place_node(&p, p.graph->nodes.at[i]);
     pst_vec_fini(&p.reads);
     return status == PST_OK ? fill_stages(&p) : status;
 }

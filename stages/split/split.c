@@ -117,7 +117,7 @@ enum pst_status pst_split_head(struct pst_splitter *s)
     return status == PST_OK ? fill_head(s) : status;
 }
 
-static enum pst_status split(struct pst_splitter *s)
+static enum pst_status split_graph(struct pst_splitter *s)
 {
     enum pst_status status =
         pst_graph_copy(s->model->graph, &s->graph, s->diag);
@@ -158,7 +158,7 @@ enum pst_status pst_split(struct pst_model *model,
         status = pst_plan_new(&s.plan, diag);
     if (status != PST_OK)
         return status;
-    status = split(&s);
+    status = split_graph(&s);
     pst_graph_free(s.graph);
     if (status != PST_OK) {
         pst_plan_free(s.plan);

@@ -20,7 +20,7 @@ static const struct pst_arg *arg_of(const struct pst_node *node,
     return i < 0 ? NULL : &node->args[i];
 }
 
-static bool takes(const struct pst_arg *arg, const struct pst_value *value)
+static bool is_value(const struct pst_arg *arg, const struct pst_value *value)
 {
     return arg != NULL && arg->kind == PST_ARG_VALUE && arg->value == value;
 }
@@ -61,18 +61,18 @@ static void add_bound(struct pst_data_bound *ret, int64_t below,
                    node->source);
 }
 
-static void look_at_node(const struct pst_node *node,
-                         const struct pst_value *value,
-                         struct pst_data_bound *ret)
+static void add_node_bounds(const struct pst_node *node,
+                            const struct pst_value *value,
+                            struct pst_data_bound *ret)
 {
     const struct pst_arg *ignored = arg_of(node, "ignore_index");
     const struct pst_arg *table = arg_of(node, "weight"),
                          *scores = arg_of(node, "self");
 
     if (node->op == &pst_op_embedding &&
-        takes(arg_of(node, "indices"), value)) {
+        is_value(arg_of(node, "indices"), value)) {
         add_bound(ret, table->value->meta.size[0], NULL, node);
-    } else if (ignored != NULL && takes(arg_of(node, "target"), value) &&
+    } else if (ignored != NULL && is_value(arg_of(node, "target"), value) &&
                scores != NULL && scores->kind == PST_ARG_VALUE &&
                scores->value->meta.rank > 0) {
         const struct pst_meta *meta = &scores->value->meta;
@@ -83,8 +83,8 @@ static void look_at_node(const struct pst_node *node,
 
 /* Finds bounds in a stage. marks: by id, values that have all elements of the
  * input. */
-static void look_at_stage(const struct pst_graph *graph, bool *marks,
-                          struct pst_data_bound *ret)
+static void add_stage_bounds(const struct pst_graph *graph, bool *marks,
+                             struct pst_data_bound *ret)
 {
     for (size_t i = 0; i < graph->nodes.n; i++) {
         const struct pst_node *node = graph->nodes.at[i];
@@ -94,7 +94,7 @@ static void look_at_stage(const struct pst_graph *graph, bool *marks,
 
             if (arg->kind != PST_ARG_VALUE || !marks[arg->value->id])
                 continue;
-            look_at_node(node, arg->value, ret);
+            add_node_bounds(node, arg->value, ret);
             if (k == 0 && keeps_all(node))
                 marks[node->outs[0]->id] = true;
         }
@@ -148,7 +148,7 @@ enum pst_status pst_plan_bound(const struct pst_plan *plan, unsigned input,
     }
     for (unsigned k = 0; k < plan->stages.n; k++) {
         mark_inputs(plan, input, marks, k);
-        look_at_stage(plan->stages.at[k].graph, marks[k], ret);
+        add_stage_bounds(plan->stages.at[k].graph, marks[k], ret);
     }
     pst_free(marks);
     return PST_OK;

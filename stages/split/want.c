@@ -14,8 +14,8 @@ static bool is_float(const struct pst_plan_input *input)
 }
 
 /* Marks the inputs with that name, or those that a glob matches. */
-static enum pst_status mark(struct pst_plan *plan, const char *name,
-                            struct pst_diag *diag)
+static enum pst_status mark_inputs(struct pst_plan *plan, const char *name,
+                                   struct pst_diag *diag)
 {
     bool any = false;
 
@@ -64,7 +64,7 @@ static enum pst_status list_parts(struct pst_plan *plan, unsigned stage,
     return status;
 }
 
-static void forget(struct pst_plan *plan)
+static void drop_wanted(struct pst_plan *plan)
 {
     if (plan->wants != NULL)
         pst_joint_drop(plan);
@@ -78,7 +78,7 @@ enum pst_status pst_plan_want(struct pst_plan *plan, const char *const *names,
 {
     enum pst_status status = PST_OK;
 
-    forget(plan);
+    drop_wanted(plan);
     if (n == 0)
         return PST_OK;
     pst_joint_drop(plan);
@@ -86,11 +86,11 @@ enum pst_status pst_plan_want(struct pst_plan *plan, const char *const *names,
     if (plan->wants == NULL)
         return pst_diag_nomem(diag, plan->inputs.n);
     for (size_t i = 0; i < n && status == PST_OK; i++)
-        status = mark(plan, names[i], diag);
+        status = mark_inputs(plan, names[i], diag);
     for (unsigned s = (unsigned)plan->stages.n; s-- > 0 && status == PST_OK;)
         status = list_parts(plan, s, diag);
     if (status != PST_OK) {
-        forget(plan);
+        drop_wanted(plan);
         return status;
     }
     if (plan->parts.n > 0)

@@ -26,8 +26,8 @@ struct part {
     int stage;
 };
 
-static void look_at_parts(const struct pst_graph *graph, struct part *parts,
-                          bool live)
+static void mark_parts(const struct pst_graph *graph, struct part *parts,
+                       bool live)
 {
     for (size_t i = 0; i < graph->nodes.n; i++) {
         const struct pst_node *node = graph->nodes.at[i];
@@ -119,7 +119,7 @@ static enum pst_status note_ignored(struct pst_splitter *s,
 
 /* Sorts the cuts, removes dead nodes and markers, and numbers stages without
  * gaps. */
-static enum pst_status apply(struct pst_splitter *s, struct pst_cuts *cuts)
+static enum pst_status apply_cuts(struct pst_splitter *s, struct pst_cuts *cuts)
 {
     struct pst_graph *graph = s->graph;
     const size_t n = cuts->list.n;
@@ -134,9 +134,9 @@ static enum pst_status apply(struct pst_splitter *s, struct pst_cuts *cuts)
     if (n > 0)
         qsort(cuts->list.at, n, sizeof(cuts->list.at[0]), compare_cuts);
     set_parts(graph, cuts);
-    look_at_parts(graph, parts, false);
+    mark_parts(graph, parts, false);
     pst_graph_dce(graph, true);
-    look_at_parts(graph, parts, true);
+    mark_parts(graph, parts, true);
     s->n_stages = number_parts(parts, n + 1);
     for (size_t i = 0; i < graph->nodes.n; i++)
         graph->nodes.at[i]->stage = parts[graph->nodes.at[i]->stage].stage;
@@ -293,7 +293,7 @@ static enum pst_status by_layer(struct pst_splitter *s, struct pst_cuts *cuts)
 
     status = pst_cuts_by_layer(s, cuts);
     if (status != PST_OK || s->options->stages == 0)
-        return status == PST_OK ? apply(s, cuts) : status;
+        return status == PST_OK ? apply_cuts(s, cuts) : status;
     allowed = pst_calloc(TAG, s->graph->nodes.n + 1, sizeof(*allowed));
     if (allowed == NULL)
         return pst_diag_nomem(s->diag, s->graph->nodes.n);
@@ -312,7 +312,7 @@ static enum pst_status by_policy(struct pst_splitter *s, enum policy policy,
     if (policy == MARKERS) {
         status = cuts_by_marker(s, cuts);
         if (status == PST_OK)
-            status = apply(s, cuts);
+            status = apply_cuts(s, cuts);
         return status == PST_OK ? check_count(s, "the markers") : status;
     }
     pst_graph_dce(s->graph, true);
@@ -322,7 +322,7 @@ static enum pst_status by_policy(struct pst_splitter *s, enum policy policy,
         return by_cost(s, policy, NULL);
     status = pst_cuts_by_name(s, cuts);
     if (status == PST_OK)
-        status = apply(s, cuts);
+        status = apply_cuts(s, cuts);
     return status == PST_OK ? check_count(s, "these names") : status;
 }
 

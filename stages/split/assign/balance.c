@@ -157,7 +157,7 @@ static enum pst_status forbid_spans(struct balance *b)
     return PST_OK;
 }
 
-static enum pst_status prepare(struct balance *b, const bool *allowed)
+static enum pst_status prepare_tables(struct balance *b, const bool *allowed)
 {
     const struct pst_graph *graph = b->s->graph;
     const size_t n = b->n + 1;
@@ -252,7 +252,7 @@ static bool is_feasible(struct balance *b)
     return now[b->n];
 }
 
-static bool keeps(struct balance *b, double limit)
+static bool is_limit_feasible(struct balance *b, double limit)
 {
     find_ends(b, limit);
     return is_feasible(b);
@@ -267,14 +267,14 @@ static double find_limit(struct balance *b)
         high += b->cost->unit * b->cost->carry[i];
     high *= 1.0 + 1e-9; /* exceeds the rounding errors of the sums */
     low = PST_MAX(low, high * 1e-18);
-    if (keeps(b, low))
+    if (is_limit_feasible(b, low))
         return low;
     for (;;) {
         const double middle = low + (high - low) / 2.0;
 
         if (middle <= low || middle >= high)
             return high;
-        if (keeps(b, middle))
+        if (is_limit_feasible(b, middle))
             high = middle;
         else
             low = middle;
@@ -376,9 +376,9 @@ static unsigned most_stages(const struct balance *b)
     }
 }
 
-static enum pst_status balance(struct balance *b, const bool *allowed)
+static enum pst_status find_cuts(struct balance *b, const bool *allowed)
 {
-    enum pst_status status = prepare(b, allowed);
+    enum pst_status status = prepare_tables(b, allowed);
     double limit, bytes, fewer;
     unsigned most;
 
@@ -421,7 +421,7 @@ enum pst_status pst_split_balance(struct pst_splitter *s,
         return PST_OK;
     }
     pst_arena_init(&b.arena, TAG);
-    status = balance(&b, allowed);
+    status = find_cuts(&b, allowed);
     pst_arena_fini(&b.arena);
     return status;
 }

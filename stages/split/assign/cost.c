@@ -157,7 +157,7 @@ static enum pst_status take_times(struct pst_splitter *s,
 
 /* Returns the share of a node in its group's time: in proportion to the
  * estimates, or equal if these are 0. */
-static double share(const struct group *group, double estimate)
+static double node_share(const struct group *group, double estimate)
 {
     return group->estimate > 0.0 ? group->seconds * estimate / group->estimate
                                  : group->seconds / (double)group->nodes;
@@ -165,8 +165,8 @@ static double share(const struct group *group, double estimate)
 
 /* Replaces estimates by measured times. Estimates of nodes that were not
  * measured are scaled by the ratio of measured time to estimate. */
-static void spread(struct pst_splitter *s, struct pst_cost_model *cost,
-                   struct groups *g)
+static void assign_seconds(struct pst_splitter *s, struct pst_cost_model *cost,
+                           struct groups *g)
 {
     const size_t n = s->graph->nodes.n;
     double scale;
@@ -179,7 +179,7 @@ static void spread(struct pst_splitter *s, struct pst_cost_model *cost,
             const bool own = g->of_node[i].measured;
             const double seconds = own ? g->of_node[i].seconds
                                    : group->measured
-                                       ? share(group, cost->node[i])
+                                       ? node_share(group, cost->node[i])
                                        : scale * cost->node[i];
 
             if (pass == 1) {
@@ -192,8 +192,8 @@ static void spread(struct pst_splitter *s, struct pst_cost_model *cost,
     }
 }
 
-static enum pst_status measure(struct pst_splitter *s,
-                               struct pst_cost_model *cost)
+static enum pst_status apply_measurements(struct pst_splitter *s,
+                                          struct pst_cost_model *cost)
 {
     struct groups g = {0};
     enum pst_status status;
@@ -205,7 +205,7 @@ static enum pst_status measure(struct pst_splitter *s,
                  ? take_times(s, cost, &g)
                  : pst_diag_nomem(s->diag, 0);
     if (status == PST_OK)
-        spread(s, cost, &g);
+        assign_seconds(s, cost, &g);
     pst_map_fini(&g.modules);
     pst_free(g.of_node);
     pst_free(g.of_call);
@@ -230,7 +230,7 @@ enum pst_status pst_cost_seconds(struct pst_splitter *s,
     for (size_t i = 0; i < s->graph->nodes.n; i++)
         ret->node[i] =
             PST_COST_STEP * pst_cost_of_node(&setup, s->graph->nodes.at[i]);
-    return s->options->n_costs > 0 ? measure(s, ret) : PST_OK;
+    return s->options->n_costs > 0 ? apply_measurements(s, ret) : PST_OK;
 }
 
 enum pst_status pst_cost_bytes(struct pst_splitter *s,

@@ -9,8 +9,8 @@
 #include "stages/split/assign/assign.h"
 
 /* Returns the head that a cut before node i would divide; NULL: none. */
-static const struct pst_head_found *divided(const struct pst_heads *heads,
-                                            size_t i)
+static const struct pst_head_found *find_divided_head(
+    const struct pst_heads *heads, size_t i)
 {
     for (size_t k = 0; k < heads->list.n; k++)
         if (i > heads->list.at[k].first && i <= heads->list.at[k].loss)
@@ -29,7 +29,7 @@ enum pst_status pst_cuts_spare_heads(struct pst_splitter *s,
         const struct pst_head_found *before = NULL, *head;
 
         /* heads may overlap: a position before one may be inside another */
-        while ((head = divided(&heads, cut->node)) != NULL) {
+        while ((head = find_divided_head(&heads, cut->node)) != NULL) {
             cut->node = head->first;
             before = head;
         }
@@ -51,7 +51,7 @@ enum pst_status pst_split_allow(struct pst_splitter *s, bool *allowed)
     enum pst_status status = pst_heads_find(s->graph, NULL, &heads, s->diag);
 
     for (size_t i = 0; i < s->graph->nodes.n && status == PST_OK; i++)
-        allowed[i] = allowed[i] && divided(&heads, i) == NULL;
+        allowed[i] = allowed[i] && find_divided_head(&heads, i) == NULL;
     pst_heads_fini(&heads);
     return status;
 }

@@ -64,7 +64,7 @@ void pst_minima_clear(struct pst_minima *t)
 
 /* Updates the ancestors of a node: the minimum of the children, plus what was
  * added to all positions below the ancestor. */
-static void pull(struct pst_minima *t, size_t node)
+static void update_ancestors(struct pst_minima *t, size_t node)
 {
     while (node > 1) {
         node /= 2;
@@ -78,7 +78,7 @@ void pst_minima_set(struct pst_minima *t, size_t place, double base)
     const size_t node = t->width + place;
 
     t->least[node] = base + t->added[node];
-    pull(t, node);
+    update_ancestors(t, node);
 }
 
 static void add_node(struct pst_minima *t, size_t node, double x)
@@ -100,8 +100,8 @@ void pst_minima_add(struct pst_minima *t, size_t begin, size_t end, double x)
         if (r & 1)
             add_node(t, --r, x);
     }
-    pull(t, left);
-    pull(t, right);
+    update_ancestors(t, left);
+    update_ancestors(t, right);
 }
 
 double pst_minima_least(const struct pst_minima *t)

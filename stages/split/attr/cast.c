@@ -112,9 +112,9 @@ static struct pst_value *find_value(const struct pst_caster *c, const char *fqn)
 /* Decides whether a tensor is cast. A tensor that cannot be cast or must keep
  * its dtype is skipped if there are several; if it was named alone (one), this
  * is an error. */
-static enum pst_status look_at(struct pst_caster *c, struct pst_value *v,
-                               const struct pst_plan_param *param,
-                               const char *name, bool one, bool *ret_skip)
+static enum pst_status check_writes(struct pst_caster *c, struct pst_value *v,
+                                    const struct pst_plan_param *param,
+                                    const char *name, bool one, bool *ret_skip)
 {
     const bool floats = pst_dtype_kind(param->meta.dtype) == PST_KIND_FLOAT &&
                         !param->is_complex;
@@ -155,7 +155,7 @@ static enum pst_status set_targets(struct pst_caster *c,
         if (v == NULL)
             return pst_diag_set(c->diag, PST_E_INTERNAL_BUG,
                                 "no value is \"%s\"", param->fqn);
-        status = look_at(c, v, param, attrs->at.at[i].name, one, &skip);
+        status = check_writes(c, v, param, attrs->at.at[i].name, one, &skip);
         c->counts.skipped += skip;
         if (status == PST_OK && !skip)
             status = set_target(c, v, param);
@@ -177,8 +177,8 @@ struct pst_casting {
 
 /* Rounds values to the old dtype, then to the new one, and stores them in dtype
  * `kept`. */
-static void convert(const struct pst_cast_target *t, enum pst_dtype kept,
-                    void *data, int64_t n)
+static void round_values(const struct pst_cast_target *t, enum pst_dtype kept,
+                         void *data, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         double x = pst_load_f64(kept, data, i);
@@ -195,7 +195,7 @@ void pst_casting_convert(const struct pst_casting *casting, unsigned param,
                          float *data, int64_t n)
 {
     if (casting->of[param].is)
-        convert(&casting->of[param], PST_F32, data, n);
+        round_values(&casting->of[param], PST_F32, data, n);
 }
 
 static enum pst_status read_cast(void *ctx, unsigned param, void *dst,
@@ -207,13 +207,14 @@ static enum pst_status read_cast(void *ctx, unsigned param, void *dst,
     enum pst_status status = casting->old(casting->old_ctx, param, dst, diag);
 
     if (status == PST_OK)
-        convert(t, meta->dtype, dst, pst_meta_numel(meta));
+        round_values(t, meta->dtype, dst, pst_meta_numel(meta));
     return status;
 }
 
 /* Makes the model read the cast tensors by read_cast. Its weights have the
  * numbers of the plan's parameters. */
-static void redirect(const struct pst_caster *c, struct pst_casting *casting)
+static void redirect_reads(const struct pst_caster *c,
+                           struct pst_casting *casting)
 {
     for (size_t i = 0; i < c->n_values; i++) {
         const struct pst_value *v = c->graph->values.at[i];
@@ -263,7 +264,7 @@ static enum pst_status new_casting(const struct pst_caster *c,
 
 /* --- the model ------------------------------------------------------------ */
 
-static enum pst_status prepare(struct pst_caster *c)
+static enum pst_status alloc_tables(struct pst_caster *c)
 {
     struct pst_arena *arena = &c->graph->arena;
     const size_t n = c->graph->values.n;
@@ -280,9 +281,10 @@ static enum pst_status prepare(struct pst_caster *c)
     return PST_OK;
 }
 
-static enum pst_status cast(struct pst_caster *c, const struct pst_attrs *attrs)
+static enum pst_status cast_model(struct pst_caster *c,
+                                  const struct pst_attrs *attrs)
 {
-    enum pst_status status = prepare(c);
+    enum pst_status status = alloc_tables(c);
 
     if (status == PST_OK)
         status = set_targets(c, attrs);
@@ -298,7 +300,8 @@ static enum pst_status cast(struct pst_caster *c, const struct pst_attrs *attrs)
     return status == PST_OK ? pst_graph_verify(c->graph, c->diag) : status;
 }
 
-static enum pst_status mark(struct pst_caster *c, const struct pst_attrs *attrs)
+static enum pst_status change_digest(struct pst_caster *c,
+                                     const struct pst_attrs *attrs)
 {
     struct pst_model *model = c->model;
     struct pst_str text = {0};
@@ -336,15 +339,15 @@ enum pst_status pst_model_cast(struct pst_model *model,
                               "nothing is cast to %s, which is not floating",
                               pst_dtype_name(dtype));
     if (status == PST_OK)
-        status = cast(&c, attrs);
+        status = cast_model(&c, attrs);
     if (status == PST_OK)
-        status = mark(&c, attrs);
+        status = change_digest(&c, attrs);
     pst_str_fini(&c.sites);
     if (status != PST_OK) {
         pst_casting_free(casting);
         return status;
     }
-    redirect(&c, casting);
+    redirect_reads(&c, casting);
     *ret_counts = c.counts;
     *ret = casting;
     return PST_OK;

@@ -15,9 +15,10 @@
 
 /* --- nodes ---------------------------------------------------------------- */
 
-static struct pst_value *convert(struct pst_caster *c,
-                                 const struct pst_node *node,
-                                 struct pst_value *v, enum pst_dtype dtype)
+static struct pst_value *convert_value(struct pst_caster *c,
+                                       const struct pst_node *node,
+                                       struct pst_value *v,
+                                       enum pst_dtype dtype)
 {
     return pst_rewrite_dtype(&c->build, node, v, dtype);
 }
@@ -50,7 +51,7 @@ struct operands {
     bool failed;
 };
 
-static void renew(void *ctx, struct pst_value **slot, unsigned arg)
+static void convert_operand(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct operands *o = ctx;
     struct pst_caster *c = o->c;
@@ -64,7 +65,7 @@ static void renew(void *ctx, struct pst_value **slot, unsigned arg)
         v = c->now[v->id];
     t = pst_cast_target_of(c, v);
     if (t != NULL && t->rounds)
-        v = convert(c, o->node, v, t->new);
+        v = convert_value(c, o->node, v, t->new);
     if (v == NULL || !pst_vec_push(TAG, &o->was, was)) {
         o->failed = true;
         return;
@@ -80,7 +81,7 @@ static void renew(void *ctx, struct pst_value **slot, unsigned arg)
 }
 
 /* Converts an operand back to its original dtype. */
-static void restore(void *ctx, struct pst_value **slot, unsigned arg)
+static void restore_operand(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct operands *o = ctx;
     const enum pst_dtype was = o->was.at[o->at++];
@@ -88,19 +89,20 @@ static void restore(void *ctx, struct pst_value **slot, unsigned arg)
     (void)arg;
     if ((*slot)->meta.dtype == was)
         return;
-    *slot = convert(o->c, o->node, *slot, was);
+    *slot = convert_value(o->c, o->node, *slot, was);
     o->c->counts.converted++;
 }
 
 /* True if PyTorch promotes operands of different dtypes. */
-static bool promotes(const struct pst_op *op)
+static bool promotes_operands(const struct pst_op *op)
 {
     return pst_op_family(op) == pst_op_family(&pst_op_mul_Tensor) ||
            op == &pst_op_cat || op == &pst_op_stack;
 }
 
-static enum pst_status infer(const struct pst_node *node, struct pst_infer *ret,
-                             struct pst_diag *diag)
+static enum pst_status infer_results(const struct pst_node *node,
+                                     struct pst_infer *ret,
+                                     struct pst_diag *diag)
 {
     ret->schema = node->schema;
     ret->args = node->args;
@@ -141,7 +143,7 @@ static enum pst_status check_results(struct pst_caster *c,
             pst_cast_add_site(c, node);
         if (out->version_of == NULL)
             continue;
-        back = convert(c, node, out, c->was[out->id]);
+        back = convert_value(c, node, out, c->was[out->id]);
         if (back == NULL)
             return c->build.status;
         back->version_of = out->version_of;
@@ -164,18 +166,18 @@ static enum pst_status cast_node(void *ctx, struct pst_node *node)
         node->outs[0]->def = NULL; /* the rounding is removed */
         return PST_OK;
     }
-    pst_node_uses(node, renew, &o);
+    pst_node_uses(node, convert_operand, &o);
     if (!o.failed && o.changed &&
-        ((o.mixed && !promotes(node->op)) ||
-         infer(node, &inferred, &ignored) != PST_OK))
-        pst_node_uses(node, restore, &o);
+        ((o.mixed && !promotes_operands(node->op)) ||
+         infer_results(node, &inferred, &ignored) != PST_OK))
+        pst_node_uses(node, restore_operand, &o);
     pst_vec_fini(&o.was);
     if (c->build.status != PST_OK)
         return c->build.status;
     if (o.failed)
         return pst_diag_nomem(c->diag, sizeof(o));
     if (o.other || o.changed)
-        status = infer(node, &inferred, c->diag);
+        status = infer_results(node, &inferred, c->diag);
     if (status == PST_OK && (o.other || o.changed))
         set_results(node, &inferred);
     if (!pst_vec_push(TAG, &c->graph->nodes, node))
@@ -209,7 +211,7 @@ static enum pst_status cast_output(struct pst_caster *c,
                             "\"%.200s\" cannot become %s: the model returns it",
                             v->fqn, pst_dtype_name(c->dtype));
     if (want != PST_N_DTYPES && v->meta.dtype != want)
-        v = convert(c, v->def, v, want);
+        v = convert_value(c, v->def, v, want);
     output->arg.value = v;
     return v != NULL ? PST_OK : c->build.status;
 }

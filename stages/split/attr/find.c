@@ -22,7 +22,7 @@ static bool is_below(const char *name, const char *module)
 
 typedef bool (*wanted_fn)(const char *name, const char *wanted);
 
-static bool is_it(const char *name, const char *wanted)
+static bool equals(const char *name, const char *wanted)
 {
     return strcmp(name, wanted) == 0;
 }
@@ -58,7 +58,7 @@ static bool is_window(const struct pst_plan_param *param, const char *name)
     return false;
 }
 
-static enum pst_status nothing(const struct finder *f)
+static enum pst_status report_no_match(const struct finder *f)
 {
     const struct pst_map *all = &f->plan->names;
     const char **names = pst_calloc(TAG, all->n + 1, sizeof(*names));
@@ -88,12 +88,12 @@ enum pst_status pst_attrs_find(const struct pst_plan *plan, const char *name,
     *ret = (struct pst_attrs){.tensors = 0};
     if (index >= 0 && (!plan->params.at[index].nameless ||
                        is_window(&plan->params.at[index], name)))
-        return add_param(&f, (unsigned)index, is_it);
+        return add_param(&f, (unsigned)index, equals);
     for (unsigned i = 0; i < plan->params.n && status == PST_OK; i++)
         if (plan->params.at[i].kind != PST_VALUE_CONST)
             status = add_param(&f, i, is_below);
     if (status == PST_OK && ret->at.n == 0)
-        status = nothing(&f);
+        status = report_no_match(&f);
     if (status != PST_OK)
         pst_attrs_fini(ret);
     return status;

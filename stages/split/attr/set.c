@@ -71,9 +71,10 @@ static enum pst_status read_given(const struct pst_setting *s,
 /* Writes the given values to the named part of the tensor `all`; compare: only
  * compares them. scratch has capacity for the part; for two of them if compare
  * is true. */
-static enum pst_status lay(const struct pst_setting *s, const struct given *g,
-                           char *all, bool compare, void *scratch,
-                           bool *ret_same, struct pst_diag *diag)
+static enum pst_status write_given(const struct pst_setting *s,
+                                   const struct given *g, char *all,
+                                   bool compare, void *scratch, bool *ret_same,
+                                   struct pst_diag *diag)
 {
     const struct pst_meta meta = pst_attr_meta(s->plan, g->attr);
     const struct pst_named_window *w = g->attr->window;
@@ -104,8 +105,9 @@ static bool is_whole(const struct pst_setting *s, unsigned param)
     return false;
 }
 
-static enum pst_status lay_all(const struct pst_setting *s, unsigned param,
-                               void *dst, struct pst_diag *diag)
+static enum pst_status write_all_given(const struct pst_setting *s,
+                                       unsigned param, void *dst,
+                                       struct pst_diag *diag)
 {
     const size_t bytes = pst_attrs_room(s->plan, s->attrs, param);
     void *scratch = pst_alloc(TAG, bytes + 1);
@@ -114,7 +116,8 @@ static enum pst_status lay_all(const struct pst_setting *s, unsigned param,
 
     for (size_t i = 0; i < s->given.n && status == PST_OK; i++)
         if (s->given.at[i].attr->param == param)
-            status = lay(s, &s->given.at[i], dst, false, scratch, NULL, diag);
+            status = write_given(s, &s->given.at[i], dst, false, scratch, NULL,
+                                 diag);
     pst_free(scratch);
     return status;
 }
@@ -127,12 +130,13 @@ static enum pst_status read_set(void *ctx, unsigned param, void *dst,
 
     if (!is_whole(s, param))
         status = s->old(s->old_ctx, param, dst, diag);
-    return status == PST_OK ? lay_all(s, param, dst, diag) : status;
+    return status == PST_OK ? write_all_given(s, param, dst, diag) : status;
 }
 
 /* --- what is given -------------------------------------------------------- */
 
-static enum pst_status unfit(const struct setter *s, const struct given *g)
+static enum pst_status report_misfit(const struct setter *s,
+                                     const struct given *g)
 {
     const struct pst_plan *plan = s->setting->plan;
     const struct pst_meta meta = pst_attr_meta(plan, g->attr);
@@ -193,15 +197,16 @@ static enum pst_status check_tensor(const struct setter *s, unsigned param)
 {
     const struct pst_setting *set = s->setting;
     const size_t bytes = pst_meta_bytes(&set->plan->params.at[param].meta);
-    const size_t room = pst_attrs_room(set->plan, set->attrs, param);
+    const size_t capacity = pst_attrs_room(set->plan, set->attrs, param);
     char *all = pst_calloc(TAG, bytes + 1, 1);
-    char *scratch = pst_alloc(TAG, 2 * room + 1);
-    enum pst_status status = all != NULL && scratch != NULL
-                                 ? PST_OK
-                                 : pst_diag_nomem(s->diag, bytes + 2 * room);
+    char *scratch = pst_alloc(TAG, 2 * capacity + 1);
+    enum pst_status status =
+        all != NULL && scratch != NULL
+            ? PST_OK
+            : pst_diag_nomem(s->diag, bytes + 2 * capacity);
 
     if (status == PST_OK)
-        status = lay_all(set, param, all, s->diag);
+        status = write_all_given(set, param, all, s->diag);
     for (size_t i = 0; i < set->given.n && status == PST_OK; i++) {
         const struct given *g = &set->given.at[i];
         const struct pst_meta meta = pst_attr_meta(set->plan, g->attr);
@@ -209,7 +214,7 @@ static enum pst_status check_tensor(const struct setter *s, unsigned param)
 
         if (g->attr->param != param)
             continue;
-        status = lay(set, g, all, true, scratch, &same, s->diag);
+        status = write_given(set, g, all, true, scratch, &same, s->diag);
         if (status == PST_OK && !same)
             status = pst_diag_set(
                 s->diag, PST_E_WEIGHTS_CONTRADICT,
@@ -263,7 +268,7 @@ static enum pst_status check_missing(const struct setter *s)
     return status;
 }
 
-static enum pst_status collect(struct setter *s)
+static enum pst_status collect_given(struct setter *s)
 {
     enum pst_status status = PST_OK;
 
@@ -274,7 +279,7 @@ static enum pst_status collect(struct setter *s)
             g.entry = pst_safetensors_find(s->file, g.attr->name);
             if (g.entry == NULL)
                 continue;
-            status = unfit(s, &g);
+            status = report_misfit(s, &g);
         } else {
             status = parse_number(s, &g);
         }
@@ -298,8 +303,9 @@ static bool is_set(const struct pst_attrs *attrs, unsigned param)
 
 /* Makes the model read the tensors of attrs by read_set. Its weights have the
  * numbers of the plan's parameters. */
-static void redirect(struct pst_model *model, const struct pst_attrs *attrs,
-                     struct pst_setting *setting)
+static void redirect_reads(struct pst_model *model,
+                           const struct pst_attrs *attrs,
+                           struct pst_setting *setting)
 {
     for (size_t i = 0; i < model->weights.n; i++) {
         struct pst_weight *w = &model->weights.at[i];
@@ -315,9 +321,9 @@ static void redirect(struct pst_model *model, const struct pst_attrs *attrs,
 
 /* Gives the model another digest, so that checkpoints without the new values do
  * not fit this plan, and those with them do not fit the old plan. */
-static enum pst_status mark(struct pst_model *model,
-                            const struct pst_attrs *attrs,
-                            struct pst_diag *diag)
+static enum pst_status change_digest(struct pst_model *model,
+                                     const struct pst_attrs *attrs,
+                                     struct pst_diag *diag)
 {
     struct pst_str text = {0};
     enum pst_status status = PST_OK;
@@ -334,8 +340,9 @@ static enum pst_status mark(struct pst_model *model,
     return status;
 }
 
-static enum pst_status set(struct pst_model *model, const struct pst_plan *plan,
-                           struct setter *s, struct pst_setting **ret)
+static enum pst_status set_values(struct pst_model *model,
+                                  const struct pst_plan *plan, struct setter *s,
+                                  struct pst_setting **ret)
 {
     struct pst_setting *setting = pst_calloc(TAG, 1, sizeof(*setting));
     enum pst_status status;
@@ -345,14 +352,14 @@ static enum pst_status set(struct pst_model *model, const struct pst_plan *plan,
     setting->plan = plan;
     setting->attrs = s->attrs;
     s->setting = setting;
-    status = collect(s);
+    status = collect_given(s);
     if (status == PST_OK)
-        status = mark(model, s->attrs, s->diag);
+        status = change_digest(model, s->attrs, s->diag);
     if (status != PST_OK) {
         pst_setting_free(setting);
         return status;
     }
-    redirect(model, s->attrs, setting);
+    redirect_reads(model, s->attrs, setting);
     *ret = setting;
     return PST_OK;
 }
@@ -365,7 +372,7 @@ enum pst_status pst_model_set_file(
     struct setter s = {
         .attrs = attrs, .file = file, .nans = nans, .diag = diag};
 
-    return set(model, plan, &s, ret);
+    return set_values(model, plan, &s, ret);
 }
 
 enum pst_status pst_model_set_number(struct pst_model *model,
@@ -378,7 +385,7 @@ enum pst_status pst_model_set_number(struct pst_model *model,
     struct setter s = {
         .attrs = attrs, .number = number, .nans = nans, .diag = diag};
 
-    return set(model, plan, &s, ret);
+    return set_values(model, plan, &s, ret);
 }
 
 void pst_setting_free(struct pst_setting *setting)

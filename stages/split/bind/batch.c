@@ -4,8 +4,8 @@
 
 #include "stages/split/bind/bind.h"
 
-static enum pst_status bind(struct pst_plan *plan, int64_t rows,
-                            struct pst_batch *b, struct pst_diag *diag)
+static enum pst_status bind_rows(struct pst_plan *plan, int64_t rows,
+                                 struct pst_batch *b, struct pst_diag *diag)
 {
     enum pst_status status;
 
@@ -25,8 +25,8 @@ static enum pst_status bind(struct pst_plan *plan, int64_t rows,
 
 /* Divides the rows into m microbatches as numpy.array_split does: for rows = q
  * m + n, n microbatches of q + 1 rows, then m - n of q rows. */
-static enum pst_status divide(struct pst_plan *plan, int64_t rows,
-                              struct pst_batch *b, struct pst_diag *diag)
+static enum pst_status divide_rows(struct pst_plan *plan, int64_t rows,
+                                   struct pst_batch *b, struct pst_diag *diag)
 {
     const int64_t m = b->microbatches, q = rows / m, n = rows % m;
     enum pst_status status;
@@ -44,7 +44,7 @@ static enum pst_status divide(struct pst_plan *plan, int64_t rows,
                             "fixed number of rows, %" PRId64 "; to have it "
                             "free, export with a torch.export.Dim",
                             rows, m, pst_plan_rows(plan));
-    status = bind(plan, n > 0 ? q + 1 : q, b, diag);
+    status = bind_rows(plan, n > 0 ? q + 1 : q, b, diag);
     if (status != PST_OK || n == 0)
         return status;
     b->n_tail = (unsigned)(m - n);
@@ -63,9 +63,10 @@ enum pst_status pst_batch_init(struct pst_plan *plan, int64_t rows,
                             "the rows of a microbatch and those of a step are "
                             "two ways to say the same: give one of them");
     if (batch > 0)
-        status = divide(plan, batch, &b, diag);
+        status = divide_rows(plan, batch, &b, diag);
     else
-        status = bind(plan, rows > 0 ? rows : pst_plan_rows(plan), &b, diag);
+        status =
+            bind_rows(plan, rows > 0 ? rows : pst_plan_rows(plan), &b, diag);
     if (status != PST_OK) {
         pst_batch_fini(&b);
         return status;

@@ -58,9 +58,9 @@ static enum pst_status refuse_static(struct binder *b)
                         input->name);
 }
 
-static enum pst_status want(struct binder *b,
-                            const struct pst_plan_input *input,
-                            const char *expr, int64_t size)
+static enum pst_status add_wanted(struct binder *b,
+                                  const struct pst_plan_input *input,
+                                  const char *expr, int64_t size)
 {
     const struct wanted w = {input, expr, size};
 
@@ -80,7 +80,7 @@ static enum pst_status want_rows(struct binder *b)
         const struct pst_plan_input *input = &b->from->inputs.at[i];
 
         if (pst_row_expr(input) != NULL)
-            status = want(b, input, pst_row_expr(input), b->rows);
+            status = add_wanted(b, input, pst_row_expr(input), b->rows);
     }
     return status;
 }
@@ -119,7 +119,7 @@ static enum pst_status want_size(struct binder *b, const char *spec)
                             spec);
     if (input->dims != NULL && input->dims[dim] != NULL &&
         b->from->fixed == NULL)
-        return want(b, input, input->dims[dim], size);
+        return add_wanted(b, input, input->dims[dim], size);
     if (input->meta.size[dim] == size)
         return PST_OK;
     return pst_diag_set(b->diag, PST_E_BATCH_FIXED,
@@ -148,7 +148,7 @@ static enum pst_status want_sizes(struct binder *b, const char *specs)
 
 /* Copies the symbols of the plan, without the values of those in the requested
  * sizes. */
-static enum pst_status loosen(struct binder *b)
+static enum pst_status copy_symbols(struct binder *b)
 {
     struct pst_symbols loose;
     enum pst_status status = PST_OK;
@@ -169,7 +169,7 @@ static enum pst_status loosen(struct binder *b)
 
 /* Computes the symbols from the requested sizes, those that are a single symbol
  * first. */
-static enum pst_status solve(struct binder *b)
+static enum pst_status solve_symbols(struct binder *b)
 {
     struct pst_symbols *symbols = &b->to->symbols;
     enum pst_status status = PST_OK;
@@ -244,10 +244,10 @@ static enum pst_status check_ranges(struct binder *b)
 
 static enum pst_status bind_symbols(struct binder *b)
 {
-    enum pst_status status = loosen(b);
+    enum pst_status status = copy_symbols(b);
 
     if (status == PST_OK)
-        status = solve(b);
+        status = solve_symbols(b);
     if (status == PST_OK)
         status = check_wanted(b);
     if (status != PST_OK)

@@ -127,8 +127,9 @@ static unsigned guess_dim(const struct pst_meta *meta, unsigned chunk,
 
 /* Sets *ret to true if the size expression `dim` contains a symbol of
  * `rows`. */
-static enum pst_status depends(const char *dim, const struct pst_symbols *rows,
-                               bool *ret, struct pst_diag *diag)
+static enum pst_status depends_on_rows(const char *dim,
+                                       const struct pst_symbols *rows,
+                                       bool *ret, struct pst_diag *diag)
 {
     struct pst_symbols of;
     enum pst_status status;
@@ -157,7 +158,7 @@ static enum pst_status follow_dim(const char *const *dims, unsigned rank,
     pst_symbols_init(&rows);
     status = pst_symbols_declare(&rows, expr, diag);
     for (unsigned d = 0; d < rank && status == PST_OK && !*found; d++) {
-        status = depends(dims[d], &rows, found, diag);
+        status = depends_on_rows(dims[d], &rows, found, diag);
         if (*found)
             *ret = d;
     }

@@ -5,8 +5,9 @@
 
 #include "stages/ops/core/rows.h"
 
-static struct pst_value *reshape(struct pst_loss_adder *a, struct pst_value *x,
-                                 const int64_t *sizes, unsigned rank)
+static struct pst_value *reshape_value(struct pst_loss_adder *a,
+                                       struct pst_value *x,
+                                       const int64_t *sizes, unsigned rank)
 {
     if (x->meta.rank == rank)
         return x;
@@ -22,29 +23,30 @@ void pst_loss_flatten(struct pst_loss_adder *a, unsigned dim)
 
     if (x->rank <= 2 || dim == 1)
         return;
-    a->x = reshape(a, a->x, positions, 2);
-    a->target =
-        reshape(a, a->target, positions, a->options.probabilities ? 2 : 1);
+    a->x = reshape_value(a, a->x, positions, 2);
+    a->target = reshape_value(a, a->target, positions,
+                              a->options.probabilities ? 2 : 1);
 }
 
-static int64_t reduction(const struct pst_loss_adder *a)
+static int64_t reduction_code(const struct pst_loss_adder *a)
 {
     return strcmp(a->options.reduction, "sum") == 0 ? 2 : 1;
 }
 
 static struct pst_value *emit_cross_entropy(struct pst_loss_adder *a)
 {
-    return pst_emit(
-        &a->build, &pst_op_cross_entropy_loss,
-        PST_ARGS(pst_v(a->x), pst_v(a->target), pst_none(), pst_i(reduction(a)),
-                 pst_i(a->options.ignore_index), pst_f(a->options.smoothing)));
+    return pst_emit(&a->build, &pst_op_cross_entropy_loss,
+                    PST_ARGS(pst_v(a->x), pst_v(a->target), pst_none(),
+                             pst_i(reduction_code(a)),
+                             pst_i(a->options.ignore_index),
+                             pst_f(a->options.smoothing)));
 }
 
 static struct pst_value *emit_nll(struct pst_loss_adder *a)
 {
     return pst_emit(&a->build, &pst_op_nll_loss_nd,
                     PST_ARGS(pst_v(a->x), pst_v(a->target), pst_none(),
-                             pst_i(reduction(a)),
+                             pst_i(reduction_code(a)),
                              pst_i(a->options.ignore_index)));
 }
 
@@ -53,7 +55,7 @@ static struct pst_value *emit_pair(struct pst_loss_adder *a,
                                    const struct pst_op *op, bool number)
 {
     const struct pst_arg args[] = {pst_v(a->x), pst_v(a->target),
-                                   pst_i(reduction(a)),
+                                   pst_i(reduction_code(a)),
                                    pst_f(a->options.number)};
 
     return pst_emit(&a->build, op, args, number ? 4 : 3);
@@ -92,7 +94,7 @@ static struct pst_value *emit_bce_with_logits(struct pst_loss_adder *a)
                                    pst_dtype_arg(a->x->meta.dtype)));
     return pst_emit(&a->build, &pst_op_binary_cross_entropy_with_logits,
                     PST_ARGS(pst_v(a->x), pst_v(a->target), pst_none(),
-                             pst_v(weight), pst_i(reduction(a))));
+                             pst_v(weight), pst_i(reduction_code(a))));
 }
 
 static const struct pst_loss_function functions[] = {

@@ -87,8 +87,8 @@ static int default_loss(const struct pst_loss_outputs *leaves)
     return -1;
 }
 
-static enum pst_status refuse(struct pst_splitter *s, const char *path,
-                              const struct pst_output *output)
+static enum pst_status refuse_outputs(struct pst_splitter *s, const char *path,
+                                      const struct pst_output *output)
 {
     const struct pst_meta *meta =
         output->arg.kind == PST_ARG_VALUE ? &output->arg.value->meta : NULL;
@@ -141,7 +141,7 @@ enum pst_status pst_split_loss(struct pst_splitter *s)
     if (status != PST_OK || i < 0 || leaves.at == NULL)
         return status;
     if (!is_loss(leaves.at[i]))
-        return refuse(s, leaves.paths[i], leaves.at[i]);
+        return refuse_outputs(s, leaves.paths[i], leaves.at[i]);
     s->plan->loss = i;
     return PST_OK;
 }

@@ -37,7 +37,7 @@ bool pst_loss_is_mirror(const char *spec)
 
 /* --- reading ------------------------------------------------------------- */
 
-static enum pst_status malformed(struct reader *r)
+static enum pst_status report_malformed(struct reader *r)
 {
     return pst_diag_set(r->s->diag, PST_E_LOSS_UNKNOWN,
                         "--loss %.200s: character %d: a specification is "
@@ -71,16 +71,16 @@ static enum pst_status read_key(struct reader *r, const char **ret)
     skip_blanks(r);
     quote = *r->at;
     if (quote != '\'' && quote != '"')
-        return malformed(r);
+        return report_malformed(r);
     begin = r->at + 1;
     end = strchr(begin, quote);
     if (end == NULL)
-        return malformed(r);
+        return report_malformed(r);
     *ret = pst_arena_strndup(&r->s->plan->arena, begin, (size_t)(end - begin));
     if (*ret == NULL)
         return pst_diag_nomem(r->s->diag, 0);
     r->at = end + 1;
-    return take_char(r, ':') ? PST_OK : malformed(r);
+    return take_char(r, ':') ? PST_OK : report_malformed(r);
 }
 
 static enum pst_status read_items(struct reader *r, struct mirror *m,
@@ -104,7 +104,7 @@ static enum pst_status read_items(struct reader *r, struct mirror *m,
         if (!take_char(r, ',')) {
             if (take_char(r, close))
                 break;
-            return malformed(r);
+            return report_malformed(r);
         }
     }
     return PST_OK;
@@ -129,7 +129,7 @@ static enum pst_status read_any(struct reader *r, struct mirror **ret)
     if (m == NULL)
         return pst_diag_nomem(r->s->diag, sizeof(*m));
     if (++r->depth > MAX_DEPTH)
-        return malformed(r);
+        return report_malformed(r);
     skip_blanks(r);
     m->text = r->at;
     if (take_char(r, '(')) {
@@ -146,7 +146,7 @@ static enum pst_status read_any(struct reader *r, struct mirror **ret)
         m->kind = word_kind(r->at, n);
         r->at += n;
         if (n == 0)
-            status = malformed(r);
+            status = report_malformed(r);
     }
     m->len = (int)PST_MIN(r->at - m->text, 200);
     r->depth--;
@@ -159,7 +159,7 @@ static enum pst_status read_any(struct reader *r, struct mirror **ret)
 
 /* Returns the rest of `path` after `prefix`; "" if they are equal, NULL if path
  * does not begin with prefix. */
-static const char *below(const char *path, const char *prefix)
+static const char *path_below(const char *path, const char *prefix)
 {
     const size_t n = strlen(prefix);
 
@@ -178,7 +178,7 @@ static size_t count_leaves(const struct pst_loss_outputs *l, const char *prefix,
     size_t n = 0;
 
     for (size_t i = 0; i < l->n; i++)
-        if (below(l->paths[i], prefix) != NULL) {
+        if (path_below(l->paths[i], prefix) != NULL) {
             *ret = (int)i;
             n++;
         }
@@ -187,14 +187,14 @@ static size_t count_leaves(const struct pst_loss_outputs *l, const char *prefix,
 
 /* Returns the name of child k of prefix, in the order of the leaves; NULL after
  * the last. The leaves of a child are adjacent. */
-static const char *child(const struct reader *r, const char *prefix, size_t k,
-                         bool *nomem)
+static const char *find_child(const struct reader *r, const char *prefix,
+                              size_t k, bool *nomem)
 {
     const char *last = "";
     size_t last_n = 0, seen = 0;
 
     for (size_t i = 0; i < r->leaves->n; i++) {
-        const char *rest = below(r->leaves->paths[i], prefix);
+        const char *rest = path_below(r->leaves->paths[i], prefix);
         size_t n;
 
         if (rest == NULL || *rest == '\0')
@@ -221,15 +221,15 @@ static void outputs_text(const struct reader *r, const char *prefix,
 
     pst_str_add(out, "(");
     for (size_t i = 0; i < r->leaves->n && out->len < 200; i++)
-        if (below(r->leaves->paths[i], prefix) != NULL) {
+        if (path_below(r->leaves->paths[i], prefix) != NULL) {
             pst_str_addf(out, "%s%s", comma, r->leaves->paths[i]);
             comma = ", ";
         }
     pst_str_add(out, ")");
 }
 
-static enum pst_status unfit(struct reader *r, const struct mirror *m,
-                             const char *prefix, const char *what)
+static enum pst_status report_mismatch(struct reader *r, const struct mirror *m,
+                                       const char *prefix, const char *what)
 {
     struct pst_str text = {0};
 
@@ -246,8 +246,8 @@ static bool is_number(const char *text)
     return text[0] != '\0' && strspn(text, "0123456789") == strlen(text);
 }
 
-static enum pst_status match(struct reader *r, const struct mirror *m,
-                             const char *prefix, int *found);
+static enum pst_status match_spec(struct reader *r, const struct mirror *m,
+                                  const char *prefix, int *found);
 
 static const struct mirror *find_key(const struct mirror *m, const char *key)
 {
@@ -264,30 +264,31 @@ static enum pst_status match_children(struct reader *r, const struct mirror *m,
     const struct mirror *item = m->first;
     enum pst_status status = PST_OK;
     bool nomem = false;
-    const char *name = child(r, prefix, 0, &nomem);
+    const char *name = find_child(r, prefix, 0, &nomem);
     size_t n = 0;
 
-    while (child(r, prefix, n, &nomem) != NULL)
+    while (find_child(r, prefix, n, &nomem) != NULL)
         n++;
     if (nomem)
         return pst_diag_nomem(r->s->diag, 0);
     if (n == 0 || (m->kind == DICT) == is_number(name))
-        return unfit(r, m, prefix, "type");
+        return report_mismatch(r, m, prefix, "type");
     if (n != m->n)
-        return unfit(r, m, prefix, m->kind == DICT ? "keys" : "length");
+        return report_mismatch(r, m, prefix,
+                               m->kind == DICT ? "keys" : "length");
     for (size_t i = 0; i < n && status == PST_OK && *found < 0; i++) {
         const char *path;
 
-        name = child(r, prefix, i, &nomem);
+        name = find_child(r, prefix, i, &nomem);
         if (name == NULL)
             return pst_diag_nomem(r->s->diag, 0);
         if (m->kind == DICT && (item = find_key(m, name)) == NULL)
-            return unfit(r, m, prefix, "keys");
+            return report_mismatch(r, m, prefix, "keys");
         path = pst_arena_printf(&r->s->plan->arena, "%s%s%s", prefix,
                                 *prefix != '\0' ? "." : "", name);
         if (path == NULL)
             return pst_diag_nomem(r->s->diag, 0);
-        status = match(r, item, path, found);
+        status = match_spec(r, item, path, found);
         item = m->kind == DICT ? item : item->next;
     }
     return status;
@@ -295,8 +296,8 @@ static enum pst_status match_children(struct reader *r, const struct mirror *m,
 
 /* Matches the specification with the outputs. *found: index of the leaf that is
  * the loss; -1 until it is found. */
-static enum pst_status match(struct reader *r, const struct mirror *m,
-                             const char *prefix, int *found)
+static enum pst_status match_spec(struct reader *r, const struct mirror *m,
+                                  const char *prefix, int *found)
 {
     struct pst_str text = {0};
     int leaf = -1;
@@ -335,7 +336,8 @@ enum pst_status pst_loss_mirror(struct pst_splitter *s,
     if (status != PST_OK || m == NULL)
         return status;
     skip_blanks(&r);
-    status = *r.at != '\0' ? malformed(&r) : match(&r, m, "", &found);
+    status =
+        *r.at != '\0' ? report_malformed(&r) : match_spec(&r, m, "", &found);
     if (status != PST_OK)
         return status;
     if (found < 0 && m->kind == NO)

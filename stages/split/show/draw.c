@@ -21,7 +21,7 @@ struct arrow {
     size_t begin, end;
 };
 
-static bool gather(const struct pst_plan *plan, struct arrow *arrow)
+static bool sum_arrow(const struct pst_plan *plan, struct arrow *arrow)
 {
     arrow->values = 0;
     arrow->bytes = 0.0;
@@ -42,7 +42,7 @@ static bool next_arrow(const struct pst_plan *plan, struct arrow *arrow)
 {
     for (;;) {
         while (arrow->end > arrow->begin && ++arrow->to < plan->stages.n)
-            if (gather(plan, arrow))
+            if (sum_arrow(plan, arrow))
                 return true;
         if (arrow->end == plan->edges.n)
             return false;

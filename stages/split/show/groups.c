@@ -7,8 +7,8 @@
 
 /* Returns the ancestor of the call, or the call itself, that is directly inside
  * `outer`. */
-static const struct pst_module_call *below(const struct pst_module_call *call,
-                                           const struct pst_module_call *outer)
+static const struct pst_module_call *child_of(
+    const struct pst_module_call *call, const struct pst_module_call *outer)
 {
     while (call->depth > outer->depth + 1)
         call = call->parent;
@@ -29,7 +29,7 @@ unsigned pst_show_groups(const struct pst_graph *graph,
                     : pst_common_call(outer, graph->nodes.at[i]->call);
     for (size_t i = 0; i < graph->nodes.n; i++) {
         const struct pst_node *node = graph->nodes.at[i];
-        const struct pst_module_call *call = below(node->call, outer);
+        const struct pst_module_call *call = child_of(node->call, outer);
 
         if (call != last && n < PST_SHOW_GROUPS)
             ret[n++] = (struct pst_show_group){.call = call};

@@ -19,10 +19,11 @@ struct checker {
     struct pst_diag *diag;
 };
 
-static enum pst_status bad(const struct checker *c, const char *fmt, ...)
-    PST_PRINTF(2, 3);
+static enum pst_status report_damage(const struct checker *c, const char *fmt,
+                                     ...) PST_PRINTF(2, 3);
 
-static enum pst_status bad(const struct checker *c, const char *fmt, ...)
+static enum pst_status report_damage(const struct checker *c, const char *fmt,
+                                     ...)
 {
     char text[512];
     va_list args;
@@ -85,7 +86,7 @@ static enum pst_status check_carried(const struct checker *c, unsigned i)
     if (param == NULL || strcmp(param->fqn, edge->carries) != 0 ||
         param->kind != PST_VALUE_BUFFER || edge->grad_parts > 0 ||
         !same_layout(&edge->meta, &param->meta))
-        return bad(c, "edge %u carries no buffer", i);
+        return report_damage(c, "edge %u carries no buffer", i);
     for (size_t k = 0; k < from->outputs.n; k++)
         updates = updates ||
                   (from->outputs.at[k].kind == PST_OUTPUT_BUFFER_UPDATE &&
@@ -94,8 +95,9 @@ static enum pst_status check_carried(const struct checker *c, unsigned i)
     for (unsigned k = 0; k < param->n_stages; k++)
         listed = listed || param->stages[k] == edge->to_stage;
     if (!updates || !listed || param->writer != edge->from_stage)
-        return bad(c, "edge %u carries \"%.200s\" from where it is not changed",
-                   i, param->fqn);
+        return report_damage(
+            c, "edge %u carries \"%.200s\" from where it is not changed", i,
+            param->fqn);
     c->readers[param - c->plan->params.at]++;
     return PST_OK;
 }
@@ -111,26 +113,28 @@ static enum pst_status check_edge(const struct checker *c, unsigned i)
     if (value == NULL || edge->to_stage >= plan->stages.n ||
         (edge->carries == NULL ? edge->from_stage >= edge->to_stage
                                : edge->from_stage <= edge->to_stage))
-        return bad(c, "edge %u has no ends", i);
+        return report_damage(c, "edge %u has no ends", i);
     if (i > 0 && !is_sorted(&plan->edges.at[i - 1], edge))
-        return bad(c, "edge %u is out of order", i);
+        return report_damage(c, "edge %u is out of order", i);
     to = &plan->stages.at[edge->to_stage];
     if (edge->to_input >= to->graph->inputs.n ||
         to->inputs[edge->to_input].kind != PST_SOURCE_EDGE ||
         to->inputs[edge->to_input].index != i)
-        return bad(c, "edge %u does not end at its input", i);
+        return report_damage(c, "edge %u does not end at its input", i);
     /* Messages and local copies move bytes: both ends need the same layout. */
     if (!pst_meta_is_dense(&edge->meta) ||
         !same_layout(&edge->meta, &value->meta) ||
         !same_layout(&edge->meta, &to->graph->inputs.at[edge->to_input]->meta))
-        return bad(c,
-                   "edge %u has another shape or other strides than its "
-                   "value",
-                   i);
+        return report_damage(
+            c,
+            "edge %u has another shape or other strides than its "
+            "value",
+            i);
     if (edge->grad_parts > MAX_PARTS ||
         (edge->grad_parts > 0 &&
          pst_dtype_kind(edge->meta.dtype) != PST_KIND_FLOAT))
-        return bad(c, "edge %u cannot have %u gradients", i, edge->grad_parts);
+        return report_damage(c, "edge %u cannot have %u gradients", i,
+                             edge->grad_parts);
     return edge->carries != NULL ? check_carried(c, i) : PST_OK;
 }
 
@@ -147,15 +151,17 @@ static enum pst_status check_state(const struct checker *c, unsigned stage,
         param->requires_grad != value->requires_grad ||
         param->persistent != value->persistent ||
         !same_layout(&param->meta, &value->meta))
-        return bad(c,
-                   "stage %u reads \"%.200s\" as another kind or with "
-                   "another layout than the plan says",
-                   stage, value->fqn);
+        return report_damage(
+            c,
+            "stage %u reads \"%.200s\" as another kind or with "
+            "another layout than the plan says",
+            stage, value->fqn);
     for (unsigned k = 0; k < param->n_stages; k++)
         listed = listed || param->stages[k] == stage;
     if (!listed)
-        return bad(c, "stage %u is not among the readers of \"%.200s\"", stage,
-                   value->fqn);
+        return report_damage(c,
+                             "stage %u is not among the readers of \"%.200s\"",
+                             stage, value->fqn);
     c->readers[param - c->plan->params.at]++;
     return PST_OK;
 }
@@ -168,12 +174,13 @@ static enum pst_status check_stage(const struct checker *c, unsigned s)
 
     snprintf(name, sizeof(name), "stage-%03u.safetensors", s);
     if (strcmp(name, stage->weights) != 0)
-        return bad(c, "stage %u has its weights in a foreign file", s);
+        return report_damage(c, "stage %u has its weights in a foreign file",
+                             s);
     if (graph->extras.n > 0)
-        return bad(c, "stage %u has gradients in its graph", s);
+        return report_damage(c, "stage %u has gradients in its graph", s);
     for (size_t i = 0; i < graph->nodes.n; i++)
         if (graph->nodes.at[i]->phase != PST_PHASE_F)
-            return bad(c, "stage %u has a backward node", s);
+            return report_damage(c, "stage %u has a backward node", s);
     for (size_t i = 0; i < graph->inputs.n; i++) {
         const struct pst_stage_input *input = &stage->inputs[i];
         const struct pst_meta *meta = &graph->inputs.at[i]->meta;
@@ -185,7 +192,8 @@ static enum pst_status check_stage(const struct checker *c, unsigned s)
                 : input->index >= c->plan->inputs.n ||
                       !same_layout(&c->plan->inputs.at[input->index].meta,
                                    meta))
-            return bad(c, "input %zu of stage %u has no source", i, s);
+            return report_damage(c, "input %zu of stage %u has no source", i,
+                                 s);
     }
     for (size_t i = 0; i < graph->values.n; i++) {
         const struct pst_value *value = graph->values.at[i];
@@ -210,12 +218,12 @@ static enum pst_status check_output(const struct checker *c, unsigned i)
         if (output->stage != -1 || output->output >= c->plan->inputs.n ||
             !pst_meta_same(&output->meta,
                            &c->plan->inputs.at[output->output].meta))
-            return bad(c, "output %u is not an input", i);
+            return report_damage(c, "output %u is not an input", i);
         return PST_OK;
     }
     value = output_value(c->plan, (unsigned)output->stage, output->output);
     if (value == NULL || !pst_meta_same(&output->meta, &value->meta))
-        return bad(c, "output %u is not made where the plan says", i);
+        return report_damage(c, "output %u is not made where the plan says", i);
     return PST_OK;
 }
 
@@ -223,7 +231,8 @@ static enum pst_status add_name(struct checker *c, const char *name,
                                 const struct pst_plan_param *param)
 {
     if (name[0] == '\0' || pst_map_has(&c->params, name))
-        return bad(c, "the name \"%.200s\" stands for two parameters", name);
+        return report_damage(c, "the name \"%.200s\" stands for two parameters",
+                             name);
     return pst_map_put(&c->params, name, (void *)param)
                ? PST_OK
                : pst_diag_nomem(c->diag, strlen(name));
@@ -238,9 +247,9 @@ static enum pst_status check_windows(struct checker *c,
     enum pst_status status = PST_OK;
 
     if (param->n_windows > 0 && param->kind == PST_VALUE_PARAM)
-        return bad(c, "\"%.200s\" has windows", param->fqn);
+        return report_damage(c, "\"%.200s\" has windows", param->fqn);
     if (param->nameless && param->n_windows == 0)
-        return bad(c, "\"%.200s\" has no name", param->fqn);
+        return report_damage(c, "\"%.200s\" has no name", param->fqn);
     for (unsigned k = 0; k < param->n_windows && status == PST_OK; k++) {
         const struct pst_named_window *w = &param->windows[k];
         const int64_t span =
@@ -248,8 +257,8 @@ static enum pst_status check_windows(struct checker *c,
 
         if (w->meta.dtype != param->meta.dtype || w->offset < 0 || span > n ||
             w->offset > n - span)
-            return bad(c, "\"%.200s\" lies outside of \"%.200s\"", w->fqn,
-                       param->fqn);
+            return report_damage(c, "\"%.200s\" lies outside of \"%.200s\"",
+                                 w->fqn, param->fqn);
         status = add_name(c, w->fqn, param);
     }
     return status;
@@ -283,16 +292,19 @@ static enum pst_status check_param(struct checker *c,
     for (unsigned k = 0; k < param->n_stages; k++)
         if (param->stages[k] >= c->plan->stages.n ||
             (k > 0 && param->stages[k] <= param->stages[k - 1]))
-            return bad(c, "the readers of \"%.200s\" are wrong", param->fqn);
+            return report_damage(c, "the readers of \"%.200s\" are wrong",
+                                 param->fqn);
     for (unsigned k = 0; k < param->n_stages; k++)
         if (param->uses[k] > (param->requires_grad ? MAX_PARTS : 0))
-            return bad(c, "the gradient of \"%.200s\" cannot have %u terms",
-                       param->fqn, param->uses[k]);
+            return report_damage(
+                c, "the gradient of \"%.200s\" cannot have %u terms",
+                param->fqn, param->uses[k]);
     if (!has_owner_stage(param))
-        return bad(c, "\"%.200s\" is not stored with its owner", param->fqn);
+        return report_damage(c, "\"%.200s\" is not stored with its owner",
+                             param->fqn);
     if (param->transmit &&
         (param->kind != PST_VALUE_PARAM || param->n_stages < 2))
-        return bad(c, "\"%.200s\" cannot be transmitted", param->fqn);
+        return report_damage(c, "\"%.200s\" cannot be transmitted", param->fqn);
     return PST_OK;
 }
 
@@ -306,7 +318,7 @@ static enum pst_status check_expr(const struct checker *c, const char *expr,
         pst_symbols_int(&c->plan->symbols, expr, &have, c->diag);
 
     if (status == PST_OK && have != want)
-        return bad(c, "the size \"%.200s\" is another number", expr);
+        return report_damage(c, "the size \"%.200s\" is another number", expr);
     return status;
 }
 
@@ -379,12 +391,13 @@ static enum pst_status check_loss(const struct checker *c)
     if (plan->loss == -1)
         return PST_OK;
     if (plan->loss < 0 || plan->loss >= (int)plan->outputs.n)
-        return bad(c, "output %d, the loss, is not there", plan->loss);
+        return report_damage(c, "output %d, the loss, is not there",
+                             plan->loss);
     loss = &plan->outputs.at[plan->loss];
     if (!loss->is_tensor || loss->stage < 0 ||
         !pst_plan_may_be_loss(
             output_value(plan, (unsigned)loss->stage, loss->output)))
-        return bad(c, "output %d cannot be the loss", plan->loss);
+        return report_damage(c, "output %d cannot be the loss", plan->loss);
     return PST_OK;
 }
 
@@ -394,20 +407,20 @@ static enum pst_status check_all(struct checker *c)
     enum pst_status status = PST_OK;
 
     if (plan->stages.n == 0)
-        return bad(c, "there are no stages");
+        return report_damage(c, "there are no stages");
     for (size_t i = 0; i < plan->params.n && status == PST_OK; i++)
         status = check_param(c, &plan->params.at[i]);
     for (size_t i = 0; i < plan->inputs.n && status == PST_OK; i++)
         if (!pst_meta_is_contiguous(&plan->inputs.at[i].meta))
-            status = bad(c, "input %zu is not contiguous", i);
+            status = report_damage(c, "input %zu is not contiguous", i);
     for (size_t i = 0; i < plan->stages.n && status == PST_OK; i++)
         status = check_stage(c, (unsigned)i);
     for (size_t i = 0; i < plan->edges.n && status == PST_OK; i++)
         status = check_edge(c, (unsigned)i);
     for (size_t i = 0; i < plan->params.n && status == PST_OK; i++)
         if (c->readers[i] != plan->params.at[i].n_stages)
-            status = bad(c, "the readers of \"%.200s\" are wrong",
-                         plan->params.at[i].fqn);
+            status = report_damage(c, "the readers of \"%.200s\" are wrong",
+                                   plan->params.at[i].fqn);
     for (size_t i = 0; i < plan->outputs.n && status == PST_OK; i++)
         status = check_output(c, (unsigned)i);
     if (status == PST_OK)

@@ -63,9 +63,9 @@ static enum pst_status check_folder(const char *dir, struct pst_diag *diag)
 
 /* --- weights ------------------------------------------------------------ */
 
-static enum pst_status declare(struct pst_plan *plan, unsigned stage,
-                               struct pst_safetensors_writer *w,
-                               struct pst_diag *diag)
+static enum pst_status declare_weights(struct pst_plan *plan, unsigned stage,
+                                       struct pst_safetensors_writer *w,
+                                       struct pst_diag *diag)
 {
     for (size_t i = 0; i < plan->params.n; i++) {
         const struct pst_plan_param *param = &plan->params.at[i];
@@ -82,9 +82,9 @@ static enum pst_status declare(struct pst_plan *plan, unsigned stage,
 }
 
 /* Writes a parameter; in pieces if it can be read in pieces, to save memory. */
-static enum pst_status put(struct pst_plan *plan, unsigned i,
-                           struct pst_safetensors_writer *w, size_t index,
-                           struct pst_diag *diag)
+static enum pst_status write_param(struct pst_plan *plan, unsigned i,
+                                   struct pst_safetensors_writer *w,
+                                   size_t index, struct pst_diag *diag)
 {
     const size_t bytes = pst_meta_bytes(&plan->params.at[i].meta);
     const bool parts = pst_plan_reads_parts(plan, i);
@@ -119,7 +119,7 @@ static enum pst_status put_all(struct pst_plan *plan, unsigned stage,
 
         if (plan->params.at[i].owner_stage != stage)
             continue;
-        status = put(plan, (unsigned)i, w, index++, diag);
+        status = write_param(plan, (unsigned)i, w, index++, diag);
         if (status != PST_OK)
             return status;
     }
@@ -152,7 +152,7 @@ static enum pst_status save_weights(struct pst_plan *plan, unsigned stage,
         return pst_diag_nomem(diag, 0);
     status = pst_safetensors_writer_new(path.text, &w, diag);
     if (status == PST_OK)
-        status = declare(plan, stage, w, diag);
+        status = declare_weights(plan, stage, w, diag);
     if (status == PST_OK)
         status = put_all(plan, stage, w, diag);
     /* A loaded plan has read its old file completely by now, and does not
@@ -224,7 +224,7 @@ static enum pst_status save_files(struct pst_plan *plan, const char *dir,
 
 /* Removes a directory. Failures are ignored, since leftovers beside the plan do
  * no harm. */
-static void discard(const char *path)
+static void remove_folder(const char *path)
 {
     if (pst_remove_tree(path, NULL) != PST_OK)
         errno = 0;
@@ -243,7 +243,7 @@ static enum pst_status swap(const char *fresh, const char *dir,
     if (errno != ENOTEMPTY && errno != EEXIST)
         return pst_diag_errno(diag, errno, "cannot put a plan at %s", dir);
     if (renameat2(AT_FDCWD, fresh, AT_FDCWD, dir, RENAME_EXCHANGE) == 0) {
-        discard(fresh);
+        remove_folder(fresh);
         return PST_OK;
     }
     /* The file system cannot exchange folders: for a moment there is no plan at
@@ -253,7 +253,7 @@ static enum pst_status swap(const char *fresh, const char *dir,
     if (rename(dir, old) != 0)
         status = pst_diag_errno(diag, errno, "cannot replace %s", dir);
     else if (rename(fresh, dir) == 0)
-        discard(old);
+        remove_folder(old);
     else
         status = pst_diag_errno(diag, errno,
                                 rename(old, dir) == 0
@@ -285,7 +285,7 @@ static enum pst_status save_at(struct pst_plan *plan, const char *dir,
         if (status == PST_OK)
             status = swap(fresh.text, dir, diag);
         if (status != PST_OK)
-            discard(fresh.text);
+            remove_folder(fresh.text);
     }
     pst_str_fini(&path);
     pst_str_fini(&fresh);
