@@ -4,7 +4,8 @@
 #include <string.h>
 
 /* Returns the canonical name of the tensor. */
-static const char *canonical(const struct pst_model *model, const char *name)
+static const char *canonical_name(const struct pst_model *model,
+                                  const char *name)
 {
     for (size_t i = 0; i < model->ties.n; i++)
         for (unsigned k = 0; k < model->ties.at[i].n_aliases; k++)
@@ -40,9 +41,9 @@ bool pst_have_same_state(const struct pst_model *model, const char *a,
         if (strncmp(name, a, n) != 0 || name[n] != '.')
             continue;
         pst_str_addf(&other, "%s%s", b, name + n);
-        same =
-            !other.failed && pst_model_weight(model, other.text) != NULL &&
-            strcmp(canonical(model, name), canonical(model, other.text)) == 0;
+        same = !other.failed && pst_model_weight(model, other.text) != NULL &&
+               strcmp(canonical_name(model, name),
+                      canonical_name(model, other.text)) == 0;
         pst_str_fini(&other);
         if (!same)
             return false;

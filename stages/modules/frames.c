@@ -30,8 +30,8 @@ static int frame_of(const struct finder *f, const struct pst_value *v)
     return v->def == NULL ? -1 : pst_frames_of(f->frames, v->def->call);
 }
 
-static void push(struct finder *f, struct pst_frame_leaves *leaves,
-                 struct pst_value *v)
+static void push_leaf(struct finder *f, struct pst_frame_leaves *leaves,
+                      struct pst_value *v)
 {
     const struct pst_leaf leaf = {v->name, {.kind = PST_ARG_VALUE, .value = v}};
 
@@ -39,8 +39,8 @@ static void push(struct finder *f, struct pst_frame_leaves *leaves,
         f->failed = true;
 }
 
-static bool has(const struct pst_frame_leaves *leaves,
-                const struct pst_value *v)
+static bool has_leaf(const struct pst_frame_leaves *leaves,
+                     const struct pst_value *v)
 {
     for (size_t i = 0; i < leaves->at.n; i++)
         if (leaves->at.at[i].arg.value == v)
@@ -48,7 +48,7 @@ static bool has(const struct pst_frame_leaves *leaves,
     return false;
 }
 
-static void use(void *ctx, struct pst_value **slot, unsigned arg)
+static void note_operand(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct finder *f = ctx;
     struct pst_value *v = *slot, *state = v;
@@ -62,20 +62,20 @@ static void use(void *ctx, struct pst_value **slot, unsigned arg)
     if (f->frame < 0 || from == f->frame ||
         (pst_value_is_state(state) && f->own(f->ctx, state)))
         return;
-    if (!has(&f->frames->at.at[f->frame].ins, v))
-        push(f, &f->frames->at.at[f->frame].ins, v);
+    if (!has_leaf(&f->frames->at.at[f->frame].ins, v))
+        push_leaf(f, &f->frames->at.at[f->frame].ins, v);
 }
 
 /* Lists the results of every frame in order of computation. */
-static void give(struct finder *f)
+static void list_results(struct finder *f)
 {
     for (size_t i = 0; i < f->graph->nodes.n; i++) {
         const struct pst_node *node = f->graph->nodes.at[i];
 
         for (unsigned k = 0; k < node->n_outs; k++)
             if ((f->taken[node->outs[k]->id] & GIVEN) != 0)
-                push(f, &f->frames->at.at[frame_of(f, node->outs[k])].outs,
-                     node->outs[k]);
+                push_leaf(f, &f->frames->at.at[frame_of(f, node->outs[k])].outs,
+                          node->outs[k]);
     }
 }
 
@@ -88,7 +88,7 @@ static enum pst_status refuse_stages(const struct finder *f,
                         frame->call->name, frame->stage, other);
 }
 
-static enum pst_status walk(struct finder *f)
+static enum pst_status walk_nodes(struct finder *f)
 {
     f->taken = pst_calloc(TAG, f->graph->values.n + 1, 1);
     if (f->taken == NULL)
@@ -106,7 +106,7 @@ static enum pst_status walk(struct finder *f)
                 return refuse_stages(f, frame, node->stage);
             frame->stage = node->stage;
         }
-        pst_node_uses(node, use, f);
+        pst_node_uses(node, note_operand, f);
     }
     f->frame = -1;
     for (size_t i = 0; i < f->graph->outputs.n; i++) {
@@ -116,9 +116,9 @@ static enum pst_status walk(struct finder *f)
         if (output->arg.kind == PST_ARG_VALUE &&
             (output->kind != PST_OUTPUT_BUFFER_UPDATE ||
              !f->own(f->ctx, output->target)))
-            use(f, &output->arg.value, 0);
+            note_operand(f, &output->arg.value, 0);
     }
-    give(f);
+    list_results(f);
     return f->failed ? no_memory(f) : PST_OK;
 }
 
@@ -194,7 +194,7 @@ enum pst_status pst_frames_init(struct pst_frames *frames,
                                   sizeof(*frames->of));
     status = frames->of != NULL ? list_frames(&f, wanted) : no_memory(&f);
     if (status == PST_OK)
-        status = walk(&f);
+        status = walk_nodes(&f);
     for (size_t i = 0; i < frames->at.n && status == PST_OK; i++)
         if (frames->at.at[i].call->signature != NULL)
             status = take_signature(&f, &frames->at.at[i]);

@@ -22,8 +22,9 @@ static bool any_matches(const struct pst_model *model, const char *pattern,
     return false;
 }
 
-static enum pst_status nothing(const struct pst_model *model,
-                               const char *pattern, struct pst_diag *diag)
+static enum pst_status report_no_match(const struct pst_model *model,
+                                       const char *pattern,
+                                       struct pst_diag *diag)
 {
     const struct pst_graph *graph = model->graph;
     const char **names =
@@ -73,7 +74,7 @@ enum pst_status pst_model_freeze(struct pst_model *model, const char *pattern,
         v->requires_grad = !frozen;
     }
     if (!any)
-        return nothing(model, pattern, diag);
+        return report_no_match(model, pattern, diag);
     /* Another digest, because checkpoints have other tensors. */
     pst_str_addf(&text, "%s %s %s", model->digest,
                  frozen ? "freeze" : "unfreeze", pattern);

@@ -46,7 +46,7 @@ static bool may_have_shape(const struct pst_value *file,
 }
 
 /* True if a leaf of the file can be a leaf of the call. */
-static bool fits(const struct pst_leaf *a, const struct pst_leaf *b)
+static bool fits_leaf(const struct pst_leaf *a, const struct pst_leaf *b)
 {
     if (a->arg.kind == PST_ARG_IGNORED || b->arg.kind == PST_ARG_IGNORED)
         return is_tensor(a) && is_tensor(b);
@@ -87,7 +87,8 @@ static void add_leaves(const struct pst_frame_leaves *leaves,
     pst_str_add(out, ")");
 }
 
-static enum pst_status refuse(const struct matcher *m, const char *why)
+static enum pst_status refuse_signature(const struct matcher *m,
+                                        const char *why)
 {
     const struct pst_module_call *call = m->frame->call;
     struct pst_str text = {0};
@@ -128,7 +129,8 @@ static bool in_order(const struct matcher *m)
         if (!is_tensor(&m->arguments->at.at[i]))
             continue;
         k = next_tensor(ins, k);
-        if (k == ins->at.n || !fits(&m->arguments->at.at[i], &ins->at.at[k]))
+        if (k == ins->at.n ||
+            !fits_leaf(&m->arguments->at.at[i], &ins->at.at[k]))
             return false;
         m->ret->ins[n++] = (int)k++;
     }
@@ -147,7 +149,7 @@ enum match_by { NAMES, SHAPES, FREE_SHAPES };
 /* Matches each tensor of the file with the only one of the call that fits and
  * has the same name (NAMES) or shape (SHAPES). Returns false if several or none
  * match, or if a tensor of the call would be used twice. */
-static bool by(const struct matcher *m, enum match_by what)
+static bool match_all_by(const struct matcher *m, enum match_by what)
 {
     const struct pst_frame_leaves *ins = &m->frame->ins;
     unsigned n = 0;
@@ -159,7 +161,7 @@ static bool by(const struct matcher *m, enum match_by what)
         if (!is_tensor(leaf))
             continue;
         for (size_t k = 0; k < ins->at.n; k++) {
-            if (!fits(leaf, &ins->at.at[k]) ||
+            if (!fits_leaf(leaf, &ins->at.at[k]) ||
                 (what == NAMES &&
                  strcmp(leaf->path, ins->at.at[k].path) != 0) ||
                 (what == SHAPES && !is_exact(leaf, &ins->at.at[k])))
@@ -185,14 +187,14 @@ static enum pst_status match_signed(const struct matcher *m, bool strict)
     bool same = m->arguments->at.n == ins->at.n;
 
     for (size_t i = 0; same && i < ins->at.n; i++)
-        same = fits(&m->arguments->at.at[i], &ins->at.at[i]) ||
+        same = fits_leaf(&m->arguments->at.at[i], &ins->at.at[i]) ||
                (!strict && !is_tensor(&m->arguments->at.at[i]) &&
                 !is_tensor(&ins->at.at[i]));
     /* A file without literal arguments matches any literals. */
     if (!same && !plain)
-        return refuse(m, "another signature");
+        return refuse_signature(m, "another signature");
     if (count_tensors(m->arguments) != count_tensors(ins) || !in_order(m))
-        return refuse(m, "another signature");
+        return refuse_signature(m, "another signature");
     return PST_OK;
 }
 
@@ -203,20 +205,22 @@ static enum pst_status match_arguments(const struct matcher *m, bool strict)
     if (m->frame->is_signed)
         return match_signed(m, strict);
     if (n != m->frame->ins.at.n)
-        return refuse(m, "another number of tensors");
+        return refuse_signature(m, "another number of tensors");
     if (strict && n != m->arguments->at.n)
-        return refuse(m, "the export kept no signature of it, so that nobody "
-                         "knows if the file's constants are its own (name the "
-                         "call by its number)");
+        return refuse_signature(
+            m, "the export kept no signature of it, so that nobody "
+               "knows if the file's constants are its own (name the "
+               "call by its number)");
     if (n <= 1)
-        return in_order(m) ? PST_OK : refuse(m, "another tensor");
-    if (by(m, NAMES) || by(m, SHAPES) || by(m, FREE_SHAPES))
+        return in_order(m) ? PST_OK : refuse_signature(m, "another tensor");
+    if (match_all_by(m, NAMES) || match_all_by(m, SHAPES) ||
+        match_all_by(m, FREE_SHAPES))
         return PST_OK;
-    return refuse(m,
-                  "the export kept no signature of it, and neither names nor "
-                  "shapes tell which tensor is which (export the model with "
-                  "preserve_module_call_signature, or call the file's "
-                  "arguments as the tensors)");
+    return refuse_signature(
+        m, "the export kept no signature of it, and neither names nor "
+           "shapes tell which tensor is which (export the model with "
+           "preserve_module_call_signature, or call the file's "
+           "arguments as the tensors)");
 }
 
 /* --- results -------------------------------------------------------------- */
@@ -228,14 +232,14 @@ static enum pst_status match_results(const struct matcher *m)
     size_t k = 0;
 
     if (n != count_tensors(m->results))
-        return refuse(m, "another number of results");
+        return refuse_signature(m, "another number of results");
     for (size_t i = 0; i < outs->at.n; i++) {
         m->ret->outs[i] = -1;
         if (!is_tensor(&outs->at.at[i]))
             continue;
         k = next_tensor(m->results, k);
-        if (!fits(&m->results->at.at[k], &outs->at.at[i]))
-            return refuse(m, "another result");
+        if (!fits_leaf(&m->results->at.at[k], &outs->at.at[i]))
+            return refuse_signature(m, "another result");
         m->ret->outs[i] = (int)k++;
     }
     return PST_OK;

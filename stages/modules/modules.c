@@ -143,8 +143,9 @@ static bool add_frame(const struct describer *d, struct places *p,
 
 /* --- templates ------------------------------------------------------------ */
 
-static enum pst_status number(struct describer *d, struct pst_module_site *site,
-                              const char *text)
+static enum pst_status number_template(struct describer *d,
+                                       struct pst_module_site *site,
+                                       const char *text)
 {
     size_t known = (size_t)pst_map_get(&d->templates, text);
 
@@ -159,8 +160,8 @@ static enum pst_status number(struct describer *d, struct pst_module_site *site,
 
 /* Describes a call after its callees; recursion is bounded by
  * PST_MAX_CALL_DEPTH. */
-static enum pst_status describe(struct describer *d,
-                                const struct pst_module_call *call)
+static enum pst_status describe_call(struct describer *d,
+                                     const struct pst_module_call *call)
 {
     const struct pst_outline_frame *f = &d->outline->frames[call->id];
     struct pst_str text = {0};
@@ -169,7 +170,7 @@ static enum pst_status describe(struct describer *d,
 
     for (size_t i = 0; i < f->items.n && status == PST_OK; i++) {
         if (f->items.at[i].node == NULL)
-            status = describe(d, d->graph->calls.at[f->items.at[i].call]);
+            status = describe_call(d, d->graph->calls.at[f->items.at[i].call]);
         else
             d->modules->sites[call->id].n_nodes++;
     }
@@ -178,7 +179,8 @@ static enum pst_status describe(struct describer *d,
     pst_map_init(&p.at, TAG);
     pst_arena_init(&p.arena, TAG);
     status = add_frame(d, &p, call, &text)
-                 ? number(d, &d->modules->sites[call->id], pst_str_text(&text))
+                 ? number_template(d, &d->modules->sites[call->id],
+                                   pst_str_text(&text))
                  : no_memory(d);
     pst_arena_fini(&p.arena);
     pst_map_fini(&p.at);
@@ -256,7 +258,7 @@ static enum pst_status name_sites(struct describer *d)
     return status;
 }
 
-static enum pst_status fill(struct describer *d)
+static enum pst_status describe_modules(struct describer *d)
 {
     struct pst_modules *m = d->modules;
     const size_t n = d->graph->calls.n;
@@ -269,7 +271,7 @@ static enum pst_status fill(struct describer *d)
     for (size_t i = 0; i < n; i++)
         m->sites[i] =
             (struct pst_module_site){.call = d->graph->calls.at[i], .name = ""};
-    status = describe(d, d->graph->calls.at[0]);
+    status = describe_call(d, d->graph->calls.at[0]);
     return status == PST_OK ? name_sites(d) : status;
 }
 
@@ -289,7 +291,7 @@ enum pst_status pst_modules_new(const struct pst_graph *graph,
     d.outline = &m->outline;
     pst_map_init(&d.templates, TAG);
     if (status == PST_OK)
-        status = fill(&d);
+        status = describe_modules(&d);
     pst_map_fini(&d.templates);
     if (status != PST_OK) {
         pst_modules_free(m);

@@ -39,8 +39,8 @@ static enum pst_status add_call(struct pst_replacer *r,
 }
 
 /* True if the old graph has a call with that path and index that stays. */
-static bool stays(const struct pst_replacer *r, const char *path,
-                  unsigned index)
+static bool stays_in_graph(const struct pst_replacer *r, const char *path,
+                           unsigned index)
 {
     const struct pst_module_call *call =
         pst_graph_find_call(r->old->graph, path, index);
@@ -71,7 +71,7 @@ static enum pst_status place_calls(struct pst_replacer *r,
             return no_memory(r);
         like.index = from->index;
         while (pst_graph_find_call(r->graph, like.path, like.index) != NULL ||
-               stays(r, like.path, like.index))
+               stays_in_graph(r, like.path, like.index))
             like.index++;
         status = pst_graph_add_call(r->graph, &like, &added, r->diag);
         if (status != PST_OK)
@@ -199,7 +199,8 @@ static enum pst_status check_aliases(const struct pst_replacer *r,
 /* --- sizes ---------------------------------------------------------------- */
 
 /* Finds the values of the file's symbolic sizes at this call. */
-static enum pst_status unify(struct pst_replacer *r, struct pst_unified *u)
+static enum pst_status unify_sizes(struct pst_replacer *r,
+                                   struct pst_unified *u)
 {
     enum pst_status status = PST_OK;
 
@@ -225,9 +226,9 @@ static unsigned count_numbers(const struct pst_arg *arg)
 
 /* Translates the expressions of a new node from the file's symbols to the
  * model's. */
-static enum pst_status translate(struct pst_replacer *r,
-                                 const struct pst_unified *u,
-                                 struct pst_node *node)
+static enum pst_status translate_node(struct pst_replacer *r,
+                                      const struct pst_unified *u,
+                                      struct pst_node *node)
 {
     struct pst_arena *arena = &r->graph->arena;
     enum pst_status status = PST_OK;
@@ -316,7 +317,8 @@ static enum pst_status put_nodes(struct pst_replacer *r,
                 r->inner.map[node->outs[k]->id]->version_of =
                     r->state[node->outs[k]->version_of->id];
         if (status == PST_OK)
-            status = translate(r, u, r->graph->nodes.at[r->graph->nodes.n - 1]);
+            status =
+                translate_node(r, u, r->graph->nodes.at[r->graph->nodes.n - 1]);
     }
     return status;
 }
@@ -339,7 +341,7 @@ static enum pst_status put_module(struct pst_replacer *r,
         return status;
     status = pst_unified_init(&u, r->module, &r->sizing, r->diag);
     if (status == PST_OK)
-        status = unify(r, &u);
+        status = unify_sizes(r, &u);
     if (status == PST_OK)
         status = copy_part(r, frame, &part);
     if (status == PST_OK)

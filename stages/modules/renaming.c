@@ -45,7 +45,7 @@ static bool is_below(const struct pst_renaming *r, const char *name)
 
 /* True if the old name is removed: it is below the paths and, if other calls
  * keep the module, belongs to the replaced call alone. */
-static bool goes(const struct pst_renaming *r, const char *name)
+static bool is_removed(const struct pst_renaming *r, const char *name)
 {
     int call = -1;
     bool below = false;
@@ -129,8 +129,8 @@ bool pst_renaming_is_own(const struct pst_renaming *r,
 const char *pst_renaming_old(const struct pst_renaming *r,
                              const struct pst_value *value)
 {
-    return r->stays && !goes(r, value->fqn) ? value->fqn
-                                            : find_name(r, value, false);
+    return r->stays && !is_removed(r, value->fqn) ? value->fqn
+                                                  : find_name(r, value, false);
 }
 
 /* Returns a name for a storage, made of the names of its parts that stay:
@@ -143,7 +143,7 @@ static const char *name_parts(const struct pst_renaming *r,
     unsigned n = 0;
 
     for (unsigned i = 0; i < s->n_windows; i++)
-        if (!goes(r, s->windows[i].fqn) && name.len < MAX_JOINED)
+        if (!is_removed(r, s->windows[i].fqn) && name.len < MAX_JOINED)
             pst_str_addf(&name, "%s%s", n++ > 0 ? "+" : "", s->windows[i].fqn);
     if (n == 1)
         pst_str_add(&name, "+");
@@ -160,7 +160,7 @@ enum pst_status pst_renaming_settle(struct pst_renaming *r)
         const struct pst_value value = {.fqn = s->fqn};
         const char *name;
 
-        if (!goes(r, s->fqn) || pst_renaming_old(r, &value) != s->fqn)
+        if (!is_removed(r, s->fqn) || pst_renaming_old(r, &value) != s->fqn)
             continue;
         name = name_parts(r, s);
         if (name == NULL || !pst_map_put(&r->kept, s->fqn, (void *)name))
@@ -169,8 +169,8 @@ enum pst_status pst_renaming_settle(struct pst_renaming *r)
     return PST_OK;
 }
 
-static const char *join(const struct pst_renaming *r, const char *prefix,
-                        const char *name)
+static const char *join_name(const struct pst_renaming *r, const char *prefix,
+                             const char *name)
 {
     return pst_arena_printf(&r->model->arena, "%s.%s", prefix, name);
 }
@@ -182,7 +182,7 @@ const char *pst_renaming_prefix(const struct pst_renaming *r)
 
 const char *pst_renaming_new(const struct pst_renaming *r, const char *name)
 {
-    return join(r, pst_renaming_prefix(r), name);
+    return join_name(r, pst_renaming_prefix(r), name);
 }
 
 /* --- weights -------------------------------------------------------------- */
@@ -223,14 +223,14 @@ static enum pst_status fill_weights(struct pst_renaming *r)
         const struct pst_weight *w = &r->old->weights.at[i];
         const char *kept = pst_map_get(&r->kept, w->fqn);
 
-        if (kept != NULL || !goes(r, w->fqn))
+        if (kept != NULL || !is_removed(r, w->fqn))
             status = add_weight(r, r->old, w, kept != NULL ? kept : w->fqn);
     }
     for (size_t i = 0; i < r->module->weights.n; i++)
         for (size_t k = 0; k < n_prefixes(r) && status == PST_OK; k++)
             status = add_weight(
                 r, r->module, &r->module->weights.at[i],
-                join(r, prefix_of(r, k), r->module->weights.at[i].fqn));
+                join_name(r, prefix_of(r, k), r->module->weights.at[i].fqn));
     for (size_t i = 0; i < to->weights.n && status == PST_OK; i++) {
         struct pst_weight *w = &to->weights.at[i];
 
@@ -287,10 +287,10 @@ static enum pst_status fill_old_ties(struct pst_renaming *r)
 
         if (fqn == NULL)
             continue;
-        if (!goes(r, tie->fqn))
+        if (!is_removed(r, tie->fqn))
             status = add_name(r, &names, tie->fqn, fqn);
         for (unsigned k = 0; k < tie->n_aliases && status == PST_OK; k++)
-            if (!goes(r, tie->aliases[k]))
+            if (!is_removed(r, tie->aliases[k]))
                 status = add_name(r, &names, tie->aliases[k], fqn);
         if (status == PST_OK)
             status = add_tie(r, fqn, &names);
@@ -309,11 +309,12 @@ static enum pst_status fill_new_tie(struct pst_renaming *r,
     enum pst_status status = fqn != NULL ? PST_OK : no_memory(r);
 
     for (size_t k = 0; k < n_prefixes(r) && status == PST_OK; k++) {
-        status = add_name(r, &names, join(r, prefix_of(r, k), value->fqn), fqn);
+        status =
+            add_name(r, &names, join_name(r, prefix_of(r, k), value->fqn), fqn);
         for (unsigned i = 0;
              tie != NULL && i < tie->n_aliases && status == PST_OK; i++)
-            status = add_name(r, &names,
-                              join(r, prefix_of(r, k), tie->aliases[i]), fqn);
+            status = add_name(
+                r, &names, join_name(r, prefix_of(r, k), tie->aliases[i]), fqn);
     }
     if (status == PST_OK)
         status = add_tie(r, fqn, &names);
@@ -363,11 +364,11 @@ static enum pst_status add_storage(struct pst_renaming *r,
         for (size_t k = 0; k < (is_new ? n_prefixes(r) : 1); k++) {
             struct pst_named_window *w = &windows[to.n_windows];
 
-            if (!is_new && goes(r, from->windows[i].fqn))
+            if (!is_new && is_removed(r, from->windows[i].fqn))
                 continue;
             *w = from->windows[i];
             if (is_new)
-                w->fqn = join(r, prefix_of(r, k), w->fqn);
+                w->fqn = join_name(r, prefix_of(r, k), w->fqn);
             if (w->fqn == NULL)
                 return no_memory(r);
             to.n_windows++;
@@ -375,7 +376,7 @@ static enum pst_status add_storage(struct pst_renaming *r,
     }
     if (to.n_windows == 0 && to.nameless)
         return PST_OK;
-    to.nameless = to.nameless || (!is_new && goes(r, from->fqn));
+    to.nameless = to.nameless || (!is_new && is_removed(r, from->fqn));
     return pst_vec_push(TAG, &r->model->storages, to) ? PST_OK : no_memory(r);
 }
 
@@ -384,13 +385,13 @@ static enum pst_status fill_modules(struct pst_renaming *r)
     struct pst_model *to = r->model;
 
     for (size_t i = 0; i < r->old->modules.n; i++)
-        if (!goes(r, r->old->modules.at[i]) &&
+        if (!is_removed(r, r->old->modules.at[i]) &&
             !pst_vec_push(TAG, &to->modules, r->old->modules.at[i]))
             return no_memory(r);
     for (size_t i = 0; i < r->module->modules.n; i++)
         for (size_t k = 0; k < r->paths.n; k++) {
             const char *name =
-                join(r, r->paths.at[k], r->module->modules.at[i]);
+                join_name(r, r->paths.at[k], r->module->modules.at[i]);
 
             if (name == NULL || !pst_vec_push(TAG, &to->modules, name))
                 return no_memory(r);

@@ -218,7 +218,7 @@ static enum pst_status list_paths(struct pst_replacer *r)
 }
 
 /* Finds out whether other calls of the paths keep the old module. */
-static enum pst_status see_who_stays(struct pst_replacer *r)
+static enum pst_status mark_staying(struct pst_replacer *r)
 {
     const struct pst_graph *old = r->old->graph;
 
@@ -290,7 +290,7 @@ static enum pst_status fill_head(struct pst_replacer *r)
     return status;
 }
 
-static enum pst_status build(struct pst_replacer *r)
+static enum pst_status build_graph(struct pst_replacer *r)
 {
     enum pst_status status = pst_replacer_place(r);
 
@@ -304,7 +304,7 @@ static enum pst_status build(struct pst_replacer *r)
     return pst_graph_verify(r->graph, r->diag);
 }
 
-static enum pst_status prepare(struct pst_replacer *r)
+static enum pst_status prepare_maps(struct pst_replacer *r)
 {
     struct pst_arena *arena = &r->frames.arena;
     const size_t n = r->old->graph->values.n + 1, m = r->file->values.n + 1;
@@ -341,7 +341,7 @@ static enum pst_status fix_sizes(struct pst_replacer *r)
     return to->fixed != NULL ? PST_OK : no_memory(r);
 }
 
-static bool goes(const struct pst_replacer *r, const char *module)
+static bool is_removed(const struct pst_replacer *r, const char *module)
 {
     for (size_t i = 0; i < r->names.paths.n && !r->names.stays; i++) {
         const size_t n = strlen(r->names.paths.at[i]);
@@ -359,7 +359,7 @@ static enum pst_status keep_adapters(struct pst_replacer *r)
     for (size_t i = 0; i < r->old->adapters.n; i++) {
         const struct pst_adapter *adapter = &r->old->adapters.at[i];
 
-        if (!goes(r, adapter->module) &&
+        if (!is_removed(r, adapter->module) &&
             pst_model_weight(r->model, adapter->weight) != NULL &&
             pst_model_weight(r->model, adapter->down) != NULL &&
             pst_model_weight(r->model, adapter->up) != NULL &&
@@ -369,17 +369,17 @@ static enum pst_status keep_adapters(struct pst_replacer *r)
     return PST_OK;
 }
 
-static enum pst_status replace(struct pst_replacer *r)
+static enum pst_status replace_calls(struct pst_replacer *r)
 {
     enum pst_status status;
 
     if (r->frames.at.n == 0)
         return no_call(r);
-    status = see_who_stays(r);
+    status = mark_staying(r);
     if (status == PST_OK)
         status = pst_renaming_settle(&r->names);
     if (status == PST_OK)
-        status = prepare(r);
+        status = prepare_maps(r);
     if (status == PST_OK)
         status = list_file(r);
     if (status == PST_OK)
@@ -387,7 +387,7 @@ static enum pst_status replace(struct pst_replacer *r)
     if (status == PST_OK)
         status = add_given(r);
     if (status == PST_OK)
-        status = build(r);
+        status = build_graph(r);
     if (status == PST_OK)
         status = fix_sizes(r);
     if (status == PST_OK)
@@ -423,7 +423,7 @@ enum pst_status pst_model_replace(const struct pst_model *model,
         status = pst_frames_init(&r.frames, model->graph, is_wanted, is_own, &r,
                                  diag);
     if (status == PST_OK) {
-        status = replace(&r);
+        status = replace_calls(&r);
         if (status == PST_OK && ret_calls != NULL)
             *ret_calls = (unsigned)r.frames.at.n;
         pst_frames_fini(&r.frames);

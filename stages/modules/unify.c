@@ -41,9 +41,9 @@ struct translator {
     bool free; /* a symbolic size of the model occurs */
 };
 
-static enum pst_status translate(struct translator *t,
-                                 const struct pst_expr *from,
-                                 const struct pst_expr **ret)
+static enum pst_status translate_expr(struct translator *t,
+                                      const struct pst_expr *from,
+                                      const struct pst_expr **ret)
 {
     struct pst_expr *made;
     const char *text;
@@ -75,7 +75,8 @@ static enum pst_status translate(struct translator *t,
     if (made->args == NULL)
         return pst_diag_nomem(t->diag, from->n);
     for (unsigned i = 0; i < from->n; i++) {
-        enum pst_status status = translate(t, from->args[i], &made->args[i]);
+        enum pst_status status =
+            translate_expr(t, from->args[i], &made->args[i]);
 
         if (status != PST_OK)
             return status;
@@ -96,7 +97,7 @@ static enum pst_status translate_text(const struct pst_unified *u,
 
     *ret = NULL;
     if (status == PST_OK)
-        status = translate(&t, from, &to);
+        status = translate_expr(&t, from, &to);
     return status == PST_OK && t.free ? pst_expr_print(arena, to, ret, diag)
                                       : status;
 }
@@ -134,8 +135,9 @@ enum pst_status pst_unified_translate(const struct pst_unified *u,
 
 /* --- sizes ---------------------------------------------------------------- */
 
-static enum pst_status refuse(const struct pst_value *argument, unsigned d,
-                              int64_t want, int64_t have, struct pst_diag *diag)
+static enum pst_status refuse_size(const struct pst_value *argument, unsigned d,
+                                   int64_t want, int64_t have,
+                                   struct pst_diag *diag)
 {
     return pst_diag_set(diag, PST_E_SWAP_INTERFACE,
                         "size %u of \"%s\" is %" PRId64
@@ -207,7 +209,7 @@ enum pst_status pst_unified_compare(struct pst_unified *u,
         if (status != PST_OK)
             return status;
         if (want.value != size.value)
-            return refuse(argument, d, want.value, size.value, diag);
+            return refuse_size(argument, d, want.value, size.value, diag);
         if (expr == NULL)
             u->fixed = u->fixed || size.expr != NULL;
         else if (want.expr != NULL || size.expr != NULL)

@@ -15,9 +15,9 @@ struct widener {
     struct pst_diag *diag;
 };
 
-static enum pst_status check(const struct pst_model *model,
-                             const struct pst_value *param,
-                             struct pst_diag *diag)
+static enum pst_status check_param(const struct pst_model *model,
+                                   const struct pst_value *param,
+                                   struct pst_diag *diag)
 {
     const struct pst_graph *graph = model->graph;
     const char *why = NULL;
@@ -45,7 +45,7 @@ static enum pst_status check(const struct pst_model *model,
 
 /* Inserts a conversion before each reader, as in the export of a trained
  * parameter. */
-static void convert(void *ctx, struct pst_value **slot, unsigned arg)
+static void convert_operand(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct widener *w = ctx;
     struct pst_value *ret;
@@ -60,7 +60,7 @@ static void convert(void *ctx, struct pst_value **slot, unsigned arg)
 
 /* Infers views of the parameter again: they become views of the converted
  * value. */
-static enum pst_status look_again(const struct widener *w)
+static enum pst_status infer_views(const struct widener *w)
 {
     PST_UNINIT struct pst_infer inferred;
     enum pst_status status;
@@ -88,16 +88,16 @@ static bool is_view(const struct widener *w, const struct pst_node *node)
     return false;
 }
 
-static enum pst_status widen(void *ctx, struct pst_node *node)
+static enum pst_status widen_node(void *ctx, struct pst_node *node)
 {
     struct widener *w = ctx;
     enum pst_status status;
 
     w->node = node;
-    pst_node_uses(node, convert, w);
+    pst_node_uses(node, convert_operand, w);
     status = w->build.status;
     if (status == PST_OK && is_view(w, node))
-        status = look_again(w);
+        status = infer_views(w);
     if (status == PST_OK && !pst_vec_push(PST_TAG_PLAN, &w->graph->nodes, node))
         status = pst_diag_nomem(w->diag, sizeof(node));
     return status;
@@ -111,7 +111,7 @@ enum pst_status pst_model_widen(struct pst_model *model,
                         .stored = param->meta.dtype,
                         .diag = diag};
     struct pst_weight *weight = pst_map_get(&model->weights_by_fqn, param->fqn);
-    enum pst_status status = check(model, param, diag);
+    enum pst_status status = check_param(model, param, diag);
 
     if (status != PST_OK)
         return status;
@@ -121,7 +121,7 @@ enum pst_status pst_model_widen(struct pst_model *model,
         weight->rounded = true;
         weight->rounds = w.stored;
     }
-    status = pst_graph_rewrite(w.graph, widen, &w);
+    status = pst_graph_rewrite(w.graph, widen_node, &w);
     model->identity[0] = '\0';
     return status == PST_OK ? pst_graph_verify(w.graph, diag) : status;
 }

@@ -44,9 +44,9 @@ static bool has_own(const struct pst_model *model, const char *path)
     return false;
 }
 
-static enum pst_status refuse(const struct pst_adapting *a, int lora,
-                              const char *path, const char *type,
-                              const char *why)
+static enum pst_status refuse_module(const struct pst_adapting *a, int lora,
+                                     const char *path, const char *type,
+                                     const char *why)
 {
     const char *dot = strrchr(type, '.');
 
@@ -86,7 +86,7 @@ static enum pst_status choose_uncalled(struct pst_adapting *a,
             continue;
         if ((is_name(a->loras[lora].pattern) || has_own(a->old, path)) &&
             !choose_other_name(a, path, lora))
-            return refuse(a, lora, path, "", "it is in no call");
+            return refuse_module(a, lora, path, "", "it is in no call");
     }
     return PST_OK;
 }
@@ -249,11 +249,12 @@ static enum pst_status list_pairs(struct pst_adapting *a)
         const struct pst_linear *l = &a->linears[i];
 
         if (l->n_nodes == 0)
-            status = refuse(a, a->chosen[call->id], call->path, call->type,
-                            "it left no operator in the export");
-        else if (l->why[0] != '\0')
             status =
-                refuse(a, a->chosen[call->id], call->path, call->type, l->why);
+                refuse_module(a, a->chosen[call->id], call->path, call->type,
+                              "it left no operator in the export");
+        else if (l->why[0] != '\0')
+            status = refuse_module(a, a->chosen[call->id], call->path,
+                                   call->type, l->why);
         else
             status = add_pair(a, i);
     }

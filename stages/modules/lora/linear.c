@@ -19,24 +19,24 @@ static bool is_product(const struct pst_node *node)
 }
 
 /* True for a dtype conversion, as around 16-bit matmuls and under autocast. */
-static bool converts(const struct pst_node *node)
+static bool is_conversion(const struct pst_node *node)
 {
     return node->op == &pst_op__to_copy &&
            pst_dtype_kind(node->outs[0]->meta.dtype) == PST_KIND_FLOAT;
 }
 
-/* True for a conversion, a reshape or a copy. source() checks that the last
- * dimension stays the same. */
+/* True for a conversion, a reshape or a copy. find_source() checks that the
+ * last dimension stays the same. */
 static bool keeps_rows(const struct pst_node *node)
 {
-    return converts(node) || node->op == &pst_op_view ||
+    return is_conversion(node) || node->op == &pst_op_view ||
            node->op == &pst_op__unsafe_view || node->op == &pst_op_reshape ||
            node->op == &pst_op_contiguous || node->op == &pst_op_clone ||
            node->op == &pst_op_alias || node->op == &pst_op_unsqueeze ||
            node->op == &pst_op_squeeze_dim;
 }
 
-static bool turns(const struct pst_node *node)
+static bool is_transpose(const struct pst_node *node)
 {
     return node->op == &pst_op_t || node->op == &pst_op_transpose_int ||
            node->op == &pst_op_permute;
@@ -49,7 +49,7 @@ static void see_node(struct pst_linear *l, const struct pst_node *node)
         if (l->product != NULL && l->why[0] == '\0')
             (void)snprintf(l->why, sizeof(l->why), "it has two products");
         l->product = node;
-    } else if (!keeps_rows(node) && !turns(node) &&
+    } else if (!keeps_rows(node) && !is_transpose(node) &&
                node->op != &pst_op_add_Tensor && l->why[0] == '\0') {
         (void)snprintf(l->why, sizeof(l->why), "it has %.100s",
                        pst_node_origin(node));
@@ -67,7 +67,8 @@ static bool is_inside(const struct reader *r, const struct pst_value *v)
 
 /* Follows conversions and reshapes back to the result of another operator, or
  * to a value that the call does not compute. */
-static struct pst_value *source(const struct reader *r, struct pst_value *v)
+static struct pst_value *find_source(const struct reader *r,
+                                     struct pst_value *v)
 {
     while (is_inside(r, v) && keeps_rows(v->def) &&
            v->def->args[0].kind == PST_ARG_VALUE &&
@@ -94,7 +95,7 @@ static bool read_weight(struct pst_linear *l, struct pst_value *w,
     const struct pst_meta *m = &w->meta;
     bool turned;
 
-    if (weight->def != NULL && converts(weight->def))
+    if (weight->def != NULL && is_conversion(weight->def))
         weight = pst_value_storage(weight->def->args[0].value);
     if (weight->kind != PST_VALUE_PARAM || weight->meta.rank != 2 ||
         m->rank != 2 || w->offset != 0 ||
@@ -120,7 +121,7 @@ static bool read_product(const struct reader *r)
                 return false;
     if (!read_weight(r->l, node->args[x + 1].value, node->op == &pst_op_linear))
         return false;
-    r->l->x = source(r, node->args[x].value);
+    r->l->x = find_source(r, node->args[x].value);
     return !is_inside(r, r->l->x) && r->l->x->meta.rank > 0 &&
            r->l->x->meta.size[r->l->x->meta.rank - 1] == r->l->in;
 }
@@ -129,14 +130,14 @@ static bool read_product(const struct reader *r)
 
 static bool is_bias(const struct pst_value *v)
 {
-    if (v->def != NULL && converts(v->def))
+    if (v->def != NULL && is_conversion(v->def))
         v = v->def->args[0].value;
     return v->kind == PST_VALUE_PARAM && v->meta.rank == 1;
 }
 
 static bool is_result(const struct reader *r, struct pst_value *y)
 {
-    struct pst_value *v = source(r, y);
+    struct pst_value *v = find_source(r, y);
 
     if (is_inside(r, v) && v->def->op == &pst_op_add_Tensor) {
         const struct pst_arg *args = v->def->args;
@@ -145,7 +146,7 @@ static bool is_result(const struct reader *r, struct pst_value *y)
             !is_one(&args[2]) ||
             is_bias(args[0].value) == is_bias(args[1].value))
             return false;
-        v = source(r, args[is_bias(args[0].value) ? 1 : 0].value);
+        v = find_source(r, args[is_bias(args[0].value) ? 1 : 0].value);
     }
     return v->def == r->l->product && y->meta.rank == r->l->x->meta.rank &&
            y->meta.size[y->meta.rank - 1] == r->l->out;
@@ -165,7 +166,7 @@ static unsigned count_tensors(const struct pst_frame_leaves *leaves,
     return n;
 }
 
-static void refuse(struct pst_linear *l, const char *why)
+static void refuse_layer(struct pst_linear *l, const char *why)
 {
     if (l->why[0] == '\0')
         (void)snprintf(l->why, sizeof(l->why), "%s", why);
@@ -176,15 +177,15 @@ static void read_frame(struct reader *r)
     struct pst_value *x = NULL;
 
     if (r->l->product == NULL)
-        refuse(r->l, "it has no product with a weight");
+        refuse_layer(r->l, "it has no product with a weight");
     else if (r->l->why[0] == '\0' && !read_product(r))
-        refuse(r->l, "its product is none of its input and its weight");
+        refuse_layer(r->l, "its product is none of its input and its weight");
     else if (count_tensors(&r->frame->ins, &x) != 1 ||
              count_tensors(&r->frame->outs, &r->l->y) != 1 ||
              (r->l->why[0] == '\0' && x != r->l->x))
-        refuse(r->l, "it takes or returns several tensors");
+        refuse_layer(r->l, "it takes or returns several tensors");
     else if (r->l->why[0] == '\0' && !is_result(r, r->l->y))
-        refuse(r->l, "it returns something else than its product");
+        refuse_layer(r->l, "it returns something else than its product");
 }
 
 enum pst_status pst_linears_read(const struct pst_frames *frames,

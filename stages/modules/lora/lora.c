@@ -141,8 +141,9 @@ static struct pst_value *emit_dropout(struct pst_adapting *a,
     return ret;
 }
 
-static struct pst_value *convert(struct pst_adapting *a, struct pst_value *v,
-                                 enum pst_dtype dtype)
+static struct pst_value *convert_value(struct pst_adapting *a,
+                                       struct pst_value *v,
+                                       enum pst_dtype dtype)
 {
     if (v == NULL || v->meta.dtype == dtype)
         return v;
@@ -169,16 +170,16 @@ static enum pst_status put_adapter(struct pst_adapting *a, size_t frame)
     pst_build_like(b, l->product);
     b->origin = NULL;
     b->node_id = UINT32_MAX;
-    x = convert(a, x, dtype);
+    x = convert_value(a, x, dtype);
     x = emit_dropout(a, p, layer, x, lora->dropout);
-    sum = emit_call(a, p, layer, "lora_A", x, convert(a, p->down, dtype));
-    sum = emit_call(a, p, layer, "lora_B", sum, convert(a, p->up, dtype));
+    sum = emit_call(a, p, layer, "lora_A", x, convert_value(a, p->down, dtype));
+    sum = emit_call(a, p, layer, "lora_B", sum, convert_value(a, p->up, dtype));
     b->prefix = "lora";
     sum =
         pst_emit(b, &pst_op_mul_Scalar,
                  PST_ARGS(pst_v(sum), pst_f(lora->alpha / (double)lora->rank)));
     sum = pst_emit(b, &pst_op_add_Tensor, PST_ARGS(pst_v(y), pst_v(sum)));
-    sum = convert(a, sum, y->meta.dtype);
+    sum = convert_value(a, sum, y->meta.dtype);
     if (b->status == PST_OK)
         a->replay.map[l->y->id] = sum;
     return b->status;
@@ -226,7 +227,7 @@ static enum pst_status put_rest(struct pst_adapting *a)
     return status == PST_OK ? pst_graph_verify(a->graph, a->diag) : status;
 }
 
-static enum pst_status prepare(struct pst_adapting *a)
+static enum pst_status prepare_replay(struct pst_adapting *a)
 {
     a->replay.map =
         pst_arena_calloc(a->arena, a->old->graph->values.n + 1, sizeof(void *));
@@ -459,14 +460,14 @@ static enum pst_status add_note(struct pst_adapting *a)
                : no_memory(a);
 }
 
-static enum pst_status adapt(struct pst_adapting *a)
+static enum pst_status adapt_model(struct pst_adapting *a)
 {
     enum pst_status status = pst_adapting_choose(a);
 
     if (status == PST_OK)
         status = fill_head(a);
     if (status == PST_OK)
-        status = prepare(a);
+        status = prepare_replay(a);
     if (status == PST_OK)
         status = add_given(a);
     if (status == PST_OK)
@@ -499,7 +500,7 @@ enum pst_status pst_model_adapt(const struct pst_model *model,
     status = pst_graph_new(&a.model->graph, diag);
     a.graph = a.model->graph;
     if (status == PST_OK)
-        status = adapt(&a);
+        status = adapt_model(&a);
     pst_frames_fini(&a.frames);
     pst_vec_fini(&a.pairs);
     pst_vec_fini(&a.modules);

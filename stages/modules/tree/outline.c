@@ -67,7 +67,7 @@ struct use_ctx {
     bool failed;
 };
 
-static void widen(void *ctx, struct pst_value **slot, unsigned arg)
+static void widen_reach(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct use_ctx *u = ctx;
     const struct pst_value *v = *slot;
@@ -101,7 +101,8 @@ static void take_use(void *ctx, struct pst_value **slot, unsigned arg)
     }
 }
 
-static enum pst_status give(struct outliner *d, const struct pst_node *node)
+static enum pst_status add_results(struct outliner *d,
+                                   const struct pst_node *node)
 {
     for (unsigned k = 0; k < node->n_outs; k++) {
         const struct pst_value *v = node->outs[k];
@@ -117,8 +118,8 @@ static enum pst_status give(struct outliner *d, const struct pst_node *node)
 
 /* Adds a call, and calls that contain it, as items of their callers when they
  * are first entered. */
-static enum pst_status enter(struct outliner *d,
-                             const struct pst_module_call *call)
+static enum pst_status enter_call(struct outliner *d,
+                                  const struct pst_module_call *call)
 {
     const struct pst_module_call *path[PST_MAX_CALL_DEPTH + 1];
     unsigned n = 0;
@@ -138,18 +139,18 @@ static enum pst_status enter(struct outliner *d,
     return PST_OK;
 }
 
-static enum pst_status visit(struct outliner *d, struct pst_node *node)
+static enum pst_status visit_node(struct outliner *d, struct pst_node *node)
 {
     const struct pst_outline_item item = {node, 0};
     struct use_ctx u = {d, node, false};
-    enum pst_status status = enter(d, node->call);
+    enum pst_status status = enter_call(d, node->call);
 
     if (status == PST_OK &&
         !pst_vec_push(TAG, &d->outline->frames[node->call->id].items, item))
         status = no_memory(d);
     pst_node_uses(node, take_use, &u);
     if (status == PST_OK)
-        status = u.failed ? no_memory(d) : give(d, node);
+        status = u.failed ? no_memory(d) : add_results(d, node);
     return status;
 }
 
@@ -163,7 +164,7 @@ static enum pst_status visit_all(struct outliner *d)
     for (size_t i = 0; i < graph->nodes.n; i++) {
         struct use_ctx u = {d, graph->nodes.at[i], false};
 
-        pst_node_uses(graph->nodes.at[i], widen, &u);
+        pst_node_uses(graph->nodes.at[i], widen_reach, &u);
     }
     for (size_t i = 0; i < graph->outputs.n; i++) {
         const struct pst_arg *arg = &graph->outputs.at[i].arg;
@@ -172,12 +173,12 @@ static enum pst_status visit_all(struct outliner *d)
             d->reach[arg->value->id] = graph->calls.at[0];
     }
     for (size_t i = 0; i < graph->nodes.n && status == PST_OK; i++)
-        status = visit(d, graph->nodes.at[i]);
+        status = visit_node(d, graph->nodes.at[i]);
     return status;
 }
 
-static enum pst_status fill(struct outliner *d, const struct pst_tie *ties,
-                            size_t n)
+static enum pst_status fill_outline(struct outliner *d,
+                                    const struct pst_tie *ties, size_t n)
 {
     enum pst_status status = PST_OK;
 
@@ -200,8 +201,9 @@ enum pst_status pst_outline_init(struct pst_outline *outline,
     pst_map_init(&d.taken, TAG);
     outline->frames = pst_calloc(TAG, graph->calls.n, sizeof(*outline->frames));
     d.reach = pst_calloc(TAG, graph->values.n + 1, sizeof(*d.reach));
-    status = outline->frames != NULL && d.reach != NULL ? fill(&d, ties, n_ties)
-                                                        : no_memory(&d);
+    status = outline->frames != NULL && d.reach != NULL
+                 ? fill_outline(&d, ties, n_ties)
+                 : no_memory(&d);
     pst_free(d.reach);
     pst_map_fini(&d.taken);
     if (status != PST_OK)

@@ -35,7 +35,7 @@ static void add_attribute(struct printer *p, const struct pst_value *value)
     pst_str_add(p->out, "\n");
 }
 
-static void use(void *ctx, struct pst_value **slot, unsigned arg)
+static void print_operand(void *ctx, struct pst_value **slot, unsigned arg)
 {
     (void)arg;
     add_attribute(ctx, *slot);
@@ -123,7 +123,7 @@ void pst_modules_print(const struct pst_modules *modules,
         const struct pst_outline_item *item = &p.frame->items.at[i];
 
         if (item->node != NULL)
-            pst_node_uses((struct pst_node *)item->node, use, &p);
+            pst_node_uses((struct pst_node *)item->node, print_operand, &p);
     }
     for (size_t i = 0; i < p.frame->items.n; i++) {
         const struct pst_outline_item *item = &p.frame->items.at[i];
