@@ -43,8 +43,9 @@ struct reader {
     struct pst_diag *diag;
 };
 
-static enum pst_status bad(const struct reader *r, const char *what,
-                           const char *name, const char *rule)
+static enum pst_status report_bad_field(const struct reader *r,
+                                        const char *what, const char *name,
+                                        const char *rule)
 {
     return pst_diag_set(r->diag, PST_E_COSTS_FILE, "costs %s: %s\"%s\" %s",
                         r->path, what, name, rule);
@@ -62,7 +63,8 @@ static enum pst_status read_number(const struct reader *r, const json_t *object,
         return PST_OK;
     x = json_number_value(value);
     if (!json_is_number(value) || !(x >= 0.0 && x <= max))
-        return bad(r, what, name, "is not a number of 0 or more in range");
+        return report_bad_field(r, what, name,
+                                "is not a number of 0 or more in range");
     *ret = x;
     return PST_OK;
 }
@@ -74,7 +76,7 @@ static enum pst_status read_seconds(const struct reader *r,
     enum pst_status status;
 
     if (!json_is_object(object))
-        return bad(r, what, "", "is not an object");
+        return report_bad_field(r, what, "", "is not an object");
     status =
         read_number(r, object, what, "forward", MAX_SECONDS, &ret->forward);
     if (status == PST_OK)
@@ -120,7 +122,7 @@ static enum pst_status read_modules(const struct reader *r, const json_t *list,
     if (!list)
         return PST_OK;
     if (!json_is_array(list) || n > MAX_MODULES)
-        return bad(r, "", "modules", "is not a list");
+        return report_bad_field(r, "", "modules", "is not a list");
     costs->modules =
         pst_arena_calloc(&costs->arena, n, sizeof(*costs->modules));
     if (!costs->modules)
@@ -132,7 +134,7 @@ static enum pst_status read_modules(const struct reader *r, const json_t *list,
         struct pst_module_cost *m = &costs->modules[i];
 
         if (!module)
-            return bad(r, "modules: ", "module", "is missing");
+            return report_bad_field(r, "modules: ", "module", "is missing");
         m->module = pst_arena_strdup(&costs->arena, module);
         if (!m->module)
             return pst_diag_nomem(r->diag, strlen(module));
@@ -156,9 +158,9 @@ static enum pst_status read_rest(const struct reader *r, const json_t *root,
     if (status != PST_OK)
         return status;
     if (plan && !json_is_string(plan))
-        return bad(r, "", "plan", "is not a text");
+        return report_bad_field(r, "", "plan", "is not a text");
     if (overlap && !json_is_boolean(overlap))
-        return bad(r, "", "overlap", "is neither true nor false");
+        return report_bad_field(r, "", "overlap", "is neither true nor false");
     if (overlap)
         costs->overlap = json_is_true(overlap);
     if (!plan)
@@ -177,12 +179,13 @@ static enum pst_status read_root(const struct reader *r, const json_t *root,
     enum pst_status status;
 
     if (!format || strcmp(format, "penstock-costs") != 0)
-        return bad(r, "", "format", "is not \"penstock-costs\"");
+        return report_bad_field(r, "", "format", "is not \"penstock-costs\"");
     if (!json_is_integer(version) || json_integer_value(version) != 1)
         return pst_diag_set(r->diag, PST_E_COSTS_VERSION,
                             "costs %s: the version is not 1", r->path);
     if (json_array_size(stages) < 1 || json_array_size(stages) > MAX_STAGES)
-        return bad(r, "", "stages", "is not a list of 1 to 4096 stages");
+        return report_bad_field(r, "", "stages",
+                                "is not a list of 1 to 4096 stages");
     status = pst_costs_init(&costs, (unsigned)json_array_size(stages), r->diag);
     if (status != PST_OK)
         return status;
@@ -224,7 +227,7 @@ enum pst_status pst_costs_read(const char *path, struct pst_costs *ret,
 
 /* --- writing ------------------------------------------------------------- */
 
-static json_t *add(json_t *list, json_t *value)
+static json_t *append_value(json_t *list, json_t *value)
 {
     if (json_array_append_new(list, value) == 0)
         return list;
@@ -251,7 +254,7 @@ static json_t *stages_json(const struct pst_costs *costs)
     json_t *ret = json_array();
 
     for (unsigned i = 0; i < costs->n_stages; i++)
-        ret = add(ret, stage_json(&costs->stages[i]));
+        ret = append_value(ret, stage_json(&costs->stages[i]));
     return ret;
 }
 
@@ -262,15 +265,15 @@ static json_t *modules_json(const struct pst_costs *costs)
     for (size_t i = 0; i < costs->n_modules; i++) {
         const struct pst_module_cost *m = &costs->modules[i];
 
-        ret =
-            add(ret, json_pack("{s:s s:f s:f s:f}", "module", m->module,
-                               "forward", m->seconds.forward, "input",
-                               m->seconds.input, "weight", m->seconds.weight));
+        ret = append_value(
+            ret, json_pack("{s:s s:f s:f s:f}", "module", m->module, "forward",
+                           m->seconds.forward, "input", m->seconds.input,
+                           "weight", m->seconds.weight));
     }
     return ret;
 }
 
-static void print(const struct pst_costs *costs, struct pst_str *out)
+static void print_costs(const struct pst_costs *costs, struct pst_str *out)
 {
     json_t *const root = json_pack(
         "{s:s s:i s:s s:o s:o s:f s:f s:b}", "format", "penstock-costs",
@@ -319,7 +322,7 @@ enum pst_status pst_costs_write(const struct pst_costs *costs, const char *path,
 
     if (status != PST_OK)
         return status;
-    print(costs, &text);
+    print_costs(costs, &text);
     if (text.failed)
         status = pst_diag_nomem(diag, text.len);
     else

@@ -7,20 +7,20 @@
 
 /* --- the queue of ranks -------------------------------------------------- */
 
-static bool earlier(const struct pst_simulation *m, unsigned a, unsigned b)
+static bool is_earlier(const struct pst_simulation *m, unsigned a, unsigned b)
 {
     const double x = m->ranks[a].clock, y = m->ranks[b].clock;
 
     return x != y ? x < y : a < b;
 }
 
-static void push(struct pst_simulation *m, unsigned rank, double at)
+static void push_rank(struct pst_simulation *m, unsigned rank, double at)
 {
     unsigned i = m->n_heap++;
 
     m->ranks[rank].clock = at;
     m->ranks[rank].blocked = false;
-    for (; i > 0 && earlier(m, rank, m->heap[(i - 1) / 2]); i = (i - 1) / 2)
+    for (; i > 0 && is_earlier(m, rank, m->heap[(i - 1) / 2]); i = (i - 1) / 2)
         m->heap[i] = m->heap[(i - 1) / 2];
     m->heap[i] = rank;
 }
@@ -34,9 +34,9 @@ static unsigned pop(struct pst_simulation *m)
         unsigned child = 2 * i + 1;
 
         if (child + 1 < m->n_heap &&
-            earlier(m, m->heap[child + 1], m->heap[child]))
+            is_earlier(m, m->heap[child + 1], m->heap[child]))
             child++;
-        if (child >= m->n_heap || earlier(m, last, m->heap[child]))
+        if (child >= m->n_heap || is_earlier(m, last, m->heap[child]))
             break;
         m->heap[i] = m->heap[child];
         i = child;
@@ -73,16 +73,16 @@ static struct pst_wire wire_of(const struct pst_simulation *m, int from, int to)
                : m->costs->wire;
 }
 
-static void wake(struct pst_simulation *m, int rank, double at)
+static void wake_rank(struct pst_simulation *m, int rank, double at)
 {
     if (m->ranks[rank].blocked)
-        push(m, (unsigned)rank, at);
+        push_rank(m, (unsigned)rank, at);
 }
 
 /* Determines when a message leaves and arrives, once it is sent and its receive
  * is posted; called at both events. */
-static void move(struct pst_simulation *m, enum pst_sim_direction d,
-                 size_t link, int microbatch)
+static void move_message(struct pst_simulation *m, enum pst_sim_direction d,
+                         size_t link, int microbatch)
 {
     const struct pst_link *l = &m->links.by_from[link];
     const int a = m->sched->rank_of[d == PST_SIM_FORWARD ? l->from : l->to];
@@ -104,7 +104,7 @@ static void move(struct pst_simulation *m, enum pst_sim_direction d,
         m->ranks[a].line_free = start;
         msg->arrives = start + wire.latency;
     }
-    wake(m, b, msg->arrives);
+    wake_rank(m, b, msg->arrives);
 }
 
 /* Returns the seconds for which a message keeps the sender busy. */
@@ -227,7 +227,7 @@ static double send_all(struct pst_simulation *m, const struct pst_action *a,
             continue;
         busy += send_cost(m, d, link);
         message_of(m, d, link, for_mb)->sent = now + busy;
-        move(m, d, link, for_mb);
+        move_message(m, d, link, for_mb);
     }
     return busy;
 }
@@ -276,7 +276,7 @@ static void begin_work(struct pst_simulation *m, unsigned rank,
             PST_MAX(m->sim->ranks[rank].peak_held, r->held);
     }
     r->running = true;
-    push(m, rank, end);
+    push_rank(m, rank, end);
 }
 
 /* Ends the rank's running action. False: the rank stays busy, sending
@@ -304,7 +304,7 @@ static bool end_work(struct pst_simulation *m, unsigned rank)
     if (busy == 0.0)
         return true;
     pst_sim_add_span(m, rank, PST_SPAN_SEND, a, r->clock, r->clock + busy);
-    push(m, rank, r->clock + busy);
+    push_rank(m, rank, r->clock + busy);
     return false;
 }
 
@@ -335,19 +335,19 @@ static bool pass_on(struct pst_simulation *m, unsigned rank,
     msg = message_of(m, d, (size_t)link, a->microbatch);
     if (receives) {
         msg->posted = r->clock;
-        move(m, d, (size_t)link, a->microbatch);
+        move_message(m, d, (size_t)link, a->microbatch);
         return true;
     }
     busy = send_cost(m, d, (size_t)link);
     if (a->kind == PST_ACT_COPY_F || a->kind == PST_ACT_COPY_B)
         msg->posted = r->clock;
     msg->sent = r->clock + busy;
-    move(m, d, (size_t)link, a->microbatch);
+    move_message(m, d, (size_t)link, a->microbatch);
     if (busy == 0.0)
         return true;
     pst_sim_add_span(m, rank, PST_SPAN_SEND, a, r->clock, r->clock + busy);
     r->running = true;
-    push(m, rank, r->clock + busy);
+    push_rank(m, rank, r->clock + busy);
     return false;
 }
 
@@ -362,8 +362,8 @@ struct pst_sim_meeting *pst_sim_meeting_of(struct pst_simulation *m,
 }
 
 /* Ends a reduction on all its owners together, since all have reached it. */
-static void reduce(struct pst_simulation *m, const struct pst_action *a,
-                   double now)
+static void end_reduction(struct pst_simulation *m, const struct pst_action *a,
+                          double now)
 {
     const struct pst_sim_meeting *meeting = pst_sim_meeting_of(m, a);
     const double end =
@@ -379,7 +379,7 @@ static void reduce(struct pst_simulation *m, const struct pst_action *a,
         pst_sim_add_span(m, k, PST_SPAN_REDUCE, b, now, end);
         r->next++;
         r->running = true;
-        push(m, k, end);
+        push_rank(m, k, end);
     }
 }
 
@@ -401,7 +401,7 @@ static bool sum_stage(struct pst_simulation *m, unsigned rank,
         return true;
     pst_sim_add_span(m, rank, PST_SPAN_REDUCE, a, r->clock, r->clock + cost);
     r->running = true;
-    push(m, rank, r->clock + cost);
+    push_rank(m, rank, r->clock + cost);
     return false;
 }
 
@@ -415,11 +415,11 @@ static void wait_for_sums(struct pst_simulation *m, unsigned rank)
         return;
     r->sums_end = 0.0;
     pst_sim_add_span(m, rank, PST_SPAN_REDUCE, &a, r->clock, end);
-    push(m, rank, end);
+    push_rank(m, rank, end);
 }
 
 /* Advances the rank from its clock until it has to wait. */
-static void advance(struct pst_simulation *m, unsigned rank)
+static void advance_rank(struct pst_simulation *m, unsigned rank)
 {
     struct pst_sim_state *r = &m->ranks[rank];
 
@@ -446,7 +446,7 @@ static void advance(struct pst_simulation *m, unsigned rank)
                 m->sim->ranks[rank].stash_wait += at - since;
             }
             if (at > r->clock) {
-                push(m, rank, at);
+                push_rank(m, rank, at);
             } else if (at < 0.0) {
                 r->blocked = true;
             } else {
@@ -459,7 +459,7 @@ static void advance(struct pst_simulation *m, unsigned rank)
             struct pst_sim_meeting *meeting = pst_sim_meeting_of(m, a);
 
             if (++meeting->came == meeting->owners)
-                reduce(m, a, r->clock);
+                end_reduction(m, a, r->clock);
             return; /* the last owner wakes the others */
         }
         r->next++;
@@ -475,7 +475,7 @@ static void advance(struct pst_simulation *m, unsigned rank)
 void pst_sim_play(struct pst_simulation *m)
 {
     for (unsigned r = 0; r < m->sched->n_ranks; r++)
-        push(m, r, 0.0);
+        push_rank(m, r, 0.0);
     while (m->n_heap > 0 && !m->failed)
-        advance(m, pop(m));
+        advance_rank(m, pop(m));
 }

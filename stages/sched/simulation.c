@@ -88,7 +88,7 @@ static bool note_meetings(struct pst_simulation *m)
     return true;
 }
 
-static enum pst_status prepare(struct pst_simulation *m)
+static enum pst_status prepare_state(struct pst_simulation *m)
 {
     const struct pst_schedule *s = m->sched;
     enum pst_status status = find_links(m);
@@ -180,10 +180,10 @@ static void add_optimizer(struct pst_simulation *m)
     }
 }
 
-static enum pst_status play(struct pst_simulation *m)
+static enum pst_status play_schedule(struct pst_simulation *m)
 {
     const struct pst_schedule *s = m->sched;
-    enum pst_status status = prepare(m);
+    enum pst_status status = prepare_state(m);
 
     if (status != PST_OK)
         return status;
@@ -224,7 +224,7 @@ enum pst_status pst_schedule_simulate(const struct pst_schedule *sched,
         return pst_diag_set(diag, PST_E_COSTS_OTHER,
                             "the costs are of %u stages, the schedule has %u",
                             costs->n_stages, sched->n_stages);
-    status = play(&m);
+    status = play_schedule(&m);
     pst_vec_fini(&m.meetings);
     for (unsigned r = 0; m.ranks && r < sched->n_ranks; r++)
         pst_free(m.ranks[r].copied);

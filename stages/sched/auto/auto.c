@@ -24,8 +24,10 @@ static bool is_usable(const struct pst_tried *t)
 }
 
 /* Records a candidate and takes ownership of its schedule, also on failure. */
-static enum pst_status note(struct pst_search *x, struct pst_candidate is,
-                            struct pst_schedule *sched, const char *text)
+static enum pst_status record_candidate(struct pst_search *x,
+                                        struct pst_candidate is,
+                                        struct pst_schedule *sched,
+                                        const char *text)
 {
     if (text)
         is.note = pst_strdup(PST_TAG_PLAN, text);
@@ -45,14 +47,16 @@ static enum pst_status note_impossible(struct pst_search *x, const char *name,
 {
     return status == PST_ERR_NOMEM
                ? pst_diag_nomem(x->diag, 0)
-               : note(x, (struct pst_candidate){.name = name}, NULL, why->text);
+               : record_candidate(x, (struct pst_candidate){.name = name}, NULL,
+                                  why->text);
 }
 
 /* Simulates a schedule as its generator made it, without messages and
  * reductions. */
-static enum pst_status simulate(const struct pst_search *x,
-                                const struct pst_schedule *sched,
-                                struct pst_candidate *c, struct pst_diag *diag)
+static enum pst_status simulate_candidate(const struct pst_search *x,
+                                          const struct pst_schedule *sched,
+                                          struct pst_candidate *c,
+                                          struct pst_diag *diag)
 {
     struct pst_sim sim;
     enum pst_status status = pst_schedule_simulate(sched, x->costs, &sim, diag);
@@ -86,7 +90,7 @@ enum pst_status pst_search_try(struct pst_search *x, struct pst_schedule *sched,
     if (status == PST_OK)
         status = x->o->appraise
                      ? x->o->appraise(x->o->appraise_ctx, sched, &c, &why)
-                     : simulate(x, sched, &c, &why);
+                     : simulate_candidate(x, sched, &c, &why);
     if (status != PST_OK) {
         pst_schedule_free(sched);
         if (x->why.status == PST_OK)
@@ -95,7 +99,7 @@ enum pst_status pst_search_try(struct pst_search *x, struct pst_schedule *sched,
     }
     c.possible = true;
     c.fits = x->o->memory_limit <= 0.0 || c.peak <= x->o->memory_limit;
-    return note(x, c, sched, text);
+    return record_candidate(x, c, sched, text);
 }
 
 static enum pst_status try_names(struct pst_search *x)
@@ -129,8 +133,8 @@ static enum pst_status try_names(struct pst_search *x)
 
 /* --- the choice ----------------------------------------------------------- */
 
-static enum pst_status refuse(const struct pst_search *x,
-                              const struct pst_candidate *c)
+static enum pst_status refuse_all(const struct pst_search *x,
+                                  const struct pst_candidate *c)
 {
     const double limit = x->o->memory_limit;
 
@@ -169,7 +173,7 @@ static bool is_greedy(const struct pst_tried *t)
 }
 
 /* Sorts the candidates and moves the chosen one to the front. */
-static enum pst_status choose(struct pst_search *x)
+static enum pst_status choose_candidate(struct pst_search *x)
 {
     struct pst_tried *at = x->tried.at, chosen;
     size_t best = 0;
@@ -180,7 +184,7 @@ static enum pst_status choose(struct pst_search *x)
         for (size_t i = 1; i < x->tried.n && at[i].is.possible; i++)
             if (at[i].is.peak < at[best].is.peak)
                 best = i;
-        return refuse(x, &at[best].is);
+        return refuse_all(x, &at[best].is);
     }
     for (size_t i = x->tried.n; i-- > 0;)
         if (is_usable(&at[i]) && !is_greedy(&at[i]))
@@ -196,7 +200,8 @@ static enum pst_status choose(struct pst_search *x)
 }
 
 /* Moves the lists of the chosen candidate into the schedule to return. */
-static enum pst_status adopt(struct pst_search *x, struct pst_schedule *s)
+static enum pst_status adopt_schedule(struct pst_search *x,
+                                      struct pst_schedule *s)
 {
     struct pst_schedule *b = x->tried.at[0].sched;
 
@@ -255,9 +260,9 @@ enum pst_status pst_sched_generate_auto(struct pst_schedule *sched,
     if (status == PST_OK)
         status = pst_search_places(&x);
     if (status == PST_OK)
-        status = choose(&x);
+        status = choose_candidate(&x);
     if (status == PST_OK)
-        status = adopt(&x, sched);
+        status = adopt_schedule(&x, sched);
     for (size_t i = 0; i < x.tried.n; i++) {
         pst_free(x.tried.at[i].is.note);
         pst_schedule_free(x.tried.at[i].sched);

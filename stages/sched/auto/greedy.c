@@ -41,7 +41,8 @@ struct greedy {
     bool failed;
 };
 
-static size_t cell(const struct greedy *g, unsigned stage, unsigned microbatch)
+static size_t cell_index(const struct greedy *g, unsigned stage,
+                         unsigned microbatch)
 {
     return (size_t)stage * g->sched->n_microbatches + microbatch;
 }
@@ -51,8 +52,8 @@ static bool is_here(const struct greedy *g, unsigned stage, unsigned rank)
     return g->sched->rank_of[stage] == (int)rank;
 }
 
-static double seconds(const struct greedy *g, unsigned stage,
-                      enum pst_action_kind kind)
+static double action_seconds(const struct greedy *g, unsigned stage,
+                             enum pst_action_kind kind)
 {
     const struct pst_stage_cost *c = &g->costs->stages[stage];
 
@@ -69,7 +70,7 @@ static double seconds(const struct greedy *g, unsigned stage,
 /* --- messages ------------------------------------------------------------ */
 
 /* Makes an idle rank look for work at time `at`, when a message arrives. */
-static void wake(struct greedy *g, int rank, double at)
+static void wake_rank(struct greedy *g, int rank, double at)
 {
     struct greedy_rank *r = &g->ranks[rank];
 
@@ -81,8 +82,8 @@ static void wake(struct greedy *g, int rank, double at)
 }
 
 /* Sends one value at `now`. Returns how long that keeps the sender busy. */
-static double send(struct greedy *g, unsigned rank, struct inputs *in, int peer,
-                   double bytes, double now)
+static double send_value(struct greedy *g, unsigned rank, struct inputs *in,
+                         int peer, double bytes, double now)
 {
     struct greedy_rank *r = &g->ranks[rank];
     struct pst_wire wire = g->costs->wire;
@@ -106,7 +107,7 @@ static double send(struct greedy *g, unsigned rank, struct inputs *in, int peer,
     in->missing--;
     in->at = fmax(in->at, at);
     if (in->missing == 0)
-        wake(g, peer, in->at);
+        wake_rank(g, peer, in->at);
     return busy;
 }
 
@@ -124,8 +125,9 @@ static double send_all(struct greedy *g, unsigned rank,
             const unsigned for_mb = m + pst_link_carries(&x->by_from[i]);
 
             if (for_mb < g->sched->n_microbatches)
-                busy += send(g, rank, &g->forward[cell(g, to, for_mb)],
-                             g->sched->rank_of[to], g->bytes_f[i], now + busy);
+                busy += send_value(
+                    g, rank, &g->forward[cell_index(g, to, for_mb)],
+                    g->sched->rank_of[to], g->bytes_f[i], now + busy);
         }
         return busy;
     }
@@ -134,8 +136,9 @@ static double send_all(struct greedy *g, unsigned rank,
         const unsigned to = (unsigned)x->by_to[i].from;
 
         if (x->by_to[i].grad)
-            busy += send(g, rank, &g->backward[cell(g, to, m)],
-                         g->sched->rank_of[to], g->bytes_b[i], now + busy);
+            busy +=
+                send_value(g, rank, &g->backward[cell_index(g, to, m)],
+                           g->sched->rank_of[to], g->bytes_b[i], now + busy);
     }
     return busy;
 }
@@ -152,7 +155,7 @@ struct choice {
 /* Returns the memory of the rank in bytes if each microbatch begun has run F on
  * all stages of the rank, and no further I or W has run. one_more: counts one
  * further microbatch. */
-static double held(const struct greedy *g, unsigned rank, bool one_more)
+static double held_bytes(const struct greedy *g, unsigned rank, bool one_more)
 {
     const unsigned begun = g->ranks[rank].begun + one_more;
     double bytes = 0.0;
@@ -183,7 +186,7 @@ static bool may_begin(const struct greedy *g, unsigned rank,
         return true;
     return r->begun - r->ended < g->o->in_flight &&
            (g->o->memory_limit <= 0.0 ||
-            held(g, rank, true) <= g->o->memory_limit);
+            held_bytes(g, rank, true) <= g->o->memory_limit);
 }
 
 /* Finds ready work: of the oldest microbatch, and among its stages the
@@ -204,7 +207,7 @@ static void find_ready(const struct greedy *g, unsigned rank,
             (kind == PST_ACT_I && m >= st->next[PST_ACT_F]) ||
             (kind == PST_ACT_W && m >= st->next[PST_ACT_I]))
             continue;
-        in = &all[cell(g, s, m)];
+        in = &all[cell_index(g, s, m)];
         if (kind != PST_ACT_W) {
             if (in->missing > 0 ||
                 (kind == PST_ACT_F && !may_begin(g, rank, m)))
@@ -222,7 +225,7 @@ static void find_ready(const struct greedy *g, unsigned rank,
     }
 }
 
-static struct choice choose(const struct greedy *g, unsigned rank)
+static struct choice choose_action(const struct greedy *g, unsigned rank)
 {
     const double now = g->ranks[rank].clock;
     struct choice c = {.wait = INFINITY};
@@ -238,8 +241,8 @@ static struct choice choose(const struct greedy *g, unsigned rank)
         return c;
     find_ready(g, rank, PST_ACT_W, &c);
     if (c.stage >= 0 &&
-        c.wait <
-            now + g->o->patience * seconds(g, (unsigned)c.stage, PST_ACT_W))
+        c.wait < now + g->o->patience *
+                           action_seconds(g, (unsigned)c.stage, PST_ACT_W))
         c.stage = -1;
     return c;
 }
@@ -299,7 +302,7 @@ static void begin_action(struct greedy *g, unsigned rank,
     }
     g->failed |= !pst_vec_push(PST_TAG_PLAN, &g->sched->ranks[rank], a);
     r->running = a;
-    r->clock += seconds(g, (unsigned)c->stage, a.kind);
+    r->clock += action_seconds(g, (unsigned)c->stage, a.kind);
 }
 
 /* Returns the rank that can continue first; -1 if all are blocked. A linear
@@ -316,7 +319,7 @@ static int first_rank(const struct greedy *g)
     return first;
 }
 
-static void advance(struct greedy *g, unsigned rank)
+static void advance_rank(struct greedy *g, unsigned rank)
 {
     struct greedy_rank *r = &g->ranks[rank];
     const double before = r->clock;
@@ -325,7 +328,7 @@ static void advance(struct greedy *g, unsigned rank)
     end_action(g, rank);
     if (r->clock > before) /* busy with sending: others may come first */
         return;
-    c = choose(g, rank);
+    c = choose_action(g, rank);
     if (c.stage >= 0)
         begin_action(g, rank, &c);
     else if (isinf(c.wait))
@@ -412,7 +415,7 @@ static enum pst_status index_links(struct greedy *g, struct pst_diag *diag)
     return status;
 }
 
-static enum pst_status prepare(struct greedy *g, struct pst_diag *diag)
+static enum pst_status prepare_state(struct greedy *g, struct pst_diag *diag)
 {
     const struct pst_schedule *s = g->sched;
     const size_t cells = (size_t)s->n_stages * s->n_microbatches;
@@ -431,9 +434,9 @@ static enum pst_status prepare(struct greedy *g, struct pst_diag *diag)
 
         g->stages[l->to].sends_back |= l->grad;
         for (unsigned m = 0; m < s->n_microbatches; m++) {
-            g->forward[cell(g, (unsigned)l->to, m)].missing +=
+            g->forward[cell_index(g, (unsigned)l->to, m)].missing +=
                 m > 0 || !pst_link_carries(l);
-            g->backward[cell(g, (unsigned)l->from, m)].missing += l->grad;
+            g->backward[cell_index(g, (unsigned)l->from, m)].missing += l->grad;
         }
     }
     for (unsigned r = 0; r < s->n_ranks; r++)
@@ -443,16 +446,17 @@ static enum pst_status prepare(struct greedy *g, struct pst_diag *diag)
     return PST_OK;
 }
 
-static enum pst_status play(struct greedy *g, struct pst_greedy_result *ret,
-                            struct pst_diag *diag)
+static enum pst_status play_schedule(struct greedy *g,
+                                     struct pst_greedy_result *ret,
+                                     struct pst_diag *diag)
 {
-    enum pst_status status = prepare(g, diag);
+    enum pst_status status = prepare_state(g, diag);
     int rank;
 
     if (status != PST_OK)
         return status;
     while (!g->failed && (rank = first_rank(g)) >= 0)
-        advance(g, (unsigned)rank);
+        advance_rank(g, (unsigned)rank);
     if (g->failed)
         return pst_diag_nomem(diag, sizeof(struct pst_action));
     for (unsigned s = 0; s < g->sched->n_stages; s++)
@@ -477,7 +481,7 @@ enum pst_status pst_greedy_generate(struct pst_schedule *sched,
                                     struct pst_diag *diag)
 {
     struct greedy g = {.sched = sched, .costs = costs, .o = options};
-    const enum pst_status status = play(&g, ret, diag);
+    const enum pst_status status = play_schedule(&g, ret, diag);
 
     pst_free(g.ranks);
     pst_free(g.backward);

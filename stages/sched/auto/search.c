@@ -26,7 +26,8 @@ static double work_of(const struct pst_search *x, unsigned stage)
 
 /* Assigns the stages to ranks, the costliest stage first, each to the rank with
  * the least work so far. */
-static void spread(const struct pst_search *x, int *rank_of, double *load)
+static void assign_stages(const struct pst_search *x, int *rank_of,
+                          double *load)
 {
     const unsigned stages = x->o->stages, ranks = x->o->ranks;
 
@@ -90,7 +91,7 @@ static enum pst_status find_places(struct pst_search *x, struct places *p)
         }
         if (status == PST_OK && o->stages > o->ranks) {
             p->names[p->n] = "where there is least work";
-            spread(x, p->rank_of[p->n++], buf);
+            assign_stages(x, p->rank_of[p->n++], buf);
         }
     }
     pst_free(buf);
@@ -171,7 +172,7 @@ static bool is_beaten(const struct found *f, const struct pst_greedy_result *by)
 
 /* Adds a schedule to the front, and removes those that it beats; drops it if
  * one of the front beats it. Takes the schedule, also on failure. */
-static bool keep(struct front *front, const struct found *f)
+static bool keep_in_front(struct front *front, const struct found *f)
 {
     size_t n = 0;
 
@@ -199,8 +200,8 @@ static void front_fini(struct front *front)
     pst_vec_fini(&front->list);
 }
 
-static void describe(const struct found *f, const char *place,
-                     struct pst_str *out)
+static void describe_found(const struct found *f, const char *place,
+                           struct pst_str *out)
 {
     pst_str_addf(out, "stages %s, %s first, ", place,
                  f->how.forward_first ? "forward" : "backward");
@@ -226,7 +227,7 @@ static enum pst_status try_found(struct pst_search *x, struct found *f,
     enum pst_status status;
 
     f->sched = NULL;
-    describe(f, place, &text);
+    describe_found(f, place, &text);
     if (text.failed) {
         pst_schedule_free(sched);
         status = pst_diag_nomem(x->diag, text.len);
@@ -311,7 +312,7 @@ static enum pst_status search_place(struct pst_search *x, const int *rank_of,
                     memory_for(x, rank_of, limit + k % 3 * 0.5);
             }
             status = run_greedy(x, rank_of, &f.how, &f.sched, &f.result);
-            if (status == PST_OK && !keep(&front, &f))
+            if (status == PST_OK && !keep_in_front(&front, &f))
                 status = pst_diag_nomem(x->diag, sizeof(f));
         }
     if (status == PST_OK)

@@ -21,13 +21,13 @@ struct order {
     bool *queued;
 };
 
-static unsigned char *cell(const struct order *o, int stage, int microbatch)
+static unsigned char *cell_at(const struct order *o, int stage, int microbatch)
 {
     return &o->done[(size_t)stage * o->sched->n_microbatches +
                     (size_t)microbatch];
 }
 
-static void wake(struct order *o, unsigned rank)
+static void queue_rank(struct order *o, unsigned rank)
 {
     if (o->queued[rank])
         return;
@@ -44,14 +44,14 @@ static bool is_ready(const struct order *o, const struct pst_action *a)
              i++) {
             const int from = a->microbatch - pst_link_carries(&l->by_to[i]);
 
-            if (from >= 0 && !(*cell(o, l->by_to[i].from, from) & FORWARD))
+            if (from >= 0 && !(*cell_at(o, l->by_to[i].from, from) & FORWARD))
                 return false;
         }
     } else if (a->kind != PST_ACT_W) {
         for (size_t i = l->first_from[a->stage];
              i < l->first_from[a->stage + 1]; i++)
             if (l->by_from[i].grad &&
-                !(*cell(o, l->by_from[i].to, a->microbatch) & BACKWARD))
+                !(*cell_at(o, l->by_from[i].to, a->microbatch) & BACKWARD))
                 return false;
     }
     return true;
@@ -62,25 +62,25 @@ static void take_action(struct order *o, const struct pst_action *a)
     const struct pst_link_index *l = &o->links;
 
     if (a->kind == PST_ACT_F) {
-        *cell(o, a->stage, a->microbatch) |= FORWARD;
+        *cell_at(o, a->stage, a->microbatch) |= FORWARD;
         for (size_t i = l->first_from[a->stage];
              i < l->first_from[a->stage + 1]; i++)
-            wake(o, (unsigned)o->sched->rank_of[l->by_from[i].to]);
+            queue_rank(o, (unsigned)o->sched->rank_of[l->by_from[i].to]);
     } else if (a->kind != PST_ACT_W) {
-        *cell(o, a->stage, a->microbatch) |= BACKWARD;
+        *cell_at(o, a->stage, a->microbatch) |= BACKWARD;
         for (size_t i = l->first_to[a->stage]; i < l->first_to[a->stage + 1];
              i++)
-            wake(o, (unsigned)o->sched->rank_of[l->by_to[i].from]);
+            queue_rank(o, (unsigned)o->sched->rank_of[l->by_to[i].from]);
     }
 }
 
-static enum pst_status play(struct order *o, struct pst_diag *diag)
+static enum pst_status play_lists(struct order *o, struct pst_diag *diag)
 {
     const struct pst_schedule *s = o->sched;
     struct pst_str text = {0};
 
     for (unsigned r = 0; r < s->n_ranks; r++)
-        wake(o, r);
+        queue_rank(o, r);
     while (o->n_queued) {
         const unsigned r = o->queue[o->head];
 
@@ -129,7 +129,7 @@ enum pst_status pst_schedule_check_order(const struct pst_schedule *sched,
     if (!o.done || !o.next || !o.queue || !o.queued)
         status = pst_diag_nomem(diag, cells);
     else
-        status = play(&o, diag);
+        status = play_lists(&o, diag);
     pst_free(o.queued);
     pst_free(o.queue);
     pst_free(o.next);

@@ -71,8 +71,8 @@ static int awaited_owner(const struct pst_check *c, const struct pst_action *a)
 
 /* Runs the next action of a rank if possible; else writes what it waits for to
  * `why`. */
-static bool play(const struct pst_check *c, unsigned rank, char *why,
-                 size_t size)
+static bool play_action(const struct pst_check *c, unsigned rank, char *why,
+                        size_t size)
 {
     const struct pst_action *a = &c->sched->ranks[rank].at[c->next[rank]];
     unsigned short *run;
@@ -116,7 +116,8 @@ enum pst_status pst_check_play(const struct pst_check *c)
     do {
         moved = false;
         for (unsigned r = 0; r < s->n_ranks; r++)
-            while (c->next[r] < s->ranks[r].n && play(c, r, why, sizeof(why))) {
+            while (c->next[r] < s->ranks[r].n &&
+                   play_action(c, r, why, sizeof(why))) {
                 c->next[r]++;
                 moved = true;
             }
@@ -125,7 +126,7 @@ enum pst_status pst_check_play(const struct pst_check *c)
         if (c->next[r] == s->ranks[r].n)
             continue;
         stuck = PST_MIN(stuck, r);
-        (void)play(c, r, why, sizeof(why));
+        (void)play_action(c, r, why, sizeof(why));
         if (text.len < 512) {
             pst_str_add(&text, text.len ? "; " : "");
             pst_sched_add_place(s, r, c->next[r], false, &text);

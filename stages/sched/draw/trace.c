@@ -14,7 +14,7 @@
 /* Converts to microseconds, rounded to nanoseconds. Starts and ends are
  * rounded, never durations: otherwise a span could overlap the next, and
  * viewers would nest them. */
-static double ticks(double seconds)
+static double to_microseconds(double seconds)
 {
     return round(seconds * 1e9) / 1e3;
 }
@@ -46,8 +46,9 @@ static void add_span(struct pst_str *out, size_t pid, const struct pst_span *s)
     pst_str_addf(out,
                  "\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%zu,\"tid\":%d,"
                  "\"ts\":%.3f,\"dur\":%.3f",
-                 pst_span_text(s->kind), pid, s->rank, ticks(s->start),
-                 ticks(s->end) - ticks(s->start));
+                 pst_span_text(s->kind), pid, s->rank,
+                 to_microseconds(s->start),
+                 to_microseconds(s->end) - to_microseconds(s->start));
     if (s->stage >= 0)
         pst_str_addf(out, ",\"args\":{\"stage\":%d,\"microbatch\":%d}",
                      s->stage, s->microbatch);
@@ -115,7 +116,8 @@ static void add_arrow(struct pst_str *out, size_t pid, uint64_t *id,
     if (from == NULL || to == NULL || from->rank == to->rank)
         return;
     /* A moment inside the span, which excludes its end. */
-    last = PST_MAX(ticks(from->end) - 1e-3, ticks(from->start));
+    last = PST_MAX(to_microseconds(from->end) - 1e-3,
+                   to_microseconds(from->start));
     pst_str_addf(out,
                  "%s\"ph\":\"s\",\"id\":%llu,\"pid\":%zu,\"tid\":%d,"
                  "\"ts\":%.3f},\n",
@@ -124,7 +126,7 @@ static void add_arrow(struct pst_str *out, size_t pid, uint64_t *id,
                  "%s\"ph\":\"f\",\"bp\":\"e\",\"id\":%llu,\"pid\":%zu,"
                  "\"tid\":%d,\"ts\":%.3f},\n",
                  head, (unsigned long long)*id, pid, to->rank,
-                 ticks(to->start));
+                 to_microseconds(to->start));
     ++*id;
 }
 
@@ -163,7 +165,8 @@ void pst_timeline_trace(const struct pst_timeline *const *timelines, size_t n,
                          "\"pid\":%zu,\"tid\":%d,\"ts\":%.3f,"
                          "\"args\":{\"bytes\":%.0f}},\n",
                          t->levels.at[k].rank, i, t->levels.at[k].rank,
-                         ticks(t->levels.at[k].at), t->levels.at[k].bytes);
+                         to_microseconds(t->levels.at[k].at),
+                         t->levels.at[k].bytes);
         for (unsigned r = 0; r < t->n_ranks; r++) {
             char name[32];
 

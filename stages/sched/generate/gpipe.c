@@ -7,8 +7,8 @@
  */
 #include "stages/sched/generate.h"
 
-static enum pst_status generate(struct pst_schedule *sched, bool train,
-                                struct pst_diag *diag)
+static enum pst_status generate_lists(struct pst_schedule *sched, bool train,
+                                      struct pst_diag *diag)
 {
     const unsigned n = sched->n_microbatches;
     struct pst_sched_list list = {sched};
@@ -26,11 +26,11 @@ static enum pst_status generate(struct pst_schedule *sched, bool train,
 enum pst_status pst_sched_generate_inference(struct pst_schedule *sched,
                                              struct pst_diag *diag)
 {
-    return generate(sched, false, diag);
+    return generate_lists(sched, false, diag);
 }
 
 enum pst_status pst_sched_generate_gpipe(struct pst_schedule *sched,
                                          struct pst_diag *diag)
 {
-    return generate(sched, true, diag);
+    return generate_lists(sched, true, diag);
 }

@@ -37,14 +37,14 @@ static struct rounds make_rounds(const struct pst_schedule *sched)
     return r;
 }
 
-static unsigned longest(const struct rounds *r)
+static unsigned longest_round(const struct rounds *r)
 {
     return r->size + (r->longer > 0);
 }
 
 /* Returns stage and microbatch at position t of the sequence. */
-static void place(const struct rounds *r, unsigned t, unsigned *ret_local,
-                  unsigned *ret_microbatch)
+static void find_position(const struct rounds *r, unsigned t,
+                          unsigned *ret_local, unsigned *ret_microbatch)
 {
     const unsigned in_longer = r->longer * (r->size + 1) * r->per_rank;
     const bool is_longer = t < in_longer;
@@ -62,7 +62,7 @@ static void add_forward(struct pst_sched_list *list, const struct rounds *r,
 {
     unsigned local, m;
 
-    place(r, t, &local, &m);
+    find_position(r, t, &local, &m);
     pst_sched_list_add(list, PST_ACT_F,
                        local * list->sched->n_ranks + list->rank, m);
 }
@@ -72,7 +72,7 @@ static void add_backward(struct pst_sched_list *list, const struct rounds *r,
 {
     unsigned local, m;
 
-    place(r, t, &local, &m);
+    find_position(r, t, &local, &m);
     local = r->per_rank - 1 - local;
     pst_sched_list_add(list, kind, local * list->sched->n_ranks + list->rank,
                        m);
@@ -96,8 +96,8 @@ static void one_rank(struct pst_sched_list *list, const struct rounds *r,
     const struct pst_schedule *sched = list->sched;
     const unsigned rank = list->rank, left = sched->n_ranks - 1 - rank;
     const unsigned n = sched->n_microbatches * r->per_rank;
-    const unsigned warm_up =
-        PST_MIN((r->per_rank - 1) * longest(r) + (split ? 1 : 2) * left, n);
+    const unsigned warm_up = PST_MIN(
+        (r->per_rank - 1) * longest_round(r) + (split ? 1 : 2) * left, n);
     unsigned w = 0;
 
     pst_sched_list_start(list, rank, split ? 3 : 2);
@@ -119,8 +119,8 @@ static void one_rank(struct pst_sched_list *list, const struct rounds *r,
         add_backward(list, r, w++, PST_ACT_W);
 }
 
-static enum pst_status generate(struct pst_schedule *sched, bool split,
-                                struct pst_diag *diag)
+static enum pst_status generate_lists(struct pst_schedule *sched, bool split,
+                                      struct pst_diag *diag)
 {
     const struct rounds r = make_rounds(sched);
     struct pst_sched_list list = {sched};
@@ -135,7 +135,7 @@ static enum pst_status generate(struct pst_schedule *sched, bool split,
 enum pst_status pst_sched_generate_interleaved(struct pst_schedule *sched,
                                                struct pst_diag *diag)
 {
-    return generate(sched, false, diag);
+    return generate_lists(sched, false, diag);
 }
 
 /*
@@ -197,7 +197,7 @@ static enum pst_status add_gaps(struct pst_schedule *sched,
 enum pst_status pst_sched_generate_zb_h1(struct pst_schedule *sched,
                                          struct pst_diag *diag)
 {
-    enum pst_status status = generate(sched, true, diag);
+    enum pst_status status = generate_lists(sched, true, diag);
 
     return status == PST_OK && sched->idle ? add_gaps(sched, diag) : status;
 }

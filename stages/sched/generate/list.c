@@ -21,7 +21,7 @@ void pst_sched_list_start(struct pst_sched_list *list, unsigned rank,
         list->failed = true;
 }
 
-static void push(struct pst_sched_list *list, struct pst_action action)
+static void push_action(struct pst_sched_list *list, struct pst_action action)
 {
     if (!list->failed &&
         !pst_vec_push(PST_TAG_PLAN, &list->sched->ranks[list->rank], action))
@@ -33,22 +33,23 @@ void pst_sched_list_add(struct pst_sched_list *list, enum pst_action_kind kind,
 {
     if (stage < list->sched->n_stages &&
         microbatch < list->sched->n_microbatches)
-        push(list, (struct pst_action){(uint8_t)kind, (int16_t)stage,
-                                       (int32_t)microbatch, -1, -1, -1});
+        push_action(list, (struct pst_action){(uint8_t)kind, (int16_t)stage,
+                                              (int32_t)microbatch, -1, -1, -1});
 }
 
 void pst_sched_list_overlap(struct pst_sched_list *list, unsigned stage_f,
                             unsigned f, unsigned stage_b, unsigned b)
 {
-    push(list, (struct pst_action){PST_ACT_F, (int16_t)stage_f, (int32_t)f, -1,
-                                   -1, -1, true});
+    push_action(list, (struct pst_action){PST_ACT_F, (int16_t)stage_f,
+                                          (int32_t)f, -1, -1, -1, true});
     pst_sched_list_add(list, PST_ACT_B, stage_b, b);
 }
 
 void pst_sched_list_idle(struct pst_sched_list *list, unsigned slots)
 {
     for (unsigned i = 0; i < slots && list->sched->idle; i++)
-        push(list, (struct pst_action){PST_ACT_IDLE, -1, -1, -1, -1, -1});
+        push_action(list,
+                    (struct pst_action){PST_ACT_IDLE, -1, -1, -1, -1, -1});
 }
 
 void pst_sched_list_forward(struct pst_sched_list *list, unsigned microbatch)

@@ -99,10 +99,10 @@ static enum pst_status check_options(const struct pst_schedule_options *o,
     return PST_OK;
 }
 
-static enum pst_status fill(struct pst_schedule *sched,
-                            const struct pst_sched_row *row,
-                            const struct pst_schedule_options *o,
-                            struct pst_diag *diag)
+static enum pst_status fill_schedule(struct pst_schedule *sched,
+                                     const struct pst_sched_row *row,
+                                     const struct pst_schedule_options *o,
+                                     struct pst_diag *diag)
 {
     enum pst_status status;
 
@@ -173,7 +173,7 @@ enum pst_status pst_schedule_make(const struct pst_schedule_options *options,
     if (status != PST_OK)
         return status;
     sched->name = row->name;
-    status = fill(sched, row, options, diag);
+    status = fill_schedule(sched, row, options, diag);
     if (status != PST_OK) {
         pst_schedule_free(sched);
         return status;

@@ -55,7 +55,7 @@ static void fill_cell(const struct table *t, unsigned g, unsigned s,
     t->cut[g * width + s] = cut;
 }
 
-static void fill(const struct table *t, double limit)
+static void fill_table(const struct table *t, double limit)
 {
     const size_t width = (size_t)t->stages + 1;
 
@@ -96,8 +96,8 @@ static enum pst_status place_groups(unsigned stages, unsigned ranks,
     if (status == PST_OK) {
         unsigned end = stages;
 
-        fill(&t, INFINITY);
-        fill(&t, t.best[cells - 1]);
+        fill_table(&t, INFINITY);
+        fill_table(&t, t.best[cells - 1]);
         for (unsigned g = ranks; g > 0; g--) {
             const unsigned begin = t.cut[(size_t)g * (stages + 1) + end];
 

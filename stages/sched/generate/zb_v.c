@@ -19,8 +19,8 @@ struct zb_v {
     unsigned f_out, f_back, i_out, i_back, w_out, w_back;
 };
 
-static void add(struct zb_v *z, enum pst_action_kind kind, unsigned stage,
-                unsigned *count)
+static void add_action(struct zb_v *z, enum pst_action_kind kind,
+                       unsigned stage, unsigned *count)
 {
     if (*count >= z->list.sched->n_microbatches)
         pst_sched_list_idle(&z->list, 1);
@@ -29,32 +29,32 @@ static void add(struct zb_v *z, enum pst_action_kind kind, unsigned stage,
 
 static void forward_out(struct zb_v *z)
 {
-    add(z, PST_ACT_F, z->out, &z->f_out);
+    add_action(z, PST_ACT_F, z->out, &z->f_out);
 }
 
 static void forward_back(struct zb_v *z)
 {
-    add(z, PST_ACT_F, z->back, &z->f_back);
+    add_action(z, PST_ACT_F, z->back, &z->f_back);
 }
 
 static void input_out(struct zb_v *z)
 {
-    add(z, PST_ACT_I, z->out, &z->i_out);
+    add_action(z, PST_ACT_I, z->out, &z->i_out);
 }
 
 static void input_back(struct zb_v *z)
 {
-    add(z, PST_ACT_I, z->back, &z->i_back);
+    add_action(z, PST_ACT_I, z->back, &z->i_back);
 }
 
 static void weight_out(struct zb_v *z)
 {
-    add(z, PST_ACT_W, z->out, &z->w_out);
+    add_action(z, PST_ACT_W, z->out, &z->w_out);
 }
 
 static void weight_back(struct zb_v *z)
 {
-    add(z, PST_ACT_W, z->back, &z->w_back);
+    add_action(z, PST_ACT_W, z->back, &z->w_back);
 }
 
 static void one_rank(struct zb_v *z, unsigned r, unsigned ranks)

@@ -38,25 +38,25 @@ struct carrier {
     size_t *head, *next;
 };
 
-static size_t cell(const struct carrier *c, int stage, int microbatch)
+static size_t cell_index(const struct carrier *c, int stage, int microbatch)
 {
     return (size_t)stage * c->sched->n_microbatches + (size_t)microbatch;
 }
 
 /* Returns the F that this F waits for, as index in items; NONE if its inputs
  * are ready. */
-static size_t owed(const struct carrier *c, const struct pst_action *a)
+static size_t find_awaited(const struct carrier *c, const struct pst_action *a)
 {
     const struct pst_link_index *l = &c->links;
 
     if (c->ordered[a->stage] && a->microbatch > 0 &&
-        !(c->done[cell(c, a->stage, a->microbatch - 1)] & FORWARD))
-        return c->forward[cell(c, a->stage, a->microbatch - 1)];
+        !(c->done[cell_index(c, a->stage, a->microbatch - 1)] & FORWARD))
+        return c->forward[cell_index(c, a->stage, a->microbatch - 1)];
     for (size_t i = l->first_to[a->stage]; i < l->first_to[a->stage + 1]; i++) {
         const int m = a->microbatch - pst_link_carries(&l->by_to[i]);
 
-        if (m >= 0 && !(c->done[cell(c, l->by_to[i].from, m)] & FORWARD))
-            return c->forward[cell(c, l->by_to[i].from, m)];
+        if (m >= 0 && !(c->done[cell_index(c, l->by_to[i].from, m)] & FORWARD))
+            return c->forward[cell_index(c, l->by_to[i].from, m)];
     }
     return NONE;
 }
@@ -66,18 +66,19 @@ static bool is_ready(const struct carrier *c, const struct pst_action *a)
     const struct pst_link_index *l = &c->links;
 
     if (a->kind == PST_ACT_F)
-        return owed(c, a) == NONE;
+        return find_awaited(c, a) == NONE;
     if (a->kind == PST_ACT_W)
         return true;
     for (size_t i = l->first_from[a->stage]; i < l->first_from[a->stage + 1];
          i++)
         if (l->by_from[i].grad &&
-            !(c->done[cell(c, l->by_from[i].to, a->microbatch)] & BACKWARD))
+            !(c->done[cell_index(c, l->by_from[i].to, a->microbatch)] &
+              BACKWARD))
             return false;
     return true;
 }
 
-static bool advance(struct carrier *c, unsigned rank)
+static bool advance_rank(struct carrier *c, unsigned rank)
 {
     bool moved = false;
 
@@ -88,7 +89,7 @@ static bool advance(struct carrier *c, unsigned rank)
         if (!is_ready(c, a))
             break;
         if (a->kind != PST_ACT_W)
-            c->done[cell(c, a->stage, a->microbatch)] |=
+            c->done[cell_index(c, a->stage, a->microbatch)] |=
                 a->kind == PST_ACT_F ? FORWARD : BACKWARD;
         c->next[rank] = item->after;
         moved = true;
@@ -98,7 +99,7 @@ static bool advance(struct carrier *c, unsigned rank)
 
 /* Splits the compound that begins with item i, since an item is inserted
  * between its parts. */
-static void part(struct carrier *c, size_t i)
+static void split_compound(struct carrier *c, size_t i)
 {
     if (i != NONE)
         c->items[i].action.overlap = false;
@@ -110,8 +111,8 @@ static void move_to_front(struct carrier *c, unsigned rank, size_t i)
     const size_t at = c->next[rank];
     const size_t before = c->items[at].before;
 
-    part(c, i);
-    part(c, before);
+    split_compound(c, i);
+    split_compound(c, before);
     c->items[item->before].after = item->after;
     if (item->after != NONE)
         c->items[item->after].before = item->before;
@@ -126,14 +127,14 @@ static void move_to_front(struct carrier *c, unsigned rank, size_t i)
 }
 
 /* Unblocks one rank. False: no rank waits for an F that can be moved. */
-static bool unblock(struct carrier *c)
+static bool unblock_rank(struct carrier *c)
 {
     for (unsigned r = 0; r < c->sched->n_ranks; r++) {
         size_t i = c->next[r];
 
         if (i == NONE || c->items[i].action.kind != PST_ACT_F)
             continue;
-        for (size_t k = i; k != NONE; k = owed(c, &c->items[i].action))
+        for (size_t k = i; k != NONE; k = find_awaited(c, &c->items[i].action))
             i = k;
         r = (unsigned)c->sched->rank_of[c->items[i].action.stage];
         if (c->next[r] == i) /* blocked for another reason: not handled here */
@@ -144,15 +145,15 @@ static bool unblock(struct carrier *c)
     return false;
 }
 
-static void play(struct carrier *c)
+static void play_lists(struct carrier *c)
 {
     bool moved;
 
     do {
         moved = false;
         for (unsigned r = 0; r < c->sched->n_ranks; r++)
-            moved = advance(c, r) || moved;
-    } while (moved || unblock(c));
+            moved = advance_rank(c, r) || moved;
+    } while (moved || unblock_rank(c));
 }
 
 static void read_lists(struct carrier *c)
@@ -167,7 +168,7 @@ static void read_lists(struct carrier *c)
 
             c->items[n] = (struct item){*a, i > 0 ? n - 1 : NONE, n + 1};
             if (a->kind == PST_ACT_F)
-                c->forward[cell(c, a->stage, a->microbatch)] = n;
+                c->forward[cell_index(c, a->stage, a->microbatch)] = n;
         }
         c->head[r] = c->next[r] = n > first ? first : NONE;
         if (n > first)
@@ -185,7 +186,7 @@ static void write_lists(const struct carrier *c)
     }
 }
 
-static enum pst_status carry(struct carrier *c, struct pst_diag *diag)
+static enum pst_status carry_schedule(struct carrier *c, struct pst_diag *diag)
 {
     const struct pst_schedule *s = c->sched;
     const size_t cells = (size_t)s->n_stages * s->n_microbatches;
@@ -208,7 +209,7 @@ static enum pst_status carry(struct carrier *c, struct pst_diag *diag)
             c->ordered[c->links.by_from[i].from] |=
                 pst_link_carries(&c->links.by_from[i]);
         read_lists(c);
-        play(c);
+        play_lists(c);
         write_lists(c);
     }
     pst_free(c->next);
@@ -239,7 +240,7 @@ enum pst_status pst_schedule_carry(struct pst_schedule *sched,
     pst_sched_pack(sched);
     status = pst_sched_check_compute(sched, diag);
     if (status == PST_OK)
-        status = carry(&c, diag);
+        status = carry_schedule(&c, diag);
     pst_link_index_fini(&c.links);
     return status;
 }

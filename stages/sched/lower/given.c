@@ -35,7 +35,8 @@ static unsigned char *find_of(const struct pst_lower *l,
                       is_backward(a));
 }
 
-static unsigned bits(const struct pst_action *a, unsigned bits_forward)
+static unsigned direction_bits(const struct pst_action *a,
+                               unsigned bits_forward)
 {
     return is_backward(a) ? bits_forward << BACKWARD : bits_forward;
 }
@@ -45,8 +46,8 @@ static bool is_message(const struct pst_action *a)
     return a->kind >= PST_ACT_SEND_F && a->kind <= PST_ACT_RECV_B;
 }
 
-static enum pst_status refuse(const struct pst_lower *l, unsigned rank,
-                              size_t index, const char *why)
+static enum pst_status refuse_action(const struct pst_lower *l, unsigned rank,
+                                     size_t index, const char *why)
 {
     struct pst_str text = {0};
 
@@ -68,18 +69,18 @@ static enum pst_status read_message(struct pst_lower *l, unsigned rank,
 
     if (a->stage < 0 || a->stage >= (int)l->sched->n_stages ||
         a->microbatch < 0 || a->microbatch >= (int)l->sched->n_microbatches)
-        return refuse(l, rank, i, "no such stage or microbatch");
+        return refuse_action(l, rank, i, "no such stage or microbatch");
     if (l->sched->rank_of[a->stage] != (int)rank)
-        return refuse(l, rank, i, "the stage is on another rank");
+        return refuse_action(l, rank, i, "the stage is on another rank");
     given = find_of(l, a);
     *ret_keep = given != NULL;
     if (!given)
         return PST_OK;
     if (a->peer != l->sched->rank_of[a->peer_stage] || a->peer == (int)rank)
-        return refuse(l, rank, i, "a message to the wrong rank");
-    bit = bits(a, pst_action_receives(a->kind) ? RECEIVED : SENT);
+        return refuse_action(l, rank, i, "a message to the wrong rank");
+    bit = direction_bits(a, pst_action_receives(a->kind) ? RECEIVED : SENT);
     if (*given & bit)
-        return refuse(l, rank, i, "done a second time");
+        return refuse_action(l, rank, i, "done a second time");
     *given |= (unsigned char)bit;
     return PST_OK;
 }
@@ -91,12 +92,13 @@ static enum pst_status check_pairs(const struct pst_lower *l)
         for (size_t i = 0; i < l->sched->ranks[r].n; i++) {
             const struct pst_action *a = &l->sched->ranks[r].at[i];
 
-            if (is_message(a) && (*find_of(l, a) & bits(a, SENT | RECEIVED)) !=
-                                     bits(a, SENT | RECEIVED))
-                return refuse(l, r, i,
-                              pst_action_receives(a->kind)
-                                  ? "nothing sends what it receives"
-                                  : "nothing receives what it sends");
+            if (is_message(a) &&
+                (*find_of(l, a) & direction_bits(a, SENT | RECEIVED)) !=
+                    direction_bits(a, SENT | RECEIVED))
+                return refuse_action(l, r, i,
+                                     pst_action_receives(a->kind)
+                                         ? "nothing sends what it receives"
+                                         : "nothing receives what it sends");
         }
     return PST_OK;
 }
@@ -138,13 +140,14 @@ bool pst_given_has(const struct pst_lower *l, int from, int to, int microbatch,
 
 bool pst_given_is_ready(const struct pst_lower *l, const struct pst_action *a)
 {
-    return pst_action_receives(a->kind) || (*find_of(l, a) & bits(a, POSTED));
+    return pst_action_receives(a->kind) ||
+           (*find_of(l, a) & direction_bits(a, POSTED));
 }
 
 void pst_given_take(struct pst_lower *l, const struct pst_action *a)
 {
     if (pst_action_receives(a->kind))
-        *find_of(l, a) |= (unsigned char)bits(a, POSTED);
+        *find_of(l, a) |= (unsigned char)direction_bits(a, POSTED);
     else
         (is_backward(a)
              ? l->grads

@@ -12,13 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static size_t cell(const struct pst_lower *l, int stage, int microbatch)
+static size_t cell_index(const struct pst_lower *l, int stage, int microbatch)
 {
     return (size_t)stage * l->sched->n_microbatches + (size_t)microbatch;
 }
 
-static enum pst_status append(struct pst_lower *l, int rank,
-                              struct pst_action action)
+static enum pst_status append_action(struct pst_lower *l, int rank,
+                                     struct pst_action action)
 {
     if (!pst_vec_push(PST_TAG_PLAN, &l->out[rank], action))
         return pst_diag_nomem(l->diag, sizeof(action));
@@ -47,18 +47,18 @@ static enum pst_status add_message(struct pst_lower *l, int from, int to,
 
     if (pst_given_has(l, from, to, microbatch, backward))
         return PST_OK;
-    (backward ? l->grads : l->inputs)[cell(l, to, microbatch)]++;
+    (backward ? l->grads : l->inputs)[cell_index(l, to, microbatch)]++;
     if (a == b) {
         send.kind = backward ? PST_ACT_COPY_B : PST_ACT_COPY_F;
-        return append(l, a, send);
+        return append_action(l, a, send);
     }
-    status = append(l, a, send);
-    return status == PST_OK ? append(l, b, recv) : status;
+    status = append_action(l, a, send);
+    return status == PST_OK ? append_action(l, b, recv) : status;
 }
 
 static bool is_ready(const struct pst_lower *l, const struct pst_action *a)
 {
-    const size_t i = cell(l, a->stage, a->microbatch);
+    const size_t i = cell_index(l, a->stage, a->microbatch);
 
     if (!pst_action_is_compute(a))
         return pst_given_is_ready(l, a);
@@ -96,7 +96,7 @@ static enum pst_status take_action(struct pst_lower *l, int rank,
     enum pst_status status;
 
     own.overlap = false; /* messages come between the parts */
-    status = append(l, rank, own);
+    status = append_action(l, rank, own);
     if (!pst_action_is_compute(a)) {
         pst_given_take(l, a);
     } else if (a->kind == PST_ACT_F) {
@@ -177,20 +177,20 @@ static enum pst_status add_reductions(struct pst_lower *l,
                 if (l->sched->rank_of[sorted[i].stages[k]] == (int)r)
                     last = (int)r;
             if (last == (int)r && status == PST_OK)
-                status =
-                    append(l, last,
-                           (struct pst_action){PST_ACT_REDUCE,
-                                               (int16_t)sorted[i].stages[0], -1,
-                                               -1, -1, sorted[i].param});
+                status = append_action(
+                    l, last,
+                    (struct pst_action){PST_ACT_REDUCE,
+                                        (int16_t)sorted[i].stages[0], -1, -1,
+                                        -1, sorted[i].param});
         }
     }
     pst_free(sorted);
     return status;
 }
 
-static enum pst_status lower(struct pst_lower *l,
-                             const struct pst_shared *shared, size_t n_shared,
-                             unsigned early)
+static enum pst_status lower_schedule(struct pst_lower *l,
+                                      const struct pst_shared *shared,
+                                      size_t n_shared, unsigned early)
 {
     struct pst_schedule *sched = l->sched;
     enum pst_status status;
@@ -252,7 +252,7 @@ enum pst_status pst_schedule_lower(struct pst_schedule *sched,
                              !l.carried || !l.next || !l.out))
         status = pst_diag_nomem(diag, cells * 2 * sizeof(unsigned));
     if (status == PST_OK)
-        status = lower(&l, shared, n_shared, early);
+        status = lower_schedule(&l, shared, n_shared, early);
     for (unsigned r = 0; l.out && r < sched->n_ranks; r++)
         pst_vec_fini(&l.out[r]);
     pst_free(l.given);

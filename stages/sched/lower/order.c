@@ -20,20 +20,20 @@ struct orderer {
     struct PST_VEC(struct pst_action) out;
 };
 
-static bool *waits(struct orderer *o, int stage, unsigned microbatch)
+static bool *waiting_flag(struct orderer *o, int stage, unsigned microbatch)
 {
     return &o->waits[(size_t)stage * o->sched->n_microbatches + microbatch];
 }
 
 /* Runs each W that waited for the newest action of the list. */
-static bool resume(struct orderer *o)
+static bool resume_weights(struct orderer *o)
 {
     const int s = o->resumed;
     bool ok = true;
 
     o->resumed = -1;
     while (ok && s >= 0 && o->turn[s] < o->sched->n_microbatches &&
-           *waits(o, s, o->turn[s])) {
+           *waiting_flag(o, s, o->turn[s])) {
         struct pst_action w = {.kind = PST_ACT_W,
                                .stage = (int16_t)s,
                                .microbatch = (int)o->turn[s]++,
@@ -60,16 +60,16 @@ static bool is_known(const struct orderer *o, const struct pst_action *a)
 }
 
 /* Appends one action of the old list, changed if necessary. */
-static bool add(struct orderer *o, struct pst_action a)
+static bool add_action(struct orderer *o, struct pst_action a)
 {
-    if (!is_message(&a) && !resume(o))
+    if (!is_message(&a) && !resume_weights(o))
         return false;
     if ((a.kind == PST_ACT_B || a.kind == PST_ACT_W) && is_known(o, &a)) {
         if (o->turn[a.stage] == (unsigned)a.microbatch) {
             o->turn[a.stage]++;
             o->resumed = a.stage;
         } else {
-            *waits(o, a.stage, (unsigned)a.microbatch) = true;
+            *waiting_flag(o, a.stage, (unsigned)a.microbatch) = true;
             o->sched->n_deferred++;
             if (a.kind == PST_ACT_W)
                 return true;
@@ -87,8 +87,8 @@ static enum pst_status order_rank(struct orderer *o, unsigned rank,
 
     o->resumed = -1;
     for (size_t i = 0; i < n && ok; i++)
-        ok = add(o, o->sched->ranks[rank].at[i]);
-    if (!ok || !resume(o))
+        ok = add_action(o, o->sched->ranks[rank].at[i]);
+    if (!ok || !resume_weights(o))
         return pst_diag_nomem(diag, n * sizeof(struct pst_action));
     pst_vec_fini(&o->sched->ranks[rank]);
     o->sched->ranks[rank].at = o->out.at;

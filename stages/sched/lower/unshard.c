@@ -25,7 +25,7 @@ struct windows {
     struct PST_VEC(struct pst_action) out;
 };
 
-static bool counts(const struct windows *w, const struct pst_action *a)
+static bool is_counted(const struct windows *w, const struct pst_action *a)
 {
     return pst_action_is_compute(a) && w->stages[a->stage];
 }
@@ -46,7 +46,7 @@ static void find_changes(struct windows *w, const struct pst_action *at,
         unsigned k = 0;
 
         w->changes[i] = (struct change){-1, -1};
-        if (!counts(w, &at[i]))
+        if (!is_counted(w, &at[i]))
             continue;
         while (k < w->n_order && w->order[k] != at[i].stage)
             k++;
@@ -66,7 +66,7 @@ static void find_changes(struct windows *w, const struct pst_action *at,
     }
 }
 
-static bool push(struct windows *w, enum pst_action_kind kind, int stage)
+static bool push_action(struct windows *w, enum pst_action_kind kind, int stage)
 {
     const struct pst_action a = {
         (uint8_t)kind, (int16_t)stage, -1, -1, -1, -1, 0};
@@ -81,7 +81,7 @@ static bool write_list(struct windows *w, const struct pst_action *at, size_t n)
     bool ok = true, begun = false;
 
     for (size_t i = 0; i < n; i++)
-        if (counts(w, &at[i])) {
+        if (is_counted(w, &at[i])) {
             last = at[i].stage;
             end = i + 1;
         }
@@ -89,15 +89,15 @@ static bool write_list(struct windows *w, const struct pst_action *at, size_t n)
         end++; /* skips the messages of that action */
     for (size_t i = 0; i <= n && ok; i++) {
         if (i == end && last >= 0)
-            ok = push(w, PST_ACT_RESHARD, last);
+            ok = push_action(w, PST_ACT_RESHARD, last);
         if (i == n || !ok)
             continue;
-        if (counts(w, &at[i])) {
+        if (is_counted(w, &at[i])) {
             for (unsigned k = 0; !begun && k < w->n_order && k < w->window; k++)
-                ok = ok && push(w, PST_ACT_UNSHARD, w->order[k]);
+                ok = ok && push_action(w, PST_ACT_UNSHARD, w->order[k]);
             begun = true;
-            ok = ok && push(w, PST_ACT_RESHARD, w->changes[i].leaves) &&
-                 push(w, PST_ACT_UNSHARD, w->changes[i].joins);
+            ok = ok && push_action(w, PST_ACT_RESHARD, w->changes[i].leaves) &&
+                 push_action(w, PST_ACT_UNSHARD, w->changes[i].joins);
         }
         ok = ok && pst_vec_push(PST_TAG_PLAN, &w->out, at[i]);
     }
