@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/files/owner.h"
 
+#include "stages/files/manifest.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
