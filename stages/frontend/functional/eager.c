@@ -148,9 +148,9 @@ static bool wraps_numbers(const struct pst_op *op)
     return overload != NULL && strstr(overload, "Scalar") != NULL;
 }
 
-static struct operands collect(const struct pst_op *op,
-                               const struct pst_arg *args, unsigned n,
-                               const struct pst_meta *result)
+static struct operands collect_operands(const struct pst_op *op,
+                                        const struct pst_arg *args, unsigned n,
+                                        const struct pst_meta *result)
 {
     struct operands ret = {.same_shape = !wraps_numbers(op)};
 
@@ -224,7 +224,8 @@ static void set_order(const struct pst_meta *m, const unsigned *narrowest_first,
     }
 }
 
-static bool all(const struct operands *o, bool (*is)(const struct pst_meta *m))
+static bool all_operands(const struct operands *o,
+                         bool (*is)(const struct pst_meta *m))
 {
     for (unsigned i = 0; i < o->n; i++)
         if (!is(o->at[i]))
@@ -239,7 +240,7 @@ static bool lie_alike(const struct operands *o)
         for (unsigned d = 0; d < o->at[i]->rank; d++)
             if (o->at[i]->stride[d] != o->at[0]->stride[d])
                 return false;
-    return all(o, pst_meta_is_dense);
+    return all_operands(o, pst_meta_is_dense);
 }
 
 /* Returns the operand's stride in bytes for dimension d of the result; 0 if the
@@ -278,8 +279,8 @@ static int compare(const struct operands *o, const struct pst_meta *result,
 
 /* Sorts by insertion, as TensorIterator does: if operands disagree, the
  * comparison is no total order, so the result depends on the algorithm. */
-static void sort(const struct operands *o, const struct pst_meta *result,
-                 unsigned sorted[PST_MAX_RANK])
+static void sort_dims(const struct operands *o, const struct pst_meta *result,
+                      unsigned sorted[PST_MAX_RANK])
 {
     const unsigned rank = result->rank;
 
@@ -310,7 +311,7 @@ static void set_like(const struct operands *o, const struct pst_meta *result,
         memcpy(strides, o->at[0]->stride, result->rank * sizeof(*strides));
         return;
     }
-    sort(o, result, sorted);
+    sort_dims(o, result, sorted);
     set_order(result, sorted, strides);
 }
 
@@ -501,9 +502,9 @@ static void set_copy(const struct operands *o, enum pst_eager_format format,
 static void set_elementwise(const struct operands *o,
                             const struct pst_meta *result, int64_t *strides)
 {
-    if (o->same_shape && all(o, pst_meta_is_contiguous))
+    if (o->same_shape && all_operands(o, pst_meta_is_contiguous))
         return;
-    if (o->same_shape && all(o, pst_eager_is_channels_last))
+    if (o->same_shape && all_operands(o, pst_eager_is_channels_last))
         set_order(result, channels_order(result), strides);
     else
         set_like(o, result, strides);
@@ -526,7 +527,7 @@ bool pst_eager_strides(const struct pst_op *op, const struct pst_arg *args,
         return set_cat(&args[0], result, strides);
     if (op == &pst_op_stack)
         return set_stack(&args[0], &args[1], result, strides);
-    o = collect(op, args, copy ? 1 : n_args, result);
+    o = collect_operands(op, args, copy ? 1 : n_args, result);
     if (o.n == 0)
         return false;
     if (op == &pst_op_rot90) {

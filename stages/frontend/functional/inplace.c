@@ -39,7 +39,8 @@ static bool writes_at_places(const struct pst_op *op)
 
 /* True if the operator fills its target with the operand, one number that is
  * read before anything is written. */
-static bool fills(const struct pst_op *op, const struct pst_value *operand)
+static bool fills_target(const struct pst_op *op,
+                         const struct pst_value *operand)
 {
     return operand->meta.rank == 0 &&
            (op == &pst_op_fill_Tensor || op == &pst_op_masked_fill_Tensor ||
@@ -74,7 +75,7 @@ static bool check_operand(struct pst_functionalise *f,
         return true;
     operand = pst_versions_follow(f, operand);
     if (f->facts[pst_value_storage(operand)->id].storage != t->storage ||
-        fills(t->op, operand))
+        fills_target(t->op, operand))
         return true;
     from = (struct pst_window){&operand->meta, operand->offset};
     if (writes_at_places(t->op) || !pst_windows_same(&from, &to))

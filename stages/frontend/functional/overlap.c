@@ -284,7 +284,8 @@ static enum pst_status make_bitmaps(const struct pst_window *a,
 }
 
 /* True if a bit is set in both or, with `lacks`, if one is set in b alone. */
-static bool meet(const struct bitmap *a, const struct bitmap *b, bool lacks)
+static bool bitmaps_overlap(const struct bitmap *a, const struct bitmap *b,
+                            bool lacks)
 {
     const uint64_t flip = lacks ? UINT64_MAX : 0;
 
@@ -329,7 +330,7 @@ enum pst_status pst_windows_overlap(const struct pst_window *a,
     status = make_bitmaps(a, b, PST_MIN(a->offset, b->offset), end, maps, diag);
     if (status != PST_OK)
         return status;
-    *ret = meet(&maps[0], &maps[1], false);
+    *ret = bitmaps_overlap(&maps[0], &maps[1], false);
     pst_free(maps[0].words);
     pst_free(maps[1].words);
     return PST_OK;
@@ -360,7 +361,7 @@ enum pst_status pst_window_covers(const struct pst_window *a,
     status = make_bitmaps(a, b, a->offset, end, maps, diag);
     if (status != PST_OK)
         return status;
-    *ret = !meet(&maps[0], &maps[1], true);
+    *ret = !bitmaps_overlap(&maps[0], &maps[1], true);
     pst_free(maps[0].words);
     pst_free(maps[1].words);
     return PST_OK;

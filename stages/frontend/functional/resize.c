@@ -38,8 +38,9 @@ static bool was_used(const struct pst_functionalise *f,
 
 /* At the first resize, records the size that the storage had before the
  * program. */
-static void begin(const struct pst_functionalise *f, struct pst_storage *s,
-                  int64_t full, int64_t bytes)
+static void record_first_size(const struct pst_functionalise *f,
+                              struct pst_storage *s, int64_t full,
+                              int64_t bytes)
 {
     s->resized = true;
     s->full = full;
@@ -47,9 +48,9 @@ static void begin(const struct pst_functionalise *f, struct pst_storage *s,
     s->has = s->had;
 }
 
-static enum pst_status check(const struct pst_functionalise *f,
-                             const struct pst_value *v,
-                             const struct pst_storage *s, int64_t bytes)
+static enum pst_status check_resize(const struct pst_functionalise *f,
+                                    const struct pst_value *v,
+                                    const struct pst_storage *s, int64_t bytes)
 {
     char why[160];
 
@@ -103,8 +104,9 @@ enum pst_status pst_functionalise_resize(struct pst_functionalise *f,
                                        "has a free size, and is resized to a "
                                        "number of bytes that is not");
     if (!s->resized)
-        begin(f, s, (int64_t)pst_meta_bytes(&s->version->meta), bytes);
-    status = check(f, v, s, bytes);
+        record_first_size(f, s, (int64_t)pst_meta_bytes(&s->version->meta),
+                          bytes);
+    status = check_resize(f, v, s, bytes);
     if (status != PST_OK || bytes == s->has)
         return status;
     s->has = bytes;

@@ -50,10 +50,10 @@ static void find_old_version(void *ctx, struct pst_value **slot, unsigned arg)
             s->found = &s->f->silents.at[i];
 }
 
-static enum pst_status differentiate(struct pst_graph *graph,
-                                     struct pst_value *const *roots, size_t n,
-                                     struct pst_seed *seeds,
-                                     struct pst_diag *diag)
+static enum pst_status differentiate_roots(struct pst_graph *graph,
+                                           struct pst_value *const *roots,
+                                           size_t n, struct pst_seed *seeds,
+                                           struct pst_diag *diag)
 {
     struct pst_autodiff_result result;
     size_t n_seeds = 0;
@@ -90,7 +90,7 @@ enum pst_status pst_functionalise_check_silent(struct pst_functionalise *f,
     status = seeds != NULL ? pst_graph_copy(f->build->graph, &copy, diag)
                            : pst_diag_nomem(diag, n * sizeof(*seeds));
     if (status == PST_OK)
-        status = differentiate(copy, roots, n, seeds, diag);
+        status = differentiate_roots(copy, roots, n, seeds, diag);
     for (size_t i = n_nodes; status == PST_OK && i < copy->nodes.n; i++)
         pst_node_uses(copy->nodes.at[i], find_old_version, &s);
     /* if the gradient failed, assumes that the content is needed */

@@ -59,8 +59,8 @@ static bool is_differentiable(const struct pst_node *node)
     return !node->no_grad && node->op->vjp != pst_vjp_none;
 }
 
-static bool carries(const struct pst_value_fact *facts,
-                    const struct pst_value *value)
+static bool carries_gradient(const struct pst_value_fact *facts,
+                             const struct pst_value *value)
 {
     struct carry_ctx c = {facts, false};
 
@@ -89,7 +89,8 @@ bool pst_versions_learn(struct pst_functionalise *f)
     /* Arguments have smaller ids than results. */
     for (; f->n_facts < graph->values.n; f->n_facts++)
         f->facts[f->n_facts] = (struct pst_value_fact){
-            .carries = carries(f->facts, graph->values.at[f->n_facts])};
+            .carries =
+                carries_gradient(f->facts, graph->values.at[f->n_facts])};
     return true;
 }
 

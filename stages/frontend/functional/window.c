@@ -31,15 +31,15 @@ static int dim_of(const struct look *l, unsigned arg)
     return pst_meta_dim(&l->from->meta, l->args[arg].i);
 }
 
-static void move(const struct look *l, window *ret, struct pst_extent by,
-                 unsigned dim)
+static void move_offset(const struct look *l, window *ret, struct pst_extent by,
+                        unsigned dim)
 {
     ret->offset = pst_extent_add(l->b, l->in.offset,
                                  pst_extent_mul(l->b, by, l->in.stride[dim]));
 }
 
-static void contiguous(struct pst_build *b, const struct pst_value *v,
-                       struct pst_extent stride[PST_MAX_RANK])
+static void set_contiguous(struct pst_build *b, const struct pst_value *v,
+                           struct pst_extent stride[PST_MAX_RANK])
 {
     struct pst_extent step = pst_extent(1);
 
@@ -63,13 +63,13 @@ static void select_one(const struct look *l, window *ret)
 
     if (pst_extent_less(l->b, at, pst_extent(0)))
         at = pst_extent_add(l->b, at, size_of(l, (unsigned)dim));
-    move(l, ret, at, (unsigned)dim);
+    move_offset(l, ret, at, (unsigned)dim);
     for (unsigned d = 0, k = 0; d < l->from->meta.rank; d++)
         if ((int)d != dim)
             ret->stride[k++] = l->in.stride[d];
 }
 
-static void slice(const struct look *l, window *ret)
+static void slice_window(const struct look *l, window *ret)
 {
     const int dim = dim_of(l, 1);
     struct pst_extent at;
@@ -77,12 +77,12 @@ static void slice(const struct look *l, window *ret)
     *ret = l->in;
     at = pst_extent_bound(l->b, &l->args[2], size_of(l, (unsigned)dim),
                           pst_extent(0));
-    move(l, ret, at, (unsigned)dim);
+    move_offset(l, ret, at, (unsigned)dim);
     ret->stride[dim] = pst_extent_mul(l->b, l->in.stride[dim],
                                       pst_extent_in(l->b, &l->args[4], 0));
 }
 
-static void transpose(const struct look *l, window *ret)
+static void transpose_window(const struct look *l, window *ret)
 {
     const unsigned rank = l->from->meta.rank;
     const bool given = l->to->def->schema->n_args > 2;
@@ -96,7 +96,7 @@ static void transpose(const struct look *l, window *ret)
     ret->stride[b] = l->in.stride[a];
 }
 
-static void permute(const struct look *l, window *ret)
+static void permute_window(const struct look *l, window *ret)
 {
     *ret = l->in;
     for (unsigned d = 0; d < l->args[1].n; d++)
@@ -104,7 +104,7 @@ static void permute(const struct look *l, window *ret)
             l->in.stride[pst_meta_dim(&l->from->meta, l->args[1].ints[d])];
 }
 
-static void unsqueeze(const struct look *l, window *ret)
+static void unsqueeze_window(const struct look *l, window *ret)
 {
     const int dim = pst_meta_dim(&l->to->meta, l->args[1].i);
 
@@ -115,7 +115,7 @@ static void unsqueeze(const struct look *l, window *ret)
 }
 
 /* Drops dimensions of size 1; the others keep their order. */
-static void squeeze(const struct look *l, window *ret)
+static void squeeze_window(const struct look *l, window *ret)
 {
     unsigned k = 0;
 
@@ -129,7 +129,7 @@ static void squeeze(const struct look *l, window *ret)
     }
 }
 
-static void expand(const struct look *l, window *ret)
+static void expand_window(const struct look *l, window *ret)
 {
     const unsigned more = l->to->meta.rank - l->from->meta.rank;
 
@@ -141,14 +141,14 @@ static void expand(const struct look *l, window *ret)
                 : l->in.stride[d - more];
 }
 
-static void diagonal(const struct look *l, window *ret)
+static void diagonal_window(const struct look *l, window *ret)
 {
     const int64_t shift = l->args[1].i;
     const int a = dim_of(l, 2), b = dim_of(l, 3);
     unsigned k = 0;
 
-    move(l, ret, pst_extent(shift < 0 ? -shift : shift),
-         (unsigned)(shift < 0 ? a : b));
+    move_offset(l, ret, pst_extent(shift < 0 ? -shift : shift),
+                (unsigned)(shift < 0 ? a : b));
     for (int d = 0; d < (int)l->from->meta.rank; d++)
         if (d != a && d != b)
             ret->stride[k++] = l->in.stride[d];
@@ -156,11 +156,11 @@ static void diagonal(const struct look *l, window *ret)
 }
 
 /* Handles result k of unbind. */
-static void unbind(const struct look *l, window *ret)
+static void unbind_window(const struct look *l, window *ret)
 {
     const int dim = dim_of(l, 1);
 
-    move(l, ret, pst_extent(l->to->def_index), (unsigned)dim);
+    move_offset(l, ret, pst_extent(l->to->def_index), (unsigned)dim);
     for (unsigned d = 0, k = 0; d < l->from->meta.rank; d++)
         if ((int)d != dim)
             ret->stride[k++] = l->in.stride[d];
@@ -174,17 +174,17 @@ static bool is_same(struct pst_extent a, struct pst_extent b)
 }
 
 /* Handles views of row-major tensors, which stay row-major for other sizes. */
-static void view(const struct look *l, window *ret)
+static void view_window(const struct look *l, window *ret)
 {
     struct pst_extent rows[PST_MAX_RANK];
     const unsigned rank = l->from->meta.rank;
 
-    contiguous(l->b, l->from, rows);
+    set_contiguous(l->b, l->from, rows);
     for (unsigned d = 0; d < rank; d++)
         if (l->from->meta.size[d] != 1 && !is_same(rows[d], l->in.stride[d]))
             return;
     ret->offset = l->in.offset;
-    contiguous(l->b, l->to, ret->stride);
+    set_contiguous(l->b, l->to, ret->stride);
 }
 
 static void as_strided(const struct look *l, window *ret)
@@ -204,21 +204,21 @@ static const struct {
     {&pst_op_detach, as_it_is},
     {&pst_op_contiguous, as_it_is},
     {&pst_op_select_int, select_one},
-    {&pst_op_slice_Tensor, slice},
-    {&pst_op_transpose_int, transpose},
-    {&pst_op_t, transpose},
-    {&pst_op_mT, transpose},
-    {&pst_op_permute, permute},
-    {&pst_op_unsqueeze, unsqueeze},
-    {&pst_op_squeeze, squeeze},
-    {&pst_op_squeeze_dim, squeeze},
-    {&pst_op_squeeze_dims, squeeze},
-    {&pst_op_expand, expand},
-    {&pst_op_diagonal, diagonal},
-    {&pst_op_unbind_int, unbind},
-    {&pst_op_view, view},
-    {&pst_op_reshape, view},
-    {&pst_op__unsafe_view, view},
+    {&pst_op_slice_Tensor, slice_window},
+    {&pst_op_transpose_int, transpose_window},
+    {&pst_op_t, transpose_window},
+    {&pst_op_mT, transpose_window},
+    {&pst_op_permute, permute_window},
+    {&pst_op_unsqueeze, unsqueeze_window},
+    {&pst_op_squeeze, squeeze_window},
+    {&pst_op_squeeze_dim, squeeze_window},
+    {&pst_op_squeeze_dims, squeeze_window},
+    {&pst_op_expand, expand_window},
+    {&pst_op_diagonal, diagonal_window},
+    {&pst_op_unbind_int, unbind_window},
+    {&pst_op_view, view_window},
+    {&pst_op_reshape, view_window},
+    {&pst_op__unsafe_view, view_window},
     {&pst_op_as_strided, as_strided},
 };
 
@@ -233,7 +233,7 @@ static void set_unknown(const struct pst_value *v, window *ret)
 }
 
 /* Marks derived numbers as unknown if they differ from the view's own. */
-static void settle(const struct pst_value *v, window *ret)
+static void mark_unknown(const struct pst_value *v, window *ret)
 {
     for (unsigned d = 0; d < v->meta.rank; d++) {
         struct pst_extent *stride = &ret->stride[d];
@@ -270,8 +270,8 @@ static bool is_plain(const struct pst_value *v)
     return v->def == NULL || !pst_node_is_free(v->def);
 }
 
-static void follow(struct pst_build *b, const struct pst_value *v,
-                   unsigned depth, window *ret)
+static void follow_views(struct pst_build *b, const struct pst_value *v,
+                         unsigned depth, window *ret)
 {
     struct look l = {.b = b, .to = v};
     struct source_ctx s = {.storage = v->base};
@@ -280,11 +280,11 @@ static void follow(struct pst_build *b, const struct pst_value *v,
     if (v->base == NULL) {
         ret->offset = pst_extent(0);
         if (pst_meta_is_contiguous(&v->meta))
-            contiguous(b, v, ret->stride);
+            set_contiguous(b, v, ret->stride);
         else if (is_plain(v))
             for (unsigned d = 0; d < v->meta.rank; d++)
                 ret->stride[d].expr = NULL;
-        settle(v, ret);
+        mark_unknown(v, ret);
         return;
     }
     pst_node_uses(v->def, find_source, &s);
@@ -292,15 +292,15 @@ static void follow(struct pst_build *b, const struct pst_value *v,
         return;
     l.from = s.ret;
     l.args = v->def->args;
-    follow(b, l.from, depth + 1, &l.in);
+    follow_views(b, l.from, depth + 1, &l.in);
     for (size_t i = 0; i < PST_COUNT(rules); i++)
         if (rules[i].op == v->def->op)
             rules[i].rule(&l, ret);
-    settle(v, ret);
+    mark_unknown(v, ret);
 }
 
 void pst_window_follow(struct pst_build *build, const struct pst_value *v,
                        struct pst_window_sizes *ret)
 {
-    follow(build, v, 0, ret);
+    follow_views(build, v, 0, ret);
 }

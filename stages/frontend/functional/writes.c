@@ -166,9 +166,9 @@ bool pst_versions_prepare(struct pst_functionalise *f, struct pst_value *v,
 
 /* --- writing ------------------------------------------------------------ */
 
-static struct pst_value *convert(struct pst_functionalise *f,
-                                 const struct pst_value *like,
-                                 struct pst_value *new)
+static struct pst_value *convert_like(struct pst_functionalise *f,
+                                      const struct pst_value *like,
+                                      struct pst_value *new)
 {
     const bool no_grad = f->build->no_grad;
 
@@ -219,7 +219,7 @@ static struct pst_value *new_version(struct pst_functionalise *f,
     struct pst_value *old = t->storage->version;
     const bool no_grad = f->build->no_grad;
 
-    new = convert(f, v, new);
+    new = convert_like(f, v, new);
     new = in_elements_of(f, &v, new, old);
     if (new != NULL && pst_versions_cover(v, old)) {
         if (new == fresh &&new->base == NULL)
@@ -311,10 +311,10 @@ static struct pst_value *write_again(struct pst_functionalise *f,
 /* Makes the detached name a separate value: the update, with its gradient.
  * PyTorch also writes it to the tensor from which the name was detached; that
  * tensor is not updated here, so a later read of it is an error. */
-static struct pst_value *leave(struct pst_functionalise *f,
-                               const struct pst_write_target *t,
-                               struct pst_value *new,
-                               const struct pst_value *fresh)
+static struct pst_value *split_detached(struct pst_functionalise *f,
+                                        const struct pst_write_target *t,
+                                        struct pst_value *new,
+                                        const struct pst_value *fresh)
 {
     const struct pst_value *owner = t->storage->owner;
     struct pst_value *cut = pst_versions_cut(t->value);
@@ -331,7 +331,7 @@ static struct pst_value *leave(struct pst_functionalise *f,
         (cut != t->value || has_views(f, cut)))
         return pull_out(f, t->storage, cut) ? write_again(f, t, new, fresh)
                                             : NULL;
-    new = convert(f, t->value, new);
+    new = convert_like(f, t->value, new);
     if (new != NULL && (new != fresh || new->base != NULL))
         new = pst_versions_emit(f, &pst_op_clone, t->value, false,
                                 PST_ARGS(pst_v(new)));
@@ -352,7 +352,7 @@ struct pst_value *pst_versions_commit(struct pst_functionalise *f,
     if (!pst_versions_learn(f))
         return NULL;
     if (t->detached && !f->build->no_grad && f->facts[new->id].carries)
-        return leave(f, t, new, fresh);
+        return split_detached(f, t, new, fresh);
     if (!pst_versions_note_write(f, t))
         return NULL;
     version = new_version(f, t, new, fresh);

@@ -76,7 +76,8 @@ static struct pst_value *tensor_of(struct reader *r,
                                    const struct pst_doc_arg *arg,
                                    unsigned depth);
 
-static struct pst_value *constant(struct reader *r, const struct pst_arg *a)
+static struct pst_value *emit_constant(struct reader *r,
+                                       const struct pst_arg *a)
 {
     const enum pst_dtype dtype = a->kind == PST_ARG_FLOAT  ? PST_F64
                                  : a->kind == PST_ARG_BOOL ? PST_BOOL
@@ -96,9 +97,9 @@ static struct pst_value *fail(struct reader *r, const char *what)
     return NULL;
 }
 
-static struct pst_value *calculated(struct reader *r,
-                                    const struct pst_doc_node *node,
-                                    unsigned depth)
+static struct pst_value *emit_calculated(struct reader *r,
+                                         const struct pst_doc_node *node,
+                                         unsigned depth)
 {
     const struct pst_op *op = node->resolved->op;
     struct pst_value *x, *y = NULL;
@@ -129,7 +130,7 @@ static struct pst_value *tensor_of(struct reader *r,
     if (name != NULL && pst_map_has(&r->scope->read, name))
         return pst_map_get(&r->scope->read, name);
     if (node != NULL && !pst_import_knows_number(import, r->scope, name))
-        return calculated(r, node, depth + 1);
+        return emit_calculated(r, node, depth + 1);
     import->build.status =
         pst_import_value(import, r->scope, arg, "an assertion", &a);
     if (import->build.status != PST_OK)
@@ -137,7 +138,7 @@ static struct pst_value *tensor_of(struct reader *r,
     if (a.kind != PST_ARG_INT && a.kind != PST_ARG_FLOAT &&
         a.kind != PST_ARG_BOOL)
         return fail(r, "something else than numbers");
-    return constant(r, &a);
+    return emit_constant(r, &a);
 }
 
 const struct pst_op *pst_import_tensor_row(struct pst_import *import,

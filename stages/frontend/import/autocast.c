@@ -45,8 +45,8 @@ static bool is_in(const char *list, const char *target)
     return n > 0 && (size_t)n < sizeof(word) && strstr(list, word) != NULL;
 }
 
-static struct pst_value *cast(struct pst_import *import, struct pst_value *v,
-                              enum pst_dtype dtype)
+static struct pst_value *cast_value(struct pst_import *import,
+                                    struct pst_value *v, enum pst_dtype dtype)
 {
     if (v == NULL || pst_dtype_kind(v->meta.dtype) != PST_KIND_FLOAT ||
         v->meta.dtype == PST_F64 || v->meta.dtype == dtype)
@@ -77,10 +77,10 @@ enum pst_status pst_import_autocast(struct pst_import *import,
         return PST_OK;
     for (unsigned i = 0; i < n_args; i++) {
         if (args[i].kind == PST_ARG_VALUE)
-            args[i] = pst_v(cast(import, args[i].value, dtype));
+            args[i] = pst_v(cast_value(import, args[i].value, dtype));
         for (unsigned k = 0; args[i].kind == PST_ARG_VALUES && k < args[i].n;
              k++)
-            args[i].values[k] = cast(import, args[i].values[k], dtype);
+            args[i].values[k] = cast_value(import, args[i].values[k], dtype);
     }
     return import->build.status;
 }

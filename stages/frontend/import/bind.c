@@ -19,7 +19,8 @@ struct source {
 };
 
 /* Rounds a parameter to the file's dtype if it is kept in a larger one. */
-static struct pst_value *narrowed(const struct source *s, struct pst_value *v)
+static struct pst_value *round_param(const struct source *s,
+                                     struct pst_value *v)
 {
     const struct pst_weight *w;
 
@@ -55,7 +56,7 @@ static enum pst_status find_value(const struct source *s, const char *name,
                                       "%s: \"%s\" cannot be read", s->where,
                                       name);
     }
-    *ret = narrowed(s, v);
+    *ret = round_param(s, v);
     return *ret == NULL ? s->import->build.status : PST_OK;
 }
 

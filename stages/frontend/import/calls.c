@@ -212,8 +212,9 @@ static const struct pst_module_call *parent_of(const struct pst_graph *graph,
 
 /* Replaces leaves, which the program may have written, by the values that their
  * tensors had before node number `node`. False if one is unknown. */
-static bool settle(struct pst_import *import, struct pst_call_leaf *leaves,
-                   unsigned n, size_t node)
+static bool replace_leaves(struct pst_import *import,
+                           struct pst_call_leaf *leaves, unsigned n,
+                           size_t node)
 {
     for (unsigned i = 0; i < n; i++) {
         struct pst_arg *arg = &leaves[i].arg;
@@ -230,9 +231,9 @@ static bool settle(struct pst_import *import, struct pst_call_leaf *leaves,
 
 /* Does the same for a call's signature: inputs before the call's first node,
  * results after its last. A call without nodes gets the final values. */
-static bool settle_all(struct pst_import *import,
-                       const struct pst_module_call *call,
-                       struct pst_call_signature *signature)
+static bool replace_signature_leaves(struct pst_import *import,
+                                     const struct pst_module_call *call,
+                                     struct pst_call_signature *signature)
 {
     const struct pst_graph *graph = import->build.graph;
     size_t first = graph->nodes.n, end = graph->nodes.n;
@@ -243,13 +244,15 @@ static bool settle_all(struct pst_import *import,
         end = first == graph->nodes.n ? i + 1 : end;
         first = i;
     }
-    return settle(import, signature->inputs, signature->n_inputs, first) &&
-           settle(import, signature->outputs, signature->n_outputs, end);
+    return replace_leaves(import, signature->inputs, signature->n_inputs,
+                          first) &&
+           replace_leaves(import, signature->outputs, signature->n_outputs,
+                          end);
 }
 
-static enum pst_status sign(struct pst_import *import,
-                            const struct pst_scope *scope,
-                            const struct pst_doc_call *call)
+static enum pst_status add_signature(struct pst_import *import,
+                                     const struct pst_scope *scope,
+                                     const struct pst_doc_call *call)
 {
     const struct pst_doc_call_signature *from = call->signature;
     struct pst_graph *graph = import->build.graph;
@@ -286,7 +289,7 @@ static enum pst_status sign(struct pst_import *import,
         return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "call %u of module \"%s\" has two signatures",
                             call->index, call->fqn);
-    if (status == PST_OK && settle_all(import, found, &to))
+    if (status == PST_OK && replace_signature_leaves(import, found, &to))
         status = pst_graph_sign_call(graph, found, &to, import->diag);
     return status != PST_OK ? status : import->build.status;
 }
@@ -302,7 +305,7 @@ enum pst_status pst_import_signatures(struct pst_import *import,
         if (call->fqn[0] != '\0' && call->signature != NULL &&
             call->signature->in_tree != NULL &&
             call->signature->out_tree != NULL)
-            status = sign(import, scope, call);
+            status = add_signature(import, scope, call);
     }
     return status;
 }

@@ -142,21 +142,21 @@ static bool find_row(const char *name, struct pst_target *ret)
     return ret->op != NULL;
 }
 
-static struct pst_target refuse(const char *name, unsigned tier,
-                                const char *reason)
+static struct pst_target refuse_target(const char *name, unsigned tier,
+                                       const char *reason)
 {
     return (struct pst_target){
         .kind = PST_TARGET_NONE, .name = name, .reason = reason, .tier = tier};
 }
 
 /* Classifies an operator that is not supported. */
-static struct pst_target unsupported(const char *name)
+static struct pst_target refuse_unsupported(const char *name)
 {
     const char *reason = pst_op_refusal(name);
 
     if (reason != NULL)
-        return refuse(name, 3, reason);
-    return refuse(name, 0, "unknown operators");
+        return refuse_target(name, 3, reason);
+    return refuse_target(name, 0, "unknown operators");
 }
 
 /* Sub-graphs that are selected, or run several times. */
@@ -188,9 +188,9 @@ static struct pst_target higher_order(const struct pst_doc_node *node,
         bool enabled;
 
         if (!pst_import_autocast_mode(node, &enabled, &dtype))
-            return refuse(name, 2,
-                          "autocast regions of other devices or dtypes "
-                          "(export without autocast)");
+            return refuse_target(name, 2,
+                                 "autocast regions of other devices or dtypes "
+                                 "(export without autocast)");
         t.kind = PST_TARGET_AUTOCAST;
         return t;
     }
@@ -205,7 +205,7 @@ static struct pst_target higher_order(const struct pst_doc_node *node,
             t.kind = control[i].kind;
             return t;
         }
-    return unsupported(name);
+    return refuse_unsupported(name);
 }
 
 /* True for operators that ignore imaginary parts if their result is real. */
@@ -284,8 +284,8 @@ static struct pst_target complex_target(const struct pst_doc_node *node,
             return t;
     }
     find_row(name, &t);
-    return t.op != NULL ? refuse(name, 2, "complex numbers")
-                        : unsupported(name);
+    return t.op != NULL ? refuse_target(name, 2, "complex numbers")
+                        : refuse_unsupported(name);
 }
 
 /* Classifies a node on numbers; false if it is not one. */
@@ -338,7 +338,7 @@ static struct pst_target row_target(const struct pst_doc_node *node,
     if (is_number(node, "other") && scalar_name(name, scalar, sizeof(scalar)) &&
         find_row(scalar, &t))
         return t;
-    return find_row(name, &t) ? t : unsupported(name);
+    return find_row(name, &t) ? t : refuse_unsupported(name);
 }
 
 static struct pst_target find_target(const struct pst_doc_node *node,
@@ -348,7 +348,7 @@ static struct pst_target find_target(const struct pst_doc_node *node,
     struct pst_target t = {.name = name};
 
     if (strcmp(name, "?") == 0)
-        return refuse(name, 0, "nodes without a target");
+        return refuse_target(name, 0, "nodes without a target");
     if (pst_has_prefix(name, HOP))
         return higher_order(node, name);
     if (number_target(name, &t))
@@ -357,7 +357,7 @@ static struct pst_target find_target(const struct pst_doc_node *node,
     if (t.kind != PST_TARGET_NONE)
         return t;
     if (reason != NULL)
-        return refuse(name, 2, reason);
+        return refuse_target(name, 2, reason);
     for (size_t i = 0; i < PST_COUNT(storages); i++)
         if (strcmp(name, storages[i].name) == 0) {
             t.kind = storages[i].kind;
@@ -365,13 +365,13 @@ static struct pst_target find_target(const struct pst_doc_node *node,
         }
     t.kind = pst_import_collective_kind(node);
     if (t.kind == PST_TARGET_NONE)
-        return refuse(name, 2, pst_import_several);
+        return refuse_target(name, 2, pst_import_several);
     if (t.kind != PST_TARGET_OP)
         return t;
     /* These namespaces are reserved for our own nodes. */
     if (pst_has_prefix(name, "penstock.") || pst_has_prefix(name, "complex.") ||
         pst_has_prefix(name, "from_real."))
-        return unsupported(name);
+        return refuse_unsupported(name);
     if (strcmp(name, "aten._assert_tensor_metadata.default") == 0) {
         t.kind = PST_TARGET_METADATA;
         t.op = pst_op_find(name);
@@ -383,7 +383,7 @@ static struct pst_target find_target(const struct pst_doc_node *node,
         strcmp(name, "aten.type_as.default") == 0) {
         t.kind = PST_TARGET_CONVERT;
         t.op = pst_op_find(name);
-        return t.op != NULL ? t : unsupported(name);
+        return t.op != NULL ? t : refuse_unsupported(name);
     }
     return row_target(node, graph, name);
 }

@@ -47,7 +47,8 @@ enum pst_target_kind pst_import_collective_kind(const struct pst_doc_node *node)
     return PST_TARGET_NONE;
 }
 
-static enum pst_status bad(struct pst_import *import, const char *what)
+static enum pst_status report_bad_part(struct pst_import *import,
+                                       const char *what)
 {
     return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT, "its %s", what);
 }
@@ -72,9 +73,10 @@ static enum pst_status write_to(struct pst_import *import,
     enum pst_status status;
 
     if (written == NULL)
-        return bad(import, "outputs are no tensors of the graph");
+        return report_bad_part(import, "outputs are no tensors of the graph");
     if (!pst_meta_same(&written->meta, &from->meta))
-        return bad(import, "output has another shape than what goes into it");
+        return report_bad_part(
+            import, "output has another shape than what goes into it");
     status = pst_import_writes_storage(import, written);
     if (status == PST_OK &&
         pst_functionalise_write(import->functional, written, from) == NULL)
@@ -97,7 +99,8 @@ enum pst_status pst_import_collective(struct pst_import *import,
     enum pst_status status = PST_OK;
 
     if (n == 0 || names->n != n || (out != NULL && n != 1))
-        return bad(import, "tensors are not as many as its results");
+        return report_bad_part(import,
+                               "tensors are not as many as its results");
     if (out != NULL && scope->pure)
         return pst_diag_set(import->diag, PST_E_MODEL_BRANCH_WRITE,
                             "writes inside of a branch are not supported");
@@ -106,7 +109,8 @@ enum pst_status pst_import_collective(struct pst_import *import,
             read_name(import, scope, one != NULL ? one->name : many->names[i]);
 
         if (v == NULL)
-            return bad(import, "arguments are no tensors of the graph");
+            return report_bad_part(import,
+                                   "arguments are no tensors of the graph");
         if (out != NULL)
             return write_to(import, scope, out->name, v, names->at[0]);
         v = pst_emit(&import->build, &pst_op_clone, PST_ARGS(pst_v(v)));
@@ -135,7 +139,7 @@ enum pst_status pst_import_copy_in(struct pst_import *import,
     int64_t numel = 0;
 
     if (from == NULL || from->n == 0 || output == NULL || names->n != 2)
-        return bad(import, "arguments are no tensors of the graph");
+        return report_bad_part(import, "arguments are no tensors of the graph");
     if (scope->pure)
         return pst_diag_set(import->diag, PST_E_MODEL_BRANCH_WRITE,
                             "writes inside of a branch are not supported");
@@ -146,7 +150,8 @@ enum pst_status pst_import_copy_in(struct pst_import *import,
     for (unsigned i = 0; i < from->n; i++) {
         parts[i] = read_name(import, scope, from->names[i]);
         if (parts[i] == NULL || parts[i]->meta.rank != 1)
-            return bad(import, "inputs are no vectors of the graph");
+            return report_bad_part(import,
+                                   "inputs are no vectors of the graph");
         numel += pst_meta_numel(&parts[i]->meta);
     }
     if (numel != pst_meta_numel(&output->meta))
@@ -179,7 +184,7 @@ enum pst_status pst_import_copy_out(struct pst_import *import,
     int64_t begin = 0;
 
     if (all == NULL || sizes == NULL || out == NULL || out->n != sizes->n)
-        return bad(import, "outputs are not as many as its sizes");
+        return report_bad_part(import, "outputs are not as many as its sizes");
     if (scope->pure)
         return pst_diag_set(import->diag, PST_E_MODEL_BRANCH_WRITE,
                             "writes inside of a branch are not supported");
@@ -188,7 +193,7 @@ enum pst_status pst_import_copy_out(struct pst_import *import,
         struct pst_value *part;
 
         if (n < 0 || n > pst_meta_numel(&all->meta) - begin)
-            return bad(import, "sizes are not those of its tensor");
+            return report_bad_part(import, "sizes are not those of its tensor");
         part = pst_emit(&import->build, &pst_op_slice_Tensor,
                         PST_ARGS(pst_v(all),
                                  pst_i(dim != NULL ? dim->number.i : 0),

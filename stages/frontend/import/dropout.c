@@ -27,14 +27,14 @@ static const struct pst_node *made_by(const struct pst_arg *arg,
     return def != NULL && def->op == op ? def : NULL;
 }
 
-static double number(const struct pst_arg *arg)
+static double number_of(const struct pst_arg *arg)
 {
     return arg->kind == PST_ARG_FLOAT ? arg->f
            : arg->kind == PST_ARG_INT ? (double)arg->i
                                       : NAN;
 }
 
-static bool near(double a, double b)
+static bool is_near(double a, double b)
 {
     return fabs(a - b) <= 1e-6 * fmax(fabs(a), fabs(b));
 }
@@ -43,7 +43,7 @@ static bool near(double a, double b)
  * no number. */
 static double scalar_of(const struct pst_node *node)
 {
-    return node == NULL ? NAN : number(&node->args[1]);
+    return node == NULL ? NAN : number_of(&node->args[1]);
 }
 
 /* True if b has a Bernoulli number for each element or each channel of x. */
@@ -60,15 +60,15 @@ static bool is_mask(const struct pst_node *b, const struct pst_meta *x)
 }
 
 /* Matches x * (b / keep) and returns b. */
-static const struct pst_node *plain(const struct pst_arg *x,
-                                    const struct pst_arg *factor)
+static const struct pst_node *match_plain(const struct pst_arg *x,
+                                          const struct pst_arg *factor)
 {
     const struct pst_node *div = made_by(factor, &pst_op_div_Scalar);
     const struct pst_node *b =
         div != NULL ? made_by(&div->args[0], &pst_op_bernoulli_p) : NULL;
 
     if (b == NULL || x->kind != PST_ARG_VALUE ||
-        !near(scalar_of(div), number(&b->args[1])) ||
+        !is_near(scalar_of(div), number_of(&b->args[1])) ||
         !is_mask(b, &x->value->meta))
         return NULL;
     return b;
@@ -76,8 +76,8 @@ static const struct pst_node *plain(const struct pst_arg *x,
 
 /* Matches mul = x * (b * a), shift = (b - 1) * k + c with the constants of
  * alpha dropout and returns b. */
-static const struct pst_node *alpha(const struct pst_node *mul,
-                                    const struct pst_arg *shift)
+static const struct pst_node *match_alpha(const struct pst_node *mul,
+                                          const struct pst_arg *shift)
 {
     const double limit = 1.7580993408473766;
     const struct pst_node *by = NULL, *b = NULL, *c, *k = NULL, *less = NULL;
@@ -95,11 +95,11 @@ static const struct pst_node *alpha(const struct pst_node *mul,
     if (b == NULL || less == NULL || less->args[0].kind != PST_ARG_VALUE ||
         less->args[0].value != b->outs[0])
         return NULL;
-    keep = number(&b->args[1]);
+    keep = number_of(&b->args[1]);
     a = 1.0 / sqrt((limit * limit * (1.0 - keep) + 1.0) * keep);
-    if (!near(scalar_of(by), a) || !near(scalar_of(less), -1.0) ||
-        !near(scalar_of(k), limit * a) ||
-        !near(scalar_of(c), limit * a * (1.0 - keep)) ||
+    if (!is_near(scalar_of(by), a) || !is_near(scalar_of(less), -1.0) ||
+        !is_near(scalar_of(k), limit * a) ||
+        !is_near(scalar_of(c), limit * a * (1.0 - keep)) ||
         !is_mask(b, &mul->args[0].value->meta))
         return NULL;
     return b;
@@ -110,7 +110,7 @@ static bool is_zero(const struct pst_arg *arg)
     const struct pst_node *full = made_by(arg, &pst_op_full);
 
     return full != NULL && full->outs[0]->meta.rank == 0 &&
-           number(&full->args[1]) == 0.0;
+           number_of(&full->args[1]) == 0.0;
 }
 
 /* Returns the operand that evaluation passes through; *ret_origin: the node
@@ -127,14 +127,14 @@ static struct pst_value *find_input(const struct pst_import *import,
         if (import->place->dropout && is_zero(&args[1]))
             return args[0].value;
         for (unsigned i = 0; i < 2; i++) {
-            *ret_origin = plain(&args[i], &args[1 - i]);
+            *ret_origin = match_plain(&args[i], &args[1 - i]);
             if (*ret_origin != NULL)
                 return args[i].value;
         }
     }
     if (node->op == &pst_op_add_Tensor) {
         mul = made_by(&args[0], &pst_op_mul_Tensor);
-        *ret_origin = alpha(mul, &args[1]);
+        *ret_origin = match_alpha(mul, &args[1]);
         if (*ret_origin != NULL)
             return mul->args[0].value;
     }

@@ -366,7 +366,7 @@ void pst_import_fini(struct pst_import *import)
 }
 
 /* Resets the import to the state before the inputs. */
-static void start(struct pst_import *import)
+static void reset_import(struct pst_import *import)
 {
     struct pst_model *model = import->model;
 
@@ -396,7 +396,7 @@ static enum pst_status import_inputs(struct pst_import *import)
     struct pst_scope *scope = &import->outer;
     enum pst_status status;
 
-    start(import);
+    reset_import(import);
     status = read_modules(import);
     if (status == PST_OK)
         status = pst_graph_new(&import->model->graph, import->diag);

@@ -82,8 +82,8 @@ static size_t take_size(const struct pst_document *doc, const char *text,
 
 /* Translates one comparison outside all parentheses; false if it is something
  * else. */
-static bool translate(const struct pst_document *doc, const char *text,
-                      struct pst_str *ret)
+static bool translate_comparison(const struct pst_document *doc,
+                                 const char *text, struct pst_str *ret)
 {
     struct pst_str side = {0};
     const char *name = NULL;
@@ -133,7 +133,7 @@ enum pst_status pst_import_guard(struct pst_model *model,
     bool known = false;
 
     *ret = false;
-    if (translate(doc, guard, &text))
+    if (translate_comparison(doc, guard, &text))
         status = pst_symbols_know(symbols, pst_str_text(&text), &known, diag);
     /* Ignores a constraint that does not hold for the exported sizes: it was
      * misread. */

@@ -10,8 +10,8 @@ struct walk {
     struct pst_diag *diag;
 };
 
-static const char *join(const struct walk *w, const char *path, const char *key,
-                        unsigned i)
+static const char *join_path(const struct walk *w, const char *path,
+                             const char *key, unsigned i)
 {
     const char *dot = path[0] != '\0' ? "." : "";
 
@@ -39,8 +39,9 @@ static enum pst_status add_leaf(struct walk *w, const char *path)
 }
 
 /* Visits a tree recursively; the JSON parser limits its depth. */
-static enum pst_status visit(struct walk *w, const struct pst_doc_tree *tree,
-                             const char *path)
+static enum pst_status visit_tree(struct walk *w,
+                                  const struct pst_doc_tree *tree,
+                                  const char *path)
 {
     enum pst_status status = PST_OK;
 
@@ -48,9 +49,9 @@ static enum pst_status visit(struct walk *w, const struct pst_doc_tree *tree,
         return add_leaf(w, path);
     for (unsigned i = 0; i < tree->n && status == PST_OK; i++) {
         const char *child =
-            join(w, path, tree->keys != NULL ? tree->keys[i] : NULL, i);
+            join_path(w, path, tree->keys != NULL ? tree->keys[i] : NULL, i);
 
-        status = child != NULL ? visit(w, &tree->children[i], child)
+        status = child != NULL ? visit_tree(w, &tree->children[i], child)
                                : pst_diag_nomem(w->diag, 0);
     }
     return status;
@@ -63,7 +64,7 @@ enum pst_status pst_pytree_results(const struct pst_doc_tree *tree,
     struct walk w = {arena, ret, diag};
 
     *ret = (struct pst_paths){0};
-    return visit(&w, tree, "");
+    return visit_tree(&w, tree, "");
 }
 
 enum pst_status pst_pytree_arguments(const struct pst_doc_tree *tree,
@@ -82,11 +83,11 @@ enum pst_status pst_pytree_arguments(const struct pst_doc_tree *tree,
                             "a treespec of the model's signature is damaged");
     /* Positional arguments take the first names. */
     for (unsigned i = 0; i < args->n && status == PST_OK; i++) {
-        const char *path =
-            join(&w, "", names != NULL && i < n_names ? names[i] : NULL, i);
+        const char *path = join_path(
+            &w, "", names != NULL && i < n_names ? names[i] : NULL, i);
 
-        status = path != NULL ? visit(&w, &args->children[i], path)
+        status = path != NULL ? visit_tree(&w, &args->children[i], path)
                               : pst_diag_nomem(diag, 0);
     }
-    return status == PST_OK ? visit(&w, &tree->children[1], "") : status;
+    return status == PST_OK ? visit_tree(&w, &tree->children[1], "") : status;
 }

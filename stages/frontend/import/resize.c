@@ -32,9 +32,9 @@ enum pst_status pst_import_resize(struct pst_import *import,
 
 /* Writes one tensor to another. result: a name for the written tensor, or
  * NULL. */
-static enum pst_status fill(struct pst_import *import, struct pst_scope *scope,
-                            const char *to, const char *from,
-                            const char *result)
+static enum pst_status write_tensor(struct pst_import *import,
+                                    struct pst_scope *scope, const char *to,
+                                    const char *from, const char *result)
 {
     struct pst_value *written = pst_import_find(scope, to);
     struct pst_value *source = pst_import_find(scope, from), *now;
@@ -87,11 +87,12 @@ enum pst_status pst_import_fill(struct pst_import *import,
         return pst_diag_set(import->diag, PST_E_MODEL_BRANCH_WRITE,
                             "writes inside of a branch are not supported");
     if (to != NULL && from != NULL)
-        return fill(import, scope, to->name, from->name, result_of(node, 0));
+        return write_tensor(import, scope, to->name, from->name,
+                            result_of(node, 0));
     if (many == NULL || those == NULL || many->n != those->n)
         return bad_argument(import, "tensors are not as many as their sources");
     for (unsigned i = 0; i < many->n && status == PST_OK; i++)
-        status = fill(import, scope, many->names[i], those->names[i],
-                      result_of(node, i));
+        status = write_tensor(import, scope, many->names[i], those->names[i],
+                              result_of(node, i));
     return status;
 }

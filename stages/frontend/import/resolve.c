@@ -21,7 +21,7 @@ static void name_inputs(struct pst_doc_node *node)
             node->inputs[i].name = schema->args[i].name;
 }
 
-static void unwrap(struct pst_doc_node *node)
+static void unwrap_operator(struct pst_doc_node *node)
 {
     const struct pst_doc_arg *op = pst_doc_arg_at(node, 1, PST_DOC_OPERATOR);
     unsigned n = 0;
@@ -49,7 +49,7 @@ enum pst_status pst_import_resolve(struct pst_document *doc,
             struct pst_target target;
 
             if (strcmp(node->target, "higher_order.with_effects") == 0)
-                unwrap(node);
+                unwrap_operator(node);
             target = pst_import_target(node, g);
             node->resolved =
                 pst_arena_memdup(&doc->arena, &target, sizeof(target));

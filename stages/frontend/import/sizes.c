@@ -26,8 +26,8 @@ static bool drop_unknown(struct pst_arg *arg)
     return true;
 }
 
-static enum pst_status fix(struct pst_model *model, const char *where,
-                           struct pst_diag *diag)
+static enum pst_status fix_sizes(struct pst_model *model, const char *where,
+                                 struct pst_diag *diag)
 {
     if (model->fixed != NULL)
         return PST_OK;
@@ -45,7 +45,7 @@ enum pst_status pst_import_sizes(struct pst_import *import)
     enum pst_status status = PST_OK;
 
     if (import->sizes.fixed != NULL)
-        status = fix(import->model, import->sizes.fixed, import->diag);
+        status = fix_sizes(import->model, import->sizes.fixed, import->diag);
     for (size_t i = 0; i < graph->nodes.n && status == PST_OK; i++) {
         struct pst_node *node = graph->nodes.at[i];
         bool unknown = false;
@@ -53,7 +53,7 @@ enum pst_status pst_import_sizes(struct pst_import *import)
         for (unsigned k = 0; k < node->schema->n_args; k++)
             unknown = drop_unknown(&node->args[k]) || unknown;
         if (unknown)
-            status = fix(import->model, node->schema->name, import->diag);
+            status = fix_sizes(import->model, node->schema->name, import->diag);
     }
     for (size_t i = 0; i < graph->values.n; i++) {
         struct pst_value *v = graph->values.at[i];

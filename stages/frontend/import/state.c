@@ -13,9 +13,9 @@
 
 /* Returns the identity of a tensor: kind, dtype, record and window. Empty
  * records do not identify a tensor. */
-static enum pst_status identity(const struct pst_weight *w,
-                                enum pst_value_kind kind, struct pst_str *key,
-                                struct pst_diag *diag)
+static enum pst_status identity_of(const struct pst_weight *w,
+                                   enum pst_value_kind kind,
+                                   struct pst_str *key, struct pst_diag *diag)
 {
     if (!w->stored) {
         pst_str_addf(key, "%d name %s", (int)kind, w->fqn);
@@ -38,7 +38,7 @@ static enum pst_status add_member(struct pst_state *s,
     const bool used =
         placeholder != NULL && pst_map_has(&s->import->used, placeholder);
     struct pst_str key = {0};
-    enum pst_status status = identity(w, kind, &key, diag);
+    enum pst_status status = identity_of(w, kind, &key, diag);
     struct pst_state_member m = {.weight = w, .placeholder = placeholder};
     struct pst_state_group *g = NULL;
 
@@ -130,7 +130,7 @@ static enum pst_status add_alias(struct pst_state *s,
     for (size_t i = 0; i < PST_COUNT(kinds) && status == PST_OK; i++) {
         struct pst_str key = {0};
 
-        status = identity(w, kinds[i], &key, s->import->diag);
+        status = identity_of(w, kinds[i], &key, s->import->diag);
         if (status == PST_OK && pst_map_has(&s->groups, pst_str_text(&key)))
             status = add_member(s, w, kinds[i], NULL, false);
         pst_str_fini(&key);

@@ -14,8 +14,8 @@ struct collector {
 
 /* --- collecting --------------------------------------------------------- */
 
-static enum pst_status collect(struct collector *c,
-                               const struct pst_doc_expr *expr)
+static enum pst_status collect_symbols(struct collector *c,
+                                       const struct pst_doc_expr *expr)
 {
     struct pst_symbols *symbols = &c->model->symbols;
     enum pst_status status;
@@ -41,20 +41,20 @@ static enum pst_status collect_graph(struct collector *c,
         const struct pst_doc_tensor *t = graph->tensors.entries[i].value;
 
         for (unsigned d = 0; d < t->rank && status == PST_OK; d++)
-            status = collect(c, t->sizes[d].expr);
+            status = collect_symbols(c, t->sizes[d].expr);
     }
     for (size_t i = 0; i < graph->numbers.n && status == PST_OK; i++) {
         const struct pst_doc_number *x = graph->numbers.entries[i].value;
 
         if (x->kind == PST_DOC_NUMBER_EXPR)
-            status = collect(c, x->expr);
+            status = collect_symbols(c, x->expr);
     }
     return status;
 }
 
 /* Solves for symbols that never occur alone, from expressions with a known
  * value; then checks that all values are consistent. */
-static enum pst_status settle(struct collector *c)
+static enum pst_status solve_symbols(struct collector *c)
 {
     struct pst_symbols *symbols = &c->model->symbols;
 
@@ -92,8 +92,8 @@ static enum pst_status settle(struct collector *c)
 
 /* --- constraints -------------------------------------------------------- */
 
-static enum pst_status limit(struct collector *c,
-                             const struct pst_doc_range *range)
+static enum pst_status limit_range(struct collector *c,
+                                   const struct pst_doc_range *range)
 {
     bool known = false;
     enum pst_status status = pst_symbols_know(
@@ -145,9 +145,9 @@ enum pst_status pst_import_symbols(struct pst_model *model,
     pst_map_init(&c.seen, PST_TAG_ARCHIVE);
     status = collect_graph(&c, doc->graph);
     if (status == PST_OK)
-        status = settle(&c);
+        status = solve_symbols(&c);
     for (size_t i = 0; i < doc->n_ranges && status == PST_OK; i++)
-        status = limit(&c, &doc->ranges[i]);
+        status = limit_range(&c, &doc->ranges[i]);
     if (status == PST_OK)
         status = pst_symbols_check(&model->symbols, diag);
     if (status == PST_OK && model->symbols.ranges.n > 0)
@@ -159,9 +159,9 @@ enum pst_status pst_import_symbols(struct pst_model *model,
 
 /* --- numbers by name ---------------------------------------------------- */
 
-static enum pst_status evaluate(struct pst_import *import,
-                                const struct pst_doc_expr *expr,
-                                const char *where, struct pst_arg *ret)
+static enum pst_status evaluate_size(struct pst_import *import,
+                                     const struct pst_doc_expr *expr,
+                                     const char *where, struct pst_arg *ret)
 {
     struct pst_number x = {0};
     enum pst_status status =
@@ -194,7 +194,7 @@ enum pst_status pst_import_symbol(struct pst_import *import,
                             "%s: there is no number \"%s\" in the file", where,
                             name);
     if (x->kind == PST_DOC_NUMBER_EXPR)
-        return evaluate(import, x->expr, where, ret);
+        return evaluate_size(import, x->expr, where, ret);
     *ret = x->kind == PST_DOC_NUMBER_INT    ? pst_i(x->i)
            : x->kind == PST_DOC_NUMBER_BOOL ? pst_b(x->b)
                                             : pst_f(x->f);

@@ -64,7 +64,7 @@ static size_t root_of(const struct sorted *s, size_t i)
 
 /* Joins two components. The root is the first group of both, so that bases are
  * ordered by position. */
-static void join(const struct sorted *s, size_t i, size_t k)
+static void join_components(const struct sorted *s, size_t i, size_t k)
 {
     const size_t a = root_of(s, i), b = root_of(s, k);
 
@@ -119,7 +119,7 @@ static enum pst_status compare(struct pst_import *import, struct sorted *s,
         return status;
     if (!may_join(s->at[i], s->at[k]))
         return note_shared(import, s->at[i], s->at[k]);
-    join(s, i, k);
+    join_components(s, i, k);
     return PST_OK;
 }
 
@@ -172,7 +172,7 @@ static enum pst_status link_components(const struct sorted *s,
 /* --- bases -------------------------------------------------------------- */
 
 /* True if the window is all elements in [begin, end), in order. */
-static bool covers(const struct pst_weight *w, int64_t begin, int64_t end)
+static bool covers_range(const struct pst_weight *w, int64_t begin, int64_t end)
 {
     return w->offset == begin && pst_meta_is_contiguous(&w->meta) &&
            pst_meta_numel(&w->meta) == end - begin;
@@ -244,7 +244,7 @@ static enum pst_status make_base(struct pst_state *state,
 
         g->base = base;
         g->offset = g->weight->offset - begin;
-        if (base->weight == NULL && covers(g->weight, begin, end))
+        if (base->weight == NULL && covers_range(g->weight, begin, end))
             base->weight = g->weight;
     }
     base->nameless = base->weight == NULL;
@@ -255,8 +255,8 @@ static enum pst_status make_base(struct pst_state *state,
 
 /* Records a window that overlaps itself in import->shared: it is a copy here,
  * so writes to it, which would have another effect, are rejected. */
-static enum pst_status note_itself(struct pst_state *state,
-                                   const struct pst_state_group *g)
+static enum pst_status note_own_overlap(struct pst_state *state,
+                                        const struct pst_state_group *g)
 {
     const struct pst_weight *w = g->weight;
 
@@ -366,7 +366,7 @@ enum pst_status pst_state_find_bases(struct pst_state *state)
         if (root_of(&s, i) == i)
             status = make_base(state, &s, i);
     for (size_t i = 0; i < s.n && status == PST_OK; i++)
-        status = note_itself(state, s.at[i]);
+        status = note_own_overlap(state, s.at[i]);
     if (status == PST_OK)
         status = note_all_lost(state, &s);
     pst_free(s.at);

@@ -138,10 +138,11 @@ struct shadows {
     bool put_right; /* eager strides of an operand differ from the file's */
 };
 
-static struct pst_value *shadow(struct shadows *s,
-                                const struct pst_import *import,
-                                const struct pst_scope *scope, const char *name,
-                                const struct pst_value *now)
+static struct pst_value *add_shadow(struct shadows *s,
+                                    const struct pst_import *import,
+                                    const struct pst_scope *scope,
+                                    const char *name,
+                                    const struct pst_value *now)
 {
     struct pst_value *ret = &s->values[s->n++];
     const struct pst_value *v =
@@ -187,9 +188,11 @@ static void fini_shadows(struct shadows *s)
     pst_free(s->list);
 }
 
-static void fill(struct shadows *s, const struct pst_import *import,
-                 const struct pst_scope *scope, const struct pst_doc_node *node,
-                 const struct pst_schema *schema, const struct pst_arg *args)
+static void fill_shadows(struct shadows *s, const struct pst_import *import,
+                         const struct pst_scope *scope,
+                         const struct pst_doc_node *node,
+                         const struct pst_schema *schema,
+                         const struct pst_arg *args)
 {
     for (unsigned i = 0; i < schema->n_args; i++) {
         const char *name = schema->args[i].name;
@@ -199,8 +202,8 @@ static void fill(struct shadows *s, const struct pst_import *import,
         if (args[i].kind == PST_ARG_VALUE) {
             arg = pst_doc_arg(node, name, PST_DOC_TENSOR);
             s->args[i].value =
-                shadow(s, import, scope, arg != NULL ? arg->name : NULL,
-                       args[i].value);
+                add_shadow(s, import, scope, arg != NULL ? arg->name : NULL,
+                           args[i].value);
         } else if (args[i].kind == PST_ARG_VALUES) {
             arg = pst_doc_arg(node, name, PST_DOC_TENSORS);
             s->args[i].values = &s->list[s->n_list];
@@ -208,15 +211,15 @@ static void fill(struct shadows *s, const struct pst_import *import,
                 s->list[s->n_list++] =
                     args[i].values[k] == NULL
                         ? NULL
-                        : shadow(s, import, scope,
-                                 arg != NULL && k < arg->n ? arg->names[k]
-                                                           : NULL,
-                                 args[i].values[k]);
+                        : add_shadow(s, import, scope,
+                                     arg != NULL && k < arg->n ? arg->names[k]
+                                                               : NULL,
+                                     args[i].values[k]);
         }
     }
 }
 
-static void expect(struct pst_import *import, const struct pst_meta *m)
+static void expect_strides(struct pst_import *import, const struct pst_meta *m)
 {
     import->expected.known = true;
     import->expected.rank = m->rank;
@@ -233,7 +236,7 @@ static void expect_view(struct pst_import *import, const struct shadows *s,
     PST_UNINIT struct pst_diag diag;
 
     if (pst_op_is_rewrite(op)) {
-        expect(import, &value->meta);
+        expect_strides(import, &value->meta);
         return;
     }
     pst_diag_init(&diag);
@@ -242,7 +245,7 @@ static void expect_view(struct pst_import *import, const struct shadows *s,
     c.hint = PST_N_DTYPES;
     c.diag = &diag;
     if (pst_op_infer(op, &c) == PST_OK && i < c.n_outs)
-        expect(import, &c.out[i]);
+        expect_strides(import, &c.out[i]);
 }
 
 enum pst_status pst_import_expect(struct pst_import *import,
@@ -263,11 +266,11 @@ enum pst_status pst_import_expect(struct pst_import *import,
         fini_shadows(&s);
         return pst_diag_nomem(import->diag, schema->n_args);
     }
-    fill(&s, import, scope, node, schema, args);
+    fill_shadows(&s, import, scope, node, schema, args);
     if ((s.odd || s.put_right || format == PST_EAGER_CHANNELS_LAST) && !view &&
         pst_eager_strides(op, s.args, schema->n_args, format, &value->meta,
                           m.stride))
-        expect(import, &m);
+        expect_strides(import, &m);
     else if (s.put_right && (view || (op->flags & PST_OP_MAYBE_VIEW) != 0))
         expect_view(import, &s, op, i, value);
     fini_shadows(&s);

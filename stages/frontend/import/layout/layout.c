@@ -56,8 +56,8 @@ static struct pst_storage_note *note_of(struct pst_import *import,
     return &import->notes.at[owner->id];
 }
 
-static enum pst_status want(struct pst_import *import,
-                            const struct pst_storage_note *note)
+static enum pst_status want_layout(struct pst_import *import,
+                                   const struct pst_storage_note *note)
 {
     struct pst_layouts *l = &import->layouts;
 
@@ -73,7 +73,7 @@ static enum pst_status want_if_noted(struct pst_import *import,
                                      const struct pst_storage_note *note)
 {
     return note->origin != NULL && note->doubtful && note->written
-               ? want(import, note)
+               ? want_layout(import, note)
                : PST_OK;
 }
 
@@ -116,8 +116,8 @@ static bool order_of(const struct pst_meta *m, int64_t order[PST_MAX_RANK])
     return true;
 }
 
-static enum pst_status refuse(struct pst_import *import, const char *name,
-                              const struct pst_meta *m)
+static enum pst_status refuse_layout(struct pst_import *import,
+                                     const char *name, const struct pst_meta *m)
 {
     char text[PST_META_TEXT];
 
@@ -139,7 +139,7 @@ static enum pst_status lay_out(struct pst_import *import, const char *name,
     struct pst_value *v = pst_functionalise_read(import->functional, *value);
 
     if (!order_of(&t->meta, order))
-        return refuse(import, name, &t->meta);
+        return refuse_layout(import, name, &t->meta);
     for (unsigned k = 0; k < n; k++)
         back[order[k]] = k;
     b->prefix = name;
@@ -246,7 +246,7 @@ enum pst_status pst_import_reads_storage(struct pst_import *import,
                             "is not in the file: export with an input of its "
                             "own storage (clone it)",
                             pst_value_storage(v)->name, (long long)note->shift);
-    return note->origin != NULL ? want(import, note) : PST_OK;
+    return note->origin != NULL ? want_layout(import, note) : PST_OK;
 }
 
 enum pst_status pst_import_writes_storage(struct pst_import *import,
@@ -267,8 +267,8 @@ static bool may_alias(const struct pst_op *op)
            (pst_op_is_rewrite(op) && pst_op_schema(op)->shares_result);
 }
 
-static enum pst_status join(struct pst_import *import, struct pst_value *from,
-                            struct pst_value *to)
+static enum pst_status join_notes(struct pst_import *import,
+                                  struct pst_value *from, struct pst_value *to)
 {
     struct pst_storage_note *b = note_of(import, to);
     struct pst_storage_note *a = b != NULL ? note_of(import, from) : NULL;
@@ -300,6 +300,6 @@ enum pst_status pst_import_joins_storages(struct pst_import *import,
     for (unsigned i = 0; i < n_args; i++)
         for (unsigned k = 0; k < n_outs && status == PST_OK; k++)
             if (args[i].kind == PST_ARG_VALUE && outs[k] != NULL)
-                status = join(import, args[i].value, outs[k]);
+                status = join_notes(import, args[i].value, outs[k]);
     return status;
 }

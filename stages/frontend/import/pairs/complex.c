@@ -142,8 +142,8 @@ static struct pst_value *with_part(struct pst_import *import,
                     PST_ARGS(pst_v(v), pst_dtype_arg(part)));
 }
 
-static struct pst_value *promoted(struct pst_import *import,
-                                  struct pst_value *v, enum pst_dtype part)
+static struct pst_value *promote_value(struct pst_import *import,
+                                       struct pst_value *v, enum pst_dtype part)
 {
     struct pst_value *parts[2];
 
@@ -158,10 +158,10 @@ static struct pst_value *promoted(struct pst_import *import,
 }
 
 /* Converts a real or complex number of the file to a pair. */
-static struct pst_value *literal(struct pst_import *import,
-                                 const struct pst_doc_arg *arg,
-                                 const struct pst_arg *bound,
-                                 enum pst_dtype part)
+static struct pst_value *convert_literal(struct pst_import *import,
+                                         const struct pst_doc_arg *arg,
+                                         const struct pst_arg *bound,
+                                         enum pst_dtype part)
 {
     const bool pair = arg->kind == PST_DOC_COMPLEX;
     const struct pst_arg numbers[2] = {pair ? pst_f(arg->parts[0]) : *bound,
@@ -179,10 +179,10 @@ static struct pst_value *literal(struct pst_import *import,
 
 /* Converts a tensor among operands that all become complex. Operands of
  * in-place operators are bound as they are (pst_import_bind). */
-static struct pst_value *operand(struct pst_import *import,
-                                 const struct pst_target *target,
-                                 struct pst_value *v, bool is_complex,
-                                 enum pst_dtype part)
+static struct pst_value *convert_operand(struct pst_import *import,
+                                         const struct pst_target *target,
+                                         struct pst_value *v, bool is_complex,
+                                         enum pst_dtype part)
 {
     if (v == NULL || (is_complex && !takes_dtype(&v->meta, 1, part)))
         return v;
@@ -190,7 +190,8 @@ static struct pst_value *operand(struct pst_import *import,
         v = pst_functionalise_read(import->functional, v);
     if (v == NULL)
         return NULL;
-    return is_complex ? with_part(import, v, part) : promoted(import, v, part);
+    return is_complex ? with_part(import, v, part)
+                      : promote_value(import, v, part);
 }
 
 /* True for arguments that stay real: indices and conditions. */
@@ -212,21 +213,24 @@ static void promote_one(struct pst_import *import,
                         struct pst_arg *bound)
 {
     if (arg->kind == PST_DOC_TENSOR && bound->kind == PST_ARG_VALUE)
-        bound->value = operand(import, target, bound->value,
-                               is_complex(graph, arg->name), part);
+        bound->value = convert_operand(import, target, bound->value,
+                                       is_complex(graph, arg->name), part);
     else if (arg->kind == PST_DOC_COMPLEX || pst_doc_is_number(arg) ||
              bound->kind == PST_ARG_INT || bound->kind == PST_ARG_FLOAT ||
              bound->kind == PST_ARG_BOOL)
-        *bound = pst_v(literal(import, arg, bound, part));
+        *bound = pst_v(convert_literal(import, arg, bound, part));
     for (unsigned k = 0; arg->kind == PST_DOC_TENSORS && k < arg->n; k++)
         if (bound->kind == PST_ARG_VALUES && k < bound->n)
-            bound->values[k] = operand(import, target, bound->values[k],
-                                       is_complex(graph, arg->names[k]), part);
+            bound->values[k] =
+                convert_operand(import, target, bound->values[k],
+                                is_complex(graph, arg->names[k]), part);
 }
 
-static void promote(struct pst_import *import, const struct pst_scope *scope,
-                    const struct pst_doc_node *node,
-                    const struct pst_target *target, struct pst_arg *args)
+static void promote_operands(struct pst_import *import,
+                             const struct pst_scope *scope,
+                             const struct pst_doc_node *node,
+                             const struct pst_target *target,
+                             struct pst_arg *args)
 {
     const struct pst_schema *schema = pst_op_schema(target->op);
     const enum pst_dtype part = part_of(node, scope->graph);
@@ -280,7 +284,7 @@ enum pst_status pst_import_pairs(struct pst_import *import,
     enum pst_status status;
 
     if (target->promotes)
-        promote(import, scope, node, target, args);
+        promote_operands(import, scope, node, target, args);
     if (target->real_parts)
         take_real_parts(import, scope, node, target, args);
     status = import->build.status;

@@ -15,13 +15,14 @@
 /* Limit of chained conjugates, each of which is updated by the previous one. */
 #define MAX_DEPTH 16
 
-static struct pst_value *conjugate(struct pst_import *import,
-                                   struct pst_value *v)
+static struct pst_value *emit_conjugate(struct pst_import *import,
+                                        struct pst_value *v)
 {
     return pst_emit(&import->build, &pst_op_complex_conj, PST_ARGS(pst_v(v)));
 }
 
-static struct pst_value *owner(struct pst_import *import, struct pst_value *v)
+static struct pst_value *owner_of(struct pst_import *import,
+                                  struct pst_value *v)
 {
     return pst_functionalise_owner(import->functional, v);
 }
@@ -31,7 +32,8 @@ static struct pst_value *owner(struct pst_import *import, struct pst_value *v)
 static bool is_lazy(struct pst_import *import, struct pst_value *v)
 {
     for (size_t i = 0; i < import->mirrors.n; i++)
-        if (owner(import, import->mirrors.at[i].conjugate) == owner(import, v))
+        if (owner_of(import, import->mirrors.at[i].conjugate) ==
+            owner_of(import, v))
             return import->mirrors.at[i].lazy;
     return false;
 }
@@ -49,8 +51,9 @@ static bool makes_mirror(const struct pst_op *op, bool *ret_transposed)
 
 /* Makes a mirror for a conjugate, and a copy when a lazy one is resolved. NULL
  * without an error: emit the operator as usual. */
-static struct pst_value *make(struct pst_import *import,
-                              const struct pst_op *op, struct pst_value *v)
+static struct pst_value *make_mirror(struct pst_import *import,
+                                     const struct pst_op *op,
+                                     struct pst_value *v)
 {
     struct pst_mirror m = {.of = v};
     bool transposed;
@@ -63,7 +66,7 @@ static struct pst_value *make(struct pst_import *import,
     if (transposed)
         m.of = pst_emit(&import->build, &pst_op_transpose_int,
                         PST_ARGS(pst_v(v), pst_i(-3), pst_i(-2)));
-    m.conjugate = m.of != NULL ? conjugate(import, m.of) : NULL;
+    m.conjugate = m.of != NULL ? emit_conjugate(import, m.of) : NULL;
     if (m.conjugate != NULL &&
         !pst_vec_push(PST_TAG_ARCHIVE, &import->mirrors, m))
         import->build.status = pst_diag_nomem(import->diag, sizeof(m));
@@ -85,7 +88,7 @@ enum pst_status pst_import_conjugate(struct pst_import *import,
         return PST_OK;
     import->build.names = names->at;
     import->build.n_names = names->n;
-    v = make(import, target->op, args[0].value);
+    v = make_mirror(import, target->op, args[0].value);
     import->build.n_names = 0;
     status = import->build.status;
     if (status != PST_OK || v == NULL)
@@ -104,7 +107,7 @@ static enum pst_status write_along(struct pst_import *import,
         return status;
     now = pst_functionalise_read(import->functional, from);
     if (now != NULL)
-        now = conjugate(import, now);
+        now = emit_conjugate(import, now);
     if (now != NULL)
         (void)pst_functionalise_write(import->functional, to, now);
     return import->build.status;
@@ -112,16 +115,16 @@ static enum pst_status write_along(struct pst_import *import,
 
 /* Updates the mirrors of a storage, except number `but`, through which it was
  * written. */
-static enum pst_status reflect(struct pst_import *import,
-                               const struct pst_value *storage, size_t but,
-                               unsigned depth)
+static enum pst_status update_mirrors(struct pst_import *import,
+                                      const struct pst_value *storage,
+                                      size_t but, unsigned depth)
 {
     enum pst_status status = PST_OK;
 
     for (size_t i = 0; i < import->mirrors.n && status == PST_OK; i++) {
         const struct pst_mirror m = import->mirrors.at[i];
-        const bool forth = i != but && owner(import, m.of) == storage;
-        const bool back = i != but && owner(import, m.conjugate) == storage;
+        const bool forth = i != but && owner_of(import, m.of) == storage;
+        const bool back = i != but && owner_of(import, m.conjugate) == storage;
         struct pst_value *to = forth ? m.conjugate : m.of;
 
         if (!forth && !back)
@@ -133,7 +136,7 @@ static enum pst_status reflect(struct pst_import *import,
                                 MAX_DEPTH);
         status = write_along(import, to, forth ? m.of : m.conjugate);
         if (status == PST_OK)
-            status = reflect(import, owner(import, to), i, depth + 1);
+            status = update_mirrors(import, owner_of(import, to), i, depth + 1);
     }
     return status;
 }
@@ -143,5 +146,5 @@ enum pst_status pst_import_reflect(struct pst_import *import,
 {
     if (import->mirrors.n == 0)
         return PST_OK;
-    return reflect(import, owner(import, written), SIZE_MAX, 0);
+    return update_mirrors(import, owner_of(import, written), SIZE_MAX, 0);
 }

@@ -15,7 +15,7 @@ struct fold {
     enum pst_status status;
 };
 
-static bool supply(struct fold *f, struct pst_value *v);
+static bool supply_value(struct fold *f, struct pst_value *v);
 
 static bool is_small(const struct pst_value *v)
 {
@@ -46,9 +46,9 @@ static bool supply_constant(struct fold *f, struct pst_value *v)
 static bool supply_argument(struct fold *f, const struct pst_arg *arg)
 {
     if (arg->kind == PST_ARG_VALUE)
-        return supply(f, arg->value);
+        return supply_value(f, arg->value);
     for (unsigned k = 0; arg->kind == PST_ARG_VALUES && k < arg->n; k++)
-        if (arg->values[k] != NULL && !supply(f, arg->values[k]))
+        if (arg->values[k] != NULL && !supply_value(f, arg->values[k]))
             return false;
     return true;
 }
@@ -71,7 +71,7 @@ static bool supply_node(struct fold *f, struct pst_node *node)
 
 /* Computes the content of v; false if it depends on more than constants, or
  * after an error. MAX_NODES bounds the recursion. */
-static bool supply(struct fold *f, struct pst_value *v)
+static bool supply_value(struct fold *f, struct pst_value *v)
 {
     struct pst_value *base = v->base != NULL ? v->base : v;
 
@@ -95,7 +95,7 @@ enum pst_status pst_import_fold(struct pst_import *import, struct pst_value *v,
     status = pst_eval_new(import->build.graph, &f.eval, import->diag);
     if (status != PST_OK)
         return status;
-    if (supply(&f, v)) {
+    if (supply_value(&f, v)) {
         *ret_known = true;
         *ret = pst_load_f64(v->meta.dtype, pst_eval_get(f.eval, v), 0);
     }

@@ -20,7 +20,7 @@ struct operands {
     unsigned n;
 };
 
-static enum pst_status inconsistent(struct pst_import *import)
+static enum pst_status report_inconsistent(struct pst_import *import)
 {
     return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                         "the body of a loop does not fit its operands and "
@@ -72,7 +72,7 @@ static enum pst_status run_body(struct pst_import *import,
     enum pst_status status = PST_OK;
 
     if (body->n_inputs != n_in || body->n_outputs != n_out)
-        return inconsistent(import);
+        return report_inconsistent(import);
     if (import->build.graph->nodes.n > MAX_NODES)
         return pst_diag_set(import->diag, PST_E_OP_NOT_SUPPORTED,
                             "not supported: loops that are more than %d "
@@ -82,7 +82,7 @@ static enum pst_status run_body(struct pst_import *import,
     inner.inner = true;
     for (unsigned i = 0; i < n_in && status == PST_OK; i++) {
         if (body->inputs[i].kind != PST_DOC_TENSOR)
-            status = inconsistent(import);
+            status = report_inconsistent(import);
         else
             status = pst_import_define(import, &inner, body->inputs[i].name,
                                        in[i], &in[i]->meta);
@@ -157,7 +157,7 @@ static enum pst_status count_trips(struct pst_import *import, struct slices *s)
         s->n_trips = (unsigned)n;
         (void)pst_extent_is(b, pst_extent_of(b, x, 0), pst_extent(n));
     }
-    return s->n_trips > 0 ? b->status : inconsistent(import);
+    return s->n_trips > 0 ? b->status : report_inconsistent(import);
 }
 
 static enum pst_status open_slices(struct pst_import *import,
@@ -254,7 +254,7 @@ enum pst_status pst_import_scan_loop(struct pst_import *import,
     if (body == NULL || !list_at(node, 1, &s.list[0]) ||
         !list_at(node, 2, &s.list[1]) || !list_at(node, 3, &s.list[2]) ||
         s.list[0].n > names->n)
-        return inconsistent(import);
+        return report_inconsistent(import);
     return over_slices(import, scope, body->graph, &s, names);
 }
 
@@ -268,7 +268,7 @@ enum pst_status pst_import_map_loop(struct pst_import *import,
 
     if (body == NULL || !list_at(node, 1, &s.list[1]) ||
         !list_at(node, 2, &s.list[2]))
-        return inconsistent(import);
+        return report_inconsistent(import);
     return over_slices(import, scope, body->graph, &s, names);
 }
 
@@ -297,11 +297,11 @@ static enum pst_status settle_counter(struct pst_import *import,
 }
 
 /* Evaluates the loop's condition. *ret is true if another trip follows. */
-static enum pst_status ask(struct pst_import *import,
-                           const struct pst_scope *scope,
-                           const struct pst_doc_graph *condition,
-                           struct pst_value *const *in, unsigned n_in,
-                           bool *ret)
+static enum pst_status eval_condition(struct pst_import *import,
+                                      const struct pst_scope *scope,
+                                      const struct pst_doc_graph *condition,
+                                      struct pst_value *const *in,
+                                      unsigned n_in, bool *ret)
 {
     struct pst_value *v = NULL;
     double number = 0.0;
@@ -335,7 +335,7 @@ enum pst_status pst_import_while_loop(struct pst_import *import,
 
     if (condition == NULL || body == NULL || !list_at(node, 2, &carried) ||
         !list_at(node, 3, &shared) || carried.n != names->n)
-        return inconsistent(import);
+        return report_inconsistent(import);
     n = carried.n + shared.n;
     in = new_values(import, n);
     if (in == NULL)
@@ -346,7 +346,7 @@ enum pst_status pst_import_while_loop(struct pst_import *import,
     for (unsigned trip = 0; status == PST_OK; trip++) {
         bool again = false;
 
-        status = ask(import, scope, condition->graph, in, n, &again);
+        status = eval_condition(import, scope, condition->graph, in, n, &again);
         if (status != PST_OK || !again)
             break;
         if (trip == MAX_TRIPS)

@@ -76,7 +76,8 @@ static bool has_level(const struct pst_vmap_lanes *lanes, int64_t level)
 }
 
 /* Adds the levels of `more` to *ret; false if these are too many. */
-static bool join(struct pst_vmap_lanes *ret, const struct pst_vmap_lanes *more)
+static bool join_lanes(struct pst_vmap_lanes *ret,
+                       const struct pst_vmap_lanes *more)
 {
     for (unsigned i = 0; i < lanes_of(more); i++) {
         unsigned at = ret->n;
@@ -95,8 +96,8 @@ static bool join(struct pst_vmap_lanes *ret, const struct pst_vmap_lanes *more)
     return true;
 }
 
-static struct pst_value *unsqueeze(struct pst_import *import,
-                                   struct pst_value *v, unsigned dim)
+static struct pst_value *emit_unsqueeze(struct pst_import *import,
+                                        struct pst_value *v, unsigned dim)
 {
     return v == NULL ? NULL
                      : pst_emit(&import->build, &pst_op_unsqueeze,
@@ -122,19 +123,21 @@ struct pst_value *pst_import_reorder(struct pst_import *import,
 
 /* Gives v a dimension for each level of `all`, of size 1 if it lacks that
  * level, followed by `rank` dimensions. A value without lanes broadcasts. */
-static struct pst_value *align(struct pst_import *import, struct pst_value *v,
-                               const struct pst_vmap_lanes *have,
-                               const struct pst_vmap_lanes *all, unsigned rank)
+static struct pst_value *align_lanes(struct pst_import *import,
+                                     struct pst_value *v,
+                                     const struct pst_vmap_lanes *have,
+                                     const struct pst_vmap_lanes *all,
+                                     unsigned rank)
 {
     const unsigned own = v->meta.rank - lanes_of(have);
 
     if (lanes_of(have) == 0)
         return v;
     for (unsigned d = own; d < rank; d++)
-        v = unsqueeze(import, v, have->n);
+        v = emit_unsqueeze(import, v, have->n);
     for (unsigned i = 0; i < all->n; i++)
         if (!has_level(have, all->level[i]))
-            v = unsqueeze(import, v, i);
+            v = emit_unsqueeze(import, v, i);
     return v;
 }
 
@@ -165,9 +168,10 @@ static enum pst_dtype lane_type(const struct pst_lane_args *a, unsigned first)
     return pst_result_type(args, n);
 }
 
-static struct pst_value *elements(struct pst_import *import,
-                                  const struct pst_lane_args *a, enum rule rule,
-                                  const struct pst_vmap_lanes *all)
+static struct pst_value *apply_elementwise(struct pst_import *import,
+                                           const struct pst_lane_args *a,
+                                           enum rule rule,
+                                           const struct pst_vmap_lanes *all)
 {
     const unsigned first = rule == CHOOSES ? 1 : 0;
     const enum pst_dtype dtype =
@@ -183,7 +187,7 @@ static struct pst_value *elements(struct pst_import *import,
 
         if (a->at[i].kind != PST_ARG_VALUE)
             continue;
-        v = align(import, v, a->of[i], all, rank);
+        v = align_lanes(import, v, a->of[i], all, rank);
         if (v != NULL && rule != EACH && i >= first && v->meta.dtype != dtype)
             v = pst_emit(&import->build, &pst_op__to_copy,
                          PST_ARGS(pst_v(v), pst_dtype_arg(dtype)));
@@ -196,7 +200,7 @@ static struct pst_value *elements(struct pst_import *import,
 
 /* --- along a dimension ---------------------------------------------------- */
 
-static bool shift(int64_t *dim, unsigned lanes, unsigned own)
+static bool shift_dim(int64_t *dim, unsigned lanes, unsigned own)
 {
     if (own == 0 || *dim < -(int64_t)own || *dim >= (int64_t)own)
         return false;
@@ -205,8 +209,8 @@ static bool shift(int64_t *dim, unsigned lanes, unsigned own)
     return true;
 }
 
-static struct pst_value *along(struct pst_import *import,
-                               const struct pst_lane_args *a)
+static struct pst_value *apply_along_dim(struct pst_import *import,
+                                         const struct pst_lane_args *a)
 {
     const int at = pst_schema_arg(pst_op_schema(a->target->op), "dim");
     struct pst_arg *dim = at >= 0 ? &a->at[at] : NULL;
@@ -218,7 +222,7 @@ static struct pst_value *along(struct pst_import *import,
     lanes = lanes_of(a->of[0]);
     own = a->at[0].value->meta.rank - lanes;
     if (dim->kind == PST_ARG_INT) {
-        if (!shift(&dim->i, lanes, own))
+        if (!shift_dim(&dim->i, lanes, own))
             return NULL;
         return pst_emit(&import->build, a->target->op, a->at, a->n);
     }
@@ -231,15 +235,15 @@ static struct pst_value *along(struct pst_import *import,
     }
     for (unsigned i = 0; i < dim->n; i++) {
         dims[i] = dim->ints[i];
-        if (!shift(&dims[i], lanes, own))
+        if (!shift_dim(&dims[i], lanes, own))
             return NULL;
     }
     dim->ints = dims;
     return pst_emit(&import->build, a->target->op, a->at, a->n);
 }
 
-static struct pst_value *unsqueezed(struct pst_import *import,
-                                    const struct pst_lane_args *a)
+static struct pst_value *apply_unsqueeze(struct pst_import *import,
+                                         const struct pst_lane_args *a)
 {
     const unsigned lanes = lanes_of(a->of[0]);
     const int64_t rank = a->at[0].value->meta.rank - lanes + 1;
@@ -248,11 +252,11 @@ static struct pst_value *unsqueezed(struct pst_import *import,
     if (dim < -rank || dim >= rank)
         return NULL;
     dim += dim < 0 ? rank : 0;
-    return unsqueeze(import, a->at[0].value, lanes + (unsigned)dim);
+    return emit_unsqueeze(import, a->at[0].value, lanes + (unsigned)dim);
 }
 
-static struct pst_value *expanded(struct pst_import *import,
-                                  const struct pst_lane_args *a)
+static struct pst_value *apply_expand(struct pst_import *import,
+                                      const struct pst_lane_args *a)
 {
     struct pst_build *b = &import->build;
     struct pst_extent size[PST_MAX_RANK];
@@ -263,7 +267,7 @@ static struct pst_value *expanded(struct pst_import *import,
     if (n < own || lanes + n > PST_MAX_RANK)
         return NULL;
     for (; own < n && v != NULL; own++)
-        v = unsqueeze(import, v, lanes);
+        v = emit_unsqueeze(import, v, lanes);
     for (unsigned d = 0; d < lanes; d++)
         size[d] = pst_extent(-1);
     for (unsigned d = 0; d < n; d++)
@@ -318,13 +322,13 @@ static struct pst_value *own_lane(struct pst_import *import,
                           pst_dtype_arg(PST_I64)));
 
     for (unsigned i = 0; i < behind; i++)
-        v = unsqueeze(import, v, 1);
+        v = emit_unsqueeze(import, v, 1);
     return v;
 }
 
-static struct pst_value *indexed(struct pst_import *import,
-                                 const struct pst_lane_args *a,
-                                 const struct pst_vmap_lanes *all)
+static struct pst_value *apply_index(struct pst_import *import,
+                                     const struct pst_lane_args *a,
+                                     const struct pst_vmap_lanes *all)
 {
     const struct pst_vmap_lanes *own = a->of[0];
     const unsigned n_own = lanes_of(own);
@@ -346,8 +350,8 @@ static struct pst_value *indexed(struct pst_import *import,
     }
     for (unsigned k = 0; k < x.n; k++)
         if (a->at[1].values[k] != NULL) {
-            list[n_own + k] =
-                align(import, a->at[1].values[k], a->item[k], all, x.rank);
+            list[n_own + k] = align_lanes(import, a->at[1].values[k],
+                                          a->item[k], all, x.rank);
             if (list[n_own + k] == NULL)
                 return NULL;
         }
@@ -385,27 +389,27 @@ struct pst_value *pst_import_apply_rule(struct pst_import *import,
         (rule == UNSQUEEZES && a->at[1].kind != PST_ARG_INT))
         return NULL;
     for (unsigned i = 0; i < a->n; i++)
-        if (!join(ret, a->of[i]))
+        if (!join_lanes(ret, a->of[i]))
             return NULL;
     for (unsigned k = 0; rule == INDEXES && k < a->at[1].n; k++)
-        if (!join(ret, a->item[k]))
+        if (!join_lanes(ret, a->item[k]))
             return NULL;
     switch (rule) {
     case EACH:
     case PROMOTES:
     case CHOOSES:
-        return elements(import, a, rule, ret);
+        return apply_elementwise(import, a, rule, ret);
     case CREATES:
         ret->n = 0;
         return pst_emit(&import->build, a->target->op, a->at, a->n);
     case ALONG:
-        return along(import, a);
+        return apply_along_dim(import, a);
     case INDEXES:
-        return indexed(import, a, ret);
+        return apply_index(import, a, ret);
     case EXPANDS:
-        return expanded(import, a);
+        return apply_expand(import, a);
     case UNSQUEEZES:
-        return unsqueezed(import, a);
+        return apply_unsqueeze(import, a);
     case NO_RULE:
         break;
     }

@@ -53,8 +53,9 @@ bool pst_import_has_lanes(const struct pst_scope *scope,
     return reads_lanes(scope, node, false);
 }
 
-static enum pst_status refuse(struct pst_import *import,
-                              const struct pst_doc_node *node, const char *why)
+static enum pst_status refuse_node(struct pst_import *import,
+                                   const struct pst_doc_node *node,
+                                   const char *why)
 {
     return pst_diag_set(import->diag, PST_E_OP_NOT_SUPPORTED,
                         "not supported: %s %s; run_decompositions() before "
@@ -63,10 +64,11 @@ static enum pst_status refuse(struct pst_import *import,
 }
 
 /* Names a value and copies its lanes. */
-static enum pst_status define(struct pst_import *import,
-                              struct pst_scope *scope, const char *name,
-                              struct pst_value *value,
-                              const struct pst_vmap_lanes *lanes)
+static enum pst_status define_with_lanes(struct pst_import *import,
+                                         struct pst_scope *scope,
+                                         const char *name,
+                                         struct pst_value *value,
+                                         const struct pst_vmap_lanes *lanes)
 {
     struct pst_vmap_lanes *copy;
     struct pst_doc_meta t;
@@ -141,11 +143,11 @@ enum pst_target_kind pst_import_functorch_kind(const struct pst_doc_node *node,
 
 /* Returns the current value of the tensor at a border, with its lanes in
  * *ret. */
-static struct pst_value *border(struct pst_import *import,
-                                const struct pst_scope *scope,
-                                const struct pst_doc_node *node,
-                                const struct pst_names *names,
-                                struct pst_vmap_lanes *ret)
+static struct pst_value *read_border(struct pst_import *import,
+                                     const struct pst_scope *scope,
+                                     const struct pst_doc_node *node,
+                                     const struct pst_names *names,
+                                     struct pst_vmap_lanes *ret)
 {
     const struct pst_doc_arg *arg = pst_doc_arg_at(node, 0, PST_DOC_TENSOR);
     const struct pst_vmap_lanes *lanes =
@@ -164,8 +166,9 @@ static struct pst_value *border(struct pst_import *import,
 }
 
 /* Moves dimension `from` of v to position `to`. */
-static struct pst_value *move(struct pst_import *import, struct pst_value *v,
-                              unsigned from, unsigned to)
+static struct pst_value *move_dim(struct pst_import *import,
+                                  struct pst_value *v, unsigned from,
+                                  unsigned to)
 {
     unsigned order[PST_MAX_RANK], n = 0;
 
@@ -219,7 +222,7 @@ static enum pst_status read_crossing(struct pst_import *import,
     const struct pst_doc_arg *level =
         pst_doc_arg_at(node, level_at, PST_DOC_INT);
 
-    ret->v = border(import, scope, node, names, &ret->lanes);
+    ret->v = read_border(import, scope, node, names, &ret->lanes);
     if (ret->v == NULL)
         return import->build.status;
     if (level == NULL ||
@@ -250,24 +253,25 @@ enum pst_status pst_import_batch(struct pst_import *import,
         at++;
     if (at < lanes->n && lanes->level[at] == c.level)
         return refuse_border(import);
-    v = move(import, c.v, lanes->n + c.dim, at);
+    v = move_dim(import, c.v, lanes->n + c.dim, at);
     if (v == NULL)
         return import->build.status;
     memmove(&lanes->level[at + 1], &lanes->level[at],
             (lanes->n - at) * sizeof(lanes->level[0]));
     lanes->level[at] = c.level;
     lanes->n++;
-    return define(import, scope, names->at[0], v, lanes);
+    return define_with_lanes(import, scope, names->at[0], v, lanes);
 }
 
 /* Repeats a tensor that all lanes share. Like PyTorch, inserts `count` at `dim`
  * into the tensor's sizes and expands the tensor to the result. As expand
  * aligns shapes at the last dimension, the new dimension of the tensor is
  * always the first one, whatever `dim` is. */
-static struct pst_value *repeat(struct pst_import *import,
-                                struct pst_scope *scope, struct pst_value *v,
-                                unsigned lanes, unsigned dim,
-                                const struct pst_doc_arg *count)
+static struct pst_value *repeat_for_lanes(struct pst_import *import,
+                                          struct pst_scope *scope,
+                                          struct pst_value *v, unsigned lanes,
+                                          unsigned dim,
+                                          const struct pst_doc_arg *count)
 {
     struct pst_build *b = &import->build;
     struct pst_extent size[PST_MAX_RANK];
@@ -305,15 +309,16 @@ enum pst_status pst_import_unbatch(struct pst_import *import,
     while (at < lanes->n && lanes->level[at] != c.level)
         at++;
     if (at == lanes->n) {
-        v = repeat(import, scope, c.v, lanes->n, c.dim, &node->inputs[2].arg);
+        v = repeat_for_lanes(import, scope, c.v, lanes->n, c.dim,
+                             &node->inputs[2].arg);
     } else {
         lanes->n--;
         memmove(&lanes->level[at], &lanes->level[at + 1],
                 (lanes->n - at) * sizeof(lanes->level[0]));
-        v = move(import, c.v, at, lanes->n + c.dim);
+        v = move_dim(import, c.v, at, lanes->n + c.dim);
     }
     return v == NULL ? import->build.status
-                     : define(import, scope, names->at[0], v, lanes);
+                     : define_with_lanes(import, scope, names->at[0], v, lanes);
 }
 
 /* --- jvp ------------------------------------------------------------------ */
@@ -335,7 +340,7 @@ enum pst_status pst_import_unpack(struct pst_import *import,
     if (names->at[0] != NULL)
         status = pst_import_define(import, scope, names->at[0], v, &v->meta);
     if (status == PST_OK && names->at[1] != NULL)
-        status = define(import, scope, names->at[1], NULL, &tangent);
+        status = define_with_lanes(import, scope, names->at[1], NULL, &tangent);
     return status;
 }
 
@@ -357,9 +362,10 @@ static bool is_dead(const struct pst_import *import,
     return scope->graph == import->doc->graph;
 }
 
-static enum pst_status bind(struct pst_import *import, struct pst_scope *scope,
-                            const struct pst_doc_node *node,
-                            struct pst_lane_args *ret)
+static enum pst_status bind_node(struct pst_import *import,
+                                 struct pst_scope *scope,
+                                 const struct pst_doc_node *node,
+                                 struct pst_lane_args *ret)
 {
     const struct pst_schema *schema = pst_op_schema(node->resolved->op);
     struct pst_arena *arena = &import->build.graph->arena;
@@ -398,8 +404,9 @@ static enum pst_status on_tangent(struct pst_import *import,
 
     if (node->resolved->kind != PST_TARGET_SAME || names->n != 1 ||
         names->at[0] == NULL)
-        return refuse(import, node, "reads a forward-mode derivative (jvp)");
-    return define(import, scope, names->at[0], NULL, &tangent);
+        return refuse_node(import, node,
+                           "reads a forward-mode derivative (jvp)");
+    return define_with_lanes(import, scope, names->at[0], NULL, &tangent);
 }
 
 enum pst_status pst_import_on_lanes(struct pst_import *import,
@@ -423,14 +430,14 @@ enum pst_status pst_import_on_lanes(struct pst_import *import,
     if (node->resolved->op == NULL || names->n != 1 || names->at[0] == NULL ||
         (scope->autocast &&
          pst_import_autocast_kind(node->resolved->name) != PST_AUTOCAST_NONE))
-        return refuse(import, node, "inside of vmap");
-    status = bind(import, scope, node, &args);
+        return refuse_node(import, node, "inside of vmap");
+    status = bind_node(import, scope, node, &args);
     if (status != PST_OK)
         return status;
     v = pst_import_apply_rule(import, &args, &lanes);
     if (v != NULL)
-        return define(import, scope, names->at[0], v, &lanes);
+        return define_with_lanes(import, scope, names->at[0], v, &lanes);
     return import->build.status != PST_OK
                ? import->build.status
-               : refuse(import, node, "inside of vmap");
+               : refuse_node(import, node, "inside of vmap");
 }
