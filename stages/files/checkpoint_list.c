@@ -21,9 +21,9 @@ const char *pst_checkpoint_state_name(enum pst_checkpoint_state state)
     return names[state];
 }
 
-static void judge(struct pst_checkpoint_row *row,
-                  const struct pst_checkpoint *ckpt, const char *dir,
-                  const struct pst_diag *why)
+static void set_row_state(struct pst_checkpoint_row *row,
+                          const struct pst_checkpoint *ckpt, const char *dir,
+                          const struct pst_diag *why)
 {
     if (row->status == PST_OK) {
         row->state = ckpt->info.bad ? PST_CHECKPOINT_BAD : PST_CHECKPOINT_GOOD;
@@ -63,7 +63,7 @@ static enum pst_status look_at(const char *dir, uint64_t step, bool verify,
     row->status = pst_checkpoint_open_step(&query, step, &ckpt, &why);
     if (row->status == PST_ERR_NOMEM)
         return pst_diag_pass(diag, &why, "%s", why.text);
-    judge(row, ckpt, dir, &why);
+    set_row_state(row, ckpt, dir, &why);
     if (row->status == PST_OK)
         pst_checkpoint_close(ckpt);
     return PST_OK;
@@ -386,8 +386,8 @@ static int rename_folder(const char *from, const char *to)
     return 0;
 }
 
-static enum pst_status move(const char *dir, uint64_t step, const char *folder,
-                            struct pst_diag *diag)
+static enum pst_status move_step(const char *dir, uint64_t step,
+                                 const char *folder, struct pst_diag *diag)
 {
     struct pst_str from = {0}, to = {0};
     enum pst_status status = PST_OK;
@@ -430,7 +430,7 @@ static enum pst_status set_aside(const char *dir, uint64_t above, bool lost,
             status = make_former(dir, former.folder, diag);
         }
         if (status == PST_OK)
-            status = move(dir, steps.at[i], former.folder, diag);
+            status = move_step(dir, steps.at[i], former.folder, diag);
         former.n++;
     }
     if (status == PST_OK && former.n > 0)

@@ -203,7 +203,7 @@ fail:
 }
 
 /* Returns text without "DIR/" at its beginning. */
-static const char *inside(const char *dir, const char *text)
+static const char *strip_folder(const char *dir, const char *text)
 {
     const size_t n = strlen(dir);
 
@@ -215,7 +215,7 @@ static void pass_over(const struct pst_checkpoint_query *query, uint64_t step,
 {
     if (query->skipped)
         query->skipped(query->ctx, query->dir, step,
-                       inside(query->dir, why->text));
+                       strip_folder(query->dir, why->text));
 }
 
 /* Reports how to handle a checkpoint that cannot be read but may be intact. */
@@ -277,7 +277,7 @@ static enum pst_status open_latest(const struct pst_checkpoint_query *query,
             "none of %zu checkpoints in %s is good; the newest: %s. To start "
             "anew take --adopt without --resume, which moves them into a "
             "folder of their own",
-            steps.n, query->dir, inside(query->dir, newest.text));
+            steps.n, query->dir, strip_folder(query->dir, newest.text));
 out:
     pst_vec_fini(&steps);
     return status;

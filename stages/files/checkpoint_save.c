@@ -250,8 +250,8 @@ const char *pst_checkpoint_why_bad(const struct pst_checkpoint_info *info,
     return info->bad ? info->reason : NULL;
 }
 
-static void judge(struct pst_checkpoint_info *info,
-                  const struct pst_checkpoint_shard *shards, unsigned n)
+static void mark_if_bad(struct pst_checkpoint_info *info,
+                        const struct pst_checkpoint_shard *shards, unsigned n)
 {
     const char *why = pst_checkpoint_why_bad(info, shards, n);
 
@@ -340,7 +340,7 @@ enum pst_status pst_checkpoint_commit(const char *dir,
         m.names = *names;
         pst_state_names_init(names);
     }
-    judge(&m.info, shards, n);
+    mark_if_bad(&m.info, shards, n);
     pst_checkpoint_step_dir(dir, info->step, &step_dir);
     if (step_dir.failed)
         status = pst_diag_nomem(diag, strlen(dir));

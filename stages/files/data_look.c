@@ -220,7 +220,7 @@ struct integers {
     const void *from;
 };
 
-static bool excludes(const struct pst_data_bound *bound, int64_t x)
+static bool is_excluded(const struct pst_data_bound *bound, int64_t x)
 {
     return (x < 0 || x >= bound->below) &&
            !(bound->ignores && x == bound->ignored);
@@ -229,9 +229,10 @@ static bool excludes(const struct pst_data_bound *bound, int64_t x)
 /* Finds the first integer that the bound excludes or, without a bound, the
  * first one that is *value: *ret is its position, or n; *value is the integer.
  */
-static enum pst_status find(const struct integers *in,
-                            const struct pst_data_bound *bound, uint64_t *ret,
-                            int64_t *value, struct pst_diag *diag)
+static enum pst_status find_integer(const struct integers *in,
+                                    const struct pst_data_bound *bound,
+                                    uint64_t *ret, int64_t *value,
+                                    struct pst_diag *diag)
 {
     const int64_t wanted = *value;
     const uint64_t each = PIECE / in->width;
@@ -251,7 +252,7 @@ static enum pst_status find(const struct integers *in,
         status = in->read(in, first, n, buffer, diag);
         for (size_t i = 0; i < n && status == PST_OK; i++) {
             *value = in->at(in, buffer, i);
-            if (bound != NULL ? excludes(bound, *value) : *value == wanted) {
+            if (bound != NULL ? is_excluded(bound, *value) : *value == wanted) {
                 *ret = first + i;
                 break;
             }
@@ -288,7 +289,7 @@ enum pst_status pst_tokens_compare(const struct pst_tokens_file *tokens,
                                 tokens};
     uint64_t place;
     int64_t value = 0;
-    enum pst_status status = find(&in, bound, &place, &value, diag);
+    enum pst_status status = find_integer(&in, bound, &place, &value, diag);
 
     if (status != PST_OK || place == n)
         return status;
@@ -307,7 +308,8 @@ enum pst_status pst_tokens_find(const struct pst_tokens_file *tokens,
     const struct integers in = {n, tokens->width, read_tokens, token_at,
                                 tokens};
     uint64_t place;
-    const enum pst_status status = find(&in, NULL, &place, &token, diag);
+    const enum pst_status status =
+        find_integer(&in, NULL, &place, &token, diag);
 
     *ret = status == PST_OK && place < n;
     return status;
@@ -338,7 +340,7 @@ enum pst_status pst_rows_compare(const struct pst_safetensors_entry *entry,
                                 read_rows, element_at, entry};
     uint64_t place;
     int64_t value = 0;
-    enum pst_status status = find(&in, bound, &place, &value, diag);
+    enum pst_status status = find_integer(&in, bound, &place, &value, diag);
 
     if (status != PST_OK || place == n)
         return status;

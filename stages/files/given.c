@@ -44,9 +44,9 @@ static void look_at(struct found *found, const char *name, const char *ending)
     strcpy(found->name, name);
 }
 
-static enum pst_status choose(const char *dir, const char *ending,
-                              const struct found *found, const char **ret,
-                              struct pst_diag *diag)
+static enum pst_status choose_file(const char *dir, const char *ending,
+                                   const struct found *found, const char **ret,
+                                   struct pst_diag *diag)
 {
     if (found->n > 1)
         return pst_diag_set(diag, PST_E_WEIGHTS_SEVERAL_FILES,
@@ -82,9 +82,9 @@ static enum pst_status find_file(const char *dir, struct pst_str *ret,
     else if (usual)
         name = "model" INDEX;
     if (name == NULL)
-        status = choose(dir, INDEX, &indices, &name, diag);
+        status = choose_file(dir, INDEX, &indices, &name, diag);
     if (status == PST_OK && name == NULL)
-        status = choose(dir, TENSORS, &tensors, &name, diag);
+        status = choose_file(dir, TENSORS, &tensors, &name, diag);
     if (status == PST_OK && name == NULL)
         status = pst_diag_set(diag, PST_E_WEIGHTS_NONE,
                               "%s holds no file *" TENSORS, dir);

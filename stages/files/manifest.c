@@ -79,7 +79,7 @@ static bool get_text(const json_t *object, const char *key, char *ret,
     return true;
 }
 
-static enum pst_status bad(struct pst_diag *diag, const char *what)
+static enum pst_status report_bad_key(struct pst_diag *diag, const char *what)
 {
     return pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED,
                         "'%s' is missing or wrong", what);
@@ -91,7 +91,7 @@ static enum pst_status read_shards(struct pst_manifest *m, const json_t *list,
     const size_t n = json_array_size(list);
 
     if (n == 0 || n > MAX_SHARDS)
-        return bad(diag, "shards");
+        return report_bad_key(diag, "shards");
     for (size_t i = 0; i < n; i++) {
         const json_t *info = json_array_get(list, i);
         struct pst_checkpoint_shard shard;
@@ -101,7 +101,7 @@ static enum pst_status read_shards(struct pst_manifest *m, const json_t *list,
             !shard.file[0] || shard.file[0] == '.' || strchr(shard.file, '/') ||
             !get_u64(info, "bytes", &shard.bytes) ||
             !get_text(info, "xxh3_128", shard.digest, sizeof(shard.digest)))
-            return bad(diag, "shards");
+            return report_bad_key(diag, "shards");
         if (!pst_vec_push(PST_TAG_ARCHIVE, &m->shards, shard))
             return pst_diag_nomem(diag, n * sizeof(shard));
     }
@@ -115,14 +115,14 @@ static enum pst_status read_tensors(struct pst_manifest *m, json_t *table,
     json_t *value;
 
     if (!json_is_object(table))
-        return bad(diag, "tensors");
+        return report_bad_key(diag, "tensors");
     json_object_foreach(table, name, value)
     {
         const json_int_t shard = json_integer_value(value);
 
         if (!json_is_integer(value) || shard < 0 ||
             (uint64_t)shard >= m->shards.n)
-            return bad(diag, "tensors");
+            return report_bad_key(diag, "tensors");
         if (!pst_map_put(&m->tensors, name, (void *)(uintptr_t)shard))
             return pst_diag_nomem(diag, strlen(name));
     }
@@ -161,16 +161,16 @@ static enum pst_status read_root(struct pst_manifest *m, json_t *root,
     enum pst_status status;
 
     if (!json_is_object(root) || !get_u64(root, "version", &version))
-        return bad(diag, "version");
+        return report_bad_key(diag, "version");
     if (version > PST_CHECKPOINT_VERSION)
         return pst_diag_set(diag, PST_E_CHECKPOINT_VERSION,
                             "version %" PRIu64 ", this program reads %d: a "
                             "newer penstock wrote it; use that one",
                             version, PST_CHECKPOINT_VERSION);
     if (version != PST_CHECKPOINT_VERSION)
-        return bad(diag, "version");
+        return report_bad_key(diag, "version");
     if (!get_text(root, "digest", want, sizeof(want)))
-        return bad(diag, "digest");
+        return report_bad_key(diag, "digest");
     json_object_del(root, "digest");
     if (!digest_json(root, have))
         return pst_diag_nomem(diag, 0);
@@ -178,23 +178,23 @@ static enum pst_status read_root(struct pst_manifest *m, json_t *root,
         return pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED,
                             "is damaged: digest %s, it says %s", have, want);
     if (!get_u64(root, "step", &m->info.step))
-        return bad(diag, "step");
+        return report_bad_key(diag, "step");
     if (!get_u64(root, "data_position", &position) || position != m->info.step)
-        return bad(diag, "data_position");
+        return report_bad_key(diag, "data_position");
     if (!get_seed(root, &m->info.seed))
-        return bad(diag, "seed");
+        return report_bad_key(diag, "seed");
     if (!get_text(root, "model", m->info.model_digest,
                   sizeof(m->info.model_digest)))
-        return bad(diag, "model");
+        return report_bad_key(diag, "model");
     if (!get_text(root, "optimizer", m->info.optimizer,
                   sizeof(m->info.optimizer)))
-        return bad(diag, "optimizer");
+        return report_bad_key(diag, "optimizer");
     if (!read_optional(&m->info, root))
-        return bad(diag, "bad");
+        return report_bad_key(diag, "bad");
     if (!pst_manifest_read_options(&m->info, json_object_get(root, "options")))
-        return bad(diag, "options");
+        return report_bad_key(diag, "options");
     if (!pst_manifest_read_place(&m->info, root))
-        return bad(diag, "data");
+        return report_bad_key(diag, "data");
     status = pst_manifest_read_updates(m, root, diag);
     if (status == PST_OK)
         status = read_shards(m, json_object_get(root, "shards"), diag);

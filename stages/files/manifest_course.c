@@ -3,7 +3,7 @@
  * optimizer, and its position in the data. */
 #include "stages/files/manifest.h"
 
-static bool get(const json_t *value, uint64_t *ret)
+static bool read_count(const json_t *value, uint64_t *ret)
 {
     if (!json_is_integer(value) || json_integer_value(value) < 0)
         return false;
@@ -11,7 +11,7 @@ static bool get(const json_t *value, uint64_t *ret)
     return true;
 }
 
-static enum pst_status refuse(const char *what, struct pst_diag *diag)
+static enum pst_status report_bad_key(const char *what, struct pst_diag *diag)
 {
     return pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED, "'%s' is wrong", what);
 }
@@ -31,16 +31,16 @@ enum pst_status pst_manifest_read_updates(struct pst_manifest *m,
     info->updates = info->step;
     if (updates == NULL)
         return PST_OK;
-    if (!get(updates, &info->updates) || info->updates > info->step)
-        return refuse("updates", diag);
+    if (!read_count(updates, &info->updates) || info->updates > info->step)
+        return report_bad_key("updates", diag);
     if (since != NULL && !json_is_object(since))
-        return refuse("updates_before", diag);
+        return report_bad_key("updates_before", diag);
     json_object_foreach(since, name, value)
     {
         uint64_t n;
 
-        if (!get(value, &n) || n > info->updates)
-            return refuse("updates_before", diag);
+        if (!read_count(value, &n) || n > info->updates)
+            return report_bad_key("updates_before", diag);
         status = pst_state_names_add_since(&m->names, name, n, diag);
         if (status != PST_OK)
             return status;
@@ -72,7 +72,7 @@ bool pst_manifest_add_updates(const struct pst_manifest *m, json_t *root)
 
 static bool get_key(const json_t *table, const char *key, uint64_t *ret)
 {
-    return get(json_object_get(table, key), ret);
+    return read_count(json_object_get(table, key), ret);
 }
 
 /* --- position in the data ------------------------------------------------- */

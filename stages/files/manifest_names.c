@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static enum pst_status bad(struct pst_diag *diag)
+static enum pst_status report_bad_names(struct pst_diag *diag)
 {
     return pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED,
                         "'state_dict' is wrong");
@@ -63,7 +63,7 @@ enum pst_status pst_manifest_read_names(struct pst_manifest *m,
 
     m->has_names = table != NULL;
     if (table != NULL && !json_is_object(table))
-        return bad(diag);
+        return report_bad_names(diag);
     json_object_foreach((json_t *)table, key, value)
     {
         struct pst_state_name name = {.key = key};
@@ -71,9 +71,9 @@ enum pst_status pst_manifest_read_names(struct pst_manifest *m,
         if (json_is_string(value))
             name.tensor = json_string_value(value);
         else if (!read_object(value, &name))
-            return bad(diag);
+            return report_bad_names(diag);
         if (name.tensor == NULL || !pst_map_has(&m->tensors, name.tensor))
-            return bad(diag);
+            return report_bad_names(diag);
         status = pst_state_names_add(&m->names, &name, diag);
         if (status != PST_OK)
             return status;

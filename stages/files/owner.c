@@ -365,10 +365,10 @@ static enum pst_status refuse_run(const struct pst_checkpoint_claim *claim,
         claim->dir, r->run, c->newest, claim->run);
 }
 
-static enum pst_status settle(const struct pst_checkpoint_claim *claim,
-                              struct record *r,
-                              struct pst_checkpoint_former *former,
-                              struct pst_diag *diag)
+static enum pst_status check_claim(const struct pst_checkpoint_claim *claim,
+                                   struct record *r,
+                                   struct pst_checkpoint_former *former,
+                                   struct pst_diag *diag)
 {
     struct content c;
     enum pst_status status = look_into(claim, r, &c, diag);
@@ -439,8 +439,8 @@ static void forget_record(const char *dir)
 
 /* Stores the path of the second folder as absolute path, since a resume may
  * start in another directory. */
-static enum pst_status remember(const char *fallback, struct record *r,
-                                struct pst_diag *diag)
+static enum pst_status store_fallback(const char *fallback, struct record *r,
+                                      struct pst_diag *diag)
 {
     char cwd[PATH_MAX] = "";
     int n;
@@ -474,7 +474,7 @@ static enum pst_status take_folder(const struct pst_checkpoint_claim *claim,
         return refuse_held(claim, &o->record, true, diag);
     if (o->fd < 0 && !claim->adopt && may_live(&o->record))
         return refuse_held(claim, &o->record, false, diag);
-    status = settle(claim, &o->record, former, diag);
+    status = check_claim(claim, &o->record, former, diag);
     if (status != PST_OK)
         return status;
     o->before = o->record;
@@ -483,7 +483,7 @@ static enum pst_status take_folder(const struct pst_checkpoint_claim *claim,
         snprintf(o->record.run, sizeof(o->record.run), "%s", claim->run);
     else if (!claim->resume || o->record.run[0] == '\0')
         pst_checkpoint_name_run(o->record.run);
-    status = remember(claim->fallback, &o->record, diag);
+    status = store_fallback(claim->fallback, &o->record, diag);
     if (status != PST_OK)
         return status;
     snprintf(o->record.model, sizeof(o->record.model), "%s",

@@ -78,9 +78,10 @@ const char *pst_safetensors_writer_now(const struct pst_safetensors_writer *w)
     return w->file.temp != NULL ? w->file.temp : w->path;
 }
 
-static enum pst_status declare(struct pst_safetensors_writer *w,
-                               const char *name, const struct pst_meta *meta,
-                               bool is_complex, struct pst_diag *diag)
+static enum pst_status declare_tensor(struct pst_safetensors_writer *w,
+                                      const char *name,
+                                      const struct pst_meta *meta,
+                                      bool is_complex, struct pst_diag *diag)
 {
     struct declared e = {.meta = *meta, .is_complex = is_complex};
     enum pst_status status;
@@ -108,7 +109,7 @@ enum pst_status pst_safetensors_writer_declare(struct pst_safetensors_writer *w,
                                                const struct pst_meta *meta,
                                                struct pst_diag *diag)
 {
-    return declare(w, name, meta, false, diag);
+    return declare_tensor(w, name, meta, false, diag);
 }
 
 enum pst_status pst_safetensors_writer_declare_complex(
@@ -120,7 +121,7 @@ enum pst_status pst_safetensors_writer_declare_complex(
                             "%s: tensor '%s' cannot be written: of complex "
                             "numbers safetensors has complex64 only",
                             w->path, name);
-    return declare(w, name, meta, true, diag);
+    return declare_tensor(w, name, meta, true, diag);
 }
 
 enum pst_status pst_safetensors_writer_metadata(

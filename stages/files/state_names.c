@@ -65,9 +65,9 @@ struct source {
     size_t begin;         /* offset of the view in bytes */
 };
 
-static enum pst_status locate(const struct pst_state_name *name,
-                              pst_state_find_fn find, void *ctx,
-                              struct source *ret, struct pst_diag *diag)
+static enum pst_status locate_source(const struct pst_state_name *name,
+                                     pst_state_find_fn find, void *ctx,
+                                     struct source *ret, struct pst_diag *diag)
 {
     enum pst_status status = find(ctx, name->tensor, &ret->entry, diag);
     size_t item, span;
@@ -223,10 +223,12 @@ static enum pst_status add_alphas(const struct pst_state_names *names,
     return status;
 }
 
-static enum pst_status copy(const struct pst_state_names *names,
-                            const struct source *s, pst_state_find_fn find,
-                            void *ctx, struct pst_safetensors_writer *w,
-                            size_t index, void *buffer, struct pst_diag *diag)
+static enum pst_status copy_tensor(const struct pst_state_names *names,
+                                   const struct source *s,
+                                   pst_state_find_fn find, void *ctx,
+                                   struct pst_safetensors_writer *w,
+                                   size_t index, void *buffer,
+                                   struct pst_diag *diag)
 {
     const struct target to = {w, index, buffer};
     const struct pst_adapter *adapter =
@@ -252,7 +254,7 @@ static enum pst_status write_all(struct pst_safetensors_writer *w,
     if (buffer == NULL)
         return pst_diag_nomem(diag, PIECE);
     for (size_t i = 0; i < names->all.n && status == PST_OK; i++) {
-        status = locate(&names->all.at[i], find, ctx, &sources[i], diag);
+        status = locate_source(&names->all.at[i], find, ctx, &sources[i], diag);
         if (status == PST_OK)
             status = (names->all.at[i].is_complex
                           ? pst_safetensors_writer_declare_complex
@@ -266,7 +268,7 @@ static enum pst_status write_all(struct pst_safetensors_writer *w,
     if (status == PST_OK)
         status = pst_safetensors_writer_begin(w, diag);
     for (size_t i = 0; i < names->all.n && status == PST_OK; i++)
-        status = copy(names, &sources[i], find, ctx, w, i, buffer, diag);
+        status = copy_tensor(names, &sources[i], find, ctx, w, i, buffer, diag);
     pst_free(buffer);
     return status == PST_OK ? pst_safetensors_writer_commit(w, diag) : status;
 }

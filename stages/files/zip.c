@@ -36,22 +36,22 @@ struct directory {
     unsigned char *bytes;
 };
 
-static uint16_t u16(const unsigned char *p)
+static uint16_t read_u16(const unsigned char *p)
 {
     return (uint16_t)(p[0] | p[1] << 8);
 }
 
-static uint32_t u32(const unsigned char *p)
+static uint32_t read_u32(const unsigned char *p)
 {
-    return (uint32_t)u16(p) | (uint32_t)u16(p + 2) << 16;
+    return (uint32_t)read_u16(p) | (uint32_t)read_u16(p + 2) << 16;
 }
 
-static uint64_t u64(const unsigned char *p)
+static uint64_t read_u64(const unsigned char *p)
 {
-    return (uint64_t)u32(p) | (uint64_t)u32(p + 4) << 32;
+    return (uint64_t)read_u32(p) | (uint64_t)read_u32(p + 4) << 32;
 }
 
-static enum pst_status bad(struct pst_diag *diag, const char *what)
+static enum pst_status report_damage(struct pst_diag *diag, const char *what)
 {
     return pst_diag_set(diag, PST_E_ZIP_DAMAGED, "%s", what);
 }
@@ -76,12 +76,12 @@ static enum pst_status find_end(const struct pst_zip *zip,
     unsigned char magic[2];
 
     if (size < 4)
-        return bad(diag,
-                   "not a .pt2 archive (it does not begin like a zip file)");
+        return report_damage(
+            diag, "not a .pt2 archive (it does not begin like a zip file)");
     status = pst_file_read_at(&zip->file, 0, magic, 2, diag);
     if (status == PST_OK && memcmp(magic, "PK", 2) != 0)
-        return bad(diag,
-                   "not a .pt2 archive (it does not begin like a zip file)");
+        return report_damage(
+            diag, "not a .pt2 archive (it does not begin like a zip file)");
     if (status == PST_OK)
         status = pst_file_read_at(&zip->file, size - n, tail, n, diag);
     if (status != PST_OK)
@@ -89,14 +89,14 @@ static enum pst_status find_end(const struct pst_zip *zip,
     for (size_t at = n; at-- > 0;) {
         if (n - at < END_SIZE || memcmp(tail + at, "PK\5\6", 4) != 0)
             continue;
-        if (at + END_SIZE + u16(tail + at + 20) == n) {
+        if (at + END_SIZE + read_u16(tail + at + 20) == n) {
             memcpy(ret, tail + at, END_SIZE);
             *ret_at = size - n + at;
             return PST_OK;
         }
     }
-    return bad(diag,
-               "truncated or damaged: the zip directory at its end is missing");
+    return report_damage(
+        diag, "truncated or damaged: the zip directory at its end is missing");
 }
 
 /* Follows the zip64 locator, if there is one before the end record at offset
@@ -116,21 +116,25 @@ static enum pst_status read_end64(const struct pst_zip *zip, uint64_t end,
                               LOCATOR_SIZE, diag);
     if (status != PST_OK || memcmp(locator, "PK\6\7", 4) != 0)
         return status;
-    at = u64(locator + 8);
-    if (u32(locator + 4) != 0 || u32(locator + 16) > 1)
-        return bad(diag, "a zip file in several parts");
+    at = read_u64(locator + 8);
+    if (read_u32(locator + 4) != 0 || read_u32(locator + 16) > 1)
+        return report_damage(diag, "a zip file in several parts");
     if (end < LOCATOR_SIZE + END64_SIZE || at > end - LOCATOR_SIZE - END64_SIZE)
-        return bad(diag, "the zip64 end record lies outside the file");
+        return report_damage(diag,
+                             "the zip64 end record lies outside the file");
     status = pst_file_read_at(&zip->file, at, p, END64_SIZE, diag);
     if (status != PST_OK)
         return status;
-    if (memcmp(p, "PK\6\6", 4) != 0 || u64(p + 4) < END64_SIZE - 12 ||
-        u64(p + 4) > end - LOCATOR_SIZE - at - 12)
-        return bad(diag, "the zip64 end record is damaged");
-    if (u32(p + 16) != 0 || u32(p + 20) != 0 || u64(p + 24) != u64(p + 32))
-        return bad(diag, "a zip file in several parts");
-    *dir = (struct directory){
-        .at = u64(p + 48), .size = u64(p + 40), .n = u64(p + 32), .end = at};
+    if (memcmp(p, "PK\6\6", 4) != 0 || read_u64(p + 4) < END64_SIZE - 12 ||
+        read_u64(p + 4) > end - LOCATOR_SIZE - at - 12)
+        return report_damage(diag, "the zip64 end record is damaged");
+    if (read_u32(p + 16) != 0 || read_u32(p + 20) != 0 ||
+        read_u64(p + 24) != read_u64(p + 32))
+        return report_damage(diag, "a zip file in several parts");
+    *dir = (struct directory){.at = read_u64(p + 48),
+                              .size = read_u64(p + 40),
+                              .n = read_u64(p + 32),
+                              .end = at};
     *found = true;
     return PST_OK;
 }
@@ -149,28 +153,32 @@ static enum pst_status find_directory(const struct pst_zip *zip,
         status = read_end64(zip, end, dir, &zip64, diag);
     if (status != PST_OK)
         return status;
-    if (u16(p + 4) != 0 || u16(p + 6) != 0 || u16(p + 8) != u16(p + 10))
-        return bad(diag, "a zip file in several parts");
+    if (read_u16(p + 4) != 0 || read_u16(p + 6) != 0 ||
+        read_u16(p + 8) != read_u16(p + 10))
+        return report_damage(diag, "a zip file in several parts");
     if (!zip64) {
-        *dir = (struct directory){.at = u32(p + 16),
-                                  .size = u32(p + 12),
-                                  .n = u16(p + 10),
+        *dir = (struct directory){.at = read_u32(p + 16),
+                                  .size = read_u32(p + 12),
+                                  .n = read_u16(p + 10),
                                   .end = end};
-    } else if ((u16(p + 10) != 0xffff && u16(p + 10) != dir->n) ||
-               (u32(p + 12) != 0xffffffff && u32(p + 12) != dir->size) ||
-               (u32(p + 16) != 0xffffffff && u32(p + 16) != dir->at)) {
-        return bad(diag, "the two end records of the zip file differ");
+    } else if ((read_u16(p + 10) != 0xffff && read_u16(p + 10) != dir->n) ||
+               (read_u32(p + 12) != 0xffffffff &&
+                read_u32(p + 12) != dir->size) ||
+               (read_u32(p + 16) != 0xffffffff &&
+                read_u32(p + 16) != dir->at)) {
+        return report_damage(diag,
+                             "the two end records of the zip file differ");
     }
     if (dir->n > MAX_ENTRIES)
-        return bad(diag, "too many entries in the zip directory");
+        return report_damage(diag, "too many entries in the zip directory");
     if (dir->at > dir->end || dir->size > dir->end - dir->at ||
         dir->size / CENTRAL_SIZE < dir->n)
-        return bad(diag,
-                   "truncated or damaged: the zip directory lies outside");
+        return report_damage(
+            diag, "truncated or damaged: the zip directory lies outside");
     if (dir->size > MAX_DIRECTORY)
-        return bad(diag, "the zip directory is too large");
+        return report_damage(diag, "the zip directory is too large");
     if (dir->n == 0)
-        return bad(diag, "not a .pt2 archive (an empty zip file)");
+        return report_damage(diag, "not a .pt2 archive (an empty zip file)");
     return PST_OK;
 }
 
@@ -182,11 +190,11 @@ static bool read_extra64(const unsigned char *p, size_t len,
     uint64_t *const fields[] = {&e->size, &e->packed, &e->header};
 
     while (len >= 4) {
-        const size_t n = u16(p + 2);
+        const size_t n = read_u16(p + 2);
 
         if (n > len - 4)
             return false;
-        if (u16(p) == 1) {
+        if (read_u16(p) == 1) {
             size_t at = 0;
 
             for (size_t i = 0; i < PST_COUNT(fields); i++) {
@@ -194,7 +202,7 @@ static bool read_extra64(const unsigned char *p, size_t len,
                     continue;
                 if (n - at < 8)
                     return false;
-                *fields[i] = u64(p + 4 + at);
+                *fields[i] = read_u64(p + 4 + at);
                 at += 8;
             }
             return true;
@@ -258,10 +266,10 @@ static enum pst_status read_local(const struct pst_zip *zip,
         return status;
     if (memcmp(p, "PK\3\4", 4) != 0)
         return bad_entry(i, diag, "points at no local header");
-    if (u16(p + 8) != method || u16(p + 26) != len ||
+    if (read_u16(p + 8) != method || read_u16(p + 26) != len ||
         memcmp(p + LOCAL_SIZE, e->name, len) != 0)
         return bad_entry(i, diag, "differs from its local header");
-    e->begin = e->header + LOCAL_SIZE + len + u16(p + 28);
+    e->begin = e->header + LOCAL_SIZE + len + read_u16(p + 28);
     if (e->begin > dir->at || e->packed > dir->at - e->begin)
         return bad_entry(i, diag, "reaches outside the file");
     return PST_OK;
@@ -282,17 +290,17 @@ static enum pst_status read_entry(struct pst_zip *zip,
 
     if (left < CENTRAL_SIZE || memcmp(p, "PK\1\2", 4) != 0)
         return bad_entry(i, diag, "is missing or damaged");
-    name = u16(p + 28);
-    extra = u16(p + 30);
-    comment = u16(p + 32);
+    name = read_u16(p + 28);
+    extra = read_u16(p + 30);
+    comment = read_u16(p + 32);
     if (left - CENTRAL_SIZE < name + extra + comment)
         return bad_entry(i, diag, "overlaps the directory");
-    method = u16(p + 10);
+    method = read_u16(p + 10);
     e.index = i;
-    e.crc = u32(p + 16);
-    e.packed = u32(p + 20);
-    e.size = u32(p + 24);
-    e.header = u32(p + 42);
+    e.crc = read_u32(p + 16);
+    e.packed = read_u32(p + 20);
+    e.size = read_u32(p + 24);
+    e.header = read_u32(p + 42);
     e.deflated = method == 8;
     e.name =
         pst_arena_strndup(&zip->arena, (const char *)p + CENTRAL_SIZE, name);
@@ -302,9 +310,9 @@ static enum pst_status read_entry(struct pst_zip *zip,
     if (fault != NULL)
         return bad_entry(i, diag, fault);
     e.folder = e.name[name - 1] == '/';
-    if (u16(p + 34) != 0 && u16(p + 34) != 0xffff)
+    if (read_u16(p + 34) != 0 && read_u16(p + 34) != 0xffff)
         return bad_entry(i, diag, "lies in another part");
-    if (u16(p + 8) & (FLAG_ENCRYPTED | FLAG_STRONG | FLAG_MASKED))
+    if (read_u16(p + 8) & (FLAG_ENCRYPTED | FLAG_STRONG | FLAG_MASKED))
         return bad_entry(i, diag, "is encrypted");
     if (method != 0 && method != 8)
         return bad_entry(i, diag,
@@ -406,7 +414,7 @@ static enum pst_status open_handle(struct pst_zip *zip, struct pst_diag *diag)
         return status;
     }
     if (zip_get_num_entries(zip->handle, 0) != (zip_int64_t)zip->entries.n)
-        return bad(diag, "the zip directory can be read in two ways");
+        return report_damage(diag, "the zip directory can be read in two ways");
     return PST_OK;
 }
 

@@ -150,8 +150,10 @@ void pst_zip_forget(struct pst_zip *zip)
     zip->last = (struct pst_zip_last){0};
 }
 
-static enum pst_status verify(struct pst_zip *zip, struct pst_zip_entry *entry,
-                              const struct part *part, struct pst_diag *diag)
+static enum pst_status verify_entry(struct pst_zip *zip,
+                                    struct pst_zip_entry *entry,
+                                    const struct part *part,
+                                    struct pst_diag *diag)
 {
     const enum pst_status status = read_verified(zip, entry, part, diag);
 
@@ -167,8 +169,9 @@ static enum pst_status keep_content(struct pst_zip *zip,
     const size_t size = (size_t)entry->size;
     char *content = pst_alloc(PST_TAG_ARCHIVE, PST_MAX(size, (size_t)1));
     const struct part all = {0, size, (unsigned char *)content};
-    enum pst_status status = content != NULL ? verify(zip, entry, &all, diag)
-                                             : pst_diag_nomem(diag, size);
+    enum pst_status status = content != NULL
+                                 ? verify_entry(zip, entry, &all, diag)
+                                 : pst_diag_nomem(diag, size);
 
     if (status == PST_OK)
         zip->last.content = content;
@@ -238,7 +241,7 @@ static enum pst_status read_deflated(struct pst_zip *zip,
         if (entry->size <= SMALL)
             status = keep_content(zip, entry, diag);
         else if (!entry->verified)
-            return verify(zip, entry, part, diag);
+            return verify_entry(zip, entry, part, diag);
         if (status != PST_OK)
             return status;
         zip->last.entry = entry;
@@ -268,5 +271,5 @@ enum pst_status pst_zip_read_part(struct pst_zip *zip,
     if (entry->verified)
         return pst_file_read_at(&zip->file, entry->begin + begin, dst, bytes,
                                 diag);
-    return verify(zip, entry, &part, diag);
+    return verify_entry(zip, entry, &part, diag);
 }

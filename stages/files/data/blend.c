@@ -32,7 +32,8 @@ static uint64_t find_period(const double *weights, unsigned n, double sum)
 /* Rounds the shares down, but not to 0, and then gives samples to the source
  * that lacks most, or takes them from the one that has most beyond its share,
  * until their sum is the period. */
-static void divide(const double *weights, double sum, struct pst_blend *b)
+static void divide_period(const double *weights, double sum,
+                          struct pst_blend *b)
 {
     const double period = (double)b->period;
     uint64_t all = 0;
@@ -67,7 +68,7 @@ static void divide(const double *weights, double sum, struct pst_blend *b)
 
 /* Gives each sample to the source that is furthest below its share so far, the
  * first one of several. */
-static void arrange(struct pst_blend *b, uint32_t *used)
+static void order_samples(struct pst_blend *b, uint32_t *used)
 {
     for (uint64_t i = 0; i < b->period; i++) {
         int64_t most = INT64_MIN;
@@ -108,8 +109,8 @@ enum pst_status pst_blend_make(const double *weights, unsigned n,
     ret->before = pst_arena_calloc(arena, ret->period, sizeof(*ret->before));
     if (ret->source == NULL || ret->before == NULL)
         return pst_diag_nomem(diag, ret->period * sizeof(*ret->before));
-    divide(scaled, sum, ret);
-    arrange(ret, used);
+    divide_period(scaled, sum, ret);
+    order_samples(ret, used);
     return PST_OK;
 }
 

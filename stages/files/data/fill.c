@@ -244,10 +244,10 @@ static enum pst_status fill_rows(const struct pst_data *d,
 /* --- microbatches --------------------------------------------------------- */
 
 /* Copies n rows, or windows of tokens, from number `first` on. */
-static enum pst_status fill(const struct pst_data *d,
-                            const struct pst_data_column *in, uint64_t first,
-                            uint64_t n, const struct target *to,
-                            struct pst_diag *diag)
+static enum pst_status copy_rows(const struct pst_data *d,
+                                 const struct pst_data_column *in,
+                                 uint64_t first, uint64_t n,
+                                 const struct target *to, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
@@ -278,7 +278,7 @@ enum pst_status pst_data_fill(void *data, uint64_t step, unsigned microbatch,
             pst_data_rows_before(d, in, d->step.microbatches) +
         before;
 
-    return fill(d, in, first, rows, &(struct target){dst, 0, rows}, diag);
+    return copy_rows(d, in, first, rows, &(struct target){dst, 0, rows}, diag);
 }
 
 enum pst_status pst_data_read(const struct pst_data *data, uint64_t first,
@@ -296,6 +296,6 @@ enum pst_status pst_data_read(const struct pst_data *data, uint64_t first,
         n = in->rows;
     }
     for (; to.at < in->rows && status == PST_OK; to.at += n)
-        status = fill(data, in, first, n, &to, diag);
+        status = copy_rows(data, in, first, n, &to, diag);
     return status;
 }

@@ -13,7 +13,7 @@
 
 /* --- the text ------------------------------------------------------------- */
 
-static bool exists(const char *path)
+static bool path_exists(const char *path)
 {
     struct stat st;
 
@@ -42,7 +42,7 @@ static bool next_item(const char **text, bool whole, struct item *ret)
     ret->name[n] = '\0';
     *text = (*text)[n] == ',' ? *text + n + 1 : NULL;
     colon = strrchr(ret->name, ':');
-    if (whole || colon == NULL || exists(ret->name) ||
+    if (whole || colon == NULL || path_exists(ret->name) ||
         !pst_parse_f64(colon + 1, &ignored))
         return true;
     *colon = '\0';
@@ -54,14 +54,14 @@ bool pst_data_list_has_tensors(const char *text)
 {
     struct item item;
 
-    return next_item(&text, exists(text), &item) &&
+    return next_item(&text, path_exists(text), &item) &&
            pst_has_suffix(item.name, ".safetensors");
 }
 
 void pst_data_list_add_absolute(const char *text, const char *directory,
                                 struct pst_str *out)
 {
-    const bool whole = exists(text);
+    const bool whole = path_exists(text);
 
     for (const char *at = text; at != NULL;) {
         const size_t n = whole ? strlen(at) : strcspn(at, ",");
@@ -104,8 +104,9 @@ static int by_name(const void *a, const void *b)
 }
 
 /* Adds the files that match a pattern. */
-static enum pst_status expand(struct pst_data_list *list, const char *pattern,
-                              struct pst_diag *diag)
+static enum pst_status expand_pattern(struct pst_data_list *list,
+                                      const char *pattern,
+                                      struct pst_diag *diag)
 {
     const size_t before = list->files.n;
     enum pst_status status = PST_OK;
@@ -133,8 +134,8 @@ static enum pst_status expand(struct pst_data_list *list, const char *pattern,
 static enum pst_status add_files(struct pst_data_list *list, const char *name,
                                  struct pst_diag *diag)
 {
-    return !exists(name) && strpbrk(name, "*?[") != NULL
-               ? expand(list, name, diag)
+    return !path_exists(name) && strpbrk(name, "*?[") != NULL
+               ? expand_pattern(list, name, diag)
                : add_file(list, name, diag);
 }
 
@@ -202,7 +203,7 @@ static enum pst_status check_weights(const struct pst_data_list *list,
 enum pst_status pst_data_list_read(const char *text, struct pst_data_list *ret,
                                    struct pst_diag *diag)
 {
-    const bool whole = exists(text);
+    const bool whole = path_exists(text);
     enum pst_status status = PST_OK;
     struct item item;
 

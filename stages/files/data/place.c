@@ -186,9 +186,9 @@ void pst_data_rows(const struct pst_data *data, uint64_t step,
 
 /* Converts rows of the first input to rows of this input; false if the result
  * is not a whole number. */
-static bool scale(const struct pst_data *d, unsigned source,
-                  const struct pst_data_column *in, uint64_t rows,
-                  uint64_t *ret)
+static bool scale_rows(const struct pst_data *d, unsigned source,
+                       const struct pst_data_column *in, uint64_t rows,
+                       uint64_t *ret)
 {
     const uint64_t there = pst_data_supply_of(d, source, d->first)->stream.size;
     const uint64_t here = pst_data_supply_of(d, source, in)->stream.size;
@@ -211,12 +211,12 @@ static void keep_unit(struct pst_data *d, uint64_t unit)
 
     for (size_t i = 0; i < d->n; i++)
         if (d->inputs[i].from == PST_DATA_FROM_ROWS &&
-            (!scale(d, 0, &d->inputs[i], unit, &n) || n == 0 ||
+            (!scale_rows(d, 0, &d->inputs[i], unit, &n) || n == 0 ||
              d->sources[0].supplies[i].there % n != 0))
             return; /* the position is of another file */
     for (size_t i = 0; i < d->n; i++)
         if (d->inputs[i].from == PST_DATA_FROM_ROWS &&
-            scale(d, 0, &d->inputs[i], unit, &n))
+            scale_rows(d, 0, &d->inputs[i], unit, &n))
             d->sources[0].supplies[i].stream.unit = n;
 }
 
@@ -270,10 +270,11 @@ static enum pst_status begin_source(struct pst_data *d, unsigned k,
         if (from == NULL ||
             (d->tensors && d->inputs[i].from != PST_DATA_FROM_ROWS))
             continue;
-        if (!scale(d, k, &d->inputs[i],
-                   PST_MIN(from->at,
-                           pst_data_supply_of(d, k, d->first)->stream.size),
-                   &at) ||
+        if (!scale_rows(
+                d, k, &d->inputs[i],
+                PST_MIN(from->at,
+                        pst_data_supply_of(d, k, d->first)->stream.size),
+                &at) ||
             !pst_stream_begin(&supply->stream, from->pass, at))
             return pst_diag_set(diag, PST_E_CHECKPOINT_DAMAGED,
                                 "%s has no place %" PRIu64 " of pass %" PRIu64,

@@ -67,7 +67,8 @@ static enum pst_status refuse_shape(const struct pst_data_shard *d,
     return PST_ERR_SHAPE;
 }
 
-static bool fits(const struct pst_data_column *in, const struct pst_meta *have)
+static bool fits_input(const struct pst_data_column *in,
+                       const struct pst_meta *have)
 {
     const unsigned rank = in->meta.rank;
 
@@ -81,7 +82,7 @@ static bool fits(const struct pst_data_column *in, const struct pst_meta *have)
 }
 
 /* Sets the pieces of which a row of the tensor consists. */
-static void measure(struct pst_data_column *in)
+static void set_pieces(struct pst_data_column *in)
 {
     in->pieces = 1;
     in->piece_bytes = pst_dtype_size(in->meta.dtype);
@@ -115,7 +116,7 @@ static enum pst_status open_shard(struct pst_data *d,
             shard->entries[i] = NULL;
         else if (shard->entries[i] == NULL)
             status = refuse_missing(shard, in->name, diag);
-        else if (!fits(in, &shard->entries[i]->meta))
+        else if (!fits_input(in, &shard->entries[i]->meta))
             status = refuse_shape(shard, in, &shard->entries[i]->meta, diag);
     }
     return status;
@@ -124,8 +125,8 @@ static enum pst_status open_shard(struct pst_data *d,
 /* --- all files ------------------------------------------------------------ */
 
 /* Decides from the first file how an input is read. */
-static void decide(struct pst_data_column *in,
-                   const struct pst_safetensors_entry *entry)
+static void decide_source(struct pst_data_column *in,
+                          const struct pst_safetensors_entry *entry)
 {
     in->from = PST_DATA_FROM_ROWS;
     if (in->unread)
@@ -134,7 +135,7 @@ static void decide(struct pst_data_column *in,
         in->from = PST_DATA_FROM_SAME;
     if (in->from == PST_DATA_FROM_SAME)
         in->same = entry;
-    measure(in);
+    set_pieces(in);
 }
 
 /* Compares an input that is the same for every microbatch with that of the
@@ -314,7 +315,7 @@ enum pst_status pst_data_open_tensors(struct pst_data *d, struct pst_diag *diag)
         for (size_t f = 0; f < d->sources[k].n && status == PST_OK; f++)
             status = open_shard(d, &d->sources[k].shards[f], diag);
     for (size_t i = 0; i < d->n && status == PST_OK; i++)
-        decide(&d->inputs[i], d->sources[0].shards[0].entries[i]);
+        decide_source(&d->inputs[i], d->sources[0].shards[0].entries[i]);
     for (unsigned k = 0; k < d->n_sources; k++)
         for (size_t f = 0; f < d->sources[k].n && status == PST_OK; f++)
             status = count_shard(d, &d->sources[k], f, diag);

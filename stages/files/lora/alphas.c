@@ -95,8 +95,8 @@ static bool is_set(const struct pst_alphas *a, const char *key)
     return json_is_true(json_object_get(a->config, key));
 }
 
-static enum pst_status wrong(const struct pst_alphas *a, const char *what,
-                             struct pst_diag *diag)
+static enum pst_status report_wrong_key(const struct pst_alphas *a,
+                                        const char *what, struct pst_diag *diag)
 {
     return pst_diag_set(diag, PST_E_LORA_CONFIG, "%s: \"%.200s\" is wrong",
                         a->path.text, what);
@@ -169,14 +169,14 @@ static enum pst_status find_pattern(const struct pst_alphas *a,
     if (patterns == NULL || json_is_null(patterns))
         return PST_OK;
     if (!json_is_object(patterns))
-        return wrong(a, "alpha_pattern", diag);
+        return report_wrong_key(a, "alpha_pattern", diag);
     json_object_foreach(patterns, key, value)
     {
         struct pst_str name = {0};
         bool all, plain;
 
         if (!json_is_number(value))
-            return wrong(a, key, diag);
+            return report_wrong_key(a, key, diag);
         read_pattern(key, &name, &all, &plain);
         if (plain && ends_with_name(module, pst_str_text(&name), all)) {
             *ret = json_number_value(value);
@@ -213,7 +213,7 @@ static enum pst_status find_in_config(const struct pst_alphas *a,
                             "--lora does not do",
                             a->path.text);
     if (alpha != NULL && !json_is_number(alpha))
-        return wrong(a, "lora_alpha", diag);
+        return report_wrong_key(a, "lora_alpha", diag);
     *ret = alpha != NULL ? json_number_value(alpha) : ALPHA;
     status = find_pattern(a, module, ret, diag);
     /* its scale is alpha / sqrt(rank) */

@@ -36,8 +36,8 @@ ADD(add_f64, double)
 #undef ADD
 
 /* Returns a contiguous copy in m->dtype; NULL with a diagnosis. */
-static void *convert(const struct merger *m, const struct pst_meta *from,
-                     const void *data, struct pst_diag *diag)
+static void *convert_tensor(const struct merger *m, const struct pst_meta *from,
+                            const void *data, struct pst_diag *diag)
 {
     struct pst_meta to = *from;
     void *ret;
@@ -51,9 +51,9 @@ static void *convert(const struct merger *m, const struct pst_meta *from,
     return ret;
 }
 
-static enum pst_status load(const struct merger *m,
-                            const struct pst_safetensors_entry *entry,
-                            void **ret, struct pst_diag *diag)
+static enum pst_status load_tensor(const struct merger *m,
+                                   const struct pst_safetensors_entry *entry,
+                                   void **ret, struct pst_diag *diag)
 {
     void *data = pst_alloc(TAG, entry->bytes);
     enum pst_status status;
@@ -62,7 +62,7 @@ static enum pst_status load(const struct merger *m,
         return pst_diag_nomem(diag, entry->bytes);
     status = pst_safetensors_read(entry, 0, entry->bytes, data, diag);
     if (status == PST_OK) {
-        *ret = convert(m, &entry->meta, data, diag);
+        *ret = convert_tensor(m, &entry->meta, data, diag);
         status = *ret != NULL ? PST_OK : PST_ERR_NOMEM;
     }
     pst_free(data);
@@ -91,13 +91,13 @@ enum pst_status pst_adapter_merge(const struct pst_adapter *adapter,
     m.in = down->meta.size[1];
     m.out = up->meta.size[0];
     m.scale = adapter->alpha / (double)m.rank;
-    m.weight = convert(&m, &weight->meta, data, diag);
+    m.weight = convert_tensor(&m, &weight->meta, data, diag);
     m.row = pst_alloc(TAG, (size_t)m.in * pst_dtype_size(m.dtype));
     status = m.weight == NULL || m.row == NULL
                  ? pst_diag_nomem(diag, weight->bytes)
-                 : load(&m, down, &m.down, diag);
+                 : load_tensor(&m, down, &m.down, diag);
     if (status == PST_OK)
-        status = load(&m, up, &m.up, diag);
+        status = load_tensor(&m, up, &m.up, diag);
     if (status == PST_OK) {
         (m.dtype == PST_F64 ? add_f64 : add_f32)(&m);
         pst_copy_strided(&sum, m.weight, &weight->meta, data);

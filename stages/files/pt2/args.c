@@ -12,8 +12,8 @@ static const char *const tags[] = {
 #undef PST_DOC_TAG
 };
 
-static enum pst_status wrong(struct pst_reader *r, const char *what,
-                             const struct pst_doc_arg *arg)
+static enum pst_status report_wrong_tag(struct pst_reader *r, const char *what,
+                                        const struct pst_doc_arg *arg)
 {
     return pst_diag_set(r->diag, PST_E_PT2_INCONSISTENT,
                         "%s: \"%s\" holds something else than it says", what,
@@ -28,7 +28,8 @@ static enum pst_status read_name(struct pst_reader *r,
 {
     const char *name = pst_json_string(pst_json_get(json, "name"));
 
-    return name != NULL ? pst_read_text(r, name, ret) : wrong(r, what, arg);
+    return name != NULL ? pst_read_text(r, name, ret)
+                        : report_wrong_tag(r, what, arg);
 }
 
 /* Reads names of tensors; optional ones are unions themselves. */
@@ -41,7 +42,7 @@ static enum pst_status read_names(struct pst_reader *r,
     enum pst_status status = pst_reader_alloc(r, n, sizeof(*names), &names);
 
     if (!pst_json_is(list, PST_JSON_ARRAY) || n > UINT32_MAX)
-        return wrong(r, what, arg);
+        return report_wrong_tag(r, what, arg);
     for (size_t i = 0; i < n && status == PST_OK; i++) {
         const struct pst_json *item = pst_json_at(list, i);
 
@@ -96,7 +97,7 @@ static enum pst_status read_symbol(struct pst_reader *r,
         if (strcmp(tag, literals[i].tag) == 0 &&
             is_literal(literals[i].kind, payload, &arg->number))
             return PST_OK;
-    return wrong(r, what, arg);
+    return report_wrong_tag(r, what, arg);
 }
 
 /* Reads a list of literals; integers may also be names of numbers, or have no
@@ -112,7 +113,7 @@ static enum pst_status read_numbers(struct pst_reader *r,
     enum pst_status status = pst_reader_alloc(r, n, sizeof(*numbers), &numbers);
 
     if (!pst_json_is(list, PST_JSON_ARRAY) || n > UINT32_MAX)
-        return wrong(r, what, arg);
+        return report_wrong_tag(r, what, arg);
     for (size_t i = 0; i < n && status == PST_OK; i++) {
         const struct pst_json *item = pst_json_at(list, i);
         const struct pst_json *name = pst_json_get(item, "as_name");
@@ -126,7 +127,7 @@ static enum pst_status read_numbers(struct pst_reader *r,
             name == NULL)
             item = pst_json_get(item, "as_int");
         if (!is_literal(kind, item, &numbers[i]))
-            status = wrong(r, what, arg);
+            status = report_wrong_tag(r, what, arg);
     }
     arg->numbers = numbers;
     arg->n = (unsigned)n;
@@ -139,7 +140,7 @@ static enum pst_status read_text(struct pst_reader *r,
 {
     return pst_json_is(json, PST_JSON_STRING)
                ? pst_read_text(r, pst_json_string(json), &arg->name)
-               : wrong(r, what, arg);
+               : report_wrong_tag(r, what, arg);
 }
 
 static enum pst_status read_payload(struct pst_reader *r,
@@ -155,15 +156,15 @@ static enum pst_status read_payload(struct pst_reader *r,
     case PST_DOC_INT:
         return is_literal(PST_DOC_NUMBER_INT, json, &arg->number)
                    ? PST_OK
-                   : wrong(r, what, arg);
+                   : report_wrong_tag(r, what, arg);
     case PST_DOC_FLOAT:
         return is_literal(PST_DOC_NUMBER_FLOAT, json, &arg->number)
                    ? PST_OK
-                   : wrong(r, what, arg);
+                   : report_wrong_tag(r, what, arg);
     case PST_DOC_BOOL:
         return is_literal(PST_DOC_NUMBER_BOOL, json, &arg->number)
                    ? PST_OK
-                   : wrong(r, what, arg);
+                   : report_wrong_tag(r, what, arg);
     case PST_DOC_SYM_INT:
     case PST_DOC_SYM_FLOAT:
     case PST_DOC_SYM_BOOL:
@@ -182,19 +183,19 @@ static enum pst_status read_payload(struct pst_reader *r,
     case PST_DOC_MEMORY_FORMAT:
     case PST_DOC_LAYOUT:
         if (!pst_json_is(json, PST_JSON_INTEGER))
-            return wrong(r, what, arg);
+            return report_wrong_tag(r, what, arg);
         arg->code = pst_json_integer(json);
         return PST_OK;
     case PST_DOC_GRAPH:
         if (!pst_json_is(json, PST_JSON_OBJECT))
-            return wrong(r, what, arg);
+            return report_wrong_tag(r, what, arg);
         return pst_read_graph(r, pst_json_get(json, "graph"), &arg->graph);
     case PST_DOC_COMPLEX:
         return pst_json_double(pst_json_get(json, "real"), &arg->parts[0]) &&
                        pst_json_double(pst_json_get(json, "imag"),
                                        &arg->parts[1])
                    ? PST_OK
-                   : wrong(r, what, arg);
+                   : report_wrong_tag(r, what, arg);
     case PST_DOC_NONE:
     case PST_DOC_DEVICE:
     case PST_DOC_OTHER:

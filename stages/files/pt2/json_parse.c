@@ -34,7 +34,7 @@ static bool fail(struct parser *s, enum pst_status status, const char *wrong)
     return false;
 }
 
-static bool wrong(struct parser *s, const char *text)
+static bool fail_syntax(struct parser *s, const char *text)
 {
     return fail(s, PST_ERR_INPUT, text);
 }
@@ -96,14 +96,14 @@ static bool read_code(struct parser *s, char **out)
     unsigned code, low;
 
     if (!read_hex(s->p + 1, &code))
-        return wrong(s, "an escape of a text is damaged");
+        return fail_syntax(s, "an escape of a text is damaged");
     if (code >= 0xd800 && code < 0xdc00 && s->p[5] == '\\' && s->p[6] == 'u' &&
         read_hex(s->p + 7, &low) && low >= 0xdc00 && low < 0xe000) {
         code = 0x10000 + ((code - 0xd800) << 10 | (low - 0xdc00));
         s->p += 6;
     }
     if (code == 0 || (code >= 0xd800 && code < 0xe000))
-        return wrong(s, "an escape of a text is not a character");
+        return fail_syntax(s, "an escape of a text is not a character");
     s->p += 5;
     *out = put_code(*out, code);
     return true;
@@ -119,7 +119,7 @@ static bool read_escape(struct parser *s, char **out)
         return read_code(s, out);
     which = *s->p != '\0' ? strchr(from, *s->p) : NULL;
     if (which == NULL)
-        return wrong(s, "an escape of a text is damaged");
+        return fail_syntax(s, "an escape of a text is damaged");
     *(*out)++ = to[which - from];
     s->p++;
     return true;
@@ -153,8 +153,9 @@ static bool skip_plain(struct parser *s)
         if (c == '"' || c == '\\')
             return true;
         if (c < 0x20)
-            return wrong(s, s->p == s->end ? "a text has no end"
-                                           : "a text has a control character");
+            return fail_syntax(s, s->p == s->end
+                                      ? "a text has no end"
+                                      : "a text has a control character");
         if (c < 0x80) {
             s->p++;
             continue;
@@ -162,7 +163,7 @@ static bool skip_plain(struct parser *s)
         const size_t n = pst_utf8_length(s->p);
 
         if (n == 0)
-            return wrong(s, "a text is not UTF-8");
+            return fail_syntax(s, "a text is not UTF-8");
         s->p += n;
     }
 }
@@ -260,7 +261,7 @@ static int64_t whole_number(const char *from, const char *end)
 static bool skip_digits(struct parser *s)
 {
     if (!is_digit(*s->p))
-        return wrong(s, "a number is damaged");
+        return fail_syntax(s, "a number is damaged");
     while (is_digit(*s->p))
         s->p++;
     return true;
@@ -322,7 +323,8 @@ static bool read_word(struct parser *s, struct pst_json *ret)
         *ret = words[i].json;
         return true;
     }
-    return wrong(s, s->p == s->end ? "it ends too soon" : "no value begins so");
+    return fail_syntax(s, s->p == s->end ? "it ends too soon"
+                                         : "no value begins so");
 }
 
 /* --- containers --------------------------------------------------------- */
@@ -334,7 +336,7 @@ static bool end_container(struct parser *s, size_t first, struct pst_json *ret)
     const size_t n = s->stack.n - first;
 
     if (n >= UINT32_MAX)
-        return wrong(s, "a list is too long");
+        return fail_syntax(s, "a list is too long");
     ret->n = (uint32_t)n;
     ret->at = n == 0 ? NULL /* there may be no stack yet */
                      : pst_arena_memdup(s->arena, s->stack.at + first,
@@ -351,7 +353,7 @@ static bool end_container(struct parser *s, size_t first, struct pst_json *ret)
     case PST_ERR_NOMEM:
         return fail(s, PST_ERR_NOMEM, NULL);
     default:
-        return wrong(s, "duplicate object key");
+        return fail_syntax(s, "duplicate object key");
     }
 }
 
@@ -366,12 +368,12 @@ static bool read_element(struct parser *s, bool keyed)
 
     if (keyed) {
         if (*s->p != '"')
-            return wrong(s, "a key is expected");
+            return fail_syntax(s, "a key is expected");
         if (!read_string(s, &key))
             return false;
         skip_space(s);
         if (*s->p != ':')
-            return wrong(s, "\":\" is expected");
+            return fail_syntax(s, "\":\" is expected");
         s->p++;
         skip_space(s);
     }
@@ -390,7 +392,7 @@ static bool read_container(struct parser *s, struct pst_json *ret)
 
     ret->kind = keyed ? PST_JSON_OBJECT : PST_JSON_ARRAY;
     if (++s->depth > PST_JSON_MAX_DEPTH)
-        return wrong(s, NULL);
+        return fail_syntax(s, NULL);
     s->p++;
     skip_space(s);
     while (*s->p != end) {
@@ -400,12 +402,13 @@ static bool read_container(struct parser *s, struct pst_json *ret)
         if (*s->p == end)
             break;
         if (*s->p != ',')
-            return wrong(s, s->p == s->end ? "it ends too soon"
-                                           : "\",\" or an end is expected");
+            return fail_syntax(s, s->p == s->end
+                                      ? "it ends too soon"
+                                      : "\",\" or an end is expected");
         s->p++;
         skip_space(s);
         if (*s->p == end)
-            return wrong(s, "a value is missing after \",\"");
+            return fail_syntax(s, "a value is missing after \",\"");
     }
     s->p++;
     return end_container(s, first, ret);
@@ -453,11 +456,11 @@ static bool read_whole(struct parser *s, struct pst_json *json)
 {
     skip_space(s);
     if (*s->p != '{' && *s->p != '[')
-        return wrong(s, "\"[\" or \"{\" is expected");
+        return fail_syntax(s, "\"[\" or \"{\" is expected");
     if (!read_value(s, json))
         return false;
     skip_space(s);
-    return s->p == s->end || wrong(s, "there is text after its end");
+    return s->p == s->end || fail_syntax(s, "there is text after its end");
 }
 
 enum pst_status pst_json_parse(const char *what, const char *text, size_t len,

@@ -17,7 +17,7 @@ struct frame {
     const char *next; /* the text after the second comma */
 };
 
-static size_t digits(const char *p)
+static size_t count_digits(const char *p)
 {
     size_t n = 0;
 
@@ -34,7 +34,7 @@ static bool take_call(const char **p, unsigned *ret)
 
     *ret = 0;
     if (**p == '@') {
-        n = digits(*p + 1);
+        n = count_digits(*p + 1);
         if (n == 0 || n > 9)
             return false;
         *ret = (unsigned)strtoul(*p + 1, NULL, 10);
@@ -91,7 +91,7 @@ static bool take_frame(const struct pst_map *fqns, const char *p,
         }
         return found;
     }
-    n = digits(p);
+    n = count_digits(p);
     p += n;
     if (n == 0 || !take_call(&p, &f->call) || strchr(p, ',') == NULL)
         return false;
@@ -107,7 +107,7 @@ static const char *skip_type(const char *p)
 {
     while ((p = strchr(p, ';')) != NULL) {
         p++;
-        if (strncmp(p, ROOT_KEY, strlen(ROOT_KEY)) == 0 || digits(p) > 0)
+        if (strncmp(p, ROOT_KEY, strlen(ROOT_KEY)) == 0 || count_digits(p) > 0)
             return p;
     }
     return NULL;

@@ -33,7 +33,7 @@ const char *pst_texts_find(const struct pst_texts *texts, const char *raw,
     return find_slot(texts, raw, len, (uint32_t)pst_hash(raw, len, 0))->text;
 }
 
-static bool grow(struct pst_texts *texts)
+static bool grow_slots(struct pst_texts *texts)
 {
     struct pst_texts more = {.n = texts->n,
                              .n_slots = texts->n_slots > 0 ? 2 * texts->n_slots
@@ -60,7 +60,7 @@ bool pst_texts_add(struct pst_texts *texts, const char *raw, size_t len,
 
     if (len > UINT32_MAX)
         return true; /* too long to be cached: it is parsed each time */
-    if (2 * (texts->n + 1) > texts->n_slots && !grow(texts))
+    if (2 * (texts->n + 1) > texts->n_slots && !grow_slots(texts))
         return false;
     *find_slot(texts, raw, len, hash) =
         (struct pst_texts_slot){raw, text, (uint32_t)len, hash};

@@ -29,17 +29,17 @@ struct line {
     const char *next;
 };
 
-static bool has(const struct piece *text, const char *part)
+static bool contains_text(const struct piece *text, const char *part)
 {
     return text->n > 0 && memmem(text->at, text->n, part, strlen(part)) != NULL;
 }
 
-static bool is(const struct piece *text, const char *whole)
+static bool equals_text(const struct piece *text, const char *whole)
 {
     return text->n == strlen(whole) && memcmp(text->at, whole, text->n) == 0;
 }
 
-static size_t digits(const char *p)
+static size_t count_digits(const char *p)
 {
     size_t n = 0;
 
@@ -70,7 +70,7 @@ static bool take_line(const char *p, struct line *ret)
             continue;
         *ret = (struct line){.path = {p, (size_t)(end - p)}};
         p = end + sizeof(middle) - 1;
-        ret->number = (struct piece){p, digits(p)};
+        ret->number = (struct piece){p, count_digits(p)};
         p += ret->number.n;
         if (strncmp(p, ", in ", 5) == 0) {
             ret->name = rest_of_line(p + 5);
@@ -98,10 +98,10 @@ static const char *const module_files[] = {
 static bool is_library(const struct line *line)
 {
     for (size_t i = 0; i < PST_COUNT(module_files); i++)
-        if (is(&line->path, module_files[i]))
+        if (equals_text(&line->path, module_files[i]))
             return true;
     return (line->path.n > 6 && strncmp(line->path.at, "torch/", 6) == 0) ||
-           has(&line->path, "/torch/");
+           contains_text(&line->path, "/torch/");
 }
 
 /* True if the source line calls a forward by name, instead of defining one. */
@@ -111,7 +111,7 @@ static bool calls_forward(const struct piece *code)
 
     if (code->n == 0)
         return false;
-    if (has(code, "super("))
+    if (contains_text(code, "super("))
         return true;
     end = code->at + code->n;
     while ((p = memmem(p, (size_t)(end - p), "forward(", 8)) != NULL) {
@@ -133,14 +133,14 @@ static void read_line(struct reading *r, const struct line *line,
                       const struct line *outer)
 {
     struct pst_doc_trace *t = r->trace;
-    const bool forward = is(&line->name, "forward");
+    const bool forward = equals_text(&line->name, "forward");
 
-    if (has(&line->path, "torch/_functorch/autograd_function.py") ||
-        (forward && outer != NULL && has(&outer->code, ".apply(")) ||
-        (forward && has(&line->code, "forward(ctx")))
+    if (contains_text(&line->path, "torch/_functorch/autograd_function.py") ||
+        (forward && outer != NULL && contains_text(&outer->code, ".apply(")) ||
+        (forward && contains_text(&line->code, "forward(ctx")))
         t->lost = true;
-    if (!forward || has(&line->path, "torch/_dynamo/") ||
-        has(&line->path, "<eval_with_key>"))
+    if (!forward || contains_text(&line->path, "torch/_dynamo/") ||
+        contains_text(&line->path, "<eval_with_key>"))
         t->others = true;
     if (forward && !is_library(line))
         t->forwards++;
