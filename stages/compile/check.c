@@ -24,8 +24,9 @@ struct check {
     struct pst_diag *diag;
 };
 
-static enum pst_status bad(const struct check *c, const struct pst_value *value,
-                           const char *what)
+static enum pst_status report_violation(const struct check *c,
+                                        const struct pst_value *value,
+                                        const char *what)
 {
     return pst_diag_set(
         c->diag, PST_E_INTERNAL_BUG,
@@ -35,7 +36,7 @@ static enum pst_status bad(const struct check *c, const struct pst_value *value,
         pst_node_origin(c->x->node), c->x->node->call->name, value->name, what);
 }
 
-static bool meet(const struct holding *a, const struct holding *b)
+static bool holdings_overlap(const struct holding *a, const struct holding *b)
 {
     return a->at.region == b->at.region && a->size > 0 && b->size > 0 &&
            a->at.offset < b->at.offset + b->size &&
@@ -52,7 +53,7 @@ static struct holding holding_of(const struct check *c,
                             pst_meta_span(&storage->meta), storage};
 }
 
-static enum pst_status hold(struct check *c, const struct holding *h)
+static enum pst_status add_holding(struct check *c, const struct holding *h)
 {
     if (!pst_vec_push(PST_TAG_EXEC, &c->holdings, *h))
         return pst_diag_nomem(c->diag, sizeof(*h));
@@ -73,7 +74,7 @@ static bool is_same_prepared(const struct holding *a, const struct holding *b)
 
 /* Removes the holdings whose bytes h overwrites, and an older holding of the
  * same storage. */
-static void lose(struct check *c, const struct holding *h)
+static void drop_overwritten(struct check *c, const struct holding *h)
 {
     size_t n = 0;
 
@@ -81,7 +82,7 @@ static void lose(struct check *c, const struct holding *h)
         const struct holding *old = &c->holdings.at[i];
 
         if (old->storage == h->storage ||
-            (meet(old, h) && !is_same_prepared(old, h)))
+            (holdings_overlap(old, h) && !is_same_prepared(old, h)))
             c->held[old->storage->id] = false;
         else
             c->holdings.at[n++] = *old;
@@ -110,16 +111,16 @@ static enum pst_status check_window(const struct check *c,
             : 0;
 
     if (operand->meta != &value->meta)
-        return bad(c, value, "is read with another shape");
+        return report_violation(c, value, "is read with another shape");
     if (h.at.region == PST_R_NONE || h.at.region >= c->p->n_regions)
-        return bad(c, value, "has no place");
+        return report_violation(c, value, "has no place");
     if (loc->region != h.at.region || loc->offset != h.at.offset + offset)
-        return bad(c, value, "is not where its storage is");
+        return report_violation(c, value, "is not where its storage is");
     if (offset + pst_meta_span(&value->meta) > h.size)
-        return bad(c, value, "reaches beyond its storage");
+        return report_violation(c, value, "reaches beyond its storage");
     if (h.at.region != PST_R_FIXED &&
         h.at.offset + h.size > c->p->regions[h.at.region].size)
-        return bad(c, value, "reaches beyond its region");
+        return report_violation(c, value, "reaches beyond its region");
     return PST_OK;
 }
 
@@ -164,7 +165,7 @@ static enum pst_status check_input(struct check *c,
     (void)ctx;
     if (status == PST_OK &&
         !c->held[pst_value_storage((struct pst_value *)value)->id])
-        status = bad(c, value, "has been written over");
+        status = report_violation(c, value, "has been written over");
     return status;
 }
 
@@ -176,12 +177,12 @@ static enum pst_status check_apart(struct check *c,
 {
     const struct holding *written = ctx, read = holding_of(c, value);
 
-    if (!meet(written, &read) ||
+    if (!holdings_overlap(written, &read) ||
         (n == 0 && written->storage != NULL &&
          (c->x->kernel->flags & PST_K_INPLACE_0) &&
          read.at.offset == written->at.offset && read.size == written->size))
         return PST_OK;
-    return bad(c, value, "is written over while it is read");
+    return report_violation(c, value, "is written over while it is read");
 }
 
 static enum pst_status check_output(struct check *c, unsigned k)
@@ -197,8 +198,8 @@ static enum pst_status check_output(struct check *c, unsigned k)
         status = each_input(c, check_apart, &h);
     if (status != PST_OK)
         return status;
-    lose(c, &h);
-    return hold(c, &h);
+    drop_overwritten(c, &h);
+    return add_holding(c, &h);
 }
 
 static enum pst_status check_node(struct check *c)
@@ -210,7 +211,7 @@ static enum pst_status check_node(struct check *c)
     if (status == PST_OK && scratch.size > 0)
         status = each_input(c, check_apart, &scratch);
     if (scratch.size > 0)
-        lose(c, &scratch);
+        drop_overwritten(c, &scratch);
     for (unsigned k = 0; k < c->x->node->n_outs && status == PST_OK; k++)
         status = check_output(c, k);
     for (unsigned k = 0; k < c->x->node->n_outs && status == PST_OK; k++) {
@@ -219,8 +220,9 @@ static enum pst_status check_node(struct check *c)
 
         if (is_free(out) || out->base != NULL || pst_is_gradient(c->x, k))
             continue;
-        if (!c->held[out->id] || meet(&scratch, &h))
-            status = bad(c, out, "shares its bytes with another result");
+        if (!c->held[out->id] || holdings_overlap(&scratch, &h))
+            status = report_violation(c, out,
+                                      "shares its bytes with another result");
     }
     return status;
 }
@@ -295,8 +297,8 @@ enum pst_status pst_program_check(const struct pst_program *program,
         const struct holding h = holding_of(&c, value);
 
         if (value->kind != PST_VALUE_NODE && !is_free(value))
-            /* without lose(): values of FIXED may share bytes */
-            status = hold(&c, &h);
+            /* without drop_overwritten(): values of FIXED may share bytes */
+            status = add_holding(&c, &h);
     }
     for (int l = 0; l < PST_N_LISTS && status == PST_OK; l++)
         status = check_list(&c, (enum pst_list)l, made);

@@ -53,7 +53,7 @@ static unsigned group_of(struct derive *d, unsigned place)
     return place;
 }
 
-static void join(void *ctx, struct pst_value **slot, unsigned arg)
+static void join_groups(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct look *look = ctx;
     const unsigned maker = look->d->maker[(*slot)->id];
@@ -102,7 +102,7 @@ static void mark_node(struct derive *d, unsigned place)
             d->origin[node->outs[k]->id] = look.fleeting ? FLEETING : CONSTANT;
     d->derived[place] = look.fleeting;
     if (look.fleeting)
-        pst_node_uses(node, join, &look);
+        pst_node_uses(node, join_groups, &look);
 }
 
 /* Makes one segment of each group of derived nodes that read each other.

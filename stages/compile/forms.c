@@ -241,7 +241,8 @@ struct giving {
     enum pst_list list;
 };
 
-static void give(void *ctx, struct pst_value **slot, enum pst_form form)
+static void convert_operand(void *ctx, struct pst_value **slot,
+                            enum pst_form form)
 {
     struct giving *g = ctx;
     struct pst_value *made;
@@ -266,7 +267,7 @@ static enum pst_status give_node(void *ctx, struct pst_node *node,
     struct giving g = {forms, pst_list_of(forms->program, node)};
 
     if (kernel->form != NULL)
-        each_slot(node, call, kernel, give, &g);
+        each_slot(node, call, kernel, convert_operand, &g);
     return PST_OK;
 }
 

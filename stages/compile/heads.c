@@ -47,9 +47,10 @@ static void drop_logits(struct pst_graph *graph, const bool *logits)
     }
 }
 
-static enum pst_status fold(const struct pst_program *p,
-                            const struct pst_heads *heads,
-                            struct pst_graph *graph, struct pst_diag *diag)
+static enum pst_status fold_heads(const struct pst_program *p,
+                                  const struct pst_heads *heads,
+                                  struct pst_graph *graph,
+                                  struct pst_diag *diag)
 {
     bool *logits = pst_calloc(PST_TAG_EXEC, graph->values.n + 1, 1);
     enum pst_status status;
@@ -87,7 +88,7 @@ enum pst_status pst_fold_heads(const struct pst_program *p,
     if (status == PST_OK && heads.list.n > 0)
         status = pst_graph_copy(from, &graph, diag);
     if (status == PST_OK && graph != NULL)
-        status = fold(p, &heads, graph, diag);
+        status = fold_heads(p, &heads, graph, diag);
     if (status != PST_OK)
         pst_graph_free(graph);
     else
@@ -156,7 +157,7 @@ static void take_over(struct pst_node *node, unsigned k,
 
 /* Replaces input and weight, if one list runs both, by one node, which is not
  * yet in the graph. */
-static enum pst_status merge(struct merger *m, struct parts *h)
+static enum pst_status merge_parts(struct merger *m, struct parts *h)
 {
     const bool both = h->weight != NULL &&
                       (h->input == NULL || pst_list_of(m->p, h->input) ==
@@ -251,7 +252,7 @@ static bool mark_late(struct merger *m, const struct parts *h)
     return true;
 }
 
-static enum pst_status push(struct merger *m, struct pst_node *node)
+static enum pst_status push_node(struct merger *m, struct pst_node *node)
 {
     return pst_vec_push(PST_TAG_GRAPH, &m->graph->nodes, node)
                ? PST_OK
@@ -264,19 +265,19 @@ static enum pst_status push_one(struct merger *m, const struct parts *h,
                                 struct pst_node *const *old, size_t n,
                                 bool late)
 {
-    enum pst_status status = push(m, h->one);
+    enum pst_status status = push_node(m, h->one);
 
     for (size_t i = 0; i < n && late && status == PST_OK; i++) {
         if (old[i] == h->loss || !is_late(m, old[i]))
             continue;
         old[i]->phase = h->one->phase;
-        status = push(m, old[i]);
+        status = push_node(m, old[i]);
     }
     return status;
 }
 
-static enum pst_status rebuild(struct merger *m, const struct parts *h,
-                               bool late)
+static enum pst_status rebuild_graph(struct merger *m, const struct parts *h,
+                                     bool late)
 {
     struct pst_graph *graph = m->graph;
     struct pst_node **old = graph->nodes.at;
@@ -293,7 +294,7 @@ static enum pst_status rebuild(struct merger *m, const struct parts *h,
         else if (late && (node == h->loss || is_late(m, node)))
             continue;
         else if (node != h->weight || h->one == h->input)
-            status = push(m, node);
+            status = push_node(m, node);
     }
     pst_free(old);
     return status;
@@ -311,12 +312,12 @@ static enum pst_status merge_head(struct merger *m, struct pst_node *loss)
     m->late = pst_calloc(PST_TAG_EXEC, m->n_late + 1, 1);
     if (m->late == NULL)
         return pst_diag_nomem(m->build.diag, m->n_late);
-    status = merge(m, &h);
+    status = merge_parts(m, &h);
     if (status == PST_OK && h.one != NULL) {
         late = mark_late(m, &h);
         if (late)
             take_over(h.one, h.one->n_outs - 1, loss->outs[0]);
-        status = rebuild(m, &h, late);
+        status = rebuild_graph(m, &h, late);
     }
     pst_free(m->late);
     return status;

@@ -40,7 +40,8 @@ static void legaliser_fini(struct legaliser *l)
     pst_free(l->copies);
 }
 
-static struct pst_value *clone(struct legaliser *l, struct pst_value *value)
+static struct pst_value *emit_clone(struct legaliser *l,
+                                    struct pst_value *value)
 {
     return pst_emit(&l->build, &pst_op_clone, PST_ARGS(pst_v(value)));
 }
@@ -82,7 +83,7 @@ static void keep_buffer(void *ctx, struct pst_value **slot, unsigned arg)
         return;
     copy = l->copies[value->id].value;
     if (copy == NULL)
-        copy = clone(l, value);
+        copy = emit_clone(l, value);
     if (copy == NULL)
         return;
     l->copies[value->id].value = copy;
@@ -144,7 +145,7 @@ static enum pst_status legalise_grads(struct legaliser *l)
         if (value->def != NULL)
             pst_build_at(&l->build, value->def);
         l->build.phase = PST_PHASE_I;
-        value = clone(l, value);
+        value = emit_clone(l, value);
         if (value == NULL)
             return l->build.status;
         joint->input_grads.at[i].value = value;
@@ -166,7 +167,7 @@ static enum pst_status legalise_outputs(struct legaliser *l)
             continue;
         pst_build_at(&l->build, &(struct pst_node){.source = "",
                                                    .id = graph->next_node_id});
-        copy = clone(l, arg->value);
+        copy = emit_clone(l, arg->value);
         if (copy == NULL)
             return l->build.status;
         arg->value = copy;
@@ -215,7 +216,7 @@ static void make_contiguous(void *ctx, struct pst_value **slot, unsigned arg)
         return;
     copy = known ? known_copy(l, value) : NULL;
     if (copy == NULL)
-        copy = clone(l, value);
+        copy = emit_clone(l, value);
     if (copy == NULL)
         return;
     if (known)

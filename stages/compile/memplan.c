@@ -33,7 +33,8 @@ static int by_offset(const void *a, const void *b)
     return (*x)->offset < (*y)->offset ? -1 : (*x)->offset > (*y)->offset;
 }
 
-static int overlap(const struct pst_interval *a, const struct pst_interval *b)
+static int lifetimes_overlap(const struct pst_interval *a,
+                             const struct pst_interval *b)
 {
     return a->begin <= b->end && b->begin <= a->end;
 }
@@ -89,7 +90,7 @@ static bool calendar_init(struct calendar *c,
     return true;
 }
 
-static void enter(struct calendar *c, struct pst_interval *one)
+static void add_interval(struct calendar *c, struct pst_interval *one)
 {
     for (unsigned k = first_span(c, one); k <= last_span(c, one); k++)
         c->at[k][c->n[k]++] = one;
@@ -108,7 +109,7 @@ static size_t find_overlaps(const struct calendar *c,
             struct pst_interval *other = c->at[k][i];
 
             if (k == PST_MAX(first_span(c, one), first_span(c, other)) &&
-                overlap(one, other))
+                lifetimes_overlap(one, other))
                 ret[n++] = other;
         }
     return n;
@@ -117,8 +118,9 @@ static size_t find_overlaps(const struct calendar *c,
 /* --- placing -------------------------------------------------------------- */
 
 /* Puts `one` at the lowest offset that is free during its lifetime. */
-static void place(struct pst_interval *one, const struct calendar *placed,
-                  struct pst_interval **scratch)
+static void place_interval(struct pst_interval *one,
+                           const struct calendar *placed,
+                           struct pst_interval **scratch)
 {
     const size_t n = find_overlaps(placed, one, scratch);
     size_t at = 0;
@@ -155,8 +157,8 @@ enum pst_status pst_mem_pack(struct pst_interval *intervals, size_t n,
     for (size_t i = 0; i < n && status == PST_OK; i++) {
         struct pst_interval *one = order[i].interval;
 
-        place(one, &placed, scratch);
-        enter(&placed, one);
+        place_interval(one, &placed, scratch);
+        add_interval(&placed, one);
         size =
             PST_MAX(size, pst_size_add(one->offset, pst_mem_round(one->size)));
     }

@@ -20,8 +20,9 @@ static enum pst_status bind_operand(struct pst_compiler *c,
     return PST_OK;
 }
 
-static enum pst_status bind(struct pst_compiler *c, struct pst_exec_node *x,
-                            struct pst_diag *diag)
+static enum pst_status bind_operands(struct pst_compiler *c,
+                                     struct pst_exec_node *x,
+                                     struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
     unsigned n = 0;
@@ -88,7 +89,7 @@ enum pst_status pst_pass_operands(struct pst_compiler *c, struct pst_diag *diag)
         return pst_diag_nomem(diag, c->n_values * sizeof(*bound));
     for (int l = 0; l < PST_N_LISTS; l++)
         for (unsigned i = 0; i < p->lists[l].n && status == PST_OK; i++)
-            status = bind(c, &p->lists[l].at[i], diag);
+            status = bind_operands(c, &p->lists[l].at[i], diag);
     if (status == PST_OK)
         bind_gradients(c, bound);
     pst_free(bound);

@@ -90,8 +90,8 @@ static const struct pst_pass passes[] = {
      OPERANDS, COPIES, 0, PST_EDITS_NOTHING, run_inplace},
 };
 
-static enum pst_status check(void *subject, unsigned holds,
-                             struct pst_diag *diag)
+static enum pst_status check_program(void *subject, unsigned holds,
+                                     struct pst_diag *diag)
 {
     const struct pst_compiler *c = subject;
 
@@ -113,7 +113,7 @@ const struct pst_pass_table pst_compile_passes = {
     .n_facts = PST_COUNT(facts),
     .lowered = LAYOUTS,
     .graph = graph_of,
-    .check = check,
+    .check = check_program,
 };
 
 enum pst_status pst_pass_backward(struct pst_compiler *c, struct pst_diag *diag)

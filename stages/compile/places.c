@@ -31,8 +31,8 @@ static struct pst_life *life_of(struct pst_compiler *c,
 
 /* Marks the value's storage as crossing the stage's boundary, and returns its
  * lifetime. */
-static struct pst_life *cross(struct pst_compiler *c,
-                              const struct pst_value *value)
+static struct pst_life *mark_crossing(struct pst_compiler *c,
+                                      const struct pst_value *value)
 {
     struct pst_life *life = life_of(c, value);
 
@@ -62,10 +62,10 @@ static void note_ends(struct pst_compiler *c)
         const struct pst_edge *edge = &p->plan->edges.at[i];
 
         if (edge->from_stage == p->stage)
-            cross(c, graph->outputs.at[edge->from_output].arg.value)->sent =
-                true;
+            mark_crossing(c, graph->outputs.at[edge->from_output].arg.value)
+                ->sent = true;
         if (edge->to_stage == p->stage)
-            cross(c, graph->inputs.at[edge->to_input])->arrives = true;
+            mark_crossing(c, graph->inputs.at[edge->to_input])->arrives = true;
     }
     for (size_t i = 0; i < graph->outputs.n; i++) {
         const struct pst_output *o = &graph->outputs.at[i];
@@ -76,10 +76,10 @@ static void note_ends(struct pst_compiler *c)
             life_of(c, o->arg.value)->updates = o->target;
     }
     for (size_t i = 0; p->joint != NULL && i < p->joint->input_grads.n; i++)
-        cross(c, p->joint->input_grads.at[i].value)->sent = true;
+        mark_crossing(c, p->joint->input_grads.at[i].value)->sent = true;
     for (size_t i = 0; p->joint != NULL && i < p->joint->seeds.n; i++)
         if (p->joint->seeds.at[i].edge >= 0)
-            cross(c, p->joint->seeds.at[i].seed)->arrives = true;
+            mark_crossing(c, p->joint->seeds.at[i].seed)->arrives = true;
 }
 
 /* Creates the rows of regions. append_crossing fills those of the boundary. */
@@ -138,19 +138,19 @@ enum pst_status pst_pass_lives(struct pst_compiler *c, struct pst_diag *diag)
 
 /* --- places -------------------------------------------------------------- */
 
-static void place(struct pst_compiler *c, const struct pst_value *value,
-                  unsigned region, size_t offset)
+static void place_value(struct pst_compiler *c, const struct pst_value *value,
+                        unsigned region, size_t offset)
 {
     c->p->places[value->id] = (struct pst_loc){region, offset};
     c->lives[value->id].placed = true;
 }
 
-static void append(struct pst_compiler *c, const struct pst_value *value,
-                   unsigned region)
+static void append_value(struct pst_compiler *c, const struct pst_value *value,
+                         unsigned region)
 {
     size_t *size = &c->p->regions[region].size;
 
-    place(c, value, region, *size);
+    place_value(c, value, region, *size);
     *size = pst_size_add(*size, pst_mem_round(pst_meta_span(&value->meta)));
 }
 
@@ -169,7 +169,7 @@ static bool append_crossing(struct pst_compiler *c,
     row = &c->p->regions[PST_R_BOUNDARY + boundary];
     row->writer = writer;
     row->end = end;
-    append(c, value, PST_R_BOUNDARY + (unsigned)boundary);
+    append_value(c, value, PST_R_BOUNDARY + (unsigned)boundary);
     return true;
 }
 
@@ -196,19 +196,20 @@ static void place_outside(struct pst_compiler *c, const struct pst_value *value)
     switch (value->kind) {
     case PST_VALUE_INPUT:
         if (!append_crossing(c, value, PST_WRITER_ARRIVE_F, end_of(life)))
-            append(c, value, in[end_of(life)]);
+            append_value(c, value, in[end_of(life)]);
         break;
     case PST_VALUE_SEED:
         if (!life->arrives ||
             !append_crossing(c, value, PST_WRITER_ARRIVE_B,
                              PST_MAX(end_of(life), PST_END_I)))
-            place(c, value, PST_R_FIXED, c->fixed(c->fixed_ctx, value, 0));
+            place_value(c, value, PST_R_FIXED,
+                        c->fixed(c->fixed_ctx, value, 0));
         break;
     case PST_VALUE_GRAD: /* each use has its own location: operands.c */
-        place(c, value, PST_R_FIXED, 0);
+        place_value(c, value, PST_R_FIXED, 0);
         break;
     default:
-        place(c, value, PST_R_FIXED, c->fixed(c->fixed_ctx, value, 0));
+        place_value(c, value, PST_R_FIXED, c->fixed(c->fixed_ctx, value, 0));
         break;
     }
 }
@@ -299,11 +300,12 @@ static void place_made(struct pst_compiler *c, const struct pst_value *value)
                                 : PST_MAX(end_of(life), PST_END_I)))
         return;
     if (replaces_buffer(c, value))
-        place(c, value, PST_R_FIXED, c->p->places[life->updates->id].offset);
+        place_value(c, value, PST_R_FIXED,
+                    c->p->places[life->updates->id].offset);
     else if (region == PST_R_FIXED)
-        place(c, value, region, c->fixed(c->fixed_ctx, value, 0));
+        place_value(c, value, region, c->fixed(c->fixed_ctx, value, 0));
     else if (region != PST_R_WORK)
-        append(c, value, region);
+        append_value(c, value, region);
 }
 
 enum pst_status pst_pass_regions(struct pst_compiler *c, struct pst_diag *diag)
@@ -322,7 +324,7 @@ enum pst_status pst_pass_regions(struct pst_compiler *c, struct pst_diag *diag)
         }
         if (life->list < 0) { /* no list has its node: fused, unused or empty */
             if (pst_meta_numel(&value->meta) == 0)
-                place(c, value, PST_R_WORK, 0);
+                place_value(c, value, PST_R_WORK, 0);
             continue;
         }
         place_made(c, value);
@@ -333,8 +335,10 @@ enum pst_status pst_pass_regions(struct pst_compiler *c, struct pst_diag *diag)
 
 /* Returns the lifetime of the first operand's storage if the node's result may
  * overwrite it, else NULL. */
-static struct pst_life *overwritten(struct pst_compiler *c, enum pst_list list,
-                                    const struct pst_exec_node *x, unsigned pos)
+static struct pst_life *find_overwritten(struct pst_compiler *c,
+                                         enum pst_list list,
+                                         const struct pst_exec_node *x,
+                                         unsigned pos)
 {
     struct pst_life *life;
 
@@ -347,8 +351,9 @@ static struct pst_life *overwritten(struct pst_compiler *c, enum pst_list list,
                : NULL;
 }
 
-static unsigned death(const struct pst_compiler *c, const struct pst_life *life,
-                      enum pst_list list, unsigned pos)
+static unsigned find_last_read(const struct pst_compiler *c,
+                               const struct pst_life *life, enum pst_list list,
+                               unsigned pos)
 {
     if (life->output)
         return c->p->lists[list].n;
@@ -373,7 +378,7 @@ static enum pst_status place_work(struct pst_compiler *c, enum pst_list l,
     for (unsigned i = 0; i < list->n; i++) {
         struct pst_exec_node *x = &list->at[i];
         struct pst_life *under =
-            x->node->n_outs == 1 ? overwritten(c, l, x, i) : NULL;
+            x->node->n_outs == 1 ? find_overwritten(c, l, x, i) : NULL;
 
         for (unsigned k = 0; k < x->node->n_outs; k++) {
             struct pst_value *out = x->node->outs[k];
@@ -384,11 +389,12 @@ static enum pst_status place_work(struct pst_compiler *c, enum pst_list l,
             life->interval = (int)c->n_intervals;
             if (under != NULL) {
                 life->interval = under->interval;
-                c->intervals[life->interval].end = death(c, life, l, i);
+                c->intervals[life->interval].end =
+                    find_last_read(c, life, l, i);
                 continue;
             }
             add_interval(c, pst_meta_bytes(&out->meta), i,
-                         death(c, life, l, i));
+                         find_last_read(c, life, l, i));
         }
         /* The index of the scratch's interval; replaced after packing. */
         x->scratch.offset = c->n_intervals;
@@ -405,8 +411,8 @@ static enum pst_status place_work(struct pst_compiler *c, enum pst_list l,
             struct pst_life *life = &c->lives[x->node->outs[k]->id];
 
             if (x->node->outs[k]->base == NULL && life->interval >= 0)
-                place(c, x->node->outs[k], PST_R_WORK,
-                      c->intervals[life->interval].offset);
+                place_value(c, x->node->outs[k], PST_R_WORK,
+                            c->intervals[life->interval].offset);
         }
         if (x->call.scratch_size > 0)
             x->scratch = (struct pst_loc){

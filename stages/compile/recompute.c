@@ -50,7 +50,7 @@ static struct fact *storage_fact(struct recompute *r, struct pst_value *value)
 }
 
 /* Adds the facts of new values, and maps each to itself. */
-static enum pst_status extend(struct recompute *r)
+static enum pst_status add_facts(struct recompute *r)
 {
     const struct pst_graph *graph = r->graph;
 
@@ -118,7 +118,7 @@ static bool is_of_level(const struct recompute *r, size_t s, unsigned level)
     return r->segments->list.at[s].level == level;
 }
 
-static void settle(struct recompute *r, unsigned level)
+static void mark_level(struct recompute *r, unsigned level)
 {
     for (size_t i = 0; i < r->facts.n; i++) {
         r->facts.at[i].in_segment = 0;
@@ -202,8 +202,8 @@ static bool is_inner(struct recompute *r, struct pst_value *value)
     return fact->in_segment != 0 && !fact->leaves && !fact->constant;
 }
 
-static void need(struct recompute *r, struct pst_value *value,
-                 enum pst_phase phase)
+static void mark_needed(struct recompute *r, struct pst_value *value,
+                        enum pst_phase phase)
 {
     struct fact *fact = fact_of(r, value);
 
@@ -222,7 +222,7 @@ static void look_needed(void *ctx, struct pst_value **slot, unsigned arg)
         return;
     first = &r->first[storage_fact(r, *slot)->in_segment - 1];
     *first = PST_MIN(*first, look->place);
-    need(r, *slot, look->node->phase);
+    mark_needed(r, *slot, look->node->phase);
 }
 
 static enum pst_phase phase_of(struct recompute *r, const struct pst_node *node)
@@ -246,7 +246,7 @@ static void look_operand(void *ctx, struct pst_value **slot, unsigned arg)
 
     (void)arg;
     if (is_inner(look->r, *slot))
-        need(look->r, *slot, phase_of(look->r, look->node));
+        mark_needed(look->r, *slot, phase_of(look->r, look->node));
 }
 
 /* Finds the values that backward nodes read and, transitively, their
@@ -290,7 +290,7 @@ static enum pst_status emit_again(struct recompute *r, size_t s)
             continue;
         status = pst_replay_node(&r->replay, node);
         if (status == PST_OK)
-            status = extend(r);
+            status = add_facts(r);
         for (unsigned k = 0; k < node->n_outs && status == PST_OK; k++) {
             struct pst_value *copy;
 
@@ -324,7 +324,7 @@ static void map_uses(struct recompute *r, struct pst_node *node)
             node->outs[k]->base = r->map.at[node->outs[k]->base->id];
 }
 
-static enum pst_status rebuild(void *ctx, struct pst_node *node)
+static enum pst_status emit_copies(void *ctx, struct pst_node *node)
 {
     struct recompute *r = ctx;
     enum pst_status status = PST_OK;
@@ -344,7 +344,7 @@ static enum pst_status round_of(struct recompute *r, unsigned level)
 {
     enum pst_status status;
 
-    settle(r, level);
+    mark_level(r, level);
     find_leaving(r);
     find_needed(r, level);
     r->at = pst_calloc(TAG, r->graph->nodes.n + 1, sizeof(*r->at));
@@ -356,7 +356,7 @@ static enum pst_status round_of(struct recompute *r, unsigned level)
             r->at[r->first[s]] = s + 1;
         }
     r->place = 0;
-    status = pst_graph_rewrite(r->graph, rebuild, r);
+    status = pst_graph_rewrite(r->graph, emit_copies, r);
     pst_free(r->at);
     return status;
 }
@@ -380,11 +380,11 @@ static enum pst_status run_for(struct recompute *r, enum pst_phase only,
     return status;
 }
 
-static enum pst_status run(struct recompute *r, bool split)
+static enum pst_status recompute_segments(struct recompute *r, bool split)
 {
     const size_t n = r->graph->nodes.n;
     struct pst_node **nodes = pst_calloc(TAG, n + 1, sizeof(struct pst_node *));
-    enum pst_status status = extend(r);
+    enum pst_status status = add_facts(r);
 
     r->newest = pst_calloc(TAG, n + 1, sizeof(*r->newest));
     r->first = pst_calloc(TAG, r->segments->list.n, sizeof(*r->first));
@@ -415,7 +415,7 @@ enum pst_status pst_recompute(const struct pst_segments *segments, bool split,
         return PST_OK;
     pst_build_init(&r.replay.build, graph, diag);
     r.replay.again = true;
-    status = run(&r, split);
+    status = recompute_segments(&r, split);
     pst_vec_fini(&r.facts);
     pst_vec_fini(&r.map);
     pst_free(r.newest);

@@ -82,8 +82,8 @@ static enum pst_status read_words(struct finder *f, const char *what)
     return status;
 }
 
-static bool applies(const struct finder *f, const struct word *word,
-                    unsigned stage)
+static bool word_applies(const struct finder *f, const struct word *word,
+                         unsigned stage)
 {
     if (word->stage >= 0)
         return word->stage == stage;
@@ -452,7 +452,7 @@ static enum pst_status find_in(struct finder *f, unsigned stage,
         for (size_t i = 0; i < f->words.n && status == PST_OK; i++)
             if (f->words.at[i].kind == order[k] &&
                 (only != NULL ? only == &f->words.at[i]
-                              : applies(f, &f->words.at[i], stage)))
+                              : word_applies(f, &f->words.at[i], stage)))
                 status = by_word(f, &f->words.at[i]);
     pst_free(f->depth);
     return status;
@@ -460,9 +460,10 @@ static enum pst_status find_in(struct finder *f, unsigned stage,
 
 /* --- interface ------------------------------------------------------------ */
 
-static enum pst_status begin(struct finder *f, const struct pst_plan *plan,
-                             const char *what, struct pst_segments *out,
-                             struct pst_diag *diag)
+static enum pst_status finder_init(struct finder *f,
+                                   const struct pst_plan *plan,
+                                   const char *what, struct pst_segments *out,
+                                   struct pst_diag *diag)
 {
     enum pst_status status;
 
@@ -477,7 +478,7 @@ static enum pst_status begin(struct finder *f, const struct pst_plan *plan,
     return status;
 }
 
-static void end(struct finder *f)
+static void finder_fini(struct finder *f)
 {
     pst_layers_fini(&f->layers);
     pst_vec_fini(&f->words);
@@ -560,7 +561,7 @@ static enum pst_status check_word(struct finder *f, const struct word *word)
 
     f->out->list.n = 0;
     for (unsigned s = 0; s < plan->stages.n && status == PST_OK; s++)
-        if (applies(f, word, s))
+        if (word_applies(f, word, s))
             status = find_in(f, s, plan->stages.at[s].graph, word);
     if (status != PST_OK || f->out->list.n > 0 || word->kind == NOTHING ||
         word->kind == TWICE)
@@ -578,11 +579,11 @@ enum pst_status pst_recompute_check(const struct pst_plan *plan,
 {
     struct pst_segments found;
     struct finder f;
-    enum pst_status status = begin(&f, plan, what, &found, diag);
+    enum pst_status status = finder_init(&f, plan, what, &found, diag);
 
     for (size_t i = 0; i < f.words.n && status == PST_OK; i++)
         status = check_word(&f, &f.words.at[i]);
-    end(&f);
+    finder_fini(&f);
     pst_segments_fini(&found);
     return status;
 }
@@ -606,14 +607,14 @@ enum pst_status pst_segments_find(const struct pst_plan *plan, unsigned stage,
                                   struct pst_diag *diag)
 {
     struct finder f;
-    enum pst_status status = begin(&f, plan, what, ret, diag);
+    enum pst_status status = finder_init(&f, plan, what, ret, diag);
 
     if (status == PST_OK)
         status = find_in(&f, stage, graph, NULL);
     for (size_t i = 0; i < f.words.n; i++)
         ret->twice = ret->twice || (f.words.at[i].kind == TWICE &&
-                                    applies(&f, &f.words.at[i], stage));
-    end(&f);
+                                    word_applies(&f, &f.words.at[i], stage));
+    finder_fini(&f);
     return status;
 }
 
