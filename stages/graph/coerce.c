@@ -76,8 +76,10 @@ static int64_t to_i64(const struct pst_arg *arg)
 }
 
 /* Repeats one number for int[k] or float[k]. */
-static enum pst_status repeat(unsigned n, bool floating, struct pst_arg *arg,
-                              struct pst_arena *arena, struct pst_diag *diag)
+static enum pst_status repeat_number(unsigned n, bool floating,
+                                     struct pst_arg *arg,
+                                     struct pst_arena *arena,
+                                     struct pst_diag *diag)
 {
     double *floats = pst_arena_calloc(arena, n, sizeof(*floats));
     int64_t *ints = pst_arena_calloc(arena, n, sizeof(*ints));
@@ -103,8 +105,9 @@ static enum pst_status repeat(unsigned n, bool floating, struct pst_arg *arg,
     return PST_OK;
 }
 
-static enum pst_status widen(struct pst_arg *arg, struct pst_arena *arena,
-                             struct pst_diag *diag)
+static enum pst_status widen_to_floats(struct pst_arg *arg,
+                                       struct pst_arena *arena,
+                                       struct pst_diag *diag)
 {
     double *floats = pst_arena_calloc(arena, arg->n, sizeof(*floats));
 
@@ -178,11 +181,11 @@ enum pst_status pst_schema_coerce(const struct pst_schema *schema, unsigned i,
     }
     if (param->fixed > 0 && param->type == PST_TYPE_INTS &&
         (kind == PST_ARG_INT || kind == PST_ARG_BOOL))
-        return repeat(param->fixed, false, arg, arena, diag);
+        return repeat_number(param->fixed, false, arg, arena, diag);
     if (param->fixed > 0 && param->type == PST_TYPE_FLOATS && is_number(kind))
-        return repeat(param->fixed, true, arg, arena, diag);
+        return repeat_number(param->fixed, true, arg, arena, diag);
     if (param->type == PST_TYPE_FLOATS && kind == PST_ARG_INTS)
-        return widen(arg, arena, diag);
+        return widen_to_floats(arg, arena, diag);
     return pst_diag_set(diag, PST_E_OP_ARGUMENT,
                         "%s: argument \"%s\" must be %s, not %s", schema->name,
                         param->name, type_names[param->type], kind_names[kind]);

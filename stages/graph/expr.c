@@ -58,8 +58,8 @@ static bool take_sign(struct parser *p, const char *sign)
 
 /* --- making ------------------------------------------------------------- */
 
-static enum pst_status make(struct parser *p, const struct pst_expr *from,
-                            expr *ret)
+static enum pst_status make_expr(struct parser *p, const struct pst_expr *from,
+                                 expr *ret)
 {
     struct pst_expr *made;
 
@@ -77,10 +77,10 @@ static enum pst_status make_int(struct parser *p, int64_t n, expr *ret)
     const struct pst_expr e = {
         .value = {.kind = PST_NUMBER_EXACT, .n = n, .d = 1}};
 
-    return make(p, &e, ret);
+    return make_expr(p, &e, ret);
 }
 
-static unsigned binds(expr e)
+static unsigned precedence_of(expr e)
 {
     return e->row != NULL && e->row->infix != NULL ? e->row->binds : BIND_ALL;
 }
@@ -95,7 +95,7 @@ static unsigned count_levels(const struct pst_expr_row *row, const expr *args,
     for (unsigned i = 0; i < n; i++) {
         const bool same_level = i == 0 && row->infix != NULL &&
                                 row->binds != BIND_POW &&
-                                binds(args[i]) >= row->binds;
+                                precedence_of(args[i]) >= row->binds;
 
         ret = PST_MAX(ret, args[i]->levels + !same_level);
     }
@@ -116,7 +116,7 @@ static enum pst_status make_call(struct parser *p,
     e.args = pst_arena_memdup(p->arena, args, n * sizeof(*args));
     if (e.args == NULL)
         return pst_diag_nomem(p->diag, n * sizeof(*args));
-    return make(p, &e, ret);
+    return make_expr(p, &e, ret);
 }
 
 static enum pst_status make_infix(struct parser *p, const char *name, expr a,
@@ -138,7 +138,7 @@ static bool is_float(expr e)
            e->value.kind == PST_NUMBER_FLOAT;
 }
 
-static enum pst_status negate(struct parser *p, expr e, expr *ret)
+static enum pst_status make_negative(struct parser *p, expr e, expr *ret)
 {
     enum pst_status status;
     expr minus = NULL;
@@ -149,7 +149,7 @@ static enum pst_status negate(struct parser *p, expr e, expr *ret)
         struct pst_expr number = *e;
 
         number.value.f = -number.value.f;
-        return make(p, &number, ret);
+        return make_expr(p, &number, ret);
     }
     status = make_int(p, -1, &minus);
     return status == PST_OK ? make_infix(p, "Mul", minus, e, ret) : status;
@@ -173,7 +173,7 @@ static enum pst_status parse_number(struct parser *p, const char *text,
         e.value.kind = PST_NUMBER_EXACT;
     else if (!pst_parse_f64(buf, &e.value.f) || !isfinite(e.value.f))
         return fail(p, "no number of 64 bits");
-    return make(p, &e, ret);
+    return make_expr(p, &e, ret);
 }
 
 static size_t word_length(const char *at)
@@ -246,7 +246,7 @@ static enum pst_status make_symbol(struct parser *p, const char *name, size_t n,
     if (n == 0 || n > 64 || word_length(e.symbol) != n ||
         read_truth(name, n, &truth)) /* would print as a truth value */
         return fail(p, "no name of a symbol");
-    return make(p, &e, ret);
+    return make_expr(p, &e, ret);
 }
 
 static enum pst_status parse_call(struct parser *p, const char *name, size_t n,
@@ -289,7 +289,7 @@ static enum pst_status parse_word(struct parser *p, size_t n, expr *ret)
         const struct pst_expr e = {
             .value = {.kind = PST_NUMBER_BOOL, .n = yes, .d = 1}};
 
-        return make(p, &e, ret);
+        return make_expr(p, &e, ret);
     }
     if (!take_sign(p, "("))
         return make_symbol(p, word, n, ret);
@@ -344,7 +344,7 @@ static enum pst_status parse_unary(struct parser *p, expr *ret)
     if (take_sign(p, "-")) {
         status = parse_unary(p, &e);
         if (status == PST_OK)
-            status = negate(p, e, ret);
+            status = make_negative(p, e, ret);
     } else {
         status = parse_atom(p, ret);
         if (status == PST_OK && take_sign(p, "**")) { /* right-associative */
@@ -393,7 +393,7 @@ static enum pst_status parse_sum(struct parser *p, expr *ret)
             break;
         status = parse_product(p, &e);
         if (status == PST_OK && !plus)
-            status = negate(p, e, &e);
+            status = make_negative(p, e, &e);
         if (status == PST_OK)
             status = make_infix(p, "Add", *ret, e, ret);
     }
@@ -421,17 +421,17 @@ enum pst_status pst_expr_parse(struct pst_arena *arena, const char *text,
 
 /* --- printing ----------------------------------------------------------- */
 
-static void print(expr e, struct pst_str *out);
+static void print_expr(expr e, struct pst_str *out);
 
 static void print_operand(expr e, unsigned looser_than, struct pst_str *out)
 {
     const bool negative =
         is_float(e) ? signbit(e->value.f) : is_int(e) && e->value.n < 0;
-    const bool bare =
-        binds(e) >= looser_than && !(negative && looser_than == BIND_ALL);
+    const bool bare = precedence_of(e) >= looser_than &&
+                      !(negative && looser_than == BIND_ALL);
 
     pst_str_add(out, bare ? "" : "(");
-    print(e, out);
+    print_expr(e, out);
     pst_str_add(out, bare ? "" : ")");
 }
 
@@ -472,7 +472,7 @@ static void print_number(const struct pst_number *x, struct pst_str *out)
     }
 }
 
-static void print(expr e, struct pst_str *out)
+static void print_expr(expr e, struct pst_str *out)
 {
     if (e->symbol != NULL) {
         pst_str_add(out, e->symbol);
@@ -484,7 +484,7 @@ static void print(expr e, struct pst_str *out)
         pst_str_addf(out, "%s(", e->row->name);
         for (unsigned i = 0; i < e->n; i++) {
             pst_str_add(out, i > 0 ? ", " : "");
-            print(e->args[i], out);
+            print_expr(e->args[i], out);
         }
         pst_str_add(out, ")");
     }
@@ -492,7 +492,7 @@ static void print(expr e, struct pst_str *out)
 
 void pst_expr_add(const struct pst_expr *e, struct pst_str *out)
 {
-    print(e, out);
+    print_expr(e, out);
 }
 
 enum pst_status pst_expr_print(struct pst_arena *arena,
@@ -501,7 +501,7 @@ enum pst_status pst_expr_print(struct pst_arena *arena,
 {
     struct pst_str out = {0};
 
-    print(e, &out);
+    print_expr(e, &out);
     *ret = out.failed ? NULL : pst_arena_strdup(arena, pst_str_text(&out));
     pst_str_fini(&out);
     return *ret == NULL ? pst_diag_nomem(diag, 0) : PST_OK;

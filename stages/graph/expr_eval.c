@@ -85,8 +85,8 @@ static bool all_ints(const number *a, unsigned n, const char **why)
 
 /* --- arithmetic --------------------------------------------------------- */
 
-static bool add2(const number *a, const number *b, number *ret,
-                 const char **why)
+static bool add_numbers(const number *a, const number *b, number *ret,
+                        const char **why)
 {
     int64_t x, y, n, d;
 
@@ -98,8 +98,8 @@ static bool add2(const number *a, const number *b, number *ret,
            set_ratio(n, d, ret, why);
 }
 
-static bool mul2(const number *a, const number *b, number *ret,
-                 const char **why)
+static bool multiply_numbers(const number *a, const number *b, number *ret,
+                             const char **why)
 {
     int64_t n, d;
 
@@ -115,7 +115,7 @@ static bool eval_add(const number *a, unsigned n, number *ret, const char **why)
     number sum = a[0];
 
     for (unsigned i = 1; i < n; i++)
-        if (!add2(&sum, &a[i], &sum, why))
+        if (!add_numbers(&sum, &a[i], &sum, why))
             return false;
     *ret = sum;
     return true;
@@ -127,7 +127,8 @@ static bool eval_sub(const number *a, unsigned n, number *ret, const char **why)
     number b;
 
     (void)n;
-    return mul2(&a[1], &minus, &b, why) && add2(&a[0], &b, ret, why);
+    return multiply_numbers(&a[1], &minus, &b, why) &&
+           add_numbers(&a[0], &b, ret, why);
 }
 
 static bool eval_mul(const number *a, unsigned n, number *ret, const char **why)
@@ -135,7 +136,7 @@ static bool eval_mul(const number *a, unsigned n, number *ret, const char **why)
     number product = a[0];
 
     for (unsigned i = 1; i < n; i++)
-        if (!mul2(&product, &a[i], &product, why))
+        if (!multiply_numbers(&product, &a[i], &product, why))
             return false;
     *ret = product;
     return true;
@@ -153,7 +154,7 @@ static bool eval_div(const number *a, unsigned n, number *ret, const char **why)
                set_float(to_float(&a[0]) / to_float(&a[1]), ret);
     }
     return set_ratio(a[1].d, a[1].n, &inverse, why) &&
-           mul2(&a[0], &inverse, ret, why);
+           multiply_numbers(&a[0], &inverse, ret, why);
 }
 
 /* Divides integers with a float result. */
@@ -286,7 +287,7 @@ static bool eval_pow(const number *a, unsigned n, number *ret, const char **why)
     if (power < 0 && !set_ratio(base.d, base.n, &base, why))
         return false;
     for (; power != 0; power += power < 0 ? 1 : -1)
-        if (!mul2(&product, &base, &product, why))
+        if (!multiply_numbers(&product, &base, &product, why))
             return false;
     *ret = product;
     return true;
@@ -321,7 +322,7 @@ static bool eval_shift(const number *a, number *ret, const char **why,
         return set_int(floor_ratio(a[0].n, (int64_t)1 << a[1].n), ret, why);
     *ret =
         (number){.kind = PST_NUMBER_EXACT, .n = (int64_t)1 << a[1].n, .d = 1};
-    return mul2(&a[0], ret, ret, why);
+    return multiply_numbers(&a[0], ret, ret, why);
 }
 
 static bool eval_lshift(const number *a, unsigned n, number *ret,
@@ -370,8 +371,8 @@ static bool compare(const number *a, const number *b, int *ret,
     return true;
 }
 
-static bool pick(const number *a, unsigned n, int sign, number *ret,
-                 const char **why)
+static bool pick_extreme(const number *a, unsigned n, int sign, number *ret,
+                         const char **why)
 {
     const number *best = &a[0];
 
@@ -389,12 +390,12 @@ static bool pick(const number *a, unsigned n, int sign, number *ret,
 
 static bool eval_max(const number *a, unsigned n, number *ret, const char **why)
 {
-    return pick(a, n, 1, ret, why);
+    return pick_extreme(a, n, 1, ret, why);
 }
 
 static bool eval_min(const number *a, unsigned n, number *ret, const char **why)
 {
-    return pick(a, n, -1, ret, why);
+    return pick_extreme(a, n, -1, ret, why);
 }
 
 static bool eval_abs(const number *a, unsigned n, number *ret, const char **why)
@@ -423,7 +424,7 @@ COMPARISON(eval_ge, >= 0)
 COMPARISON(eval_lt, < 0)
 COMPARISON(eval_le, <= 0)
 
-static bool holds(const number *a)
+static bool is_true(const number *a)
 {
     return a->kind == PST_NUMBER_FLOAT ? a->f != 0 : a->n != 0;
 }
@@ -434,7 +435,7 @@ static bool eval_and(const number *a, unsigned n, number *ret, const char **why)
 
     (void)why;
     for (unsigned i = 0; i < n; i++)
-        all = all && holds(&a[i]);
+        all = all && is_true(&a[i]);
     return set_bool(all, ret);
 }
 
@@ -444,7 +445,7 @@ static bool eval_or(const number *a, unsigned n, number *ret, const char **why)
 
     (void)why;
     for (unsigned i = 0; i < n; i++)
-        any = any || holds(&a[i]);
+        any = any || is_true(&a[i]);
     return set_bool(any, ret);
 }
 
@@ -452,7 +453,7 @@ static bool eval_not(const number *a, unsigned n, number *ret, const char **why)
 {
     (void)n;
     (void)why;
-    return set_bool(!holds(a), ret);
+    return set_bool(!is_true(a), ret);
 }
 
 static bool eval_where(const number *a, unsigned n, number *ret,
@@ -460,7 +461,7 @@ static bool eval_where(const number *a, unsigned n, number *ret,
 {
     (void)n;
     (void)why;
-    *ret = holds(&a[0]) ? a[1] : a[2];
+    *ret = is_true(&a[0]) ? a[1] : a[2];
     return true;
 }
 

@@ -58,7 +58,8 @@ struct pst_extent pst_extent_numel(struct pst_build *build,
 
 /* Returns the canonical text of a new expression; unknown if it gets too
  * long. */
-static const char *settle(struct pst_build *build, const struct pst_str *text)
+static const char *make_canonical(struct pst_build *build,
+                                  const struct pst_str *text)
 {
     const struct pst_expr *tree = NULL;
     const char *ret = NULL;
@@ -88,8 +89,8 @@ static void add_operand(struct pst_str *out, struct pst_extent a)
 }
 
 /* Returns the expression op(a, b). */
-static const char *combine(struct pst_build *build, const char *op,
-                           struct pst_extent a, struct pst_extent b)
+static const char *call_expr(struct pst_build *build, const char *op,
+                             struct pst_extent a, struct pst_extent b)
 {
     struct pst_str text = {0};
     const char *ret;
@@ -101,7 +102,7 @@ static const char *combine(struct pst_build *build, const char *op,
     pst_str_add(&text, ", ");
     add_operand(&text, b);
     pst_str_add(&text, ")");
-    ret = settle(build, &text);
+    ret = make_canonical(build, &text);
     pst_str_fini(&text);
     return ret;
 }
@@ -119,9 +120,9 @@ static bool is_same(struct pst_extent a, struct pst_extent b)
 
 /* --- arithmetic --------------------------------------------------------- */
 
-static struct pst_extent give(struct pst_build *build, const char *op,
-                              struct pst_extent a, struct pst_extent b,
-                              bool fits, int64_t value)
+static struct pst_extent make_extent(struct pst_build *build, const char *op,
+                                     struct pst_extent a, struct pst_extent b,
+                                     bool fits, int64_t value)
 {
     struct pst_extent ret = pst_extent(fits ? value : 0);
 
@@ -131,7 +132,7 @@ static struct pst_extent give(struct pst_build *build, const char *op,
                                      " and %" PRId64 " does not fit 64 bits",
                                      a.value, b.value);
     if (a.expr != NULL || b.expr != NULL)
-        ret.expr = combine(build, op, a, b);
+        ret.expr = call_expr(build, op, a, b);
     return ret;
 }
 
@@ -143,7 +144,7 @@ struct pst_extent pst_extent_add(struct pst_build *build, struct pst_extent a,
 
     if (is_number(a, 0) || is_number(b, 0))
         return is_number(a, 0) ? b : a;
-    return give(build, "Add", a, b, fits, value);
+    return make_extent(build, "Add", a, b, fits, value);
 }
 
 struct pst_extent pst_extent_sub(struct pst_build *build, struct pst_extent a,
@@ -164,7 +165,7 @@ struct pst_extent pst_extent_mul(struct pst_build *build, struct pst_extent a,
         return is_number(a, 1) ? b : a;
     if (is_number(a, 0) || is_number(b, 0))
         return pst_extent(0);
-    return give(build, "Mul", a, b, fits, value);
+    return make_extent(build, "Mul", a, b, fits, value);
 }
 
 static int64_t floor_ratio(int64_t a, int64_t b)
@@ -179,8 +180,8 @@ struct pst_extent pst_extent_floordiv(struct pst_build *build,
 
     if (is_number(b, 1))
         return a;
-    return give(build, "FloorDiv", a, b, fits,
-                fits ? floor_ratio(a.value, b.value) : 0);
+    return make_extent(build, "FloorDiv", a, b, fits,
+                       fits ? floor_ratio(a.value, b.value) : 0);
 }
 
 struct pst_extent pst_extent_ceildiv(struct pst_build *build,
@@ -190,9 +191,9 @@ struct pst_extent pst_extent_ceildiv(struct pst_build *build,
 
     if (is_number(b, 1))
         return a;
-    return give(build, "CeilDiv", a, b, fits,
-                fits ? floor_ratio(a.value, b.value) + (a.value % b.value != 0)
-                     : 0);
+    return make_extent(
+        build, "CeilDiv", a, b, fits,
+        fits ? floor_ratio(a.value, b.value) + (a.value % b.value != 0) : 0);
 }
 
 struct pst_extent pst_extent_mod(struct pst_build *build, struct pst_extent a,
@@ -202,29 +203,30 @@ struct pst_extent pst_extent_mod(struct pst_build *build, struct pst_extent a,
 
     if (is_number(b, 1))
         return pst_extent(0);
-    return give(build, "Mod", a, b, fits,
-                fits ? a.value - floor_ratio(a.value, b.value) * b.value : 0);
+    return make_extent(build, "Mod", a, b, fits,
+                       fits ? a.value - floor_ratio(a.value, b.value) * b.value
+                            : 0);
 }
 
 struct pst_extent pst_extent_min(struct pst_build *build, struct pst_extent a,
                                  struct pst_extent b)
 {
     return is_same(a, b) ? a
-                         : give(build, "Min", a, b, true,
-                                a.value < b.value ? a.value : b.value);
+                         : make_extent(build, "Min", a, b, true,
+                                       a.value < b.value ? a.value : b.value);
 }
 
 struct pst_extent pst_extent_max(struct pst_build *build, struct pst_extent a,
                                  struct pst_extent b)
 {
     return is_same(a, b) ? a
-                         : give(build, "Max", a, b, true,
-                                a.value > b.value ? a.value : b.value);
+                         : make_extent(build, "Max", a, b, true,
+                                       a.value > b.value ? a.value : b.value);
 }
 
 /* --- decisions ---------------------------------------------------------- */
 
-static void limit(struct pst_build *build, const char *expr)
+static void limit_size(struct pst_build *build, const char *expr)
 {
     struct pst_symbols *symbols = build->sizes->symbols;
 
@@ -235,7 +237,7 @@ static void limit(struct pst_build *build, const char *expr)
         build->status = pst_symbols_limit(symbols, expr, 1, 1, build->diag);
 }
 
-static void fix(struct pst_build *build)
+static void fix_sizes(struct pst_build *build)
 {
     if (build->sizes->fixed == NULL)
         build->sizes->fixed =
@@ -254,12 +256,12 @@ void pst_extent_decide(struct pst_build *build, const char *expr, bool truth)
     if (expr == NULL || build->sizes == NULL)
         return;
     pst_str_addf(&text, truth ? "%s" : "Not(%s)", expr);
-    what = pst_expr_is_unknown(expr) ? expr : settle(build, &text);
+    what = pst_expr_is_unknown(expr) ? expr : make_canonical(build, &text);
     pst_str_fini(&text);
     if (pst_expr_is_unknown(what))
-        fix(build);
+        fix_sizes(build);
     else
-        limit(build, what);
+        limit_size(build, what);
 }
 
 bool pst_extent_is(struct pst_build *build, struct pst_extent a,
@@ -268,7 +270,8 @@ bool pst_extent_is(struct pst_build *build, struct pst_extent a,
     const bool ret = a.value == b.value;
 
     if ((a.expr != NULL || b.expr != NULL) && !is_same(a, b))
-        pst_extent_decide(build, combine(build, ret ? "Eq" : "Ne", a, b), true);
+        pst_extent_decide(build, call_expr(build, ret ? "Eq" : "Ne", a, b),
+                          true);
     return ret;
 }
 
@@ -279,8 +282,8 @@ bool pst_extent_less(struct pst_build *build, struct pst_extent a,
 
     if ((a.expr != NULL || b.expr != NULL) && !is_same(a, b))
         pst_extent_decide(build,
-                          ret ? combine(build, "StrictLessThan", a, b)
-                              : combine(build, "GreaterThan", a, b),
+                          ret ? call_expr(build, "StrictLessThan", a, b)
+                              : call_expr(build, "GreaterThan", a, b),
                           true);
     return ret;
 }
@@ -402,7 +405,7 @@ struct pst_arg pst_extent_fold(struct pst_build *build, const char *op,
         if (b != NULL)
             add_number(&text, b);
         pst_str_add(&text, ")");
-        expr = settle(build, &text);
+        expr = make_canonical(build, &text);
         pst_str_fini(&text);
     }
     list = pst_arena_memdup(&build->graph->arena, &expr, sizeof(*list));

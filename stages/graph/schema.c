@@ -17,7 +17,7 @@ struct parser {
     struct pst_diag *diag;
 };
 
-static enum pst_status wrong(struct parser *p, const char *what)
+static enum pst_status report_syntax(struct parser *p, const char *what)
 {
     return pst_diag_set(p->diag, PST_E_OP_SCHEMA,
                         "operator schema \"%.200s\", character %zu: %s",
@@ -60,9 +60,9 @@ static enum pst_status take_word(struct parser *p, const char *more,
     while (is_word(p->at[n]) || (p->at[n] != '\0' && strchr(more, p->at[n])))
         n++;
     if (n == 0)
-        return wrong(p, "a name is missing");
+        return report_syntax(p, "a name is missing");
     if (n >= MAX_NAME)
-        return wrong(p, "the name is too long");
+        return report_syntax(p, "the name is too long");
     memcpy(ret, p->at, n);
     ret[n] = '\0';
     p->at += n;
@@ -100,7 +100,7 @@ static enum pst_status take_alias(struct parser *p, struct pst_param *ret)
             ret->written = true;
         else if (*p->at == '\0' || strchr("->*| ,", *p->at) == NULL)
             if (!isalpha((unsigned char)*p->at))
-                return wrong(p, "the alias annotation is wrong");
+                return report_syntax(p, "the alias annotation is wrong");
     }
     p->at++;
     return PST_OK;
@@ -120,7 +120,7 @@ static enum pst_status take_type(struct parser *p, struct pst_param *ret)
         row++;
     if (row == PST_COUNT(type_rows)) {
         p->at -= strlen(name);
-        return wrong(p, "the type is not supported");
+        return report_syntax(p, "the type is not supported");
     }
     ret->type = type_rows[row].type;
     status = take_alias(p, ret);
@@ -133,15 +133,15 @@ static enum pst_status take_type(struct parser *p, struct pst_param *ret)
         return PST_OK;
     p->at++;
     if (hole && ret->type != PST_TYPE_TENSOR)
-        return wrong(p, "the type is not supported");
+        return report_syntax(p, "the type is not supported");
     if (type_rows[row].list == PST_TYPE_IGNORED)
-        return wrong(p, "there is no list of this type");
+        return report_syntax(p, "there is no list of this type");
     ret->type = hole ? PST_TYPE_OPTIONAL_TENSORS : type_rows[row].list;
     while (isdigit((unsigned char)*p->at) && ret->fixed < 1000)
         ret->fixed = ret->fixed * 10 + (unsigned)(*p->at++ - '0');
     if (*p->at++ != ']') {
         p->at--;
-        return wrong(p, "\"]\" is missing");
+        return report_syntax(p, "\"]\" is missing");
     }
     status = take_alias(p, ret);
     ret->optional = *p->at == '?';
@@ -163,7 +163,7 @@ static enum pst_status take_number(struct parser *p, struct pst_arg *ret)
     else if (pst_parse_f64(text, &ret->f))
         ret->kind = PST_ARG_FLOAT;
     else
-        return wrong(p, "the default is not a number");
+        return report_syntax(p, "the default is not a number");
     return PST_OK;
 }
 
@@ -179,11 +179,11 @@ static enum pst_status take_list(struct parser *p, struct pst_arg *ret)
         enum pst_status status;
 
         if (n == MAX_LIST)
-            return wrong(p, "the default is too long");
+            return report_syntax(p, "the default is too long");
         if (n > 0 && !take_token(p, ","))
-            return wrong(p, "\",\" or \"]\" is missing");
+            return report_syntax(p, "\",\" or \"]\" is missing");
         if (take_token(p, "True") || take_token(p, "False"))
-            return wrong(p, "lists of bool have no defaults");
+            return report_syntax(p, "lists of bool have no defaults");
         status = take_number(p, &item);
         if (status != PST_OK)
             return status;
@@ -213,7 +213,7 @@ static enum pst_status take_string(struct parser *p, char quote,
         pst_str_addn(&text, p->at++, 1);
     }
     if (*p->at != quote) {
-        status = wrong(p, "the text has no end");
+        status = report_syntax(p, "the text has no end");
     } else {
         p->at++;
         ret->kind = PST_ARG_STRING;
@@ -286,7 +286,7 @@ static enum pst_status take_word_default(struct parser *p,
     }
     if (param->type == PST_TYPE_IGNORED)
         return PST_OK;
-    return wrong(p, "the default is not understood");
+    return report_syntax(p, "the default is not understood");
 }
 
 static enum pst_status take_default(struct parser *p,
@@ -313,7 +313,7 @@ static enum pst_status take_default(struct parser *p,
         enum pst_dtype dtype = PST_F32;
 
         if (ret->kind != PST_ARG_INT || !pst_dtype_from_aten(ret->i, &dtype))
-            return wrong(p, "the default is not a dtype that we have");
+            return report_syntax(p, "the default is not a dtype that we have");
         ret->kind = PST_ARG_DTYPE;
         ret->i = dtype;
     }
@@ -353,15 +353,15 @@ static enum pst_status take_params(struct parser *p, struct pst_schema *ret)
         enum pst_status status;
 
         if (!first && !take_token(p, ","))
-            return wrong(p, "\",\" or \")\" is missing");
+            return report_syntax(p, "\",\" or \")\" is missing");
         if (take_token(p, "*")) {
             if (keyword_only)
-                return wrong(p, "a second \"*\"");
+                return report_syntax(p, "a second \"*\"");
             keyword_only = true;
             continue;
         }
         if (n == MAX_PARAMS)
-            return wrong(p, "too many arguments");
+            return report_syntax(p, "too many arguments");
         status = take_param(p, &params[n++]);
         if (status != PST_OK)
             return status;
@@ -380,7 +380,7 @@ static enum pst_status take_return(struct parser *p, struct pst_schema *ret)
         return status;
     if ((param.type != PST_TYPE_TENSOR && param.type != PST_TYPE_TENSORS) ||
         param.optional)
-        return wrong(p, "only tensors can be returned");
+        return report_syntax(p, "only tensors can be returned");
     if (*p->at == ' ') { /* name of the result */
         char name[MAX_NAME];
 
@@ -399,7 +399,7 @@ static enum pst_status take_returns(struct parser *p, struct pst_schema *ret)
     enum pst_status status = PST_OK;
 
     if (!take_token(p, "->"))
-        return wrong(p, "\"->\" is missing");
+        return report_syntax(p, "\"->\" is missing");
     if (!take_token(p, "(")) {
         status = take_return(p, ret);
     } else if (!take_token(p, ")")) {
@@ -407,13 +407,13 @@ static enum pst_status take_returns(struct parser *p, struct pst_schema *ret)
             status = take_return(p, ret);
         while (status == PST_OK && take_token(p, ","));
         if (status == PST_OK && !take_token(p, ")"))
-            status = wrong(p, "\")\" is missing");
+            status = report_syntax(p, "\")\" is missing");
     }
     if (status == PST_OK && ret->list_return && ret->n_returns != 1)
-        status = wrong(p, "a list of results among others");
+        status = report_syntax(p, "a list of results among others");
     skip_blanks(p);
     if (status == PST_OK && *p->at != '\0')
-        status = wrong(p, "text after the end");
+        status = report_syntax(p, "text after the end");
     return status;
 }
 
@@ -425,7 +425,7 @@ static enum pst_status take_name(struct parser *p, struct pst_schema *ret)
     if (status != PST_OK)
         return status;
     if (!take_token(p, "::"))
-        return wrong(p, "\"::\" is missing");
+        return report_syntax(p, "\"::\" is missing");
     status = take_word(p, ".", name);
     if (status != PST_OK)
         return status;
@@ -433,7 +433,7 @@ static enum pst_status take_name(struct parser *p, struct pst_schema *ret)
                                  strchr(name, '.') ? "" : ".default");
     if (ret->name == NULL)
         return no_memory(p);
-    return take_token(p, "(") ? PST_OK : wrong(p, "\"(\" is missing");
+    return take_token(p, "(") ? PST_OK : report_syntax(p, "\"(\" is missing");
 }
 
 enum pst_status pst_schema_parse(const char *text, struct pst_arena *arena,

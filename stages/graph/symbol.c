@@ -96,17 +96,18 @@ enum pst_status pst_symbols_copy(const struct pst_symbols *from,
 
 /* --- evaluation --------------------------------------------------------- */
 
-static enum pst_status begin(struct eval *e, const struct pst_symbols *symbols,
-                             const char *text, const struct pst_expr **ret,
-                             struct pst_diag *diag)
+static enum pst_status begin_eval(struct eval *e,
+                                  const struct pst_symbols *symbols,
+                                  const char *text, const struct pst_expr **ret,
+                                  struct pst_diag *diag)
 {
     *e = (struct eval){.symbols = symbols, .text = text, .diag = diag};
     pst_arena_init(&e->arena, TAG);
     return pst_expr_parse(&e->arena, text, ret, diag);
 }
 
-static enum pst_status eval(struct eval *e, const struct pst_expr *expr,
-                            struct pst_number *ret)
+static enum pst_status eval_expr(struct eval *e, const struct pst_expr *expr,
+                                 struct pst_number *ret)
 {
     const struct pst_symbol *symbol;
     struct pst_number *args;
@@ -130,7 +131,7 @@ static enum pst_status eval(struct eval *e, const struct pst_expr *expr,
     if (args == NULL)
         return pst_diag_nomem(e->diag, expr->n * sizeof(*args));
     for (unsigned i = 0; i < expr->n; i++) {
-        enum pst_status status = eval(e, expr->args[i], &args[i]);
+        enum pst_status status = eval_expr(e, expr->args[i], &args[i]);
 
         if (status != PST_OK)
             return status;
@@ -147,10 +148,10 @@ enum pst_status pst_symbols_eval(const struct pst_symbols *symbols,
 {
     const struct pst_expr *tree = NULL;
     struct eval e;
-    enum pst_status status = begin(&e, symbols, expr, &tree, diag);
+    enum pst_status status = begin_eval(&e, symbols, expr, &tree, diag);
 
     if (status == PST_OK)
-        status = eval(&e, tree, ret);
+        status = eval_expr(&e, tree, ret);
     pst_arena_fini(&e.arena);
     return status;
 }
@@ -174,15 +175,15 @@ enum pst_status pst_symbols_int(const struct pst_symbols *symbols,
 
 typedef enum pst_status (*symbol_fn)(void *ctx, const char *name);
 
-static enum pst_status visit(const struct pst_expr *expr, symbol_fn fn,
-                             void *ctx)
+static enum pst_status visit_symbols(const struct pst_expr *expr, symbol_fn fn,
+                                     void *ctx)
 {
     enum pst_status status = PST_OK;
 
     if (expr->symbol != NULL)
         return fn(ctx, expr->symbol);
     for (unsigned i = 0; i < expr->n && status == PST_OK; i++)
-        status = visit(expr->args[i], fn, ctx);
+        status = visit_symbols(expr->args[i], fn, ctx);
     return status;
 }
 
@@ -191,7 +192,7 @@ struct declare_ctx {
     struct pst_diag *diag;
 };
 
-static enum pst_status declare(void *ctx, const char *name)
+static enum pst_status declare_symbol(void *ctx, const char *name)
 {
     struct declare_ctx *d = ctx;
 
@@ -204,10 +205,10 @@ enum pst_status pst_symbols_declare(struct pst_symbols *symbols,
     struct declare_ctx ctx = {symbols, diag};
     const struct pst_expr *tree = NULL;
     struct eval e;
-    enum pst_status status = begin(&e, symbols, expr, &tree, diag);
+    enum pst_status status = begin_eval(&e, symbols, expr, &tree, diag);
 
     if (status == PST_OK)
-        status = visit(tree, declare, &ctx);
+        status = visit_symbols(tree, declare_symbol, &ctx);
     pst_arena_fini(&e.arena);
     return status;
 }
@@ -238,10 +239,10 @@ enum pst_status pst_symbols_know(const struct pst_symbols *symbols,
     struct unknown_ctx ctx = {.symbols = symbols};
     const struct pst_expr *tree = NULL;
     struct eval e;
-    enum pst_status status = begin(&e, symbols, expr, &tree, NULL);
+    enum pst_status status = begin_eval(&e, symbols, expr, &tree, NULL);
 
     if (status == PST_OK)
-        status = visit(tree, note_unknown, &ctx);
+        status = visit_symbols(tree, note_unknown, &ctx);
     pst_arena_fini(&e.arena);
     if (status == PST_ERR_NOMEM)
         return pst_diag_nomem(diag, 0);
@@ -250,14 +251,14 @@ enum pst_status pst_symbols_know(const struct pst_symbols *symbols,
 }
 
 /* Solves f(s) = a s + b: b = f(0), a = f(1) - b, then checks f(s) == want. */
-static bool solve(struct eval *e, const struct pst_expr *tree,
-                  struct pst_symbol *s, int64_t want)
+static bool solve_linear(struct eval *e, const struct pst_expr *tree,
+                         struct pst_symbol *s, int64_t want)
 {
     struct pst_number at[3];
     int64_t slope, rest;
 
     for (s->value = 0; s->value < 2; s->value++)
-        if (eval(e, tree, &at[s->value]) != PST_OK)
+        if (eval_expr(e, tree, &at[s->value]) != PST_OK)
             return false;
     if (at[0].kind != PST_NUMBER_EXACT || at[1].kind != PST_NUMBER_EXACT ||
         at[0].d != 1 || at[1].d != 1 || PST_SUB(at[1].n, at[0].n, &slope) ||
@@ -265,7 +266,8 @@ static bool solve(struct eval *e, const struct pst_expr *tree,
         (slope == -1 && rest == INT64_MIN) || rest % slope != 0)
         return false;
     s->value = rest / slope;
-    return eval(e, tree, &at[2]) == PST_OK && at[2].d == 1 && at[2].n == want;
+    return eval_expr(e, tree, &at[2]) == PST_OK && at[2].d == 1 &&
+           at[2].n == want;
 }
 
 enum pst_status pst_symbols_solve(struct pst_symbols *symbols, const char *expr,
@@ -274,10 +276,10 @@ enum pst_status pst_symbols_solve(struct pst_symbols *symbols, const char *expr,
     struct unknown_ctx ctx = {.symbols = symbols};
     const struct pst_expr *tree = NULL;
     struct eval e;
-    enum pst_status status = begin(&e, symbols, expr, &tree, diag);
+    enum pst_status status = begin_eval(&e, symbols, expr, &tree, diag);
 
     if (status == PST_OK)
-        status = visit(tree, note_unknown, &ctx);
+        status = visit_symbols(tree, note_unknown, &ctx);
     e.diag = NULL; /* failures below share one message */
     if (status == PST_OK && (ctx.found == NULL || ctx.several || ctx.foreign)) {
         status = pst_diag_set(diag, PST_E_SIZE_UNKNOWN,
@@ -286,7 +288,7 @@ enum pst_status pst_symbols_solve(struct pst_symbols *symbols, const char *expr,
                               expr);
     } else if (status == PST_OK) {
         ctx.found->known = true;
-        if (!solve(&e, tree, ctx.found, want)) {
+        if (!solve_linear(&e, tree, ctx.found, want)) {
             ctx.found->known = false;
             status = pst_diag_set(diag, PST_E_SIZE_RANGE,
                                   "no %s makes the size \"%s\" %" PRId64,

@@ -14,10 +14,11 @@ struct verifier {
     struct pst_diag *diag;
 };
 
-static enum pst_status bad(const struct verifier *v, const char *fmt, ...)
-    PST_PRINTF(2, 3);
+static enum pst_status report_violation(const struct verifier *v,
+                                        const char *fmt, ...) PST_PRINTF(2, 3);
 
-static enum pst_status bad(const struct verifier *v, const char *fmt, ...)
+static enum pst_status report_violation(const struct verifier *v,
+                                        const char *fmt, ...)
 {
     const struct pst_node *node = v->node;
     char text[1024];
@@ -47,12 +48,13 @@ static enum pst_status check_value(struct verifier *v, size_t id)
     enum pst_status status;
 
     if (value->id != id)
-        return bad(v, "value %%%s has id %u at place %zu", value->name,
-                   value->id, id);
+        return report_violation(v, "value %%%s has id %u at place %zu",
+                                value->name, value->id, id);
     if (pst_value_is_dead(value))
         return PST_OK;
     if (pst_graph_find(v->graph, value->name) != value)
-        return bad(v, "value %%%s is not found by its name", value->name);
+        return report_violation(v, "value %%%s is not found by its name",
+                                value->name);
     status = pst_meta_check(&value->meta, v->diag);
     if (status != PST_OK) {
         pst_diag_prefix(v->diag, "graph, value %%%s", value->name);
@@ -61,8 +63,8 @@ static enum pst_status check_value(struct verifier *v, size_t id)
     if (value->kind == PST_VALUE_NODE)
         return PST_OK; /* checked with its node */
     if (value->def != NULL || value->base != NULL || value->offset != 0)
-        return bad(v, "value %%%s is no result but has a node or a base",
-                   value->name);
+        return report_violation(
+            v, "value %%%s is no result but has a node or a base", value->name);
     v->defined[id] = true;
     return PST_OK;
 }
@@ -72,9 +74,10 @@ static enum pst_status check_use(const struct verifier *v,
                                  const char *where)
 {
     if (!is_ours(v, value))
-        return bad(v, "%s is a value of another graph", where);
+        return report_violation(v, "%s is a value of another graph", where);
     if (!v->defined[value->id])
-        return bad(v, "%s uses %%%s before its definition", where, value->name);
+        return report_violation(v, "%s uses %%%s before its definition", where,
+                                value->name);
     return PST_OK;
 }
 
@@ -86,7 +89,7 @@ static enum pst_status check_arg(const struct verifier *v, unsigned i)
     enum pst_status status = PST_OK;
 
     if (!pst_schema_fits(schema, i, arg))
-        return bad(v, "argument \"%s\" has the wrong type", name);
+        return report_violation(v, "argument \"%s\" has the wrong type", name);
     if (arg->kind == PST_ARG_VALUE)
         status = check_use(v, arg->value, name);
     for (unsigned k = 0; arg->kind == PST_ARG_VALUES && k < arg->n; k++)
@@ -109,15 +112,17 @@ static enum pst_status check_meta(const struct verifier *v, unsigned k,
     char a[PST_META_TEXT], b[PST_META_TEXT];
 
     if (!same_layout(&out->meta, &c->out[k]))
-        return bad(v, "%%%s is recorded as %s, inferred as %s", out->name,
-                   pst_meta_text(&out->meta, a), pst_meta_text(&c->out[k], b));
+        return report_violation(v, "%%%s is recorded as %s, inferred as %s",
+                                out->name, pst_meta_text(&out->meta, a),
+                                pst_meta_text(&c->out[k], b));
     if (alias == NULL && (out->base != NULL || out->offset != 0))
-        return bad(v, "%%%s has a base but is not a view", out->name);
+        return report_violation(v, "%%%s has a base but is not a view",
+                                out->name);
     if (alias != NULL &&
         (out->base != pst_value_storage(alias) ||
          out->offset != pst_view_offset(alias, out->meta.dtype, c->offset[k])))
-        return bad(v, "%%%s is a view but its base or offset is wrong",
-                   out->name);
+        return report_violation(
+            v, "%%%s is a view but its base or offset is wrong", out->name);
     return PST_OK;
 }
 
@@ -137,21 +142,23 @@ static enum pst_status check_out(const struct verifier *v, unsigned k)
 
     if (!is_ours(v, out) || out->kind != PST_VALUE_NODE ||
         out->def != v->node || out->def_index != k)
-        return bad(v, "result %u does not belong to the node", k);
+        return report_violation(v, "result %u does not belong to the node", k);
     if (v->defined[out->id])
-        return bad(v, "%%%s is defined twice", out->name);
+        return report_violation(v, "%%%s is defined twice", out->name);
     if (out->base != NULL &&
         (!is_ours(v, out->base) || !v->defined[out->base->id]))
-        return bad(v, "%%%s is a view of what is not there", out->name);
+        return report_violation(v, "%%%s is a view of what is not there",
+                                out->name);
     if (out->base != NULL && pst_meta_numel(&out->meta) > 0 && !is_inside(out))
-        return bad(v, "%%%s reaches beyond the storage of %%%s", out->name,
-                   out->base->name);
+        return report_violation(v, "%%%s reaches beyond the storage of %%%s",
+                                out->name, out->base->name);
     if (out->version_of != NULL &&
         (!is_ours(v, out->version_of) ||
          (out->version_of->kind != PST_VALUE_INPUT &&
           out->version_of->kind != PST_VALUE_BUFFER &&
           out->version_of->kind != PST_VALUE_CONST)))
-        return bad(v, "%%%s is a version of what cannot be written", out->name);
+        return report_violation(
+            v, "%%%s is a version of what cannot be written", out->name);
     v->defined[out->id] = true;
     return PST_OK;
 }
@@ -174,8 +181,8 @@ static enum pst_status check_inferred(const struct verifier *v)
         return status;
     }
     if (c.n_outs != node->n_outs)
-        return bad(v, "%u results are recorded, %u inferred", node->n_outs,
-                   c.n_outs);
+        return report_violation(v, "%u results are recorded, %u inferred",
+                                node->n_outs, c.n_outs);
     for (unsigned k = 0; k < node->n_outs && status == PST_OK; k++)
         status = check_meta(v, k, &c);
     return status;
@@ -201,12 +208,13 @@ static enum pst_status check_node(struct verifier *v)
                             "graph: %s stands in a call of another graph",
                             node->schema->name);
     if (node->phase >= PST_N_PHASES || node->id >= v->graph->next_node_id)
-        return bad(v, "phase or id is out of range");
+        return report_violation(v, "phase or id is out of range");
     for (unsigned i = 0; i < node->schema->n_args && status == PST_OK; i++)
         status = check_arg(v, i);
     for (unsigned k = 0; k < node->n_outs && status == PST_OK; k++)
         if (!is_ours(v, node->outs[k]))
-            status = bad(v, "result %u does not belong to the node", k);
+            status =
+                report_violation(v, "result %u does not belong to the node", k);
     if (status == PST_OK && (!v->lowered || pst_op_is_view(node->op)))
         status = check_inferred(v);
     for (unsigned k = 0; k < node->n_outs && status == PST_OK; k++)
@@ -225,15 +233,18 @@ static enum pst_status check_output(const struct verifier *v,
     if (status != PST_OK)
         return status;
     if (output->kind == PST_OUTPUT_USER)
-        return target == NULL ? PST_OK : bad(v, "a user output has a target");
+        return target == NULL
+                   ? PST_OK
+                   : report_violation(v, "a user output has a target");
     if (target == NULL || output->arg.kind != PST_ARG_VALUE ||
         !is_ours(v, target) ||
         target->kind != (output->kind == PST_OUTPUT_BUFFER_UPDATE
                              ? PST_VALUE_BUFFER
                              : PST_VALUE_INPUT))
-        return bad(v, "an update has no target of its kind");
+        return report_violation(v, "an update has no target of its kind");
     if (!pst_meta_same(&target->meta, &output->arg.value->meta))
-        return bad(v, "the update of %%%s has another shape", target->name);
+        return report_violation(v, "the update of %%%s has another shape",
+                                target->name);
     return PST_OK;
 }
 
@@ -257,12 +268,12 @@ static enum pst_status check_call(const struct verifier *v, size_t i)
 
     if (call->id != i || (i > 0) != (call->parent != NULL) ||
         pst_graph_find_call(v->graph, call->path, call->index) != call)
-        return bad(v, "call %s@%u is not in its place", call->path,
-                   call->index);
+        return report_violation(v, "call %s@%u is not in its place", call->path,
+                                call->index);
     if (i > 0 && (!is_our_call(v, call->parent) || call->parent->id >= i ||
                   call->depth != call->parent->depth + 1))
-        return bad(v, "call %s@%u does not stand in one before it", call->path,
-                   call->index);
+        return report_violation(v, "call %s@%u does not stand in one before it",
+                                call->path, call->index);
     if (s == NULL)
         return PST_OK;
     status = check_leaves(v, s->inputs, s->n_inputs);
@@ -270,8 +281,8 @@ static enum pst_status check_call(const struct verifier *v, size_t i)
                             : status;
 }
 
-static enum pst_status verify(const struct pst_graph *graph, bool lowered,
-                              struct pst_diag *diag)
+static enum pst_status verify_graph(const struct pst_graph *graph, bool lowered,
+                                    struct pst_diag *diag)
 {
     struct verifier v = {.graph = graph, .lowered = lowered, .diag = diag};
     enum pst_status status = PST_OK;
@@ -288,8 +299,9 @@ static enum pst_status verify(const struct pst_graph *graph, bool lowered,
     v.node = NULL;
     for (size_t i = 0; i < graph->values.n && status == PST_OK; i++)
         if (!v.defined[i] && !pst_value_is_dead(graph->values.at[i]))
-            status = bad(&v, "%%%s has a node that is not in the graph",
-                         graph->values.at[i]->name);
+            status =
+                report_violation(&v, "%%%s has a node that is not in the graph",
+                                 graph->values.at[i]->name);
     for (size_t i = 0; i < graph->calls.n && status == PST_OK; i++)
         status = check_call(&v, i);
     for (size_t i = 0; i < graph->outputs.n && status == PST_OK; i++)
@@ -301,11 +313,11 @@ static enum pst_status verify(const struct pst_graph *graph, bool lowered,
 enum pst_status pst_graph_verify(const struct pst_graph *graph,
                                  struct pst_diag *diag)
 {
-    return verify(graph, false, diag);
+    return verify_graph(graph, false, diag);
 }
 
 enum pst_status pst_graph_verify_lowered(const struct pst_graph *graph,
                                          struct pst_diag *diag)
 {
-    return verify(graph, true, diag);
+    return verify_graph(graph, true, diag);
 }

@@ -113,7 +113,7 @@ static size_t put_code(unsigned long code, char *out)
 
 /* Decodes one escape after "\\" and returns the bytes of its character, never
  * more than the escape has; 0 if print.c writes no such escape. */
-static size_t unescape(struct pst_scan *s, char *out)
+static size_t decode_escape(struct pst_scan *s, char *out)
 {
     const char c = *s->at++;
     char hex[5] = "";
@@ -162,7 +162,7 @@ enum pst_status pst_scan_quoted(struct pst_scan *s, char **ret)
             continue;
         }
         s->at++;
-        used = unescape(s, out + n);
+        used = decode_escape(s, out + n);
         if (used == 0)
             return pst_scan_fail(s, "an escape in a text is wrong");
         n += used;
