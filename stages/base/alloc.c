@@ -98,7 +98,7 @@ static struct head *head_of(void *p)
     return (struct head *)p - 1;
 }
 
-static void *adopt(struct head *h, enum pst_tag tag, size_t size)
+static void *count_block(struct head *h, enum pst_tag tag, size_t size)
 {
     *h = (struct head){size, (size_t)tag};
     count_bytes(size, 0);
@@ -114,7 +114,7 @@ void *pst_alloc(enum pst_tag tag, size_t size)
     if (must_fail() || size > SIZE_MAX / 2 || !may_take(size))
         return NULL;
     h = malloc(sizeof(*h) + size);
-    return h ? adopt(h, tag, size) : NULL;
+    return h ? count_block(h, tag, size) : NULL;
 }
 
 void *pst_calloc(enum pst_tag tag, size_t n, size_t size)
@@ -126,7 +126,7 @@ void *pst_calloc(enum pst_tag tag, size_t n, size_t size)
         !may_take(bytes))
         return NULL;
     h = calloc(1, sizeof(*h) + bytes);
-    return h ? adopt(h, tag, bytes) : NULL;
+    return h ? count_block(h, tag, bytes) : NULL;
 }
 
 void *pst_realloc(enum pst_tag tag, void *p, size_t size)
@@ -146,7 +146,7 @@ void *pst_realloc(enum pst_tag tag, void *p, size_t size)
         return NULL;
     count_bytes(0, was.size);
     atomic_fetch_sub_explicit(&live[was.tag], was.size, memory_order_relaxed);
-    return adopt(h, tag, size);
+    return count_block(h, tag, size);
 }
 
 char *pst_strdup(enum pst_tag tag, const char *text)

@@ -16,7 +16,7 @@
 #define TEXT 2u
 
 /* Estimates the maximum number of heap bytes that jansson would take. */
-static uint64_t weigh(const char *text, size_t size)
+static uint64_t estimate_bytes(const char *text, size_t size)
 {
     uint64_t bytes = (uint64_t)size * TEXT;
     bool quoted = false;
@@ -47,7 +47,7 @@ enum pst_status pst_json_file_read(const char *path, size_t max, char **ret,
 
     if (status != PST_OK)
         return status;
-    bytes = weigh(*ret, *ret_size);
+    bytes = estimate_bytes(*ret, *ret_size);
     if (bytes <= pst_budget_of(*ret_size))
         return PST_OK;
     pst_free(*ret);

@@ -23,7 +23,7 @@ void pst_str_fini(struct pst_str *s)
 }
 
 /* Reserves `more` bytes and the NUL. */
-static int reserve(struct pst_str *s, size_t more)
+static int reserve_bytes(struct pst_str *s, size_t more)
 {
     size_t need, cap;
     char *text;
@@ -58,7 +58,7 @@ void pst_str_add(struct pst_str *s, const char *text)
 
 void pst_str_grow(struct pst_str *s, const char *text, size_t len)
 {
-    if (reserve(s, len))
+    if (reserve_bytes(s, len))
         pst_str_addn(s, text, len);
 }
 
@@ -71,7 +71,7 @@ struct sink {
     size_t size, n;
 };
 
-static void put(struct sink *s, const char *text, size_t len)
+static void put_text(struct sink *s, const char *text, size_t len)
 {
     if (s->n < s->size && len > 0)
         memcpy(s->out + s->n, text, PST_MIN(len, s->size - s->n));
@@ -80,7 +80,7 @@ static void put(struct sink *s, const char *text, size_t len)
 
 /* Writes the digits of x at the end of the buffer; returns the index of the
  * first one. */
-static size_t decimal(char digits[20], uint64_t x)
+static size_t write_decimal(char digits[20], uint64_t x)
 {
     size_t at = 20; /* 2^64 - 1 has 20 digits */
 
@@ -94,11 +94,11 @@ static size_t decimal(char digits[20], uint64_t x)
 static void put_decimal(struct sink *s, uint64_t x, bool negative)
 {
     char digits[20];
-    const size_t at = decimal(digits, x);
+    const size_t at = write_decimal(digits, x);
 
     if (negative)
-        put(s, "-", 1);
-    put(s, digits + at, sizeof(digits) - at);
+        put_text(s, "-", 1);
+    put_text(s, digits + at, sizeof(digits) - at);
 }
 
 static void put_signed(struct sink *s, int64_t x)
@@ -115,7 +115,7 @@ static const char *put_conversion(struct sink *s, const char *p, va_list *ap)
     int longs = 0;
 
     if (*p == '%') {
-        put(s, "%", 1);
+        put_text(s, "%", 1);
         return p + 1;
     }
     if (p[0] == '.' && p[1] == '*') {
@@ -131,7 +131,7 @@ static const char *put_conversion(struct sink *s, const char *p, va_list *ap)
         text = va_arg(*ap, const char *);
         if (text == NULL)
             return NULL;
-        put(s, text, strnlen(text, max));
+        put_text(s, text, strnlen(text, max));
         return p + 1;
     }
     if (max != SIZE_MAX)
@@ -162,7 +162,7 @@ int pst_vformat(char *out, size_t size, const char *fmt, va_list from)
     while (p != NULL && *p != '\0') {
         const size_t plain = strcspn(p, "%");
 
-        put(&s, p, plain);
+        put_text(&s, p, plain);
         p += plain;
         if (*p == '%')
             p = put_conversion(&s, p + 1, &ap);
@@ -196,11 +196,11 @@ void pst_str_addf(struct pst_str *s, const char *fmt, ...)
     va_copy(again, ap);
     if (s->visible) {
         pst_str_vaddf_visible(s, fmt, ap);
-    } else if (reserve(s, 1)) {
+    } else if (reserve_bytes(s, 1)) {
         /* Text that fits is formatted once. */
         left = s->cap - s->len;
         n = pst_vformat(s->text + s->len, left, fmt, ap);
-        if (n >= 0 && (size_t)n >= left && reserve(s, (size_t)n))
+        if (n >= 0 && (size_t)n >= left && reserve_bytes(s, (size_t)n))
             n = pst_vformat(s->text + s->len, (size_t)n + 1, fmt, again);
         if (n < 0)
             s->failed = 1;
@@ -216,7 +216,7 @@ void pst_str_addf(struct pst_str *s, const char *fmt, ...)
 void pst_str_add_u64(struct pst_str *s, uint64_t x)
 {
     char digits[20];
-    const size_t at = decimal(digits, x);
+    const size_t at = write_decimal(digits, x);
 
     pst_str_addn(s, digits + at, sizeof(digits) - at);
 }

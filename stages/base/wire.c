@@ -15,7 +15,7 @@ struct scan {
     struct pst_diag *diag;
 };
 
-static enum pst_status garbled(const struct scan *s, const char *what)
+static enum pst_status report_damage(const struct scan *s, const char *what)
 {
     return pst_diag_set(s->diag, PST_E_RECORD_DAMAGED, "%s", what);
 }
@@ -30,7 +30,7 @@ static enum pst_status scan_varint(struct scan *s, unsigned max, uint64_t *ret)
 
     for (unsigned shift = 0; shift < 7 * max; shift += 7) {
         if (s->at == s->end)
-            return garbled(s, "it ends within a number");
+            return report_damage(s, "it ends within a number");
         if (shift < 64)
             value |= (uint64_t)(*s->at & 0x7f) << shift;
         if (!(*s->at++ & 0x80)) {
@@ -38,26 +38,27 @@ static enum pst_status scan_varint(struct scan *s, unsigned max, uint64_t *ret)
             return PST_OK;
         }
     }
-    return garbled(s, max == NUMBER ? "a number of more than 10 bytes"
-                                    : "a tag or length of more than 5 bytes");
+    return report_damage(s, max == NUMBER
+                                ? "a number of more than 10 bytes"
+                                : "a tag or length of more than 5 bytes");
 }
 
 static enum pst_status scan_skip(struct scan *s, uint64_t n)
 {
     if (n > (size_t)(s->end - s->at))
-        return garbled(s, "a field is longer than what holds it");
+        return report_damage(s, "a field is longer than what holds it");
     s->at += n;
     return PST_OK;
 }
 
-static enum pst_status count(struct scan *s, size_t fields, size_t bytes)
+static enum pst_status count_memory(struct scan *s, size_t fields, size_t bytes)
 {
     s->fields = pst_size_add(s->fields, fields);
     s->bytes = pst_size_add(s->bytes, bytes);
     if (s->fields > s->limits->fields)
-        return garbled(s, "too many fields");
+        return report_damage(s, "too many fields");
     return s->bytes > s->limits->bytes
-               ? garbled(s, "it takes too much memory for its size")
+               ? report_damage(s, "it takes too much memory for its size")
                : PST_OK;
 }
 
@@ -130,7 +131,7 @@ static enum pst_status count_packed(struct scan *s, const unsigned char *p,
     *ret = n / PST_MAX(item, (size_t)1);
     if (item > 0)
         return n % item == 0 ? PST_OK
-                             : garbled(s, "a list ends within a number");
+                             : report_damage(s, "a list ends within a number");
     s->at = p;
     s->end = p + n;
     for (*ret = 0; s->at < s->end && status == PST_OK; (*ret)++)
@@ -147,8 +148,8 @@ static enum pst_status scan_child(struct scan *s,
     enum pst_status status;
 
     if (n == 0 && ++s->empty > s->limits->empty)
-        return garbled(s, "too many empty messages");
-    status = count(s, 0, desc->sizeof_message + BLOCK);
+        return report_damage(s, "too many empty messages");
+    status = count_memory(s, 0, desc->sizeof_message + BLOCK);
     if (status != PST_OK)
         return status;
     s->end = s->at + n;
@@ -177,12 +178,12 @@ static enum pst_status scan_bytes(struct scan *s,
     }
     item = field != NULL ? element_size(field->type) : 0;
     if (item == 0)
-        return count(s, 0, n + 1 + BLOCK);
+        return count_memory(s, 0, n + 1 + BLOCK);
     behind = s->at;
     status = count_packed(s, at, n, field->type, &elements);
     s->at = behind;
     return status == PST_OK
-               ? count(s, elements, pst_size_mul(elements, item) + BLOCK)
+               ? count_memory(s, elements, pst_size_mul(elements, item) + BLOCK)
                : status;
 }
 
@@ -214,16 +215,16 @@ static enum pst_status scan_field(struct scan *s,
     if (status != PST_OK)
         return status;
     if (tag >> 3 == 0 || tag >> 3 >= 1u << 29)
-        return garbled(s, "a field number out of range");
+        return report_damage(s, "a field number out of range");
     field = protobuf_c_message_descriptor_get_field(desc, (unsigned)(tag >> 3));
     if (field == NULL && ++s->unknown > s->limits->unknown)
-        return garbled(s, "too many unknown fields");
+        return report_damage(s, "too many unknown fields");
     if (field != NULL && is_twice(desc, field, seen))
-        return garbled(s, "a message stands twice where one belongs");
+        return report_damage(s, "a message stands twice where one belongs");
     if (field != NULL && !is_of_type(field, tag & 7))
-        return garbled(s, "a field of another kind than it has");
+        return report_damage(s, "a field of another kind than it has");
     /* Heap bytes: a slot in a list, or the record of an unknown field. */
-    status = count(s, 1, field == NULL ? 40 : 8);
+    status = count_memory(s, 1, field == NULL ? 40 : 8);
     if (status != PST_OK)
         return status;
     switch (tag & 7) {
@@ -236,7 +237,7 @@ static enum pst_status scan_field(struct scan *s,
     case 5:
         return scan_skip(s, 4);
     default:
-        return garbled(s, "an unknown kind of field");
+        return report_damage(s, "an unknown kind of field");
     }
 }
 
@@ -249,7 +250,7 @@ static enum pst_status scan_message(struct scan *s,
     size_t notes = 0;
 
     if (depth > s->limits->depth)
-        return garbled(s, "nested too deep");
+        return report_damage(s, "nested too deep");
     for (; s->at < s->end && status == PST_OK; notes += NOTE)
         status = scan_field(s, desc, depth, &seen);
     if (status != PST_OK)
@@ -257,7 +258,7 @@ static enum pst_status scan_message(struct scan *s,
     /* protobuf-c frees the records of fields only after the message is
      * unpacked. */
     return pst_size_add(s->bytes, notes) > s->limits->bytes
-               ? garbled(s, "it takes too much memory for its size")
+               ? report_damage(s, "it takes too much memory for its size")
                : PST_OK;
 }
 

@@ -63,7 +63,7 @@ static enum pst_status fail(struct pst_diag *diag, int code, const char *what)
     return pst_diag_set(diag, PST_E_NET_MPI, "MPI: %s: %s", what, text);
 }
 
-static bool grow(struct mpi *t)
+static bool grow_pool(struct mpi *t)
 {
     struct chunk *chunk = pst_alloc(PST_TAG_NET, sizeof(*chunk));
 
@@ -82,8 +82,8 @@ static bool grow(struct mpi *t)
 static void mpi_close(struct pst_transport *base);
 
 /* Duplicates a communicator. Its error handler is the caller's, and stays. */
-static enum pst_status duplicate(MPI_Comm from, MPI_Comm *ret,
-                                 struct pst_diag *diag)
+static enum pst_status duplicate_comm(MPI_Comm from, MPI_Comm *ret,
+                                      struct pst_diag *diag)
 {
     MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
     int code;
@@ -109,7 +109,7 @@ static enum pst_status open_comms(struct mpi *t, MPI_Comm from,
     int code, size, rank, host_size;
 
     for (int i = 0; i < 2; i++) {
-        const enum pst_status status = duplicate(from, &t->comms[i], diag);
+        const enum pst_status status = duplicate_comm(from, &t->comms[i], diag);
 
         if (status != PST_OK)
             return status;
@@ -136,7 +136,7 @@ static enum pst_status mpi_new(struct mpi **ret, struct pst_diag *diag)
         return pst_diag_nomem(diag, sizeof(*t));
     t->base.ops = &pst_transport_mpi;
     t->comms[0] = t->comms[1] = MPI_COMM_NULL;
-    if (!grow(t)) {
+    if (!grow_pool(t)) {
         pst_free(t);
         return pst_diag_nomem(diag, sizeof(struct chunk));
     }
@@ -329,7 +329,7 @@ static unsigned mpi_host_size(const struct pst_transport *base)
 }
 
 /* Returns the pieces of a completed message to the free list. */
-static void release(struct mpi *t, struct pst_request *req)
+static void release_pieces(struct mpi *t, struct pst_request *req)
 {
     struct piece *p = req->impl;
 
@@ -359,7 +359,7 @@ static enum pst_status post_piece(struct mpi *t, const struct end *end,
     struct piece *p;
     int code;
 
-    if (!t->free && !grow(t))
+    if (!t->free && !grow_pool(t))
         return req->state = PST_ERR_NOMEM;
     p = t->free;
     t->free = p->next;
@@ -384,8 +384,9 @@ static enum pst_status post_piece(struct mpi *t, const struct end *end,
     return PST_OK;
 }
 
-static enum pst_status post(struct mpi *t, unsigned peer, int tag, char *buf,
-                            size_t len, bool recv, struct pst_request *req)
+static enum pst_status post_message(struct mpi *t, unsigned peer, int tag,
+                                    char *buf, size_t len, bool recv,
+                                    struct pst_request *req)
 {
     const struct end end = {.comm = t->comms[tag >= PST_MSG_OTHERS],
                             .peer = (int)peer,
@@ -422,8 +423,8 @@ static enum pst_status mpi_isend(struct pst_transport *base, unsigned self_rank,
                                  size_t len, struct pst_request *req)
 {
     (void)self_rank; /* this process is one rank */
-    return post((struct mpi *)base, peer, tag, (char *)(uintptr_t)buf, len,
-                false, req);
+    return post_message((struct mpi *)base, peer, tag, (char *)(uintptr_t)buf,
+                        len, false, req);
 }
 
 static enum pst_status mpi_irecv(struct pst_transport *base, unsigned self_rank,
@@ -431,7 +432,7 @@ static enum pst_status mpi_irecv(struct pst_transport *base, unsigned self_rank,
                                  struct pst_request *req)
 {
     (void)self_rank;
-    return post((struct mpi *)base, peer, tag, buf, len, true, req);
+    return post_message((struct mpi *)base, peer, tag, buf, len, true, req);
 }
 
 /* Calls MPI_Test on one piece. Returns false while it is in flight. */
@@ -453,7 +454,7 @@ static bool test_piece(struct piece *p)
 }
 
 /* Verifies the checksum, if any, once all pieces of a message have arrived. */
-static enum pst_status check(const struct mpi *t, struct piece *p)
+static enum pst_status check_sum(const struct mpi *t, struct piece *p)
 {
     uint32_t sum = 0;
 
@@ -483,8 +484,8 @@ static enum pst_status mpi_test(struct pst_transport *base,
             state = p->state;
     }
     if (state == PST_OK)
-        state = check((const struct mpi *)base, req->impl);
-    release((struct mpi *)base, req);
+        state = check_sum((const struct mpi *)base, req->impl);
+    release_pieces((struct mpi *)base, req);
     return req->state = state;
 }
 

@@ -3,7 +3,7 @@
  * are never called. */
 #include "stages/net/transport.h"
 
-static enum pst_status refuse(struct pst_diag *diag)
+static enum pst_status refuse_mpi(struct pst_diag *diag)
 {
     return pst_diag_set(diag, PST_E_NET_NOT_BUILT,
                         "this build has no MPI (meson configure -Dmpi=enabled "
@@ -17,7 +17,7 @@ static enum pst_status missing_open(const char *spec,
 {
     (void)spec;
     (void)ret_t;
-    return refuse(diag);
+    return refuse_mpi(diag);
 }
 
 enum pst_status pst_transport_mpi_on(const void *comm,
@@ -26,7 +26,7 @@ enum pst_status pst_transport_mpi_on(const void *comm,
 {
     (void)comm;
     (void)ret;
-    return refuse(diag);
+    return refuse_mpi(diag);
 }
 
 enum pst_status pst_transport_mpi_from_fortran(int comm, void *ret, size_t size,
@@ -35,7 +35,7 @@ enum pst_status pst_transport_mpi_from_fortran(int comm, void *ret, size_t size,
     (void)comm;
     (void)ret;
     (void)size;
-    return refuse(diag);
+    return refuse_mpi(diag);
 }
 
 static void missing_close(struct pst_transport *t)

@@ -71,7 +71,7 @@ static void unlock(struct self *t)
         pthread_mutex_unlock(&t->lock);
 }
 
-static bool grow(struct self *t)
+static bool grow_slots(struct self *t)
 {
     const int n = t->n_slots ? 2 * t->n_slots : FIRST_POOL;
     struct slot *slots =
@@ -132,7 +132,7 @@ static enum pst_status self_open(const char *spec, struct pst_transport **ret_t,
     t->free = NONE;
     for (size_t i = 0; i < N_QUEUES; i++)
         t->queues[i] = (struct queue){NONE, NONE};
-    if (!init_ends(t) || !grow(t)) {
+    if (!init_ends(t) || !grow_slots(t)) {
         fini_ends(t);
         pst_free(t);
         return pst_diag_nomem(diag, FIRST_POOL * sizeof(struct slot));
@@ -204,12 +204,12 @@ static int take_partner(struct self *t, struct queue *queue,
     return NONE;
 }
 
-static void end(struct pst_request *req, enum pst_status status)
+static void end_request(struct pst_request *req, enum pst_status status)
 {
     atomic_store_explicit(&req->state, (int)status, memory_order_release);
 }
 
-static void copy(const struct slot *mine, const struct slot *other)
+static void copy_message(const struct slot *mine, const struct slot *other)
 {
     const struct slot *from = mine->send ? mine : other;
     const struct slot *to = mine->send ? other : mine;
@@ -217,11 +217,11 @@ static void copy(const struct slot *mine, const struct slot *other)
 
     if (fits && from->len)
         memcpy(to->buf, from->buf, from->len);
-    end(mine->req, fits ? PST_OK : PST_ERR_PEER);
-    end(other->req, fits ? PST_OK : PST_ERR_PEER);
+    end_request(mine->req, fits ? PST_OK : PST_ERR_PEER);
+    end_request(other->req, fits ? PST_OK : PST_ERR_PEER);
 }
 
-static void release(struct self *t, int i)
+static void release_slot(struct self *t, int i)
 {
     t->slots[i].next = t->free;
     t->free = i;
@@ -236,20 +236,20 @@ static PST_NOINLINE void meet_unlocked(struct self *t, const struct slot *mine,
     const struct slot other = t->slots[i];
     struct ended *ended = &t->ended[other.send ? other.from : other.to];
 
-    release(t, i);
+    release_slot(t, i);
     unlock(t);
-    copy(mine, &other);
+    copy_message(mine, &other);
     lock(t);
     atomic_fetch_add_explicit(&ended->n, 1, memory_order_release);
     pthread_cond_signal(&ended->more);
 }
 
-static enum pst_status enqueue(struct self *t, struct queue *queue,
-                               const struct slot *mine)
+static enum pst_status enqueue_slot(struct self *t, struct queue *queue,
+                                    const struct slot *mine)
 {
     int i;
 
-    if (t->free == NONE && !grow(t))
+    if (t->free == NONE && !grow_slots(t))
         return PST_ERR_NOMEM;
     i = t->free;
     t->free = t->slots[i].next;
@@ -263,7 +263,7 @@ static enum pst_status enqueue(struct self *t, struct queue *queue,
     return PST_OK;
 }
 
-static enum pst_status post(struct self *t, const struct slot *mine)
+static enum pst_status post_slot(struct self *t, const struct slot *mine)
 {
     struct queue *queue = queue_of(t, mine);
     enum pst_status status = PST_OK;
@@ -271,21 +271,21 @@ static enum pst_status post(struct self *t, const struct slot *mine)
 
     mine->req->impl = NULL;
     if (mine->from >= t->size || mine->to >= t->size || mine->tag < 0) {
-        end(mine->req, PST_ERR_RANGE);
+        end_request(mine->req, PST_ERR_RANGE);
         return PST_ERR_RANGE;
     }
-    end(mine->req, PST_AGAIN);
+    end_request(mine->req, PST_AGAIN);
     lock(t);
     i = take_partner(t, queue, mine);
     if (i == NONE) {
-        status = enqueue(t, queue, mine);
+        status = enqueue_slot(t, queue, mine);
         if (status != PST_OK)
-            end(mine->req, status);
+            end_request(mine->req, status);
     } else if (t->base.threads) {
         meet_unlocked(t, mine, i);
     } else {
-        copy(mine, &t->slots[i]);
-        release(t, i);
+        copy_message(mine, &t->slots[i]);
+        release_slot(t, i);
     }
     unlock(t);
     return status;
@@ -304,7 +304,7 @@ static enum pst_status self_isend(struct pst_transport *base,
                               .tag = tag,
                               .send = true};
 
-    return post((struct self *)base, &mine);
+    return post_slot((struct self *)base, &mine);
 }
 
 static enum pst_status self_irecv(struct pst_transport *base,
@@ -319,7 +319,7 @@ static enum pst_status self_irecv(struct pst_transport *base,
                               .to = self_rank,
                               .tag = tag};
 
-    return post((struct self *)base, &mine);
+    return post_slot((struct self *)base, &mine);
 }
 
 static enum pst_status self_test(struct pst_transport *base,

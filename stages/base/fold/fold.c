@@ -12,8 +12,9 @@ void pst_folded_fini(struct pst_folded *folded)
 
 /* Verifies that unfolding gives back the same message, for any numbers and
  * names in a model. */
-static enum pst_status check(const struct pst_folded *folded, const void *data,
-                             size_t size, size_t max, struct pst_diag *diag)
+static enum pst_status check_fold(const struct pst_folded *folded,
+                                  const void *data, size_t size, size_t max,
+                                  struct pst_diag *diag)
 {
     struct pst_str again = {0};
     enum pst_status status = pst_unfold(folded, max, &again, diag);
@@ -37,7 +38,7 @@ enum pst_status pst_fold(const ProtobufCMessageDescriptor *descriptor,
     if (status == PST_OK)
         status = pst_fold_lines(pst_str_text(&lines), lines.len, ret, diag);
     if (status == PST_OK)
-        status = check(ret, data, size, lines.len, diag);
+        status = check_fold(ret, data, size, lines.len, diag);
     pst_str_fini(&lines);
     return status;
 }

@@ -50,7 +50,7 @@ static bool is_of_name(char c)
 
 /* Returns the count of digits from p on, and their value; 0 if the digits are
  * not a number (fold.h). */
-static size_t digits(const char *p, const char *end, int64_t *ret)
+static size_t read_digits(const char *p, const char *end, int64_t *ret)
 {
     size_t n = 0;
 
@@ -74,7 +74,7 @@ static void enter_name(struct cursor *c, const char *p)
     c->stem = c->behind = end;
     c->suffix = 0;
     if (d == end || *d == '0' || d < p + 2 || d[-1] != '_' ||
-        digits(d, end, &c->suffix) == 0) {
+        read_digits(d, end, &c->suffix) == 0) {
         c->suffix = 0;
         return;
     }
@@ -95,7 +95,7 @@ static bool next_piece(struct cursor *c, struct piece *ret)
             if (*p == '%' && c->stem == NULL)
                 enter_name(c, p + 1);
         } else {
-            const size_t n = digits(p, c->end, &ret->value);
+            const size_t n = read_digits(p, c->end, &ret->value);
 
             if (n > 0) {
                 ret->len = (size_t)(p - ret->text);
@@ -175,7 +175,7 @@ static bool take_lines(struct folder *f, const char *text, size_t len)
     return f->table != NULL && f->lines.n < UINT32_MAX;
 }
 
-static void remember(struct folder *f, size_t i)
+static void index_line(struct folder *f, size_t i)
 {
     struct line *lines = f->lines.at;
     size_t at = lines[i].hash & f->mask;
@@ -198,8 +198,8 @@ static uint32_t last_alike(const struct folder *f, size_t i)
 
 /* Returns how much number k of line i exceeds the one `period` lines
  * earlier. */
-static int64_t growth(const struct folder *f, size_t i, size_t period,
-                      uint32_t k)
+static int64_t growth_of(const struct folder *f, size_t i, size_t period,
+                         uint32_t k)
 {
     const struct line *lines = f->lines.at;
 
@@ -219,8 +219,8 @@ static size_t run_length(const struct folder *f, size_t i, size_t period)
         if (a->hash != b->hash || a->n != b->n)
             break;
         for (uint32_t k = 0; n >= period && k < a->n; k++)
-            if (growth(f, i + n, period, k) !=
-                growth(f, i + n % period, period, k))
+            if (growth_of(f, i + n, period, k) !=
+                growth_of(f, i + n % period, period, k))
                 return n;
     }
     return n;
@@ -249,7 +249,8 @@ static bool put_run(struct folder *f, size_t i, size_t period, size_t count)
 
     for (size_t k = 0; k < PST_MIN(count, period); k++)
         for (uint32_t n = 0; n < f->lines.at[i + k].n; n++)
-            if (!pst_vec_push(TAG, &ret->deltas, growth(f, i + k, period, n)))
+            if (!pst_vec_push(TAG, &ret->deltas,
+                              growth_of(f, i + k, period, n)))
                 return false;
     while (ret->deltas.n > run.first && ret->deltas.at[ret->deltas.n - 1] == 0)
         ret->deltas.n--;
@@ -298,11 +299,11 @@ static void find_runs(struct folder *f, size_t repeats)
         if (i < end)
             find_run(f, i, end, repeats);
         for (n = PST_MAX(lines[i].count, (uint32_t)1); n > 0; n--)
-            remember(f, i++);
+            index_line(f, i++);
     }
 }
 
-static bool fold(struct folder *f)
+static bool fold_lines(struct folder *f)
 {
     const struct line *lines = f->lines.at;
 
@@ -325,7 +326,7 @@ enum pst_status pst_fold_lines(const char *text, size_t len,
                                struct pst_folded *ret, struct pst_diag *diag)
 {
     struct folder f = {.ret = ret};
-    const bool ok = take_lines(&f, text, len) && fold(&f);
+    const bool ok = take_lines(&f, text, len) && fold_lines(&f);
 
     pst_vec_fini(&f.lines);
     pst_vec_fini(&f.numbers);
@@ -346,7 +347,7 @@ struct unfolder {
     struct pst_diag *diag;
 };
 
-static enum pst_status misfit(const struct unfolder *u, const char *what)
+static enum pst_status report_misfit(const struct unfolder *u, const char *what)
 {
     return pst_diag_set(u->diag, PST_E_RECORD_DAMAGED, "folded lines: %s",
                         what);
@@ -356,7 +357,7 @@ static enum pst_status put_line(struct unfolder *u, const char *text,
                                 size_t len)
 {
     if (len > u->max - u->ret->len)
-        return misfit(u, "they are too many");
+        return report_misfit(u, "they are too many");
     if (!pst_vec_push(TAG, &u->starts, u->ret->len))
         return pst_diag_nomem(u->diag, len);
     pst_str_addn(u->ret, text, len);
@@ -403,9 +404,9 @@ static enum pst_status grow_line(struct unfolder *u, size_t like,
         if (k < run->n_deltas &&
             __builtin_add_overflow(value, u->folded->deltas.at[run->first + k],
                                    &value))
-            return misfit(u, "a number is too large");
+            return report_misfit(u, "a number is too large");
         if (value < 0 || value > MAX_NUMBER)
-            return misfit(u, "a number is out of range");
+            return report_misfit(u, "a number is out of range");
         put_number(&u->line, value, piece.hidden);
         (*ret_n)++;
     }
@@ -419,7 +420,7 @@ static enum pst_status put_run_lines(struct unfolder *u,
     size_t delta = 0;
 
     if (run->period == 0 || run->period > u->starts.n || run->count == 0)
-        return misfit(u, "a repetition of no lines");
+        return report_misfit(u, "a repetition of no lines");
     u->deltas.n = 0;
     for (size_t k = 0; k < run->count; k++) {
         const size_t like = u->starts.n - run->period;
@@ -435,11 +436,12 @@ static enum pst_status put_run_lines(struct unfolder *u,
             return status;
         delta += k < run->period ? n : 0;
     }
-    return run->n_deltas > delta ? misfit(u, "more numbers than lines have")
-                                 : PST_OK;
+    return run->n_deltas > delta
+               ? report_misfit(u, "more numbers than lines have")
+               : PST_OK;
 }
 
-static enum pst_status unfold(struct unfolder *u)
+static enum pst_status unfold_lines(struct unfolder *u)
 {
     const struct pst_folded *folded = u->folded;
     const char *at = pst_str_text(&folded->lines);
@@ -456,7 +458,7 @@ static enum pst_status unfold(struct unfolder *u)
         }
         stop = at < end ? memchr(at, '\n', (size_t)(end - at)) : NULL;
         if (stop == NULL)
-            return misfit(u, "they end too early");
+            return report_misfit(u, "they end too early");
         status = put_line(u, at, (size_t)(stop + 1 - at));
         at = stop + 1;
     }
@@ -468,7 +470,7 @@ enum pst_status pst_unfold_lines(const struct pst_folded *folded, size_t max,
 {
     struct unfolder u = {
         .folded = folded, .max = max, .ret = ret, .diag = diag};
-    const enum pst_status status = unfold(&u);
+    const enum pst_status status = unfold_lines(&u);
 
     pst_vec_fini(&u.starts);
     pst_vec_fini(&u.deltas);

@@ -16,7 +16,7 @@
 #define MAX_FIELD 26
 #define MAX_DEPTH 8
 
-static enum pst_status beyond(struct pst_diag *diag)
+static enum pst_status report_unfit(struct pst_diag *diag)
 {
     return pst_diag_set(diag, PST_E_RECORD_UNFIT,
                         "lines cannot say what is in the message");
@@ -146,7 +146,7 @@ enum pst_status pst_message_lines(const ProtobufCMessageDescriptor *descriptor,
     const unsigned char *at = data;
 
     if (!add_message(ret, descriptor, at, at + size, 0))
-        return beyond(diag);
+        return report_unfit(diag);
     return ret->failed ? pst_diag_nomem(diag, size) : PST_OK;
 }
 
@@ -158,7 +158,7 @@ struct reader {
     struct pst_diag *diag;
 };
 
-static enum pst_status wrong(const struct reader *r)
+static enum pst_status report_damage(const struct reader *r)
 {
     return pst_diag_set(r->diag, PST_E_RECORD_DAMAGED,
                         "a line that is not a part of a message");
@@ -240,13 +240,13 @@ static enum pst_status read_part(struct reader *r, char kind,
                                  struct pst_str *part, unsigned depth)
 {
     if (kind == '[')
-        return read_list(r, part) ? PST_OK : wrong(r);
+        return read_list(r, part) ? PST_OK : report_damage(r);
     if (kind == '"') {
         read_text(r, part);
         return PST_OK;
     }
     if (kind != '{' || r->at + 1 != r->stop || depth == MAX_DEPTH)
-        return wrong(r);
+        return report_damage(r);
     r->at = r->stop + 1;
     return read_message(r, part, depth + 1);
 }
@@ -265,11 +265,11 @@ static enum pst_status read_message(struct reader *r, struct pst_str *out,
         if (depth > 0 && r->stop - r->at == 1 && *r->at == '}')
             return PST_OK;
         if (r->stop - r->at < 2 || *r->at < 'a' || field > MAX_FIELD)
-            return wrong(r);
+            return report_damage(r);
         r->at++;
         if (*r->at >= '0' && *r->at <= '9') {
             if (!take_number(r, &value) || r->at != r->stop)
-                return wrong(r);
+                return report_damage(r);
             pst_put_varint(out, (uint64_t)field << 3);
             pst_put_varint(out, value);
             r->at = r->stop + 1;
@@ -285,7 +285,7 @@ static enum pst_status read_message(struct reader *r, struct pst_str *out,
             return status;
         r->at = r->stop < r->end ? r->stop + 1 : r->end;
     }
-    return depth == 0 && r->at == r->end ? PST_OK : wrong(r);
+    return depth == 0 && r->at == r->end ? PST_OK : report_damage(r);
 }
 
 enum pst_status pst_message_pack(const struct pst_str *lines,

@@ -15,7 +15,7 @@
 #define TAG   PST_TAG_PLAN
 #define SMALL 16
 
-static uint64_t zigzag(int64_t x)
+static uint64_t zigzag_of(int64_t x)
 {
     return (uint64_t)x << 1 ^ (x < 0 ? UINT64_MAX : 0);
 }
@@ -28,7 +28,7 @@ static void put_deltas(struct pst_str *out, const int64_t *at, size_t n)
         others += at[i] != 0;
     pst_put_varint(out, others);
     for (size_t i = 0; i < n; i++) {
-        const uint64_t code = zigzag(at[i]);
+        const uint64_t code = zigzag_of(at[i]);
 
         if (code == 0) {
             zeros++;

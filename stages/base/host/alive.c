@@ -40,7 +40,7 @@ bool pst_alive_is_watched(void)
     return watched;
 }
 
-static void bump(atomic_uint_fast64_t *count)
+static void increment_count(atomic_uint_fast64_t *count)
 {
     atomic_store_explicit(count,
                           atomic_load_explicit(count, memory_order_relaxed) + 1,
@@ -50,7 +50,7 @@ static void bump(atomic_uint_fast64_t *count)
 static void set_phase(enum pst_alive_phase phase, enum pst_alive_phase before)
 {
     atomic_store_explicit(&alive->phase, phase, memory_order_relaxed);
-    bump(&alive->moves);
+    increment_count(&alive->moves);
     if (phase != before && alive->hook != NULL)
         alive->hook(alive->hook_ctx);
 }
@@ -92,7 +92,7 @@ void pst_alive_meet(bool meets)
 void pst_alive_moved(void)
 {
     if (watched)
-        bump(&alive->moves);
+        increment_count(&alive->moves);
 }
 
 void pst_alive_help(atomic_uint_fast64_t *count)
@@ -103,10 +103,10 @@ void pst_alive_help(atomic_uint_fast64_t *count)
 void pst_alive_progress(void)
 {
     if (helped != NULL)
-        bump(helped);
+        increment_count(helped);
     if (!watched)
         return;
-    bump(&alive->moves);
+    increment_count(&alive->moves);
     if (alive->hook != NULL)
         alive->hook(alive->hook_ctx);
 }
@@ -114,7 +114,7 @@ void pst_alive_progress(void)
 void pst_alive_looked(void)
 {
     if (watched)
-        bump(&alive->looks);
+        increment_count(&alive->looks);
 }
 
 void pst_alive_step(uint64_t step)

@@ -54,7 +54,7 @@ static int has_f16c(void)
 /* Detects the best instruction set. The compiler's runtime reads cpuid and
  * xgetbv: a set whose registers the operating system does not save counts as
  * absent. */
-static enum pst_isa detect(void)
+static enum pst_isa detect_isa(void)
 {
 #if defined(__x86_64__)
     int avx2, avx512;
@@ -89,12 +89,12 @@ static enum pst_isa detect(void)
 #endif
 }
 
-static void ask(void)
+static void read_cpu(void)
 {
     const char *mask = getenv("PST_ISA");
     cpu_set_t set;
 
-    best = detect();
+    best = detect_isa();
     for (int i = 0; mask && i < PST_N_ISAS; i++) {
         if (strcmp(mask, names[i]) == 0)
             best = PST_MIN(best, (enum pst_isa)i);
@@ -106,7 +106,7 @@ static void ask(void)
 
 enum pst_isa pst_cpu_isa(void)
 {
-    pthread_once(&once, ask);
+    pthread_once(&once, read_cpu);
     return best;
 }
 
@@ -117,12 +117,12 @@ const char *pst_isa_name(enum pst_isa isa)
 
 const char *pst_cpu_features(void)
 {
-    pthread_once(&once, ask);
+    pthread_once(&once, read_cpu);
     return features;
 }
 
 unsigned pst_cpu_count(void)
 {
-    pthread_once(&once, ask);
+    pthread_once(&once, read_cpu);
     return count;
 }

@@ -70,7 +70,7 @@ bool pst_fault_is_set(void)
 /* Actions: "hang": this thread sleeps for ever; "stop": the whole process is
  * stopped; "spin": the thread computes for ever; "kill", "crash", "exit": the
  * process ends; a number: the thread sleeps so many ms. */
-static void happen(void)
+static void run_action(void)
 {
     const long ms = strtol(fault.action, NULL, 10);
 
@@ -108,16 +108,16 @@ void pst_fault_step(uint64_t step)
 {
     if (pst_fault_is_set() && fault.step == step + 1 &&
         atomic_fetch_sub(&fault.left, 1) == 1)
-        happen();
+        run_action();
 }
 
 void pst_fault_point(const char *name)
 {
     if (is_due(name))
-        happen();
+        run_action();
 }
 
-static void flip(unsigned char *data, size_t size)
+static void flip_bit(unsigned char *data, size_t size)
 {
     const uint64_t bit =
         fault.has_bit ? fault.bit % (8 * (uint64_t)size) : 8 * (size / 2) + 4;
@@ -131,7 +131,7 @@ void pst_fault_data(const char *name, void *data, size_t size)
         return;
     if (strcmp(fault.action, "flip") == 0 &&
         (fault.once == NULL || unlink(fault.once) == 0))
-        flip(data, size);
+        flip_bit(data, size);
     else
-        happen();
+        run_action();
 }

@@ -96,7 +96,7 @@ void pst_guard_begin(struct pst_guard *guard)
 
 /* Adds a rule for a path and all paths below it. Returns true if it was
  * added. */
-static bool allow(struct pst_guard *guard, const char *path, uint64_t rights)
+static bool add_rule(struct pst_guard *guard, const char *path, uint64_t rights)
 {
     struct landlock_path_beneath_attr rule = {
         .parent_fd = open(path, O_PATH | O_CLOEXEC)};
@@ -142,19 +142,19 @@ static void allow_links(struct pst_guard *guard, const char *folder)
             (size_t)snprintf(path, sizeof(path), "%s/%s", folder,
                              entry->d_name) < sizeof(path) &&
             is_regular(path))
-            (void)allow(guard, path, READ_FILE);
+            (void)add_rule(guard, path, READ_FILE);
     (void)closedir(dir);
 }
 
 void pst_guard_sees(struct pst_guard *guard, const char *path)
 {
     if (guard->fd >= 0)
-        (void)allow(guard, path, READ);
+        (void)add_rule(guard, path, READ);
 }
 
 void pst_guard_reads(struct pst_guard *guard, const char *path)
 {
-    if (guard->fd >= 0 && allow(guard, path, READ))
+    if (guard->fd >= 0 && add_rule(guard, path, READ))
         allow_links(guard, path);
 }
 
@@ -172,7 +172,7 @@ void pst_guard_writes(struct pst_guard *guard, const char *path)
         (void)strcpy(real, path);
     } else if (stat(real, &st) == 0 && !S_ISDIR(st.st_mode) &&
                !S_ISREG(st.st_mode)) {
-        (void)allow(guard, real, WRITE);
+        (void)add_rule(guard, real, WRITE);
         return;
     }
     /* Allows writing in the nearest folder above the path that exists. */
@@ -185,7 +185,7 @@ void pst_guard_writes(struct pst_guard *guard, const char *path)
             (void)strcpy(text, slash == NULL ? "." : "/");
         else
             *slash = '\0';
-    } while (!allow(guard, text, READ | WRITE | MAKE) && slash != NULL &&
+    } while (!add_rule(guard, text, READ | WRITE | MAKE) && slash != NULL &&
              slash != text);
 }
 

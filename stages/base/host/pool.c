@@ -44,7 +44,7 @@ struct pst_pool {
     struct helper helpers[];
 };
 
-static void relax(void)
+static void pause_cpu(void)
 {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -73,7 +73,7 @@ static void wait_for_round(struct pst_pool *pool, unsigned seen)
     for (unsigned i = 0; i < pool->spins; i++) {
         if (atomic_load_explicit(&pool->round, memory_order_acquire) != seen)
             return;
-        relax();
+        pause_cpu();
     }
     atomic_fetch_add(&pool->sleepers, 1);
     while (atomic_load(&pool->round) == seen)
@@ -81,7 +81,7 @@ static void wait_for_round(struct pst_pool *pool, unsigned seen)
     atomic_fetch_sub(&pool->sleepers, 1);
 }
 
-static void *help(void *arg)
+static void *run_helper(void *arg)
 {
     struct helper *h = arg;
     struct pst_pool *pool = h->pool;
@@ -137,7 +137,7 @@ enum pst_status pst_pool_new(unsigned threads, struct pst_pool **ret,
 
         h->pool = pool;
         h->part = i + 1;
-        err = pst_thread_start(&h->thread, help, h);
+        err = pst_thread_start(&h->thread, run_helper, h);
         if (err) {
             stop_helpers(pool, i);
             pst_free(pool);
@@ -179,7 +179,7 @@ void pst_pool_run(struct pst_pool *pool, pst_pool_fn fn, void *ctx)
     for (unsigned i = 0; i < pool->spins; i++) {
         if (!atomic_load_explicit(&pool->left, memory_order_acquire))
             return;
-        relax();
+        pause_cpu();
     }
     atomic_store(&pool->waits, 1);
     while ((left = atomic_load(&pool->left)))

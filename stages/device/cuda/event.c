@@ -62,7 +62,7 @@ void pst_cuda_events_close(struct pst_cuda_context *c)
     free(c->clock);
 }
 
-static bool record(struct pst_cuda_context *c, void **event, void *stream)
+static bool record_event(struct pst_cuda_context *c, void **event, void *stream)
 {
     if (*event == NULL &&
         !pst_cuda_check(c, c->driver->event_create(event, 0), "cuEventCreate"))
@@ -80,8 +80,8 @@ static void keep_base(struct pst_cuda_context *c)
 
     if (clock->n > 0 && now - clock->newest < BASE_S)
         return;
-    if (!record(c, &clock->events[clock->n % N_BASES],
-                c->queues[PST_QUEUE_COMPUTE].stream))
+    if (!record_event(c, &clock->events[clock->n % N_BASES],
+                      c->queues[PST_QUEUE_COMPUTE].stream))
         return;
     if (clock->n == 0) { /* the host measures the time of this base only */
         (void)pst_cuda_check(c, c->driver->event_sync(clock->events[0]),
@@ -136,7 +136,7 @@ void pst_cuda_record(struct pst_device_memory *mem, enum pst_queue queue,
     if (c->clock->n - c->clock->known >= N_BASES / 2)
         (void)time_of_base(c, c->clock->n - 1);
     q->bases[number % PST_CUDA_EVENTS] = c->clock->n - 1;
-    (void)record(c, &q->events[number % PST_CUDA_EVENTS], q->stream);
+    (void)record_event(c, &q->events[number % PST_CUDA_EVENTS], q->stream);
 }
 
 void pst_cuda_wait(struct pst_device_memory *mem, enum pst_queue queue,

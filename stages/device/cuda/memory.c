@@ -10,9 +10,9 @@
 
 /* --- the device ----------------------------------------------------------- */
 
-static enum pst_status refuse(const struct pst_cuda_driver *driver,
-                              unsigned ordinal, int error,
-                              struct pst_diag *diag)
+static enum pst_status refuse_device(const struct pst_cuda_driver *driver,
+                                     unsigned ordinal, int error,
+                                     struct pst_diag *diag)
 {
     char text[256];
 
@@ -43,7 +43,7 @@ static enum pst_status find_device(const struct pst_cuda_driver *driver,
         error =
             driver->device_attribute(&minor, PST_CUDA_ATTR_MINOR, *ret_device);
     if (error != 0)
-        return refuse(driver, ordinal, error, diag);
+        return refuse_device(driver, ordinal, error, diag);
     *ret_number = (unsigned)number;
     if (10 * major + minor < PST_CUDA_LEAST_CAPABILITY)
         return pst_diag_set(diag, PST_E_DEVICE_NONE,
@@ -74,7 +74,7 @@ enum pst_status pst_cuda_probe(unsigned ordinal, struct pst_device_info *ret,
     if (error == 0)
         error = driver->context_retain(&context, device);
     if (error != 0)
-        return refuse(driver, ordinal, error, diag);
+        return refuse_device(driver, ordinal, error, diag);
     error = driver->context_set(context);
     if (error == 0)
         error = driver->memory_info(&unused, &size);
@@ -82,7 +82,7 @@ enum pst_status pst_cuda_probe(unsigned ordinal, struct pst_device_info *ret,
     (void)driver->context_set(NULL);
     (void)driver->context_release(device);
     if (error != 0)
-        return refuse(driver, ordinal, error, diag);
+        return refuse_device(driver, ordinal, error, diag);
     ret->free = unused;
     ret->size = size;
     return PST_OK;
@@ -128,9 +128,9 @@ bool pst_cuda_sync(struct pst_cuda_context *c)
 
 /* --- memory --------------------------------------------------------------- */
 
-static enum pst_status allocate(struct pst_cuda_context *c, unsigned ordinal,
-                                size_t size, struct pst_device_memory *ret,
-                                struct pst_diag *diag)
+static enum pst_status alloc_arena(struct pst_cuda_context *c, unsigned ordinal,
+                                   size_t size, struct pst_device_memory *ret,
+                                   struct pst_diag *diag)
 {
     size_t unused = 0, total = 0;
     uint64_t at = 0;
@@ -175,7 +175,7 @@ static enum pst_status open_context(struct pst_cuda_context *c,
                                          PST_CUDA_STREAM_NO_DEFAULT);
     c->sms = (unsigned)PST_MAX(sms, 1);
     return error == 0 ? pst_cuda_events_open(c, diag)
-                      : refuse(c->driver, ordinal, error, diag);
+                      : refuse_device(c->driver, ordinal, error, diag);
 }
 
 /* Finds a kernel in the modules. Returns the driver's error, 0 for success. */
@@ -231,7 +231,7 @@ enum pst_status pst_cuda_memory_open(unsigned ordinal, size_t size,
     if (status == PST_OK)
         status = load_kernels(c, code, diag);
     if (status == PST_OK)
-        status = allocate(c, ordinal, size, ret, diag);
+        status = alloc_arena(c, ordinal, size, ret, diag);
     if (status == PST_OK) {
         c->image = pst_host_reserve(size);
         if (c->image == NULL)
@@ -240,7 +240,7 @@ enum pst_status pst_cuda_memory_open(unsigned ordinal, size_t size,
     if (status == PST_OK) {
         pst_cuda_zero(ret, ret->base, size);
         if (!pst_cuda_sync(c))
-            status = refuse(c->driver, ordinal, c->failed, diag);
+            status = refuse_device(c->driver, ordinal, c->failed, diag);
     }
     if (status != PST_OK)
         pst_cuda_memory_close(ret);
