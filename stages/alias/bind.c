@@ -428,9 +428,9 @@ static void spread_reach(struct pst_alias_program_operand *operands, unsigned n)
 
 /* Sets from, to, root, written and moved of the operands; repeats the passes
  * until no range grows. */
-static enum pst_status learn(const struct pst_alias_program *program,
-                             struct pst_alias_program_operand *operands,
-                             unsigned n, struct pst_diag *diag)
+static enum pst_status learn_ranges(const struct pst_alias_program *program,
+                                    struct pst_alias_program_operand *operands,
+                                    unsigned n, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
     bool again = true;
@@ -463,9 +463,9 @@ static enum pst_status check_silent(struct pst_binder *b,
         b->functional, &b->graph->outputs.at[loss].arg.value, 1, b->diag);
 }
 
-static enum pst_status bind(struct pst_alias_program_bound *bound,
-                            const struct pst_alias_program *program,
-                            struct pst_diag *diag)
+static enum pst_status bind_operands(struct pst_alias_program_bound *bound,
+                                     const struct pst_alias_program *program,
+                                     struct pst_diag *diag)
 {
     struct pst_alias_program_operand *operands = bound->operands;
     const unsigned n = bound->n_operands;
@@ -477,7 +477,7 @@ static enum pst_status bind(struct pst_alias_program_bound *bound,
     if (as == NULL)
         return pst_diag_nomem(diag, n);
     bound->absolute = pst_alias_program_is_absolute(program);
-    status = learn(program, operands, n, diag);
+    status = learn_ranges(program, operands, n, diag);
     for (unsigned i = 0; i < n; i++)
         as[i] = operands[i].as;
     if (status == PST_OK)
@@ -529,7 +529,7 @@ enum pst_status pst_alias_program_bind(
     bound->operands = copy;
     bound->n_operands = n_operands;
     status = copy == NULL ? pst_diag_nomem(diag, n_operands)
-                          : bind(bound, program, diag);
+                          : bind_operands(bound, program, diag);
     if (status != PST_OK) {
         pst_alias_program_bound_free(bound);
         return status;

@@ -184,14 +184,16 @@ static enum pst_status check_reach(const struct pst_alias_program_bound *bound,
     return PST_OK;
 }
 
-static const char *at(const struct filling *f, unsigned storage, int64_t byte)
+static const char *address_of(const struct filling *f, unsigned storage,
+                              int64_t byte)
 {
     return (const char *)f->storages[storage].data + byte;
 }
 
 /* Copies contiguous elements from the caller's memory and turns their bytes
  * into valid values; dst may be NULL if there are no elements. */
-static void put(void *dst, const char *from, const struct pst_meta *meta)
+static void copy_values(void *dst, const char *from,
+                        const struct pst_meta *meta)
 {
     const size_t bytes = pst_meta_bytes(meta);
 
@@ -200,8 +202,9 @@ static void put(void *dst, const char *from, const struct pst_meta *meta)
     pst_bytes_to_values(meta->dtype, dst, bytes);
 }
 
-static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
-                            unsigned input, void *dst, struct pst_diag *diag)
+static enum pst_status fill_input(void *ctx, uint64_t step, unsigned microbatch,
+                                  unsigned input, void *dst,
+                                  struct pst_diag *diag)
 {
     const struct filling *f = ctx;
     const struct pst_plan_input *in = &f->entry->plan->inputs.at[input];
@@ -216,7 +219,8 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
         pst_alias_program_input_name(true, b, name);
         if (strcmp(in->name, name) != 0)
             continue;
-        put(dst, at(f, alias->bases[b].storage, alias->bases[b].begin),
+        copy_values(
+            dst, address_of(f, alias->bases[b].storage, alias->bases[b].begin),
             &in->meta);
         return PST_OK;
     }
@@ -227,7 +231,7 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
         if (strcmp(in->name, name) != 0)
             continue;
         pst_alias_program_range(o, bound->absolute, &begin, &end);
-        put(dst, at(f, o->storage, begin), &in->meta);
+        copy_values(dst, address_of(f, o->storage, begin), &in->meta);
         return PST_OK;
     }
     return pst_diag_set(diag, PST_E_INTERNAL_BUG, "no operand is called \"%s\"",
@@ -242,8 +246,8 @@ static void copy_leaf(const struct filling *f,
                       const struct pst_weight *w)
 {
     const char *from =
-        at(f, o->as.storage,
-           o->as.offset * (int64_t)pst_dtype_size(o->as.meta.dtype));
+        address_of(f, o->as.storage,
+                   o->as.offset * (int64_t)pst_dtype_size(o->as.meta.dtype));
 
     pst_copy_strided(&o->as.meta, from, &w->meta, (void *)w->data);
 }
@@ -393,8 +397,8 @@ static enum pst_status take_output(struct entry *e, int output, void **ret,
 
 /* Fetches all results from the engine. Only then are they written to the
  * caller's storages, so that a call that fails has written nothing. */
-static enum pst_status fetch(const struct pst_caller *caller, struct entry *e,
-                             struct pst_diag *diag)
+static enum pst_status fetch_results(const struct pst_caller *caller,
+                                     struct entry *e, struct pst_diag *diag)
 {
     const struct pst_alias_program_bound *bound = e->bound;
     struct pst_arena *arena = &e->bound->arena;
@@ -440,8 +444,8 @@ static size_t write_back(const struct entry *e, const struct filling *f)
     return ret;
 }
 
-static enum pst_status step(struct pst_caller *caller, struct entry *e,
-                            struct filling *f, struct pst_diag *diag)
+static enum pst_status run_step(struct pst_caller *caller, struct entry *e,
+                                struct filling *f, struct pst_diag *diag)
 {
     struct pst_step_result result;
     enum pst_status status = e->calls > 0 ? renew_leaves(e, f, diag) : PST_OK;
@@ -449,10 +453,10 @@ static enum pst_status step(struct pst_caller *caller, struct entry *e,
     pst_dump_free(caller->dump);
     caller->dump = NULL;
     if (status == PST_OK)
-        status =
-            pst_engine_step(e->engine, e->calls, fill, f, 0, &result, diag);
+        status = pst_engine_step(e->engine, e->calls, fill_input, f, 0, &result,
+                                 diag);
     if (status == PST_OK)
-        status = fetch(caller, e, diag);
+        status = fetch_results(caller, e, diag);
     if (status != PST_OK || !caller->options->train)
         return status;
     status = pst_engine_dump_first(e->engine, &caller->dump, diag);
@@ -515,7 +519,7 @@ enum pst_status pst_caller_call(
         status = check_places(e->bound, e->bound->returns, e->bound->n_returns,
                               storages, diag);
     if (status == PST_OK && e->engine != NULL)
-        status = step(caller, e, &f, diag);
+        status = run_step(caller, e, &f, diag);
     if (status != PST_OK)
         return status;
     e->calls++;

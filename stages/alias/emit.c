@@ -103,7 +103,7 @@ static int64_t bytes_of(const struct pst_alias_operand *o, int64_t elements)
 
 /* Records that the program reaches these bytes of the operand's storage,
  * too. */
-static void reach(struct pst_alias_operand *o, int64_t from, int64_t to)
+static void extend_range(struct pst_alias_operand *o, int64_t from, int64_t to)
 {
     const int64_t item = bytes_of(o, 1);
 
@@ -178,14 +178,14 @@ static enum pst_status find_offset(struct emission *e)
     status = is_reached(b, as, &window, from, to, &reached);
     if (status != PST_OK || reached)
         return status;
-    reach(as, from, to);
+    extend_range(as, from, to);
     b->widened = true;
     return PST_AGAIN;
 }
 
 /* Returns the arguments with the newest versions of values, coerced; NULL after
  * an error. */
-static struct pst_arg *newest(struct emission *e)
+static struct pst_arg *bind_newest(struct emission *e)
 {
     struct pst_binder *b = e->b;
     const unsigned n = e->schema->n_args;
@@ -314,8 +314,8 @@ static bool returns_operand(const struct emission *e, const struct pst_value *v)
 
 /* If result number i is a view of the first argument (or, if that is a list, of
  * its item i), records that it is a view of the same operand. */
-static enum pst_status inherit(struct emission *e, struct pst_value *v,
-                               unsigned i)
+static enum pst_status inherit_view(struct emission *e, struct pst_value *v,
+                                    unsigned i)
 {
     const struct pst_arg *first = &e->args[0];
 
@@ -375,7 +375,7 @@ static enum pst_status name_results(struct emission *e,
         status = v != NULL ? pst_binder_name(e->b, e->op->outs[i], v)
                            : e->b->build.status;
         if (status == PST_OK)
-            status = inherit(e, v, i);
+            status = inherit_view(e, v, i);
     }
     return status;
 }
@@ -405,7 +405,7 @@ static enum pst_status emit_rewrite(struct emission *e,
 static enum pst_status emit_plain(struct emission *e)
 {
     struct pst_binder *b = e->b;
-    struct pst_arg *args = newest(e);
+    struct pst_arg *args = bind_newest(e);
     const struct pst_node *node;
 
     if (args == NULL)

@@ -53,8 +53,8 @@ static struct pst_window reach_of(const struct pst_alias_operand *o,
 }
 
 /* Sets *ret to whether the operands have a byte in common. */
-static enum pst_status meet(const struct analysis *a, unsigned i, unsigned k,
-                            bool *ret)
+static enum pst_status operands_overlap(const struct analysis *a, unsigned i,
+                                        unsigned k, bool *ret)
 {
     const struct pst_alias_operand *x = &a->operands[i], *y = &a->operands[k];
     struct pst_meta bytes[2];
@@ -105,7 +105,7 @@ static enum pst_status join_pairs(const struct analysis *a)
                 a->operands[i].hidden || a->operands[k].hidden ||
                 (!a->operands[i].written && !a->operands[k].written))
                 continue;
-            status = meet(a, i, k, &found);
+            status = operands_overlap(a, i, k, &found);
             if (status != PST_OK)
                 return status;
             if (!found)
@@ -152,8 +152,9 @@ static void join_roots(const struct analysis *a)
     }
 }
 
-static void widen(struct pst_alias_base *base,
-                  const struct pst_alias_operand *o, size_t *item, bool *raw)
+static void extend_base(struct pst_alias_base *base,
+                        const struct pst_alias_operand *o, size_t *item,
+                        bool *raw)
 {
     base->begin = PST_MIN(base->begin, pst_alias_begin(o));
     base->end = PST_MAX(base->end, pst_alias_end(o));
@@ -181,7 +182,7 @@ static void make_bases(const struct analysis *a, bool absolute)
         for (unsigned k = 0; k < ret->n; k++) {
             if (root_of(a, k) != i || ret->parts[k].same != k)
                 continue;
-            widen(&base, &a->operands[k], &item, &raw);
+            extend_base(&base, &a->operands[k], &item, &raw);
             ret->parts[k].base = (int)ret->n_bases;
         }
         if (raw)

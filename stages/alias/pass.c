@@ -139,7 +139,7 @@ static enum pst_status pass_leaf(struct pst_binder *b, unsigned i,
 }
 
 /* Passes one operand as it is: contiguous, or as a view of a flat input. */
-static enum pst_status pass(struct pst_binder *b, unsigned i)
+static enum pst_status pass_operand(struct pst_binder *b, unsigned i)
 {
     const struct pst_alias_program_operand *o = &b->operands[i];
     const struct pst_meta *meta = &o->as.meta;
@@ -250,7 +250,7 @@ enum pst_status pst_binder_pass(struct pst_binder *b)
         if (b->values[i] == NULL &&
             (b->alias == NULL ||
              (b->alias->parts[i].same == i && !b->operands[i].from_before)))
-            status = pass(b, i);
+            status = pass_operand(b, i);
     for (unsigned i = 0; i < b->n && status == PST_OK; i++) {
         if (b->values[i] == NULL && b->alias != NULL)
             b->values[i] = b->values[b->alias->parts[i].same];

@@ -93,10 +93,10 @@ static const void *grad_of(const struct pst_dump *grads, const char *name)
     return item != NULL ? item->data : NULL;
 }
 
-static enum pst_status allocate(struct leaf *leaf,
-                                const struct pst_optim_options *options,
-                                const struct pst_meta *meta,
-                                struct pst_diag *diag)
+static enum pst_status alloc_leaf(struct leaf *leaf,
+                                  const struct pst_optim_options *options,
+                                  const struct pst_meta *meta,
+                                  struct pst_diag *diag)
 {
     const size_t n = (size_t)leaf->n + 1;
     struct pst_meta state;
@@ -116,8 +116,9 @@ static enum pst_status allocate(struct leaf *leaf,
     return found ? PST_OK : pst_diag_nomem(diag, n * sizeof(float));
 }
 
-static enum pst_status add(struct pst_alias_leaves *leaves, const char *name,
-                           const struct pst_meta *meta, struct pst_diag *diag)
+static enum pst_status add_leaf(struct pst_alias_leaves *leaves,
+                                const char *name, const struct pst_meta *meta,
+                                struct pst_diag *diag)
 {
     struct leaf leaf = {.name = pst_strdup(TAG, name),
                         .n = pst_meta_numel(meta)};
@@ -126,13 +127,13 @@ static enum pst_status add(struct pst_alias_leaves *leaves, const char *name,
         pst_free(leaf.name);
         return pst_diag_nomem(diag, sizeof(leaf));
     }
-    return allocate(&leaves->at.at[leaves->at.n - 1], leaves->options, meta,
-                    diag);
+    return alloc_leaf(&leaves->at.at[leaves->at.n - 1], leaves->options, meta,
+                      diag);
 }
 
-static enum pst_status prepare(struct pst_alias_leaves *leaves,
-                               const struct pst_alias_program_operand *o,
-                               struct pst_diag *diag)
+static enum pst_status prepare_leaf(struct pst_alias_leaves *leaves,
+                                    const struct pst_alias_program_operand *o,
+                                    struct pst_diag *diag)
 {
     const int64_t n = pst_meta_numel(&o->as.meta);
     const struct leaf *leaf = find_leaf(leaves, o->leaf);
@@ -155,7 +156,7 @@ static enum pst_status prepare(struct pst_alias_leaves *leaves,
     if (status != PST_OK)
         return status;
     if (leaf == NULL)
-        return add(leaves, o->leaf, &o->as.meta, diag);
+        return add_leaf(leaves, o->leaf, &o->as.meta, diag);
     return leaf->n == n
                ? PST_OK
                : pst_diag_set(diag, PST_E_ALIAS_LEAF,
@@ -186,7 +187,7 @@ enum pst_status pst_alias_leaves_prepare(
 
     for (unsigned i = 0; i < n && status == PST_OK; i++)
         if (takes_part(operands, i, grads))
-            status = prepare(leaves, &operands[i], diag);
+            status = prepare_leaf(leaves, &operands[i], diag);
     return status;
 }
 
@@ -212,9 +213,9 @@ static double scale_of(const struct pst_alias_leaves *leaves,
                : 1.0;
 }
 
-static void step(const struct pst_alias_leaves *leaves, struct leaf *leaf,
-                 const struct pst_alias_operand *as, void *data,
-                 const void *grad, double scale)
+static void step_leaf(const struct pst_alias_leaves *leaves, struct leaf *leaf,
+                      const struct pst_alias_operand *as, void *data,
+                      const void *grad, double scale)
 {
     struct pst_update update = pst_optim_update(
         leaves->options->row, leaves->options, leaf->steps, 0, scale);
@@ -253,9 +254,9 @@ void pst_alias_leaves_step(struct pst_alias_leaves *leaves,
         const struct pst_alias_operand *as = &operands[i].as;
 
         if (takes_part(operands, i, grads))
-            step(leaves, find_leaf(leaves, operands[i].leaf), as,
-                 (char *)storages[as->storage].data +
-                     as->offset * (int64_t)sizeof(float),
-                 grad_of(grads, operands[i].leaf), scale);
+            step_leaf(leaves, find_leaf(leaves, operands[i].leaf), as,
+                      (char *)storages[as->storage].data +
+                          as->offset * (int64_t)sizeof(float),
+                      grad_of(grads, operands[i].leaf), scale);
     }
 }

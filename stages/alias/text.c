@@ -135,7 +135,7 @@ static void check_name(struct reader *r, const char *name)
             fail(r, "the name of a tensor has a space or control character");
 }
 
-static void define(struct reader *r, const char *name)
+static void define_name(struct reader *r, const char *name)
 {
     if (r->status == PST_OK && !pst_map_put(&r->names, name, r))
         no_memory(r, strlen(name));
@@ -198,9 +198,9 @@ static void add_operand(struct reader *r, const char *name, int position)
     if (tensor == NULL)
         return;
     read_tensor(r, tensor, i);
-    define(r, name);
+    define_name(r, name);
     if (o->again != NULL)
-        define(r, o->again);
+        define_name(r, o->again);
 }
 
 static void read_operands(struct reader *r, const struct pst_json *root)
@@ -248,7 +248,7 @@ static void define_made(struct reader *r)
                  "argument \"%.200s\" is neither in \"tensors\" nor made by "
                  "\"before\"",
                  o->as.name);
-        define(r, o->again);
+        define_name(r, o->again);
     }
 }
 
@@ -424,7 +424,7 @@ static void read_outs(struct reader *r, const struct pst_json *outs,
         if (!pst_json_is(x, PST_JSON_NULL))
             check_name(r, names[i]);
         if (names[i] != NULL)
-            define(r, names[i]);
+            define_name(r, names[i]);
     }
     ret->outs = names;
     ret->n_outs = (unsigned)pst_json_length(outs);
@@ -536,7 +536,8 @@ static void read_program(struct reader *r, const struct pst_json *root)
         read_returns(r, root);
 }
 
-static enum pst_status parse(struct reader *r, const char *text, size_t size)
+static enum pst_status parse_program(struct reader *r, const char *text,
+                                     size_t size)
 {
     const struct pst_json *root;
     struct pst_diag wrong;
@@ -574,7 +575,7 @@ enum pst_status pst_alias_text_parse(const char *text, size_t size,
     pst_map_init(&r.names, TAG);
     pst_budget_begin(&budget, size);
     status = size <= PST_ALIAS_TEXT_MAX
-                 ? parse(&r, text, size)
+                 ? parse_program(&r, text, size)
                  : pst_diag_set(diag, PST_E_ALIAS_TEXT,
                                 "the text of the "
                                 "program is larger than "
