@@ -33,14 +33,15 @@ static double remaining_from(const struct pst_optim_options *options,
     return (double)(end - update) / (double)(end - begin);
 }
 
-static double remaining(const struct pst_optim_options *options,
-                        uint64_t update)
+static double remaining_share(const struct pst_optim_options *options,
+                              uint64_t update)
 {
     return remaining_from(options, options->warmup_steps, update);
 }
 
 /* Returns m + (1 - m) f. */
-static double fall(const struct pst_optim_options *options, double f)
+static double scale_to_minimum(const struct pst_optim_options *options,
+                               double f)
 {
     return options->min_lr_ratio + (1.0 - options->min_lr_ratio) * f;
 }
@@ -50,7 +51,8 @@ static double half_cosine(double x)
     return 0.5 * (1.0 + cos(PI * x));
 }
 
-static double constant(const struct pst_optim_options *options, uint64_t update)
+static double constant_share(const struct pst_optim_options *options,
+                             uint64_t update)
 {
     (void)options, (void)update;
     return 1.0;
@@ -58,17 +60,20 @@ static double constant(const struct pst_optim_options *options, uint64_t update)
 
 /* f = 1 - x, x = (u - w) / (e - w): transformers'
  * get_linear_schedule_with_warmup, with a minimum. */
-static double linear(const struct pst_optim_options *options, uint64_t update)
+static double linear_share(const struct pst_optim_options *options,
+                           uint64_t update)
 {
-    return fall(options, remaining(options, update));
+    return scale_to_minimum(options, remaining_share(options, update));
 }
 
 /* f = (1 + cos(pi x)) / 2: transformers' get_cosine_schedule_with_warmup and
  * get_cosine_with_min_lr_schedule_with_warmup; Loshchilov, Hutter 2017
  * (arXiv:1608.03983). */
-static double cosine(const struct pst_optim_options *options, uint64_t update)
+static double cosine_share(const struct pst_optim_options *options,
+                           uint64_t update)
 {
-    return fall(options, half_cosine(1.0 - remaining(options, update)));
+    return scale_to_minimum(
+        options, half_cosine(1.0 - remaining_share(options, update)));
 }
 
 /* f = (1 + cos(pi (n x mod 1))) / 2 with n = --lr-cycles: transformers'
@@ -81,17 +86,19 @@ static double cosine_restarts(const struct pst_optim_options *options,
     uint64_t at;
 
     if (update >= end)
-        return fall(options, 0.0);
+        return scale_to_minimum(options, 0.0);
     at = (update - begin) * options->lr_cycles % (end - begin);
-    return fall(options, half_cosine((double)at / (double)(end - begin)));
+    return scale_to_minimum(options,
+                            half_cosine((double)at / (double)(end - begin)));
 }
 
 /* f = (1 - x)^p with p = --lr-power: transformers'
  * get_polynomial_decay_schedule_with_warmup. */
-static double polynomial(const struct pst_optim_options *options,
-                         uint64_t update)
+static double polynomial_share(const struct pst_optim_options *options,
+                               uint64_t update)
 {
-    return fall(options, pow(remaining(options, update), options->lr_power));
+    return scale_to_minimum(
+        options, pow(remaining_share(options, update), options->lr_power));
 }
 
 /*
@@ -106,7 +113,8 @@ static double polynomial(const struct pst_optim_options *options,
  *
  * The first three are those of transformers' get_wsd_schedule.
  */
-static double wsd(const struct pst_optim_options *options, uint64_t update)
+static double wsd_share(const struct pst_optim_options *options,
+                        uint64_t update)
 {
     const double rest = remaining_from(
         options, options->total_steps - options->lr_decay_steps, update);
@@ -114,20 +122,20 @@ static double wsd(const struct pst_optim_options *options, uint64_t update)
 
     switch (options->lr_shape) {
     case PST_LR_SHAPE_COSINE:
-        return fall(options, half_cosine(x));
+        return scale_to_minimum(options, half_cosine(x));
     case PST_LR_SHAPE_SQRT:
-        return fall(options, 1.0 - sqrt(x));
+        return scale_to_minimum(options, 1.0 - sqrt(x));
     case PST_LR_SHAPE_EXP:
         return pow(options->min_lr_ratio, x);
     case PST_LR_SHAPE_LINEAR:
     case PST_LR_N_SHAPES:
         break;
     }
-    return fall(options, rest);
+    return scale_to_minimum(options, rest);
 }
 
 /* Returns a value that moves from a to b while x goes from 0 to 1. */
-static double anneal(double a, double b, double x)
+static double move_by_cosine(double a, double b, double x)
 {
     return b + (a - b) * half_cosine(x);
 }
@@ -148,10 +156,10 @@ static double one_cycle(const struct pst_optim_options *options,
     const double at = (double)update;
 
     if (at < top)
-        return anneal(1.0 / ONE_CYCLE_DIV, 1.0, at / top);
+        return move_by_cosine(1.0 / ONE_CYCLE_DIV, 1.0, at / top);
     if (at >= end)
         return options->min_lr_ratio;
-    return anneal(1.0, options->min_lr_ratio, (at - top) / (end - top));
+    return move_by_cosine(1.0, options->min_lr_ratio, (at - top) / (end - top));
 }
 
 /* s = sqrt(t / max(u, t)), t = max(w, 1): transformers'
@@ -186,7 +194,8 @@ static double between_points(const struct pst_optim_options *options,
 
 /* Linear between the points, constant before the first and after the last one.
  * The warmup rises to the rate that the points have at its end. */
-static double points(const struct pst_optim_options *options, uint64_t update)
+static double points_share(const struct pst_optim_options *options,
+                           uint64_t update)
 {
     const uint64_t w = options->warmup_steps;
 
@@ -200,17 +209,17 @@ static double points(const struct pst_optim_options *options, uint64_t update)
 static const struct pst_lr rows[PST_LR_N_SCHEDULES] = {
     [PST_LR_CONSTANT] = {.name = "constant",
                          .summary = "stays as it is",
-                         .share = constant},
+                         .share = constant_share},
     [PST_LR_LINEAR] = {.name = "linear",
                        .summary = "falls in a line",
                        .options = {TO_END},
                        .to_end = true,
-                       .share = linear},
+                       .share = linear_share},
     [PST_LR_COSINE] = {.name = "cosine",
                        .summary = "falls as half a cosine",
                        .options = {TO_END},
                        .to_end = true,
-                       .share = cosine},
+                       .share = cosine_share},
     [PST_LR_COSINE_RESTARTS] = {.name = "cosine-restarts",
                                 .summary = "falls as half a cosine, several "
                                            "times",
@@ -221,12 +230,12 @@ static const struct pst_lr rows[PST_LR_N_SCHEDULES] = {
                            .summary = "falls as a power of what remains",
                            .options = {TO_END, "lr-power"},
                            .to_end = true,
-                           .share = polynomial},
+                           .share = polynomial_share},
     [PST_LR_WSD] = {.name = "wsd",
                     .summary = "is constant and falls at the end",
                     .options = {TO_END, "lr-decay-steps", "lr-decay-shape"},
                     .to_end = true,
-                    .share = wsd},
+                    .share = wsd_share},
     [PST_LR_ONE_CYCLE] =
         {.name = "one-cycle",
          .summary = "rises in the warmup and falls, both as half a cosine",
@@ -243,7 +252,7 @@ static const struct pst_lr rows[PST_LR_N_SCHEDULES] = {
                        .summary = "is --lr times X at these updates, linear "
                                   "between them",
                        .rises = true,
-                       .share = points},
+                       .share = points_share},
 };
 
 const struct pst_lr *pst_lr_row(enum pst_lr_schedule schedule)

@@ -99,9 +99,9 @@ static struct pst_value *param_grad(struct differ *d,
     return d->grads[param->id];
 }
 
-static enum pst_status contribute(struct differ *d,
-                                  const struct pst_value *value,
-                                  struct pst_value *grad)
+static enum pst_status add_gradient(struct differ *d,
+                                    const struct pst_value *value,
+                                    struct pst_value *grad)
 {
     struct slot *slot = &d->slots[value->id];
     char a[PST_META_TEXT], b[PST_META_TEXT];
@@ -131,7 +131,7 @@ static enum pst_status contribute(struct differ *d,
 /* --- one node ----------------------------------------------------------- */
 
 /* Collects the gradients of a node's results; false if there are none. */
-static bool gather(struct differ *d, const struct pst_node *node)
+static bool gather_out_grads(struct differ *d, const struct pst_node *node)
 {
     bool any = false;
 
@@ -169,7 +169,7 @@ static bool passes_on(const struct pst_node *node)
 
 /* Makes the gradients of results contiguous, as they arrive from another stage:
  * the order of a sum follows strides, and bits must not depend on the cut. */
-static void straighten(struct differ *d, const struct pst_node *node)
+static void make_grads_contiguous(struct differ *d, const struct pst_node *node)
 {
     for (unsigned k = 0; k < node->n_outs; k++) {
         struct pst_value *grad = d->out_grads[k];
@@ -222,7 +222,7 @@ static enum pst_status contribute_all(struct differ *d,
             enum pst_status status = PST_OK;
 
             if (value != NULL)
-                status = contribute(d, value, d->in_grads[flat]);
+                status = add_gradient(d, value, d->in_grads[flat]);
             if (status != PST_OK)
                 return status;
         }
@@ -253,12 +253,12 @@ static enum pst_status differentiate_node(struct differ *d,
                         .ret = d->in_grads};
     enum pst_status status;
 
-    if (node->no_grad || node->op->vjp == pst_vjp_none || !gather(d, node) ||
-        !find_node_needs(d, node))
+    if (node->no_grad || node->op->vjp == pst_vjp_none ||
+        !gather_out_grads(d, node) || !find_node_needs(d, node))
         return PST_OK;
     status = enter_node(d, node);
     if (status == PST_OK && !passes_on(node))
-        straighten(d, node);
+        make_grads_contiguous(d, node);
     if (status == PST_OK)
         status = d->build.status;
     if (status == PST_OK) {
@@ -330,7 +330,7 @@ static enum pst_status sort_out(struct differ *d,
 
 /* --- together ----------------------------------------------------------- */
 
-static enum pst_status start(struct differ *d)
+static enum pst_status alloc_tables(struct differ *d)
 {
     unsigned n_in = 0, n_out = 0;
 
@@ -375,24 +375,26 @@ static enum pst_status check_values(const struct differ *d,
     return PST_OK;
 }
 
-static enum pst_status propagate(struct differ *d, const struct pst_seed *seeds,
-                                 size_t n_seeds)
+static enum pst_status propagate_gradients(struct differ *d,
+                                           const struct pst_seed *seeds,
+                                           size_t n_seeds)
 {
     enum pst_status status = PST_OK;
 
     d->build.phase = PST_PHASE_W;
     d->build.prefix = "grad_seed";
     for (size_t i = 0; i < n_seeds && status == PST_OK; i++)
-        status = contribute(d, seeds[i].value, seeds[i].seed);
+        status = add_gradient(d, seeds[i].value, seeds[i].seed);
     for (size_t i = d->n_nodes; i-- > 0 && status == PST_OK;)
         if (d->graph->nodes.at[i]->n_outs > 0)
             status = differentiate_node(d, d->graph->nodes.at[i]);
     return status;
 }
 
-static enum pst_status collect(struct differ *d,
-                               struct pst_value *const *wanted, size_t n_wanted,
-                               struct pst_autodiff_result *ret)
+static enum pst_status collect_results(struct differ *d,
+                                       struct pst_value *const *wanted,
+                                       size_t n_wanted,
+                                       struct pst_autodiff_result *ret)
 {
     struct pst_graph *graph = d->graph;
 
@@ -420,15 +422,15 @@ enum pst_status pst_autodiff(struct pst_graph *graph,
     enum pst_status status;
 
     pst_build_init(&d.build, graph, diag);
-    status = start(&d);
+    status = alloc_tables(&d);
     if (status == PST_OK)
         status = check_values(&d, seeds, n_seeds, wanted, n_wanted);
     if (status == PST_OK) {
         find_needed(&d, wanted, n_wanted);
-        status = propagate(&d, seeds, n_seeds);
+        status = propagate_gradients(&d, seeds, n_seeds);
     }
     if (status == PST_OK)
-        status = collect(&d, wanted, n_wanted, &result);
+        status = collect_results(&d, wanted, n_wanted, &result);
     if (status == PST_OK)
         status = sort_out(&d, &result, n_wanted);
     pst_free(d.slots);

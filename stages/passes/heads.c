@@ -75,7 +75,8 @@ static bool read_loss(const struct pst_node *node, struct loss *ret)
 
 /* True if the loss is one that the operator computes: rows of f32 logits,
  * classes as indices and without weights, a sum or a mean. */
-static bool suits(const struct pst_node *node, const struct loss *loss)
+static bool is_supported_loss(const struct pst_node *node,
+                              const struct loss *loss)
 {
     const struct pst_meta *x = &loss->logits->meta;
 
@@ -162,7 +163,7 @@ struct layer {
 
 /* Returns the matrix of which the value is the transpose; NULL: it is not the
  * transpose of a whole one, by one view through which its gradient goes. */
-static struct pst_value *transposed(const struct pst_value *value)
+static struct pst_value *find_transposed(const struct pst_value *value)
 {
     const struct pst_meta *t = &value->meta;
     struct pst_value *of = value->base;
@@ -197,9 +198,10 @@ static bool read_layer(const struct pst_node *node, struct layer *ret)
         *ret = (struct layer){a[0].value, a[1].value,
                               a[2].kind == PST_ARG_VALUE ? a[2].value : NULL};
     } else if (node->op == &pst_op_mm || node->op == &pst_op_matmul) {
-        *ret = (struct layer){a[0].value, transposed(a[1].value), NULL};
+        *ret = (struct layer){a[0].value, find_transposed(a[1].value), NULL};
     } else if (node->op == &pst_op_addmm && is_one(&a[3]) && is_one(&a[4])) {
-        *ret = (struct layer){a[1].value, transposed(a[2].value), a[0].value};
+        *ret =
+            (struct layer){a[1].value, find_transposed(a[2].value), a[0].value};
     }
     return ret->weight != NULL && ret->weight->meta.dtype == PST_F32 &&
            ret->weight->meta.rank == 2 &&
@@ -340,7 +342,7 @@ static bool look_at(const struct pst_graph *graph, size_t at,
     struct pst_head_found head = {.loss = at};
     struct loss loss;
 
-    if (!read_loss(node, &loss) || !suits(node, &loss) ||
+    if (!read_loss(node, &loss) || !is_supported_loss(node, &loss) ||
         !is_private(node, &loss, used->uses, read))
         return true;
     linear = find_linear(&loss, used->uses, read, &head);
@@ -403,16 +405,17 @@ struct folder {
 
 /* Emits on x what the value went through on its way from the linear layer:
  * slices, and views with x's last dimension. */
-static struct pst_value *replay(struct folder *f, const struct pst_value *value,
-                                const struct pst_node *linear,
-                                struct pst_value *x)
+static struct pst_value *replay_views(struct folder *f,
+                                      const struct pst_value *value,
+                                      const struct pst_node *linear,
+                                      struct pst_value *x)
 {
     const struct pst_node *node = value->def;
     int64_t size[PST_MAX_RANK];
 
     if (node == linear)
         return x;
-    x = replay(f, node->args[0].value, linear, x);
+    x = replay_views(f, node->args[0].value, linear, x);
     if (x == NULL || factor_of(node) != 0.0 || node->op == &pst_op_tanh)
         return x;
     if (node->op == &pst_op_slice_Tensor)
@@ -440,9 +443,9 @@ static void take_over(struct pst_node *node, struct pst_node *old)
         old->outs[k]->def = NULL;
 }
 
-static enum pst_status fold(struct folder *f, struct pst_node *old,
-                            const struct pst_head_found *head,
-                            const struct pst_node *linear)
+static enum pst_status fold_head(struct folder *f, struct pst_node *old,
+                                 const struct pst_head_found *head,
+                                 const struct pst_node *linear)
 {
     struct layer layer;
     struct pst_value *x;
@@ -454,7 +457,7 @@ static enum pst_status fold(struct folder *f, struct pst_node *old,
     pst_build_at(&f->build, old);
     f->build.call = linear->call; /* most of its time is the layer's */
     f->build.node_id = UINT32_MAX;
-    x = replay(f, loss.logits, linear, layer.x);
+    x = replay_views(f, loss.logits, linear, layer.x);
     f->build.node_id = old->id;
     node = pst_emit_node(&f->build, &pst_op_linear_cross_entropy,
                          PST_ARGS(pst_v(x), pst_v(layer.weight),
@@ -473,7 +476,7 @@ static enum pst_status fold_node(void *ctx, struct pst_node *node)
 
     if (k < f->heads->list.n && f->heads->list.at[k].loss == at) {
         f->next++;
-        return fold(f, node, &f->heads->list.at[k], f->linears[k]);
+        return fold_head(f, node, &f->heads->list.at[k], f->linears[k]);
     }
     if (!pst_vec_push(TAG, &f->graph->nodes, node))
         return pst_diag_nomem(f->build.diag, sizeof(struct pst_node *));

@@ -38,7 +38,8 @@ struct counts {
     size_t values, nodes;
 };
 
-static struct counts count(const struct pst_pass_table *table, void *subject)
+static struct counts count_graph(const struct pst_pass_table *table,
+                                 void *subject)
 {
     const struct pst_graph *graph = table->graph(subject);
 
@@ -50,7 +51,7 @@ static bool has_edited(const struct pst_pass_table *table,
                        const struct pst_pass *pass, void *subject,
                        struct counts was)
 {
-    const struct counts is = count(table, subject);
+    const struct counts is = count_graph(table, subject);
 
     return pass->edits == PST_EDITS_ANYTHING ||
            (pass->edits == PST_EDITS_BY_COUNT &&
@@ -59,10 +60,11 @@ static bool has_edited(const struct pst_pass_table *table,
 
 /* Verifies the graph if the pass may have edited it (`was`: counts before the
  * pass), and runs the table's check if enabled. */
-static enum pst_status verify(const struct pst_pass_table *table,
-                              const struct pst_pass *pass,
-                              const struct pst_pass_state *state, void *subject,
-                              struct counts was, struct pst_diag *diag)
+static enum pst_status verify_pass(const struct pst_pass_table *table,
+                                   const struct pst_pass *pass,
+                                   const struct pst_pass_state *state,
+                                   void *subject, struct counts was,
+                                   struct pst_diag *diag)
 {
     const unsigned before = state->facts | pass->gives;
     const unsigned facts = (state->facts & ~pass->drops) | pass->gives;
@@ -85,13 +87,14 @@ static enum pst_status run_pass(const struct pst_pass_table *table,
                                 const struct pst_pass_state *state,
                                 void *subject, struct pst_diag *diag)
 {
-    const struct counts was = count(table, subject);
+    const struct counts was = count_graph(table, subject);
     enum pst_status status = check_needs(table, pass, state->facts, diag);
 
     if (status == PST_OK)
         status = pass->run(subject, diag);
-    return status == PST_OK ? verify(table, pass, state, subject, was, diag)
-                            : status;
+    return status == PST_OK
+               ? verify_pass(table, pass, state, subject, was, diag)
+               : status;
 }
 
 enum pst_status pst_passes_run(const struct pst_pass_table *table,

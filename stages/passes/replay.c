@@ -226,9 +226,10 @@ static enum pst_status emit(struct pst_replay *r, const struct pst_node *node)
 /* Computes the meta that a result must have: the original one or, with symbols,
  * the exporter's expressions for the current sizes. Results without expressions
  * are not checked. */
-static enum pst_status wanted(struct pst_replay *r,
-                              const struct pst_value *value,
-                              const struct pst_meta *got, struct pst_meta *ret)
+static enum pst_status expected_meta(struct pst_replay *r,
+                                     const struct pst_value *value,
+                                     const struct pst_meta *got,
+                                     struct pst_meta *ret)
 {
     enum pst_status status = PST_OK;
 
@@ -253,7 +254,7 @@ static enum pst_status compare(struct pst_replay *r,
     const struct pst_meta *got = &r->map[value->id]->meta;
     char a[PST_META_TEXT], b[PST_META_TEXT];
     struct pst_meta want;
-    enum pst_status status = wanted(r, value, got, &want);
+    enum pst_status status = expected_meta(r, value, got, &want);
 
     if (status != PST_OK || pst_meta_same(&want, got))
         return status;

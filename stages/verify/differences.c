@@ -34,8 +34,8 @@
 #define NAMES 20
 
 /* Reports that the gradients of [begin, end), taken together, are wrong. */
-static void blame(struct verifier *v, const unsigned *list, unsigned begin,
-                  unsigned end, double error)
+static void report_group(struct verifier *v, const unsigned *list,
+                         unsigned begin, unsigned end, double error)
 {
     const struct pst_plan *plan = v->joined;
     char name[300], more[340] = "";
@@ -141,7 +141,7 @@ static enum pst_status check_range(struct verifier *v, struct differences *s,
     }
     if (answer == OPEN || jumps)
         return put_aside(v, s, begin, end);
-    blame(v, list, begin, end, best);
+    report_group(v, list, begin, end, best);
     return PST_OK;
 }
 
@@ -165,8 +165,9 @@ static int64_t elements_of(const struct verifier *v, const unsigned *list,
     return sum;
 }
 
-static void report(struct verifier *v, const struct differences *s,
-                   unsigned groups, const char *where, unsigned different)
+static void report_differences(struct verifier *v, const struct differences *s,
+                               unsigned groups, const char *where,
+                               unsigned different)
 {
     struct pst_str *text = &v->report.text;
     const unsigned n = s->n - (unsigned)s->unsure->n;
@@ -217,7 +218,7 @@ enum pst_status pst_verifier_differences(struct verifier *v,
         status = check_range(v, &s, (unsigned)((uint64_t)n * g / groups),
                              (unsigned)((uint64_t)n * (g + 1) / groups));
     pst_free(s.chosen);
-    report(v, &s, groups, where, v->report.different - before);
+    report_differences(v, &s, groups, where, v->report.different - before);
     return status;
 }
 

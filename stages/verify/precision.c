@@ -44,8 +44,9 @@ struct moves {
     uint64_t number;
 };
 
-static void move(const struct moves *m, uint32_t what, unsigned microbatch,
-                 const struct pst_meta *meta, void *data)
+static void move_by_ulp(const struct moves *m, uint32_t what,
+                        unsigned microbatch, const struct pst_meta *meta,
+                        void *data)
 {
     const struct pst_rng_key key = {m->v->options.seed + 3, m->number,
                                     microbatch, what};
@@ -69,7 +70,7 @@ static enum pst_status read_moved(void *ctx, unsigned i, void *dst,
     m->root->read = read_moved;
     m->root->read_ctx = m;
     if (status == PST_OK && p->kind == PST_VALUE_PARAM)
-        move(m, i, 0, &p->meta, dst);
+        move_by_ulp(m, i, 0, &p->meta, dst);
     return status;
 }
 
@@ -82,8 +83,8 @@ static enum pst_status fill_moved(void *ctx, uint64_t step, unsigned microbatch,
         m->fill(m->fill_ctx, step, microbatch, input, dst, diag);
 
     if (status == PST_OK)
-        move(m, UINT32_MAX - input, microbatch + 1,
-             &m->v->joined->inputs.at[input].meta, dst);
+        move_by_ulp(m, UINT32_MAX - input, microbatch + 1,
+                    &m->v->joined->inputs.at[input].meta, dst);
     return status;
 }
 
@@ -190,8 +191,8 @@ static bool is_right(const struct verifier *v, const struct compared *c)
            (isfinite(c->off) && c->off <= WORTH * c->moves);
 }
 
-static double distance(const struct pst_dump_item *a,
-                       const struct pst_dump_item *b)
+static double item_distance(const struct pst_dump_item *a,
+                            const struct pst_dump_item *b)
 {
     double off = 0;
 
@@ -206,8 +207,8 @@ static double distance(const struct pst_dump_item *a,
 
 /* Measures how far steps with parameters and inputs moved by one ulp change the
  * gradients that differ. */
-static enum pst_status measure(struct verifier *v, struct compared *at,
-                               unsigned n)
+static enum pst_status measure_movement(struct verifier *v, struct compared *at,
+                                        unsigned n)
 {
     struct moves m = {.v = v,
                       .root = v->joined,
@@ -234,7 +235,8 @@ static enum pst_status measure(struct verifier *v, struct compared *at,
                                    : NULL;
 
             if (moved != NULL)
-                at[k].moves = PST_MAX(at[k].moves, distance(at[k].item, moved));
+                at[k].moves =
+                    PST_MAX(at[k].moves, item_distance(at[k].item, moved));
             right = right && is_right(v, &at[k]);
         }
         pst_dump_free(dump);
@@ -265,7 +267,7 @@ enum pst_status pst_verifier_precision(struct verifier *v,
             compare(v, &at[k], pst_wide_grad(wide, list[k]), rms);
     }
     if (status == PST_OK)
-        status = measure(v, at, n);
+        status = measure_movement(v, at, n);
     for (unsigned k = 0; k < n && status == PST_OK; k++)
         if (!is_right(v, &at[k]))
             pst_verifier_differs(

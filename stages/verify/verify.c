@@ -123,8 +123,8 @@ enum pst_status pst_verifier_step(struct verifier *v, struct pst_plan *plan,
 }
 
 /* Returns ||a - b|| / ||b||; 0 if both are zero. */
-static double distance(const struct pst_dump_item *a,
-                       const struct pst_dump_item *b)
+static double relative_distance(const struct pst_dump_item *a,
+                                const struct pst_dump_item *b)
 {
     const int64_t n = pst_meta_numel(&a->meta);
     double off = 0, all = 0;
@@ -165,7 +165,7 @@ static void compare_item(struct verifier *v, const struct pst_dump_item *cut,
     }
     if (memcmp(cut->data, whole->data, pst_meta_bytes(&cut->meta)) == 0)
         return;
-    off = distance(cut, whole);
+    off = relative_distance(cut, whole);
     if (is_shared(v->plan, cut->name) && off <= SHARED_TOLERANCE)
         return;
     pst_verifier_differs(
@@ -355,7 +355,7 @@ static enum pst_status check_gradients(struct verifier *v)
 
 /* --- together ------------------------------------------------------------ */
 
-static enum pst_status verify(struct verifier *v)
+static enum pst_status verify_model(struct verifier *v)
 {
     enum pst_status status = compare_cuts(v);
 
@@ -389,7 +389,7 @@ static enum pst_status verify_made_up(struct verifier *v)
         pst_str_fini(&v->report.text);
         v->report = (struct pst_verify_report){.text = {.visible = 1}};
         pst_str_add(&v->report.text, "data: made up\n");
-        status = verify(v);
+        status = verify_model(v);
     }
     return status;
 }
@@ -418,7 +418,7 @@ enum pst_status pst_verify(struct pst_plan *plan,
     if (v.options.threads == 0)
         v.options.threads =
             PST_MAX(1, pst_cpu_count() / PST_MAX(1, options->ranks));
-    status = fill != NULL ? verify(&v) : verify_made_up(&v);
+    status = fill != NULL ? verify_model(&v) : verify_made_up(&v);
     pst_plan_free(v.joined);
     if (v.report.text.failed && (status == PST_OK || v.report.different > 0))
         status = pst_diag_nomem(diag, v.report.text.len);

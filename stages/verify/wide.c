@@ -68,7 +68,8 @@ static struct pst_value *loss_of(const struct pst_wide *w,
 
 /* Returns the data as read (in the plan's dtype) or converted to f64, allocated
  * in the arena of w. */
-static void *widened(struct pst_wide *w, const struct pst_meta *meta, void *raw)
+static void *widen_data(struct pst_wide *w, const struct pst_meta *meta,
+                        void *raw)
 {
     struct pst_meta from = *meta, to;
     double *data;
@@ -98,7 +99,7 @@ static enum pst_status read_input(struct pst_wide *w,
     status = fill(ctx, 0, 0, index, raw, diag);
     if (status != PST_OK)
         return status;
-    w->data[value->id] = widened(w, meta, raw);
+    w->data[value->id] = widen_data(w, meta, raw);
     return w->data[value->id] == NULL ? no_memory(diag, 0) : PST_OK;
 }
 
@@ -148,7 +149,7 @@ static enum pst_status read_param(struct pst_wide *w,
     status = pst_plan_read_param(w->plan, (unsigned)index, raw, diag);
     if (status != PST_OK)
         return status;
-    w->data[value->id] = widened(w, &param->meta, raw);
+    w->data[value->id] = widen_data(w, &param->meta, raw);
     if (w->data[value->id] == NULL)
         return no_memory(diag, 0);
     if (value->kind != PST_VALUE_PARAM || value->meta.dtype != PST_F64)
@@ -198,8 +199,8 @@ static enum pst_status set_all(const struct pst_wide *w, struct pst_eval *eval,
     return status;
 }
 
-static enum pst_status run(const struct pst_wide *w, struct pst_eval *eval,
-                           struct pst_diag *diag)
+static enum pst_status run_eval(const struct pst_wide *w, struct pst_eval *eval,
+                                struct pst_diag *diag)
 {
     const struct pst_rng_key key = {.seed = w->options.seed};
 
@@ -211,7 +212,7 @@ static enum pst_status loss_at(struct pst_wide *w, double *ret,
                                struct pst_diag *diag)
 {
     const struct pst_value *loss = loss_of(w, w->forward);
-    enum pst_status status = run(w, w->eval, diag);
+    enum pst_status status = run_eval(w, w->eval, diag);
 
     if (status == PST_OK)
         *ret = pst_load_f64(loss->meta.dtype, pst_eval_get(w->eval, loss), 0);
@@ -279,7 +280,7 @@ static enum pst_status run_backward(struct pst_wide *w, struct pst_diag *diag)
     if (status == PST_OK)
         status = set_grads(w, eval, &result, diag);
     if (status == PST_OK)
-        status = run(w, eval, diag);
+        status = run_eval(w, eval, diag);
     pst_eval_free(eval);
     return status;
 }
@@ -302,7 +303,7 @@ static enum pst_status freeze_all(struct pst_wide *w, struct pst_diag *diag)
         any |= pst_widen_freezes(plan_graph->nodes.at[i]);
     if (!any)
         return PST_OK;
-    status = run(w, old_eval, diag);
+    status = run_eval(w, old_eval, diag);
     if (status != PST_OK)
         return status;
     w->forward = NULL;
@@ -340,7 +341,7 @@ static enum pst_status keep_start(struct pst_wide *w, const bool *chosen,
 }
 
 /* Moves all parameters by one ulp up or down at random; try 0 restores them. */
-static void jitter(struct pst_wide *w, unsigned try)
+static void move_params_by_ulp(struct pst_wide *w, unsigned try)
 {
     for (size_t i = 0; i < w->plan->params.n; i++) {
         const struct wide_param *p = &w->params[i];
@@ -368,12 +369,12 @@ static enum pst_status measure_loss(struct pst_wide *w, struct pst_diag *diag)
     for (unsigned try = 1; try <= JITTERS && status == PST_OK; try++) {
         double loss = 0;
 
-        jitter(w, try);
+        move_params_by_ulp(w, try);
         status = loss_at(w, &loss, diag);
         if (isfinite(loss))
             w->rounding = PST_MAX(w->rounding, FACTOR * fabs(loss - w->loss));
     }
-    jitter(w, 0);
+    move_params_by_ulp(w, 0);
     return status;
 }
 
@@ -456,7 +457,7 @@ struct walk {
     double typical;
 };
 
-static double norm(const double *x, int64_t n)
+static double norm_of(const double *x, int64_t n)
 {
     double sum = 0;
 
@@ -474,7 +475,7 @@ static bool takes_part(const struct walk *walk, size_t i)
 /* Sets the scale of each parameter. If there are several, those with the
  * largest derivatives get smaller steps, so that they do not hide an error in
  * the others. */
-static void balance(struct walk *walk, double *ret_derivative)
+static void balance_scales(struct walk *walk, double *ret_derivative)
 {
     const size_t n = walk->w->plan->params.n;
     double most = 0, sum = 0;
@@ -485,7 +486,7 @@ static void balance(struct walk *walk, double *ret_derivative)
 
         many += takes_part(walk, i);
         if (takes_part(walk, i) && p->grad != NULL)
-            most = PST_MAX(most, norm(p->grad, p->numel) * p->rms);
+            most = PST_MAX(most, norm_of(p->grad, p->numel) * p->rms);
     }
     for (size_t i = 0; i < n; i++) {
         const struct wide_param *p = &walk->w->params[i];
@@ -494,10 +495,10 @@ static void balance(struct walk *walk, double *ret_derivative)
         walk->scale[i] = p->rms;
         if (!takes_part(walk, i) || p->grad == NULL)
             continue;
-        weight = norm(p->grad, p->numel) * p->rms;
+        weight = norm_of(p->grad, p->numel) * p->rms;
         if (many > 1 && weight > 1e-3 * most)
             walk->scale[i] *= 1e-3 * most / weight;
-        weight = norm(p->grad, p->numel) * walk->scale[i];
+        weight = norm_of(p->grad, p->numel) * walk->scale[i];
         sum += weight * weight;
     }
     *ret_derivative = sqrt(sum);
@@ -505,7 +506,7 @@ static void balance(struct walk *walk, double *ret_derivative)
 
 /* Sets the parameters to start + sign * step * direction; sign 0 restores them.
  * Returns the derivative along that direction according to the gradients. */
-static double move(const struct walk *walk, double sign)
+static double move_params(const struct walk *walk, double sign)
 {
     double derivative = 0;
 
@@ -539,13 +540,13 @@ static enum pst_status measure_sides(struct walk *walk, double *ret_up,
 {
     enum pst_status status;
 
-    *ret_promised = move(walk, 1);
+    *ret_promised = move_params(walk, 1);
     status = loss_at(walk->w, ret_up, diag);
     if (status == PST_OK) {
-        (void)move(walk, -1);
+        (void)move_params(walk, -1);
         status = loss_at(walk->w, ret_down, diag);
     }
-    (void)move(walk, 0);
+    (void)move_params(walk, 0);
     return status;
 }
 
@@ -556,8 +557,8 @@ struct quotient {
     double kink; /* half the distance of the one-sided differences */
 };
 
-static enum pst_status measure(struct walk *walk, struct quotient *ret,
-                               struct pst_diag *diag)
+static enum pst_status measure_quotient(struct walk *walk, struct quotient *ret,
+                                        struct pst_diag *diag)
 {
     double up = 0, down = 0;
     enum pst_status status =
@@ -589,7 +590,7 @@ static enum pst_status measure_derivative(struct walk *walk,
 {
     struct quotient far, near;
     double kink;
-    enum pst_status status = measure(walk, &far, diag);
+    enum pst_status status = measure_quotient(walk, &far, diag);
 
     if (status != PST_OK)
         return status;
@@ -598,7 +599,7 @@ static enum pst_status measure_derivative(struct walk *walk,
     if (ret->plain <= 1)
         return PST_OK;
     walk->step /= 10;
-    status = measure(walk, &near, diag);
+    status = measure_quotient(walk, &near, diag);
     if (status != PST_OK)
         return status;
     ret->plain = PST_MIN(ret->plain, error_of(walk, &near, 0));
@@ -608,7 +609,7 @@ static enum pst_status measure_derivative(struct walk *walk,
     return PST_OK;
 }
 
-static enum pst_status start(struct walk *walk, struct pst_diag *diag)
+static enum pst_status start_walk(struct walk *walk, struct pst_diag *diag)
 {
     const size_t n = walk->w->plan->params.n;
     enum pst_status status = keep_start(walk->w, walk->chosen, diag);
@@ -618,7 +619,7 @@ static enum pst_status start(struct walk *walk, struct pst_diag *diag)
     walk->scale = pst_calloc(PST_TAG_EXEC, n + 1, sizeof(*walk->scale));
     if (walk->scale == NULL)
         return no_memory(diag, n * sizeof(*walk->scale));
-    balance(walk, &walk->typical);
+    balance_scales(walk, &walk->typical);
     return PST_OK;
 }
 
@@ -645,7 +646,7 @@ enum pst_status pst_wide_check(struct pst_wide *wide, const bool *chosen,
         .key = {.seed = wide->options.seed + 1, .step = attempt},
     };
     const double share = tries[attempt % PST_WIDE_ATTEMPTS].share;
-    enum pst_status status = start(&walk, diag);
+    enum pst_status status = start_walk(&walk, diag);
 
     if (status != PST_OK)
         return status;
@@ -664,7 +665,7 @@ enum pst_status pst_wide_jumps(struct pst_wide *wide, const bool *chosen,
                         .step = 1e-5,
                         .key = {.seed = wide->options.seed + 1}};
     double up = 0, down = 0, promised = 0, far;
-    enum pst_status status = start(&walk, diag);
+    enum pst_status status = start_walk(&walk, diag);
 
     if (status != PST_OK)
         return status;

@@ -5,7 +5,7 @@
 #include "stages/passes/replay.h"
 
 /* True if the node passes values but no gradients: torch.no_grad(), detach. */
-static bool blocks(const struct pst_node *node)
+static bool blocks_gradient(const struct pst_node *node)
 {
     return node->n_outs > 0 &&
            pst_dtype_kind(node->outs[0]->meta.dtype) == PST_KIND_FLOAT &&
@@ -81,9 +81,9 @@ static enum pst_status freeze_padding(struct pst_replay *replay,
 }
 
 /* Replaces the node's results by inputs with the values that `eval` has. */
-static enum pst_status freeze(struct pst_replay *replay,
-                              struct pst_frozen *frozen,
-                              const struct pst_node *node)
+static enum pst_status freeze_results(struct pst_replay *replay,
+                                      struct pst_frozen *frozen,
+                                      const struct pst_node *node)
 {
     for (unsigned k = 0; k < node->n_outs; k++) {
         const struct pst_value *value =
@@ -106,8 +106,8 @@ static enum pst_status widen_node(struct pst_replay *replay,
                                   struct pst_frozen *frozen,
                                   const struct pst_node *node)
 {
-    if (frozen != NULL && blocks(node))
-        return freeze(replay, frozen, node);
+    if (frozen != NULL && blocks_gradient(node))
+        return freeze_results(replay, frozen, node);
     if (frozen != NULL && padding_of(node) >= 0)
         return freeze_padding(replay, frozen, node);
     return pst_replay_node(replay, node);
@@ -115,12 +115,12 @@ static enum pst_status widen_node(struct pst_replay *replay,
 
 bool pst_widen_freezes(const struct pst_node *node)
 {
-    return blocks(node) || padding_of(node) >= 0;
+    return blocks_gradient(node) || padding_of(node) >= 0;
 }
 
-static enum pst_status grow(struct pst_replay *replay,
-                            struct pst_frozen *frozen,
-                            const struct pst_graph *from)
+static enum pst_status copy_widened(struct pst_replay *replay,
+                                    struct pst_frozen *frozen,
+                                    const struct pst_graph *from)
 {
     struct pst_graph *to = replay->build.graph;
     struct pst_diag *diag = replay->build.diag;
@@ -168,7 +168,7 @@ enum pst_status pst_widen(const struct pst_graph *from,
     replay.map = pst_arena_calloc(&graph->arena, from->values.n + 1,
                                   sizeof(struct pst_value *));
     status = replay.map == NULL ? pst_diag_nomem(diag, from->values.n)
-                                : grow(&replay, frozen, from);
+                                : copy_widened(&replay, frozen, from);
     if (status == PST_OK)
         *ret = graph;
     else
