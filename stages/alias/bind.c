@@ -188,7 +188,7 @@ static enum pst_status place_of(struct pst_binder *b, struct pst_value *v,
 /* If v is as_strided(write_strided(base, x)) and both operators have the same
  * sizes, strides and offset, returns x, the content of the written view;
  * otherwise returns v. */
-static struct pst_value *without_base(struct pst_value *v)
+static struct pst_value *skip_write(struct pst_value *v)
 {
     const struct pst_node *look = v->def, *write;
 
@@ -233,8 +233,7 @@ static enum pst_status add_writes(struct pst_binder *b,
         if (status != PST_OK || is_noted(bound, &place))
             continue;
         v = pst_functionalise_read(b->functional, v);
-        status =
-            add_output(b, v != NULL ? without_base(v) : NULL, &place.output);
+        status = add_output(b, v != NULL ? skip_write(v) : NULL, &place.output);
         if (status == PST_OK)
             bound->writes[bound->n_writes++] = place;
     }
@@ -268,9 +267,8 @@ static enum pst_status add_returns(struct pst_binder *b,
 }
 
 /* True if the operand is now in another storage or at another offset. */
-static bool lies_elsewhere(const struct pst_binder *b,
-                           const struct pst_alias_program_bound *bound,
-                           unsigned i)
+static bool has_moved(const struct pst_binder *b,
+                      const struct pst_alias_program_bound *bound, unsigned i)
 {
     const struct pst_alias_program_place *now = &bound->after[i];
     const struct pst_alias_operand *was = &b->operands[i].as;
@@ -296,7 +294,7 @@ static enum pst_status note_operands(struct pst_binder *b,
 
         status = place_of(b, b->values[i], &bound->after[i]);
         is = &bound->after[i].meta;
-        bound->moved[i] = is->rank != was->rank || lies_elsewhere(b, bound, i);
+        bound->moved[i] = is->rank != was->rank || has_moved(b, bound, i);
         for (unsigned d = 0; d < was->rank && !bound->moved[i]; d++)
             bound->moved[i] =
                 is->size[d] != was->size[d] ||
@@ -324,7 +322,7 @@ bool pst_alias_program_is_new(const struct pst_alias_program_bound *bound,
 
 /* Emits program->before and records the values that it makes for the operands
  * that are made before the call. */
-static enum pst_status run_before(struct pst_binder *b)
+static enum pst_status emit_before(struct pst_binder *b)
 {
     const struct pst_alias_program *program = b->program;
     enum pst_status status =
@@ -396,7 +394,7 @@ static enum pst_status learn_before(const struct pst_alias_program *program,
     if (status == PST_OK)
         status = pst_binder_pass(&b);
     if (status == PST_OK)
-        status = run_before(&b);
+        status = emit_before(&b);
     for (unsigned i = 0; i < n && status == PST_OK; i++)
         if (operands[i].from_before)
             status = note_made(&b, i);
@@ -489,7 +487,7 @@ static enum pst_status bind_operands(struct pst_alias_program_bound *bound,
     if (status == PST_OK)
         status = pst_binder_pass(&b);
     if (status == PST_OK)
-        status = run_before(&b);
+        status = emit_before(&b);
     for (unsigned i = 0; i < n && status == PST_OK; i++)
         status = pst_binder_adopt(&b, b.values[i], i);
     if (status == PST_OK)

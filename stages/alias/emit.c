@@ -234,8 +234,9 @@ static void order_of(const struct pst_meta *m, const int64_t *strides,
 
 /* Puts v into a storage of its own at the offset and with the strides of
  * `like`. */
-static struct pst_value *lay_like(struct emission *e, struct pst_value *v,
-                                  struct pst_value *like)
+static struct pst_value *copy_with_strides_of(struct emission *e,
+                                              struct pst_value *v,
+                                              struct pst_value *like)
 {
     struct pst_binder *b = e->b;
     const struct pst_owner *owner = pst_binder_owner(b, like);
@@ -266,8 +267,9 @@ static struct pst_value *lay_like(struct emission *e, struct pst_value *v,
 
 /* Gives a new result the strides of PyTorch's result. args: the operator's;
  * NULL: the result is not new. */
-static struct pst_value *lay_out(struct emission *e, const struct pst_arg *args,
-                                 struct pst_value *v)
+static struct pst_value *set_result_strides(struct emission *e,
+                                            const struct pst_arg *args,
+                                            struct pst_value *v)
 {
     struct pst_build *build = &e->b->build;
     int64_t strides[PST_MAX_RANK], order[PST_MAX_RANK];
@@ -275,7 +277,7 @@ static struct pst_value *lay_out(struct emission *e, const struct pst_arg *args,
 
     if (args != NULL && pst_eager_keeps_window(e->row) &&
         args[0].kind == PST_ARG_VALUE && pst_binder_owner(e->b, v) == NULL)
-        return lay_like(e, v, args[0].value);
+        return copy_with_strides_of(e, v, args[0].value);
     if ((v->base != NULL && e->row != &pst_op_rot90) || args == NULL)
         return v;
     if (!pst_eager_strides(e->row, args, e->schema->n_args, PST_EAGER_PRESERVE,
@@ -370,8 +372,9 @@ static enum pst_status name_results(struct emission *e,
         if (v == NULL)
             return pst_diag_set(e->b->diag, PST_E_ALIAS_CALL,
                                 "%s has no result %u", e->op->op, i);
-        v = args != NULL && returns_operand(e, v) ? e->args[0].value
-                                                  : lay_out(e, args, v);
+        v = args != NULL && returns_operand(e, v)
+                ? e->args[0].value
+                : set_result_strides(e, args, v);
         status = v != NULL ? pst_binder_name(e->b, e->op->outs[i], v)
                            : e->b->build.status;
         if (status == PST_OK)
@@ -453,7 +456,7 @@ static enum pst_status emit_inplace(struct emission *e)
 
 /* True if to() or type_as() returns its operand because the dtype is the
  * same. */
-static bool converts_nothing(const struct emission *e)
+static bool is_same_dtype(const struct emission *e)
 {
     const int dtype = pst_schema_arg(e->schema, "dtype");
     const int other = pst_schema_arg(e->schema, "other");
@@ -498,7 +501,7 @@ static enum pst_status emit_op(struct pst_binder *b,
     case PST_TARGET_INPLACE:
         return emit_inplace(&e);
     case PST_TARGET_CONVERT:
-        if (e.args[0].kind == PST_ARG_VALUE && converts_nothing(&e))
+        if (e.args[0].kind == PST_ARG_VALUE && is_same_dtype(&e))
             return name_results(&e, NULL, &e.args[0].value, 1);
         return emit_plain(&e);
     case PST_TARGET_OP:
@@ -510,8 +513,8 @@ static enum pst_status emit_op(struct pst_binder *b,
 }
 
 /* Adds the program's operator to the error: "aten.add_.Tensor(a, b)". */
-static void say_where(struct pst_binder *b,
-                      const struct pst_alias_program_op *op)
+static void add_operator_name(struct pst_binder *b,
+                              const struct pst_alias_program_op *op)
 {
     struct pst_str names = {0};
 
@@ -538,7 +541,7 @@ enum pst_status pst_binder_emit(struct pst_binder *b,
         if (status == PST_OK)
             status = b->build.status;
         if (status < 0)
-            say_where(b, &ops[i]);
+            add_operator_name(b, &ops[i]);
     }
     return status;
 }

@@ -38,7 +38,7 @@ uint32_t pst_crc32c_table(uint32_t crc, const void *data, size_t size)
 /* Uses the crc32 instruction, whose latency limits this loop to eight bytes in
  * three cycles. */
 PST_TARGET("sse4.2")
-static uint32_t by_instruction(uint32_t crc, const void *data, size_t size)
+static uint32_t crc_by_instruction(uint32_t crc, const void *data, size_t size)
 {
     const unsigned char *at = data;
     uint64_t wide = ~crc;
@@ -60,7 +60,7 @@ uint32_t pst_crc32c(uint32_t crc, const void *data, size_t size)
 {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("sse4.2"))
-        return by_instruction(crc, data, size);
+        return crc_by_instruction(crc, data, size);
 #endif
     return pst_crc32c_table(crc, data, size);
 }

@@ -135,7 +135,8 @@ typedef enum pst_status (*input_fn)(struct check *c,
                                     const struct pst_value *value, unsigned n,
                                     const void *ctx);
 
-static enum pst_status each_input(struct check *c, input_fn fn, const void *ctx)
+static enum pst_status visit_inputs(struct check *c, input_fn fn,
+                                    const void *ctx)
 {
     const struct pst_node *node = c->x->node;
     enum pst_status status = PST_OK;
@@ -171,9 +172,9 @@ static enum pst_status check_input(struct check *c,
 
 /* Checks that the result in ctx does not overlap an operand: a kernel may only
  * overwrite operand 0, in exactly the same bytes. n: the operand's number. */
-static enum pst_status check_apart(struct check *c,
-                                   const struct pst_value *value, unsigned n,
-                                   const void *ctx)
+static enum pst_status check_no_overlap(struct check *c,
+                                        const struct pst_value *value,
+                                        unsigned n, const void *ctx)
 {
     const struct holding *written = ctx, read = holding_of(c, value);
 
@@ -195,7 +196,7 @@ static enum pst_status check_output(struct check *c, unsigned k)
         return PST_OK;
     status = check_window(c, out, &c->x->call.out[k], &c->x->out[k]);
     if (status == PST_OK)
-        status = each_input(c, check_apart, &h);
+        status = visit_inputs(c, check_no_overlap, &h);
     if (status != PST_OK)
         return status;
     drop_overwritten(c, &h);
@@ -206,10 +207,10 @@ static enum pst_status check_node(struct check *c)
 {
     const struct holding scratch = {c->x->scratch, c->x->call.scratch_size,
                                     NULL};
-    enum pst_status status = each_input(c, check_input, NULL);
+    enum pst_status status = visit_inputs(c, check_input, NULL);
 
     if (status == PST_OK && scratch.size > 0)
-        status = each_input(c, check_apart, &scratch);
+        status = visit_inputs(c, check_no_overlap, &scratch);
     if (scratch.size > 0)
         drop_overwritten(c, &scratch);
     for (unsigned k = 0; k < c->x->node->n_outs && status == PST_OK; k++)
@@ -229,7 +230,7 @@ static enum pst_status check_node(struct check *c)
 
 /* Removes the holdings in the workspace: its values do not outlive an action.
  */
-static void lose_work(struct check *c)
+static void drop_work_holdings(struct check *c)
 {
     size_t n = 0;
 
@@ -277,7 +278,7 @@ static enum pst_status check_list(struct check *c, enum pst_list l, bool *made)
     }
     if (status == PST_OK && l != PST_LIST_P)
         status = check_results(c, made);
-    lose_work(c);
+    drop_work_holdings(c);
     return status;
 }
 

@@ -43,8 +43,8 @@ struct forms {
 typedef void (*slot_fn)(void *ctx, struct pst_value **slot, enum pst_form form);
 
 /* Calls fn for every tensor operand of the node, with its preferred layout. */
-static void each_slot(struct pst_node *node, const struct pst_call *call,
-                      const struct pst_kernel *kernel, slot_fn fn, void *ctx)
+static void visit_slots(struct pst_node *node, const struct pst_call *call,
+                        const struct pst_kernel *kernel, slot_fn fn, void *ctx)
 {
     unsigned n = 0;
 
@@ -92,7 +92,7 @@ static void check_use(void *ctx, struct pst_value **slot, enum pst_form form)
 }
 
 /* Counts the uses of all values. */
-static enum pst_status look_at_all(struct forms *forms)
+static enum pst_status count_all_uses(struct forms *forms)
 {
     const struct pst_program *program = forms->program;
     const struct pst_graph *graph = program->graph;
@@ -109,7 +109,7 @@ static enum pst_status look_at_all(struct forms *forms)
         status = pst_node_kernel(node, &program->options, &call, &kernel,
                                  forms->build.diag);
         if (status == PST_OK && kernel != NULL)
-            each_slot(node, &call, kernel, check_use, &l);
+            visit_slots(node, &call, kernel, check_use, &l);
     }
     return status;
 }
@@ -267,7 +267,7 @@ static enum pst_status give_node(void *ctx, struct pst_node *node,
     struct giving g = {forms, pst_list_of(forms->program, node)};
 
     if (kernel->form != NULL)
-        each_slot(node, call, kernel, convert_operand, &g);
+        visit_slots(node, call, kernel, convert_operand, &g);
     return PST_OK;
 }
 
@@ -280,7 +280,7 @@ enum pst_status pst_pass_layouts(struct pst_compiler *c, struct pst_diag *diag)
     forms.of = pst_calloc(PST_TAG_EXEC, forms.n + 1, sizeof(*forms.of));
     if (forms.of == NULL)
         return pst_diag_nomem(diag, forms.n * sizeof(*forms.of));
-    status = look_at_all(&forms);
+    status = count_all_uses(&forms);
     if (status == PST_OK)
         status = pst_rewrite_nodes(c->p, &forms.build, give_node, &forms);
     pst_free(forms.of);

@@ -146,8 +146,8 @@ static struct parts find_parts(const struct pst_graph *graph,
 }
 
 /* Lets result k of `node` be a value that another node computed. */
-static void take_over(struct pst_node *node, unsigned k,
-                      struct pst_value *value)
+static void set_result(struct pst_node *node, unsigned k,
+                       struct pst_value *value)
 {
     node->outs[k]->def = NULL;
     node->outs[k] = value;
@@ -175,10 +175,10 @@ static enum pst_status merge_parts(struct merger *m, struct parts *h)
         return m->build.status;
     m->graph->nodes.n--;
     h->one->phase = h->at->phase;
-    take_over(h->one, 0, h->weight->outs[0]);
-    take_over(h->one, 1, h->weight->outs[1]);
+    set_result(h->one, 0, h->weight->outs[0]);
+    set_result(h->one, 1, h->weight->outs[1]);
     if (h->input != NULL) {
-        take_over(h->one, 2, h->input->outs[0]);
+        set_result(h->one, 2, h->input->outs[0]);
         h->input->outs[1]->def = NULL;
     }
     return PST_OK;
@@ -189,7 +189,7 @@ struct look {
     bool late;
 };
 
-static void look_late(void *ctx, struct pst_value **slot, unsigned arg)
+static void note_late(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct look *look = ctx;
 
@@ -202,7 +202,7 @@ static bool reads_late(const struct merger *m, const struct pst_node *node)
 {
     struct look look = {.m = m};
 
-    pst_node_uses((struct pst_node *)node, look_late, &look);
+    pst_node_uses((struct pst_node *)node, note_late, &look);
     return look.late;
 }
 
@@ -261,9 +261,9 @@ static enum pst_status push_node(struct merger *m, struct pst_node *node)
 
 /* Appends `one` and, if `late`, the nodes that compute from its loss. old: the
  * n nodes that the graph had before. */
-static enum pst_status push_one(struct merger *m, const struct parts *h,
-                                struct pst_node *const *old, size_t n,
-                                bool late)
+static enum pst_status push_merged(struct merger *m, const struct parts *h,
+                                   struct pst_node *const *old, size_t n,
+                                   bool late)
 {
     enum pst_status status = push_node(m, h->one);
 
@@ -290,7 +290,7 @@ static enum pst_status rebuild_graph(struct merger *m, const struct parts *h,
         struct pst_node *node = old[i];
 
         if (node == h->at)
-            status = push_one(m, h, old, n, late);
+            status = push_merged(m, h, old, n, late);
         else if (late && (node == h->loss || is_late(m, node)))
             continue;
         else if (node != h->weight || h->one == h->input)
@@ -316,7 +316,7 @@ static enum pst_status merge_head(struct merger *m, struct pst_node *loss)
     if (status == PST_OK && h.one != NULL) {
         late = mark_late(m, &h);
         if (late)
-            take_over(h.one, h.one->n_outs - 1, loss->outs[0]);
+            set_result(h.one, h.one->n_outs - 1, loss->outs[0]);
         status = rebuild_graph(m, &h, late);
     }
     pst_free(m->late);

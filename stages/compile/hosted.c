@@ -16,7 +16,7 @@ static bool is_hosted(const struct pst_program *program,
 
 /* Returns the bytes that a call copies. Results are copied in both directions:
  * a kernel may add to them, or leave the gaps of a strided one as they are. */
-static uint64_t copied_by(const struct pst_call *call)
+static uint64_t copied_bytes(const struct pst_call *call)
 {
     uint64_t bytes = 0;
 
@@ -51,7 +51,7 @@ static bool add_call(struct pst_hosted_list *list,
         row = &list->all.at[list->all.n - 1];
     }
     row->calls++;
-    row->bytes += copied_by(&x->call);
+    row->bytes += copied_bytes(&x->call);
     return true;
 }
 

@@ -17,7 +17,7 @@ struct ranked {
     size_t index;
 };
 
-static int by_size(const void *a, const void *b)
+static int compare_sizes(const void *a, const void *b)
 {
     const struct ranked *x = a, *y = b;
 
@@ -26,7 +26,7 @@ static int by_size(const void *a, const void *b)
     return x->index < y->index ? -1 : x->index > y->index;
 }
 
-static int by_offset(const void *a, const void *b)
+static int compare_offsets(const void *a, const void *b)
 {
     const struct pst_interval *const *x = a, *const *y = b;
 
@@ -125,7 +125,7 @@ static void place_interval(struct pst_interval *one,
     const size_t n = find_overlaps(placed, one, scratch);
     size_t at = 0;
 
-    qsort(scratch, n, sizeof(*scratch), by_offset);
+    qsort(scratch, n, sizeof(*scratch), compare_offsets);
     for (size_t i = 0; i < n; i++) {
         size_t end =
             pst_size_add(scratch[i]->offset, pst_mem_round(scratch[i]->size));
@@ -153,7 +153,7 @@ enum pst_status pst_mem_pack(struct pst_interval *intervals, size_t n,
     for (size_t i = 0; i < n && status == PST_OK; i++)
         order[i] = (struct ranked){&intervals[i], i};
     if (status == PST_OK)
-        qsort(order, n, sizeof(*order), by_size);
+        qsort(order, n, sizeof(*order), compare_sizes);
     for (size_t i = 0; i < n && status == PST_OK; i++) {
         struct pst_interval *one = order[i].interval;
 

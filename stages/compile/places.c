@@ -187,7 +187,7 @@ static enum pst_region_end end_of(const struct pst_life *life)
                                        : PST_END_F;
 }
 
-static void place_outside(struct pst_compiler *c, const struct pst_value *value)
+static void place_given(struct pst_compiler *c, const struct pst_value *value)
 {
     static const enum pst_region in[PST_N_ENDS] = {PST_R_IN_F, PST_R_IN_I,
                                                    PST_R_IN_W};
@@ -288,7 +288,8 @@ static bool replaces_buffer(const struct pst_compiler *c,
 }
 
 /* Places a value that this stage computes, unless it is temporary (WORK). */
-static void place_made(struct pst_compiler *c, const struct pst_value *value)
+static void place_computed(struct pst_compiler *c,
+                           const struct pst_value *value)
 {
     const struct pst_life *life = &c->lives[value->id];
     const bool forward = life->list == PST_LIST_F;
@@ -319,7 +320,7 @@ enum pst_status pst_pass_regions(struct pst_compiler *c, struct pst_diag *diag)
         if (value->base != NULL)
             continue;
         if (value->kind != PST_VALUE_NODE) {
-            place_outside(c, value);
+            place_given(c, value);
             continue;
         }
         if (life->list < 0) { /* no list has its node: fused, unused or empty */
@@ -327,7 +328,7 @@ enum pst_status pst_pass_regions(struct pst_compiler *c, struct pst_diag *diag)
                 place_value(c, value, PST_R_WORK, 0);
             continue;
         }
-        place_made(c, value);
+        place_computed(c, value);
     }
     (void)diag;
     return PST_OK;

@@ -73,7 +73,7 @@ struct look {
     bool all;
 };
 
-static void look_constant(void *ctx, struct pst_value **slot, unsigned arg)
+static void check_constant(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct look *look = ctx;
 
@@ -104,7 +104,7 @@ static void mark_constants(struct recompute *r)
 
         if (node->op->flags & (PST_OP_RANDOM | PST_OP_EFFECT | PST_OP_MARKER))
             continue;
-        pst_node_uses(node, look_constant, &look);
+        pst_node_uses(node, check_constant, &look);
         for (unsigned k = 0; k < node->n_outs && look.all; k++)
             if (node->outs[k] != NULL)
                 fact_of(r, node->outs[k])->constant = true;
@@ -165,7 +165,7 @@ static bool is_reader(struct recompute *r, const struct pst_node *node)
            (r->only == PST_PHASE_F || node->phase == r->only);
 }
 
-static void look_leaving(void *ctx, struct pst_value **slot, unsigned arg)
+static void mark_leaving(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct look *look = ctx;
     struct fact *fact = storage_fact(look->r, *slot);
@@ -187,7 +187,7 @@ static void find_leaving(struct recompute *r)
         struct look look = {.r = r, .in_segment = segment_of(r, node)};
 
         if (!is_backward(r, node))
-            pst_node_uses(node, look_leaving, &look);
+            pst_node_uses(node, mark_leaving, &look);
     }
     for (size_t i = 0; i < graph->outputs.n; i++)
         if (graph->outputs.at[i].arg.kind == PST_ARG_VALUE)
@@ -211,7 +211,7 @@ static void mark_needed(struct recompute *r, struct pst_value *value,
         fact->phase = phase;
 }
 
-static void look_needed(void *ctx, struct pst_value **slot, unsigned arg)
+static void note_needed(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct look *look = ctx;
     struct recompute *r = look->r;
@@ -240,7 +240,7 @@ static enum pst_phase phase_of(struct recompute *r, const struct pst_node *node)
     return phase;
 }
 
-static void look_operand(void *ctx, struct pst_value **slot, unsigned arg)
+static void mark_operand(void *ctx, struct pst_value **slot, unsigned arg)
 {
     const struct look *look = ctx;
 
@@ -259,7 +259,7 @@ static void find_needed(struct recompute *r, unsigned level)
         struct look look = {.r = r, .node = graph->nodes.at[i], .place = i};
 
         if (is_reader(r, look.node))
-            pst_node_uses(graph->nodes.at[i], look_needed, &look);
+            pst_node_uses(graph->nodes.at[i], note_needed, &look);
     }
     for (size_t s = 0; s < r->segments->list.n; s++) {
         const struct pst_segment *segment = &r->segments->list.at[s];
@@ -271,12 +271,12 @@ static void find_needed(struct recompute *r, unsigned level)
             struct look look = {.r = r, .node = node};
 
             if (phase_of(r, node) != PST_PHASE_F)
-                pst_node_uses(node, look_operand, &look);
+                pst_node_uses(node, mark_operand, &look);
         }
     }
 }
 
-static enum pst_status emit_again(struct recompute *r, size_t s)
+static enum pst_status emit_segment(struct recompute *r, size_t s)
 {
     const struct pst_segment *segment = &r->segments->list.at[s];
     enum pst_status status = PST_OK;
@@ -331,7 +331,7 @@ static enum pst_status emit_copies(void *ctx, struct pst_node *node)
 
     for (unsigned s = r->at[r->place++]; s != 0 && status == PST_OK;
          s = r->next[s - 1])
-        status = emit_again(r, s - 1);
+        status = emit_segment(r, s - 1);
     if (status == PST_OK && is_reader(r, node))
         map_uses(r, node);
     if (status == PST_OK &&
@@ -340,7 +340,7 @@ static enum pst_status emit_copies(void *ctx, struct pst_node *node)
     return status;
 }
 
-static enum pst_status round_of(struct recompute *r, unsigned level)
+static enum pst_status recompute_level(struct recompute *r, unsigned level)
 {
     enum pst_status status;
 
@@ -365,8 +365,8 @@ static enum pst_status round_of(struct recompute *r, unsigned level)
 
 /* Recomputes level by level for one phase (F: all). nodes: the n nodes of the
  * graph before any recomputation. */
-static enum pst_status run_for(struct recompute *r, enum pst_phase only,
-                               struct pst_node *const *nodes, size_t n)
+static enum pst_status recompute_phase(struct recompute *r, enum pst_phase only,
+                                       struct pst_node *const *nodes, size_t n)
 {
     enum pst_status status = PST_OK;
     unsigned levels = 0;
@@ -376,7 +376,7 @@ static enum pst_status run_for(struct recompute *r, enum pst_phase only,
     for (size_t s = 0; s < r->segments->list.n; s++)
         levels = PST_MAX(levels, r->segments->list.at[s].level + 1);
     for (unsigned level = 0; level < levels && status == PST_OK; level++)
-        status = round_of(r, level);
+        status = recompute_level(r, level);
     return status;
 }
 
@@ -395,12 +395,12 @@ static enum pst_status recompute_segments(struct recompute *r, bool split)
     if (status == PST_OK) {
         memcpy(nodes, r->graph->nodes.at, n * sizeof(struct pst_node *));
         mark_constants(r);
-        status =
-            run_for(r, split && r->segments->twice ? PST_PHASE_I : PST_PHASE_F,
-                    nodes, n);
+        status = recompute_phase(
+            r, split && r->segments->twice ? PST_PHASE_I : PST_PHASE_F, nodes,
+            n);
     }
     if (status == PST_OK && split && r->segments->twice)
-        status = run_for(r, PST_PHASE_W, nodes, n);
+        status = recompute_phase(r, PST_PHASE_W, nodes, n);
     pst_free(nodes);
     return status;
 }

@@ -275,8 +275,8 @@ static bool is_forward(const struct pst_node *node)
     return node->phase == PST_PHASE_F;
 }
 
-static enum pst_status by_call(struct finder *f, const struct word *word,
-                               call_fn fn)
+static enum pst_status add_by_call(struct finder *f, const struct word *word,
+                                   call_fn fn)
 {
     const struct pst_graph *graph = f->graph;
     unsigned *call_of = pst_calloc(TAG, graph->nodes.n + 1, sizeof(*call_of));
@@ -298,7 +298,7 @@ static enum pst_status by_call(struct finder *f, const struct word *word,
     return status;
 }
 
-static enum pst_status by_attention(struct finder *f)
+static enum pst_status add_by_attention(struct finder *f)
 {
     const struct pst_graph *graph = f->graph;
     struct holds *holds = pst_calloc(TAG, graph->calls.n + 1, sizeof(*holds));
@@ -344,8 +344,8 @@ static size_t region_length(const char *region, unsigned depth)
 
 /* Adds the regions of one depth, in the order of their first nodes. *ret_any:
  * there are some. */
-static enum pst_status by_region(struct finder *f, unsigned depth,
-                                 bool *ret_any)
+static enum pst_status add_by_region(struct finder *f, unsigned depth,
+                                     bool *ret_any)
 {
     const struct pst_graph *graph = f->graph;
     unsigned *group_of = pst_calloc(TAG, graph->nodes.n + 1, sizeof(*group_of));
@@ -388,17 +388,17 @@ static enum pst_status by_region(struct finder *f, unsigned depth,
 }
 
 /* Adds marked regions, outer ones first. */
-static enum pst_status by_mark(struct finder *f)
+static enum pst_status add_by_mark(struct finder *f)
 {
     enum pst_status status = PST_OK;
     bool any = true;
 
     for (unsigned depth = 0; any && status == PST_OK; depth++)
-        status = by_region(f, depth, &any);
+        status = add_by_region(f, depth, &any);
     return status;
 }
 
-static enum pst_status by_stage(struct finder *f)
+static enum pst_status add_by_stage(struct finder *f)
 {
     const struct pst_graph *graph = f->graph;
     unsigned *nodes = pst_calloc(TAG, graph->nodes.n + 1, sizeof(*nodes));
@@ -415,31 +415,31 @@ static enum pst_status by_stage(struct finder *f)
     return status;
 }
 
-static enum pst_status by_word(struct finder *f, const struct word *word)
+static enum pst_status add_by_word(struct finder *f, const struct word *word)
 {
     switch (word->kind) {
     case NOTHING:
     case TWICE:
         return PST_OK;
     case ATTENTION:
-        return by_attention(f);
+        return add_by_attention(f);
     case BLOCK:
-        return by_call(f, word, layer_call);
+        return add_by_call(f, word, layer_call);
     case FULL:
-        return by_stage(f);
+        return add_by_stage(f);
     case MARKED:
-        return by_mark(f);
+        return add_by_mark(f);
     case PATTERN:
-        return by_call(f, word, named_call);
+        return add_by_call(f, word, named_call);
     }
     return PST_OK;
 }
 
 /* Finds the segments of all words, outer ones first so that inner ones get
  * their nesting depth. */
-static enum pst_status find_in(struct finder *f, unsigned stage,
-                               const struct pst_graph *graph,
-                               const struct word *only)
+static enum pst_status find_segments(struct finder *f, unsigned stage,
+                                     const struct pst_graph *graph,
+                                     const struct word *only)
 {
     static const enum kind order[] = {FULL, BLOCK, MARKED, PATTERN, ATTENTION};
     enum pst_status status = PST_OK;
@@ -453,7 +453,7 @@ static enum pst_status find_in(struct finder *f, unsigned stage,
             if (f->words.at[i].kind == order[k] &&
                 (only != NULL ? only == &f->words.at[i]
                               : word_applies(f, &f->words.at[i], stage)))
-                status = by_word(f, &f->words.at[i]);
+                status = add_by_word(f, &f->words.at[i]);
     pst_free(f->depth);
     return status;
 }
@@ -495,8 +495,8 @@ static enum pst_status add_names(const struct pst_graph *graph,
     return PST_OK;
 }
 
-static enum pst_status fits_nothing(const struct finder *f,
-                                    const struct word *word)
+static enum pst_status report_no_match(const struct finder *f,
+                                       const struct word *word)
 {
     struct names names = {0};
     enum pst_status status = PST_OK;
@@ -538,8 +538,9 @@ static enum pst_status fits_nothing(const struct finder *f,
 
 /* Reports that a word with a stage matches nothing there, although it would
  * match in another stage. */
-static enum pst_status fits_elsewhere(const struct finder *f,
-                                      const struct word *word, unsigned stage)
+static enum pst_status report_other_stage(const struct finder *f,
+                                          const struct word *word,
+                                          unsigned stage)
 {
     if (word->stage >= 0)
         return pst_diag_set(f->diag, PST_E_RECOMPUTE_WORDS,
@@ -562,16 +563,16 @@ static enum pst_status check_word(struct finder *f, const struct word *word)
     f->out->list.n = 0;
     for (unsigned s = 0; s < plan->stages.n && status == PST_OK; s++)
         if (word_applies(f, word, s))
-            status = find_in(f, s, plan->stages.at[s].graph, word);
+            status = find_segments(f, s, plan->stages.at[s].graph, word);
     if (status != PST_OK || f->out->list.n > 0 || word->kind == NOTHING ||
         word->kind == TWICE)
         return status;
     for (unsigned s = 0; s < plan->stages.n && status == PST_OK; s++) {
-        status = find_in(f, s, plan->stages.at[s].graph, word);
+        status = find_segments(f, s, plan->stages.at[s].graph, word);
         if (status == PST_OK && f->out->list.n > 0)
-            return fits_elsewhere(f, word, s);
+            return report_other_stage(f, word, s);
     }
-    return status == PST_OK ? fits_nothing(f, word) : status;
+    return status == PST_OK ? report_no_match(f, word) : status;
 }
 
 enum pst_status pst_recompute_check(const struct pst_plan *plan,
@@ -610,7 +611,7 @@ enum pst_status pst_segments_find(const struct pst_plan *plan, unsigned stage,
     enum pst_status status = finder_init(&f, plan, what, ret, diag);
 
     if (status == PST_OK)
-        status = find_in(&f, stage, graph, NULL);
+        status = find_segments(&f, stage, graph, NULL);
     for (size_t i = 0; i < f.words.n; i++)
         ret->twice = ret->twice || (f.words.at[i].kind == TWICE &&
                                     word_applies(&f, &f.words.at[i], stage));

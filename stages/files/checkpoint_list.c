@@ -44,9 +44,9 @@ static void set_row_state(struct pst_checkpoint_row *row,
                                             : why->text);
 }
 
-static enum pst_status look_at(const char *dir, uint64_t step, bool verify,
-                               struct pst_checkpoint_row *row,
-                               struct pst_diag *diag)
+static enum pst_status read_row(const char *dir, uint64_t step, bool verify,
+                                struct pst_checkpoint_row *row,
+                                struct pst_diag *diag)
 {
     const struct pst_checkpoint_query query = {.dir = dir, .verify = verify};
     struct pst_checkpoint *ckpt = NULL;
@@ -81,7 +81,7 @@ enum pst_status pst_checkpoint_table(const char *dir, bool verify,
         !pst_vec_reserve(PST_TAG_ARCHIVE, &rows, steps.n))
         status = pst_diag_nomem(diag, steps.n * sizeof(*rows.at));
     for (size_t i = 0; i < steps.n && status == PST_OK; i++)
-        status = look_at(dir, steps.at[i], verify, &rows.at[rows.n++], diag);
+        status = read_row(dir, steps.at[i], verify, &rows.at[rows.n++], diag);
     pst_vec_fini(&steps);
     if (status != PST_OK)
         pst_vec_fini(&rows);
@@ -276,8 +276,8 @@ void pst_checkpoint_prune(const char *dir, uint64_t step,
     pst_vec_fini(&rows);
 }
 
-static enum pst_status check_there(const char *dir, uint64_t step,
-                                   struct pst_diag *diag)
+static enum pst_status check_step_exists(const char *dir, uint64_t step,
+                                         struct pst_diag *diag)
 {
     if (!pst_checkpoint_is_rest(dir, step))
         return PST_OK;
@@ -291,7 +291,7 @@ enum pst_status pst_checkpoint_pin(const char *dir, uint64_t step, bool pinned,
                                    struct pst_diag *diag)
 {
     struct pst_str path = {0};
-    enum pst_status status = check_there(dir, step, diag);
+    enum pst_status status = check_step_exists(dir, step, diag);
 
     pst_checkpoint_step_dir(dir, step, &path);
     pst_str_add(&path, "/" PST_PIN_FILE);
@@ -309,14 +309,14 @@ enum pst_status pst_checkpoint_remove(const char *dir, uint64_t step,
                                       struct pst_diag *diag)
 {
     struct pst_checkpoint_rows rows = {0};
-    enum pst_status status = check_there(dir, step, diag);
+    enum pst_status status = check_step_exists(dir, step, diag);
     const struct pst_checkpoint_row *newest = NULL, *row = NULL;
 
     if (status == PST_OK)
         status = pst_checkpoint_table(dir, false, &rows, diag);
     for (size_t i = 0; i < rows.n && status == PST_OK; i++) {
         if (!newest && rows.at[i].state == PST_CHECKPOINT_GOOD) {
-            status = look_at(dir, rows.at[i].step, true, &rows.at[i], diag);
+            status = read_row(dir, rows.at[i].step, true, &rows.at[i], diag);
             if (rows.at[i].state == PST_CHECKPOINT_GOOD)
                 newest = &rows.at[i];
         }
@@ -404,7 +404,7 @@ static enum pst_status move_step(const char *dir, uint64_t step,
     return status;
 }
 
-static bool is_lost(const char *dir, uint64_t step)
+static bool is_incomplete(const char *dir, uint64_t step)
 {
     bool complete;
 
@@ -423,7 +423,7 @@ static enum pst_status set_aside(const char *dir, uint64_t above, bool lost,
     for (size_t i = 0; i < steps.n && status == PST_OK; i++) {
         if (above > 0 && steps.at[i] <= above)
             break;
-        if (lost && !is_lost(dir, steps.at[i]))
+        if (lost && !is_incomplete(dir, steps.at[i]))
             continue;
         if (former.n == 0) {
             former.step = steps.at[i];

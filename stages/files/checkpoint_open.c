@@ -284,8 +284,8 @@ out:
 }
 
 /* Reports that the step is missing, naming some that exist. */
-static enum pst_status not_there(const struct pst_checkpoint_query *query,
-                                 struct pst_diag *diag)
+static enum pst_status report_missing_step(
+    const struct pst_checkpoint_query *query, struct pst_diag *diag)
 {
     struct pst_checkpoint_steps steps = {0};
     struct pst_str names = {0};
@@ -314,7 +314,7 @@ enum pst_status pst_checkpoint_open(const struct pst_checkpoint_query *query,
     if (query->step == PST_CHECKPOINT_LATEST)
         return open_latest(query, ret, diag);
     if (pst_checkpoint_is_rest(query->dir, query->step))
-        return not_there(query, diag);
+        return report_missing_step(query, diag);
     status = pst_checkpoint_open_step(query, query->step, ret, &why);
     if (status == PST_ERR_INPUT || status == PST_ERR_IO)
         return pst_diag_pass(diag, &why,

@@ -262,8 +262,8 @@ static void mark_if_bad(struct pst_checkpoint_info *info,
 }
 
 /* Verifies that the new checkpoint opens before older ones are removed. */
-static enum pst_status look_again(const char *dir, uint64_t step,
-                                  struct pst_diag *diag)
+static enum pst_status verify_opens(const char *dir, uint64_t step,
+                                    struct pst_diag *diag)
 {
     const struct pst_checkpoint_query query = {.dir = dir};
     struct pst_checkpoint *ckpt;
@@ -355,7 +355,7 @@ enum pst_status pst_checkpoint_commit(const char *dir,
         status = pst_manifest_write(step_dir.text, &m, diag);
     is_written = status == PST_OK;
     if (status == PST_OK)
-        status = look_again(dir, info->step, diag);
+        status = verify_opens(dir, info->step, diag);
     if (status == PST_OK) {
         remove_strays(&m, step_dir.text);
         pst_checkpoint_prune(dir, info->step,

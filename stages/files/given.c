@@ -35,7 +35,8 @@ struct found {
     char name[256];
 };
 
-static void look_at(struct found *found, const char *name, const char *ending)
+static void note_if_suffix(struct found *found, const char *name,
+                           const char *ending)
 {
     if (!pst_has_suffix(name, ending) || name[0] == '.' ||
         strlen(name) >= sizeof(found->name))
@@ -73,8 +74,8 @@ static enum pst_status find_file(const char *dir, struct pst_str *ret,
     while ((e = readdir(d)) != NULL) {
         plain = plain || strcmp(e->d_name, "model" TENSORS) == 0;
         usual = usual || strcmp(e->d_name, "model" INDEX) == 0;
-        look_at(&tensors, e->d_name, TENSORS);
-        look_at(&indices, e->d_name, INDEX);
+        note_if_suffix(&tensors, e->d_name, TENSORS);
+        note_if_suffix(&indices, e->d_name, INDEX);
     }
     closedir(d);
     if (plain)
@@ -139,7 +140,7 @@ static bool is_file_name(const char *name)
 }
 
 /* Returns the shard of that name in the index's folder, opening it once. */
-static enum pst_status need_shard(struct pst_given *given,
+static enum pst_status find_shard(struct pst_given *given,
                                   struct pst_map *opened, const char *name,
                                   struct pst_safetensors **ret,
                                   struct pst_diag *diag)
@@ -196,7 +197,7 @@ static enum pst_status read_map(struct pst_given *given, json_t *map,
                 name, json_is_string(file) ? json_string_value(file) : "?");
         if (status == PST_OK)
             status =
-                need_shard(given, &opened, json_string_value(file), &st, diag);
+                find_shard(given, &opened, json_string_value(file), &st, diag);
         if (status == PST_OK) {
             entry = pst_safetensors_find(st, name);
             status = entry != NULL

@@ -308,9 +308,9 @@ static bool is_foreign(const struct pst_checkpoint_claim *claim,
             strcmp(row->identity, claim->identity) != 0);
 }
 
-static enum pst_status look_into(const struct pst_checkpoint_claim *claim,
-                                 const struct record *r, struct content *ret,
-                                 struct pst_diag *diag)
+static enum pst_status list_content(const struct pst_checkpoint_claim *claim,
+                                    const struct record *r, struct content *ret,
+                                    struct pst_diag *diag)
 {
     struct pst_checkpoint_rows rows = {0};
     bool known = false;
@@ -371,7 +371,7 @@ static enum pst_status check_claim(const struct pst_checkpoint_claim *claim,
                                    struct pst_diag *diag)
 {
     struct content c;
-    enum pst_status status = look_into(claim, r, &c, diag);
+    enum pst_status status = list_content(claim, r, &c, diag);
     bool other;
 
     if (status != PST_OK)

@@ -157,7 +157,7 @@ static enum pst_status read_metadata(struct pst_safetensors *st,
     return PST_OK;
 }
 
-static int by_data(const void *a, const void *b)
+static int compare_data(const void *a, const void *b)
 {
     const struct pst_safetensors_entry *x = a, *y = b;
 
@@ -210,7 +210,7 @@ static enum pst_status read_entries(struct pst_safetensors *st,
         if (status != PST_OK)
             return status;
     }
-    qsort(st->entries, st->n, sizeof(*st->entries), by_data);
+    qsort(st->entries, st->n, sizeof(*st->entries), compare_data);
     for (size_t i = 0; i < st->n; i++) {
         if (!pst_map_put(&st->names, st->entries[i].name, &st->entries[i]))
             return pst_diag_nomem(diag, st->n * sizeof(*st->entries));

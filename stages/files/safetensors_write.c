@@ -160,8 +160,9 @@ static void add_entry(const struct declared *e, struct pst_str *header)
 
 /* Assigns offsets to the tensors and writes the header, which lists them in the
  * order of their data. */
-static enum pst_status lay_out(struct pst_safetensors_writer *w,
-                               struct pst_str *header, struct pst_diag *diag)
+static enum pst_status assign_offsets(struct pst_safetensors_writer *w,
+                                      struct pst_str *header,
+                                      struct pst_diag *diag)
 {
     uint64_t offset = 0;
     size_t n = 0;
@@ -197,7 +198,7 @@ enum pst_status pst_safetensors_writer_begin(struct pst_safetensors_writer *w,
     enum pst_status status;
     uint64_t length;
 
-    status = lay_out(w, &header, diag);
+    status = assign_offsets(w, &header, diag);
     if (status == PST_OK)
         status = pst_new_file_open(w->path, &w->file, diag);
     length = header.len;

@@ -330,7 +330,7 @@ static enum pst_status read_entry(struct pst_zip *zip,
     return PST_OK;
 }
 
-static int by_header(const void *a, const void *b)
+static int compare_headers(const void *a, const void *b)
 {
     const struct pst_zip_entry *x = *(const struct pst_zip_entry *const *)a;
     const struct pst_zip_entry *y = *(const struct pst_zip_entry *const *)b;
@@ -350,7 +350,7 @@ static enum pst_status check_overlap(const struct pst_zip *zip,
         return pst_diag_nomem(diag, n * sizeof(void *));
     for (size_t i = 0; i < n; i++)
         order[i] = &zip->entries.at[i];
-    qsort(order, n, sizeof(const void *), by_header);
+    qsort(order, n, sizeof(const void *), compare_headers);
     for (size_t i = 1; i < n && status == PST_OK; i++)
         if (order[i]->header < order[i - 1]->begin + order[i - 1]->packed)
             status = bad_entry(order[i]->index, diag, "overlaps another one");

@@ -199,10 +199,10 @@ enum pst_status pst_graph_sign_call(struct pst_graph *graph,
     return status;
 }
 
-static enum pst_status carry_leaves(struct pst_graph *to,
-                                    struct pst_value *const *map,
-                                    struct pst_call_leaf **leaves, unsigned n,
-                                    struct pst_diag *diag)
+static enum pst_status map_leaves(struct pst_graph *to,
+                                  struct pst_value *const *map,
+                                  struct pst_call_leaf **leaves, unsigned n,
+                                  struct pst_diag *diag)
 {
     struct pst_call_leaf *copy =
         pst_arena_memdup(&to->arena, *leaves, PST_MAX(n, 1u) * sizeof(*copy));
@@ -241,9 +241,9 @@ enum pst_status pst_graph_carry_signatures(const struct pst_graph *from,
         if (there == NULL || there->signature != NULL)
             continue;
         s = *call->signature;
-        status = carry_leaves(to, map, &s.inputs, s.n_inputs, diag);
+        status = map_leaves(to, map, &s.inputs, s.n_inputs, diag);
         if (status == PST_OK)
-            status = carry_leaves(to, map, &s.outputs, s.n_outputs, diag);
+            status = map_leaves(to, map, &s.outputs, s.n_outputs, diag);
         if (status == PST_OK)
             status = pst_graph_sign_call(to, there, &s, diag);
     }

@@ -120,7 +120,7 @@ static enum pst_status widen_to_floats(struct pst_arg *arg,
     return PST_OK;
 }
 
-static bool has_hole(const struct pst_arg *arg)
+static bool has_absent_value(const struct pst_arg *arg)
 {
     for (unsigned k = 0; k < arg->n; k++)
         if (arg->values[k] == NULL)
@@ -138,7 +138,7 @@ bool pst_schema_fits(const struct pst_schema *schema, unsigned i,
     if (param->type == PST_TYPE_SCALAR)
         return is_number(arg->kind);
     if (param->type == PST_TYPE_TENSORS && arg->kind == PST_ARG_VALUES)
-        return !has_hole(arg);
+        return !has_absent_value(arg);
     return arg->kind == kind_of[param->type];
 }
 
@@ -159,7 +159,7 @@ enum pst_status pst_schema_coerce(const struct pst_schema *schema, unsigned i,
     if (param->type == PST_TYPE_SCALAR && is_number(kind))
         return PST_OK;
     if (kind == PST_ARG_VALUES && param->type == PST_TYPE_TENSORS &&
-        has_hole(arg))
+        has_absent_value(arg))
         return pst_diag_set(diag, PST_E_OP_ARGUMENT,
                             "%s: argument \"%s\" has None in its list",
                             schema->name, param->name);

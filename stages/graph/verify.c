@@ -36,7 +36,7 @@ static enum pst_status report_violation(const struct verifier *v,
                         text);
 }
 
-static bool is_ours(const struct verifier *v, const struct pst_value *value)
+static bool is_in_graph(const struct verifier *v, const struct pst_value *value)
 {
     return value->id < v->graph->values.n &&
            v->graph->values.at[value->id] == value;
@@ -73,7 +73,7 @@ static enum pst_status check_use(const struct verifier *v,
                                  const struct pst_value *value,
                                  const char *where)
 {
-    if (!is_ours(v, value))
+    if (!is_in_graph(v, value))
         return report_violation(v, "%s is a value of another graph", where);
     if (!v->defined[value->id])
         return report_violation(v, "%s uses %%%s before its definition", where,
@@ -140,20 +140,20 @@ static enum pst_status check_out(const struct verifier *v, unsigned k)
 {
     const struct pst_value *out = v->node->outs[k];
 
-    if (!is_ours(v, out) || out->kind != PST_VALUE_NODE ||
+    if (!is_in_graph(v, out) || out->kind != PST_VALUE_NODE ||
         out->def != v->node || out->def_index != k)
         return report_violation(v, "result %u does not belong to the node", k);
     if (v->defined[out->id])
         return report_violation(v, "%%%s is defined twice", out->name);
     if (out->base != NULL &&
-        (!is_ours(v, out->base) || !v->defined[out->base->id]))
+        (!is_in_graph(v, out->base) || !v->defined[out->base->id]))
         return report_violation(v, "%%%s is a view of what is not there",
                                 out->name);
     if (out->base != NULL && pst_meta_numel(&out->meta) > 0 && !is_inside(out))
         return report_violation(v, "%%%s reaches beyond the storage of %%%s",
                                 out->name, out->base->name);
     if (out->version_of != NULL &&
-        (!is_ours(v, out->version_of) ||
+        (!is_in_graph(v, out->version_of) ||
          (out->version_of->kind != PST_VALUE_INPUT &&
           out->version_of->kind != PST_VALUE_BUFFER &&
           out->version_of->kind != PST_VALUE_CONST)))
@@ -188,8 +188,8 @@ static enum pst_status check_inferred(const struct verifier *v)
     return status;
 }
 
-static bool is_our_call(const struct verifier *v,
-                        const struct pst_module_call *call)
+static bool is_call_in_graph(const struct verifier *v,
+                             const struct pst_module_call *call)
 {
     return call != NULL && call->id < v->graph->calls.n &&
            v->graph->calls.at[call->id] == call;
@@ -203,7 +203,7 @@ static enum pst_status check_node(struct verifier *v)
     if (node->schema == NULL || node->schema != pst_op_schema(node->op))
         return pst_diag_set(v->diag, PST_E_INTERNAL_BUG,
                             "graph: a node has another operator's schema");
-    if (!is_our_call(v, node->call))
+    if (!is_call_in_graph(v, node->call))
         return pst_diag_set(v->diag, PST_E_INTERNAL_BUG,
                             "graph: %s stands in a call of another graph",
                             node->schema->name);
@@ -212,7 +212,7 @@ static enum pst_status check_node(struct verifier *v)
     for (unsigned i = 0; i < node->schema->n_args && status == PST_OK; i++)
         status = check_arg(v, i);
     for (unsigned k = 0; k < node->n_outs && status == PST_OK; k++)
-        if (!is_ours(v, node->outs[k]))
+        if (!is_in_graph(v, node->outs[k]))
             status =
                 report_violation(v, "result %u does not belong to the node", k);
     if (status == PST_OK && (!v->lowered || pst_op_is_view(node->op)))
@@ -237,7 +237,7 @@ static enum pst_status check_output(const struct verifier *v,
                    ? PST_OK
                    : report_violation(v, "a user output has a target");
     if (target == NULL || output->arg.kind != PST_ARG_VALUE ||
-        !is_ours(v, target) ||
+        !is_in_graph(v, target) ||
         target->kind != (output->kind == PST_OUTPUT_BUFFER_UPDATE
                              ? PST_VALUE_BUFFER
                              : PST_VALUE_INPUT))
@@ -270,7 +270,7 @@ static enum pst_status check_call(const struct verifier *v, size_t i)
         pst_graph_find_call(v->graph, call->path, call->index) != call)
         return report_violation(v, "call %s@%u is not in its place", call->path,
                                 call->index);
-    if (i > 0 && (!is_our_call(v, call->parent) || call->parent->id >= i ||
+    if (i > 0 && (!is_call_in_graph(v, call->parent) || call->parent->id >= i ||
                   call->depth != call->parent->depth + 1))
         return report_violation(v, "call %s@%u does not stand in one before it",
                                 call->path, call->index);

@@ -152,7 +152,7 @@ struct owned {
 };
 
 /* Orders by stage, then by size, the largest first. */
-static int by_size(const void *a, const void *b)
+static int compare_sizes(const void *a, const void *b)
 {
     const struct owned *x = a, *y = b;
 
@@ -205,7 +205,7 @@ static enum pst_status choose_owners(struct maker *m, unsigned n)
             all[count++] =
                 (struct owned){plan->params.at[i].stages[0], i, m->whole[i]};
     if (count > 0)
-        qsort(all, count, sizeof(*all), by_size);
+        qsort(all, count, sizeof(*all), compare_sizes);
     for (size_t i = 1; i <= count; i++)
         if (i == count || all[i].stage != all[begin].stage) {
             divide_stage(m, all + begin, i - begin, loads, n);

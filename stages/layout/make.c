@@ -171,7 +171,7 @@ static void reserve_readback(struct pst_layout_maker *m)
     pst_layout_reserve(m, r->bytes, &m->l->memory.buffers);
 }
 
-static enum pst_status lay_out_fixed(struct pst_layout_maker *m)
+static enum pst_status plan_fixed(struct pst_layout_maker *m)
 {
     const struct pst_rank_role *role = m->role;
     struct pst_layout *l = m->l;
@@ -199,7 +199,7 @@ enum pst_status pst_layout_fixed(struct pst_layout *l,
 {
     struct pst_layout_maker m = {
         .l = l, .role = role, .heap = heap, .diag = diag};
-    enum pst_status status = lay_out_fixed(&m);
+    enum pst_status status = plan_fixed(&m);
 
     pst_vec_fini(&m.prepared.all);
     return status;

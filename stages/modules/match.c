@@ -56,8 +56,8 @@ static bool fits_leaf(const struct pst_leaf *a, const struct pst_leaf *b)
            may_have_shape(a->arg.value, b->arg.value);
 }
 
-static void no_value(void *ctx, const struct pst_value *value,
-                     struct pst_str *out)
+static void print_tensor(void *ctx, const struct pst_value *value,
+                         struct pst_str *out)
 {
     (void)ctx, (void)value;
     pst_str_add(out, "tensor");
@@ -73,7 +73,7 @@ static void add_leaf(const struct pst_leaf *leaf, struct pst_str *out)
     else if (leaf->arg.kind == PST_ARG_IGNORED)
         pst_str_add(out, "unused");
     else
-        pst_arg_print(&leaf->arg, no_value, NULL, out);
+        pst_arg_print(&leaf->arg, print_tensor, NULL, out);
 }
 
 static void add_leaves(const struct pst_frame_leaves *leaves,
@@ -119,7 +119,7 @@ static size_t next_tensor(const struct pst_frame_leaves *leaves, size_t i)
 }
 
 /* Matches the tensors of the file and the call in order. */
-static bool in_order(const struct matcher *m)
+static bool match_in_order(const struct matcher *m)
 {
     const struct pst_frame_leaves *ins = &m->frame->ins;
     size_t k = 0;
@@ -193,7 +193,7 @@ static enum pst_status match_signed(const struct matcher *m, bool strict)
     /* A file without literal arguments matches any literals. */
     if (!same && !plain)
         return refuse_signature(m, "another signature");
-    if (count_tensors(m->arguments) != count_tensors(ins) || !in_order(m))
+    if (count_tensors(m->arguments) != count_tensors(ins) || !match_in_order(m))
         return refuse_signature(m, "another signature");
     return PST_OK;
 }
@@ -212,7 +212,8 @@ static enum pst_status match_arguments(const struct matcher *m, bool strict)
                "knows if the file's constants are its own (name the "
                "call by its number)");
     if (n <= 1)
-        return in_order(m) ? PST_OK : refuse_signature(m, "another tensor");
+        return match_in_order(m) ? PST_OK
+                                 : refuse_signature(m, "another tensor");
     if (match_all_by(m, NAMES) || match_all_by(m, SHAPES) ||
         match_all_by(m, FREE_SHAPES))
         return PST_OK;

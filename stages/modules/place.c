@@ -356,7 +356,7 @@ struct gone_ctx {
     const struct pst_value *gone;
 };
 
-static void find_gone(void *ctx, struct pst_value **slot, unsigned arg)
+static void note_removed(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct gone_ctx *g = ctx;
     const struct pst_value *v = *slot;
@@ -373,7 +373,7 @@ static enum pst_status put_node(struct pst_replacer *r, struct pst_node *node)
     struct gone_ctx g = {r, NULL};
     enum pst_status status;
 
-    pst_node_uses(node, find_gone, &g);
+    pst_node_uses(node, note_removed, &g);
     if (g.gone != NULL)
         return pst_diag_set(r->diag, PST_E_SWAP_REPLACE,
                             "\"%s\" of module \"%s\" is read outside of it, "

@@ -32,7 +32,7 @@ static bool is_own(void *ctx, const struct pst_value *value)
     return pst_renaming_is_own(&r->names, value);
 }
 
-static enum pst_status no_call(const struct pst_replacer *r)
+static enum pst_status report_no_call(const struct pst_replacer *r)
 {
     const struct pst_model *old = r->old;
     const char *path = r->path;
@@ -80,7 +80,7 @@ static enum pst_status add_value(struct pst_replacer *r,
 }
 
 /* Adds the new module's state once; all calls share it. */
-static enum pst_status add_new(struct pst_replacer *r)
+static enum pst_status add_new_state(struct pst_replacer *r)
 {
     enum pst_status status = PST_OK;
 
@@ -117,7 +117,7 @@ static enum pst_status add_given(struct pst_replacer *r)
             fqn = pst_renaming_old(&r->names, v);
             if (fqn == NULL && !added) {
                 added = true;
-                status = add_new(r);
+                status = add_new_state(r);
             }
             if (fqn == NULL)
                 continue;
@@ -127,7 +127,7 @@ static enum pst_status add_given(struct pst_replacer *r)
         r->current[i] = r->replay.map[i];
     }
     if (status == PST_OK && !added)
-        status = add_new(r);
+        status = add_new_state(r);
     return status;
 }
 
@@ -374,7 +374,7 @@ static enum pst_status replace_calls(struct pst_replacer *r)
     enum pst_status status;
 
     if (r->frames.at.n == 0)
-        return no_call(r);
+        return report_no_call(r);
     status = mark_staying(r);
     if (status == PST_OK)
         status = pst_renaming_settle(&r->names);

@@ -349,7 +349,7 @@ static void self_progress(struct pst_transport *base)
 
 /* Yields until a message has completed since *seen, YIELDS times at most:
  * sleeping and waking takes longer than most waits. */
-static bool has_more(struct ended *ended, uint64_t *seen)
+static bool await_completion(struct ended *ended, uint64_t *seen)
 {
     for (unsigned i = 0; i < YIELDS; i++) {
         const uint64_t n =
@@ -375,7 +375,7 @@ static void self_wait(struct pst_transport *base, unsigned self_rank,
         sched_yield();
         return;
     }
-    if (has_more(ended, seen))
+    if (await_completion(ended, seen))
         return;
     (void)clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += (time_t)seconds;

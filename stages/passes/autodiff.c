@@ -43,7 +43,7 @@ struct any_needed {
     bool ret;
 };
 
-static void look_if_needed(void *ctx, struct pst_value **slot, unsigned arg)
+static void note_if_needed(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct any_needed *any = ctx;
 
@@ -69,7 +69,7 @@ static void find_needed(struct differ *d, struct pst_value *const *wanted,
 
         if (node->no_grad || node->op->vjp == pst_vjp_none)
             continue;
-        pst_node_uses(node, look_if_needed, &any);
+        pst_node_uses(node, note_if_needed, &any);
         for (unsigned k = 0; any.ret && k < node->n_outs; k++)
             if (is_float(node->outs[k]))
                 d->slots[node->outs[k]->id].needed = true;
@@ -144,7 +144,7 @@ static bool gather_out_grads(struct differ *d, const struct pst_node *node)
     return any;
 }
 
-static void look_if_alike(void *ctx, struct pst_value **slot, unsigned arg)
+static void compare_shape(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct pst_meta *like = ctx;
 
@@ -155,7 +155,7 @@ static void look_if_alike(void *ctx, struct pst_value **slot, unsigned arg)
 
 /* True if the strides of the result's gradient cannot change any bit of the
  * gradients of the arguments. */
-static bool passes_on(const struct pst_node *node)
+static bool ignores_strides(const struct pst_node *node)
 {
     const unsigned flags = node->op->flags;
     struct pst_meta like = node->outs[0]->meta;
@@ -163,7 +163,7 @@ static bool passes_on(const struct pst_node *node)
     if ((flags & PST_OP_PASSES_ON) == 0)
         return false;
     if ((flags & (PST_OP_VIEW | PST_OP_MAYBE_VIEW)) == 0)
-        pst_node_uses((struct pst_node *)node, look_if_alike, &like);
+        pst_node_uses((struct pst_node *)node, compare_shape, &like);
     return like.rank <= PST_MAX_RANK;
 }
 
@@ -257,7 +257,7 @@ static enum pst_status differentiate_node(struct differ *d,
         !gather_out_grads(d, node) || !find_node_needs(d, node))
         return PST_OK;
     status = enter_node(d, node);
-    if (status == PST_OK && !passes_on(node))
+    if (status == PST_OK && !ignores_strides(node))
         make_grads_contiguous(d, node);
     if (status == PST_OK)
         status = d->build.status;
@@ -292,9 +292,9 @@ static void mark_use(void *ctx, struct pst_value **slot, unsigned arg)
 }
 
 /* Removes dead backward nodes and sets the phase of the others. */
-static enum pst_status sort_out(struct differ *d,
-                                const struct pst_autodiff_result *result,
-                                size_t n_wanted)
+static enum pst_status set_phases(struct differ *d,
+                                  const struct pst_autodiff_result *result,
+                                  size_t n_wanted)
 {
     struct pst_graph *graph = d->graph;
     struct marker m = {.marks = pst_calloc(TAG, graph->values.n + 1, 1)};
@@ -432,7 +432,7 @@ enum pst_status pst_autodiff(struct pst_graph *graph,
     if (status == PST_OK)
         status = collect_results(&d, wanted, n_wanted, &result);
     if (status == PST_OK)
-        status = sort_out(&d, &result, n_wanted);
+        status = set_phases(&d, &result, n_wanted);
     pst_free(d.slots);
     pst_free(d.grads);
     pst_free(d.out_grads);

@@ -334,9 +334,9 @@ static bool set_first(const struct pst_graph *graph, const struct used *used,
 }
 
 /* Adds the head whose loss is node `at`, if there is one. */
-static bool look_at(const struct pst_graph *graph, size_t at,
-                    const struct used *used, const bool *read,
-                    struct pst_heads *ret)
+static bool add_head(const struct pst_graph *graph, size_t at,
+                     const struct used *used, const bool *read,
+                     struct pst_heads *ret)
 {
     const struct pst_node *node = graph->nodes.at[at], *linear;
     struct pst_head_found head = {.loss = at};
@@ -366,7 +366,7 @@ enum pst_status pst_heads_find(const struct pst_graph *graph, const bool *read,
     if (fine)
         count_uses(graph, &used);
     for (size_t i = 0; i < graph->nodes.n && fine; i++)
-        fine = look_at(graph, i, &used, read, ret);
+        fine = add_head(graph, i, &used, read, ret);
     pst_free(used.uses);
     pst_free(used.values);
     pst_free(used.nodes);
@@ -434,7 +434,7 @@ static struct pst_value *replay_views(struct folder *f,
 }
 
 /* Makes the value of the old loss the result of the node that replaces it. */
-static void take_over(struct pst_node *node, struct pst_node *old)
+static void replace_result(struct pst_node *node, struct pst_node *old)
 {
     node->outs[0]->def = NULL;
     node->outs[0] = old->outs[0];
@@ -465,7 +465,7 @@ static enum pst_status fold_head(struct folder *f, struct pst_node *old,
                                   pst_f(head->scale), pst_f(head->cap),
                                   loss.reduction, loss.ignore, loss.smoothing));
     if (node != NULL)
-        take_over(node, old);
+        replace_result(node, old);
     return f->build.status;
 }
 

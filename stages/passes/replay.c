@@ -115,7 +115,7 @@ static enum pst_status copy_arg(struct pst_replay *r,
 }
 
 /* Finds an earlier copy of the node, from the graph of another stage. */
-static const struct pst_node *find_same(const struct pst_replay *r,
+static const struct pst_node *find_copy(const struct pst_replay *r,
                                         const struct pst_node *node)
 {
     const struct pst_node *found = NULL;
@@ -268,7 +268,7 @@ static enum pst_status compare(struct pst_replay *r,
 enum pst_status pst_replay_node(struct pst_replay *r,
                                 const struct pst_node *node)
 {
-    const struct pst_node *same = r->again ? NULL : find_same(r, node);
+    const struct pst_node *same = r->again ? NULL : find_copy(r, node);
     enum pst_status status = PST_OK;
 
     if (same == NULL)

@@ -315,8 +315,8 @@ bool pst_sim_is_backward(enum pst_action_kind kind)
 }
 
 /* Executes a message or local copy. False: the rank stays busy. */
-static bool pass_on(struct pst_simulation *m, unsigned rank,
-                    const struct pst_action *a)
+static bool run_message(struct pst_simulation *m, unsigned rank,
+                        const struct pst_action *a)
 {
     const enum pst_sim_direction d =
         pst_sim_is_backward(a->kind) ? PST_SIM_BACKWARD : PST_SIM_FORWARD;
@@ -466,7 +466,7 @@ static void advance_rank(struct pst_simulation *m, unsigned rank)
         if (a->kind == PST_ACT_REDUCE && !sum_stage(m, rank, a))
             return;
         /* Idle slots, UNSHARD and RESHARD take no time. */
-        if (a->peer_stage >= 0 && !pass_on(m, rank, a))
+        if (a->peer_stage >= 0 && !run_message(m, rank, a))
             return;
     }
     wait_for_sums(m, rank);

@@ -130,7 +130,8 @@ static void note_work(struct explain *x)
 
 /* Returns when the last input from another rank was computed; -1 if the span
  * has no such input. */
-static double made_elsewhere(const struct explain *x, const struct pst_span *s)
+static double last_remote_input(const struct explain *x,
+                                const struct pst_span *s)
 {
     const bool forward = s->kind == PST_SPAN_F;
     double made = -1.0;
@@ -160,7 +161,7 @@ static double made_elsewhere(const struct explain *x, const struct pst_span *s)
 static bool fill_gap(struct explain *x, double from, const struct pst_span *s)
 {
     struct pst_timeline *t = x->timeline;
-    const double made = made_elsewhere(x, s);
+    const double made = last_remote_input(x, s);
     const double split = fmin(fmax(made, from), s->start);
     enum pst_span_kind why = PST_SPAN_IMBALANCE;
 

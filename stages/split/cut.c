@@ -50,7 +50,7 @@ static enum pst_status no_memory(struct cutter *c)
 
 /* Returns the entry of a buffer that is carried to this stage from a later one;
  * NULL: the stage has the buffer itself, or the value is no carried buffer. */
-static const struct pst_carried_buffer *carried_to(
+static const struct pst_carried_buffer *find_carried_here(
     const struct cutter *c, const struct pst_value *value)
 {
     for (size_t i = 0; i < c->n_carried; i++)
@@ -187,7 +187,7 @@ static enum pst_status copy_input_value(struct cutter *c,
 {
     struct transfer *transfer = transfer_of(c, value);
     struct pst_stage_input input = {PST_SOURCE_MODEL_INPUT, 0};
-    const struct pst_carried_buffer *carried = carried_to(c, value);
+    const struct pst_carried_buffer *carried = find_carried_here(c, value);
     const bool given = value->kind != PST_VALUE_NODE && carried == NULL;
     const struct pst_meta *meta =
         given || carried != NULL ? &value->meta : &transfer->meta;
@@ -410,8 +410,8 @@ static enum pst_status add_outputs(struct cutter *c)
     return status;
 }
 
-static struct pst_carried_buffer *carried_by(const struct cutter *c,
-                                             const struct pst_output *update)
+static struct pst_carried_buffer *find_carried(const struct cutter *c,
+                                               const struct pst_output *update)
 {
     for (size_t i = 0; i < c->n_carried; i++)
         if (c->carried[i].update == update)
@@ -444,7 +444,7 @@ static enum pst_status add_updates(struct cutter *c)
 {
     for (size_t i = 0; i < c->whole->outputs.n; i++) {
         const struct pst_output *output = &c->whole->outputs.at[i];
-        struct pst_carried_buffer *carried = carried_by(c, output);
+        struct pst_carried_buffer *carried = find_carried(c, output);
         struct pst_output copy = *output;
         enum pst_status status;
         int stage;

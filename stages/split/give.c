@@ -309,7 +309,7 @@ static bool is_peft_name(const struct giver *g, const char *name)
 }
 
 /* Lists the names in the files that were not used. */
-static void find_rest(struct giver *g)
+static void list_unused(struct giver *g)
 {
     for (size_t i = 0; i < pst_given_count(g->files); i++) {
         const char *name = pst_given_name(g->files, i);
@@ -459,7 +459,7 @@ enum pst_status pst_plan_give(struct pst_plan *plan, const char *path,
     for (unsigned i = 0; i < plan->params.n && status == PST_OK; i++)
         status = give_param(&g, i);
     if (status == PST_OK) {
-        find_rest(&g);
+        list_unused(&g);
         status = report_missing(&g, partial);
     }
     if (status == PST_OK)

@@ -108,8 +108,8 @@ static enum pst_status join_state(struct joiner *j)
 
 /* Returns the joined value that an edge transfers; for an edge that carries a
  * buffer, the buffer. */
-static struct pst_value *given_by(const struct joiner *j,
-                                  const struct pst_edge *edge)
+static struct pst_value *joined_value(const struct joiner *j,
+                                      const struct pst_edge *edge)
 {
     const struct pst_graph *from = j->from->stages.at[edge->from_stage].graph;
 
@@ -129,7 +129,7 @@ static enum pst_status join_given(struct joiner *j, unsigned stage)
         struct pst_value **copy = &j->map[stage][value->id];
 
         if (s->inputs[i].kind == PST_SOURCE_EDGE)
-            *copy = given_by(j, &j->from->edges.at[s->inputs[i].index]);
+            *copy = joined_value(j, &j->from->edges.at[s->inputs[i].index]);
         else
             status = join_input(j, s->inputs[i].index, value, copy);
     }

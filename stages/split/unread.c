@@ -93,7 +93,7 @@ static enum pst_status note_params(struct pst_splitter *s)
 
 /* Returns the name of an input that is read and has the meta of input i; NULL
  * if there is none. */
-static const char *like_input(const struct pst_plan *plan, size_t i)
+static const char *find_like_input(const struct pst_plan *plan, size_t i)
 {
     for (size_t k = 0; k < plan->inputs.n; k++)
         if (k != i &&
@@ -114,7 +114,7 @@ static enum pst_status note_inputs(struct pst_splitter *s)
 
         if (pst_plan_reads_input(plan, (unsigned)i))
             continue;
-        like = like_input(plan, i);
+        like = find_like_input(plan, i);
         if (like == NULL)
             add_name(&unread, name);
         else
@@ -216,10 +216,10 @@ static enum pst_status index_params(const struct pst_model *model,
 
 /* Finds a trainable parameter with the same bytes as the constant w; NULL if
  * there is none. */
-static enum pst_status find_same(const struct pst_splitter *s,
-                                 const struct pst_map *params,
-                                 const struct pst_weight *w,
-                                 const struct pst_weight **ret)
+static enum pst_status find_same_param(const struct pst_splitter *s,
+                                       const struct pst_map *params,
+                                       const struct pst_weight *w,
+                                       const struct pst_weight **ret)
 {
     const struct pst_weight *same;
     struct pst_str key = {0};
@@ -274,7 +274,7 @@ static enum pst_status note_constant(struct pst_splitter *s,
                                      struct names *weights)
 {
     const struct pst_weight *same;
-    enum pst_status status = find_same(s, params, w, &same);
+    enum pst_status status = find_same_param(s, params, w, &same);
 
     if (status != PST_OK)
         return status;

@@ -88,25 +88,25 @@ static enum pst_status find_parts(const struct pst_plan *plan,
 
 /* Returns the share of the measured time x that belongs to a part, given the
  * estimates of the part and of the whole. */
-static double scale_seconds(double x, double part, double whole)
+static double scale_time(double x, double part, double whole)
 {
     return whole > 0.0 ? x * part / whole : 0.0;
 }
 
-/* Divides the measured seconds x like `share`. The division of the backward
- * into I and W depends on the cut (in the first stage gradients of activations
- * serve parameters only), so the measured sum of both is divided. */
-static struct pst_seconds share_all(struct pst_seconds x,
-                                    struct pst_seconds part,
-                                    struct pst_seconds whole)
+/* Scales each of the measured seconds x by scale_time. The division of the
+ * backward into I and W depends on the cut (in the first stage gradients of
+ * activations serve parameters only), so the measured sum of both is scaled. */
+static struct pst_seconds scale_seconds(struct pst_seconds x,
+                                        struct pst_seconds part,
+                                        struct pst_seconds whole)
 {
     const double backward = x.input + x.weight;
     const double all = whole.input + whole.weight;
 
     return (struct pst_seconds){
-        scale_seconds(x.forward, part.forward, whole.forward),
-        scale_seconds(backward, part.input, all),
-        scale_seconds(backward, part.weight, all)};
+        scale_time(x.forward, part.forward, whole.forward),
+        scale_time(backward, part.input, all),
+        scale_time(backward, part.weight, all)};
 }
 
 /* --- other cuts ----------------------------------------------------------- */
@@ -156,8 +156,8 @@ static enum pst_status apply_modules(const struct parts *p,
                                    ratio * part->seconds.weight};
 
         if (known[part->module] != NULL)
-            more = share_all(known[part->module]->seconds, part->seconds,
-                             whole[part->module]);
+            more = scale_seconds(known[part->module]->seconds, part->seconds,
+                                 whole[part->module]);
         add_seconds(&costs->stages[part->stage].seconds, more);
     }
 out:
@@ -239,8 +239,8 @@ enum pst_status pst_costs_add_modules(const struct pst_plan *plan,
             const struct part *part = &p.list.at[i];
 
             add_seconds(&modules[part->module].seconds,
-                        share_all(costs->stages[part->stage].seconds,
-                                  part->seconds, whole[part->stage]));
+                        scale_seconds(costs->stages[part->stage].seconds,
+                                      part->seconds, whole[part->stage]));
         }
         costs->modules = modules;
         costs->n_modules = p.modules.n;

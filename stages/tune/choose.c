@@ -24,16 +24,16 @@ static bool is_word(const char *word, const char *text)
 
 /* --- one choice ----------------------------------------------------------- */
 
-static const char *unless_none(const char *word)
+static const char *word_or_null(const char *word)
 {
     return is_word(word, "none") ? NULL : word;
 }
 
 static void apply_choice(const struct pst_choice *c, struct pst_exec_options *o)
 {
-    o->recompute = unless_none(c->recompute);
-    o->shard_by = unless_none(c->shard);
-    o->stash = unless_none(c->stash);
+    o->recompute = word_or_null(c->recompute);
+    o->shard_by = word_or_null(c->shard);
+    o->stash = word_or_null(c->stash);
     if (o->stash != NULL && o->stash_keep == 0)
         o->stash_keep = LEAST_SLOTS;
 }
@@ -270,7 +270,7 @@ static bool is_faster(const struct pst_choice *c, const struct pst_choice *best)
     return c->step < (alike ? 1 : MARGIN) * best->step;
 }
 
-static const struct pst_choice *best_of(const struct pst_choices *choices)
+static const struct pst_choice *find_best(const struct pst_choices *choices)
 {
     const struct pst_choice *best = NULL, *least = NULL;
 
@@ -331,7 +331,7 @@ static enum pst_status apply_best(struct pst_plan *plan,
     status = pst_exec_choices(plan, options, false, &choices, diag);
     if (status != PST_OK)
         return status;
-    best = best_of(&choices);
+    best = find_best(&choices);
     if (best == NULL) { /* none is possible: pst_grid_init reports why */
         options->recompute =
             is_word(options->recompute, "auto") ? NULL : options->recompute;

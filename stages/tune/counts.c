@@ -17,10 +17,10 @@ static unsigned find_most(const struct pst_exec_options *o)
     return most;
 }
 
-static enum pst_status init_one(struct pst_grids *g, unsigned i,
-                                struct pst_plan *plan,
-                                const struct pst_exec_options *options,
-                                const char *place, struct pst_diag *diag)
+static enum pst_status init_grid(struct pst_grids *g, unsigned i,
+                                 struct pst_plan *plan,
+                                 const struct pst_exec_options *options,
+                                 const char *place, struct pst_diag *diag)
 {
     struct pst_exec_options o = *options;
     enum pst_status status;
@@ -66,10 +66,10 @@ static void find_splits(struct pst_grids *g, const struct pst_schedule *sched)
 
 /* Makes the grids of the other numbers of microbatches, once that of the
  * largest one, number `most`, exists. */
-static enum pst_status init_others(struct pst_grids *g, unsigned most,
-                                   struct pst_plan *plan,
-                                   const struct pst_exec_options *options,
-                                   struct pst_diag *diag)
+static enum pst_status init_other_grids(struct pst_grids *g, unsigned most,
+                                        struct pst_plan *plan,
+                                        const struct pst_exec_options *options,
+                                        struct pst_diag *diag)
 {
     const struct pst_schedule *sched = g->at[most].sched;
     const bool chooses =
@@ -84,7 +84,7 @@ static enum pst_status init_others(struct pst_grids *g, unsigned most,
     for (unsigned i = 0; i < g->n && status == PST_OK; i++) {
         if (i == most)
             continue;
-        status = init_one(g, i, plan, options, place.text, diag);
+        status = init_grid(g, i, plan, options, place.text, diag);
         if (status == PST_OK)
             status = compare(g, most, i, diag);
     }
@@ -109,9 +109,9 @@ enum pst_status pst_grids_init(struct pst_grids *g, struct pst_plan *plan,
         return pst_diag_set(diag, PST_E_RUN_RAMP,
                             "the rows of a step cannot be given if its number "
                             "of microbatches changes");
-    status = init_one(g, most, plan, options, NULL, diag);
+    status = init_grid(g, most, plan, options, NULL, diag);
     if (status == PST_OK && g->n > 1)
-        status = init_others(g, most, plan, options, diag);
+        status = init_other_grids(g, most, plan, options, diag);
     for (unsigned i = 0; i < g->n && status == PST_OK && g->n > 1; i++) {
         find_splits(g, g->at[i].sched);
         find_splits(g, g->at[i].short_sched);

@@ -81,7 +81,7 @@ static enum pst_status read_words(struct reader *r, const char *text)
     return PST_OK;
 }
 
-static bool is_in(const char *fqn, const struct word *w)
+static bool is_below(const char *fqn, const struct word *w)
 {
     return strncmp(fqn, w->at, w->len) == 0 &&
            (fqn[w->len] == '\0' || fqn[w->len] == '.');
@@ -89,10 +89,10 @@ static bool is_in(const char *fqn, const struct word *w)
 
 static bool names_param(const struct word *w, const struct pst_plan_param *p)
 {
-    bool ret = w->len > 0 && w->stage < 0 && is_in(p->fqn, w);
+    bool ret = w->len > 0 && w->stage < 0 && is_below(p->fqn, w);
 
     for (unsigned i = 0; i < p->n_aliases && w->len > 0 && w->stage < 0; i++)
-        ret = ret || is_in(p->aliases[i], w);
+        ret = ret || is_below(p->aliases[i], w);
     return ret;
 }
 

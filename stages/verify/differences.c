@@ -101,9 +101,9 @@ static enum pst_status check_chosen(struct verifier *v, struct differences *s,
     return status;
 }
 
-static enum pst_status put_aside(struct verifier *v,
-                                 const struct differences *s, unsigned begin,
-                                 unsigned end)
+static enum pst_status add_unsure(struct verifier *v,
+                                  const struct differences *s, unsigned begin,
+                                  unsigned end)
 {
     for (unsigned k = begin; k < end; k++)
         if (!pst_vec_push(PST_TAG_EXEC, s->unsure, s->list[k]))
@@ -140,7 +140,7 @@ static enum pst_status check_range(struct verifier *v, struct differences *s,
         return status == PST_OK ? check_range(v, s, middle, end) : status;
     }
     if (answer == OPEN || jumps)
-        return put_aside(v, s, begin, end);
+        return add_unsure(v, s, begin, end);
     report_group(v, list, begin, end, best);
     return PST_OK;
 }

@@ -88,7 +88,7 @@ static enum pst_status fill_moved(void *ctx, uint64_t step, unsigned microbatch,
     return status;
 }
 
-static struct pst_exec_options of_one(const struct verifier *v)
+static struct pst_exec_options single_microbatch(const struct verifier *v)
 {
     struct pst_exec_options ret = v->options;
 
@@ -102,7 +102,7 @@ static struct pst_exec_options of_one(const struct verifier *v)
 static enum pst_status step_moved(struct moves *m, struct pst_dump **ret)
 {
     struct verifier *v = m->v;
-    struct pst_exec_options one = of_one(v);
+    struct pst_exec_options one = single_microbatch(v);
     enum pst_status status;
 
     one.ranks = 1;
@@ -248,7 +248,7 @@ enum pst_status pst_verifier_precision(struct verifier *v,
                                        const struct pst_wide *wide,
                                        const unsigned *list, unsigned n)
 {
-    const struct pst_exec_options one = of_one(v);
+    const struct pst_exec_options one = single_microbatch(v);
     const double rms = grad_rms(v->plan, wide, list, n);
     const unsigned before = v->report.different;
     struct compared *at = pst_calloc(PST_TAG_EXEC, n + 1, sizeof(*at));

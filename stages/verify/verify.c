@@ -63,8 +63,9 @@ struct made_up {
     uint32_t limit; /* upper bound of integers, exclusive */
 };
 
-static enum pst_status make_up(void *ctx, uint64_t step, unsigned microbatch,
-                               unsigned input, void *dst, struct pst_diag *diag)
+static enum pst_status make_up_input(void *ctx, uint64_t step,
+                                     unsigned microbatch, unsigned input,
+                                     void *dst, struct pst_diag *diag)
 {
     const struct made_up *m = ctx;
     const struct pst_meta *meta = &m->plan->inputs.at[input].meta;
@@ -265,8 +266,8 @@ static enum pst_status refuse_not_finite(const struct verifier *v,
     return pst_diag_set(v->diag, PST_E_RUN_NOT_FINITE,
                         "gradients cannot be verified: with %s the loss %s "
                         "(cut and uncut model agree); give other data",
-                        v->fill == make_up ? "data that were made up"
-                                           : "these data",
+                        v->fill == make_up_input ? "data that were made up"
+                                                 : "these data",
                         isnan(loss) ? "is not a number" : "is infinite");
 }
 
@@ -281,8 +282,8 @@ static enum pst_status new_wide(struct verifier *v, bool beside,
 
 /* Checks gradients that a kink or a jump leaves undecided again, at moved
  * parameters. Lists those that stay undecided, or for which time runs out. */
-static enum pst_status check_beside(struct verifier *v, double seconds,
-                                    const struct pst_unsure *unsure)
+static enum pst_status check_at_moved(struct verifier *v, double seconds,
+                                      const struct pst_unsure *unsure)
 {
     struct pst_wide *wide = NULL;
     struct pst_unsure left = {0};
@@ -348,7 +349,7 @@ static enum pst_status check_gradients(struct verifier *v)
     pst_free(list);
     pst_wide_free(wide);
     if (status == PST_OK)
-        status = check_beside(v, seconds, &unsure);
+        status = check_at_moved(v, seconds, &unsure);
     pst_vec_fini(&unsure);
     return status;
 }
@@ -379,7 +380,7 @@ static enum pst_status verify_made_up(struct verifier *v)
     struct made_up made_up = {v->plan, v->options.seed, 4};
     enum pst_status status = PST_ERR_RANGE;
 
-    v->fill = make_up;
+    v->fill = make_up_input;
     v->ctx = &made_up;
     for (; (status == PST_ERR_RANGE || v->no_number) && made_up.limit > 0;
          made_up.limit /= 2) {

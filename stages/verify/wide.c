@@ -118,8 +118,8 @@ static void measure_param(struct wide_param *p)
 
 /* Moves a parameter away from a kink, about as far as a few training steps
  * would. */
-static void move_beside(const struct pst_wide *w, const struct wide_param *p,
-                        unsigned index)
+static void move_from_kink(const struct pst_wide *w, const struct wide_param *p,
+                           unsigned index)
 {
     const struct pst_rng_key key = {w->options.seed + 4, 0, 0, index};
 
@@ -159,7 +159,7 @@ static enum pst_status read_param(struct pst_wide *w,
     p->wanted = param->requires_grad;
     measure_param(p);
     if (w->options.beside && p->wanted)
-        move_beside(w, p, (unsigned)index);
+        move_from_kink(w, p, (unsigned)index);
     return PST_OK;
 }
 

@@ -25,7 +25,7 @@ static struct {
 } fault;
 
 // NOLINTBEGIN(concurrency-mt-unsafe): nobody changes the environment
-static bool is_our_rank(void)
+static bool is_chosen_rank(void)
 {
     const char *wanted = getenv("PENSTOCK_FAULT_RANK");
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
@@ -44,7 +44,7 @@ void pst_fault_read(void)
     long nth;
 
     atomic_store(&fault.left, 0);
-    if (action == NULL || !is_our_rank())
+    if (action == NULL || !is_chosen_rank())
         return;
     n = strcspn(text, ":");
     nth = text + n < action ? strtol(text + n + 1, &end, 10) : 1;

@@ -241,8 +241,8 @@ static enum pst_status refuse_kind(const char *path, const struct stat *st,
 /* Finds the file to replace, following a symbolic link. PST_AGAIN: the link has
  * changed meanwhile. *ret_fd: the opened device; -1 if the path is no
  * device. */
-static enum pst_status look_at_place(const char *path, char **ret, int *ret_fd,
-                                     struct pst_diag *diag)
+static enum pst_status resolve_target(const char *path, char **ret, int *ret_fd,
+                                      struct pst_diag *diag)
 {
     struct stat st, is;
 
@@ -279,7 +279,7 @@ static enum pst_status find_place(const char *path, struct pst_new_file *file,
     char *real = NULL;
 
     for (int tries = 0; status == PST_AGAIN && tries < MAX_TRIES; tries++)
-        status = look_at_place(path, &real, &file->fd, diag);
+        status = resolve_target(path, &real, &file->fd, diag);
     if (status == PST_AGAIN)
         return pst_diag_set(diag, PST_E_FILE_WRONG_KIND,
                             "cannot write %s: what it means changes all the "
@@ -345,8 +345,8 @@ enum pst_status pst_new_file_join(const char *temp, struct pst_new_file *ret,
 }
 
 /* Records the error and removes the temporary file; the old file stays. */
-static enum pst_status give_up(struct pst_new_file *file, int err,
-                               struct pst_diag *diag)
+static enum pst_status abort_write(struct pst_new_file *file, int err,
+                                   struct pst_diag *diag)
 {
     const enum pst_status status =
         pst_diag_errno(diag, err, "cannot write %s (%llu bytes so far)",
@@ -384,7 +384,7 @@ enum pst_status pst_new_file_write_at(struct pst_new_file *file,
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return give_up(file, n < 0 ? errno : ENOSPC, diag);
+            return abort_write(file, n < 0 ? errno : ENOSPC, diag);
         /* Starts writeback now, so that the fsync at the end does not wait long
          * without reporting progress. */
         file->waiting += (size_t)n;
@@ -423,12 +423,12 @@ enum pst_status pst_new_file_commit(struct pst_new_file *file,
     if (file->fd < 0)
         return refuse_closed(diag);
     if ((file->temp != NULL || file->joined) && fsync(file->fd) != 0)
-        return give_up(file, errno, diag);
+        return abort_write(file, errno, diag);
     fd = file->fd;
     file->fd = -1;
     /* Some file systems report a full quota only at close. */
     if (close(fd) != 0 && errno != EINTR)
-        return give_up(file, errno, diag);
+        return abort_write(file, errno, diag);
     if (file->temp == NULL) { /* a device, or renamed by another process */
         pst_new_file_abort(file);
         return PST_OK;
@@ -442,7 +442,7 @@ enum pst_status pst_new_file_commit(struct pst_new_file *file,
         return status;
     }
     if (rename(file->temp, file->path) != 0)
-        return give_up(file, errno, diag);
+        return abort_write(file, errno, diag);
     pst_free(file->temp);
     file->temp = NULL;
     status = fsync_parent(file->path, diag);

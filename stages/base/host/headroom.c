@@ -103,8 +103,8 @@ static bool group_headroom(const char *root, const struct version *v,
 
 /* Checks the group of this process and all its ancestors: each has its own
  * limit. */
-static void look_at_groups(const char *root, const struct version *v,
-                           const char *group, void *ctx)
+static void read_group_limits(const char *root, const struct version *v,
+                              const char *group, void *ctx)
 {
     struct pst_headroom *const ret = ctx;
     char folder[MAX_PATH];
@@ -145,7 +145,7 @@ typedef void (*group_fn)(const char *root, const struct version *v,
                          const char *group, void *ctx);
 
 /* Calls fn for each line "0::/path" (version 2) and "N:memory:/path". */
-static void each_group(const char *root, group_fn fn, void *ctx)
+static void visit_groups(const char *root, group_fn fn, void *ctx)
 {
     char text[MAX_PATH], *save = NULL;
 
@@ -170,7 +170,7 @@ uint64_t pst_headroom_oom_kills(const char *root)
     uint64_t kills = UINT64_MAX;
     char text[32768];
 
-    each_group(root, count_kills, &kills);
+    visit_groups(root, count_kills, &kills);
     if (kills != UINT64_MAX)
         return kills;
     read_text(root, "/proc/vmstat", text, sizeof(text));
@@ -189,5 +189,5 @@ void pst_headroom_look(const char *root, struct pst_headroom *ret)
     if (find_number(text, "MemAvailable:", &kib) &&
         !PST_MUL(kib, (uint64_t)1024, &bytes))
         ret->host = bytes;
-    each_group(root, look_at_groups, ret);
+    visit_groups(root, read_group_limits, ret);
 }

@@ -98,7 +98,7 @@ static enum pst_status add_file(struct pst_data_list *list, const char *path,
     return PST_OK;
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
@@ -127,7 +127,7 @@ static enum pst_status expand_pattern(struct pst_data_list *list,
                          "%s: no file with tokens or tensors matches", pattern);
     if (status == PST_OK)
         qsort(list->files.at + before, list->files.n - before,
-              sizeof(*list->files.at), by_name);
+              sizeof(*list->files.at), compare_names);
     return status;
 }
 

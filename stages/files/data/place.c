@@ -15,7 +15,7 @@
 
 /* Returns the samples of the first input that were drawn from begin_step to
  * this step. */
-static uint64_t drawn_before(const struct pst_data *d, uint64_t step)
+static uint64_t samples_drawn(const struct pst_data *d, uint64_t step)
 {
     return (step - d->begin_step) * d->step_rows;
 }
@@ -60,7 +60,7 @@ bool pst_data_place(const struct pst_data *data, uint64_t step,
     *ret = (struct pst_data_place){0};
     if (data->first == NULL)
         return false;
-    n = drawn_before(data, step);
+    n = samples_drawn(data, step);
     s = &pst_data_supply_of(data, 0, data->first)->stream;
     ret->known = true;
     ret->tokens = !data->tensors;
@@ -169,7 +169,7 @@ void pst_data_rows(const struct pst_data *data, uint64_t step,
         pst_str_add(out, data->path);
         return;
     }
-    first = drawn_before(data, step);
+    first = samples_drawn(data, step);
     end = first + pst_data_rows_before(
                       data, in, all ? data->step.microbatches : microbatch + 1);
     first += all ? 0 : pst_data_rows_before(data, in, microbatch);

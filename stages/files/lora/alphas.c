@@ -137,7 +137,8 @@ static bool ends_with_name(const char *module, const char *name, bool all)
 
 /* Returns the first regular expression before the key `end` (NULL: of all) with
  * another value; NULL if there is none. */
-static const char *find_other(json_t *patterns, const char *end, double alpha)
+static const char *find_conflict(json_t *patterns, const char *end,
+                                 double alpha)
 {
     const char *key;
     json_t *value;
@@ -186,7 +187,7 @@ static enum pst_status find_pattern(const struct pst_alphas *a,
         if (match != NULL)
             break;
     }
-    unread = find_other(patterns, match, *ret);
+    unread = find_conflict(patterns, match, *ret);
     if (unread != NULL)
         return pst_diag_set(diag, PST_E_LORA_KIND,
                             "%s: whether the expression \"%.200s\" means "

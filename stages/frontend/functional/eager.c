@@ -17,7 +17,7 @@ struct operands {
     bool same_shape; /* all operands have the shape of the result */
 };
 
-static bool is_one_of(const struct pst_op *op, const struct pst_op *const *list,
+static bool is_listed(const struct pst_op *op, const struct pst_op *const *list,
                       size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -62,7 +62,7 @@ static bool is_copy(const struct pst_op *op)
         &pst_op_nan_to_num,
     };
 
-    return is_one_of(op, rows, PST_COUNT(rows));
+    return is_listed(op, rows, PST_COUNT(rows));
 }
 
 /* True for operators whose results are contiguous for any operands. */
@@ -87,7 +87,7 @@ static bool is_contiguous(const struct pst_op *op)
         &pst_op_triu,
     };
 
-    return is_one_of(op, rows, PST_COUNT(rows));
+    return is_listed(op, rows, PST_COUNT(rows));
 }
 
 /* True for elementwise operators, of any folder. */
@@ -234,7 +234,7 @@ static bool all_operands(const struct operands *o,
 }
 
 /* True if all operands are dense and have the same strides. */
-static bool lie_alike(const struct operands *o)
+static bool same_strides(const struct operands *o)
 {
     for (unsigned i = 1; i < o->n; i++)
         for (unsigned d = 0; d < o->at[i]->rank; d++)
@@ -307,7 +307,7 @@ static void set_like(const struct operands *o, const struct pst_meta *result,
 {
     unsigned sorted[PST_MAX_RANK];
 
-    if (o->same_shape && lie_alike(o)) {
+    if (o->same_shape && same_strides(o)) {
         memcpy(strides, o->at[0]->stride, result->rank * sizeof(*strides));
         return;
     }
@@ -424,7 +424,7 @@ bool pst_eager_keeps_window(const struct pst_op *op)
         &pst_op_copy,
     };
 
-    return is_one_of(op, rows, PST_COUNT(rows));
+    return is_listed(op, rows, PST_COUNT(rows));
 }
 
 /* Sets the strides of roll(), which concatenates two parts of the operand in

@@ -30,7 +30,7 @@ static bool split_name(const char *name, struct parts *ret)
 }
 
 /* Removes the mark of an in-place operator; false if there is none. */
-static bool without_mark(struct parts *ret)
+static bool strip_mark(struct parts *ret)
 {
     const size_t n = strlen(ret->op);
 
@@ -66,7 +66,7 @@ const struct pst_op *pst_functional_variant(const char *name)
     char scalar[MAX_NAME + 16];
     const struct pst_op *op;
 
-    if (!split_name(name, &parts) || !without_mark(&parts))
+    if (!split_name(name, &parts) || !strip_mark(&parts))
         return NULL;
     op = find_op(&parts, parts.overload);
     /* aten.pow_.Scalar writes what aten.pow.Tensor_Scalar returns. */

@@ -46,7 +46,7 @@ struct carry_ctx {
     bool ret;
 };
 
-static void look_if_carries(void *ctx, struct pst_value **slot, unsigned arg)
+static void note_if_carries(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct carry_ctx *c = ctx;
 
@@ -70,7 +70,7 @@ static bool carries_gradient(const struct pst_value_fact *facts,
         return value->requires_grad;
     if (value->kind == PST_VALUE_NODE && value->def != NULL &&
         is_differentiable(value->def))
-        pst_node_uses(value->def, look_if_carries, &c);
+        pst_node_uses(value->def, note_if_carries, &c);
     return c.ret;
 }
 
@@ -194,9 +194,9 @@ struct pst_arg pst_versions_sizes(const struct pst_value *v)
 }
 
 /* Returns our extent, or the file's expression if ours is unknown. */
-static struct pst_extent or_file(struct pst_extent ours,
-                                 const struct pst_value_fact *fact,
-                                 const char *const *file, unsigned k)
+static struct pst_extent choose_extent(struct pst_extent ours,
+                                       const struct pst_value_fact *fact,
+                                       const char *const *file, unsigned k)
 {
     if (pst_expr_is_unknown(ours.expr) && fact->explained)
         ours.expr = file != NULL ? file[k] : NULL;
@@ -212,8 +212,8 @@ struct pst_arg pst_versions_strides(struct pst_functionalise *f,
         return pst_ints(v->meta.stride, v->meta.rank);
     pst_window_follow(f->build, v, &window);
     for (unsigned d = 0; d < v->meta.rank; d++)
-        window.stride[d] = or_file(window.stride[d], &f->facts[v->id],
-                                   f->facts[v->id].strides, d);
+        window.stride[d] = choose_extent(window.stride[d], &f->facts[v->id],
+                                         f->facts[v->id].strides, d);
     return pst_extents_arg(f->build, window.stride, v->meta.rank);
 }
 
@@ -225,8 +225,9 @@ struct pst_arg pst_versions_offset(struct pst_functionalise *f,
     if (f->build->sizes == NULL)
         return pst_i(v->offset);
     pst_window_follow(f->build, v, &window);
-    return pst_extent_arg(f->build, or_file(window.offset, &f->facts[v->id],
-                                            f->facts[v->id].offset, 0));
+    return pst_extent_arg(f->build,
+                          choose_extent(window.offset, &f->facts[v->id],
+                                        f->facts[v->id].offset, 0));
 }
 
 enum pst_status pst_functionalise_explain(struct pst_functionalise *f,
@@ -374,8 +375,8 @@ struct pst_value *pst_functionalise_original(const struct pst_functionalise *f,
 
 /* True if the shapes are known to be equal for all sizes: (s0, 4) and (4, s0)
  * are equal only for s0 = 4. */
-static bool have_one_shape(const struct pst_functionalise *f,
-                           const struct pst_value *a, const struct pst_value *b)
+static bool same_shape(const struct pst_functionalise *f,
+                       const struct pst_value *a, const struct pst_value *b)
 {
     if (!pst_meta_same_shape(&a->meta, &b->meta))
         return false;
@@ -439,9 +440,9 @@ static struct pst_value *as_elements_of(struct pst_functionalise *f,
 }
 
 /* Returns v's window of the version. */
-static struct pst_value *look_at(struct pst_functionalise *f,
-                                 struct pst_value *version,
-                                 const struct pst_value *v)
+static struct pst_value *read_window(struct pst_functionalise *f,
+                                     struct pst_value *version,
+                                     const struct pst_value *v)
 {
     const struct pst_meta *meta = &v->meta;
     struct pst_value *ret = version = as_elements_of(f, v, version);
@@ -453,7 +454,7 @@ static struct pst_value *look_at(struct pst_functionalise *f,
                                 PST_ARGS(pst_v(version), pst_versions_sizes(v),
                                          pst_versions_strides(f, v),
                                          pst_versions_offset(f, v)));
-    else if (!have_one_shape(f, v, version))
+    else if (!same_shape(f, v, version))
         ret =
             pst_versions_emit(f, &pst_op_view, v, false,
                               PST_ARGS(pst_v(version), pst_versions_sizes(v)));
@@ -491,7 +492,7 @@ struct pst_value *pst_versions_written(struct pst_functionalise *f,
         return pst_functionalise_read(f, t->value);
     if (!pst_versions_is_filled(f, t->value, t->storage))
         return NULL;
-    return look_at(f, t->storage->version, t->value);
+    return read_window(f, t->storage->version, t->value);
 }
 
 struct pst_value *pst_functionalise_read(struct pst_functionalise *f,
@@ -513,7 +514,7 @@ struct pst_value *pst_functionalise_read(struct pst_functionalise *f,
     fact = &f->facts[v->id];
     if (fact->now == NULL ||
         pst_value_storage(fact->now) != pst_value_storage(storage->version)) {
-        struct pst_value *now = look_at(f, storage->version, v);
+        struct pst_value *now = read_window(f, storage->version, v);
 
         if (now == NULL || !pst_versions_learn(f))
             return NULL;

@@ -51,7 +51,7 @@ static void set_contiguous(struct pst_build *b, const struct pst_value *v,
 
 /* --- rules -------------------------------------------------------------- */
 
-static void as_it_is(const struct look *l, window *ret)
+static void copy_window(const struct look *l, window *ret)
 {
     *ret = l->in;
 }
@@ -200,9 +200,9 @@ static const struct {
     const struct pst_op *op;
     rule_fn rule;
 } rules[] = {
-    {&pst_op_alias, as_it_is},
-    {&pst_op_detach, as_it_is},
-    {&pst_op_contiguous, as_it_is},
+    {&pst_op_alias, copy_window},
+    {&pst_op_detach, copy_window},
+    {&pst_op_contiguous, copy_window},
     {&pst_op_select_int, select_one},
     {&pst_op_slice_Tensor, slice_window},
     {&pst_op_transpose_int, transpose_window},

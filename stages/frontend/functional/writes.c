@@ -259,8 +259,8 @@ static bool has_views(const struct pst_functionalise *f,
 
 /* Moves a detached name that is all of its storage, and the views of the name,
  * to a new storage. Views of another dtype cannot be read any more. */
-static bool pull_out(struct pst_functionalise *f, struct pst_storage *storage,
-                     struct pst_value *cut)
+static bool move_to_storage(struct pst_functionalise *f,
+                            struct pst_storage *storage, struct pst_value *cut)
 {
     const struct pst_graph *graph = f->build->graph;
     struct pst_value *now = pst_functionalise_read(f, cut), *all = NULL;
@@ -294,11 +294,11 @@ static bool pull_out(struct pst_functionalise *f, struct pst_storage *storage,
     return true;
 }
 
-/* Repeats the write after pull_out(), now in the name's own storage. */
-static struct pst_value *write_again(struct pst_functionalise *f,
-                                     const struct pst_write_target *t,
-                                     struct pst_value *new,
-                                     const struct pst_value *fresh)
+/* Repeats the write after move_to_storage(), now in the name's own storage. */
+static struct pst_value *repeat_write(struct pst_functionalise *f,
+                                      const struct pst_write_target *t,
+                                      struct pst_value *new,
+                                      const struct pst_value *fresh)
 {
     struct pst_write_target again;
 
@@ -329,8 +329,9 @@ static struct pst_value *split_detached(struct pst_functionalise *f,
     }
     if (pst_versions_cover(cut, t->storage->version) &&
         (cut != t->value || has_views(f, cut)))
-        return pull_out(f, t->storage, cut) ? write_again(f, t, new, fresh)
-                                            : NULL;
+        return move_to_storage(f, t->storage, cut)
+                   ? repeat_write(f, t, new, fresh)
+                   : NULL;
     new = convert_like(f, t->value, new);
     if (new != NULL && (new != fresh || new->base != NULL))
         new = pst_versions_emit(f, &pst_op_clone, t->value, false,

@@ -222,9 +222,9 @@ static void limit_range(struct reader *r, const struct pst_doc_node *node,
                    "a number read from data is above its range");
 }
 
-static enum pst_status on_data(struct reader *r,
-                               const struct pst_doc_node *node,
-                               const struct pst_doc_arg *number)
+static enum pst_status assert_on_data(struct reader *r,
+                                      const struct pst_doc_node *node,
+                                      const struct pst_doc_arg *number)
 {
     struct pst_build *b = &r->import->build;
     const struct pst_doc_arg *text =
@@ -301,7 +301,7 @@ enum pst_status pst_import_assert(struct pst_import *import,
     if (name == NULL)
         return PST_OK;
     if (!pst_import_knows_number(import, scope, name))
-        return on_data(&r, node, number);
+        return assert_on_data(&r, node, number);
     if (import->build.status != PST_OK)
         return import->build.status;
     if (node->resolved->kind != PST_TARGET_ASSERT)

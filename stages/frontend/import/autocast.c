@@ -32,7 +32,7 @@ static const char composed[] =
     "rnn_tanh rnn_relu gru_cell lstm_cell rnn_tanh_cell rnn_relu_cell ";
 
 /* True if the list has the operator of target "aten.NAME.OVERLOAD". */
-static bool is_in(const char *list, const char *target)
+static bool is_listed(const char *list, const char *target)
 {
     const char *name = strchr(target, '.');
     char word[128];
@@ -57,10 +57,10 @@ static struct pst_value *cast_value(struct pst_import *import,
 
 enum pst_autocast pst_import_autocast_kind(const char *target)
 {
-    return is_in(wide, target)       ? PST_AUTOCAST_F32
-           : is_in(low, target)      ? PST_AUTOCAST_LOW
-           : is_in(composed, target) ? PST_AUTOCAST_RESULT
-                                     : PST_AUTOCAST_NONE;
+    return is_listed(wide, target)       ? PST_AUTOCAST_F32
+           : is_listed(low, target)      ? PST_AUTOCAST_LOW
+           : is_listed(composed, target) ? PST_AUTOCAST_RESULT
+                                         : PST_AUTOCAST_NONE;
 }
 
 enum pst_status pst_import_autocast(struct pst_import *import,

@@ -291,7 +291,7 @@ static bool is_read(const struct source *s, const struct pst_doc_arg *arg)
 }
 
 /* Binds one argument, which must be in the schema. */
-static enum pst_status bind_one(const struct source *s,
+static enum pst_status bind_arg(const struct source *s,
                                 const struct pst_schema *schema,
                                 const struct pst_doc_input *input,
                                 struct pst_arg *args, bool *given)
@@ -346,7 +346,7 @@ enum pst_status pst_import_bind(struct pst_import *import,
         /* import_out() writes `out`. */
         if (target->kind != PST_TARGET_OUT ||
             strcmp(node->inputs[k].name, "out") != 0)
-            status = bind_one(&s, schema, &node->inputs[k], args, given);
+            status = bind_arg(&s, schema, &node->inputs[k], args, given);
     for (unsigned i = 0; i < schema->n_args && status == PST_OK; i++) {
         if (given[i])
             continue;

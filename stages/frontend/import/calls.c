@@ -69,8 +69,8 @@ enum pst_status pst_import_enter(struct pst_import *import,
     return PST_OK;
 }
 
-static bool is_in(const struct pst_module_call *call,
-                  const struct pst_module_call *outer)
+static bool is_inside(const struct pst_module_call *call,
+                      const struct pst_module_call *outer)
 {
     while (call != NULL && call->depth > outer->depth)
         call = call->parent;
@@ -113,9 +113,9 @@ enum pst_status pst_import_stay(struct pst_import *import)
         struct pst_node *node = graph->nodes.at[i];
 
         while (at->parent != NULL &&
-               (end[at->id] < i || !is_in(at, node->call)))
+               (end[at->id] < i || !is_inside(at, node->call)))
             at = at->parent;
-        if (is_in(at, node->call))
+        if (is_inside(at, node->call))
             node->call = at;
         else
             at = node->call;
@@ -239,7 +239,7 @@ static bool replace_signature_leaves(struct pst_import *import,
     size_t first = graph->nodes.n, end = graph->nodes.n;
 
     for (size_t i = graph->nodes.n; i-- > 0;) {
-        if (!is_in(graph->nodes.at[i]->call, call))
+        if (!is_inside(graph->nodes.at[i]->call, call))
             continue;
         end = first == graph->nodes.n ? i + 1 : end;
         first = i;

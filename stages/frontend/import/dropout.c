@@ -18,7 +18,7 @@
 
 #include <math.h>
 
-static const struct pst_node *made_by(const struct pst_arg *arg,
+static const struct pst_node *node_of(const struct pst_arg *arg,
                                       const struct pst_op *op)
 {
     const struct pst_node *def =
@@ -63,9 +63,9 @@ static bool is_mask(const struct pst_node *b, const struct pst_meta *x)
 static const struct pst_node *match_plain(const struct pst_arg *x,
                                           const struct pst_arg *factor)
 {
-    const struct pst_node *div = made_by(factor, &pst_op_div_Scalar);
+    const struct pst_node *div = node_of(factor, &pst_op_div_Scalar);
     const struct pst_node *b =
-        div != NULL ? made_by(&div->args[0], &pst_op_bernoulli_p) : NULL;
+        div != NULL ? node_of(&div->args[0], &pst_op_bernoulli_p) : NULL;
 
     if (b == NULL || x->kind != PST_ARG_VALUE ||
         !is_near(scalar_of(div), number_of(&b->args[1])) ||
@@ -84,14 +84,14 @@ static const struct pst_node *match_alpha(const struct pst_node *mul,
     double keep, a;
 
     if (mul != NULL)
-        by = made_by(&mul->args[1], &pst_op_mul_Scalar);
+        by = node_of(&mul->args[1], &pst_op_mul_Scalar);
     if (by != NULL)
-        b = made_by(&by->args[0], &pst_op_bernoulli_p);
-    c = made_by(shift, &pst_op_add_Scalar);
+        b = node_of(&by->args[0], &pst_op_bernoulli_p);
+    c = node_of(shift, &pst_op_add_Scalar);
     if (c != NULL)
-        k = made_by(&c->args[0], &pst_op_mul_Scalar);
+        k = node_of(&c->args[0], &pst_op_mul_Scalar);
     if (k != NULL)
-        less = made_by(&k->args[0], &pst_op_add_Scalar);
+        less = node_of(&k->args[0], &pst_op_add_Scalar);
     if (b == NULL || less == NULL || less->args[0].kind != PST_ARG_VALUE ||
         less->args[0].value != b->outs[0])
         return NULL;
@@ -107,7 +107,7 @@ static const struct pst_node *match_alpha(const struct pst_node *mul,
 
 static bool is_zero(const struct pst_arg *arg)
 {
-    const struct pst_node *full = made_by(arg, &pst_op_full);
+    const struct pst_node *full = node_of(arg, &pst_op_full);
 
     return full != NULL && full->outs[0]->meta.rank == 0 &&
            number_of(&full->args[1]) == 0.0;
@@ -133,7 +133,7 @@ static struct pst_value *find_input(const struct pst_import *import,
         }
     }
     if (node->op == &pst_op_add_Tensor) {
-        mul = made_by(&args[0], &pst_op_mul_Tensor);
+        mul = node_of(&args[0], &pst_op_mul_Tensor);
         *ret_origin = match_alpha(mul, &args[1]);
         if (*ret_origin != NULL)
             return mul->args[0].value;

@@ -232,7 +232,7 @@ static const struct pst_doc_arg *training_flag(const struct pst_doc_node *node)
 
 /* Finds signs of the mode at export. An active dropout is a sign of training
  * mode even if it was called as a function. */
-static void look_at_mode(struct scan *s, const struct pst_doc_node *node)
+static void find_mode_signs(struct scan *s, const struct pst_doc_node *node)
 {
     const enum pst_mode_sign sign = node->resolved->sign;
     const struct pst_doc_arg *flag = training_flag(node);
@@ -307,7 +307,7 @@ static enum pst_status scan_node(struct scan *s,
     const struct pst_target *target = node->resolved;
     enum pst_status status = PST_OK;
 
-    look_at_mode(s, node);
+    find_mode_signs(s, node);
     s->import->place = node->place;
     if (target->kind != PST_TARGET_NONE)
         status = scan_sizes(s, graph, node);

@@ -139,7 +139,7 @@ static enum pst_status add_alias(struct pst_state *s,
 }
 
 /* Adds stored tensors that are not inputs of the graph. */
-static enum pst_status add_rest(struct pst_state *s)
+static enum pst_status add_unlisted(struct pst_state *s)
 {
     const struct pst_model *model = s->import->model;
     enum pst_status status = PST_OK;
@@ -173,8 +173,8 @@ static bool lacks_values(const struct pst_state_group *g)
 }
 
 /* Returns the only parameter with that meta that the graph reads. */
-static struct pst_state_group *only_reader(const struct pst_state *s,
-                                           const struct pst_state_group *g)
+static struct pst_state_group *find_only_reader(const struct pst_state *s,
+                                                const struct pst_state_group *g)
 {
     struct pst_state_group *found = NULL;
 
@@ -229,7 +229,7 @@ static enum pst_status join_unread(struct pst_state *s)
 
         if (g->used || !lacks_values(g))
             continue;
-        to = only_reader(s, g);
+        to = find_only_reader(s, g);
         if (to != NULL)
             status = join_group(s, g, to);
     }
@@ -318,7 +318,7 @@ enum pst_status pst_import_state(struct pst_import *import,
     for (i = 0; i < doc->n_inputs && status == PST_OK; i++)
         status = add_spec(&s, scope, &doc->inputs[i]);
     if (status == PST_OK)
-        status = add_rest(&s);
+        status = add_unlisted(&s);
     if (status == PST_OK)
         status = join_unread(&s);
     if (status == PST_OK)

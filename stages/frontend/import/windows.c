@@ -44,7 +44,7 @@ static int64_t end_of(const struct pst_weight *w)
            (int64_t)(pst_meta_span(&w->meta) / pst_dtype_size(w->meta.dtype));
 }
 
-static int by_place(const void *a, const void *b)
+static int compare_places(const void *a, const void *b)
 {
     const struct pst_weight *x = (*(struct pst_state_group *const *)a)->weight;
     const struct pst_weight *y = (*(struct pst_state_group *const *)b)->weight;
@@ -357,7 +357,7 @@ enum pst_status pst_state_find_bases(struct pst_state *state)
         s.at[s.n++] = g;
     }
     if (s.n > 0)
-        qsort(s.at, s.n, sizeof(*s.at), by_place);
+        qsort(s.at, s.n, sizeof(*s.at), compare_places);
     if (status == PST_OK)
         status = find_components(state->import, &s);
     if (status == PST_OK)

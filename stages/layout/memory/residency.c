@@ -68,7 +68,7 @@ static enum pst_status add_action(struct maker *m, const struct pst_action *a,
     return status;
 }
 
-static int by_first(const void *a, const void *b)
+static int compare_first(const void *a, const void *b)
 {
     const struct use *x = a, *y = b;
 
@@ -94,9 +94,9 @@ static enum pst_status find_uses(struct maker *m)
     }
     pst_touches_fini(&touches);
     if (m->values.n > 0)
-        qsort(m->values.at, m->values.n, sizeof(*m->values.at), by_first);
+        qsort(m->values.at, m->values.n, sizeof(*m->values.at), compare_first);
     if (m->grads.n > 0)
-        qsort(m->grads.at, m->grads.n, sizeof(*m->grads.at), by_first);
+        qsort(m->grads.at, m->grads.n, sizeof(*m->grads.at), compare_first);
     return status;
 }
 
@@ -125,7 +125,7 @@ static enum pst_status add_span(struct maker *m, struct block *block,
 
 /* Returns the use at which the values of use i are gathered: unshard_window
  * uses ahead, but not before the stage is unsharded. */
-static const struct use *ahead_of(const struct maker *m, size_t i)
+static const struct use *find_gather_use(const struct maker *m, size_t i)
 {
     const unsigned window = m->role->options.unshard_window;
     size_t k = i > window ? i - window : 0;
@@ -157,7 +157,7 @@ static enum pst_status plan_values(struct maker *m)
 
     for (size_t i = 0; i < m->values.n && status == PST_OK; i++) {
         const struct use *use = &m->values.at[i];
-        const struct use *ahead = ahead_of(m, i);
+        const struct use *ahead = find_gather_use(m, i);
         struct block *block = &m->blocks[2 * use->bucket];
         struct span *last =
             block->spans.n > 0 ? &block->spans.at[block->spans.n - 1] : NULL;
@@ -233,7 +233,7 @@ static enum pst_status plan_grads(struct maker *m)
 
 /* Orders events before the same kernel: reductions and releases free memory
  * before gathers take it. */
-static int by_place(const void *a, const void *b)
+static int compare_events(const void *a, const void *b)
 {
     static const int rank[] = {[PST_RESIDENCY_SUM] = 0,
                                [PST_RESIDENCY_SUMMED] = 1,
@@ -316,7 +316,7 @@ static void place_block(struct maker *m, unsigned n, struct block *block)
 }
 
 /* Places all blocks, largest first; returns the total size. */
-static size_t place_once(struct maker *m)
+static size_t place_blocks(struct maker *m)
 {
     const unsigned n = 2 * (unsigned)m->layout->buckets.n;
     size_t size = 0;
@@ -345,13 +345,13 @@ static size_t place_all(struct maker *m)
     size_t apart, together;
 
     m->apart = true;
-    apart = place_once(m);
+    apart = place_blocks(m);
     m->apart = false;
-    together = place_once(m);
+    together = place_blocks(m);
     if (together <= apart)
         return together;
     m->apart = true;
-    return place_once(m);
+    return place_blocks(m);
 }
 
 static void set_sizes(struct maker *m)
@@ -426,7 +426,7 @@ enum pst_status pst_residency_make(struct pst_layout *layout,
     if (status == PST_OK) {
         if (layout->residency.n > 0)
             qsort(layout->residency.at, layout->residency.n,
-                  sizeof(*layout->residency.at), by_place);
+                  sizeof(*layout->residency.at), compare_events);
         set_sizes(&m);
         *ret_size = place_all(&m);
         store_offsets(&m);

@@ -137,7 +137,7 @@ static enum pst_status play_compute(struct checker *c)
 }
 
 /* Checks that no values of the stage (-1: of any) are still gathered. */
-static enum pst_status check_left(const struct checker *c, int stage)
+static enum pst_status check_none_gathered(const struct checker *c, int stage)
 {
     for (unsigned i = 0; i < c->layout->buckets.n; i++) {
         const struct pst_bucket *b = &c->layout->buckets.at[i];
@@ -177,11 +177,11 @@ enum pst_status pst_residency_check(const struct pst_layout *layout,
         if (c.action->kind <= PST_ACT_W)
             status = play_compute(&c);
         else if (c.action->kind == PST_ACT_RESHARD)
-            status = check_left(&c, c.action->stage);
+            status = check_none_gathered(&c, c.action->stage);
     }
     c.action = NULL;
     if (status == PST_OK)
-        status = check_left(&c, -1);
+        status = check_none_gathered(&c, -1);
     pst_touches_fini(&c.touches);
     pst_free(c.states);
     return status;

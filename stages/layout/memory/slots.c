@@ -71,7 +71,7 @@ static bool is_smaller(const struct walker *w, const struct pst_action *a)
            pst_role_is_tail(w->role, a->microbatch);
 }
 
-static bool is_for_the_next(const struct pst_action *a)
+static bool is_for_next_microbatch(const struct pst_action *a)
 {
     return pst_action_own_microbatch(a) != a->microbatch;
 }
@@ -94,7 +94,7 @@ static void link_copy_pools(struct walker *w, const struct pst_action *a,
 
     if (!fills_region(pool_of(w, from), p->at, p->len, smaller) ||
         !fills_region(pool_of(w, to), p->peer_at, p->len, smaller) ||
-        (to->maker != NULL && to->maker != from) || is_for_the_next(a))
+        (to->maker != NULL && to->maker != from) || is_for_next_microbatch(a))
         to->barred = true;
     to->maker = from;
 }
@@ -214,8 +214,8 @@ static int slot_of(const struct walker *w, const struct pool_state *p,
                : -1;
 }
 
-static int *look_up(const struct walker *w, const struct pst_action *a,
-                    unsigned stage, int mb, struct pst_arena *heap)
+static int *find_slots(const struct walker *w, const struct pst_action *a,
+                       unsigned stage, int mb, struct pst_arena *heap)
 {
     const unsigned n = w->layout->stages[stage].n_pools;
     int *ret = pst_arena_alloc(heap, (n + 1) * sizeof(*ret));
@@ -254,10 +254,10 @@ static enum pst_status assign_slots(struct walker *w, struct pst_rank_action *x)
         if (k >= PST_R_FIRST)
             take_slot(w, x, to, k);
     }
-    x->slot = look_up(w, a, (unsigned)a->stage, pst_action_own_microbatch(a),
-                      w->heap);
+    x->slot = find_slots(w, a, (unsigned)a->stage, pst_action_own_microbatch(a),
+                         w->heap);
     x->peer_slot = pst_action_copies(a)
-                       ? look_up(w, a, to, a->microbatch, w->heap)
+                       ? find_slots(w, a, to, a->microbatch, w->heap)
                        : x->slot;
     return x->slot != NULL && x->peer_slot != NULL
                ? PST_OK

@@ -319,7 +319,7 @@ enum pst_status pst_spill_pool(const struct pst_rank_role *role,
 
 /* Sorts by issue; on ties evictions come before reloads, which take their slots
  * or reload what they evicted. */
-static int by_issue(const void *a, const void *b)
+static int compare_issue(const void *a, const void *b)
 {
     const struct pst_spill_job *x = a, *y = b;
 
@@ -403,7 +403,7 @@ enum pst_status pst_spill_order(const struct pst_rank_role *role,
     trips = pst_calloc(PST_TAG_EXEC, s->n_trips, sizeof(*trips));
     if (trips == NULL)
         return pst_diag_nomem(diag, s->n_trips * sizeof(*trips));
-    qsort(s->jobs.at, s->jobs.n, sizeof(*s->jobs.at), by_issue);
+    qsort(s->jobs.at, s->jobs.n, sizeof(*s->jobs.at), compare_issue);
     for (unsigned i = 0; i < role->sched->n_stages && status == PST_OK; i++)
         for (unsigned k = PST_R_FIRST; k < layout->stages[i].n_pools &&
                                        k < PST_R_BOUNDARY && status == PST_OK;

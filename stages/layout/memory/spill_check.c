@@ -70,8 +70,9 @@ static enum pst_status end_copy(const struct checker *c,
 
 /* Checks that no copy that may run during the action uses the slot. issued:
  * number of copies that may have begun. */
-static enum pst_status check_beside(const struct checker *c, unsigned issued,
-                                    unsigned region, unsigned slot)
+static enum pst_status check_concurrent(const struct checker *c,
+                                        unsigned issued, unsigned region,
+                                        unsigned slot)
 {
     const unsigned stage = (unsigned)c->action->stage;
 
@@ -114,7 +115,7 @@ static enum pst_status check_action(const struct checker *c,
         if (!pst_spill_is_for(c->role, &stage->pools[k], k) || x->slot[k] < 0)
             continue;
         at = holder_of(c, (unsigned)x->a.stage, k, (unsigned)x->slot[k]);
-        status = check_beside(c, issued, k, (unsigned)x->slot[k]);
+        status = check_concurrent(c, issued, k, (unsigned)x->slot[k]);
         if (status == PST_OK && is_first(&stage->pools[k], &x->a)) {
             if (*at != NOBODY)
                 return report_violation(c, (unsigned)x->a.stage,

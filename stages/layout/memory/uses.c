@@ -20,7 +20,7 @@ static unsigned all_uses(const struct pst_plan_param *p)
     return total;
 }
 
-static bool is_in(const struct pst_plan_param *p, unsigned stage)
+static bool stage_uses(const struct pst_plan_param *p, unsigned stage)
 {
     for (unsigned k = 0; k < p->n_stages; k++)
         if (p->stages[k] == stage)
@@ -36,7 +36,7 @@ unsigned pst_uses_parts(const struct pst_uses *uses, unsigned param,
 
     if (!uses->train)
         return p->kind == PST_VALUE_PARAM && p->requires_grad &&
-               is_in(p, stage);
+               stage_uses(p, stage);
     return all_uses(p) <= PST_SEPARATE_USES ? n : PST_MIN(n, 1);
 }
 

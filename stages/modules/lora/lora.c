@@ -19,7 +19,7 @@ static enum pst_status no_memory(const struct pst_adapting *a)
 
 /* --- values --------------------------------------------------------------- */
 
-static enum pst_status add_old(struct pst_adapting *a)
+static enum pst_status copy_old_values(struct pst_adapting *a)
 {
     const struct pst_graph *old = a->old->graph;
     enum pst_status status = PST_OK;
@@ -66,7 +66,7 @@ static enum pst_status add_matrix(struct pst_adapting *a,
 
 static enum pst_status add_given(struct pst_adapting *a)
 {
-    enum pst_status status = add_old(a);
+    enum pst_status status = copy_old_values(a);
 
     for (size_t i = 0; i < a->pairs.n && status == PST_OK; i++) {
         struct pst_lora_pair *p = &a->pairs.at[i];
@@ -345,7 +345,7 @@ struct reads {
     bool *others; /* by value id: read by nodes of other modules */
 };
 
-static void see_use(void *ctx, struct pst_value **slot, unsigned arg)
+static void mark_used(void *ctx, struct pst_value **slot, unsigned arg)
 {
     (void)arg;
     ((struct reads *)ctx)->others[(*slot)->id] = true;
@@ -360,7 +360,7 @@ static enum pst_status list_others(struct pst_adapting *a, struct reads *r)
         return no_memory(a);
     for (size_t i = 0; i < old->nodes.n; i++)
         if (pst_frames_of(&a->frames, old->nodes.at[i]->call) < 0)
-            pst_node_uses(old->nodes.at[i], see_use, r);
+            pst_node_uses(old->nodes.at[i], mark_used, r);
     for (size_t i = 0; i < old->outputs.n; i++)
         if (old->outputs.at[i].arg.kind == PST_ARG_VALUE)
             r->others[old->outputs.at[i].arg.value->id] = true;

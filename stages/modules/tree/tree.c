@@ -169,7 +169,7 @@ static enum pst_status add_nodes(struct planter *p)
 }
 
 /* Sets the printing order: children follow their parent, in order of rows. */
-static enum pst_status put_in_order(struct planter *p)
+static enum pst_status sort_rows(struct planter *p)
 {
     struct pst_tree *t = p->tree;
     const size_t n = t->rows.n;
@@ -217,7 +217,7 @@ enum pst_status pst_tree_new(const struct pst_modules *modules,
     if (status == PST_OK)
         status = add_nodes(&p);
     if (status == PST_OK)
-        status = put_in_order(&p);
+        status = sort_rows(&p);
     pst_free(p.row_of);
     if (status != PST_OK) {
         pst_tree_free(p.tree);

@@ -28,7 +28,7 @@ static void note_fault(struct pst_rank *r, enum pst_error error,
              what, text);
 }
 
-static void look_at_messages(struct pst_rank *r)
+static void poll_messages(struct pst_rank *r)
 {
     if (r->replicas.n_busy > 0 && r->step.progressed == PST_OK)
         /* this poll also continues reductions over replicas */
@@ -49,7 +49,7 @@ static void make_progress(struct pst_rank *r)
         return;
     r->step.last_progress = now;
     pst_alive_progress();
-    look_at_messages(r);
+    poll_messages(r);
 }
 
 static void bind_operands(const struct pst_operand *from,
@@ -326,7 +326,7 @@ static void await_stash(struct pst_rank *r, const struct pst_rank_action *x)
         if (moved)
             pst_signs_moved(&r->signs);
         if (pst_role_job_size(&r->plan.role) > 1)
-            look_at_messages(r);
+            poll_messages(r);
     }
     r->step.times.wait_other += pst_now() - begin;
     fault = pst_stash_fault(&r->stash);
@@ -492,7 +492,7 @@ static enum pst_status run_next(struct pst_rank *r)
     return PST_OK;
 }
 
-static enum pst_status advance_once(struct pst_rank *r)
+static enum pst_status advance_rank(struct pst_rank *r)
 {
     struct pst_flight *const f = pst_rank_flight(r);
     enum pst_status status;
@@ -521,7 +521,7 @@ enum pst_status pst_rank_advance(struct pst_rank *r)
     if (status == PST_OK)
         status = pst_traffic_poll(&r->traffic);
     while (status == PST_OK && r->step.phase != PST_RANK_DONE) {
-        status = advance_once(r);
+        status = advance_rank(r);
         note_wait(r, status);
         if (status == PST_AGAIN) {
             /* Polls once more: the message may have arrived meanwhile. */

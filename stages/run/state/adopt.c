@@ -378,7 +378,7 @@ static int old_index(const struct adoption *a, unsigned param)
 
 /* True if both engines have state p->state of the parameter, from the same
  * optimizer (an average: from any). */
-static bool is_in_both(const struct pst_migration *p)
+static bool has_both_states(const struct pst_migration *p)
 {
     const struct pst_optim_options *to =
         pst_grid_update(p->to->grid, (unsigned)p->new);
@@ -409,7 +409,7 @@ static enum pst_status adopt_states(const struct adoption *a, unsigned param,
             continue;
         for (p.state = 0; p.state < PST_OPTIM_ALL_STATES && status == PST_OK;
              p.state++)
-            if (is_in_both(&p))
+            if (has_both_states(&p))
                 status = pst_migration_run(&p, diag);
     }
     return status;

@@ -31,8 +31,8 @@ static bool is_carried(const struct pst_engine *engine)
 
 /* True if this rank owns the value and no entry of a checkpoint has it
  * (entries.c). */
-static bool is_left_out(const struct pst_engine *engine, struct pst_rank *r,
-                        const struct pst_rank_param *p)
+static bool is_not_saved(const struct pst_engine *engine, struct pst_rank *r,
+                         const struct pst_rank_param *p)
 {
     const struct pst_plan_param *param =
         &engine->grid->plan->params.at[p->index];
@@ -156,7 +156,7 @@ enum pst_status pst_carried_each(const struct pst_engine *engine,
             &engine->grid->plan->params.at[p->index];
         struct pst_str name = {0};
 
-        if (!is_left_out(engine, r, p))
+        if (!is_not_saved(engine, r, p))
             continue;
         pst_str_addf(&name, "const.%s", param->fqn);
         status = name.failed

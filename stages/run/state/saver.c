@@ -69,7 +69,7 @@ enum pst_status pst_saver_new(struct pst_saver **ret, struct pst_diag *diag)
 
 /* --- the thread ----------------------------------------------------------- */
 
-static void copy_rest(struct pst_saver *s)
+static void end_copies(struct pst_saver *s)
 {
     for (unsigned i = 0; i < s->n_local; i++)
         if (s->local[i].shard != NULL)
@@ -125,7 +125,7 @@ static void *run_part(void *ctx)
     struct pst_saver *s = ctx;
 
     pst_alive_help(&s->moves);
-    copy_rest(s);
+    end_copies(s);
     s->status = run_current_part(s);
     atomic_store(&s->done, true);
     return NULL;
@@ -148,7 +148,7 @@ static void start_part(struct pst_saver *s, enum part part)
                                        "cannot start a thread for checkpoints");
     }
     if (!s->runs)
-        copy_rest(s);
+        end_copies(s);
 }
 
 bool pst_saver_works(const struct pst_saver *s)
@@ -386,7 +386,8 @@ static enum pst_status begin_manifest(struct pst_saver *s,
 }
 
 /* COLLECTIVE. Begins the next part, after one has succeeded on all ranks. */
-static enum pst_status begin_next(struct pst_saver *s, struct pst_diag *diag)
+static enum pst_status begin_next_part(struct pst_saver *s,
+                                       struct pst_diag *diag)
 {
     enum pst_status status;
 
@@ -412,7 +413,7 @@ enum pst_status pst_saver_next(struct pst_saver *s, struct pst_diag *diag)
         *diag = s->diag;
     status = pst_engine_settle(s->engine, s->status, diag);
     if (status == PST_OK)
-        status = begin_next(s, diag);
+        status = begin_next_part(s, diag);
     if (status == PST_AGAIN)
         return status;
     pst_state_names_fini(&s->names);

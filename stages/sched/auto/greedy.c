@@ -47,7 +47,7 @@ static size_t cell_index(const struct greedy *g, unsigned stage,
     return (size_t)stage * g->sched->n_microbatches + microbatch;
 }
 
-static bool is_here(const struct greedy *g, unsigned stage, unsigned rank)
+static bool is_on_rank(const struct greedy *g, unsigned stage, unsigned rank)
 {
     return g->sched->rank_of[stage] == (int)rank;
 }
@@ -164,7 +164,7 @@ static double held_bytes(const struct greedy *g, unsigned rank, bool one_more)
         const struct stage_state *st = &g->stages[s];
         const struct pst_stage_cost *c = &g->costs->stages[s];
 
-        if (is_here(g, s, rank))
+        if (is_on_rank(g, s, rank))
             bytes += c->fixed + (begun - st->next[PST_ACT_I]) * c->stash +
                      (st->next[PST_ACT_I] - st->next[PST_ACT_W]) * c->keep;
     }
@@ -180,7 +180,7 @@ static bool may_begin(const struct greedy *g, unsigned rank,
     if (microbatch < r->begun)
         return true;
     for (unsigned s = 0; s < g->sched->n_stages; s++)
-        keeps = keeps || (is_here(g, s, rank) &&
+        keeps = keeps || (is_on_rank(g, s, rank) &&
                           g->stages[s].next[PST_ACT_W] < r->begun);
     if (!keeps) /* no other microbatch is in memory */
         return true;
@@ -203,7 +203,7 @@ static void find_ready(const struct greedy *g, unsigned rank,
         const unsigned m = st->next[kind];
         const struct inputs *in;
 
-        if (!is_here(g, s, rank) || m >= g->sched->n_microbatches ||
+        if (!is_on_rank(g, s, rank) || m >= g->sched->n_microbatches ||
             (kind == PST_ACT_I && m >= st->next[PST_ACT_F]) ||
             (kind == PST_ACT_W && m >= st->next[PST_ACT_I]))
             continue;
@@ -267,7 +267,7 @@ static void end_action(struct greedy *g, unsigned rank)
     else if (a.kind == PST_ACT_W)
         r->bytes -= g->costs->stages[a.stage].keep;
     for (unsigned s = 0; s < g->sched->n_stages; s++)
-        if (is_here(g, s, rank))
+        if (is_on_rank(g, s, rank))
             ended = PST_MIN(ended, g->stages[s].next[PST_ACT_I]);
     r->ended = ended;
     busy = send_all(g, rank, &a, r->clock);

@@ -8,8 +8,8 @@
 
 /* Appends the actions around the matching send or receive in the peer's list.
  */
-static void add_other_side(const struct pst_check *c, unsigned rank,
-                           size_t index, struct pst_str *out)
+static void add_peer_actions(const struct pst_check *c, unsigned rank,
+                             size_t index, struct pst_str *out)
 {
     const struct pst_schedule *s = c->sched;
     const struct pst_action *a = &s->ranks[rank].at[index];
@@ -41,7 +41,7 @@ enum pst_status pst_check_refuse(const struct pst_check *c, unsigned rank,
     va_end(args);
     pst_sched_add_place(c->sched, rank, index, false, &place);
     pst_sched_add_place(c->sched, rank, index, true, &list);
-    add_other_side(c, rank, index, &list);
+    add_peer_actions(c, rank, index, &list);
     (void)pst_diag_set(c->diag, PST_E_SCHEDULE_STUCK, "schedule: %s: %s%s",
                        pst_str_text(&place), why, pst_str_text(&list));
     pst_str_fini(&list);

@@ -46,7 +46,8 @@ static int owed_by(const struct pst_check *c, const struct pst_action *a)
 }
 
 /* Returns an owner that has not reached this reduction; -1 if there is none. */
-static int awaited_owner(const struct pst_check *c, const struct pst_action *a)
+static int find_awaited_owner(const struct pst_check *c,
+                              const struct pst_action *a)
 {
     const struct pst_schedule *s = c->sched;
     size_t k = 0;
@@ -80,7 +81,7 @@ static bool play_action(const struct pst_check *c, unsigned rank, char *why,
     int other;
 
     if (a->kind == PST_ACT_REDUCE) {
-        other = awaited_owner(c, a);
+        other = find_awaited_owner(c, a);
         (void)snprintf(why, size, "waits for rank %d to reduce parameter %d",
                        other, a->param);
         return other < 0;

@@ -51,7 +51,8 @@ static void add_overlap(struct dualpipe *d, unsigned f, unsigned b)
                            d->backward[b]++);
 }
 
-static void one_rank(struct dualpipe *d, unsigned r, unsigned ranks, unsigned n)
+static void fill_rank(struct dualpipe *d, unsigned r, unsigned ranks,
+                      unsigned n)
 {
     const unsigned left = ranks - r - 1;
     bool split = false;
@@ -109,7 +110,7 @@ enum pst_status pst_sched_generate_dualpipe_v(struct pst_schedule *sched,
         d = (struct dualpipe){.list = d.list, .due = d.due};
         d.stage[0] = r;
         d.stage[1] = 2 * ranks - 1 - r;
-        one_rank(&d, r, ranks, n);
+        fill_rank(&d, r, ranks, n);
     }
     status = pst_sched_list_end(&d.list, diag);
     pst_free(d.due);

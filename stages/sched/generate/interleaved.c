@@ -90,8 +90,8 @@ static unsigned warm_up_gap(const struct pst_schedule *sched,
     return warm_up && first > warm_up + rank ? first - warm_up - rank : 0;
 }
 
-static void one_rank(struct pst_sched_list *list, const struct rounds *r,
-                     bool split)
+static void fill_rank(struct pst_sched_list *list, const struct rounds *r,
+                      bool split)
 {
     const struct pst_schedule *sched = list->sched;
     const unsigned rank = list->rank, left = sched->n_ranks - 1 - rank;
@@ -128,7 +128,7 @@ static enum pst_status generate_lists(struct pst_schedule *sched, bool split,
     if (!pst_sched_is_placed(sched, PST_PLACE_LOOP))
         return pst_sched_generate_played(sched, split, diag);
     for (list.rank = 0; list.rank < sched->n_ranks; list.rank++)
-        one_rank(&list, &r, split);
+        fill_rank(&list, &r, split);
     return pst_sched_list_end(&list, diag);
 }
 

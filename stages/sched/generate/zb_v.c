@@ -57,7 +57,7 @@ static void weight_back(struct zb_v *z)
     add_action(z, PST_ACT_W, z->back, &z->w_back);
 }
 
-static void one_rank(struct zb_v *z, unsigned r, unsigned ranks)
+static void fill_rank(struct zb_v *z, unsigned r, unsigned ranks)
 {
     pst_sched_list_start(&z->list, r, 3);
     pst_sched_list_idle(&z->list, r);
@@ -108,7 +108,7 @@ enum pst_status pst_sched_generate_zb_v(struct pst_schedule *sched,
             .back = 2 * ranks - 1 - r,
             .n = PST_MAX(2 * ranks - 1, sched->n_microbatches),
         };
-        one_rank(&z, r, ranks);
+        fill_rank(&z, r, ranks);
     }
     return pst_sched_list_end(&z.list, diag);
 }

@@ -25,8 +25,8 @@ static unsigned char *find_given(const struct pst_lower *l, int from, int to,
                      (size_t)microbatch];
 }
 
-static unsigned char *find_of(const struct pst_lower *l,
-                              const struct pst_action *a)
+static unsigned char *flags_of(const struct pst_lower *l,
+                               const struct pst_action *a)
 {
     const bool receives = pst_action_receives(a->kind);
 
@@ -72,7 +72,7 @@ static enum pst_status read_message(struct pst_lower *l, unsigned rank,
         return refuse_action(l, rank, i, "no such stage or microbatch");
     if (l->sched->rank_of[a->stage] != (int)rank)
         return refuse_action(l, rank, i, "the stage is on another rank");
-    given = find_of(l, a);
+    given = flags_of(l, a);
     *ret_keep = given != NULL;
     if (!given)
         return PST_OK;
@@ -93,7 +93,7 @@ static enum pst_status check_pairs(const struct pst_lower *l)
             const struct pst_action *a = &l->sched->ranks[r].at[i];
 
             if (is_message(a) &&
-                (*find_of(l, a) & direction_bits(a, SENT | RECEIVED)) !=
+                (*flags_of(l, a) & direction_bits(a, SENT | RECEIVED)) !=
                     direction_bits(a, SENT | RECEIVED))
                 return refuse_action(l, r, i,
                                      pst_action_receives(a->kind)
@@ -141,13 +141,13 @@ bool pst_given_has(const struct pst_lower *l, int from, int to, int microbatch,
 bool pst_given_is_ready(const struct pst_lower *l, const struct pst_action *a)
 {
     return pst_action_receives(a->kind) ||
-           (*find_of(l, a) & direction_bits(a, POSTED));
+           (*flags_of(l, a) & direction_bits(a, POSTED));
 }
 
 void pst_given_take(struct pst_lower *l, const struct pst_action *a)
 {
     if (pst_action_receives(a->kind))
-        *find_of(l, a) |= (unsigned char)direction_bits(a, POSTED);
+        *flags_of(l, a) |= (unsigned char)direction_bits(a, POSTED);
     else
         (is_backward(a)
              ? l->grads

@@ -69,7 +69,7 @@ static unsigned number_parts(struct part *parts, size_t n)
 }
 
 /* True if a part in [from, to) has lost all its work as dead code. */
-static bool any_dead(const struct part *parts, size_t from, size_t to)
+static bool has_dead_part(const struct part *parts, size_t from, size_t to)
 {
     bool ret = false;
 
@@ -94,8 +94,8 @@ static enum pst_status note_ignored(struct pst_splitter *s,
         first++;
     while (last > first && !parts[last].lives)
         last--;
-    dead_first = any_dead(parts, 0, first);
-    dead_last = any_dead(parts, last + 1, n + 1);
+    dead_first = has_dead_part(parts, 0, first);
+    dead_last = has_dead_part(parts, last + 1, n + 1);
     for (size_t i = 0; i < n && status == PST_OK; i++) {
         const char *where = i < first   ? "before it"
                             : i >= last ? "after it"
@@ -161,8 +161,8 @@ static size_t count_markers(const struct pst_graph *graph)
     return n;
 }
 
-static enum pst_status cuts_by_marker(struct pst_splitter *s,
-                                      struct pst_cuts *ret)
+static enum pst_status add_marker_cuts(struct pst_splitter *s,
+                                       struct pst_cuts *ret)
 {
     for (size_t i = 0; i < s->graph->nodes.n; i++) {
         const struct pst_node *node = s->graph->nodes.at[i];
@@ -270,8 +270,8 @@ static enum pst_status name_times(struct pst_splitter *s)
     return s->plan->cut_by != NULL ? PST_OK : pst_diag_nomem(s->diag, 1);
 }
 
-static enum pst_status by_cost(struct pst_splitter *s, enum policy policy,
-                               const bool *allowed)
+static enum pst_status cut_by_cost(struct pst_splitter *s, enum policy policy,
+                                   const bool *allowed)
 {
     const unsigned n_stages = PST_MAX(s->options->stages, 1u);
     struct pst_cost_model cost;
@@ -286,7 +286,8 @@ static enum pst_status by_cost(struct pst_splitter *s, enum policy policy,
 
 /* Makes a stage of each layer, or as many stages as requested, of similar
  * cost. */
-static enum pst_status by_layer(struct pst_splitter *s, struct pst_cuts *cuts)
+static enum pst_status cut_by_layer(struct pst_splitter *s,
+                                    struct pst_cuts *cuts)
 {
     enum pst_status status;
     bool *allowed;
@@ -299,27 +300,27 @@ static enum pst_status by_layer(struct pst_splitter *s, struct pst_cuts *cuts)
         return pst_diag_nomem(s->diag, s->graph->nodes.n);
     for (size_t i = 0; i < cuts->list.n; i++)
         allowed[cuts->list.at[i].node] = true;
-    status = by_cost(s, LAYERS, allowed);
+    status = cut_by_cost(s, LAYERS, allowed);
     pst_free(allowed);
     return status;
 }
 
-static enum pst_status by_policy(struct pst_splitter *s, enum policy policy,
-                                 struct pst_cuts *cuts)
+static enum pst_status cut_by_policy(struct pst_splitter *s, enum policy policy,
+                                     struct pst_cuts *cuts)
 {
     enum pst_status status;
 
     if (policy == MARKERS) {
-        status = cuts_by_marker(s, cuts);
+        status = add_marker_cuts(s, cuts);
         if (status == PST_OK)
             status = apply_cuts(s, cuts);
         return status == PST_OK ? check_count(s, "the markers") : status;
     }
     pst_graph_dce(s->graph, true);
     if (policy == LAYERS)
-        return by_layer(s, cuts);
+        return cut_by_layer(s, cuts);
     if (policy != NAMES)
-        return by_cost(s, policy, NULL);
+        return cut_by_cost(s, policy, NULL);
     status = pst_cuts_by_name(s, cuts);
     if (status == PST_OK)
         status = apply_cuts(s, cuts);
@@ -339,7 +340,7 @@ enum pst_status pst_split_assign(struct pst_splitter *s)
         status =
             pst_split_note(s, "%zu markers of the model are ignored", markers);
     if (status == PST_OK)
-        status = by_policy(s, policy, &cuts);
+        status = cut_by_policy(s, policy, &cuts);
     pst_vec_fini(&cuts.list);
     return status;
 }

@@ -103,7 +103,7 @@ static size_t walk_uses(struct balance *b, size_t *last, bool list)
     return u.n;
 }
 
-static void find_first(struct balance *b)
+static void find_work_ends(struct balance *b)
 {
     size_t end = b->n + 1;
 
@@ -183,7 +183,7 @@ static enum pst_status prepare_tables(struct balance *b, const bool *allowed)
     if (b->uses == NULL)
         return pst_diag_nomem(b->s->diag, n_uses * sizeof(*b->uses));
     (void)walk_uses(b, b->next, true);
-    find_first(b);
+    find_work_ends(b);
     for (size_t i = 0; i < n; i++)
         b->allowed[i] = i == b->n || allowed == NULL || allowed[i];
     for (size_t i = 0; i < b->n; i++)

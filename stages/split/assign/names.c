@@ -116,8 +116,9 @@ static const struct pst_module_call *call_of(const struct pst_node *node,
 
 /* Finds the calls of a module, in the order of their first nodes. at: by id of
  * a call, its index in `calls` + 1; 0: not found yet. */
-static enum pst_status find_called(struct pst_splitter *s, const char *fqn,
-                                   size_t *at, struct calls *calls)
+static enum pst_status find_module_calls(struct pst_splitter *s,
+                                         const char *fqn, size_t *at,
+                                         struct calls *calls)
 {
     for (size_t i = 0; i < s->graph->nodes.n; i++) {
         const struct pst_module_call *call =
@@ -147,8 +148,8 @@ static bool is_inside(const char *path, const char *fqn)
 
 /* Finds runs of adjacent nodes inside a module that is not called itself but
  * contains other modules. */
-static enum pst_status find_held(struct pst_splitter *s, const char *fqn,
-                                 struct calls *calls)
+static enum pst_status find_node_runs(struct pst_splitter *s, const char *fqn,
+                                      struct calls *calls)
 {
     bool open = false;
 
@@ -170,12 +171,13 @@ static enum pst_status find_calls(struct pst_splitter *s, const char *fqn,
 {
     size_t *at = pst_calloc(TAG, s->graph->calls.n, sizeof(*at));
     enum pst_status status =
-        at != NULL ? find_called(s, fqn, at, calls)
+        at != NULL ? find_module_calls(s, fqn, at, calls)
                    : pst_diag_nomem(s->diag, s->graph->calls.n * sizeof(*at));
 
     pst_free(at);
-    return status == PST_OK && calls->list.n == 0 ? find_held(s, fqn, calls)
-                                                  : status;
+    return status == PST_OK && calls->list.n == 0
+               ? find_node_runs(s, fqn, calls)
+               : status;
 }
 
 static enum pst_status cut_module(struct pst_splitter *s, struct pst_cuts *cuts,

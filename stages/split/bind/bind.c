@@ -67,7 +67,7 @@ static enum pst_status add_wanted(struct binder *b,
     return pst_vec_push(TAG, &b->wanted, w) ? PST_OK : no_memory(b);
 }
 
-static enum pst_status want_rows(struct binder *b)
+static enum pst_status set_rows(struct binder *b)
 {
     enum pst_status status = PST_OK;
 
@@ -86,7 +86,7 @@ static enum pst_status want_rows(struct binder *b)
 }
 
 /* Parses NAME.DIM=SIZE. */
-static enum pst_status want_size(struct binder *b, const char *spec)
+static enum pst_status set_size(struct binder *b, const char *spec)
 {
     const char *equal = strchr(spec, '='), *dot = equal;
     struct pst_plan_input *input;
@@ -131,7 +131,7 @@ static enum pst_status want_size(struct binder *b, const char *spec)
                         b->from->fixed != NULL ? b->from->fixed : "");
 }
 
-static enum pst_status want_sizes(struct binder *b, const char *specs)
+static enum pst_status set_sizes(struct binder *b, const char *specs)
 {
     enum pst_status status = PST_OK;
 
@@ -140,7 +140,7 @@ static enum pst_status want_sizes(struct binder *b, const char *specs)
         char spec[256];
 
         (void)snprintf(spec, sizeof(spec), "%.*s", (int)n, specs);
-        status = want_size(b, spec);
+        status = set_size(b, spec);
         specs += n + (specs[n] == ',');
     }
     return status;
@@ -508,7 +508,7 @@ enum pst_status pst_plan_bind(struct pst_plan *plan, int64_t rows,
 
     (void)snprintf(b.what, sizeof(b.what), "microbatches of %" PRId64 " rows",
                    rows);
-    return bind_plan(&b, want_rows(&b), ret);
+    return bind_plan(&b, set_rows(&b), ret);
 }
 
 enum pst_status pst_plan_resize(struct pst_plan *plan, const char *specs,
@@ -517,5 +517,5 @@ enum pst_status pst_plan_resize(struct pst_plan *plan, const char *specs,
     struct binder b = {.from = plan, .diag = diag};
 
     (void)snprintf(b.what, sizeof(b.what), "--size %s", specs);
-    return bind_plan(&b, want_sizes(&b, specs), ret);
+    return bind_plan(&b, set_sizes(&b, specs), ret);
 }

@@ -22,7 +22,7 @@
 
 /* True for names of a plan's files, also those of an interrupted save:
  * "plan.pb.tmp-...". */
-static bool is_ours(const char *name)
+static bool is_plan_file(const char *name)
 {
     const char *rest = name + strlen(PST_PLAN_FILE);
 
@@ -50,9 +50,9 @@ static enum pst_status check_folder(const char *dir, struct pst_diag *diag)
                                : pst_diag_errno(diag, errno, "%s", dir);
     // NOLINTNEXTLINE(concurrency-mt-unsafe): a stream of our own
     while ((entry = readdir(handle)) != NULL)
-        ours = ours &&
-               (strcmp(entry->d_name, ".") == 0 ||
-                strcmp(entry->d_name, "..") == 0 || is_ours(entry->d_name));
+        ours = ours && (strcmp(entry->d_name, ".") == 0 ||
+                        strcmp(entry->d_name, "..") == 0 ||
+                        is_plan_file(entry->d_name));
     closedir(handle);
     return ours ? PST_OK
                 : pst_diag_set(diag, PST_E_PLAN_FOLDER,

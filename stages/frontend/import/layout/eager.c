@@ -30,8 +30,8 @@ struct pst_meta pst_import_eager_meta(const struct pst_import *import,
     return ret;
 }
 
-static bool was_put_right(const struct pst_import *import,
-                          const struct pst_value *v)
+static bool is_corrected(const struct pst_import *import,
+                         const struct pst_value *v)
 {
     const struct pst_import_strides *e = entry_of(import, v);
 
@@ -155,7 +155,7 @@ static struct pst_value *add_shadow(struct shadows *s,
         const struct pst_meta m = pst_import_eager_meta(import, v);
 
         memcpy(ret->meta.stride, m.stride, sizeof(m.stride));
-        s->put_right = s->put_right || was_put_right(import, v);
+        s->put_right = s->put_right || is_corrected(import, v);
     }
     rows = ret->meta;
     pst_meta_set_contiguous(&rows);

@@ -69,8 +69,8 @@ static enum pst_status want_layout(struct pst_import *import,
                : pst_diag_nomem(import->diag, 0);
 }
 
-static enum pst_status want_if_noted(struct pst_import *import,
-                                     const struct pst_storage_note *note)
+static enum pst_status want_if_written(struct pst_import *import,
+                                       const struct pst_storage_note *note)
 {
     return note->origin != NULL && note->doubtful && note->written
                ? want_layout(import, note)
@@ -129,9 +129,10 @@ static enum pst_status refuse_layout(struct pst_import *import,
                         name, pst_meta_text(m, text));
 }
 
-static enum pst_status lay_out(struct pst_import *import, const char *name,
-                               const struct pst_doc_meta *t,
-                               struct pst_value **value)
+static enum pst_status reorder_storage(struct pst_import *import,
+                                       const char *name,
+                                       const struct pst_doc_meta *t,
+                                       struct pst_value **value)
 {
     int64_t order[PST_MAX_RANK], back[PST_MAX_RANK];
     struct pst_build *b = &import->build;
@@ -173,7 +174,7 @@ enum pst_status pst_import_lay_out(struct pst_import *import,
     if (key == NULL)
         return pst_diag_nomem(import->diag, strlen(name));
     if (pst_map_has(&import->layouts.wanted, key))
-        return lay_out(import, name, t, value);
+        return reorder_storage(import, name, t, value);
     note = note_of(import, *value);
     if (note == NULL)
         return import->build.status;
@@ -181,12 +182,12 @@ enum pst_status pst_import_lay_out(struct pst_import *import,
         note->origin = key;
         note->doubtful = (*value)->base != NULL;
     }
-    return want_if_noted(import, note);
+    return want_if_written(import, note);
 }
 
 /* --- the graph's inputs ------------------------------------------------- */
 
-static enum pst_status lay_out_input(struct pst_import *import,
+static enum pst_status reorder_input(struct pst_import *import,
                                      struct pst_scope *scope, const char *name)
 {
     struct pst_value *v = pst_map_get(&scope->values, name), *now = v;
@@ -220,7 +221,7 @@ enum pst_status pst_import_lay_out_inputs(struct pst_import *import,
 
     for (unsigned i = 0; i < graph->n_inputs && status == PST_OK; i++)
         if (graph->inputs[i].kind == PST_DOC_TENSOR)
-            status = lay_out_input(import, scope, graph->inputs[i].name);
+            status = reorder_input(import, scope, graph->inputs[i].name);
     return status;
 }
 
@@ -257,7 +258,7 @@ enum pst_status pst_import_writes_storage(struct pst_import *import,
     if (note == NULL)
         return import->build.status;
     note->written = true;
-    return want_if_noted(import, note);
+    return want_if_written(import, note);
 }
 
 /* True if a result may be a view of an argument. */
@@ -280,8 +281,8 @@ static enum pst_status join_notes(struct pst_import *import,
         return PST_OK;
     a->doubtful = b->doubtful = true;
     b->origin = a->origin;
-    status = want_if_noted(import, a);
-    return status != PST_OK ? status : want_if_noted(import, b);
+    status = want_if_written(import, a);
+    return status != PST_OK ? status : want_if_written(import, b);
 }
 
 enum pst_status pst_import_joins_storages(struct pst_import *import,

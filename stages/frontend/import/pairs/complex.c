@@ -87,7 +87,7 @@ const struct pst_op *pst_import_complex_row(const char *name,
 
 /* Returns the dtype of the parts of a complex tensor; PST_N_DTYPES: it is
  * real. */
-static enum pst_dtype part_in(const struct pst_doc_tensor *t)
+static enum pst_dtype part_dtype(const struct pst_doc_tensor *t)
 {
     enum pst_dtype part;
 
@@ -104,7 +104,7 @@ static enum pst_dtype part_of(const struct pst_doc_node *node,
 
     for (unsigned i = 0; i < node->n_outputs; i++)
         if (node->outputs[i].kind == PST_DOC_TENSOR) {
-            ret = part_in(pst_doc_tensor(graph, node->outputs[i].name));
+            ret = part_dtype(pst_doc_tensor(graph, node->outputs[i].name));
             if (ret != PST_N_DTYPES)
                 return ret;
         }
@@ -118,8 +118,8 @@ static enum pst_dtype part_of(const struct pst_doc_node *node,
                 arg->kind == PST_DOC_TENSORS ? arg->names[k] : arg->name);
             enum pst_dtype *to = t != NULL && t->rank > 0 ? &ret : &flat;
 
-            if (part_in(t) != PST_N_DTYPES && *to != PST_F64)
-                *to = part_in(t);
+            if (part_dtype(t) != PST_N_DTYPES && *to != PST_F64)
+                *to = part_dtype(t);
         }
     }
     return ret != PST_N_DTYPES ? ret : flat;
@@ -135,8 +135,8 @@ static bool takes_dtype(const struct pst_meta *meta, unsigned rank,
             meta->rank == rank);
 }
 
-static struct pst_value *with_part(struct pst_import *import,
-                                   struct pst_value *v, enum pst_dtype part)
+static struct pst_value *convert_part(struct pst_import *import,
+                                      struct pst_value *v, enum pst_dtype part)
 {
     return pst_emit(&import->build, &pst_op__to_copy,
                     PST_ARGS(pst_v(v), pst_dtype_arg(part)));
@@ -148,7 +148,7 @@ static struct pst_value *promote_value(struct pst_import *import,
     struct pst_value *parts[2];
 
     if (takes_dtype(&v->meta, 0, part))
-        v = with_part(import, v, part);
+        v = convert_part(import, v, part);
     if (v == NULL)
         return NULL;
     parts[0] = v;
@@ -190,7 +190,7 @@ static struct pst_value *convert_operand(struct pst_import *import,
         v = pst_functionalise_read(import->functional, v);
     if (v == NULL)
         return NULL;
-    return is_complex ? with_part(import, v, part)
+    return is_complex ? convert_part(import, v, part)
                       : promote_value(import, v, part);
 }
 

@@ -97,8 +97,9 @@ enum pst_status pst_import_conjugate(struct pst_import *import,
     return pst_import_define(import, scope, names->at[0], v, &v->meta);
 }
 
-static enum pst_status write_along(struct pst_import *import,
-                                   struct pst_value *to, struct pst_value *from)
+static enum pst_status write_mirror(struct pst_import *import,
+                                    struct pst_value *to,
+                                    struct pst_value *from)
 {
     enum pst_status status = pst_import_writes_storage(import, to);
     struct pst_value *now;
@@ -134,7 +135,7 @@ static enum pst_status update_mirrors(struct pst_import *import,
                                 "writes to conjugates of conjugates, %d deep, "
                                 "are not supported",
                                 MAX_DEPTH);
-        status = write_along(import, to, forth ? m.of : m.conjugate);
+        status = write_mirror(import, to, forth ? m.of : m.conjugate);
         if (status == PST_OK)
             status = update_mirrors(import, owner_of(import, to), i, depth + 1);
     }

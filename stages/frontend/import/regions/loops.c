@@ -217,7 +217,7 @@ static enum pst_status run_trip(struct pst_import *import,
 
 /* Imports a loop over slices. Results are the final carried values and, for
  * each other result, those of all trips stacked. */
-static enum pst_status over_slices(struct pst_import *import,
+static enum pst_status import_scan(struct pst_import *import,
                                    struct pst_scope *scope,
                                    const struct pst_doc_graph *body,
                                    struct slices *s,
@@ -255,7 +255,7 @@ enum pst_status pst_import_scan_loop(struct pst_import *import,
         !list_at(node, 2, &s.list[1]) || !list_at(node, 3, &s.list[2]) ||
         s.list[0].n > names->n)
         return report_inconsistent(import);
-    return over_slices(import, scope, body->graph, &s, names);
+    return import_scan(import, scope, body->graph, &s, names);
 }
 
 enum pst_status pst_import_map_loop(struct pst_import *import,
@@ -269,7 +269,7 @@ enum pst_status pst_import_map_loop(struct pst_import *import,
     if (body == NULL || !list_at(node, 1, &s.list[1]) ||
         !list_at(node, 2, &s.list[2]))
         return report_inconsistent(import);
-    return over_slices(import, scope, body->graph, &s, names);
+    return import_scan(import, scope, body->graph, &s, names);
 }
 
 /* --- while_loop ------------------------------------------------------------

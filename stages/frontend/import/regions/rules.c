@@ -287,7 +287,7 @@ struct indices {
     bool apart;              /* the tensors are not adjacent */
 };
 
-static bool look_at_indices(const struct pst_lane_args *a, struct indices *ret)
+static bool read_indices(const struct pst_lane_args *a, struct indices *ret)
 {
     const struct pst_arg *list = &a->at[1];
     unsigned count = 0;
@@ -336,7 +336,7 @@ static struct pst_value *apply_index(struct pst_import *import,
     unsigned order[PST_MAX_RANK], n = 0, before, at;
     struct indices x;
 
-    if (!look_at_indices(a, &x) || n_own + x.n > PST_MAX_RANK)
+    if (!read_indices(a, &x) || n_own + x.n > PST_MAX_RANK)
         return NULL;
     self = a->at[0].value;
     for (unsigned i = 0; i < n_own; i++) {

@@ -395,10 +395,10 @@ static enum pst_status bind_node(struct pst_import *import,
     return status;
 }
 
-static enum pst_status on_tangent(struct pst_import *import,
-                                  struct pst_scope *scope,
-                                  const struct pst_doc_node *node,
-                                  const struct pst_names *names)
+static enum pst_status define_tangent(struct pst_import *import,
+                                      struct pst_scope *scope,
+                                      const struct pst_doc_node *node,
+                                      const struct pst_names *names)
 {
     const struct pst_vmap_lanes tangent = {.tangent = true};
 
@@ -422,7 +422,7 @@ enum pst_status pst_import_on_lanes(struct pst_import *import,
     if (is_dead(import, scope, node->resolved, names))
         return PST_OK;
     if (reads_lanes(scope, node, true))
-        return on_tangent(import, scope, node, names);
+        return define_tangent(import, scope, node, names);
     if (node->resolved->kind == PST_TARGET_BATCH)
         return pst_import_batch(import, scope, node, names);
     if (node->resolved->kind == PST_TARGET_UNBATCH)

@@ -238,7 +238,7 @@ static void blame_gradient(struct pst_agreement *a)
 }
 
 /* True if all microbatches of the step have the weight 0. */
-static bool counts_nothing(const struct pst_agreement *a)
+static bool has_no_weight(const struct pst_agreement *a)
 {
     for (unsigned m = 0; m < a->role->options.microbatches; m++)
         if (a->role->weights[m] > 0)
@@ -268,7 +268,7 @@ static void refuse_not_finite(struct pst_agreement *a)
     struct pst_decision *v = a->decision;
     const int stage = a->role->plan->outputs.at[a->role->plan->loss].stage;
 
-    if (counts_nothing(a)) {
+    if (has_no_weight(a)) {
         v->fault = (int32_t)PST_E_RUN_NOT_FINITE;
         v->diverged = v->no_targets = 1;
         snprintf(a->text, sizeof(a->text),

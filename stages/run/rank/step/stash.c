@@ -76,8 +76,8 @@ static enum pst_status read_all(struct pst_stash *s, unsigned char *to,
     return PST_OK;
 }
 
-static enum pst_status copy_out(struct pst_stash *s,
-                                const struct pst_spill_job *job)
+static enum pst_status evict_slot(struct pst_stash *s,
+                                  const struct pst_spill_job *job)
 {
     unsigned char *from = pst_device_host(&s->device->mem, slot_of(s, job));
     enum pst_status status = PST_OK;
@@ -94,8 +94,8 @@ static enum pst_status copy_out(struct pst_stash *s,
     return status;
 }
 
-static enum pst_status copy_in(struct pst_stash *s,
-                               const struct pst_spill_job *job)
+static enum pst_status reload_slot(struct pst_stash *s,
+                                   const struct pst_spill_job *job)
 {
     unsigned char *to = pst_device_host(&s->device->mem, slot_of(s, job));
     const struct pst_stash_mark *m = &s->marks[job->place];
@@ -124,7 +124,7 @@ static enum pst_status copy_in(struct pst_stash *s,
 
 /* --- the thread ----------------------------------------------------------- */
 
-static void *copy_all(void *arg)
+static void *run_copies(void *arg)
 {
     struct pst_stash *s = arg;
 
@@ -141,7 +141,7 @@ static void *copy_all(void *arg)
         status = s->status;
         pthread_mutex_unlock(&s->lock);
         if (status == PST_OK)
-            status = job->in ? copy_in(s, job) : copy_out(s, job);
+            status = job->in ? reload_slot(s, job) : evict_slot(s, job);
         pthread_mutex_lock(&s->lock);
         s->status = status;
         s->done++;
@@ -166,7 +166,7 @@ static enum pst_status start_thread(struct pst_stash *s, struct pst_diag *diag)
     pthread_cond_init(&s->work, NULL);
     pthread_cond_init(&s->moved, &attr);
     pthread_condattr_destroy(&attr);
-    err = pst_thread_start(&s->thread, copy_all, s);
+    err = pst_thread_start(&s->thread, run_copies, s);
     s->runs = err == 0;
     if (err == 0)
         return PST_OK;

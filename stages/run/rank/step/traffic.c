@@ -18,8 +18,8 @@ static bool is_staged(const struct pst_traffic *t, const struct pst_message *m)
 
 /* Returns a message in flight that sends the same bytes from the host's copy;
  * NULL: none. The copy must not change until that message has completed. */
-static const struct pst_message *find_same(const struct pst_traffic *t,
-                                           const struct pst_message *m)
+static const struct pst_message *find_same_copy(const struct pst_traffic *t,
+                                                const struct pst_message *m)
 {
     for (unsigned i = 0; i < t->n_active; i++)
         if (t->active[i]->send && t->active[i]->data == m->data &&
@@ -28,9 +28,9 @@ static const struct pst_message *find_same(const struct pst_traffic *t,
     return NULL;
 }
 
-static void copy_out(struct pst_traffic *t, struct pst_message *m)
+static void stage_message(struct pst_traffic *t, struct pst_message *m)
 {
-    const struct pst_message *same = find_same(t, m);
+    const struct pst_message *same = find_same_copy(t, m);
 
     if (same != NULL)
         m->event = same->event;
@@ -99,7 +99,7 @@ enum pst_status pst_traffic_post(struct pst_traffic *t, struct pst_message *m)
 
     m->state = PST_MESSAGE_HELD;
     if (held && is_staged(t, m))
-        copy_out(t, m);
+        stage_message(t, m);
     else if (held)
         t->mem->device->record(t->mem, PST_QUEUE_COMPUTE, &m->event);
     status = held ? start_held(t, m) : start_message(t, m);
