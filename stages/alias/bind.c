@@ -20,7 +20,7 @@ void pst_alias_program_input_name(bool base, unsigned i, char out[32])
     (void)snprintf(out, 32, base ? "base.%u" : "operand.%u", i);
 }
 
-/* --- what all parts use --------------------------------------------------- */
+/* --- names and owners ----------------------------------------------------- */
 
 enum pst_status pst_binder_no_memory(const struct pst_binder *b)
 {
@@ -312,7 +312,7 @@ static enum pst_status note_operands(struct pst_binder *b,
     return status;
 }
 
-/* --- together ------------------------------------------------------------- */
+/* --- binding a program ---------------------------------------------------- */
 
 bool pst_alias_program_is_new(const struct pst_alias_program_bound *bound,
                               unsigned i)

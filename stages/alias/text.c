@@ -510,7 +510,7 @@ static void read_returns(struct reader *r, const struct pst_json *root)
         fail(r, "\"backward\" needs a loss: \"returns\" is empty");
 }
 
-/* --- together ------------------------------------------------------------- */
+/* --- parsing a program ---------------------------------------------------- */
 
 static void read_program(struct reader *r, const struct pst_json *root)
 {

@@ -27,7 +27,7 @@ struct pst_given {
     struct pst_map names; /* name -> struct pst_safetensors_entry */
 };
 
-/* --- what is meant by a folder ------------------------------------------ */
+/* --- the file of a folder ----------------------------------------------- */
 
 /* Number of files with an ending, and the name of one of them. */
 struct found {

@@ -320,7 +320,7 @@ static enum pst_status take_default(struct parser *p,
     return status;
 }
 
-/* --- the whole ---------------------------------------------------------- */
+/* --- a whole schema ----------------------------------------------------- */
 
 static enum pst_status take_param(struct parser *p, struct pst_param *ret)
 {

@@ -15,7 +15,7 @@ static enum pst_status no_memory(const struct pst_replacer *r)
     return pst_diag_nomem(r->diag, 0);
 }
 
-/* --- which calls ---------------------------------------------------------- */
+/* --- replaced calls ------------------------------------------------------- */
 
 static bool is_wanted(void *ctx, const struct pst_module_call *call)
 {

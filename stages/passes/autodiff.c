@@ -36,7 +36,7 @@ static bool is_float(const struct pst_value *value)
     return pst_dtype_kind(value->meta.dtype) == PST_KIND_FLOAT;
 }
 
-/* --- what needs a gradient ---------------------------------------------- */
+/* --- values that need gradients ----------------------------------------- */
 
 struct any_needed {
     const struct differ *d;
@@ -328,7 +328,7 @@ static enum pst_status set_phases(struct differ *d,
     return PST_OK;
 }
 
-/* --- together ----------------------------------------------------------- */
+/* --- differentiation of a graph ----------------------------------------- */
 
 static enum pst_status alloc_tables(struct differ *d)
 {

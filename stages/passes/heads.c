@@ -11,7 +11,7 @@
 
 #define TAG PST_TAG_GRAPH
 
-/* --- what a loss reads ---------------------------------------------------- */
+/* --- operands of a loss --------------------------------------------------- */
 
 /* Values of PyTorch's argument `reduction`. */
 enum { REDUCE_MEAN = 1, REDUCE_SUM = 2 };

@@ -200,7 +200,7 @@ enum pst_status pst_engine_start_ranks(struct pst_engine *engine,
     return status;
 }
 
-/* --- all numbers ---------------------------------------------------------- */
+/* --- settings for all counts ---------------------------------------------- */
 
 enum pst_status pst_engine_set_microbatches(struct pst_engine *engine,
                                             unsigned microbatches,

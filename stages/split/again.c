@@ -268,7 +268,7 @@ enum pst_status pst_plan_model(struct pst_plan *plan, pst_param_fn fn,
     return status;
 }
 
-/* --- cut again ------------------------------------------------------------ */
+/* --- cutting -------------------------------------------------------------- */
 
 /* Lists the parameters that `like` transmits and the owners of its carried
  * buffers, as far as the model has them. */

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* --- what the user has said ---------------------------------------------- */
+/* --- options of owners --------------------------------------------------- */
 
 static size_t name_length(const char *spec)
 {
@@ -52,7 +52,7 @@ bool pst_split_is_owned(const struct pst_splitter *s,
     return owned;
 }
 
-/* --- who reads, who writes ------------------------------------------------ */
+/* --- readers and writers -------------------------------------------------- */
 
 /* The nodes that read a buffer of the uncut graph in the lowest and in the
  * highest stage. */
@@ -148,7 +148,7 @@ enum pst_status pst_split_find_carried(struct pst_splitter *s,
     return status;
 }
 
-/* --- who owns ------------------------------------------------------------- */
+/* --- owners --------------------------------------------------------------- */
 
 static enum pst_status refuse_owner(const struct pst_splitter *s,
                                     const struct pst_plan_param *param,

@@ -65,7 +65,7 @@ static struct transfer *transfer_of(struct cutter *c,
     return &c->transfers[value->id];
 }
 
-/* --- what crosses ------------------------------------------------------- */
+/* --- values that cross cuts --------------------------------------------- */
 
 struct use_ctx {
     struct cutter *c;

@@ -129,7 +129,7 @@ static bool eval_node(void *ctx, const struct pst_node *node)
     return true;
 }
 
-/* --- what is random still ------------------------------------------------- */
+/* --- remaining random operators ------------------------------------------- */
 
 static enum pst_status refuse_random(const struct places *random,
                                      struct pst_diag *diag)
@@ -220,7 +220,7 @@ enum pst_status pst_plan_eval(struct pst_plan *plan,
     return status;
 }
 
-/* --- cut as it was -------------------------------------------------------- */
+/* --- cut into the old stages ---------------------------------------------- */
 
 /* Restores the stages of nodes: joining a plan again keeps the nodes and their
  * order, but assigns all of them to stage 0. */

@@ -266,7 +266,7 @@ static enum pst_status add_ports(struct jointer *j)
     return status;
 }
 
-/* --- together ----------------------------------------------------------- */
+/* --- differentiation and checks ----------------------------------------- */
 
 /* Keeps a part of the gradient of a model input: an output of the graph. */
 static enum pst_status keep_part(struct jointer *j, unsigned input,

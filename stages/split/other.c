@@ -170,7 +170,7 @@ static enum pst_status place_node(struct placer *p, struct pst_node *node)
                         p->state, p->least);
 }
 
-/* --- stages of which nothing is left -------------------------------------- */
+/* --- empty stages --------------------------------------------------------- */
 
 /* For each value, the first stage that reads it. */
 struct later {

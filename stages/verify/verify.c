@@ -354,7 +354,7 @@ static enum pst_status check_gradients(struct verifier *v)
     return status;
 }
 
-/* --- together ------------------------------------------------------------ */
+/* --- verification -------------------------------------------------------- */
 
 static enum pst_status verify_model(struct verifier *v)
 {

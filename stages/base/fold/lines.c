@@ -16,7 +16,7 @@
 /* Maximum encoded bytes of a run without its deltas. */
 #define RUN_BYTES 20
 
-/* --- a line in pieces ----------------------------------------------------- */
+/* --- pieces of a line ----------------------------------------------------- */
 
 /* A text and the number after it, if there is one. */
 struct piece {

@@ -22,7 +22,7 @@ static enum pst_status report_unfit(struct pst_diag *diag)
                         "lines cannot say what is in the message");
 }
 
-/* --- to lines ------------------------------------------------------------- */
+/* --- folding a message to lines ------------------------------------------- */
 
 static bool take_varint(const unsigned char **at, const unsigned char *end,
                         uint64_t *ret)
@@ -150,7 +150,7 @@ enum pst_status pst_message_lines(const ProtobufCMessageDescriptor *descriptor,
     return ret->failed ? pst_diag_nomem(diag, size) : PST_OK;
 }
 
-/* --- and back ------------------------------------------------------------- */
+/* --- unfolding lines to a message ----------------------------------------- */
 
 struct reader {
     const char *at, *end; /* the remaining lines */

@@ -58,7 +58,7 @@ enum pst_status pst_fold_pack_runs(const struct pst_folded *folded,
     return ret->failed ? pst_diag_nomem(diag, ret->len) : PST_OK;
 }
 
-/* --- and back, untrusted ---------------------------------------------------
+/* --- unpacking untrusted runs ----------------------------------------------
  */
 
 struct bytes {

@@ -223,7 +223,7 @@ static enum pst_status find_in_config(const struct pst_alphas *a,
     return status;
 }
 
-/* --- either --------------------------------------------------------------- */
+/* --- lookup --------------------------------------------------------------- */
 
 enum pst_status pst_alphas_find(const struct pst_alphas *alphas,
                                 const char *module, int64_t rank, bool peft,

@@ -30,7 +30,7 @@ bool pst_functionalise_note_silent(struct pst_functionalise *f,
     return false;
 }
 
-/* --- which old numbers gradients need ------------------------------------- */
+/* --- old versions that gradients need ------------------------------------- */
 
 struct search {
     const struct pst_functionalise *f;

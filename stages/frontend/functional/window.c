@@ -222,7 +222,7 @@ static const struct {
     {&pst_op_as_strided, as_strided},
 };
 
-/* --- together ----------------------------------------------------------- */
+/* --- windows of a value ------------------------------------------------- */
 
 static void set_unknown(const struct pst_value *v, window *ret)
 {

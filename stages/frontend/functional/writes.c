@@ -17,7 +17,7 @@
 
 #define TAG PST_TAG_GRAPH
 
-/* --- what may be written ------------------------------------------------ */
+/* --- permitted writes --------------------------------------------------- */
 
 #define REFUSAL "%%%s, %s at %lld, cannot be written in place: %s"
 
@@ -392,7 +392,7 @@ struct pst_value *pst_functionalise_write(struct pst_functionalise *f,
     return pst_versions_commit(f, &t, update, NULL);
 }
 
-/* --- the end ------------------------------------------------------------ */
+/* --- outputs of the graph ----------------------------------------------- */
 
 /* Turns a written constant into a buffer outside the state dict. */
 static enum pst_status make_buffer(struct pst_functionalise *f,

@@ -324,7 +324,7 @@ static enum pst_status check_updates(const struct pst_import *import)
     return PST_OK;
 }
 
-/* --- together ----------------------------------------------------------- */
+/* --- importing the graph ------------------------------------------------ */
 
 static void drop_names(struct pst_import *import)
 {

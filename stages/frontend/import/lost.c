@@ -28,7 +28,7 @@ enum pst_status pst_import_note_lost(struct pst_import *import, size_t first)
     return PST_OK;
 }
 
-/* --- where gradients go --------------------------------------------------- */
+/* --- flow of gradients ---------------------------------------------------- */
 
 struct flow {
     bool *values; /* by id: a parameter's gradient passes through it */

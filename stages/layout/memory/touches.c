@@ -42,7 +42,7 @@ enum pst_status pst_toucher_init(struct pst_toucher *t, struct pst_arena *heap)
     return PST_OK;
 }
 
-/* --- a list --------------------------------------------------------------- */
+/* --- touches of a list ---------------------------------------------------- */
 
 struct reading {
     struct pst_toucher *with;

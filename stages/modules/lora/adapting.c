@@ -13,7 +13,7 @@ static enum pst_status no_memory(const struct pst_adapting *a)
     return pst_diag_nomem(a->diag, 0);
 }
 
-/* --- which modules -------------------------------------------------------- */
+/* --- adapted modules ------------------------------------------------------ */
 
 static bool is_name(const char *pattern)
 {

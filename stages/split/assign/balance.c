@@ -60,7 +60,7 @@ struct balance {
     struct pst_minima minima;
 };
 
-/* --- what is known of the graph ----------------------------------------- */
+/* --- tables of the graph ------------------------------------------------ */
 
 struct use_ctx {
     struct balance *b;
@@ -357,7 +357,7 @@ static void set_stages(struct balance *b)
     }
 }
 
-/* --- together ----------------------------------------------------------- */
+/* --- cuts --------------------------------------------------------------- */
 
 static unsigned most_stages(const struct balance *b)
 {

@@ -212,7 +212,7 @@ static enum pst_status apply_measurements(struct pst_splitter *s,
     return status;
 }
 
-/* --- together ----------------------------------------------------------- */
+/* --- cost models -------------------------------------------------------- */
 
 enum pst_status pst_cost_seconds(struct pst_splitter *s,
                                  struct pst_cost_model *ret)

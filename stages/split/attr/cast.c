@@ -78,7 +78,7 @@ static enum pst_status check_param(struct pst_caster *c,
                         pst_dtype_name(c->dtype), why);
 }
 
-/* --- what is cast --------------------------------------------------------- */
+/* --- tensors to cast ------------------------------------------------------ */
 
 static enum pst_status set_target(struct pst_caster *c, struct pst_value *v,
                                   const struct pst_plan_param *param)

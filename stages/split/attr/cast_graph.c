@@ -190,7 +190,7 @@ enum pst_status pst_cast_nodes(struct pst_caster *c)
     return pst_graph_rewrite(c->graph, cast_node, c);
 }
 
-/* --- what the graph returns ----------------------------------------------- */
+/* --- results of the graph ------------------------------------------------- */
 
 static enum pst_status cast_output(struct pst_caster *c,
                                    struct pst_output *output)

@@ -133,7 +133,7 @@ static enum pst_status read_set(void *ctx, unsigned param, void *dst,
     return status == PST_OK ? write_all_given(s, param, dst, diag) : status;
 }
 
-/* --- what is given -------------------------------------------------------- */
+/* --- given values --------------------------------------------------------- */
 
 static enum pst_status report_misfit(const struct setter *s,
                                      const struct given *g)
@@ -291,7 +291,7 @@ static enum pst_status collect_given(struct setter *s)
     return status == PST_OK ? check_all(s) : status;
 }
 
-/* --- into the model ------------------------------------------------------- */
+/* --- changes of the model ------------------------------------------------- */
 
 static bool is_set(const struct pst_attrs *attrs, unsigned param)
 {

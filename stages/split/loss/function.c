@@ -281,7 +281,7 @@ static enum pst_status give_target(struct pst_loss_adder *a, unsigned dim)
     return make_target(a, &meta, dims);
 }
 
-/* --- together ------------------------------------------------------------- */
+/* --- adding the loss ------------------------------------------------------ */
 
 static enum pst_status add_output(struct pst_loss_adder *a,
                                   struct pst_value *loss)

@@ -8,7 +8,7 @@
 
 #define TAG PST_TAG_ARCHIVE
 
-/* --- what is known, by value ---------------------------------------------- */
+/* --- strides of values ---------------------------------------------------- */
 
 static const struct pst_import_strides *entry_of(
     const struct pst_import *import, const struct pst_value *v)
@@ -87,7 +87,7 @@ enum pst_status pst_import_keep_strides(struct pst_import *import,
     return PST_OK;
 }
 
-/* --- what is expected of a result ----------------------------------------- */
+/* --- expected strides of a result ----------------------------------------- */
 
 /* Formats in the file: 1 contiguous; 2 channels last, 3 the same for volumes.
  */

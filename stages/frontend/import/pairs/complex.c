@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-/* --- which nodes ---------------------------------------------------------- */
+/* --- complex nodes -------------------------------------------------------- */
 
 static bool is_complex(const struct pst_doc_graph *graph, const char *name)
 {

@@ -373,7 +373,7 @@ static struct pst_value *apply_index(struct pst_import *import,
     return pst_import_reorder(import, v, order);
 }
 
-/* --- together ------------------------------------------------------------- */
+/* --- applying a rule ------------------------------------------------------ */
 
 struct pst_value *pst_import_apply_rule(struct pst_import *import,
                                         const struct pst_lane_args *a,

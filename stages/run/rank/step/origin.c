@@ -36,7 +36,7 @@ bool pst_trace_wants(const struct pst_trace *t,
            (int)role->first_mb + a->microbatch == t->of.microbatch;
 }
 
-/* --- checking ------------------------------------------------------------- */
+/* --- checks of values ----------------------------------------------------- */
 
 /* Values of one tensor that are not finite. */
 struct found {
