@@ -375,7 +375,7 @@ static enum pst_status note_made(struct pst_binder *b, unsigned i)
 
 /* Emits program->before alone, to infer the shapes and locations of the
  * operands that it makes. */
-static enum pst_status learn_before(const struct pst_alias_program *program,
+static enum pst_status infer_before(const struct pst_alias_program *program,
                                     struct pst_alias_program_operand *operands,
                                     unsigned n, bool *ret_again,
                                     struct pst_diag *diag)
@@ -408,7 +408,8 @@ static enum pst_status learn_before(const struct pst_alias_program *program,
 /* Extends the range that the program reaches in an operand by the range that it
  * reaches in a view of it made before the call, and in other operands that are
  * the same tensor. */
-static void spread_reach(struct pst_alias_program_operand *operands, unsigned n)
+static void extend_aliases(struct pst_alias_program_operand *operands,
+                           unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
         const struct pst_alias_operand *o = &operands[i].as;
@@ -438,12 +439,12 @@ static enum pst_status learn_ranges(const struct pst_alias_program *program,
         operands[i].as.from = operands[i].as.to = 0;
     }
     while (program->n_before > 0 && again && status == PST_OK) {
-        status = learn_before(program, operands, n, &again, diag);
-        spread_reach(operands, n);
+        status = infer_before(program, operands, n, &again, diag);
+        extend_aliases(operands, n);
     }
     for (again = true; again && status == PST_OK;) {
         status = find_changes(program, operands, n, &again, diag);
-        spread_reach(operands, n);
+        extend_aliases(operands, n);
     }
     return status;
 }

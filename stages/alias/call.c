@@ -263,8 +263,9 @@ static const struct pst_alias_program_operand *find_leaf(
     return NULL;
 }
 
-static enum pst_status give_leaves(struct entry *e, const struct filling *f,
-                                   struct pst_diag *diag)
+static enum pst_status add_leaf_weights(struct entry *e,
+                                        const struct filling *f,
+                                        struct pst_diag *diag)
 {
     struct pst_model *model = e->model;
 
@@ -327,7 +328,7 @@ static enum pst_status make_engine(const struct pst_caller *caller,
     e->model->name = "program";
     e->model->graph = e->bound->graph;
     e->bound->graph = NULL;
-    status = give_leaves(e, f, diag);
+    status = add_leaf_weights(e, f, diag);
     if (status == PST_OK)
         status = pst_split(e->model, &cut, &e->plan, diag);
     if (status == PST_OK)

@@ -36,7 +36,8 @@ static enum pst_status count_from_source(
 
 /* Called before a tensor moves to another storage: earlier writes through it
  * are recorded as writes through a view of its old storage, where they stay. */
-static enum pst_status leave_writes(struct pst_binder *b, struct pst_value *of)
+static enum pst_status redirect_writes(struct pst_binder *b,
+                                       struct pst_value *of)
 {
     const struct pst_value *old = pst_functionalise_shape(b->functional, of);
 
@@ -104,7 +105,7 @@ enum pst_status pst_binder_set(struct pst_binder *b,
     if (status == PST_OK)
         status = pst_binder_emit(b, &view, 1);
     if (status == PST_OK)
-        status = leave_writes(b, of);
+        status = redirect_writes(b, of);
     if (status == PST_OK)
         status = pst_functionalise_become(b->functional, of,
                                           pst_binder_find(b, whole));

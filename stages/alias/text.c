@@ -263,8 +263,8 @@ static bool is_name(const struct pst_json *x)
 
 /* Returns the kind that all elements of a list have; numbers are real if one
  * of them is. *ret_mixed: they have none in common. */
-static enum pst_json_kind kind_of_list(const struct pst_json *list,
-                                       bool *ret_mixed)
+static enum pst_json_kind list_kind(const struct pst_json *list,
+                                    bool *ret_mixed)
 {
     enum pst_json_kind ret = PST_JSON_INTEGER;
 
@@ -332,7 +332,7 @@ static void read_list(struct reader *r, const struct pst_json *list,
                       struct pst_alias_program_arg *ret)
 {
     bool mixed;
-    const enum pst_json_kind kind = kind_of_list(list, &mixed);
+    const enum pst_json_kind kind = list_kind(list, &mixed);
 
     if (mixed || kind == PST_JSON_ARRAY || kind == PST_JSON_OBJECT)
         fail(r, "a list has other elements than tensors, numbers or flags of "

@@ -189,8 +189,8 @@ static enum pst_status scan_bytes(struct scan *s,
 
 /* True if a singular message field has occurred before; not known for fields
  * after the first 64 of the descriptor. */
-static bool is_twice(const ProtobufCMessageDescriptor *desc,
-                     const ProtobufCFieldDescriptor *field, uint64_t *seen)
+static bool is_repeated(const ProtobufCMessageDescriptor *desc,
+                        const ProtobufCFieldDescriptor *field, uint64_t *seen)
 {
     const size_t i = (size_t)(field - desc->fields);
     const uint64_t bit = (uint64_t)1 << (i & 63);
@@ -219,7 +219,7 @@ static enum pst_status scan_field(struct scan *s,
     field = protobuf_c_message_descriptor_get_field(desc, (unsigned)(tag >> 3));
     if (field == NULL && ++s->unknown > s->limits->unknown)
         return report_damage(s, "too many unknown fields");
-    if (field != NULL && is_twice(desc, field, seen))
+    if (field != NULL && is_repeated(desc, field, seen))
         return report_damage(s, "a message stands twice where one belongs");
     if (field != NULL && !is_of_type(field, tag & 7))
         return report_damage(s, "a field of another kind than it has");

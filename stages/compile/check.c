@@ -92,7 +92,7 @@ static void drop_overwritten(struct check *c, const struct holding *h)
 
 /* True if the value has no location to check: an absent or empty one, or a
  * GRAD, of which only the accumulators have locations. */
-static bool is_free(const struct pst_value *value)
+static bool has_no_location(const struct pst_value *value)
 {
     return value == NULL || value->kind == PST_VALUE_GRAD ||
            pst_meta_numel(&value->meta) == 0;
@@ -149,7 +149,7 @@ static enum pst_status visit_inputs(struct check *c, input_fn fn,
         for (unsigned k = 0; k < count && status == PST_OK; k++, n++) {
             const struct pst_value *value = flat_value(&node->args[i], k);
 
-            if (!is_free(value))
+            if (!has_no_location(value))
                 status = fn(c, value, n, ctx);
         }
     }
@@ -192,7 +192,7 @@ static enum pst_status check_output(struct check *c, unsigned k)
     const struct holding h = holding_of(c, out);
     enum pst_status status;
 
-    if (is_free(out) || out->base != NULL || pst_is_gradient(c->x, k))
+    if (has_no_location(out) || out->base != NULL || pst_is_gradient(c->x, k))
         return PST_OK;
     status = check_window(c, out, &c->x->call.out[k], &c->x->out[k]);
     if (status == PST_OK)
@@ -219,7 +219,8 @@ static enum pst_status check_node(struct check *c)
         const struct pst_value *out = c->x->node->outs[k];
         const struct holding h = holding_of(c, out);
 
-        if (is_free(out) || out->base != NULL || pst_is_gradient(c->x, k))
+        if (has_no_location(out) || out->base != NULL ||
+            pst_is_gradient(c->x, k))
             continue;
         if (!c->held[out->id] || holdings_overlap(&scratch, &h))
             status = report_violation(c, out,
@@ -252,7 +253,7 @@ static enum pst_status check_results(const struct check *c, const bool *made)
         const struct pst_arg *arg = &graph->outputs.at[i].arg;
         const struct pst_value *storage;
 
-        if (arg->kind != PST_ARG_VALUE || is_free(arg->value))
+        if (arg->kind != PST_ARG_VALUE || has_no_location(arg->value))
             continue;
         storage = pst_value_storage(arg->value);
         if (made[storage->id] && !c->held[storage->id])
@@ -297,7 +298,7 @@ enum pst_status pst_program_check(const struct pst_program *program,
         const struct pst_value *value = graph->values.at[i];
         const struct holding h = holding_of(&c, value);
 
-        if (value->kind != PST_VALUE_NODE && !is_free(value))
+        if (value->kind != PST_VALUE_NODE && !has_no_location(value))
             /* without drop_overwritten(): values of FIXED may share bytes */
             status = add_holding(&c, &h);
     }

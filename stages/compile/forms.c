@@ -137,9 +137,9 @@ static struct pst_value *round_to_bf16(struct pst_build *build,
 }
 
 /* Converts a whole storage, element by element in memory order. */
-static struct pst_value *make_whole(struct pst_build *build,
-                                    struct pst_value *storage,
-                                    enum pst_form form)
+static struct pst_value *convert_storage(struct pst_build *build,
+                                         struct pst_value *storage,
+                                         enum pst_form form)
 {
     struct pst_meta flat = {.dtype = storage->meta.dtype, .rank = 1};
 
@@ -192,7 +192,7 @@ static struct pst_value *form_of(struct forms *f, struct pst_value *value,
         made = find_converted(f, from, form, list);
     if (made == NULL) {
         f->build.prefix = "bf16";
-        made = whole ? make_whole(&f->build, storage, form)
+        made = whole ? convert_storage(&f->build, storage, form)
                      : round_to_bf16(&f->build, value, form);
         if (made == NULL)
             return NULL;
@@ -259,9 +259,9 @@ static void convert_operand(void *ctx, struct pst_value **slot,
 
 /* Replaces the operands of the next node by the layouts that its kernel
  * prefers. */
-static enum pst_status give_node(void *ctx, struct pst_node *node,
-                                 struct pst_call *call,
-                                 const struct pst_kernel *kernel)
+static enum pst_status convert_operands(void *ctx, struct pst_node *node,
+                                        struct pst_call *call,
+                                        const struct pst_kernel *kernel)
 {
     struct forms *forms = ctx;
     struct giving g = {forms, pst_list_of(forms->program, node)};
@@ -282,7 +282,8 @@ enum pst_status pst_pass_layouts(struct pst_compiler *c, struct pst_diag *diag)
         return pst_diag_nomem(diag, forms.n * sizeof(*forms.of));
     status = count_all_uses(&forms);
     if (status == PST_OK)
-        status = pst_rewrite_nodes(c->p, &forms.build, give_node, &forms);
+        status =
+            pst_rewrite_nodes(c->p, &forms.build, convert_operands, &forms);
     pst_free(forms.of);
     return status;
 }

@@ -105,7 +105,7 @@ enum pst_status pst_fold_heads(const struct pst_program *p,
 struct parts {
     struct pst_node *loss, *input, *weight;
     /* computes the gradients and the loss in the backward */
-    struct pst_node *one;
+    struct pst_node *merged;
     const struct pst_node *at; /* `one` takes the place of this node */
 };
 
@@ -164,21 +164,21 @@ static enum pst_status merge_parts(struct merger *m, struct parts *h)
                                                pst_list_of(m->p, h->weight));
 
     h->at = h->input != NULL ? h->input : h->weight;
-    h->one = h->input;
+    h->merged = h->input;
     if (!both)
         return PST_OK;
     pst_build_at(&m->build, h->at);
     m->build.prefix = h->at->outs[0]->name;
-    h->one = pst_emit_node(&m->build, &pst_op_linear_cross_entropy_backward,
-                           h->weight->args, h->weight->schema->n_args);
-    if (h->one == NULL)
+    h->merged = pst_emit_node(&m->build, &pst_op_linear_cross_entropy_backward,
+                              h->weight->args, h->weight->schema->n_args);
+    if (h->merged == NULL)
         return m->build.status;
     m->graph->nodes.n--;
-    h->one->phase = h->at->phase;
-    set_result(h->one, 0, h->weight->outs[0]);
-    set_result(h->one, 1, h->weight->outs[1]);
+    h->merged->phase = h->at->phase;
+    set_result(h->merged, 0, h->weight->outs[0]);
+    set_result(h->merged, 1, h->weight->outs[1]);
     if (h->input != NULL) {
-        set_result(h->one, 2, h->input->outs[0]);
+        set_result(h->merged, 2, h->input->outs[0]);
         h->input->outs[1]->def = NULL;
     }
     return PST_OK;
@@ -206,7 +206,7 @@ static bool reads_late(const struct merger *m, const struct pst_node *node)
     return look.late;
 }
 
-static bool is_late(const struct merger *m, const struct pst_node *node)
+static bool depends_on_loss(const struct merger *m, const struct pst_node *node)
 {
     return node->n_outs > 0 && m->late[node->outs[0]->id];
 }
@@ -265,12 +265,12 @@ static enum pst_status push_merged(struct merger *m, const struct parts *h,
                                    struct pst_node *const *old, size_t n,
                                    bool late)
 {
-    enum pst_status status = push_node(m, h->one);
+    enum pst_status status = push_node(m, h->merged);
 
     for (size_t i = 0; i < n && late && status == PST_OK; i++) {
-        if (old[i] == h->loss || !is_late(m, old[i]))
+        if (old[i] == h->loss || !depends_on_loss(m, old[i]))
             continue;
-        old[i]->phase = h->one->phase;
+        old[i]->phase = h->merged->phase;
         status = push_node(m, old[i]);
     }
     return status;
@@ -291,9 +291,9 @@ static enum pst_status rebuild_graph(struct merger *m, const struct parts *h,
 
         if (node == h->at)
             status = push_merged(m, h, old, n, late);
-        else if (late && (node == h->loss || is_late(m, node)))
+        else if (late && (node == h->loss || depends_on_loss(m, node)))
             continue;
-        else if (node != h->weight || h->one == h->input)
+        else if (node != h->weight || h->merged == h->input)
             status = push_node(m, node);
     }
     pst_free(old);
@@ -313,10 +313,10 @@ static enum pst_status merge_head(struct merger *m, struct pst_node *loss)
     if (m->late == NULL)
         return pst_diag_nomem(m->build.diag, m->n_late);
     status = merge_parts(m, &h);
-    if (status == PST_OK && h.one != NULL) {
+    if (status == PST_OK && h.merged != NULL) {
         late = mark_late(m, &h);
         if (late)
-            set_result(h.one, h.one->n_outs - 1, loss->outs[0]);
+            set_result(h.merged, h.merged->n_outs - 1, loss->outs[0]);
         status = rebuild_graph(m, &h, late);
     }
     pst_free(m->late);

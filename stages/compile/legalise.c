@@ -195,8 +195,8 @@ enum pst_status pst_pass_outputs(struct pst_compiler *c, struct pst_diag *diag)
 /* Returns an existing copy of the value, or NULL. A copy that another phase
  * made is not reused, since it would have to be stored until now; copies of
  * constants are stored anyway. */
-static struct pst_value *known_copy(const struct legaliser *l,
-                                    const struct pst_value *value)
+static struct pst_value *find_copy(const struct legaliser *l,
+                                   const struct pst_value *value)
 {
     const struct copy *copy = &l->copies[value->id];
 
@@ -214,7 +214,7 @@ static void make_contiguous(void *ctx, struct pst_value **slot, unsigned arg)
     (void)arg;
     if (pst_meta_is_contiguous(&value->meta))
         return;
-    copy = known ? known_copy(l, value) : NULL;
+    copy = known ? find_copy(l, value) : NULL;
     if (copy == NULL)
         copy = emit_clone(l, value);
     if (copy == NULL)

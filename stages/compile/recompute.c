@@ -306,7 +306,7 @@ static enum pst_status emit_segment(struct recompute *r, size_t s)
     return status;
 }
 
-static void map_use(void *ctx, struct pst_value **slot, unsigned arg)
+static void map_operand(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct recompute *r = ctx;
 
@@ -315,9 +315,9 @@ static void map_use(void *ctx, struct pst_value **slot, unsigned arg)
         *slot = r->map.at[(*slot)->id];
 }
 
-static void map_uses(struct recompute *r, struct pst_node *node)
+static void map_operands(struct recompute *r, struct pst_node *node)
 {
-    pst_node_uses(node, map_use, r);
+    pst_node_uses(node, map_operand, r);
     for (unsigned k = 0; k < node->n_outs; k++)
         if (node->outs[k] != NULL && node->outs[k]->base != NULL &&
             is_inner(r, node->outs[k]->base))
@@ -333,7 +333,7 @@ static enum pst_status emit_copies(void *ctx, struct pst_node *node)
          s = r->next[s - 1])
         status = emit_segment(r, s - 1);
     if (status == PST_OK && is_reader(r, node))
-        map_uses(r, node);
+        map_operands(r, node);
     if (status == PST_OK &&
         !pst_vec_push(PST_TAG_GRAPH, &r->graph->nodes, node))
         status = pst_diag_nomem(r->diag, sizeof(*node));

@@ -210,8 +210,8 @@ static const char *strip_folder(const char *dir, const char *text)
     return strncmp(text, dir, n) == 0 && text[n] == '/' ? text + n + 1 : text;
 }
 
-static void pass_over(const struct pst_checkpoint_query *query, uint64_t step,
-                      struct pst_diag *why)
+static void report_skipped(const struct pst_checkpoint_query *query,
+                           uint64_t step, struct pst_diag *why)
 {
     if (query->skipped)
         query->skipped(query->ctx, query->dir, step,
@@ -219,9 +219,9 @@ static void pass_over(const struct pst_checkpoint_query *query, uint64_t step,
 }
 
 /* Reports how to handle a checkpoint that cannot be read but may be intact. */
-static enum pst_status stop_at(uint64_t step, bool others,
-                               const struct pst_diag *why,
-                               struct pst_diag *diag)
+static enum pst_status report_unreadable(uint64_t step, bool others,
+                                         const struct pst_diag *why,
+                                         struct pst_diag *diag)
 {
     if (why->status != PST_ERR_IO && why->status != PST_ERR_VERSION)
         return pst_diag_pass(diag, why, "%s", why->text);
@@ -260,13 +260,14 @@ static enum pst_status open_latest(const struct pst_checkpoint_query *query,
                                steps.at[i], ckpt->info.reason, steps.at[i]);
             pst_checkpoint_close(ckpt);
         } else if (status != PST_ERR_INPUT) {
-            status = stop_at(steps.at[i], i + 1 < steps.n, &why, diag);
+            status =
+                report_unreadable(steps.at[i], i + 1 < steps.n, &why, diag);
             goto out;
         }
         status = PST_OK;
         if (i == 0)
             newest = why;
-        pass_over(query, steps.at[i], &why);
+        report_skipped(query, steps.at[i], &why);
     }
     if (status == PST_OK && steps.n == 0)
         status = pst_diag_set(diag, PST_E_CHECKPOINT_NONE,

@@ -23,7 +23,7 @@
 
 /* The content of owner.json. */
 struct record {
-    bool there;
+    bool exists;
     char run[33], model[33], host[256];
     char fallback[PATH_MAX]; /* second folder of the run; "": none */
     int64_t pid;
@@ -76,7 +76,7 @@ static enum pst_status read_record(const char *dir, struct record *ret,
     if (status == PST_OK && text) {
         json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL);
 
-        ret->there = json_is_object(root);
+        ret->exists = json_is_object(root);
         get_text(root, "run", ret->run, sizeof(ret->run));
         get_text(root, "model", ret->model, sizeof(ret->model));
         get_text(root, "host", ret->host, sizeof(ret->host));
@@ -204,7 +204,7 @@ static enum pst_status refuse_held(const struct pst_checkpoint_claim *claim,
         "%lld on %s%s%s): stop that job, or choose another folder%s",
         claim->dir, r->run[0] ? r->run : "?", (long long)r->pid,
         r->host[0] ? r->host : "?", sure ? "" : ", as far as is known here",
-        strcmp(r->model, claim->model_digest) != 0 && r->there
+        strcmp(r->model, claim->model_digest) != 0 && r->exists
             ? "; of another model"
             : "",
         sure ? "" : "; if it is gone, --adopt takes the folder");
@@ -325,7 +325,7 @@ static enum pst_status list_content(const struct pst_checkpoint_claim *claim,
     }
     /* If no checkpoint can be read, only the record shows the model. */
     if (rows.n > 0 && !known)
-        ret->foreign = r->there && strcmp(r->model, claim->model_digest) != 0;
+        ret->foreign = r->exists && strcmp(r->model, claim->model_digest) != 0;
     pst_vec_fini(&rows);
     return status;
 }
@@ -533,7 +533,7 @@ enum pst_status pst_checkpoint_own(const struct pst_checkpoint_claim *claim,
 
 /* True if the lock that we hold is the one that other processes find in the
  * folder. */
-static bool sees_lock(const struct pst_checkpoint_owner *o)
+static bool is_lock_current(const struct pst_checkpoint_owner *o)
 {
     struct pst_str path = {0};
     struct stat held, seen;
@@ -569,7 +569,7 @@ enum pst_status pst_checkpoint_still_own(const struct pst_checkpoint_owner *o,
     struct record r;
     enum pst_status status;
 
-    if (!o || sees_lock(o))
+    if (!o || is_lock_current(o))
         return PST_OK;
     status = read_record(o->dir, &r, diag);
     if (status != PST_OK)
@@ -608,7 +608,7 @@ enum pst_status pst_checkpoint_own_again(struct pst_checkpoint_owner *o,
     if (status == PST_OK)
         status = take_lock(o->dir, &fd, &held, diag);
     /* This process holds the lock itself if only owner.json was removed. */
-    if (status == PST_OK && held && !sees_lock(o))
+    if (status == PST_OK && held && !is_lock_current(o))
         status = pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_RUN,
                               "the checkpoint folder %s was removed, and "
                               "another run has taken the one that is there now",
@@ -639,7 +639,7 @@ void pst_checkpoint_disown(struct pst_checkpoint_owner *o)
 {
     if (!o)
         return;
-    if (o->record.held || (o->record.open && sees_lock(o))) {
+    if (o->record.held || (o->record.open && is_lock_current(o))) {
         o->record.held = o->record.open = false;
         /* If this fails, the next run is asked to use --adopt. */
         if (write_record(o->dir, &o->record, NULL) != PST_OK)

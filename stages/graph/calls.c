@@ -250,7 +250,7 @@ enum pst_status pst_graph_carry_signatures(const struct pst_graph *from,
     return status;
 }
 
-static void trim_leaves(struct pst_call_leaf *leaves, unsigned n)
+static void drop_dead_leaves(struct pst_call_leaf *leaves, unsigned n)
 {
     for (unsigned i = 0; i < n; i++)
         if (leaves[i].arg.kind == PST_ARG_VALUE &&
@@ -265,8 +265,8 @@ void pst_graph_trim_signatures(struct pst_graph *graph)
 
         if (s == NULL)
             continue;
-        trim_leaves(s->inputs, s->n_inputs);
-        trim_leaves(s->outputs, s->n_outputs);
+        drop_dead_leaves(s->inputs, s->n_inputs);
+        drop_dead_leaves(s->outputs, s->n_outputs);
     }
 }
 

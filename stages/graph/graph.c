@@ -56,8 +56,8 @@ void pst_graph_free(struct pst_graph *graph)
 
 /* True if no value has the name of `out` (its first `stem` bytes) with the
  * number k appended. */
-static bool is_free(const struct pst_graph *graph, struct pst_str *out,
-                    size_t stem, unsigned k)
+static bool is_unused_name(const struct pst_graph *graph, struct pst_str *out,
+                           size_t stem, unsigned k)
 {
     out->len = stem;
     pst_str_add_u64(out, k);
@@ -78,14 +78,14 @@ static char *unique_name(struct pst_graph *graph, const char *name)
     pst_str_add(&out, name);
     pst_str_add(&out, "_");
     stem = out.len;
-    while (!is_free(graph, &out, stem, free) && !out.failed) {
+    while (!is_unused_name(graph, &out, stem, free) && !out.failed) {
         taken = free;
         free *= 2;
     }
     while (free - taken > 1 && !out.failed) {
         const unsigned mid = taken + (free - taken) / 2;
 
-        if (is_free(graph, &out, stem, mid))
+        if (is_unused_name(graph, &out, stem, mid))
             free = mid;
         else
             taken = mid;

@@ -64,7 +64,7 @@ void pst_graph_dce(struct pst_graph *graph, bool drop_idle)
     pst_graph_trim_signatures(graph);
 }
 
-static bool is_free(const struct pst_value *value)
+static bool has_free_size(const struct pst_value *value)
 {
     for (unsigned d = 0; value->dims != NULL && d < value->meta.rank; d++)
         if (value->dims[d] != NULL)
@@ -78,10 +78,10 @@ bool pst_node_is_free(const struct pst_node *node)
         const struct pst_arg *arg = &node->args[i];
 
         if (arg->exprs != NULL ||
-            (arg->kind == PST_ARG_VALUE && is_free(arg->value)))
+            (arg->kind == PST_ARG_VALUE && has_free_size(arg->value)))
             return true;
         for (unsigned k = 0; arg->kind == PST_ARG_VALUES && k < arg->n; k++)
-            if (arg->values[k] != NULL && is_free(arg->values[k]))
+            if (arg->values[k] != NULL && has_free_size(arg->values[k]))
                 return true;
     }
     return false;

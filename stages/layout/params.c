@@ -85,7 +85,7 @@ static size_t bucket_bytes(const struct pst_bucket *b)
     return pst_size_mul((size_t)b->numel, pst_dtype_size(b->dtype));
 }
 
-static size_t share_bytes(const struct pst_bucket *b)
+static size_t shard_bytes(const struct pst_bucket *b)
 {
     return pst_size_mul((size_t)b->n, pst_dtype_size(b->dtype));
 }
@@ -116,7 +116,7 @@ static void layout_sums(struct pst_layout_maker *m)
 
         if (b->scatters)
             b->own_grads =
-                pst_layout_reserve(m, share_bytes(b), &l->memory.grads);
+                pst_layout_reserve(m, shard_bytes(b), &l->memory.grads);
         else if (!b->gathers)
             b->offset =
                 pst_layout_reserve(m, bucket_bytes(b), &l->memory.grads);
@@ -212,7 +212,7 @@ static enum pst_status layout_value(struct pst_layout_maker *m,
     if (pst_role_gathers(m->role, index)) {
         if (b->own_data == 0)
             b->own_data =
-                pst_layout_reserve(m, share_bytes(b), &l->memory.params);
+                pst_layout_reserve(m, shard_bytes(b), &l->memory.params);
         p->own_data = own_offset(m, b, part, b->own_data);
         return PST_OK;
     }

@@ -273,9 +273,9 @@ static enum pst_status check_sizes(struct pst_replacer *r,
 }
 
 /* Maps the results of the call to those of the file. */
-static enum pst_status give_results(struct pst_replacer *r,
-                                    const struct pst_frame *frame,
-                                    const struct pst_match *match)
+static enum pst_status map_results(struct pst_replacer *r,
+                                   const struct pst_frame *frame,
+                                   const struct pst_match *match)
 {
     enum pst_status status;
 
@@ -348,12 +348,12 @@ static enum pst_status put_module(struct pst_replacer *r,
         status = put_nodes(r, &u, part);
     pst_graph_free(part);
     pst_unified_fini(&u);
-    return status == PST_OK ? give_results(r, frame, &match) : status;
+    return status == PST_OK ? map_results(r, frame, &match) : status;
 }
 
 struct gone_ctx {
     struct pst_replacer *r;
-    const struct pst_value *gone;
+    const struct pst_value *removed;
 };
 
 static void note_removed(void *ctx, struct pst_value **slot, unsigned arg)
@@ -365,7 +365,7 @@ static void note_removed(void *ctx, struct pst_value **slot, unsigned arg)
     if (v->version_of != NULL)
         v = v->version_of;
     if (pst_value_is_state(v) && g->r->replay.map[v->id] == NULL)
-        g->gone = v;
+        g->removed = v;
 }
 
 static enum pst_status put_node(struct pst_replacer *r, struct pst_node *node)
@@ -374,11 +374,11 @@ static enum pst_status put_node(struct pst_replacer *r, struct pst_node *node)
     enum pst_status status;
 
     pst_node_uses(node, note_removed, &g);
-    if (g.gone != NULL)
+    if (g.removed != NULL)
         return pst_diag_set(r->diag, PST_E_SWAP_REPLACE,
                             "\"%s\" of module \"%s\" is read outside of it, "
                             "in \"%s\" at %s",
-                            g.gone->fqn, r->path, node->call->path,
+                            g.removed->fqn, r->path, node->call->path,
                             node->source);
     status = pst_replay_node(&r->replay, node);
     if (status == PST_OK)

@@ -25,7 +25,7 @@ static bool is_wanted(void *ctx, const struct pst_module_call *call)
            (r->call < 0 || call->index == (unsigned)r->call);
 }
 
-static bool is_own(void *ctx, const struct pst_value *value)
+static bool is_own_state(void *ctx, const struct pst_value *value)
 {
     const struct pst_replacer *r = ctx;
 
@@ -420,8 +420,8 @@ enum pst_status pst_model_replace(const struct pst_model *model,
     if (status == PST_OK)
         status = list_paths(&r);
     if (status == PST_OK)
-        status = pst_frames_init(&r.frames, model->graph, is_wanted, is_own, &r,
-                                 diag);
+        status = pst_frames_init(&r.frames, model->graph, is_wanted,
+                                 is_own_state, &r, diag);
     if (status == PST_OK) {
         status = replace_calls(&r);
         if (status == PST_OK && ret_calls != NULL)

@@ -192,7 +192,7 @@ static enum pst_status mpi_open(const char *spec, struct pst_transport **ret_t,
     return PST_OK;
 }
 
-static enum pst_status check_begun(struct pst_diag *diag)
+static enum pst_status check_initialized(struct pst_diag *diag)
 {
     int begun = 0, ended = 0;
 
@@ -210,7 +210,7 @@ enum pst_status pst_transport_mpi_from_fortran(int comm, void *ret, size_t size,
                                                struct pst_diag *diag)
 {
     static const MPI_Comm nothing; /* f2c returns it for a wrong integer */
-    enum pst_status status = check_begun(diag);
+    enum pst_status status = check_initialized(diag);
     MPI_Comm made;
 
     if (status != PST_OK)
@@ -229,10 +229,11 @@ enum pst_status pst_transport_mpi_from_fortran(int comm, void *ret, size_t size,
 
 /* Checks that the application's MPI and its communicator can be used by this
  * thread. */
-static enum pst_status check_guest(const MPI_Comm *comm, struct pst_diag *diag)
+static enum pst_status check_communicator(const MPI_Comm *comm,
+                                          struct pst_diag *diag)
 {
     int level = MPI_THREAD_SINGLE, is_main = 0, is_inter = 0;
-    const enum pst_status status = check_begun(diag);
+    const enum pst_status status = check_initialized(diag);
 
     if (status != PST_OK)
         return status;
@@ -259,7 +260,7 @@ enum pst_status pst_transport_mpi_on(const void *comm,
                                      struct pst_transport **ret,
                                      struct pst_diag *diag)
 {
-    enum pst_status status = check_guest(comm, diag);
+    enum pst_status status = check_communicator(comm, diag);
     struct mpi *t;
 
     if (status == PST_OK)

@@ -181,7 +181,7 @@ static struct queue *queue_of(struct self *t, const struct slot *s)
 
 /* Removes the oldest message that matches `want` (a receive for a send, or the
  * reverse) from the queue and returns its slot; NONE: there is none. */
-static int take_partner(struct self *t, struct queue *queue,
+static int remove_match(struct self *t, struct queue *queue,
                         const struct slot *want)
 {
     int before = NONE;
@@ -230,7 +230,7 @@ static void release_slot(struct self *t, int i)
 /* Copies the bytes from the send to the receive, and wakes the thread of the
  * rank that posted first. The caller holds the lock, which is released during
  * the copy. */
-static PST_NOINLINE void meet_unlocked(struct self *t, const struct slot *mine,
+static PST_NOINLINE void copy_unlocked(struct self *t, const struct slot *mine,
                                        int i)
 {
     const struct slot other = t->slots[i];
@@ -276,13 +276,13 @@ static enum pst_status post_slot(struct self *t, const struct slot *mine)
     }
     end_request(mine->req, PST_AGAIN);
     lock(t);
-    i = take_partner(t, queue, mine);
+    i = remove_match(t, queue, mine);
     if (i == NONE) {
         status = enqueue_slot(t, queue, mine);
         if (status != PST_OK)
             end_request(mine->req, status);
     } else if (t->base.threads) {
-        meet_unlocked(t, mine, i);
+        copy_unlocked(t, mine, i);
     } else {
         copy_message(mine, &t->slots[i]);
         release_slot(t, i);

@@ -13,7 +13,7 @@
 #include "stages/run/lanes.h"
 #include "stages/run/rank/step/device.h"
 
-static void select_grid(struct pst_engine *engine, unsigned i)
+static void use(struct pst_engine *engine, unsigned i)
 {
     engine->grid = &engine->grids.at[i];
     engine->weights = engine->counts[i].weights;
@@ -50,7 +50,7 @@ enum pst_status pst_engine_counts_init(struct pst_engine *engine,
                               "there are no steps of %u microbatches",
                               options->microbatches);
     if (status == PST_OK)
-        select_grid(engine, first);
+        use(engine, first);
     return status;
 }
 
@@ -200,7 +200,7 @@ enum pst_status pst_engine_start_ranks(struct pst_engine *engine,
     return status;
 }
 
-/* --- settings for all counts ---------------------------------------------- */
+/* --- all numbers ---------------------------------------------------------- */
 
 enum pst_status pst_engine_set_microbatches(struct pst_engine *engine,
                                             unsigned microbatches,
@@ -217,7 +217,7 @@ enum pst_status pst_engine_set_microbatches(struct pst_engine *engine,
         return PST_OK;
     for (unsigned k = 0; k < engine->n_local; k++)
         pst_rank_take_over(engine->counts[i].ranks[k], engine->ranks[k]);
-    select_grid(engine, i);
+    use(engine, i);
     return PST_OK;
 }
 

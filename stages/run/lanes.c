@@ -34,7 +34,7 @@ struct pst_lanes {
     unsigned running; /* threads that run a step, without the first lane */
     bool closes;      /* threads must end */
 
-    pthread_mutex_t asking; /* serializes calls of fill */
+    pthread_mutex_t fill_lock; /* serializes calls of fill */
     pst_fill_fn fill;
     void *fill_ctx;
 
@@ -224,9 +224,9 @@ enum pst_status pst_lanes_fill(void *ctx, uint64_t step, unsigned microbatch,
     struct pst_lanes *lanes = ctx;
     enum pst_status status;
 
-    pthread_mutex_lock(&lanes->asking);
+    pthread_mutex_lock(&lanes->fill_lock);
     status = lanes->fill(lanes->fill_ctx, step, microbatch, input, dst, diag);
-    pthread_mutex_unlock(&lanes->asking);
+    pthread_mutex_unlock(&lanes->fill_lock);
     return status;
 }
 
@@ -255,7 +255,7 @@ static void init_locks(struct pst_lanes *lanes)
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&lanes->lock, NULL);
-    pthread_mutex_init(&lanes->asking, NULL);
+    pthread_mutex_init(&lanes->fill_lock, NULL);
     pthread_cond_init(&lanes->begins, NULL);
     pthread_cond_init(&lanes->ends, &attr);
     pthread_condattr_destroy(&attr);
@@ -306,7 +306,7 @@ void pst_lanes_free(struct pst_lanes *lanes)
         pst_pool_free(lanes->at[i].pool);
     pthread_cond_destroy(&lanes->begins);
     pthread_cond_destroy(&lanes->ends);
-    pthread_mutex_destroy(&lanes->asking);
+    pthread_mutex_destroy(&lanes->fill_lock);
     pthread_mutex_destroy(&lanes->lock);
     pst_free(lanes);
 }

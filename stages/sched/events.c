@@ -458,7 +458,7 @@ static void advance_rank(struct pst_simulation *m, unsigned rank)
         if (a->kind == PST_ACT_REDUCE && a->param >= 0) {
             struct pst_sim_meeting *meeting = pst_sim_meeting_of(m, a);
 
-            if (++meeting->came == meeting->owners)
+            if (++meeting->n_arrived == meeting->owners)
                 end_reduction(m, a, r->clock);
             return; /* the last owner wakes the others */
         }

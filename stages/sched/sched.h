@@ -144,7 +144,7 @@ struct pst_costs;
 /* Predicts step, bubble, peak, fixed and rank of a schedule as it would run.
  * PST_ERR_INPUT or PST_ERR_UNSUPPORTED: this schedule cannot run, but others
  * may. */
-typedef enum pst_status (*pst_appraise_fn)(void *ctx,
+typedef enum pst_status (*pst_evaluate_fn)(void *ctx,
                                            const struct pst_schedule *sched,
                                            struct pst_candidate *ret,
                                            struct pst_diag *diag);
@@ -166,8 +166,8 @@ struct pst_schedule_options {
     const struct pst_costs *model;
     double memory_limit;
     /* For "auto"; NULL: simulates the schedule as its generator made it. */
-    pst_appraise_fn appraise;
-    void *appraise_ctx;
+    pst_evaluate_fn evaluate;
+    void *evaluate_ctx;
     unsigned replicas; /* replicas, each with `microbatches`; 0 means 1 */
 };
 

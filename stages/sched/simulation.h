@@ -32,7 +32,7 @@ struct pst_sim_state {
 /* A reduction, and how many of its owners have reached it. */
 struct pst_sim_meeting {
     int stage, param;
-    unsigned owners, came;
+    unsigned owners, n_arrived;
 };
 
 struct pst_simulation {

@@ -115,8 +115,8 @@ static enum pst_status add_seeds(struct jointer *j)
 /* --- ports -------------------------------------------------------------- */
 
 /* True if a later stage also sends a gradient of the same value. */
-static bool is_outranked(const struct pst_plan *plan,
-                         const struct pst_edge *edge)
+static bool has_later_part(const struct pst_plan *plan,
+                           const struct pst_edge *edge)
 {
     size_t n;
     const size_t first =
@@ -245,7 +245,7 @@ static enum pst_status add_ports_of(struct jointer *j, size_t i, size_t n_nodes)
     if (pst_dtype_kind(edge->meta.dtype) != PST_KIND_FLOAT ||
         edge->carries != NULL)
         return PST_OK;
-    return add_port(j, &port, is_outranked(plan, edge), n_nodes);
+    return add_port(j, &port, has_later_part(plan, edge), n_nodes);
 }
 
 static enum pst_status add_ports(struct jointer *j)
@@ -269,8 +269,8 @@ static enum pst_status add_ports(struct jointer *j)
 /* --- differentiation and checks ----------------------------------------- */
 
 /* Keeps a part of the gradient of a model input: an output of the graph. */
-static enum pst_status keep_part(struct jointer *j, unsigned input,
-                                 struct pst_value *grad)
+static enum pst_status add_input_part(struct jointer *j, unsigned input,
+                                      struct pst_value *grad)
 {
     struct pst_graph *graph = j->joint->graph;
     const struct pst_output output = {
@@ -302,7 +302,7 @@ static enum pst_status take_results(struct jointer *j,
             continue;
         grad.part = part++;
         if (port->is_model_input)
-            status = keep_part(j, port->index, grad.value);
+            status = add_input_part(j, port->index, grad.value);
         else if (!pst_vec_push(TAG, &j->joint->input_grads, grad))
             status = no_memory(j);
     }

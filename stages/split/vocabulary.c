@@ -26,7 +26,7 @@ static bool is_value(const struct pst_arg *arg, const struct pst_value *value)
 }
 
 /* True if the result has all elements of the first operand, unchanged. */
-static bool keeps_all(const struct pst_node *node)
+static bool keeps_elements(const struct pst_node *node)
 {
     const struct pst_value *in = node->args[0].value, *out = node->outs[0];
     const bool known =
@@ -95,7 +95,7 @@ static void add_stage_bounds(const struct pst_graph *graph, bool *marks,
             if (arg->kind != PST_ARG_VALUE || !marks[arg->value->id])
                 continue;
             add_node_bounds(node, arg->value, ret);
-            if (k == 0 && keeps_all(node))
+            if (k == 0 && keeps_elements(node))
                 marks[node->outs[0]->id] = true;
         }
     }

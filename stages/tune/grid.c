@@ -222,7 +222,7 @@ static enum pst_status complete_schedule(const struct pst_grid *grid,
 }
 
 /* Finds time and memory of candidates of schedule "auto", as they would run. */
-struct appraiser {
+struct evaluator {
     struct pst_grid *grid;
     /* Member of the grid that the candidate is put into for its memory plan. */
     struct pst_schedule **place;
@@ -233,7 +233,7 @@ struct appraiser {
     struct pst_programs programs;
 };
 
-static enum pst_status measure_memory(struct appraiser *a,
+static enum pst_status measure_memory(struct evaluator *a,
                                       struct pst_candidate *ret,
                                       struct pst_diag *diag)
 {
@@ -267,7 +267,7 @@ static enum pst_status evaluate_schedule(void *ctx,
                                          struct pst_candidate *ret,
                                          struct pst_diag *diag)
 {
-    struct appraiser *a = ctx;
+    struct evaluator *a = ctx;
     struct pst_sim sim;
     enum pst_status status = pst_schedule_copy(sched, a->place, diag);
 
@@ -289,10 +289,10 @@ static enum pst_status evaluate_schedule(void *ctx,
 }
 
 /* Creates the schedule of a pipeline with that many microbatches. chooses: the
- * appraiser for "auto"; else NULL. */
+ * evaluator for "auto"; else NULL. */
 static enum pst_status make_schedule(const struct pst_grid *grid,
                                      unsigned microbatches,
-                                     struct appraiser *chooses,
+                                     struct evaluator *chooses,
                                      struct pst_schedule **ret,
                                      struct pst_diag *diag)
 {
@@ -321,8 +321,8 @@ static enum pst_status make_schedule(const struct pst_grid *grid,
     }
     if (chooses != NULL) {
         options.model = &chooses->model;
-        options.appraise = evaluate_schedule;
-        options.appraise_ctx = chooses;
+        options.evaluate = evaluate_schedule;
+        options.evaluate_ctx = chooses;
         if (chooses->asked.len > 0)
             options.place = pst_str_text(&chooses->asked);
     }
@@ -397,7 +397,7 @@ enum pst_status pst_grid_check_memory(const struct pst_grid *grid,
 /* Creates the schedules of replicas with `most` and with `least` microbatches.
  */
 static enum pst_status make_schedules(struct pst_grid *grid, unsigned most,
-                                      unsigned least, struct appraiser *chooses,
+                                      unsigned least, struct evaluator *chooses,
                                       struct pst_diag *diag)
 {
     enum pst_status status =
@@ -422,7 +422,7 @@ static enum pst_status make_schedules(struct pst_grid *grid, unsigned most,
 static enum pst_status choose_schedules(struct pst_grid *grid, unsigned most,
                                         unsigned least, struct pst_diag *diag)
 {
-    struct appraiser a = {.grid = grid, .place = &grid->sched};
+    struct evaluator a = {.grid = grid, .place = &grid->sched};
     enum pst_status status =
         pst_plan_costs(grid->plan, &grid->options, &a.model, diag);
 

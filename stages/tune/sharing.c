@@ -8,8 +8,8 @@
 struct word {
     const char *at, *mode; /* text; at: name or stage, empty for the default */
     size_t len, mode_len;
-    enum pst_sharing is; /* the mode that was read */
-    int stage;           /* -1: `at` is a name, or empty */
+    enum pst_sharing sharing; /* the mode that was read */
+    int stage;                /* -1: `at` is a name, or empty */
 };
 
 struct reader {
@@ -25,7 +25,7 @@ static enum pst_status read_mode(struct reader *r, struct word *w)
 
         if (strlen(text) == w->mode_len &&
             strncmp(text, w->mode, w->mode_len) == 0) {
-            w->is = (enum pst_sharing)s;
+            w->sharing = (enum pst_sharing)s;
             return PST_OK;
         }
     }
@@ -69,7 +69,7 @@ static enum pst_status read_words(struct reader *r, const char *text)
             status = pst_diag_set(r->diag, PST_E_SHARD_WORDS,
                                   "--shard: a name is missing in front of "
                                   "\"=%s\"",
-                                  pst_sharing_word(w.is));
+                                  pst_sharing_word(w.sharing));
         if (status == PST_OK)
             status = read_target(r, &w);
         if (status == PST_OK && !pst_vec_push(PST_TAG_EXEC, &r->words, w))
@@ -133,7 +133,7 @@ static enum pst_status check_word(const struct reader *r, const struct word *w)
         if (!names_param(w, &plan->params.at[i]))
             continue;
         why = why_not_sharded(r, i);
-        if (why == NULL || w->is == PST_SHARING_NONE)
+        if (why == NULL || w->sharing == PST_SHARING_NONE)
             return PST_OK;
         if (first < 0)
             first = (int)i;
@@ -145,7 +145,7 @@ static enum pst_status check_word(const struct reader *r, const struct word *w)
                             (int)w->len, w->at);
     return pst_diag_set(r->diag, PST_E_SHARD_WORDS,
                         "--shard %.*s=%s: '%s' %s: replicas have it whole",
-                        (int)w->len, w->at, pst_sharing_word(w->is),
+                        (int)w->len, w->at, pst_sharing_word(w->sharing),
                         plan->params.at[first].fqn,
                         why_not_sharded(r, (unsigned)first));
 }
@@ -163,7 +163,7 @@ static enum pst_status find_mode(const struct reader *r, unsigned param,
             if (best == NULL || best->stage >= 0 || w->len >= best->len)
                 best = w;
         } else if (w->stage >= 0 && is_of_stage(w, p)) {
-            if (best != NULL && best->stage >= 0 && best->is != w->is)
+            if (best != NULL && best->stage >= 0 && best->sharing != w->sharing)
                 other = w;
             if (best == NULL || best->len == 0)
                 best = w;
@@ -177,9 +177,9 @@ static enum pst_status find_mode(const struct reader *r, unsigned param,
                             "--shard: '%s' is of stages %d and %d, which share "
                             "by %s and by %s: name it",
                             p->fqn, best->stage, other->stage,
-                            pst_sharing_word(best->is),
-                            pst_sharing_word(other->is));
-    *ret = best != NULL ? best->is : PST_SHARING_NONE;
+                            pst_sharing_word(best->sharing),
+                            pst_sharing_word(other->sharing));
+    *ret = best != NULL ? best->sharing : PST_SHARING_NONE;
     return PST_OK;
 }
 

@@ -323,7 +323,7 @@ static enum pst_status freeze_all(struct pst_wide *w, struct pst_diag *diag)
 }
 
 /* Saves the original values of the chosen parameters, or of all (NULL). */
-static enum pst_status keep_start(struct pst_wide *w, const bool *chosen,
+static enum pst_status save_start(struct pst_wide *w, const bool *chosen,
                                   struct pst_diag *diag)
 {
     for (size_t i = 0; i < w->plan->params.n; i++) {
@@ -365,7 +365,7 @@ static enum pst_status measure_loss(struct pst_wide *w, struct pst_diag *diag)
     w->seconds = pst_now() - begin;
     w->rounding = ROUNDING * fabs(w->loss);
     if (status == PST_OK)
-        status = keep_start(w, NULL, diag);
+        status = save_start(w, NULL, diag);
     for (unsigned try = 1; try <= JITTERS && status == PST_OK; try++) {
         double loss = 0;
 
@@ -553,7 +553,7 @@ static enum pst_status measure_sides(struct walk *walk, double *ret_up,
 /* Result of one central difference; promised: the derivative that
  * follows from the gradients. */
 struct quotient {
-    double derivative, promised;
+    double derivative, predicted;
     double kink; /* half the distance of the one-sided differences */
 };
 
@@ -562,7 +562,7 @@ static enum pst_status measure_quotient(struct walk *walk, struct quotient *ret,
 {
     double up = 0, down = 0;
     enum pst_status status =
-        measure_sides(walk, &up, &down, &ret->promised, diag);
+        measure_sides(walk, &up, &down, &ret->predicted, diag);
 
     ret->derivative = (up - down) / (2 * walk->step);
     ret->kink = fabs(up + down - 2 * walk->w->loss) / (2 * walk->step);
@@ -573,9 +573,9 @@ static double error_of(const struct walk *walk, const struct quotient *q,
                        double kink)
 {
     const double allowed =
-        TOLERANCE * PST_MAX(walk->typical, fabs(q->promised)) +
+        TOLERANCE * PST_MAX(walk->typical, fabs(q->predicted)) +
         walk->w->rounding / walk->step + kink + DBL_MIN;
-    const double error = fabs(q->derivative - q->promised) / allowed;
+    const double error = fabs(q->derivative - q->predicted) / allowed;
 
     return isfinite(error) ? error : INFINITY; /* a NaN proves nothing */
 }
@@ -612,7 +612,7 @@ static enum pst_status measure_derivative(struct walk *walk,
 static enum pst_status start_walk(struct walk *walk, struct pst_diag *diag)
 {
     const size_t n = walk->w->plan->params.n;
-    enum pst_status status = keep_start(walk->w, walk->chosen, diag);
+    enum pst_status status = save_start(walk->w, walk->chosen, diag);
 
     if (status != PST_OK)
         return status;

@@ -31,7 +31,7 @@ struct piece {
  * outside of a name. */
 struct cursor {
     const char *at, *end;
-    const char *stem, *behind;
+    const char *stem, *after;
     int64_t suffix;
 };
 
@@ -71,7 +71,7 @@ static void enter_name(struct cursor *c, const char *p)
         end++;
     for (d = end; d > p && is_digit(d[-1]);)
         d--;
-    c->stem = c->behind = end;
+    c->stem = c->after = end;
     c->suffix = 0;
     if (d == end || *d == '0' || d < p + 2 || d[-1] != '_' ||
         read_digits(d, end, &c->suffix) == 0) {
@@ -114,7 +114,7 @@ static bool next_piece(struct cursor *c, struct piece *ret)
         return true;
     ret->numbered = ret->hidden = true;
     ret->value = c->suffix;
-    c->at = c->behind;
+    c->at = c->after;
     c->stem = NULL;
     return true;
 }
@@ -186,7 +186,7 @@ static void index_line(struct folder *f, size_t i)
     f->table[at] = (uint32_t)i + 1;
 }
 
-static uint32_t last_alike(const struct folder *f, size_t i)
+static uint32_t find_last_equal(const struct folder *f, size_t i)
 {
     const struct line *lines = f->lines.at;
     size_t at = lines[i].hash & f->mask;
@@ -263,7 +263,7 @@ static bool put_run(struct folder *f, size_t i, size_t period, size_t count)
 static void find_run(struct folder *f, size_t i, size_t end, size_t repeats)
 {
     struct line *line = &f->lines.at[i];
-    uint32_t alike = last_alike(f, i);
+    uint32_t alike = find_last_equal(f, i);
     int64_t best = 0;
 
     for (unsigned t = 0; alike != 0 && t < TRIES; t++) {

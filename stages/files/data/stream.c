@@ -48,26 +48,26 @@ static uint64_t samples_of(const struct pst_stream *s)
 
 /* Returns the samples of the first pass that count as drawn before the position
  * at which a shuffled stream begins; a sample drawn in part counts. */
-static uint64_t drawn_of(const struct pst_stream *s)
+static uint64_t samples_drawn(const struct pst_stream *s)
 {
     return (s->at + s->window - 1) / s->window;
 }
 
 /* Returns the samples left in the first pass of an unshuffled stream. They
  * begin at its position, which need not be a multiple of their length. */
-static uint64_t left_of(const struct pst_stream *s)
+static uint64_t samples_left(const struct pst_stream *s)
 {
     return (s->size - s->at) / s->window;
 }
 
 uint64_t pst_stream_at(const struct pst_stream *s, uint64_t n)
 {
-    const uint64_t all = samples_of(s), left = left_of(s);
+    const uint64_t all = samples_of(s), left = samples_left(s);
     uint64_t drawn, unit;
 
     if (!s->shuffle)
         return n < left ? s->at + n * s->window : (n - left) % all * s->window;
-    drawn = s->pass * all + drawn_of(s) + n;
+    drawn = s->pass * all + samples_drawn(s) + n;
     unit = pst_data_permute(s->seed, drawn / all, all / s->unit,
                             drawn % all / s->unit);
     return (unit * s->unit + drawn % s->unit) * s->window;
@@ -78,14 +78,14 @@ uint64_t pst_stream_at(const struct pst_stream *s, uint64_t n)
 void pst_stream_place(const struct pst_stream *s, uint64_t n,
                       uint64_t *ret_pass, uint64_t *ret_at)
 {
-    const uint64_t all = samples_of(s), left = left_of(s);
+    const uint64_t all = samples_of(s), left = samples_left(s);
     uint64_t drawn;
 
     *ret_pass = s->pass;
     *ret_at = s->at + n * s->window;
     if (!s->shuffle && n <= left)
         return;
-    drawn = s->shuffle ? drawn_of(s) + n : n - left;
+    drawn = s->shuffle ? samples_drawn(s) + n : n - left;
     if (s->shuffle && drawn == 0)
         return;
     *ret_pass += (drawn - 1) / all + (s->shuffle ? 0 : 1);
@@ -98,7 +98,7 @@ bool pst_stream_begin(struct pst_stream *s, uint64_t pass, uint64_t at)
         return false;
     s->pass = pass;
     s->at = at < s->size ? at : s->size;
-    if (s->shuffle && drawn_of(s) > samples_of(s))
+    if (s->shuffle && samples_drawn(s) > samples_of(s))
         s->at = samples_of(s) * s->window;
     return true;
 }

@@ -302,8 +302,8 @@ static void sort_dims(const struct operands *o, const struct pst_meta *result,
 }
 
 /* Takes the strides that all operands share, or else sorts the dimensions. */
-static void set_like(const struct operands *o, const struct pst_meta *result,
-                     int64_t *strides)
+static void set_operand_strides(const struct operands *o,
+                                const struct pst_meta *result, int64_t *strides)
 {
     unsigned sorted[PST_MAX_RANK];
 
@@ -462,8 +462,8 @@ static bool set_rolled(const struct pst_arg *args,
 
 /* Sets the strides of rot90(), which flips, and transposes for an odd number of
  * turns; without a turn it copies. */
-static void set_turned(const struct pst_arg *args,
-                       int64_t strides[PST_MAX_RANK])
+static void set_rot90_strides(const struct pst_arg *args,
+                              int64_t strides[PST_MAX_RANK])
 {
     const struct pst_meta *from = &args[0].value->meta;
     const int64_t turns =
@@ -492,7 +492,7 @@ static void set_copy(const struct operands *o, enum pst_eager_format format,
                      const struct pst_meta *result, int64_t *strides)
 {
     if (format == PST_EAGER_PRESERVE)
-        set_like(o, result, strides);
+        set_operand_strides(o, result, strides);
     else if (format == PST_EAGER_CHANNELS_LAST &&
              channels_order(result) != NULL)
         set_order(result, channels_order(result), strides);
@@ -507,7 +507,7 @@ static void set_elementwise(const struct operands *o,
     if (o->same_shape && all_operands(o, pst_eager_is_channels_last))
         set_order(result, channels_order(result), strides);
     else
-        set_like(o, result, strides);
+        set_operand_strides(o, result, strides);
 }
 
 bool pst_eager_strides(const struct pst_op *op, const struct pst_arg *args,
@@ -531,7 +531,7 @@ bool pst_eager_strides(const struct pst_op *op, const struct pst_arg *args,
     if (o.n == 0)
         return false;
     if (op == &pst_op_rot90) {
-        set_turned(args, strides);
+        set_rot90_strides(args, strides);
     } else if (op == &pst_op_roll) {
         return set_rolled(args, &rows, strides);
     } else if (copy) {

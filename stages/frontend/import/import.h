@@ -28,7 +28,7 @@ struct pst_storage_note {
 /* PyTorch's strides of a value. */
 struct pst_import_strides {
     bool known;
-    bool put_right; /* differ from the file's: eager.h corrected them */
+    bool corrected; /* differ from the file's: eager.h corrected them */
     unsigned rank;
     int64_t stride[PST_MAX_RANK];
 };

@@ -50,7 +50,7 @@ static bool is_float(const struct pst_value *value)
 }
 
 /* True if a gradient reaches an operand of the node; marks its results. */
-static bool pass_node(struct flow *flow, struct pst_node *node)
+static bool propagate_node(struct flow *flow, struct pst_node *node)
 {
     flow->any = false;
     pst_node_uses(node, check_use, flow);
@@ -152,7 +152,7 @@ static enum pst_status list_places(struct pst_import *import,
         const struct pst_doc_place *place =
             node->n_outs > 0 ? node->outs[0]->aux : NULL;
 
-        if (pass_node(&flow, node) && place != NULL)
+        if (propagate_node(&flow, node) && place != NULL)
             done = add_place(&places[place->lost], place);
     }
     for (size_t i = 0; i < import->lost.n; i++)

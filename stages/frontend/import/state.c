@@ -220,7 +220,7 @@ static enum pst_status join_group(struct pst_state *s,
  * the same meta if the graph reads exactly one of these, since it reads only
  * one of several tied names.
  */
-static enum pst_status join_unread(struct pst_state *s)
+static enum pst_status tie_unread(struct pst_state *s)
 {
     enum pst_status status = PST_OK;
 
@@ -320,7 +320,7 @@ enum pst_status pst_import_state(struct pst_import *import,
     if (status == PST_OK)
         status = add_unlisted(&s);
     if (status == PST_OK)
-        status = join_unread(&s);
+        status = tie_unread(&s);
     if (status == PST_OK)
         status = pst_state_find_bases(&s);
     if (status == PST_OK)

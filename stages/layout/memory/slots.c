@@ -26,7 +26,7 @@ struct pool_state {
     /* Pool of the stage on this rank that produces the value, to copy or to
      * read in place; NULL: the value is received, or produced by this stage. */
     struct pool_state *maker;
-    bool barred;             /* the value must be copied from `maker` */
+    bool must_copy;          /* the value must be copied from `maker` */
     bool sends;              /* only messages read the values */
     struct pool_state *root; /* pool that has the slots; may be this one */
     struct pool_state *next; /* list of the root and all that share its slots */
@@ -95,7 +95,7 @@ static void link_copy_pools(struct walker *w, const struct pst_action *a,
     if (!fills_region(pool_of(w, from), p->at, p->len, smaller) ||
         !fills_region(pool_of(w, to), p->peer_at, p->len, smaller) ||
         (to->maker != NULL && to->maker != from) || is_for_next_microbatch(a))
-        to->barred = true;
+        to->must_copy = true;
     to->maker = from;
 }
 
@@ -143,7 +143,7 @@ static void share_slots(struct walker *w)
             struct pool_state *p = &w->pools[s][k];
 
             p->root = p;
-            while (p->root->maker != NULL && !p->root->barred)
+            while (p->root->maker != NULL && !p->root->must_copy)
                 p->root = p->root->maker;
             if (p->root == p)
                 continue;

@@ -45,7 +45,7 @@ enum pst_status pst_toucher_init(struct pst_toucher *t, struct pst_arena *heap)
 /* --- touches of a list ---------------------------------------------------- */
 
 struct reading {
-    struct pst_toucher *with;
+    struct pst_toucher *toucher;
     struct pst_touches *to;
     unsigned pos;
     bool failed;
@@ -74,9 +74,9 @@ static void read_value(void *ctx, struct pst_value **slot, unsigned arg)
     (void)arg;
     if (v->kind != PST_VALUE_PARAM)
         return;
-    param = pst_plan_find_param(r->with->role->plan, v->fqn);
-    if (param >= 0 && r->with->value_bucket[param] >= 0)
-        add_touch(r, (unsigned)r->with->value_bucket[param], false);
+    param = pst_plan_find_param(r->toucher->role->plan, v->fqn);
+    if (param >= 0 && r->toucher->value_bucket[param] >= 0)
+        add_touch(r, (unsigned)r->toucher->value_bucket[param], false);
 }
 
 /* Returns the bucket of the parameter's use number `use` in the stage, -1: it
@@ -100,7 +100,7 @@ static enum pst_status scan_list(struct pst_toucher *t, unsigned stage,
                                  const struct pst_exec_list *l,
                                  struct pst_touches *ret)
 {
-    struct reading r = {.with = t, .to = ret};
+    struct reading r = {.toucher = t, .to = ret};
 
     for (unsigned i = 0; i < l->n; i++) {
         const struct pst_exec_node *x = &l->at[i];

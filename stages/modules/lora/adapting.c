@@ -30,7 +30,7 @@ static int find_lora(const struct pst_adapting *a, const char *path)
 }
 
 /* True if the module has parameters outside its submodules. */
-static bool has_own(const struct pst_model *model, const char *path)
+static bool has_own_params(const struct pst_model *model, const char *path)
 {
     const size_t n = strlen(path);
 
@@ -84,7 +84,7 @@ static enum pst_status choose_uncalled(struct pst_adapting *a,
 
         if (lora < 0 || pst_map_has(called, path))
             continue;
-        if ((is_name(a->loras[lora].pattern) || has_own(a->old, path)) &&
+        if ((is_name(a->loras[lora].pattern) || has_own_params(a->old, path)) &&
             !choose_other_name(a, path, lora))
             return refuse_module(a, lora, path, "", "it is in no call");
     }
@@ -130,7 +130,7 @@ static enum pst_status choose_calls(struct pst_adapting *a)
         const struct pst_module_call *call = old->calls.at[i];
         const int lora = call->parent == NULL ? -1 : find_lora(a, call->path);
         const bool wanted = lora >= 0 && (is_name(a->loras[lora].pattern) ||
-                                          has_own(a->old, call->path));
+                                          has_own_params(a->old, call->path));
 
         a->chosen[i] = wanted ? lora : -1;
         if (!pst_map_put(&called, call->path, a))
@@ -153,7 +153,7 @@ static bool is_wanted(void *ctx, const struct pst_module_call *call)
 
 /* True for all parameters: a layer's weight belongs to it even if it is
  * shared. */
-static bool is_own(void *ctx, const struct pst_value *state)
+static bool is_param(void *ctx, const struct pst_value *state)
 {
     (void)ctx;
     return state->kind == PST_VALUE_PARAM;
@@ -273,7 +273,7 @@ enum pst_status pst_adapting_choose(struct pst_adapting *a)
     enum pst_status status = choose_calls(a);
 
     if (status == PST_OK)
-        status = pst_frames_init(&a->frames, a->old->graph, is_wanted, is_own,
+        status = pst_frames_init(&a->frames, a->old->graph, is_wanted, is_param,
                                  a, a->diag);
     if (status == PST_OK)
         status = pst_linears_read(&a->frames, a->old->graph, a->arena,

@@ -7,7 +7,7 @@
 /* State while one action is bound. */
 struct binder {
     unsigned number; /* index of the action among those that compute */
-    const struct pst_binding *with;
+    const struct pst_binding *binding;
     struct pst_rank_action *x;
     const struct pst_program *program; /* program of the acting stage */
     unsigned cap;                      /* capacity of x->instrs */
@@ -27,7 +27,7 @@ static struct pst_instr *add_instr(struct binder *b, enum pst_instr_kind kind)
 static void extend_reach(struct binder *b, const unsigned char *end)
 {
     const size_t used =
-        pst_mem_round((size_t)(end - b->with->device->mem.base));
+        pst_mem_round((size_t)(end - b->binding->device->mem.base));
 
     b->x->reach = PST_MAX(b->x->reach, used);
 }
@@ -75,19 +75,20 @@ static void add_copy(struct binder *b, const void *from,
 static void add_start(struct binder *b, const struct pst_edge *edge,
                       const struct pst_value *input)
 {
-    const struct pst_plan *plan = b->with->role->plan;
+    const struct pst_plan *plan = b->binding->role->plan;
     const struct pst_rank_param *p = pst_layout_param(
-        b->with->layout, (unsigned)pst_plan_find_param(plan, edge->carries));
+        b->binding->layout, (unsigned)pst_plan_find_param(plan, edge->carries));
 
-    add_copy(b,
-             pst_rank_at(b->with->device, p->shadow != 0 ? p->shadow : p->data),
-             &plan->params.at[p->index].meta,
-             address_of(b, pst_program_loc(b->program, input)), &input->meta);
+    add_copy(
+        b,
+        pst_rank_at(b->binding->device, p->shadow != 0 ? p->shadow : p->data),
+        &plan->params.at[p->index].meta,
+        address_of(b, pst_program_loc(b->program, input)), &input->meta);
 }
 
 static void add_fills(struct binder *b)
 {
-    const struct pst_plan *plan = b->with->role->plan;
+    const struct pst_plan *plan = b->binding->role->plan;
     const struct pst_stage *stage = &plan->stages.at[b->x->a.stage];
     const struct pst_graph *graph = b->program->graph;
 
@@ -125,13 +126,13 @@ static void add_run(struct binder *b, const struct pst_exec_list *list,
 static void add_kernels(struct binder *b)
 {
     const struct pst_rank_stage *stage =
-        &b->with->layout->stages[b->x->a.stage];
+        &b->binding->layout->stages[b->x->a.stage];
     enum pst_list lists[2];
     const unsigned n = pst_residency_lists(
         b->program, (enum pst_action_kind)b->x->a.kind, lists);
     unsigned n_events, at = 0;
     const struct pst_residency_event *event =
-        pst_residency_of(b->with->layout, b->number, &n_events);
+        pst_residency_of(b->binding->layout, b->number, &n_events);
     const struct pst_residency_event *end = event + n_events;
 
     for (unsigned i = 0; i < n; i++) {
@@ -142,7 +143,7 @@ static void add_kernels(struct binder *b)
             struct pst_instr *instr;
 
             if (event->task == PST_RESIDENCY_RELEASE &&
-                !b->with->role->options.verify)
+                !b->binding->role->options.verify)
                 /* releasing memory needs no instruction */
                 continue;
             add_run(b, l, begin, event->pos - at);
@@ -173,10 +174,11 @@ static void add_seed(struct binder *b)
         if (instr == NULL)
             return;
         instr->dtype = joint->seeds.at[i].seed->meta.dtype;
-        instr->index = b->with->role->first_mb + (unsigned)b->x->a.microbatch;
+        instr->index =
+            b->binding->role->first_mb + (unsigned)b->x->a.microbatch;
         instr->to =
-            pst_rank_at(b->with->device,
-                        b->with->layout->stages[b->x->a.stage].seed_offset);
+            pst_rank_at(b->binding->device,
+                        b->binding->layout->stages[b->x->a.stage].seed_offset);
     }
 }
 
@@ -192,10 +194,10 @@ static enum pst_status add_kept_value(struct binder *b,
                                       const struct pst_value *value,
                                       unsigned char *to)
 {
-    struct pst_meta *plain = pst_arena_alloc(b->with->heap, sizeof(*plain));
+    struct pst_meta *plain = pst_arena_alloc(b->binding->heap, sizeof(*plain));
 
     if (plain == NULL)
-        return pst_diag_nomem(b->with->diag, sizeof(*plain));
+        return pst_diag_nomem(b->binding->diag, sizeof(*plain));
     *plain = value->meta;
     pst_meta_set_contiguous(plain);
     add_copy(b, address_of(b, pst_program_loc(b->program, value)), &value->meta,
@@ -206,7 +208,7 @@ static enum pst_status add_kept_value(struct binder *b,
 /* Adds the copy of one microbatch of output i to the kept outputs. */
 static enum pst_status add_kept(struct binder *b, size_t i)
 {
-    const struct pst_rank_role *role = b->with->role;
+    const struct pst_rank_role *role = b->binding->role;
     const int microbatch = b->x->a.microbatch;
     const struct pst_plan_output *o =
         &pst_role_plan(role, microbatch)->outputs.at[i];
@@ -214,8 +216,8 @@ static enum pst_status add_kept(struct binder *b, size_t i)
         pst_output_bytes(role->plan, &role->options, i,
                          role->first_mb + (unsigned)microbatch) -
         pst_output_bytes(role->plan, &role->options, i, role->first_mb);
-    unsigned char *to =
-        pst_rank_at(b->with->device, b->with->layout->outputs[i] + before);
+    unsigned char *to = pst_rank_at(b->binding->device,
+                                    b->binding->layout->outputs[i] + before);
 
     extend_reach(b, to + pst_meta_bytes(&o->meta));
     if (o->stage < 0) { /* the output is a model input */
@@ -227,10 +229,10 @@ static enum pst_status add_kept(struct binder *b, size_t i)
 
 static void add_loss(struct binder *b, const struct pst_value *value)
 {
-    const struct pst_layout *layout = b->with->layout;
+    const struct pst_layout *layout = b->binding->layout;
     unsigned char *to = pst_rank_at(
-        b->with->device, layout->readback.losses +
-                             (size_t)b->x->a.microbatch * PST_READBACK_LOSS);
+        b->binding->device, layout->readback.losses +
+                                (size_t)b->x->a.microbatch * PST_READBACK_LOSS);
 
     add_copy(b, address_of(b, pst_program_loc(b->program, value)), &value->meta,
              to, &value->meta);
@@ -272,7 +274,7 @@ static bool has_output(const struct binder *b, const struct pst_plan_output *o)
  * that is a seed of the backward is not computed by any list. */
 static enum pst_status add_parts(struct binder *b)
 {
-    const struct pst_rank_role *role = b->with->role;
+    const struct pst_rank_role *role = b->binding->role;
     const unsigned number = role->first_mb + (unsigned)b->x->a.microbatch;
     enum pst_status status = PST_OK;
 
@@ -282,11 +284,11 @@ static enum pst_status add_parts(struct binder *b)
         unsigned char *to;
 
         if (part->stage != (unsigned)b->x->a.stage ||
-            b->with->layout->parts[i] == 0 || !runs_list(b, PST_LIST_B))
+            b->binding->layout->parts[i] == 0 || !runs_list(b, PST_LIST_B))
             continue;
         value = b->program->graph->outputs.at[part->output].arg.value;
-        to = pst_rank_at(b->with->device,
-                         b->with->layout->parts[i] +
+        to = pst_rank_at(b->binding->device,
+                         b->binding->layout->parts[i] +
                              pst_input_bytes(role->plan, &role->options,
                                              part->input, number) -
                              pst_input_bytes(role->plan, &role->options,
@@ -300,13 +302,13 @@ static enum pst_status add_parts(struct binder *b)
 /* Adds copies of the loss and of kept outputs that the action computes. */
 static enum pst_status add_outputs(struct binder *b)
 {
-    const struct pst_plan *plan = b->with->role->plan;
+    const struct pst_plan *plan = b->binding->role->plan;
     enum pst_status status = PST_OK;
 
     for (size_t i = 0; i < plan->outputs.n && status == PST_OK; i++) {
         const struct pst_plan_output *o = &plan->outputs.at[i];
         const bool wanted =
-            (int)i == plan->loss || b->with->layout->outputs[i] != 0;
+            (int)i == plan->loss || b->binding->layout->outputs[i] != 0;
 
         if (!o->is_tensor || !wanted ||
             pst_plan_output_stage(o) != (unsigned)b->x->a.stage ||
@@ -314,7 +316,7 @@ static enum pst_status add_outputs(struct binder *b)
             continue;
         if ((int)i == plan->loss && o->stage >= 0)
             add_loss(b, output_value(b, o));
-        if (b->with->layout->outputs[i] != 0)
+        if (b->binding->layout->outputs[i] != 0)
             status = add_kept(b, i);
     }
     return status == PST_OK ? add_parts(b) : status;
@@ -345,7 +347,7 @@ static enum pst_status add_passages(struct binder *b,
 {
     const struct pst_rank_action *x = b->x;
     const struct pst_rank_stage *peer =
-        &b->with->layout->stages[x->a.peer_stage];
+        &b->binding->layout->stages[x->a.peer_stage];
 
     for (unsigned i = 0; i < channel->n; i++) {
         const struct pst_passage *p = &channel->at[i];
@@ -358,13 +360,13 @@ static enum pst_status add_passages(struct binder *b,
             break;
         instr->bytes = p->len;
         instr->from =
-            pst_layout_address(b->with->layout, b->with->device->mem.base,
+            pst_layout_address(b->binding->layout, b->binding->device->mem.base,
                                x->a.stage, p->at, x->slot[p->at.region]);
         instr->to = pst_layout_address(
-            b->with->layout, b->with->device->mem.base, x->a.peer_stage,
+            b->binding->layout, b->binding->device->mem.base, x->a.peer_stage,
             p->peer_at, x->peer_slot[p->peer_at.region]);
         if (p->len > 0 && (instr->from == NULL || instr->to == NULL))
-            return pst_diag_set(b->with->diag, PST_E_INTERNAL_BUG,
+            return pst_diag_set(b->binding->diag, PST_E_INTERNAL_BUG,
                                 "a copy of microbatch %d from stage %d to "
                                 "stage %d has no slot",
                                 x->a.microbatch, x->a.stage, x->a.peer_stage);
@@ -377,16 +379,17 @@ static enum pst_status add_passages(struct binder *b,
 static enum pst_status set_bases(struct binder *b)
 {
     struct pst_rank_action *x = b->x;
-    const unsigned n = b->with->layout->stages[x->a.stage].n_pools;
+    const unsigned n = b->binding->layout->stages[x->a.stage].n_pools;
 
-    x->base = pst_arena_calloc(b->with->heap, n, sizeof(*x->base));
+    x->base = pst_arena_calloc(b->binding->heap, n, sizeof(*x->base));
     if (x->base == NULL)
-        return pst_diag_nomem(b->with->diag, n * sizeof(*x->base));
-    x->base[PST_R_FIXED] = b->with->device->mem.base;
-    x->base[PST_R_WORK] = pst_rank_at(b->with->device, b->with->layout->work);
+        return pst_diag_nomem(b->binding->diag, n * sizeof(*x->base));
+    x->base[PST_R_FIXED] = b->binding->device->mem.base;
+    x->base[PST_R_WORK] =
+        pst_rank_at(b->binding->device, b->binding->layout->work);
     for (unsigned k = PST_R_FIRST; k < n; k++)
         x->base[k] =
-            pst_layout_address(b->with->layout, b->with->device->mem.base,
+            pst_layout_address(b->binding->layout, b->binding->device->mem.base,
                                x->a.stage, (struct pst_loc){k, 0}, x->slot[k]);
     return PST_OK;
 }
@@ -394,17 +397,18 @@ static enum pst_status set_bases(struct binder *b)
 /* Sets the counters of messages that the action waits for. */
 static enum pst_status set_waits(struct binder *b)
 {
-    const struct pst_counters *counters = b->with->counters;
+    const struct pst_counters *counters = b->binding->counters;
     struct pst_rank_action *x = b->x;
     const bool copies = pst_action_copies(&x->a);
     const struct pst_rank_stage *stage =
-        &b->with->layout->stages[copies ? x->a.peer_stage : x->a.stage];
+        &b->binding->layout->stages[copies ? x->a.peer_stage : x->a.stage];
     const int *slot = copies ? x->peer_slot : x->slot;
 
     x->leaving =
-        pst_arena_calloc(b->with->heap, x->n_takes + 1, sizeof(*x->leaving));
+        pst_arena_calloc(b->binding->heap, x->n_takes + 1, sizeof(*x->leaving));
     if (x->leaving == NULL)
-        return pst_diag_nomem(b->with->diag, x->n_takes * sizeof(*x->leaving));
+        return pst_diag_nomem(b->binding->diag,
+                              x->n_takes * sizeof(*x->leaving));
     for (unsigned i = 0; i < x->n_takes; i++) {
         const unsigned k = x->takes[i];
 
@@ -425,10 +429,10 @@ static unsigned count_instrs(const struct binder *b,
 
     if (channel != NULL)
         return channel->n;
-    (void)pst_residency_of(b->with->layout, b->number, &n);
+    (void)pst_residency_of(b->binding->layout, b->number, &n);
     return (unsigned)(b->program->graph->inputs.n +
                       b->program->graph->outputs.n +
-                      2 * b->with->role->plan->outputs.n) +
+                      2 * b->binding->role->plan->outputs.n) +
            2 * n + 3;
 }
 
@@ -463,7 +467,7 @@ static enum pst_status bind_action(struct binder *b)
 
     if (a->kind == PST_ACT_REDUCE && a->param >= 0)
         b->x->reduction =
-            pst_param_reduction_find(b->with->reductions, a->param);
+            pst_param_reduction_find(b->binding->reductions, a->param);
     if (a->microbatch < 0)
         return PST_OK;
     status = a->kind <= PST_ACT_W ? set_bases(b) : PST_OK;
@@ -472,16 +476,17 @@ static enum pst_status bind_action(struct binder *b)
     if (status != PST_OK || (a->kind > PST_ACT_W && !pst_action_copies(a)))
         return status;
     if (pst_action_copies(a))
-        status = pst_channel_of(b->with->channels, a, &channel, b->with->diag);
+        status =
+            pst_channel_of(b->binding->channels, a, &channel, b->binding->diag);
     if (status != PST_OK)
         return status;
-    b->program = pst_layout_program(b->with->layout, b->with->role, a->stage,
-                                    a->microbatch);
+    b->program = pst_layout_program(b->binding->layout, b->binding->role,
+                                    a->stage, a->microbatch);
     b->cap = count_instrs(b, channel);
     b->x->instrs =
-        pst_arena_calloc(b->with->heap, b->cap + 1, sizeof(*b->x->instrs));
+        pst_arena_calloc(b->binding->heap, b->cap + 1, sizeof(*b->x->instrs));
     if (b->x->instrs == NULL)
-        return pst_diag_nomem(b->with->diag, b->cap * sizeof(*b->x->instrs));
+        return pst_diag_nomem(b->binding->diag, b->cap * sizeof(*b->x->instrs));
     return channel != NULL ? add_passages(b, channel) : add_compute(b);
 }
 
@@ -492,7 +497,7 @@ enum pst_status pst_bind_instrs(const struct pst_binding *with)
 
     for (unsigned i = 0; i < with->actions->n && status == PST_OK; i++) {
         struct binder b = {
-            .with = with, .x = &with->actions->at[i], .number = number};
+            .binding = with, .x = &with->actions->at[i], .number = number};
 
         status = bind_action(&b);
         number += b.x->a.kind <= PST_ACT_W;

@@ -195,9 +195,10 @@ enum pst_status pst_engine_gather_param(struct pst_engine *engine,
 
 /* Sets *ret to the parameter of `from` that has the name and shape of parameter
  * `param` of `to`. */
-static enum pst_status find_shown(const struct pst_engine *to,
-                                  const struct pst_engine *from, unsigned param,
-                                  int *ret, struct pst_diag *diag)
+static enum pst_status find_old_param(const struct pst_engine *to,
+                                      const struct pst_engine *from,
+                                      unsigned param, int *ret,
+                                      struct pst_diag *diag)
 {
     const struct pst_plan_param *p = &to->grid->plan->params.at[param];
 
@@ -234,7 +235,7 @@ static enum pst_status copy_shown_values(struct pst_engine *to,
 
         if (to->grid->plan->params.at[p->index].kind == PST_VALUE_CONST)
             continue;
-        status = find_shown(to, from, (unsigned)p->index, &old, diag);
+        status = find_old_param(to, from, (unsigned)p->index, &old, diag);
         if (status != PST_OK || is_shared(to, from, (unsigned)p->index, old))
             continue;
         status = pst_engine_read_param(from, (unsigned)old,
@@ -247,9 +248,9 @@ static enum pst_status copy_shown_values(struct pst_engine *to,
 }
 
 /* Copies the parameters that replicas shard in either engine. */
-static enum pst_status show_shared(struct pst_engine *to,
-                                   const struct pst_engine *from,
-                                   struct pst_diag *diag)
+static enum pst_status copy_sharded(struct pst_engine *to,
+                                    const struct pst_engine *from,
+                                    struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
@@ -261,7 +262,7 @@ static enum pst_status show_shared(struct pst_engine *to,
         if (to->grid->plan->params.at[i].kind != PST_VALUE_PARAM ||
             to->grid->plan->params.at[i].n_stages == 0)
             continue;
-        status = find_shown(to, from, i, &p.old, diag);
+        status = find_old_param(to, from, i, &p.old, diag);
         if (status != PST_OK || !is_shared(to, from, i, p.old))
             continue;
         for (p.rank = 0; p.rank < to->grid->options.ranks && status == PST_OK;
@@ -281,7 +282,7 @@ enum pst_status pst_engine_show(struct pst_engine *to,
     for (unsigned i = 0; i < to->n_local && status == PST_OK; i++)
         status = copy_shown_values(to, to->ranks[i], from, diag);
     status = pst_engine_settle(to, status, diag);
-    return status == PST_OK ? show_shared(to, from, diag) : status;
+    return status == PST_OK ? copy_sharded(to, from, diag) : status;
 }
 
 /* --- states of the optimizer ---------------------------------------------- */
@@ -469,7 +470,7 @@ static bool keeps_optimizer(const struct adoption *a, unsigned param,
 }
 
 /* Sets the averages of new parameters to the parameters' values. */
-static void begin_averages(const struct adoption *a, struct pst_rank *r)
+static void init_averages(const struct adoption *a, struct pst_rank *r)
 {
     const struct pst_layout *l = pst_rank_layout(r);
     struct pst_rank_device *d = pst_rank_device(r);
@@ -581,6 +582,6 @@ enum pst_status pst_engine_adopt(struct pst_engine *to,
             status = adopt_value(&a, i, diag);
     }
     for (unsigned i = 0; i < to->n_local && status == PST_OK; i++)
-        begin_averages(&a, to->ranks[i]);
+        init_averages(&a, to->ranks[i]);
     return status;
 }

@@ -47,7 +47,7 @@ static struct {
     atomic_bool lost;
 } maps[MAX_MAPS];
 
-static void watch_map(struct file *file)
+static void register_map(struct file *file)
 {
     for (size_t i = 0; i < MAX_MAPS; i++) {
         struct file *none = NULL;
@@ -153,7 +153,7 @@ enum pst_status pst_flight_open(const char *dir, unsigned rank, unsigned ranks,
         pst_free(f);
         return status;
     }
-    watch_map(f->file);
+    register_map(f->file);
     /* page faults happen now, not in a step */
     memset(f->file, 0, sizeof(*f->file));
     (void)clock_gettime(CLOCK_REALTIME, &now);

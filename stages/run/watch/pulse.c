@@ -41,7 +41,7 @@ struct beat {
 struct sent {
     struct beat beat;
     struct pst_request request;
-    bool under_way;
+    bool in_flight;
 };
 
 struct other {
@@ -50,7 +50,7 @@ struct other {
      * newest heartbeat. heard: begin of the silence after it, which is later if
      * this process was stopped. */
     double arrived;
-    double heard;
+    double heard_at;
     double longest; /* longest silence since pst_pulse_take_silence */
     struct sent sent[SLOTS];
 };
@@ -108,9 +108,9 @@ static void send_beat(struct pst_pulse *p, unsigned i, const struct beat *beat)
     for (unsigned k = 0; k < SLOTS; k++) {
         struct sent *s = &p->others[i].sent[k];
 
-        if (s->under_way && p->t->ops->test(p->t, &s->request) != PST_AGAIN)
-            s->under_way = false;
-        if (!s->under_way)
+        if (s->in_flight && p->t->ops->test(p->t, &s->request) != PST_AGAIN)
+            s->in_flight = false;
+        if (!s->in_flight)
             free = s;
     }
     if (free == NULL)
@@ -118,7 +118,7 @@ static void send_beat(struct pst_pulse *p, unsigned i, const struct beat *beat)
         return;
     free->beat = *beat;
     free->request = (struct pst_request){0};
-    free->under_way =
+    free->in_flight =
         p->t->ops->isend(p->t, p->rank, rank_of(p, i), PST_MSG_BEAT,
                          &free->beat, sizeof(free->beat),
                          &free->request) == PST_OK;
@@ -181,7 +181,7 @@ static void receive_beats(struct pst_pulse *p)
             if (o->arrived > 0)
                 o->longest = PST_MAX(o->longest, p->awake.now - o->arrived);
             o->beat = beat;
-            o->arrived = o->heard = p->awake.now;
+            o->arrived = o->heard_at = p->awake.now;
             p->wishes |= beat.wish;
         }
     } while (status == PST_OK);
@@ -207,7 +207,7 @@ static void restart_limits(struct pst_pulse *p, double late)
 
     p->moved = PST_MAX(p->moved, from);
     for (unsigned i = 0; i < p->n_others; i++)
-        p->others[i].heard = PST_MAX(p->others[i].heard, from);
+        p->others[i].heard_at = PST_MAX(p->others[i].heard_at, from);
 }
 
 /* Restarts all limits if this process was stopped and continued: others may
@@ -306,8 +306,8 @@ static enum pst_status report_silent_rank(const struct pst_pulse *p, unsigned i,
         PST_WATCHDOG_TEXT
         " for %.3g s: rank %u is stuck in %s: it does not answer; rank %u "
         "waits in %s (--watchdog sets the limit)",
-        p->awake.now - p->others[i].heard, rank_of(p, i), pst_str_text(&there),
-        p->rank, pst_str_text(&here));
+        p->awake.now - p->others[i].heard_at, rank_of(p, i),
+        pst_str_text(&there), p->rank, pst_str_text(&here));
     pst_str_fini(&there);
     pst_str_fini(&here);
     return status;
@@ -359,7 +359,7 @@ static double longest_limit(const struct pst_pulse *p)
 
 /* Returns the time until which the progress of all ranks is known: the arrival
  * of the oldest of their newest heartbeats. */
-static double known_until(const struct pst_pulse *p)
+static double progress_known_until(const struct pst_pulse *p)
 {
     double until = p->awake.now;
 
@@ -402,13 +402,13 @@ static enum pst_status find_stuck_rank(struct pst_pulse *p,
     if (pst_alive_limit() <= 0)
         return PST_OK;
     for (unsigned i = 0; i < p->n_others; i++)
-        if (p->awake.now - p->others[i].heard >
+        if (p->awake.now - p->others[i].heard_at >
             pst_alive_limit_of(p->others[i].beat.phase) + patience) {
             announce_stuck_rank(p, i);
             return report_silent_rank(p, i, diag);
         }
     if (reports_deadlocks(p) && pst_alive_state().phase != PST_ALIVE_IDLE &&
-        known_until(p) - p->moved > longest_limit(p) + patience)
+        progress_known_until(p) - p->moved > longest_limit(p) + patience)
         return report_deadlock(p, diag);
     return PST_OK;
 }

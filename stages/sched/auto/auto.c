@@ -20,7 +20,7 @@
 
 static bool is_usable(const struct pst_tried *t)
 {
-    return t->is.possible && t->is.fits;
+    return t->candidate.possible && t->candidate.fits;
 }
 
 /* Records a candidate and takes ownership of its schedule, also on failure. */
@@ -88,8 +88,8 @@ enum pst_status pst_search_try(struct pst_search *x, struct pst_schedule *sched,
     pst_diag_init(&why);
     status = pst_schedule_order(sched, &why);
     if (status == PST_OK)
-        status = x->o->appraise
-                     ? x->o->appraise(x->o->appraise_ctx, sched, &c, &why)
+        status = x->o->evaluate
+                     ? x->o->evaluate(x->o->evaluate_ctx, sched, &c, &why)
                      : simulate_candidate(x, sched, &c, &why);
     if (status != PST_OK) {
         pst_schedule_free(sched);
@@ -102,7 +102,7 @@ enum pst_status pst_search_try(struct pst_search *x, struct pst_schedule *sched,
     return record_candidate(x, c, sched, text);
 }
 
-static enum pst_status try_names(struct pst_search *x)
+static enum pst_status simulate_named(struct pst_search *x)
 {
     enum pst_status status = PST_OK;
     const struct pst_sched_row *rows;
@@ -158,18 +158,19 @@ static int compare(const void *a, const void *b)
 {
     const struct pst_tried *x = a, *y = b;
 
-    if (x->is.possible != y->is.possible)
-        return x->is.possible ? -1 : 1;
+    if (x->candidate.possible != y->candidate.possible)
+        return x->candidate.possible ? -1 : 1;
     if (is_usable(x) != is_usable(y))
         return is_usable(x) ? -1 : 1;
-    if (x->is.step != y->is.step)
-        return x->is.step < y->is.step ? -1 : 1;
-    return (x->is.peak > y->is.peak) - (x->is.peak < y->is.peak);
+    if (x->candidate.step != y->candidate.step)
+        return x->candidate.step < y->candidate.step ? -1 : 1;
+    return (x->candidate.peak > y->candidate.peak) -
+           (x->candidate.peak < y->candidate.peak);
 }
 
 static bool is_greedy(const struct pst_tried *t)
 {
-    return strcmp(t->is.name, "greedy") == 0;
+    return strcmp(t->candidate.name, "greedy") == 0;
 }
 
 /* Sorts the candidates and moves the chosen one to the front. */
@@ -181,17 +182,19 @@ static enum pst_status choose_candidate(struct pst_search *x)
 
     qsort(at, x->tried.n, sizeof(*at), compare);
     if (!is_usable(&at[0])) {
-        for (size_t i = 1; i < x->tried.n && at[i].is.possible; i++)
-            if (at[i].is.peak < at[best].is.peak)
+        for (size_t i = 1; i < x->tried.n && at[i].candidate.possible; i++)
+            if (at[i].candidate.peak < at[best].candidate.peak)
                 best = i;
-        return refuse_all(x, &at[best].is);
+        return refuse_all(x, &at[best].candidate);
     }
     for (size_t i = x->tried.n; i-- > 0;)
         if (is_usable(&at[i]) && !is_greedy(&at[i]))
-            named = at[i].is.step;
-    near = fmin(at[0].is.step * (1.0 + PST_AUTO_NEAR), named * (1.0 + 1e-9));
+            named = at[i].candidate.step;
+    near = fmin(at[0].candidate.step * (1.0 + PST_AUTO_NEAR),
+                named * (1.0 + 1e-9));
     for (size_t i = 1; i < x->tried.n && is_usable(&at[i]); i++)
-        if (at[i].is.step <= near && at[i].is.peak < at[best].is.peak)
+        if (at[i].candidate.step <= near &&
+            at[i].candidate.peak < at[best].candidate.peak)
             best = i;
     chosen = at[best];
     memmove(&at[1], &at[0], best * sizeof(*at));
@@ -217,8 +220,8 @@ static enum pst_status adopt_schedule(struct pst_search *x,
     }
     s->n_deferred = b->n_deferred;
     for (size_t i = 0; i < x->tried.n; i++) {
-        s->candidates.at[s->candidates.n++] = x->tried.at[i].is;
-        x->tried.at[i].is.note = NULL;
+        s->candidates.at[s->candidates.n++] = x->tried.at[i].candidate;
+        x->tried.at[i].candidate.note = NULL;
     }
     return PST_OK;
 }
@@ -256,7 +259,7 @@ enum pst_status pst_sched_generate_auto(struct pst_schedule *sched,
     enum pst_status status = find_costs(&x, &own);
 
     if (status == PST_OK)
-        status = try_names(&x);
+        status = simulate_named(&x);
     if (status == PST_OK)
         status = pst_search_places(&x);
     if (status == PST_OK)
@@ -264,7 +267,7 @@ enum pst_status pst_sched_generate_auto(struct pst_schedule *sched,
     if (status == PST_OK)
         status = adopt_schedule(&x, sched);
     for (size_t i = 0; i < x.tried.n; i++) {
-        pst_free(x.tried.at[i].is.note);
+        pst_free(x.tried.at[i].candidate.note);
         pst_schedule_free(x.tried.at[i].sched);
     }
     pst_vec_fini(&x.tried);

@@ -10,9 +10,9 @@
 
 /* Budget of all searches, in visits of stages and ranks: about a second. */
 #define EFFORT 2e8
-/* Limits how many schedules are appraised for one placement: APPRAISED is their
+/* Limits how many schedules are evaluated for one placement: EVALUATED is their
  * total work (stages times microbatches), LEAST_TRIES the minimum number. */
-#define APPRAISED   20000
+#define EVALUATED   20000
 #define LEAST_TRIES 8
 
 static double work_of(const struct pst_search *x, unsigned stage)
@@ -157,14 +157,15 @@ static const struct pst_greedy_options ways[] = {
 struct found {
     struct pst_schedule *sched;
     struct pst_greedy_result result;
-    struct pst_greedy_options how;
+    struct pst_greedy_options options;
 };
 /* Pareto front: schedules that no other beats in both time and memory. */
 struct front {
     struct PST_VEC(struct found) list;
 };
 
-static bool is_beaten(const struct found *f, const struct pst_greedy_result *by)
+static bool is_dominated(const struct found *f,
+                         const struct pst_greedy_result *by)
 {
     return f->result.makespan >= by->makespan * (1.0 - 1e-9) &&
            f->result.peak >= by->peak;
@@ -177,12 +178,12 @@ static bool keep_in_front(struct front *front, const struct found *f)
     size_t n = 0;
 
     for (size_t i = 0; i < front->list.n; i++)
-        if (is_beaten(f, &front->list.at[i].result)) {
+        if (is_dominated(f, &front->list.at[i].result)) {
             pst_schedule_free(f->sched);
             return true;
         }
     for (size_t i = 0; i < front->list.n; i++)
-        if (is_beaten(&front->list.at[i], &f->result))
+        if (is_dominated(&front->list.at[i], &f->result))
             pst_schedule_free(front->list.at[i].sched);
         else
             front->list.at[n++] = front->list.at[i];
@@ -204,23 +205,25 @@ static void describe_found(const struct found *f, const char *place,
                            struct pst_str *out)
 {
     pst_str_addf(out, "stages %s, %s first, ", place,
-                 f->how.forward_first ? "forward" : "backward");
-    if (!f->how.split)
+                 f->options.forward_first ? "forward" : "backward");
+    if (!f->options.split)
         pst_str_add(out, "whole backwards, ");
-    else if (f->how.backlog == 0)
+    else if (f->options.backlog == 0)
         pst_str_add(out, "parameter gradients in gaps, ");
     else
         pst_str_addf(out, "parameter gradients in gaps, at most %u delayed, ",
-                     f->how.backlog);
-    if (f->how.memory_limit > 0.0)
-        pst_str_addf(out, "at most %.2f MiB", f->how.memory_limit / 1048576.0);
+                     f->options.backlog);
+    if (f->options.memory_limit > 0.0)
+        pst_str_addf(out, "at most %.2f MiB",
+                     f->options.memory_limit / 1048576.0);
     else
-        pst_str_addf(out, "at most %u microbatch%s in flight", f->how.in_flight,
-                     f->how.in_flight == 1 ? "" : "es");
+        pst_str_addf(out, "at most %u microbatch%s in flight",
+                     f->options.in_flight,
+                     f->options.in_flight == 1 ? "" : "es");
 }
 
-static enum pst_status try_found(struct pst_search *x, struct found *f,
-                                 const char *place)
+static enum pst_status evaluate_found(struct pst_search *x, struct found *f,
+                                      const char *place)
 {
     struct pst_schedule *sched = f->sched;
     struct pst_str text = {0};
@@ -246,19 +249,19 @@ static int compare_found(const void *a, const void *b)
     return (x->makespan > y->makespan) - (x->makespan < y->makespan);
 }
 
-/* Appraises some schedules of the front, spread evenly from the fastest to the
+/* Evaluates some schedules of the front, spread evenly from the fastest to the
  * one with least memory. */
-static enum pst_status try_front(struct pst_search *x, struct front *front,
-                                 const char *place)
+static enum pst_status evaluate_front(struct pst_search *x, struct front *front,
+                                      const char *place)
 {
     const size_t n = front->list.n,
                  work = (size_t)x->o->stages * x->o->microbatches,
-                 tries = PST_MIN(n, PST_MAX(APPRAISED / work, LEAST_TRIES));
+                 tries = PST_MIN(n, PST_MAX(EVALUATED / work, LEAST_TRIES));
     enum pst_status status = PST_OK;
 
     qsort(front->list.at, n, sizeof(*front->list.at), compare_found);
     for (size_t i = 0; i < tries && status == PST_OK; i++)
-        status = try_found(
+        status = evaluate_found(
             x, &front->list.at[tries == 1 ? 0 : i * (n - 1) / (tries - 1)],
             place);
     return status;
@@ -300,23 +303,23 @@ static enum pst_status search_place(struct pst_search *x, const int *rank_of,
     for (size_t v = 0; v < PST_COUNT(ways); v++)
         for (unsigned k = 3 * n; k-- > 0 && status == PST_OK;) {
             const unsigned limit = limits[k / 3];
-            struct found f = {.how = ways[v]};
+            struct found f = {.options = ways[v]};
 
             effort -= each;
             if (front.list.n > 0 && effort < 0.0)
                 break;
-            f.how.in_flight = limit;
+            f.options.in_flight = limit;
             if (k % 3 < 2) {
-                f.how.in_flight = x->o->microbatches;
-                f.how.memory_limit =
+                f.options.in_flight = x->o->microbatches;
+                f.options.memory_limit =
                     memory_for(x, rank_of, limit + k % 3 * 0.5);
             }
-            status = run_greedy(x, rank_of, &f.how, &f.sched, &f.result);
+            status = run_greedy(x, rank_of, &f.options, &f.sched, &f.result);
             if (status == PST_OK && !keep_in_front(&front, &f))
                 status = pst_diag_nomem(x->diag, sizeof(f));
         }
     if (status == PST_OK)
-        status = try_front(x, &front, place);
+        status = evaluate_front(x, &front, place);
     front_fini(&front);
     return status;
 }

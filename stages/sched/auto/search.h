@@ -13,7 +13,7 @@
 #define PST_AUTO_NEAR 0.005
 
 struct pst_tried {
-    struct pst_candidate is;
+    struct pst_candidate candidate;
     struct pst_schedule *sched; /* NULL: the schedule cannot run */
 };
 
@@ -25,7 +25,7 @@ struct pst_search {
     struct pst_diag *diag;
 };
 
-/* Appraises a schedule and records it as candidate; takes the schedule, also on
+/* Evaluates a schedule and records it as candidate; takes the schedule, also on
  * failure. text: how it was generated. */
 enum pst_status pst_search_try(struct pst_search *x, struct pst_schedule *sched,
                                const char *name,

@@ -21,7 +21,8 @@ int pst_check_link_of(const struct pst_check *c, const struct pst_action *a)
 
 /* Returns a stage that has not yet sent an input of this action; -1 if there is
  * none. */
-static int owed_by(const struct pst_check *c, const struct pst_action *a)
+static int find_awaited_stage(const struct pst_check *c,
+                              const struct pst_action *a)
 {
     const bool backward = a->kind != PST_ACT_F;
     const size_t *first = backward ? c->links.first_from : c->links.first_to;
@@ -87,7 +88,7 @@ static bool play_action(const struct pst_check *c, unsigned rank, char *why,
         return other < 0;
     }
     if (pst_action_is_compute(a)) {
-        other = owed_by(c, a);
+        other = find_awaited_stage(c, a);
         (void)snprintf(why, size, "waits for stage %d", other);
         return other < 0;
     }

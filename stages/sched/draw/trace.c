@@ -74,7 +74,7 @@ static bool is_backward(const struct pst_span *s)
 
 /* Finds the forward and backward span of each (stage, microbatch). False: there
  * are none, or memory runs out. */
-static bool find_works(const struct pst_timeline *t, struct works *w)
+static bool find_spans(const struct pst_timeline *t, struct works *w)
 {
     size_t n;
 
@@ -135,7 +135,7 @@ static void add_arrows(struct pst_str *out, size_t pid, uint64_t *id,
 {
     struct works w;
 
-    if (!find_works(t, &w))
+    if (!find_spans(t, &w))
         return;
     for (size_t s = 0; s + 1 < w.stages; s++)
         for (size_t m = 0; m < w.microbatches; m++) {

@@ -53,7 +53,7 @@ struct balance {
     /* by value: its first use after the current position, + 1; 0: none */
     size_t *next;
     /* two rows of n + 1: true for prefixes that can be cut into k stages */
-    unsigned char *can;
+    unsigned char *feasible;
     /* [stage][prefix]: start of the last stage of the prefix */
     unsigned *from;
     struct pst_sums sums;
@@ -84,7 +84,7 @@ static void note_use(void *ctx, struct pst_value **slot, unsigned arg)
     u->n++;
 }
 
-static size_t walk_uses(struct balance *b, size_t *last, bool list)
+static size_t visit_uses(struct balance *b, size_t *last, bool list)
 {
     const struct pst_graph *graph = b->s->graph;
     struct use_ctx u = {.b = b, .last = last, .list = list};
@@ -170,19 +170,19 @@ static enum pst_status prepare_tables(struct balance *b, const bool *allowed)
     b->end = pst_arena_calloc(&b->arena, n, sizeof(size_t));
     b->uses_of = pst_arena_calloc(&b->arena, n, sizeof(size_t));
     b->next = pst_arena_calloc(&b->arena, graph->values.n + 1, sizeof(size_t));
-    b->can = pst_arena_calloc(&b->arena, 2 * n, 1);
+    b->feasible = pst_arena_calloc(&b->arena, 2 * n, 1);
     b->from = pst_arena_calloc(&b->arena, n * b->n_stages, sizeof(unsigned));
     if (b->allowed == NULL || b->before == NULL || b->first == NULL ||
         b->end == NULL || b->uses_of == NULL || b->next == NULL ||
-        b->can == NULL || b->from == NULL ||
+        b->feasible == NULL || b->from == NULL ||
         !pst_sums_init(&b->sums, &b->arena, b->n) ||
         !pst_minima_init(&b->minima, &b->arena, n))
         return pst_diag_nomem(b->s->diag, n * b->n_stages * sizeof(unsigned));
-    n_uses = walk_uses(b, b->next, false);
+    n_uses = visit_uses(b, b->next, false);
     b->uses = pst_arena_calloc(&b->arena, n_uses + 1, sizeof(*b->uses));
     if (b->uses == NULL)
         return pst_diag_nomem(b->s->diag, n_uses * sizeof(*b->uses));
-    (void)walk_uses(b, b->next, true);
+    (void)visit_uses(b, b->next, true);
     find_work_ends(b);
     for (size_t i = 0; i < n; i++)
         b->allowed[i] = i == b->n || allowed == NULL || allowed[i];
@@ -228,7 +228,7 @@ static void find_ends(struct balance *b, double limit)
 /* True if all nodes can be cut into stages that end within b->end. */
 static bool is_feasible(struct balance *b)
 {
-    unsigned char *now = b->can, *then = b->can + b->n + 1;
+    unsigned char *now = b->feasible, *then = b->feasible + b->n + 1;
 
     memset(now, 0, b->n + 1);
     now[0] = 1;

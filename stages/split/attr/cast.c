@@ -89,7 +89,7 @@ static enum pst_status set_target(struct pst_caster *c, struct pst_value *v,
     if (status != PST_OK)
         return status;
     c->counts.cast++;
-    t->is = true;
+    t->is_cast = true;
     t->was_rounded = param->rounded;
     t->old = param->rounded ? param->rounds : v->meta.dtype;
     t->new = c->dtype;
@@ -194,7 +194,7 @@ static void round_values(const struct pst_cast_target *t, enum pst_dtype kept,
 void pst_casting_convert(const struct pst_casting *casting, unsigned param,
                          float *data, int64_t n)
 {
-    if (casting->of[param].is)
+    if (casting->of[param].is_cast)
         round_values(&casting->of[param], PST_F32, data, n);
 }
 
@@ -219,14 +219,14 @@ static void redirect_reads(const struct pst_caster *c,
     for (size_t i = 0; i < c->n_values; i++) {
         const struct pst_value *v = c->graph->values.at[i];
 
-        if (c->targets[i].is)
+        if (c->targets[i].is_cast)
             casting->of[pst_plan_find_param(c->plan, v->fqn)] = c->targets[i];
     }
     for (size_t i = 0; i < c->model->weights.n; i++) {
         struct pst_weight *w = &c->model->weights.at[i];
         const struct pst_cast_target *t = &casting->of[w->number];
 
-        if (!t->is)
+        if (!t->is_cast)
             continue;
         w->rounded = t->rounds;
         w->rounds = t->new;

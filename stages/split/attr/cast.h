@@ -10,7 +10,7 @@
 
 /* How one value of the state is cast. */
 struct pst_cast_target {
-    bool is; /* true if the value is cast */
+    bool is_cast; /* true if the value is cast */
     /* readers round the value: before the cast, after it */
     bool was_rounded, rounds;
     /* dtypes that the value's readers see before and after the cast */
@@ -37,8 +37,8 @@ struct pst_caster {
 static inline struct pst_cast_target *pst_cast_target_of(
     const struct pst_caster *c, const struct pst_value *v)
 {
-    return v->id < c->n_values && c->targets[v->id].is ? &c->targets[v->id]
-                                                       : NULL;
+    return v->id < c->n_values && c->targets[v->id].is_cast ? &c->targets[v->id]
+                                                            : NULL;
 }
 
 /* Records a node that prevents the cast. */

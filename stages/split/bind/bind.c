@@ -23,7 +23,7 @@ struct binder {
     struct pst_plan *from, *to;
     int64_t rows; /* 0: sizes other than rows are bound */
     struct PST_VEC(struct wanted) wanted;
-    char what[160];         /* the request, for messages */
+    char request[160];      /* the request, for messages */
     struct pst_build build; /* builds the graph of the current stage */
     /* by value id of the current stage's old graph: value of the new one */
     struct pst_value **map;
@@ -47,15 +47,15 @@ static enum pst_status refuse_static(struct binder *b)
     if (b->from->fixed != NULL)
         return pst_diag_set(b->diag, PST_E_BATCH_FIXED_BY_MODEL,
                             "%s: the model works with %" PRId64 " only: %s",
-                            b->what, input->meta.size[input->chunk],
+                            b->request, input->meta.size[input->chunk],
                             b->from->fixed);
     return pst_diag_set(b->diag, PST_E_BATCH_FIXED,
                         "%s: the model was exported for %" PRId64 " in "
                         "dimension %d of input \"%s\"; to have it free, "
                         "export with a torch.export.Dim there "
                         "(dynamic_shapes)",
-                        b->what, input->meta.size[input->chunk], input->chunk,
-                        input->name);
+                        b->request, input->meta.size[input->chunk],
+                        input->chunk, input->name);
 }
 
 static enum pst_status add_wanted(struct binder *b,
@@ -210,7 +210,7 @@ static enum pst_status check_wanted(struct binder *b)
             return pst_diag_set(b->diag, PST_E_BATCH_FIXED,
                                 "%s: a size of input \"%s\" is %" PRId64
                                 " then, not %" PRId64,
-                                b->what, w->input->name, got, w->size);
+                                b->request, w->input->name, got, w->size);
     }
     return PST_OK;
 }
@@ -254,7 +254,7 @@ static enum pst_status bind_symbols(struct binder *b)
         return status;
     status = check_ranges(b);
     if (status != PST_OK)
-        pst_diag_prefix(b->diag, "%s (input \"%s\")", b->what,
+        pst_diag_prefix(b->diag, "%s (input \"%s\")", b->request,
                         b->rows > 0 ? pst_row_input(b->from)->name
                                     : b->wanted.at[0].input->name);
     return status;
@@ -371,7 +371,7 @@ static enum pst_status bind_edges(struct binder *b, unsigned stage)
             return pst_diag_set(b->diag, PST_E_CUT_VIEW,
                                 "%s: %%%s cannot be sent from stage %u, it "
                                 "has gaps",
-                                b->what, value->name, stage);
+                                b->request, value->name, stage);
         if (pst_meta_is_contiguous(&edge->meta))
             pst_meta_set_contiguous(&edge->meta);
     }
@@ -406,7 +406,7 @@ static enum pst_status bind_stage(struct binder *b, unsigned index)
 
         status = pst_replay_node(&replay, node);
         if (status != PST_OK)
-            pst_diag_prefix(b->diag, "%s: %s in \"%s\" (%s)", b->what,
+            pst_diag_prefix(b->diag, "%s: %s in \"%s\" (%s)", b->request,
                             pst_node_origin(node), node->call->name,
                             node->source);
     }
@@ -437,7 +437,8 @@ static enum pst_status bind_head(struct binder *b)
     to->counted = from->counted;
     memcpy(to->model_digest, from->model_digest, sizeof(to->model_digest));
     memcpy(to->identity, from->identity, sizeof(to->identity));
-    (void)snprintf(text, sizeof(text), "%s bound to %s", from->digest, b->what);
+    (void)snprintf(text, sizeof(text), "%s bound to %s", from->digest,
+                   b->request);
     pst_digest(text, strlen(text), to->digest);
     for (size_t i = 0; i < from->inputs.n && status == PST_OK; i++)
         status = bind_input(b, &from->inputs.at[i]);
@@ -506,8 +507,8 @@ enum pst_status pst_plan_bind(struct pst_plan *plan, int64_t rows,
 {
     struct binder b = {.from = plan, .rows = rows, .diag = diag};
 
-    (void)snprintf(b.what, sizeof(b.what), "microbatches of %" PRId64 " rows",
-                   rows);
+    (void)snprintf(b.request, sizeof(b.request),
+                   "microbatches of %" PRId64 " rows", rows);
     return bind_plan(&b, set_rows(&b), ret);
 }
 
@@ -516,6 +517,6 @@ enum pst_status pst_plan_resize(struct pst_plan *plan, const char *specs,
 {
     struct binder b = {.from = plan, .diag = diag};
 
-    (void)snprintf(b.what, sizeof(b.what), "--size %s", specs);
+    (void)snprintf(b.request, sizeof(b.request), "--size %s", specs);
     return bind_plan(&b, set_sizes(&b, specs), ret);
 }

@@ -147,9 +147,9 @@ static enum pst_status depends_on_rows(const char *dim,
 
 /* Finds the first dimension whose size depends on a symbol of `expr`, the
  * number of rows. */
-static enum pst_status follow_dim(const char *const *dims, unsigned rank,
-                                  const char *expr, unsigned *ret, bool *found,
-                                  struct pst_diag *diag)
+static enum pst_status find_row_dim(const char *const *dims, unsigned rank,
+                                    const char *expr, unsigned *ret,
+                                    bool *found, struct pst_diag *diag)
 {
     struct pst_symbols rows;
     enum pst_status status;
@@ -185,8 +185,8 @@ enum pst_status pst_plan_output_dim(const struct pst_plan *plan, size_t output,
         *ret = found ? (unsigned)plan->inputs.at[o->output].chunk : 0;
     } else {
         if (dims != NULL && pst_row_expr(input) != NULL)
-            status = follow_dim(dims, o->meta.rank, pst_row_expr(input), ret,
-                                &found, diag);
+            status = find_row_dim(dims, o->meta.rank, pst_row_expr(input), ret,
+                                  &found, diag);
         if (!found && !pst_plan_is_free(plan)) {
             *ret = guess_dim(&o->meta, (unsigned)input->chunk, rows);
             found = true;

@@ -263,7 +263,7 @@ static enum pst_status make_target(struct pst_loss_adder *a,
 
 /* Makes the target: like the output, or without the dimension of the classes if
  * the target holds class indices. Symbolic sizes stay symbolic. */
-static enum pst_status give_target(struct pst_loss_adder *a, unsigned dim)
+static enum pst_status add_target(struct pst_loss_adder *a, unsigned dim)
 {
     struct pst_meta meta = a->x->meta;
     const char *dims[PST_MAX_RANK] = {0};
@@ -381,7 +381,7 @@ enum pst_status pst_loss_add(struct pst_splitter *s, const char *spec)
     if (a.function->classes)
         status = class_dim(&a, &dim);
     if (status == PST_OK)
-        status = give_target(&a, dim);
+        status = add_target(&a, dim);
     if (status != PST_OK || a.target == NULL)
         return status;
     x = a.x->meta;

@@ -108,9 +108,9 @@ static enum pst_status write_param(struct pst_plan *plan, unsigned i,
     return status;
 }
 
-static enum pst_status put_all(struct pst_plan *plan, unsigned stage,
-                               struct pst_safetensors_writer *w,
-                               struct pst_diag *diag)
+static enum pst_status write_params(struct pst_plan *plan, unsigned stage,
+                                    struct pst_safetensors_writer *w,
+                                    struct pst_diag *diag)
 {
     size_t index = 0;
 
@@ -154,7 +154,7 @@ static enum pst_status save_weights(struct pst_plan *plan, unsigned stage,
     if (status == PST_OK)
         status = declare_weights(plan, stage, w, diag);
     if (status == PST_OK)
-        status = put_all(plan, stage, w, diag);
+        status = write_params(plan, stage, w, diag);
     /* A loaded plan has read its old file completely by now, and does not
      * compare that file's digest again. */
     if (status == PST_OK)

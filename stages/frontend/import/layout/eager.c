@@ -35,7 +35,7 @@ static bool is_corrected(const struct pst_import *import,
 {
     const struct pst_import_strides *e = entry_of(import, v);
 
-    return e != NULL && e->put_right;
+    return e != NULL && e->corrected;
 }
 
 bool pst_import_put_right(struct pst_import *import,
@@ -81,7 +81,7 @@ enum pst_status pst_import_keep_strides(struct pst_import *import,
     }
     e = &import->strides.at[id];
     e->known = true;
-    e->put_right = put_right;
+    e->corrected = put_right;
     e->rank = t->meta.rank;
     memcpy(e->stride, t->meta.stride, e->rank * sizeof(*e->stride));
     return PST_OK;
@@ -135,7 +135,7 @@ struct shadows {
     struct pst_value *values, **list;
     unsigned n, n_list;
     bool odd;       /* an eager operand is not contiguous */
-    bool put_right; /* eager strides of an operand differ from the file's */
+    bool corrected; /* eager strides of an operand differ from the file's */
 };
 
 static struct pst_value *add_shadow(struct shadows *s,
@@ -155,7 +155,7 @@ static struct pst_value *add_shadow(struct shadows *s,
         const struct pst_meta m = pst_import_eager_meta(import, v);
 
         memcpy(ret->meta.stride, m.stride, sizeof(m.stride));
-        s->put_right = s->put_right || is_corrected(import, v);
+        s->corrected = s->corrected || is_corrected(import, v);
     }
     rows = ret->meta;
     pst_meta_set_contiguous(&rows);
@@ -267,11 +267,11 @@ enum pst_status pst_import_expect(struct pst_import *import,
         return pst_diag_nomem(import->diag, schema->n_args);
     }
     fill_shadows(&s, import, scope, node, schema, args);
-    if ((s.odd || s.put_right || format == PST_EAGER_CHANNELS_LAST) && !view &&
+    if ((s.odd || s.corrected || format == PST_EAGER_CHANNELS_LAST) && !view &&
         pst_eager_strides(op, s.args, schema->n_args, format, &value->meta,
                           m.stride))
         expect_strides(import, &m);
-    else if (s.put_right && (view || (op->flags & PST_OP_MAYBE_VIEW) != 0))
+    else if (s.corrected && (view || (op->flags & PST_OP_MAYBE_VIEW) != 0))
         expect_view(import, &s, op, i, value);
     fini_shadows(&s);
     return PST_OK;

@@ -15,7 +15,7 @@ struct fold {
     enum pst_status status;
 };
 
-static bool supply_value(struct fold *f, struct pst_value *v);
+static bool compute_value(struct fold *f, struct pst_value *v);
 
 static bool is_small(const struct pst_value *v)
 {
@@ -23,7 +23,7 @@ static bool is_small(const struct pst_value *v)
            pst_meta_span(&v->meta) <= MAX_NUMBERS * sizeof(double);
 }
 
-static bool supply_constant(struct fold *f, struct pst_value *v)
+static bool load_constant(struct fold *f, struct pst_value *v)
 {
     const struct pst_model *model = f->import->model;
     const struct pst_weight *w = pst_model_weight(model, v->fqn);
@@ -43,17 +43,17 @@ static bool supply_constant(struct fold *f, struct pst_value *v)
     return f->status == PST_OK;
 }
 
-static bool supply_argument(struct fold *f, const struct pst_arg *arg)
+static bool compute_argument(struct fold *f, const struct pst_arg *arg)
 {
     if (arg->kind == PST_ARG_VALUE)
-        return supply_value(f, arg->value);
+        return compute_value(f, arg->value);
     for (unsigned k = 0; arg->kind == PST_ARG_VALUES && k < arg->n; k++)
-        if (arg->values[k] != NULL && !supply_value(f, arg->values[k]))
+        if (arg->values[k] != NULL && !compute_value(f, arg->values[k]))
             return false;
     return true;
 }
 
-static bool supply_node(struct fold *f, struct pst_node *node)
+static bool compute_node(struct fold *f, struct pst_node *node)
 {
     if (f->n_nodes == MAX_NODES || pst_op_has_effect(node->op) ||
         (node->op->flags & PST_OP_RANDOM) != 0 || !pst_op_runs(node->op))
@@ -63,7 +63,7 @@ static bool supply_node(struct fold *f, struct pst_node *node)
         if (!is_small(node->outs[k]))
             return false;
     for (unsigned i = 0; i < node->schema->n_args; i++)
-        if (!supply_argument(f, &node->args[i]))
+        if (!compute_argument(f, &node->args[i]))
             return false;
     f->status = pst_eval_node(f->eval, node, true, NULL, f->import->diag);
     return f->status == PST_OK;
@@ -71,16 +71,16 @@ static bool supply_node(struct fold *f, struct pst_node *node)
 
 /* Computes the content of v; false if it depends on more than constants, or
  * after an error. MAX_NODES bounds the recursion. */
-static bool supply_value(struct fold *f, struct pst_value *v)
+static bool compute_value(struct fold *f, struct pst_value *v)
 {
     struct pst_value *base = v->base != NULL ? v->base : v;
 
     if (pst_eval_get(f->eval, base) != NULL)
         return true;
     if (base->kind == PST_VALUE_CONST)
-        return supply_constant(f, base);
+        return load_constant(f, base);
     return base->kind == PST_VALUE_NODE && base->def != NULL &&
-           supply_node(f, base->def);
+           compute_node(f, base->def);
 }
 
 enum pst_status pst_import_fold(struct pst_import *import, struct pst_value *v,
@@ -95,7 +95,7 @@ enum pst_status pst_import_fold(struct pst_import *import, struct pst_value *v,
     status = pst_eval_new(import->build.graph, &f.eval, import->diag);
     if (status != PST_OK)
         return status;
-    if (supply_value(&f, v)) {
+    if (compute_value(&f, v)) {
         *ret_known = true;
         *ret = pst_load_f64(v->meta.dtype, pst_eval_get(f.eval, v), 0);
     }

@@ -277,8 +277,8 @@ enum pst_status pst_import_map_loop(struct pst_import *import,
 
 /* Replaces a counter that follows from constants by a constant, so that the
  * next trip need not fold it from the beginning. */
-static enum pst_status settle_counter(struct pst_import *import,
-                                      struct pst_value **v)
+static enum pst_status fold_counter(struct pst_import *import,
+                                    struct pst_value **v)
 {
     struct pst_build *b = &import->build;
     double number = 0.0;
@@ -355,7 +355,7 @@ enum pst_status pst_import_while_loop(struct pst_import *import,
                                 MAX_TRIPS);
         status = run_body(import, scope, body->graph, in, n, in, carried.n);
         for (unsigned i = 0; i < carried.n && status == PST_OK; i++)
-            status = settle_counter(import, &in[i]);
+            status = fold_counter(import, &in[i]);
     }
     return status == PST_OK ? define_results(import, scope, names, in) : status;
 }

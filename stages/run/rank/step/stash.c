@@ -230,7 +230,7 @@ static enum pst_status open_place(struct pst_stash *s, const char *words,
 
 /* Checks the location of a stash that evicts nothing yet, so that a wrong
  * folder is refused now, not when a later change of the job needs it. */
-static enum pst_status try_place(const char *words, struct pst_diag *diag)
+static enum pst_status check_location(const char *words, struct pst_diag *diag)
 {
     enum pst_status status;
     int fd;
@@ -253,7 +253,7 @@ enum pst_status pst_stash_open(struct pst_stash *s,
 
     *s = (struct pst_stash){.fd = -1};
     if (layout->spills.jobs.n == 0)
-        return try_place(role->options.stash, diag);
+        return check_location(role->options.stash, diag);
     s->device = device;
     s->verify = role->options.verify;
     s->size = layout->memory.outside;
@@ -315,7 +315,7 @@ void pst_stash_begin(struct pst_stash *s, uint64_t step)
     while (s->done < s->issued)
         pthread_cond_wait(&s->moved, &s->lock);
     s->step = step;
-    s->issued = s->done = s->brought = 0;
+    s->issued = s->done = s->n_pushed = 0;
     s->status = PST_OK;
     pst_diag_init(&s->diag);
     pthread_mutex_unlock(&s->lock);
@@ -345,10 +345,10 @@ static void push_loaded(struct pst_stash *s, unsigned copies)
 {
     const struct pst_spill_job *jobs = s->layout->spills.jobs.at;
 
-    for (; s->brought < copies; s->brought++)
-        if (jobs[s->brought].in)
-            pst_device_push(&s->device->mem, slot_of(s, &jobs[s->brought]),
-                            jobs[s->brought].bytes);
+    for (; s->n_pushed < copies; s->n_pushed++)
+        if (jobs[s->n_pushed].in)
+            pst_device_push(&s->device->mem, slot_of(s, &jobs[s->n_pushed]),
+                            jobs[s->n_pushed].bytes);
 }
 
 static void wait_deadline(struct timespec *ret)
@@ -370,7 +370,7 @@ enum pst_status pst_stash_await(struct pst_stash *s, unsigned copies,
     bool ended;
 
     *ret_moved = false;
-    if (s->layout == NULL || copies <= s->brought)
+    if (s->layout == NULL || copies <= s->n_pushed)
         return PST_OK;
     pthread_mutex_lock(&s->lock);
     before = s->done;

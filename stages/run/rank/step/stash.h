@@ -33,7 +33,7 @@ struct pst_stash {
     int fd;                       /* descriptor of the file; -1: none */
     char *where;                  /* name of the location for messages */
     uint64_t step;
-    unsigned brought; /* copies that have ended, also on the device */
+    unsigned n_pushed; /* copies that have ended, also on the device */
     struct pst_stash_totals totals;
 
     pthread_t thread;

@@ -82,7 +82,8 @@ static enum pst_status start_message(struct pst_traffic *t,
 }
 
 /* Posts a held send once the device has computed its data. */
-static enum pst_status start_held(struct pst_traffic *t, struct pst_message *m)
+static enum pst_status post_if_computed(struct pst_traffic *t,
+                                        struct pst_message *m)
 {
     enum pst_status status = t->mem->device->poll(t->mem, &m->event);
 
@@ -102,7 +103,7 @@ enum pst_status pst_traffic_post(struct pst_traffic *t, struct pst_message *m)
         stage_message(t, m);
     else if (held)
         t->mem->device->record(t->mem, PST_QUEUE_COMPUTE, &m->event);
-    status = held ? start_held(t, m) : start_message(t, m);
+    status = held ? post_if_computed(t, m) : start_message(t, m);
     if (status != PST_OK)
         return status;
     if (m->counter != NULL)
@@ -119,7 +120,7 @@ static enum pst_status test_message(struct pst_traffic *t,
     enum pst_status status = PST_OK;
 
     if (m->state == PST_MESSAGE_HELD) {
-        status = start_held(t, m);
+        status = post_if_computed(t, m);
         if (status != PST_OK || m->state == PST_MESSAGE_HELD)
             return status != PST_OK ? status : PST_AGAIN;
     }
