@@ -113,8 +113,8 @@ struct merger {
     struct pst_program *p;
     struct pst_graph *graph;
     struct pst_build build;
-    bool *late; /* by value id: computed from a loss */
-    size_t n_late;
+    bool *from_loss; /* by value id: computed from a loss */
+    size_t n_from_loss;
 };
 
 static bool same_head(const struct pst_node *loss, const struct pst_node *part)
@@ -186,67 +186,67 @@ static enum pst_status merge_parts(struct merger *m, struct parts *h)
 
 struct look {
     const struct merger *m;
-    bool late;
+    bool from_loss;
 };
 
-static void note_late(void *ctx, struct pst_value **slot, unsigned arg)
+static void note_from_loss(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct look *look = ctx;
 
     (void)arg;
-    look->late = look->late ||
-                 ((*slot)->id < look->m->n_late && look->m->late[(*slot)->id]);
+    look->from_loss = look->from_loss || ((*slot)->id < look->m->n_from_loss &&
+                                          look->m->from_loss[(*slot)->id]);
 }
 
-static bool reads_late(const struct merger *m, const struct pst_node *node)
+static bool reads_from_loss(const struct merger *m, const struct pst_node *node)
 {
     struct look look = {.m = m};
 
-    pst_node_uses((struct pst_node *)node, note_late, &look);
-    return look.late;
+    pst_node_uses((struct pst_node *)node, note_from_loss, &look);
+    return look.from_loss;
 }
 
 static bool depends_on_loss(const struct merger *m, const struct pst_node *node)
 {
-    return node->n_outs > 0 && m->late[node->outs[0]->id];
+    return node->n_outs > 0 && m->from_loss[node->outs[0]->id];
 }
 
 /* Marks the values that are computed from the loss, which the backward will
  * compute instead of the forward. Returns false if that is too late, because
  * another stage, a buffer or a node before `at` needs one of them, or if they
  * cannot be moved. */
-static bool mark_late(struct merger *m, const struct parts *h)
+static bool mark_from_loss(struct merger *m, const struct parts *h)
 {
     const struct pst_graph *graph = m->graph;
     bool before = true;
 
-    for (size_t i = 0; i < m->n_late; i++)
-        m->late[i] = false;
-    m->late[h->loss->outs[0]->id] = true;
+    for (size_t i = 0; i < m->n_from_loss; i++)
+        m->from_loss[i] = false;
+    m->from_loss[h->loss->outs[0]->id] = true;
     for (size_t i = 0; i < graph->nodes.n; i++) {
         const struct pst_node *node = graph->nodes.at[i];
 
         before = before && node != h->at;
-        if (!reads_late(m, node) || (!before && node != h->at))
+        if (!reads_from_loss(m, node) || (!before && node != h->at))
             continue;
         if (node->phase != PST_PHASE_F || node->n_outs == 0 ||
             (node->op->flags & (PST_OP_RANDOM | PST_OP_EFFECT)) != 0)
             return false;
         for (unsigned k = 0; k < node->n_outs; k++)
-            m->late[node->outs[k]->id] = true;
+            m->from_loss[node->outs[k]->id] = true;
     }
     for (size_t i = 0; i < graph->outputs.n; i++) {
         const struct pst_output *o = &graph->outputs.at[i];
 
         if (o->kind != PST_OUTPUT_USER && o->arg.kind == PST_ARG_VALUE &&
-            m->late[o->arg.value->id])
+            m->from_loss[o->arg.value->id])
             return false;
     }
     for (size_t i = 0; i < m->p->plan->edges.n; i++) {
         const struct pst_edge *edge = &m->p->plan->edges.at[i];
 
         if (edge->from_stage == m->p->stage &&
-            m->late[graph->outputs.at[edge->from_output].arg.value->id])
+            m->from_loss[graph->outputs.at[edge->from_output].arg.value->id])
             return false;
     }
     return true;
@@ -308,18 +308,18 @@ static enum pst_status merge_head(struct merger *m, struct pst_node *loss)
 
     if (h.input == NULL && h.weight == NULL)
         return PST_OK;
-    m->n_late = m->graph->values.n;
-    m->late = pst_calloc(PST_TAG_EXEC, m->n_late + 1, 1);
-    if (m->late == NULL)
-        return pst_diag_nomem(m->build.diag, m->n_late);
+    m->n_from_loss = m->graph->values.n;
+    m->from_loss = pst_calloc(PST_TAG_EXEC, m->n_from_loss + 1, 1);
+    if (m->from_loss == NULL)
+        return pst_diag_nomem(m->build.diag, m->n_from_loss);
     status = merge_parts(m, &h);
     if (status == PST_OK && h.merged != NULL) {
-        late = mark_late(m, &h);
+        late = mark_from_loss(m, &h);
         if (late)
             set_result(h.merged, h.merged->n_outs - 1, loss->outs[0]);
         status = rebuild_graph(m, &h, late);
     }
-    pst_free(m->late);
+    pst_free(m->from_loss);
     return status;
 }
 

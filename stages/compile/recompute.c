@@ -33,8 +33,8 @@ struct recompute {
      * the first segment + 1 (at); by segment, the next one + 1 (next). */
     unsigned *next;
     unsigned *at;
-    size_t place;        /* position of the current node */
-    enum pst_phase only; /* phase to recompute for; F: all */
+    size_t place;              /* position of the current node */
+    enum pst_phase only_phase; /* phase to recompute for; F: all */
 };
 
 /* --- facts ---------------------------------------------------------------- */
@@ -162,7 +162,7 @@ static bool is_backward(struct recompute *r, const struct pst_node *node)
 static bool is_reader(struct recompute *r, const struct pst_node *node)
 {
     return is_backward(r, node) &&
-           (r->only == PST_PHASE_F || node->phase == r->only);
+           (r->only_phase == PST_PHASE_F || node->phase == r->only_phase);
 }
 
 static void mark_leaving(void *ctx, struct pst_value **slot, unsigned arg)
@@ -372,7 +372,7 @@ static enum pst_status recompute_phase(struct recompute *r, enum pst_phase only,
     unsigned levels = 0;
 
     memcpy(r->newest, nodes, n * sizeof(struct pst_node *));
-    r->only = only;
+    r->only_phase = only;
     for (size_t s = 0; s < r->segments->list.n; s++)
         levels = PST_MAX(levels, r->segments->list.at[s].level + 1);
     for (unsigned level = 0; level < levels && status == PST_OK; level++)

@@ -82,7 +82,8 @@ static enum pst_status make_int(struct parser *p, int64_t n, expr *ret)
 
 static unsigned precedence_of(expr e)
 {
-    return e->row != NULL && e->row->infix != NULL ? e->row->binds : BIND_ALL;
+    return e->row != NULL && e->row->infix != NULL ? e->row->precedence
+                                                   : BIND_ALL;
 }
 
 /* Counts nesting levels; the first operand of a sum or product does not add
@@ -94,8 +95,8 @@ static unsigned count_levels(const struct pst_expr_row *row, const expr *args,
 
     for (unsigned i = 0; i < n; i++) {
         const bool same_level = i == 0 && row->infix != NULL &&
-                                row->binds != BIND_POW &&
-                                precedence_of(args[i]) >= row->binds;
+                                row->precedence != BIND_POW &&
+                                precedence_of(args[i]) >= row->precedence;
 
         ret = PST_MAX(ret, args[i]->levels + !same_level);
     }
@@ -437,7 +438,7 @@ static void print_operand(expr e, unsigned looser_than, struct pst_str *out)
 
 static void print_infix(expr e, struct pst_str *out)
 {
-    const unsigned own = e->row->binds;
+    const unsigned own = e->row->precedence;
 
     for (unsigned i = 0; i < e->n; i++) {
         const expr arg = e->args[i];

@@ -50,8 +50,8 @@ struct pst_expr_row {
     unsigned min, max; /* fewest and most operands */
     bool (*eval)(const struct pst_number *args, unsigned n,
                  struct pst_number *ret, const char **why);
-    const char *infix; /* infix sign; NULL: printed as a call */
-    unsigned binds;    /* precedence of infix signs; 1 is lowest */
+    const char *infix;   /* infix sign; NULL: printed as a call */
+    unsigned precedence; /* precedence of infix signs; 1 is lowest */
 };
 
 const struct pst_expr_row *pst_expr_find(const char *name, size_t len);

@@ -130,8 +130,8 @@ static bool has_later_part(const struct pst_plan *plan,
 }
 
 /* True if a later stage also keeps a part of the gradient of a model input. */
-static bool is_outranked_input(const struct pst_plan *plan, unsigned input,
-                               unsigned stage)
+static bool has_later_input_part(const struct pst_plan *plan, unsigned input,
+                                 unsigned stage)
 {
     for (size_t i = 0; i < plan->parts.n; i++)
         if (plan->parts.at[i].input == input && plan->parts.at[i].stage > stage)
@@ -215,12 +215,12 @@ static int compare_ports(const void *a, const void *b)
     return x->slot < y->slot ? -1 : x->slot > y->slot;
 }
 
-/* Adds the ports of an input. is_outranked: a later stage has a part of its
+/* Adds the ports of an input. has_later_part: a later stage has a part of its
  * gradient, too. */
 static enum pst_status add_port(struct jointer *j, const struct port *port,
-                                bool is_outranked, size_t n_nodes)
+                                bool has_later_part, size_t n_nodes)
 {
-    if (is_outranked)
+    if (has_later_part)
         return open_ports(j, port, n_nodes);
     return pst_vec_push(TAG, &j->ports, *port) ? PST_OK : no_memory(j);
 }
@@ -237,7 +237,7 @@ static enum pst_status add_ports_of(struct jointer *j, size_t i, size_t n_nodes)
     if (port.is_model_input)
         return plan->wants != NULL && plan->wants[port.index]
                    ? add_port(j, &port,
-                              is_outranked_input(plan, port.index, j->stage),
+                              has_later_input_part(plan, port.index, j->stage),
                               n_nodes)
                    : PST_OK;
     edge = &plan->edges.at[port.index];

@@ -158,7 +158,7 @@ static enum pst_status read_param(struct pst_wide *w,
     p->data = w->data[value->id];
     p->wanted = param->requires_grad;
     measure_param(p);
-    if (w->options.beside && p->wanted)
+    if (w->options.off_kinks && p->wanted)
         move_from_kink(w, p, (unsigned)index);
     return PST_OK;
 }

@@ -15,7 +15,7 @@ struct pst_wide_options {
     unsigned threads;
     /* Moves parameters a little away from kinks. Parameters that are all zero,
      * for example, are at the kink of each relu. */
-    bool beside;
+    bool off_kinks;
 };
 
 /* Borrows plan (which has a loss) until freed. Runs forward and backward.

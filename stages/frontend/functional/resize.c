@@ -43,9 +43,9 @@ static void record_first_size(const struct pst_functionalise *f,
                               int64_t bytes)
 {
     s->resized = true;
-    s->full = full;
-    s->had = bytes == full && !was_used(f, s) ? 0 : full;
-    s->has = s->had;
+    s->bytes_full = full;
+    s->bytes_before = bytes == full && !was_used(f, s) ? 0 : full;
+    s->bytes_now = s->bytes_before;
 }
 
 static enum pst_status check_resize(const struct pst_functionalise *f,
@@ -54,17 +54,18 @@ static enum pst_status check_resize(const struct pst_functionalise *f,
 {
     char why[160];
 
-    if (bytes == s->has)
+    if (bytes == s->bytes_now)
         return PST_OK;
-    if (bytes < 0 || (bytes != 0 && bytes != s->full)) {
+    if (bytes < 0 || (bytes != 0 && bytes != s->bytes_full)) {
         (void)snprintf(why, sizeof(why),
                        "is resized from %lld to %lld bytes; only all of its "
                        "%lld bytes can come or go",
-                       (long long)s->has, (long long)bytes, (long long)s->full);
+                       (long long)s->bytes_now, (long long)bytes,
+                       (long long)s->bytes_full);
         return pst_versions_bad_resize(f, v, "E_RESIZE_PARTIAL", why);
     }
     if (bytes == 0 && s->changed)
-        return s->had == 0
+        return s->bytes_before == 0
                    ? pst_versions_bad_resize(
                          f, v, "E_SHARDED_MUT",
                          "is changed after it was filled, and freed then: the "
@@ -107,9 +108,9 @@ enum pst_status pst_functionalise_resize(struct pst_functionalise *f,
         record_first_size(f, s, (int64_t)pst_meta_bytes(&s->version->meta),
                           bytes);
     status = check_resize(f, v, s, bytes);
-    if (status != PST_OK || bytes == s->has)
+    if (status != PST_OK || bytes == s->bytes_now)
         return status;
-    s->has = bytes;
+    s->bytes_now = bytes;
     s->hole = bytes != 0;
     s->changed = false;
     s->since = f->build->source;
@@ -124,10 +125,10 @@ bool pst_versions_is_filled(struct pst_functionalise *f,
 {
     char why[200];
 
-    if (s == NULL || !s->resized || (s->has != 0 && !s->hole))
+    if (s == NULL || !s->resized || (s->bytes_now != 0 && !s->hole))
         return true;
     (void)snprintf(why, sizeof(why), "is read, but %s by the resize%s%.100s",
-                   s->has == 0 ? "was freed" : "was grown and not filled",
+                   s->bytes_now == 0 ? "was freed" : "was grown and not filled",
                    s->since[0] != '\0' ? " at " : "", s->since);
     f->build->status = pst_versions_bad_resize(f, v, "E_RESIZE_UNINIT", why);
     return false;
@@ -143,7 +144,7 @@ bool pst_versions_note_write(struct pst_functionalise *f,
         s->changed = true;
         return true;
     }
-    if (s->has == 0 || (s->hole && !whole))
+    if (s->bytes_now == 0 || (s->hole && !whole))
         return pst_versions_is_filled(f, t->value, s);
     s->changed = !s->hole;
     s->hole = false;
@@ -161,7 +162,8 @@ bool pst_versions_finish_resize(struct pst_functionalise *f,
         return pst_versions_is_filled(f, owner, s);
     if (f->facts[owner->id].original != NULL)
         owner = f->facts[owner->id].original;
-    owner->empty_before = owner->kind == PST_VALUE_INPUT && s->had == 0;
-    owner->empty_after = owner->kind == PST_VALUE_INPUT && s->has == 0;
+    owner->empty_before =
+        owner->kind == PST_VALUE_INPUT && s->bytes_before == 0;
+    owner->empty_after = owner->kind == PST_VALUE_INPUT && s->bytes_now == 0;
     return true;
 }

@@ -22,11 +22,12 @@ struct pst_storage {
     bool resized; /* the program has resized it (resize.c) */
     /* if resized, in bytes: the full size, the size before the program, and the
      * size now */
-    int64_t full, had, has;
+    int64_t bytes_full, bytes_before, bytes_now;
     bool hole;         /* it has grown and was not filled */
     const char *since; /* source line of the last resize */
-    bool left; /* a detached name of it was written and is a separate value now,
-                  so other names have no valid content */
+    /* A detached name of it was written and is a separate value now, so other
+     * names have no valid content. */
+    bool has_split;
 };
 
 /* State of a value, by id. */

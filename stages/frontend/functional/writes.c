@@ -84,7 +84,7 @@ bool pst_versions_is_kept(struct pst_functionalise *f,
 {
     char meta[PST_META_TEXT];
 
-    if (s == NULL || !s->left)
+    if (s == NULL || !s->has_split)
         return true;
     f->build->status = pst_diag_set(
         f->build->diag, PST_E_MODEL_SHARED_MEMORY,
@@ -290,7 +290,7 @@ static bool move_to_storage(struct pst_functionalise *f,
             return false;
         f->facts[view->id].renamed = ret;
     }
-    storage->left = true;
+    storage->has_split = true;
     return true;
 }
 
@@ -338,7 +338,7 @@ static struct pst_value *split_detached(struct pst_functionalise *f,
                                 PST_ARGS(pst_v(new)));
     if (new == NULL || !pst_versions_learn(f))
         return NULL;
-    t->storage->left = true;
+    t->storage->has_split = true;
     f->facts[t->value->id].renamed = new;
     return new;
 }

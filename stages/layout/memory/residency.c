@@ -37,8 +37,8 @@ struct maker {
     struct uses values, grads;
     struct block *blocks; /* values of bucket i: 2 i, gradients: 2 i + 1 */
     unsigned n_actions;
-    uint64_t end; /* number of kernels of a step */
-    bool apart;   /* values and gradients have separate memory */
+    uint64_t end;  /* number of kernels of a step */
+    bool separate; /* values and gradients have separate memory */
     struct pst_diag *diag;
 };
 
@@ -278,7 +278,7 @@ static bool are_live_together(const struct maker *m, const struct block *a,
 {
     if (a->param >= 0 && a->param == b->param)
         return true;
-    if (m->apart && (a - m->blocks) % 2 != (b - m->blocks) % 2)
+    if (m->separate && (a - m->blocks) % 2 != (b - m->blocks) % 2)
         return true;
     for (size_t i = 0, k = 0; i < a->spans.n && k < b->spans.n;) {
         if (a->spans.at[i].end < b->spans.at[k].begin)
@@ -344,13 +344,13 @@ static size_t place_all(struct maker *m)
 {
     size_t apart, together;
 
-    m->apart = true;
+    m->separate = true;
     apart = place_blocks(m);
-    m->apart = false;
+    m->separate = false;
     together = place_blocks(m);
     if (together <= apart)
         return together;
-    m->apart = true;
+    m->separate = true;
     return place_blocks(m);
 }
 

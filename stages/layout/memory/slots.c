@@ -27,7 +27,7 @@ struct pool_state {
      * read in place; NULL: the value is received, or produced by this stage. */
     struct pool_state *maker;
     bool must_copy;          /* the value must be copied from `maker` */
-    bool sends;              /* only messages read the values */
+    bool sent_only;          /* only messages read the values */
     struct pool_state *root; /* pool that has the slots; may be this one */
     struct pool_state *next; /* list of the root and all that share its slots */
     /* Members of roots only: */
@@ -109,7 +109,7 @@ static void mark_sent_only(struct walker *w, const struct pst_action *a,
 
     if ((pool->writer == PST_WRITER_F && pool->end == PST_END_F) ||
         (pool->writer == PST_WRITER_I && pool->end == PST_END_I))
-        from->sends = true;
+        from->sent_only = true;
 }
 
 static enum pst_status scan_messages(struct walker *w)
@@ -164,7 +164,7 @@ static void take_slot(struct walker *w, struct pst_rank_action *x,
     if (p->root != p || p->spilled != NULL || p->slot_at[mb] >= 0 ||
         pool_of(w, p)->size == 0)
         return;
-    if (p->n_free == 0 || (p->sends && p->n < SEND_SLOTS)) {
+    if (p->n_free == 0 || (p->sent_only && p->n < SEND_SLOTS)) {
         p->slot_at[mb] = (int)p->n++;
     } else {
         p->slot_at[mb] = (int)p->free[p->first];

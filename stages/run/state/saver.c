@@ -33,9 +33,9 @@ struct pst_saver {
     struct pst_engine *engine; /* engine of the copies; NULL: none yet */
     /* Copied from the engine, which may be freed before the saver. */
     unsigned first, ranks;
-    bool refused; /* a rank lacked memory for its copy: no save begins */
-    bool shares;  /* several ranks write into one file: pst_save_shares */
-    bool copied;  /* the copies have the state to be saved */
+    bool refused;      /* a rank lacked memory for its copy: no save begins */
+    bool shares_files; /* several ranks write into one file: pst_save_shares */
+    bool copied;       /* the copies have the state to be saved */
     struct local *local;
     unsigned n_local;
     struct pst_shard **shards_of; /* shard of each local rank; NULL: none */
@@ -84,11 +84,11 @@ static enum pst_status write_shards(struct pst_saver *s)
         struct pst_shard *shard = s->local[i].shard;
         struct pst_checkpoint_shard *is = &s->shards[s->local[i].rank];
 
-        if (!s->shares)
+        if (!s->shares_files)
             status = pst_shard_open(shard, s->dir, s->info.step, &s->diag);
         if (status == PST_OK)
             status = pst_shard_write(shard, is, &s->diag);
-        if (status == PST_OK && !s->shares)
+        if (status == PST_OK && !s->shares_files)
             status = pst_shard_commit(shard, is, &s->diag);
     }
     return status;
@@ -240,7 +240,7 @@ static enum pst_status find_local(struct pst_saver *s,
     s->engine = engine;
     s->first = engine->first;
     s->ranks = engine->grid->options.ranks;
-    s->shares = pst_save_shares(engine);
+    s->shares_files = pst_save_shares(engine);
     s->shards = pst_calloc(PST_TAG_EXEC, pst_grid_size(engine->grid),
                            sizeof(*s->shards));
     s->local = pst_calloc(PST_TAG_EXEC, engine->n_local, sizeof(*s->local));
@@ -314,7 +314,7 @@ static void begin_shards(struct pst_saver *s)
     if (s->n_local == 0) /* a rank of another replica that writes nothing */
         s->part = SHARDS;
     else
-        start_part(s, s->shares ? OPENING : SHARDS);
+        start_part(s, s->shares_files ? OPENING : SHARDS);
 }
 
 enum pst_status pst_saver_begin(struct pst_saver *s, struct pst_engine *engine,
@@ -393,7 +393,7 @@ static enum pst_status begin_next_part(struct pst_saver *s,
 
     if (s->part == MANIFEST)
         return pst_save_judge(s->engine, &s->info, s->shards, s->bad, diag);
-    if (s->part == FILES || !s->shares)
+    if (s->part == FILES || !s->shares_files)
         return begin_manifest(s, diag);
     status = s->part == OPENING
                  ? pst_save_join(s->engine, s->shards_of, diag)

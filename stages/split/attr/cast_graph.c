@@ -40,11 +40,11 @@ static bool is_rounding(const struct pst_caster *c, const struct pst_node *node)
 struct operands {
     struct pst_caster *c;
     struct pst_node *node;
-    bool other;   /* an operand was replaced */
-    bool changed; /* an operand has another dtype than before */
-    bool mixed;   /* floating-point operands have several dtypes */
+    bool replaced; /* an operand was replaced */
+    bool changed;  /* an operand has another dtype than before */
+    bool mixed;    /* floating-point operands have several dtypes */
     /* dtype of these operands so far; PST_N_DTYPES: none yet */
-    enum pst_dtype only;
+    enum pst_dtype common_dtype;
     /* original dtypes of the operands, in the order of the slots */
     struct PST_VEC(enum pst_dtype) was;
     size_t at;
@@ -70,14 +70,14 @@ static void convert_operand(void *ctx, struct pst_value **slot, unsigned arg)
         o->failed = true;
         return;
     }
-    o->other = o->other || v != *slot;
+    o->replaced = o->replaced || v != *slot;
     *slot = v;
     o->changed = o->changed || v->meta.dtype != was;
     if (pst_dtype_kind(v->meta.dtype) != PST_KIND_FLOAT)
         return;
-    o->mixed =
-        o->mixed || (o->only != PST_N_DTYPES && o->only != v->meta.dtype);
-    o->only = v->meta.dtype;
+    o->mixed = o->mixed || (o->common_dtype != PST_N_DTYPES &&
+                            o->common_dtype != v->meta.dtype);
+    o->common_dtype = v->meta.dtype;
 }
 
 /* Converts an operand back to its original dtype. */
@@ -156,7 +156,7 @@ static enum pst_status check_results(struct pst_caster *c,
 static enum pst_status cast_node(void *ctx, struct pst_node *node)
 {
     struct pst_caster *c = ctx;
-    struct operands o = {.c = c, .node = node, .only = PST_N_DTYPES};
+    struct operands o = {.c = c, .node = node, .common_dtype = PST_N_DTYPES};
     PST_UNINIT struct pst_infer inferred;
     struct pst_diag ignored;
     enum pst_status status = PST_OK;
@@ -176,9 +176,9 @@ static enum pst_status cast_node(void *ctx, struct pst_node *node)
         return c->build.status;
     if (o.failed)
         return pst_diag_nomem(c->diag, sizeof(o));
-    if (o.other || o.changed)
+    if (o.replaced || o.changed)
         status = infer_results(node, &inferred, c->diag);
-    if (status == PST_OK && (o.other || o.changed))
+    if (status == PST_OK && (o.replaced || o.changed))
         set_results(node, &inferred);
     if (!pst_vec_push(TAG, &c->graph->nodes, node))
         return pst_diag_nomem(c->diag, sizeof(node));

@@ -284,7 +284,7 @@ static struct pst_value *apply_expand(struct pst_import *import,
 struct indices {
     unsigned n, first, last; /* length of the list; first and last tensor */
     unsigned rank;           /* rank of the broadcast indices */
-    bool apart;              /* the tensors are not adjacent */
+    bool not_adjacent;       /* the tensors are not adjacent */
 };
 
 static bool read_indices(const struct pst_lane_args *a, struct indices *ret)
@@ -305,7 +305,7 @@ static bool read_indices(const struct pst_lane_args *a, struct indices *ret)
         ret->last = k;
         ret->rank = PST_MAX(ret->rank, v->meta.rank - lanes_of(a->item[k]));
     }
-    ret->apart = count > 0 && ret->last - ret->first + 1 != count;
+    ret->not_adjacent = count > 0 && ret->last - ret->first + 1 != count;
     return count > 0;
 }
 
@@ -360,7 +360,7 @@ static struct pst_value *apply_index(struct pst_import *import,
     if (v == NULL || v->meta.rank > PST_MAX_RANK)
         return NULL;
     /* The result has the indexed dimensions at the first index, or in front. */
-    before = x.apart ? 0 : x.first;
+    before = x.not_adjacent ? 0 : x.first;
     at = n_own > 0 ? 0 : before;
     for (unsigned i = 0; i < all->n; i++)
         order[n++] = at + i;
