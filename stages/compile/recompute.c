@@ -324,7 +324,7 @@ static void map_operands(struct recompute *r, struct pst_node *node)
             node->outs[k]->base = r->map.at[node->outs[k]->base->id];
 }
 
-static enum pst_status emit_copies(void *ctx, struct pst_node *node)
+static enum pst_status emit_with_copies(void *ctx, struct pst_node *node)
 {
     struct recompute *r = ctx;
     enum pst_status status = PST_OK;
@@ -356,7 +356,7 @@ static enum pst_status recompute_level(struct recompute *r, unsigned level)
             r->at[r->first[s]] = s + 1;
         }
     r->place = 0;
-    status = pst_graph_rewrite(r->graph, emit_copies, r);
+    status = pst_graph_rewrite(r->graph, emit_with_copies, r);
     pst_free(r->at);
     return status;
 }

@@ -21,9 +21,9 @@ const char *pst_checkpoint_state_name(enum pst_checkpoint_state state)
     return names[state];
 }
 
-static void set_row_state(struct pst_checkpoint_row *row,
-                          const struct pst_checkpoint *ckpt, const char *dir,
-                          const struct pst_diag *why)
+static void fill_row(struct pst_checkpoint_row *row,
+                     const struct pst_checkpoint *ckpt, const char *dir,
+                     const struct pst_diag *why)
 {
     if (row->status == PST_OK) {
         row->state = ckpt->info.bad ? PST_CHECKPOINT_BAD : PST_CHECKPOINT_GOOD;
@@ -63,7 +63,7 @@ static enum pst_status read_row(const char *dir, uint64_t step, bool verify,
     row->status = pst_checkpoint_open_step(&query, step, &ckpt, &why);
     if (row->status == PST_ERR_NOMEM)
         return pst_diag_pass(diag, &why, "%s", why.text);
-    set_row_state(row, ckpt, dir, &why);
+    fill_row(row, ckpt, dir, &why);
     if (row->status == PST_OK)
         pst_checkpoint_close(ckpt);
     return PST_OK;

@@ -308,7 +308,7 @@ static bool is_foreign(const struct pst_checkpoint_claim *claim,
             strcmp(row->identity, claim->identity) != 0);
 }
 
-static enum pst_status list_content(const struct pst_checkpoint_claim *claim,
+static enum pst_status read_content(const struct pst_checkpoint_claim *claim,
                                     const struct record *r, struct content *ret,
                                     struct pst_diag *diag)
 {
@@ -371,7 +371,7 @@ static enum pst_status check_claim(const struct pst_checkpoint_claim *claim,
                                    struct pst_diag *diag)
 {
     struct content c;
-    enum pst_status status = list_content(claim, r, &c, diag);
+    enum pst_status status = read_content(claim, r, &c, diag);
     bool other;
 
     if (status != PST_OK)

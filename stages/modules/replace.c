@@ -218,7 +218,7 @@ static enum pst_status list_paths(struct pst_replacer *r)
 }
 
 /* Finds out whether other calls of the paths keep the old module. */
-static enum pst_status mark_staying(struct pst_replacer *r)
+static enum pst_status find_remaining_calls(struct pst_replacer *r)
 {
     const struct pst_graph *old = r->old->graph;
 
@@ -375,7 +375,7 @@ static enum pst_status replace_calls(struct pst_replacer *r)
 
     if (r->frames.at.n == 0)
         return report_no_call(r);
-    status = mark_staying(r);
+    status = find_remaining_calls(r);
     if (status == PST_OK)
         status = pst_renaming_settle(&r->names);
     if (status == PST_OK)

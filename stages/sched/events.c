@@ -81,7 +81,7 @@ static void wake_rank(struct pst_simulation *m, int rank, double at)
 
 /* Determines when a message leaves and arrives, once it is sent and its receive
  * is posted; called at both events. */
-static void move_message(struct pst_simulation *m, enum pst_sim_direction d,
+static void time_message(struct pst_simulation *m, enum pst_sim_direction d,
                          size_t link, int microbatch)
 {
     const struct pst_link *l = &m->links.by_from[link];
@@ -227,7 +227,7 @@ static double send_all(struct pst_simulation *m, const struct pst_action *a,
             continue;
         busy += send_cost(m, d, link);
         message_of(m, d, link, for_mb)->sent = now + busy;
-        move_message(m, d, link, for_mb);
+        time_message(m, d, link, for_mb);
     }
     return busy;
 }
@@ -335,14 +335,14 @@ static bool run_message(struct pst_simulation *m, unsigned rank,
     msg = message_of(m, d, (size_t)link, a->microbatch);
     if (receives) {
         msg->posted = r->clock;
-        move_message(m, d, (size_t)link, a->microbatch);
+        time_message(m, d, (size_t)link, a->microbatch);
         return true;
     }
     busy = send_cost(m, d, (size_t)link);
     if (a->kind == PST_ACT_COPY_F || a->kind == PST_ACT_COPY_B)
         msg->posted = r->clock;
     msg->sent = r->clock + busy;
-    move_message(m, d, (size_t)link, a->microbatch);
+    time_message(m, d, (size_t)link, a->microbatch);
     if (busy == 0.0)
         return true;
     pst_sim_add_span(m, rank, PST_SPAN_SEND, a, r->clock, r->clock + busy);

@@ -67,7 +67,7 @@ struct use_ctx {
     bool failed;
 };
 
-static void widen_reach(void *ctx, struct pst_value **slot, unsigned arg)
+static void update_reach(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct use_ctx *u = ctx;
     const struct pst_value *v = *slot;
@@ -164,7 +164,7 @@ static enum pst_status visit_all(struct outliner *d)
     for (size_t i = 0; i < graph->nodes.n; i++) {
         struct use_ctx u = {d, graph->nodes.at[i], false};
 
-        pst_node_uses(graph->nodes.at[i], widen_reach, &u);
+        pst_node_uses(graph->nodes.at[i], update_reach, &u);
     }
     for (size_t i = 0; i < graph->outputs.n; i++) {
         const struct pst_arg *arg = &graph->outputs.at[i].arg;

@@ -218,7 +218,7 @@ static bool is_shared(const struct pst_engine *to,
 }
 
 /* Copies the values that a rank holds whole in both engines. */
-static enum pst_status copy_shown_values(struct pst_engine *to,
+static enum pst_status copy_whole_values(struct pst_engine *to,
                                          struct pst_rank *r,
                                          const struct pst_engine *from,
                                          struct pst_diag *diag)
@@ -280,7 +280,7 @@ enum pst_status pst_engine_show(struct pst_engine *to,
     enum pst_status status = PST_OK;
 
     for (unsigned i = 0; i < to->n_local && status == PST_OK; i++)
-        status = copy_shown_values(to, to->ranks[i], from, diag);
+        status = copy_whole_values(to, to->ranks[i], from, diag);
     status = pst_engine_settle(to, status, diag);
     return status == PST_OK ? copy_sharded(to, from, diag) : status;
 }

@@ -392,8 +392,8 @@ static enum pst_status report_announced_rank(const struct beat *beat,
     return status;
 }
 
-static enum pst_status find_stuck_rank(struct pst_pulse *p,
-                                       struct pst_diag *diag)
+static enum pst_status check_progress(struct pst_pulse *p,
+                                      struct pst_diag *diag)
 {
     const double patience = PATIENCE + (p->rank == 0 ? 0 : PATIENCE_MORE);
 
@@ -426,7 +426,7 @@ enum pst_status pst_pulse_look(struct pst_pulse *p, unsigned peer,
         return PST_OK;
     p->peer = peer;
     exchange_beats(p, clock);
-    return find_stuck_rank(p, diag);
+    return check_progress(p, diag);
 }
 
 /* --- interface -------------------------------------------------------------
