@@ -57,14 +57,13 @@ static void add_options(struct pst_facts *facts,
             continue;
         any = pstd_config_text(config, &rows[i], &text);
         (void)snprintf(name, sizeof(name), "--%s", rows[i].name);
-        pst_facts_add(facts, name, "%s",
-                      !any ? "not given"
-                      : rows[i].type == PSTD_PATH ||
-                              rows[i].type == PSTD_PATHS ||
-                              rows[i].type == PSTD_FILES ||
-                              rows[i].type == PSTD_SETS
-                          ? "given"
-                          : pst_str_text(&text));
+        pst_facts_add(
+            facts, name, "%s",
+            !any ? "not given"
+            : rows[i].type == PSTD_PATH || rows[i].type == PSTD_PATHS ||
+                    rows[i].type == PSTD_FILES || rows[i].type == PSTD_SETS
+                ? "given"
+                : pst_str_text(&text));
         pst_str_fini(&text);
     }
 }

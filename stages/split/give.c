@@ -214,8 +214,9 @@ static enum pst_status give_whole(struct giver *g,
 
         pst_str_addf(&name, "%s%s", prefix,
                      k == 0 ? param->fqn : param->aliases[k - 1]);
-        status = name.failed ? pst_diag_nomem(g->diag, strlen(param->fqn))
-                             : find_entry(g, param, name.text, &param->meta, &e);
+        status = name.failed
+                     ? pst_diag_nomem(g->diag, strlen(param->fqn))
+                     : find_entry(g, param, name.text, &param->meta, &e);
         pst_str_fini(&name);
         if (status != PST_OK || e == NULL || e == ret->whole)
             continue;

@@ -128,8 +128,7 @@ static enum pst_status check_option(const struct output *out,
 
     if (row->type != PSTD_PATH && row->type != PSTD_PATHS &&
         row->type != PSTD_FILES && row->type != PSTD_SETS &&
-        row->type != PSTD_SOURCE &&
-        row->type != PSTD_TEXT)
+        row->type != PSTD_SOURCE && row->type != PSTD_TEXT)
         return PST_OK;
     text = text_of(config, row);
     if (text == NULL || row == out->row)

@@ -213,8 +213,7 @@ enum pst_op_flags {
     PST_OP_PASSES_ON = 512,
 };
 
-typedef void (*pst_op_sizes_fn)(struct pst_build *build,
-                                struct pst_node *node);
+typedef void (*pst_op_sizes_fn)(struct pst_build *build, struct pst_node *node);
 
 struct pst_op {
     const char *schema;

@@ -30,7 +30,7 @@ struct pst_mean {
     /* sum of weighted losses so far; sum of their weights */
     double sum, weight;
     double metric; /* sum of weighted values of pst_mean_take_metric */
-    double *bytes;      /* bytes of targets of the newest step; or NULL */
+    double *bytes; /* bytes of targets of the newest step; or NULL */
     double sum_bytes;
 };
 
