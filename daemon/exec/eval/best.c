@@ -79,17 +79,18 @@ enum pst_status pstd_best_look(const struct pstd_session *s,
                                struct pst_diag *diag)
 {
     const bool largest = pstd_metric_largest(&s->config);
+    const uint64_t unsaved = s->evaluation->unsaved;
     struct pst_checkpoint_rows rows = {0};
     const struct pstd_eval *kept = NULL;
     const enum pst_status status = list_best(s, &rows, diag);
 
     for (size_t i = 0; i < past->n && status == PST_OK; i++)
-        if (has_step(&rows, past->at[i].step) &&
+        if ((past->at[i].step == unsaved ||
+             has_step(&rows, past->at[i].step)) &&
             pstd_evals_is_better(&past->at[i], kept, largest))
             kept = &past->at[i];
     for (size_t i = 0; i < past->n && status == PST_OK; i++)
         past->at[i].lost = past->at[i].step != but &&
-                           past->at[i].step != s->evaluation->unsaved &&
                            pstd_evals_is_better(&past->at[i], kept, largest);
     pst_vec_fini(&rows);
     *ret = kept;

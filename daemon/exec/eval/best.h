@@ -17,10 +17,10 @@
 enum pst_status pstd_best_recall(const struct pstd_session *s, const char *path,
                                  struct pstd_evals *ret,
                                  struct pst_diag *diag) PST_MUST_CHECK;
-/* Looks into best/: *ret becomes the best evaluation whose checkpoint is there
- * and not bad or damaged (NULL: none), and those that are better become lost,
- * except that of step `but` and the one that is being saved. After an error
- * nothing has changed. */
+/* Looks into best/: *ret becomes the best evaluation whose checkpoint is there,
+ * and not bad or damaged, or is being saved (NULL: none). Those that are better
+ * become lost, except that of step `but`. After an error nothing has
+ * changed. */
 enum pst_status pstd_best_look(const struct pstd_session *s,
                                struct pstd_evals *past, uint64_t but,
                                const struct pstd_eval **ret,

@@ -65,7 +65,7 @@ class Bench(job.Bench):
             run = self.begin(*self.words(name, plan, mode, *more), "--job",
                              name, PENSTOCK_FAULT=f"step@{AT - 1}:{nap}",
                              PENSTOCK_FAULT_RANK="0")
-            if self.pauses(run, name):
+            if self.pauses(run, name, nap):
                 said = self.change(run, name, changes)
                 break
             if run.poll() is None:
@@ -85,16 +85,18 @@ class Bench(job.Bench):
         return {name: data for name, data in tensors(self.path(dump)).items()
                 if name.startswith(("param.", "buffer."))}
 
-    def pauses(self, run, name):
+    def pauses(self, run, name, nap_ms):
         """Pauses the job after step AT. Returns False if the machine was busy
         and the pause came after another step."""
-        # Step AT has begun, or begins at once, if this checkpoint is complete.
-        before = self.path(f"ck-{name}/step-{AT - 1:08d}/manifest.json")
+        # Saves go on in steps: during the delay this one has begun. The sleep is
+        # for a machine that is slow to make the step before the delay.
+        before = self.path(f"ck-{name}/step-{AT - 2:08d}")
         until = time.monotonic() + PATIENCE
         while not os.path.exists(before):
             assert run.poll() is None and time.monotonic() < until, \
                 run.communicate()
             time.sleep(.01)
+        time.sleep(nap_ms / 10000)
         status = {"paused": False}
         while not status["paused"] and run.poll() is None:
             assert time.monotonic() < until
