@@ -80,16 +80,29 @@ TOKENS = re.compile(r"(pad|bos|eos|sep|cls|unk|mask|decoder_start|image|video|"
                     r"audio|.*)_token_(id|index)s?$")
 
 
-def small(config):
-    """Returns the arguments of config.__class__ for a small model."""
+# Fields that other fields depend on: where a small value of one of them gives
+# an invalid configuration, the class is tried with the library's own values.
+DEPENDENT = [
+    r"num_feat_extract_layers",
+    r"(num|n)_.*heads|.*_heads|n_heads?|.*head_dim|kv_channels|d_kv",
+    r".*embed_dim|.*hidden_size|.*hidden_dim|dim|d_model|.*projection_dim",
+    r"(?!.*(layers?|depth|blocks|vocab_size)$).*",
+]
+MAX_PARAMETERS = 50_000_000
+
+
+def small(config, but=()):
+    """Returns the arguments of config.__class__ for a small model. Fields that
+    match one of `but` keep their values."""
     ret = {}
     for name, value in config.to_dict().items():
         sub = getattr(config, name, None)
         if hasattr(sub, "to_dict") and not isinstance(sub, dict):
-            ret[name] = {**small(sub), "model_type": sub.model_type}
+            ret[name] = {**small(sub, but), "model_type": sub.model_type}
         elif TOKENS.match(name) and isinstance(value, int):
             ret[name] = value if value < 10 else 3
-        elif isinstance(value, int) and not isinstance(value, bool):
+        elif isinstance(value, int) and not isinstance(value, bool) and \
+                not any(re.fullmatch(pattern, name) for pattern in but):
             for pattern, number in SMALL:
                 if re.fullmatch(pattern, name):
                     ret[name] = min(number, value) if value > 0 else value
@@ -160,14 +173,30 @@ def transformers_classes():
 
 
 def make_transformer(library, kind, name):
+    """Makes a model whose configuration is as small as the class allows."""
+    said = None
+    for n in range(len(DEPENDENT) + 1):
+        try:
+            return make_small(library, kind, name, DEPENDENT[:n])
+        except NoModel as e:
+            said = said or e
+    raise said
+
+
+def make_small(library, kind, name, but):
     try:
         cls = getattr(library, name)
         config = library.AutoConfig.for_model(kind)
-        config = config.__class__(**small(config))
+        config = config.__class__(**small(config, but))
         for part in ("use_cache", "output_router_logits"):
             if hasattr(config, part):
                 setattr(config, part, False)
         config._attn_implementation = "eager"  # uses the most operators
+        if but:
+            with torch.device("meta"):
+                count = sum(p.numel() for p in cls(config).parameters())
+            if count > MAX_PARAMETERS:
+                raise NoModel(f"{count} parameters")
         model = cls(config)
     except Exception as e:  # pylint: disable=broad-except
         raise NoModel(f"{type(e).__name__}: {e}") from e
@@ -191,15 +220,25 @@ def make_transformer(library, kind, name):
 
 
 def timm_classes():
+    """Yields the smallest model of each source file of timm, since the others
+    differ only in size."""
     timm = importlib.import_module("timm")
-    seen = set()
+    families = {}
     for name in timm.list_models(pretrained=False):
         family = timm.models.model_entrypoint(name).__module__
-        # Takes one model per source file, since the others differ only in
-        # size.
-        if family not in seen:
-            seen.add(family)
-            yield name, lambda n=name: make_timm(timm, n)
+        families.setdefault(family, []).append(name)
+
+    def size(name):
+        try:
+            with torch.device("meta"):
+                model = timm.create_model(name, num_classes=5)
+            return sum(p.numel() for p in model.parameters())
+        except Exception:  # pylint: disable=broad-except
+            return MAX_PARAMETERS  # some cannot be made without values
+
+    for names in families.values():
+        name = min(names, key=size)
+        yield name, lambda n=name: make_timm(timm, n)
 
 
 def make_timm(timm, name):
@@ -221,32 +260,79 @@ def diffusers_classes():
             yield name, lambda n=name: make_diffuser(library, n)
 
 
+# Small values by names of the constructor's arguments. What a class does not
+# accept together is left out, set by set.
+DIFFUSER = [
+    dict(num_layers=1, num_single_layers=1, num_refiner_layers=1,
+         attention_head_dim=16, num_attention_heads=2,
+         axes_dims_rope=(4, 6, 6), joint_attention_dim=32, text_dim=32,
+         caption_channels=32, cross_attention_dim=32, text_embed_dim=32,
+         pooled_projection_dim=16, ffn_dim=64, freq_dim=32, inner_dim=32,
+         caption_projection_dim=32, cross_attention_head_dim=16,
+         num_cross_attention_heads=2, sample_size=16, norm_num_groups=8,
+         layers_per_block=1),
+    dict(layers_per_block=1, norm_num_groups=8, sample_size=16,
+         cross_attention_dim=32, attention_head_dim=8),
+    dict(norm_num_groups=8, cross_attention_dim=32),
+    {},
+]
+
+
+def diffuser_values(cls, values):
+    """Returns the values that the class has arguments for, and small channels
+    for each of its blocks."""
+    takes = inspect.signature(cls.__init__).parameters
+    ret = {k: v for k, v in values.items() if k in takes}
+    for name in ("block_out_channels", "decoder_block_out_channels"):
+        wide = takes[name].default if name in takes else None
+        if isinstance(wide, (tuple, list)) and values:
+            ret[name] = tuple(32 for _ in wide)
+    return ret
+
+
+def diffuser_batches(config):
+    """Yields inputs for images, for videos, and for sounds."""
+    channels = size_of(config, "in_channels", default=3)
+    width = size_of(config, "joint_attention_dim", "text_dim",
+                    "caption_channels", "text_embed_dim",
+                    "cross_attention_dim", default=32)
+    more = {"timestep": torch.tensor([3] * ROWS),
+            "encoder_hidden_states": torch.randn(ROWS, 6, width),
+            "encoder_attention_mask": torch.ones(ROWS, 6),
+            "pooled_projections": torch.randn(ROWS, size_of(
+                config, "pooled_projection_dim", default=16))}
+    for shape in ((channels, 32, 32), (channels, 5, 32, 32), (channels, 64),
+                  (16, channels)):
+        yield torch.randn(ROWS, *shape), more
+
+
 def make_diffuser(library, name):
     said = "no arguments that this script knows"
-    try:
-        model = getattr(library, name)(**{
-            k: v for k, v in dict(
-                block_out_channels=(32, 64), layers_per_block=1,
-                norm_num_groups=8, sample_size=16, num_layers=1,
-                num_attention_heads=2, attention_head_dim=8).items()
-            if k in inspect.signature(
-                getattr(library, name).__init__).parameters})
-    except Exception as e:  # pylint: disable=broad-except
-        raise NoModel(f"{type(e).__name__}: {e}") from e
-    takes = inspect.signature(model.forward).parameters
-    channels = getattr(model.config, "in_channels", 3)
-    x = torch.randn(ROWS, channels, 32, 32)
-    step = torch.tensor([3] * ROWS)
-    for batch in ({"sample": x}, {"sample": x, "timestep": step},
-                  {"hidden_states": x, "timestep": step}, {"x": x}):
-        if not all(n in takes for n in batch):
-            continue
+    for values in DIFFUSER:
         try:
-            with torch.no_grad():
-                Squared(model)(**batch)
-            return Squared(model), batch
+            cls = getattr(library, name)
+            values = diffuser_values(cls, values)
+            with torch.device("meta"):
+                count = sum(p.numel() for p in cls(**values).parameters())
+            if count > MAX_PARAMETERS:
+                raise NoModel(f"{count} parameters")
+            model = cls(**values)
         except Exception as e:  # pylint: disable=broad-except
             said = f"{type(e).__name__}: {e}"
+            continue
+        takes = inspect.signature(model.forward).parameters
+        first = next((n for n in ("sample", "hidden_states", "x")
+                      if n in takes), None)
+        if first is None:
+            break
+        for x, more in diffuser_batches(model.config):
+            batch = {first: x, **{n: t for n, t in more.items() if n in takes}}
+            try:
+                with torch.no_grad():
+                    Squared(model)(**batch)
+                return Squared(model), batch
+            except Exception as e:  # pylint: disable=broad-except
+                said = f"{type(e).__name__}: {e}"
     raise NoModel(said)
 
 
