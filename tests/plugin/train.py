@@ -52,6 +52,9 @@ def ways(b, model, data):
                     steps=2)
         same(f"{stages} stages, {ranks} ranks, {more}", got, want)
     same("MODEL.pt2", b.run(model, data, *step, steps=2), want)
+    rounded = [b.run(b.split(model, stages), data, *step, "--dtype", "bf16",
+                    ranks=stages, steps=2) for stages in (1, 3)]
+    same("--dtype bf16", rounded[1], rounded[0])
     replicas = [b.run(b.split(model, stages), data, *step, "--shard", shard,
                       ranks=f"2x{stages}", steps=2)
                 for stages, shard in ((1, "none"), (2, "none"), (2, "zero1"))]
