@@ -141,9 +141,10 @@ static struct pstd_spikes read(const char *name, const char *lines)
     unsigned long long seen = 0;
     struct pstd_spikes ret = {0};
 
+    if (value == NULL)
+        return ret;
     // NOLINTNEXTLINE(cert-err34-c): what is read is checked
-    if (value == NULL ||
-        sscanf(value, "%llu %lf %lf", &seen, &ret.mean, &ret.variance) != 3)
+    if (sscanf(value, "%llu %lf %lf", &seen, &ret.mean, &ret.variance) != 3)
         return (struct pstd_spikes){0};
     ret.seen = seen;
     return isfinite(ret.mean) && isfinite(ret.variance) && ret.variance >= 0

@@ -239,14 +239,14 @@ enum pst_status pstd_eval_prepare(struct pstd_session *s, struct pst_diag *diag)
     status =
         e != NULL ? name_sets(s, e, diag) : pst_diag_nomem(diag, sizeof(*e));
     status = pstd_agree(s->w, status, diag);
-    if (status != PST_OK)
+    if (status != PST_OK || e == NULL)
         return status;
     if (s->config.checkpoint != NULL) {
         pst_str_addf(&e->best, "%s/" PSTD_BEST_FOLDER, s->config.checkpoint);
         pst_str_addf(&e->file, "%s/" PSTD_BEST_PAST, s->config.checkpoint);
     }
     status = pstd_eval_make(s, e, diag);
-    for (unsigned i = 0; i < e->n_sets && status == PST_OK; i++)
+    for (unsigned i = 0; status == PST_OK && i < e->n_sets; i++)
         if (s->w->rank == 0)
             find_doubts(s, &e->sets[i]);
     return status;
