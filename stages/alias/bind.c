@@ -490,7 +490,7 @@ static enum pst_status bind_operands(struct pst_alias_program_bound *bound,
     if (status == PST_OK)
         status = emit_before(&b);
     for (unsigned i = 0; i < n && status == PST_OK; i++)
-        status = pst_binder_adopt(&b, b.values[i], i);
+        status = pst_binder_note_view(&b, b.values[i], i);
     if (status == PST_OK)
         status = pst_binder_emit(&b, program->ops, program->n_ops);
     b.build.no_grad = false;

@@ -86,9 +86,9 @@ enum pst_status pst_binder_emit(struct pst_binder *b,
 
 /* Records that v is a view of the operand; does nothing for operand n
  * (unknown). */
-enum pst_status pst_binder_adopt(struct pst_binder *b,
-                                 const struct pst_value *v,
-                                 unsigned operand) PST_MUST_CHECK;
+enum pst_status pst_binder_note_view(struct pst_binder *b,
+                                     const struct pst_value *v,
+                                     unsigned operand) PST_MUST_CHECK;
 /* Records that v, a view of `of`, is a view of the same operand. */
 enum pst_status pst_binder_inherit(struct pst_binder *b, struct pst_value *v,
                                    struct pst_value *of) PST_MUST_CHECK;

@@ -25,8 +25,9 @@ static unsigned family_of(const struct pst_binder *b, const struct pst_value *v)
     return b->n;
 }
 
-enum pst_status pst_binder_adopt(struct pst_binder *b,
-                                 const struct pst_value *v, unsigned operand)
+enum pst_status pst_binder_note_view(struct pst_binder *b,
+                                     const struct pst_value *v,
+                                     unsigned operand)
 {
     const struct pst_family family = {v, operand};
 
@@ -42,7 +43,7 @@ enum pst_status pst_binder_inherit(struct pst_binder *b, struct pst_value *v,
     if (family_of(b, of) == b->n ||
         pst_binder_owner(b, v) != pst_binder_owner(b, of))
         return b->build.status;
-    return pst_binder_adopt(b, v, family_of(b, of));
+    return pst_binder_note_view(b, v, family_of(b, of));
 }
 
 static bool is_related(const struct pst_binder *b, unsigned x, unsigned y)

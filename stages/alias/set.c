@@ -107,8 +107,8 @@ enum pst_status pst_binder_set(struct pst_binder *b,
     if (status == PST_OK)
         status = redirect_writes(b, of);
     if (status == PST_OK)
-        status = pst_functionalise_become(b->functional, of,
-                                          pst_binder_find(b, whole));
+        status = pst_functionalise_set_window(b->functional, of,
+                                              pst_binder_find(b, whole));
     if (status == PST_OK && op->n_outs > 0)
         status = pst_binder_name(b, op->outs[0], of);
     return status;

@@ -232,9 +232,9 @@ static enum pst_status note_unknown(void *ctx, const char *name)
     return PST_OK;
 }
 
-enum pst_status pst_symbols_know(const struct pst_symbols *symbols,
-                                 const char *expr, bool *ret,
-                                 struct pst_diag *diag)
+enum pst_status pst_symbols_are_known(const struct pst_symbols *symbols,
+                                      const char *expr, bool *ret,
+                                      struct pst_diag *diag)
 {
     struct unknown_ctx ctx = {.symbols = symbols};
     const struct pst_expr *tree = NULL;
@@ -330,7 +330,7 @@ enum pst_status pst_symbols_check(const struct pst_symbols *symbols,
         bool known = false;
         int64_t low, high;
 
-        status = pst_symbols_know(symbols, range->expr, &known, diag);
+        status = pst_symbols_are_known(symbols, range->expr, &known, diag);
         if (status == PST_OK && known)
             status = pst_symbols_eval(symbols, range->expr, &x, diag);
         if (status != PST_OK)

@@ -110,9 +110,9 @@ enum pst_status pst_symbols_declare(struct pst_symbols *symbols,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* Sets *ret if all symbols of the expression have values; false if it cannot be
  * parsed. */
-enum pst_status pst_symbols_know(const struct pst_symbols *symbols,
-                                 const char *expr, bool *ret,
-                                 struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_symbols_are_known(const struct pst_symbols *symbols,
+                                      const char *expr, bool *ret,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
 
 enum pst_status pst_symbols_eval(const struct pst_symbols *symbols,
                                  const char *expr, struct pst_number *ret,

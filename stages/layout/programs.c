@@ -20,7 +20,7 @@ void pst_programs_fini(struct pst_programs *programs)
     programs->at = NULL;
 }
 
-void pst_programs_tidy(struct pst_programs *programs)
+void pst_programs_drop_failed(struct pst_programs *programs)
 {
     for (unsigned i = 0; i < 4 * programs->n_stages; i++) {
         if (programs->at[i] == NULL || pst_program_is_compiled(programs->at[i]))

@@ -15,10 +15,10 @@ struct pst_programs {
 enum pst_status pst_programs_init(struct pst_programs *programs,
                                   unsigned n_stages,
                                   struct pst_diag *diag) PST_MUST_CHECK;
-/* pst_programs_fini frees all programs, pst_programs_tidy those that could not
- * be compiled. */
+/* pst_programs_fini frees all programs, pst_programs_drop_failed those that
+ * could not be compiled. */
 void pst_programs_fini(struct pst_programs *programs);
-void pst_programs_tidy(struct pst_programs *programs);
+void pst_programs_drop_failed(struct pst_programs *programs);
 /* Returns the entry of the program; it is NULL until the caller sets it. */
 static inline struct pst_program **pst_programs_at(
     const struct pst_programs *programs, unsigned stage, bool split_iw,

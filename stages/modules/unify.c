@@ -230,7 +230,7 @@ enum pst_status pst_unified_limit(struct pst_unified *u, struct pst_diag *diag)
         const char *expr = NULL;
         bool known = false;
 
-        status = pst_symbols_know(&u->symbols, range->expr, &known, diag);
+        status = pst_symbols_are_known(&u->symbols, range->expr, &known, diag);
         if (status == PST_OK && known)
             status = translate_text(u, range->expr, arena, &expr, diag);
         if (status == PST_OK && expr != NULL)

@@ -281,7 +281,7 @@ static enum pst_status evaluate_schedule(void *ctx,
         ret->bubble = sim.bubble;
         pst_sim_fini(&sim);
         status = measure_memory(a, ret, diag);
-        pst_programs_tidy(&a->programs);
+        pst_programs_drop_failed(&a->programs);
     }
     pst_schedule_free(*a->place);
     *a->place = NULL;

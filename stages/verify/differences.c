@@ -124,10 +124,11 @@ static enum pst_status check_range(struct verifier *v, struct differences *s,
     for (unsigned k = begin; k < end; k++)
         s->chosen[list[k]] = true;
     if (end - begin == 1)
-        pst_verifier_tell(v, "gradient %u of %u: %s", end, s->n,
-                          v->plan->params.at[list[begin]].fqn);
+        pst_verifier_report(v, "gradient %u of %u: %s", end, s->n,
+                            v->plan->params.at[list[begin]].fqn);
     else
-        pst_verifier_tell(v, "gradients %u to %u of %u", begin + 1, end, s->n);
+        pst_verifier_report(v, "gradients %u to %u of %u", begin + 1, end,
+                            s->n);
     status = check_chosen(v, s, &answer, &best);
     if (status == PST_OK && answer == WRONG && end - begin == 1)
         status = pst_wide_jumps(s->wide, s->chosen, &jumps, v->diag);

@@ -26,7 +26,7 @@ struct verifier {
 struct pst_unsure PST_VEC(unsigned);
 
 /* Reports what is computed next. */
-void pst_verifier_tell(const struct verifier *v, const char *fmt, ...)
+void pst_verifier_report(const struct verifier *v, const char *fmt, ...)
     PST_PRINTF(2, 3);
 /* Counts a difference and adds it to the text of the report; the first one is
  * named in the report. */

@@ -26,7 +26,7 @@ void pst_verify_report_fini(struct pst_verify_report *report)
     pst_str_fini(&report->text);
 }
 
-void pst_verifier_tell(const struct verifier *v, const char *fmt, ...)
+void pst_verifier_report(const struct verifier *v, const char *fmt, ...)
 {
     char text[300];
     va_list args;
@@ -191,11 +191,11 @@ static enum pst_status compare_cuts(struct verifier *v)
     alone.ranks = 1;
     alone.schedule = "gpipe"; /* one stage, any number of microbatches */
     alone.place = NULL;
-    pst_verifier_tell(v, "a step of %zu stage%s", v->plan->stages.n,
-                      pst_plural(v->plan->stages.n));
+    pst_verifier_report(v, "a step of %zu stage%s", v->plan->stages.n,
+                        pst_plural(v->plan->stages.n));
     status = pst_verifier_step(v, v->plan, &v->options, &cut);
     between = pst_now();
-    pst_verifier_tell(v, "a step of the uncut model");
+    pst_verifier_report(v, "a step of the uncut model");
     if (status == PST_OK)
         status = pst_verifier_step(v, v->joined, &alone, &whole);
     v->step = v->seconds;
@@ -295,7 +295,7 @@ static enum pst_status check_at_moved(struct verifier *v, double seconds,
         pst_verifier_unchecked(v, unsure, "at a kink or a jump of the loss");
         return PST_OK;
     }
-    pst_verifier_tell(v, "gradients beside a kink");
+    pst_verifier_report(v, "gradients beside a kink");
     status = new_wide(v, true, &wide);
     if (status == PST_OK && isfinite(pst_wide_loss(wide)))
         status =
@@ -324,7 +324,7 @@ static enum pst_status check_gradients(struct verifier *v)
     enum pst_status status;
     double seconds;
 
-    pst_verifier_tell(v, "the gradients of a microbatch in f64");
+    pst_verifier_report(v, "the gradients of a microbatch in f64");
     status = new_wide(v, false, &wide);
     seconds = pst_now() - begin;
     if (status == PST_ERR_UNSUPPORTED) {

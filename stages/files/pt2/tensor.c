@@ -84,8 +84,8 @@ static enum pst_status read_offset(const struct judge *j,
     enum pst_status status = PST_OK;
 
     if (offset->expr != NULL)
-        status = pst_symbols_know(j->symbols != NULL ? j->symbols : &none,
-                                  offset->expr->text, &known, j->diag);
+        status = pst_symbols_are_known(j->symbols != NULL ? j->symbols : &none,
+                                       offset->expr->text, &known, j->diag);
     if (status != PST_OK || !known)
         return status;
     if (offset->expr != NULL)

@@ -40,7 +40,7 @@ bool pst_functionalise_carries(struct pst_functionalise *f,
 /* Makes v refer to `window`, possibly in another storage, as set_() does. Fails
  * if v or the window has a gradient, which would be lost. PyTorch, too, rejects
  * a window that has a gradient. */
-enum pst_status pst_functionalise_become(
+enum pst_status pst_functionalise_set_window(
     struct pst_functionalise *f, struct pst_value *v,
     struct pst_value *window) PST_MUST_CHECK;
 /* Returns the value of v just before node number `node` of the graph; NULL if

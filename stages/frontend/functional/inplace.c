@@ -160,7 +160,7 @@ struct pst_value *pst_functionalise_inplace(struct pst_functionalise *f,
     struct pst_arg *now, from;
     struct pst_write_target t;
 
-    if (!pst_versions_learn(f))
+    if (!pst_versions_add_facts(f))
         return NULL;
     if (n_args == 0 || args[0].kind != PST_ARG_VALUE) {
         f->build->status =
@@ -174,7 +174,7 @@ struct pst_value *pst_functionalise_inplace(struct pst_functionalise *f,
             .value = pst_versions_follow(f, args[0].value)};
         now = current_args(f, &t, args, n_args);
         result = now != NULL ? pst_emit(f->build, variant, now, n_args) : NULL;
-        if (result == NULL || !pst_versions_learn(f))
+        if (result == NULL || !pst_versions_add_facts(f))
             return NULL;
         return f->facts[t.value->id].renamed = result;
     }

@@ -83,7 +83,7 @@ enum pst_status pst_functionalise_resize(struct pst_functionalise *f,
     struct pst_storage *s;
     enum pst_status status;
 
-    if (!pst_versions_learn(f))
+    if (!pst_versions_add_facts(f))
         return f->build->status;
     if (f->facts[v->id].renamed != NULL)
         return pst_versions_bad_resize(f, v, "E_RESIZE_SET",

@@ -74,7 +74,7 @@ static bool carries_gradient(const struct pst_value_fact *facts,
     return c.ret;
 }
 
-bool pst_versions_learn(struct pst_functionalise *f)
+bool pst_versions_add_facts(struct pst_functionalise *f)
 {
     const struct pst_graph *graph = f->build->graph;
 
@@ -134,7 +134,7 @@ static struct pst_value *source_of(const struct pst_value *v)
     return s.ret;
 }
 
-struct pst_value *pst_versions_cut(struct pst_value *v)
+struct pst_value *pst_versions_find_detach(struct pst_value *v)
 {
     while (v != NULL && v->base != NULL && is_differentiable(v->def))
         v = source_of(v);
@@ -143,7 +143,7 @@ struct pst_value *pst_versions_cut(struct pst_value *v)
 
 bool pst_versions_detached(const struct pst_value *v)
 {
-    return pst_versions_cut((struct pst_value *)v) != NULL;
+    return pst_versions_find_detach((struct pst_value *)v) != NULL;
 }
 
 bool pst_versions_is_view_of(const struct pst_value *v,
@@ -239,7 +239,7 @@ enum pst_status pst_functionalise_explain(struct pst_functionalise *f,
     struct pst_value_fact *fact;
     enum pst_status status = PST_OK;
 
-    if (!pst_versions_learn(f))
+    if (!pst_versions_add_facts(f))
         return f->build->status;
     fact = &f->facts[v->id];
     if (fact->strides == NULL)
@@ -274,20 +274,20 @@ struct pst_value *pst_versions_bit_cast(struct pst_functionalise *f,
 struct pst_value *pst_functionalise_shape(struct pst_functionalise *f,
                                           struct pst_value *v)
 {
-    return pst_versions_learn(f) ? pst_versions_follow(f, v) : NULL;
+    return pst_versions_add_facts(f) ? pst_versions_follow(f, v) : NULL;
 }
 
 bool pst_functionalise_carries(struct pst_functionalise *f, struct pst_value *v)
 {
     v = pst_functionalise_read(f, v);
-    return v != NULL && pst_versions_learn(f) && f->facts[v->id].carries;
+    return v != NULL && pst_versions_add_facts(f) && f->facts[v->id].carries;
 }
 
-enum pst_status pst_functionalise_become(struct pst_functionalise *f,
-                                         struct pst_value *v,
-                                         struct pst_value *window)
+enum pst_status pst_functionalise_set_window(struct pst_functionalise *f,
+                                             struct pst_value *v,
+                                             struct pst_value *window)
 {
-    if (!pst_versions_learn(f))
+    if (!pst_versions_add_facts(f))
         return f->build->status;
     v = pst_versions_follow(f, v);
     if (f->facts[v->id].carries || f->facts[window->id].carries)
@@ -315,7 +315,7 @@ struct pst_value *pst_functionalise_before(struct pst_functionalise *f,
     const struct pst_storage *storage;
     struct pst_value *version, *ret = v;
 
-    if (!pst_versions_learn(f))
+    if (!pst_versions_add_facts(f))
         return NULL;
     storage = f->facts[pst_value_storage(v)->id].storage;
     if (f->facts[v->id].renamed != NULL)
@@ -342,7 +342,7 @@ struct pst_value *pst_functionalise_owner(struct pst_functionalise *f,
 {
     const struct pst_storage *storage;
 
-    if (!pst_versions_learn(f))
+    if (!pst_versions_add_facts(f))
         return NULL;
     v = pst_value_storage(pst_versions_follow(f, v));
     storage = f->facts[v->id].storage;
@@ -355,7 +355,7 @@ enum pst_status pst_functionalise_stand_for(struct pst_functionalise *f,
 {
     struct pst_value_fact *fact;
 
-    if (!pst_versions_learn(f))
+    if (!pst_versions_add_facts(f))
         return f->build->status;
     fact = &f->facts[pst_value_storage(copy)->id];
     fact->original = original;
@@ -501,7 +501,7 @@ struct pst_value *pst_functionalise_read(struct pst_functionalise *f,
     const struct pst_storage *storage;
     struct pst_value_fact *fact;
 
-    if (!pst_versions_learn(f))
+    if (!pst_versions_add_facts(f))
         return NULL;
     v = pst_versions_follow(f, v);
     storage = f->facts[pst_value_storage(v)->id].storage;
@@ -516,10 +516,10 @@ struct pst_value *pst_functionalise_read(struct pst_functionalise *f,
         pst_value_storage(fact->now) != pst_value_storage(storage->version)) {
         struct pst_value *now = read_window(f, storage->version, v);
 
-        if (now == NULL || !pst_versions_learn(f))
+        if (now == NULL || !pst_versions_add_facts(f))
             return NULL;
         f->facts[v->id].now =
-            now; /* pst_versions_learn() may have moved the facts */
+            now; /* pst_versions_add_facts() may have moved the facts */
         return now;
     }
     return fact->now;

@@ -73,7 +73,7 @@ struct pst_write_target {
 
 /* Adds facts for new values; false after an error in the builder. The facts may
  * move. */
-bool pst_versions_learn(struct pst_functionalise *f);
+bool pst_versions_add_facts(struct pst_functionalise *f);
 /* Returns the value that t_() and similar replaced v by. */
 struct pst_value *pst_versions_follow(const struct pst_functionalise *f,
                                       struct pst_value *v);
@@ -81,7 +81,7 @@ struct pst_value *pst_versions_follow(const struct pst_functionalise *f,
 bool pst_versions_reads(struct pst_node *node, const struct pst_value *v);
 /* Returns the nearest view that stops gradients, on the way from v (inclusive)
  * to its storage; NULL if there is none. */
-struct pst_value *pst_versions_cut(struct pst_value *v);
+struct pst_value *pst_versions_find_detach(struct pst_value *v);
 /* True if a view on that way stops gradients. */
 bool pst_versions_detached(const struct pst_value *v);
 /* True if v is a view of the name, directly or not. */

@@ -120,7 +120,7 @@ struct pst_storage *pst_versions_storage(struct pst_functionalise *f,
                                              pst_ints(&one, 1), pst_i(0)));
     }
     ret = pst_arena_alloc(&f->build->graph->arena, sizeof(*ret));
-    if (version == NULL || !pst_versions_learn(f))
+    if (version == NULL || !pst_versions_add_facts(f))
         return NULL;
     if (ret == NULL || !pst_vec_push(TAG, &f->storages, ret)) {
         f->build->status = pst_diag_nomem(f->build->diag, sizeof(*ret));
@@ -137,7 +137,7 @@ bool pst_versions_prepare(struct pst_functionalise *f, struct pst_value *v,
     enum pst_status status;
     bool overlaps;
 
-    if (!pst_versions_learn(f))
+    if (!pst_versions_add_facts(f))
         return false;
     v = pst_versions_follow(f, v);
     status = check_owner(f, pst_value_storage(v));
@@ -269,7 +269,7 @@ static bool move_to_storage(struct pst_functionalise *f,
     if (now != NULL)
         all = pst_versions_emit(f, &pst_op_clone, cut, false,
                                 PST_ARGS(pst_v(now)));
-    if (all == NULL || !pst_versions_learn(f))
+    if (all == NULL || !pst_versions_add_facts(f))
         return false;
     f->facts[cut->id].renamed = all;
     for (size_t i = cut->id; i < end; i++) {
@@ -283,10 +283,10 @@ static bool move_to_storage(struct pst_functionalise *f,
                                 PST_ARGS(pst_v(all), pst_versions_sizes(view),
                                          pst_versions_strides(f, view),
                                          pst_versions_offset(f, view)));
-        if (ret != NULL && pst_versions_cut(view) != cut)
+        if (ret != NULL && pst_versions_find_detach(view) != cut)
             ret = pst_versions_emit(f, &pst_op_detach, view, false,
                                     PST_ARGS(pst_v(ret)));
-        if (ret == NULL || !pst_versions_learn(f))
+        if (ret == NULL || !pst_versions_add_facts(f))
             return false;
         f->facts[view->id].renamed = ret;
     }
@@ -317,7 +317,7 @@ static struct pst_value *split_detached(struct pst_functionalise *f,
                                         const struct pst_value *fresh)
 {
     const struct pst_value *owner = t->storage->owner;
-    struct pst_value *cut = pst_versions_cut(t->value);
+    struct pst_value *cut = pst_versions_find_detach(t->value);
 
     if (f->is_shared || owner->kind != PST_VALUE_NODE ||
         f->facts[owner->id].original != NULL) {
@@ -336,7 +336,7 @@ static struct pst_value *split_detached(struct pst_functionalise *f,
     if (new != NULL && (new != fresh || new->base != NULL))
         new = pst_versions_emit(f, &pst_op_clone, t->value, false,
                                 PST_ARGS(pst_v(new)));
-    if (new == NULL || !pst_versions_learn(f))
+    if (new == NULL || !pst_versions_add_facts(f))
         return NULL;
     t->storage->has_split = true;
     f->facts[t->value->id].renamed = new;
@@ -350,7 +350,7 @@ struct pst_value *pst_versions_commit(struct pst_functionalise *f,
 {
     struct pst_value *version;
 
-    if (!pst_versions_learn(f))
+    if (!pst_versions_add_facts(f))
         return NULL;
     if (t->detached && !f->build->no_grad && f->facts[new->id].carries)
         return split_detached(f, t, new, fresh);
@@ -362,7 +362,7 @@ struct pst_value *pst_versions_commit(struct pst_functionalise *f,
         version = pst_versions_emit(
             f, &pst_op_with_history, t->storage->owner, false,
             PST_ARGS(pst_v(version), pst_v(t->storage->version)));
-    if (version == NULL || !pst_versions_learn(f))
+    if (version == NULL || !pst_versions_add_facts(f))
         return NULL;
     t->storage->version = version;
     name_version(f, t->storage->owner, version);

@@ -430,7 +430,7 @@ static enum pst_status import_nodes(struct pst_import *import)
     import->stack = NULL;
     import->cut = NULL;
     if (status == PST_OK)
-        status = pst_import_lay_out_inputs(import, &import->outer);
+        status = pst_import_reorder_inputs(import, &import->outer);
     if (status == PST_OK)
         status = pst_import_nodes(import, &import->outer);
     return status;

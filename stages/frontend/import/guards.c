@@ -134,7 +134,8 @@ enum pst_status pst_import_guard(struct pst_model *model,
 
     *ret = false;
     if (translate_comparison(doc, guard, &text))
-        status = pst_symbols_know(symbols, pst_str_text(&text), &known, diag);
+        status =
+            pst_symbols_are_known(symbols, pst_str_text(&text), &known, diag);
     /* Ignores a constraint that does not hold for the exported sizes: it was
      * misread. */
     if (status == PST_OK && known &&

@@ -373,13 +373,11 @@ void pst_layouts_init(struct pst_layouts *l);
 void pst_layouts_fini(struct pst_layouts *l);
 /* Gives *value PyTorch's storage order if an earlier import requested it; else
  * records whether its strides differ. Called before it gets its name. */
-enum pst_status pst_import_lay_out(struct pst_import *import,
-                                   const struct pst_scope *scope,
-                                   const char *name,
-                                   const struct pst_doc_meta *t,
-                                   struct pst_value **value) PST_MUST_CHECK;
+enum pst_status pst_import_reorder_storage(
+    struct pst_import *import, const struct pst_scope *scope, const char *name,
+    const struct pst_doc_meta *t, struct pst_value **value) PST_MUST_CHECK;
 /* Does the same for all inputs of the graph, including state. */
-enum pst_status pst_import_lay_out_inputs(
+enum pst_status pst_import_reorder_inputs(
     struct pst_import *import, struct pst_scope *scope) PST_MUST_CHECK;
 /* Records that the node reads the storage of `self` by explicit strides. */
 enum pst_status pst_import_reads_storage(

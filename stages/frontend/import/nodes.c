@@ -112,9 +112,9 @@ enum pst_status pst_import_define(struct pst_import *import,
                             "%s",
                             name, pst_meta_text(meta, ours),
                             pst_meta_text(&t.meta, theirs));
-    put_right = pst_import_put_right(import, value, &t);
+    put_right = pst_import_correct_strides(import, value, &t);
     if (!is_unused(name))
-        status = pst_import_lay_out(import, scope, name, &t, &value);
+        status = pst_import_reorder_storage(import, scope, name, &t, &value);
     if (status == PST_OK && !is_unused(name))
         status = pst_import_keep_strides(import, value, &t, put_right);
     if (status == PST_OK && t.symbolic) /* the file has shorter expressions */

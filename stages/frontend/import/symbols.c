@@ -62,7 +62,7 @@ static enum pst_status solve_symbols(struct collector *c)
         const struct pst_doc_expr *e = c->exprs.at[i];
         bool known = false;
         enum pst_status status =
-            pst_symbols_know(symbols, e->text, &known, c->diag);
+            pst_symbols_are_known(symbols, e->text, &known, c->diag);
 
         if (status == PST_OK && e->has_hint && !known)
             status = pst_symbols_solve(symbols, e->text, e->hint, NULL);
@@ -75,7 +75,7 @@ static enum pst_status solve_symbols(struct collector *c)
         int64_t have = e->hint;
         bool known = false;
         enum pst_status status =
-            pst_symbols_know(symbols, e->text, &known, c->diag);
+            pst_symbols_are_known(symbols, e->text, &known, c->diag);
 
         if (status == PST_OK && e->has_hint && known)
             status = pst_symbols_int(symbols, e->text, &have, c->diag);
@@ -96,7 +96,7 @@ static enum pst_status limit_range(struct collector *c,
                                    const struct pst_doc_range *range)
 {
     bool known = false;
-    enum pst_status status = pst_symbols_know(
+    enum pst_status status = pst_symbols_are_known(
         &c->model->symbols, range->expr->text, &known, c->diag);
 
     if (status != PST_OK || !known)
@@ -207,7 +207,7 @@ bool pst_import_is_known(struct pst_import *import,
     bool known = true;
 
     if (expr != NULL && import->build.status == PST_OK)
-        import->build.status = pst_symbols_know(
+        import->build.status = pst_symbols_are_known(
             &import->model->symbols, expr->text, &known, import->diag);
     return known;
 }

@@ -172,7 +172,7 @@ static enum pst_status take_scalar(struct pst_parser *p, struct pst_arg *ret)
     enum pst_status status;
 
     memset(ret, 0, sizeof(*ret));
-    if (pst_scan_sees(s, "%")) {
+    if (pst_scan_is_next(s, "%")) {
         ret->kind = PST_ARG_VALUE;
         return pst_parse_value(p, &ret->value);
     }
@@ -180,7 +180,7 @@ static enum pst_status take_scalar(struct pst_parser *p, struct pst_arg *ret)
         ret->kind = PST_ARG_NONE;
         return PST_OK;
     }
-    if (pst_scan_sees(s, "True") || pst_scan_sees(s, "False")) {
+    if (pst_scan_is_next(s, "True") || pst_scan_is_next(s, "False")) {
         ret->kind = PST_ARG_BOOL;
         ret->b = pst_scan_take(s, "True");
         status = ret->b ? PST_OK : pst_scan_expect(s, "False");
@@ -190,7 +190,7 @@ static enum pst_status take_scalar(struct pst_parser *p, struct pst_arg *ret)
         ret->kind = PST_ARG_IGNORED;
         return PST_OK;
     }
-    if (pst_scan_sees(s, "\"")) {
+    if (pst_scan_is_next(s, "\"")) {
         char *text;
 
         status = pst_scan_quoted(s, &text);
@@ -199,7 +199,7 @@ static enum pst_status take_scalar(struct pst_parser *p, struct pst_arg *ret)
         return status;
     }
     if ((*s->at >= '0' && *s->at <= '9') || *s->at == '-' ||
-        pst_scan_sees(s, "inf") || pst_scan_sees(s, "nan")) {
+        pst_scan_is_next(s, "inf") || pst_scan_is_next(s, "nan")) {
         status = pst_scan_number(s, ret);
         return status == PST_OK ? take_expr(p, ret) : status;
     }

@@ -69,7 +69,7 @@ static enum pst_status take_text_or_dash(struct pst_parser *p, const char **ret)
     char *word;
     enum pst_status status;
 
-    if (pst_scan_sees(&p->scan, "-") &&
+    if (pst_scan_is_next(&p->scan, "-") &&
         (p->scan.at[1] == ' ' || p->scan.at[1] == '\n')) {
         p->scan.at++;
         *ret = "";
@@ -167,7 +167,7 @@ static enum pst_status take_signature(struct pst_parser *p)
         if (call == NULL || call->signature != NULL)
             status = pst_scan_fail(&p->scan, "a signature of no call");
     }
-    while (status == PST_OK && !pst_scan_sees(&p->scan, "\n")) {
+    while (status == PST_OK && !pst_scan_is_next(&p->scan, "\n")) {
         const bool is_out = pst_scan_take(&p->scan, "out");
         struct pst_call_leaf leaf;
         char *path;
@@ -285,7 +285,7 @@ static enum pst_status take_node(struct pst_parser *p)
     char *name;
 
     p->n_outs = 0;
-    if (pst_scan_sees(&p->scan, "%"))
+    if (pst_scan_is_next(&p->scan, "%"))
         status = take_outs(p);
     if (status == PST_OK)
         status = pst_scan_word(&p->scan, "_.", &name);
@@ -337,7 +337,7 @@ static enum pst_status take_given(struct pst_parser *p,
     char *name, *fqn = NULL;
     enum pst_status status = take_new_name(p, &name);
 
-    if (status == PST_OK && pst_scan_sees(&p->scan, "\""))
+    if (status == PST_OK && pst_scan_is_next(&p->scan, "\""))
         status = pst_scan_quoted(&p->scan, &fqn);
     if (status != PST_OK)
         return status;
@@ -415,7 +415,7 @@ static enum pst_status take_graph(struct pst_parser *p)
     if (status == PST_OK)
         status = pst_scan_expect(&p->scan, "{");
     while (status == PST_OK) {
-        if (!pst_scan_sees(&p->scan, "\n"))
+        if (!pst_scan_is_next(&p->scan, "\n"))
             return pst_scan_fail(&p->scan, "more than one thing in a line");
         pst_scan_lines(&p->scan);
         if (pst_scan_take(&p->scan, "}"))

@@ -43,7 +43,7 @@ static bool is_word(char c)
     return isalnum((unsigned char)c) || c == '_';
 }
 
-bool pst_scan_sees(struct pst_scan *s, const char *token)
+bool pst_scan_is_next(struct pst_scan *s, const char *token)
 {
     size_t n;
 
@@ -58,7 +58,7 @@ bool pst_scan_sees(struct pst_scan *s, const char *token)
 
 bool pst_scan_take(struct pst_scan *s, const char *token)
 {
-    if (!pst_scan_sees(s, token))
+    if (!pst_scan_is_next(s, token))
         return false;
     s->at += strlen(token);
     return true;

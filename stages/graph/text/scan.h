@@ -24,7 +24,7 @@ void pst_scan_lines(struct pst_scan *s);
 /* Consumes `token` and returns true if it comes next; a word must end there. */
 bool pst_scan_take(struct pst_scan *s, const char *token);
 /* True if `token` comes next; consumes nothing. */
-bool pst_scan_sees(struct pst_scan *s, const char *token);
+bool pst_scan_is_next(struct pst_scan *s, const char *token);
 enum pst_status pst_scan_expect(struct pst_scan *s,
                                 const char *token) PST_MUST_CHECK;
 /* Reads letters, digits and the characters in `more`, or a quoted string. */

@@ -77,11 +77,11 @@ enum pst_status pst_save_commit(const char *dir,
     return status;
 }
 
-enum pst_status pst_save_judge(struct pst_engine *engine,
-                               const struct pst_checkpoint_info *info,
-                               const struct pst_checkpoint_shard *shards,
-                               char ret_bad[PST_CHECKPOINT_REASON],
-                               struct pst_diag *diag)
+enum pst_status pst_save_why_bad(struct pst_engine *engine,
+                                 const struct pst_checkpoint_info *info,
+                                 const struct pst_checkpoint_shard *shards,
+                                 char ret_bad[PST_CHECKPOINT_REASON],
+                                 struct pst_diag *diag)
 {
     const char *why = NULL;
     enum pst_status status;
@@ -364,7 +364,7 @@ enum pst_status pst_engine_save(struct pst_engine *engine, const char *dir,
         status = commit_checkpoint(engine, dir, &info, keep, all, diag);
     status = pst_engine_settle(engine, status, diag);
     if (status == PST_OK && note != NULL && note->ret_bad != NULL)
-        status = pst_save_judge(engine, &info, all, note->ret_bad, diag);
+        status = pst_save_why_bad(engine, &info, all, note->ret_bad, diag);
     for (unsigned i = 0; shards != NULL && i < engine->n_local; i++) {
         pst_shard_free(shards[i]);
         /* Files of a failed save are removed: they would keep a full disk full.

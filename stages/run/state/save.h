@@ -50,11 +50,11 @@ enum pst_status pst_save_fetch(struct pst_engine *engine,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* COLLECTIVE, after the commit: sets ret_bad to the reason that the checkpoint
  * is bad, as found by rank 0; "": it is good. */
-enum pst_status pst_save_judge(struct pst_engine *engine,
-                               const struct pst_checkpoint_info *info,
-                               const struct pst_checkpoint_shard *shards,
-                               char ret_bad[PST_CHECKPOINT_REASON],
-                               struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_save_why_bad(struct pst_engine *engine,
+                                 const struct pst_checkpoint_info *info,
+                                 const struct pst_checkpoint_shard *shards,
+                                 char ret_bad[PST_CHECKPOINT_REASON],
+                                 struct pst_diag *diag) PST_MUST_CHECK;
 /* Writes the manifest, which lists the shards of all ranks. Takes the content
  * of names. Any thread. */
 enum pst_status pst_save_commit(const char *dir,

@@ -392,7 +392,7 @@ static enum pst_status begin_next_part(struct pst_saver *s,
     enum pst_status status;
 
     if (s->part == MANIFEST)
-        return pst_save_judge(s->engine, &s->info, s->shards, s->bad, diag);
+        return pst_save_why_bad(s->engine, &s->info, s->shards, s->bad, diag);
     if (s->part == FILES || !s->shares_files)
         return begin_manifest(s, diag);
     status = s->part == OPENING

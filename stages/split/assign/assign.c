@@ -123,7 +123,7 @@ static enum pst_status apply_cuts(struct pst_splitter *s, struct pst_cuts *cuts)
 {
     struct pst_graph *graph = s->graph;
     const size_t n = cuts->list.n;
-    enum pst_status status = pst_cuts_spare_heads(s, cuts);
+    enum pst_status status = pst_cuts_move_off_heads(s, cuts);
     struct part *parts;
 
     if (status != PST_OK)

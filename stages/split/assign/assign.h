@@ -31,8 +31,8 @@ enum pst_status pst_cuts_by_layer(struct pst_splitter *s,
 
 /* heads.c: moves cuts that would divide a language model's head before it, with
  * a note. */
-enum pst_status pst_cuts_spare_heads(struct pst_splitter *s,
-                                     struct pst_cuts *cuts) PST_MUST_CHECK;
+enum pst_status pst_cuts_move_off_heads(struct pst_splitter *s,
+                                        struct pst_cuts *cuts) PST_MUST_CHECK;
 /* Sets allowed[i] to false where a cut before node i would divide a head. */
 enum pst_status pst_split_allow(struct pst_splitter *s,
                                 bool *allowed) PST_MUST_CHECK;

@@ -221,7 +221,7 @@ static void find_ends(struct balance *b, double limit)
         for (size_t k = b->uses_of[i]; k < b->uses_of[i + 1]; k++)
             move_use(b, b->uses[k].value, i + 1);
         b->end[i] =
-            pst_sums_reach(&b->sums, b->before, i, b->cost->unit, limit);
+            pst_sums_find_end(&b->sums, b->before, i, b->cost->unit, limit);
     }
 }
 

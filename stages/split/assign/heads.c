@@ -18,8 +18,8 @@ static const struct pst_head_found *find_divided_head(
     return NULL;
 }
 
-enum pst_status pst_cuts_spare_heads(struct pst_splitter *s,
-                                     struct pst_cuts *cuts)
+enum pst_status pst_cuts_move_off_heads(struct pst_splitter *s,
+                                        struct pst_cuts *cuts)
 {
     struct pst_heads heads;
     enum pst_status status = pst_heads_find(s->graph, NULL, &heads, s->diag);

@@ -22,8 +22,8 @@ void pst_sums_add(struct pst_sums *t, size_t place, double x)
         t->at[i] += x;
 }
 
-size_t pst_sums_reach(const struct pst_sums *t, const double *before,
-                      size_t begin, double unit, double limit)
+size_t pst_sums_find_end(const struct pst_sums *t, const double *before,
+                         size_t begin, double unit, double limit)
 {
     size_t e = 0, step = 1;
     double sum = 0.0;

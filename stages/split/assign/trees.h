@@ -19,8 +19,8 @@ void pst_sums_add(struct pst_sums *t, size_t place, double x);
 /* Returns the largest e >= begin with before[e] - before[begin] + unit * (sum
  * of positions below e) <= limit. Positions below begin must be 0 and no
  * position may be negative. */
-size_t pst_sums_reach(const struct pst_sums *t, const double *before,
-                      size_t begin, double unit, double limit);
+size_t pst_sums_find_end(const struct pst_sums *t, const double *before,
+                         size_t begin, double unit, double limit);
 
 /* Minimum over positions of base + all amounts added to the position. */
 struct pst_minima {

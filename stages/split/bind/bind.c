@@ -179,7 +179,7 @@ static enum pst_status solve_symbols(struct binder *b)
         for (size_t i = 0; i < b->wanted.n; i++) {
             const struct wanted *w = &b->wanted.at[i];
 
-            status = pst_symbols_know(symbols, w->expr, &known, b->diag);
+            status = pst_symbols_are_known(symbols, w->expr, &known, b->diag);
             if (status != PST_OK)
                 return status;
             if (known || (bare && pst_symbols_find(symbols, w->expr) == NULL))

@@ -38,8 +38,9 @@ static bool is_corrected(const struct pst_import *import,
     return e != NULL && e->corrected;
 }
 
-bool pst_import_put_right(struct pst_import *import,
-                          const struct pst_value *value, struct pst_doc_meta *t)
+bool pst_import_correct_strides(struct pst_import *import,
+                                const struct pst_value *value,
+                                struct pst_doc_meta *t)
 {
     const struct pst_import_strides *e =
         import->expected.known ? &import->expected : entry_of(import, value);

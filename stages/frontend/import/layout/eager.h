@@ -28,9 +28,9 @@ enum pst_status pst_import_expect(struct pst_import *import,
                                   const struct pst_value *value) PST_MUST_CHECK;
 /* Replaces strides in *t, the file's meta of `value`, by the eager ones, before
  * the value gets its name. Returns true if they differed. */
-bool pst_import_put_right(struct pst_import *import,
-                          const struct pst_value *value,
-                          struct pst_doc_meta *t);
+bool pst_import_correct_strides(struct pst_import *import,
+                                const struct pst_value *value,
+                                struct pst_doc_meta *t);
 /* Records the strides of `value` after it has got its name. */
 enum pst_status pst_import_keep_strides(struct pst_import *import,
                                         const struct pst_value *value,

@@ -157,11 +157,11 @@ static enum pst_status reorder_storage(struct pst_import *import,
     return b->status;
 }
 
-enum pst_status pst_import_lay_out(struct pst_import *import,
-                                   const struct pst_scope *scope,
-                                   const char *name,
-                                   const struct pst_doc_meta *t,
-                                   struct pst_value **value)
+enum pst_status pst_import_reorder_storage(struct pst_import *import,
+                                           const struct pst_scope *scope,
+                                           const char *name,
+                                           const struct pst_doc_meta *t,
+                                           struct pst_value **value)
 {
     struct pst_storage_note *note;
     char *key;
@@ -199,7 +199,7 @@ static enum pst_status reorder_input(struct pst_import *import,
         return PST_OK;
     status = pst_import_meta(import, scope, name, &t);
     if (status == PST_OK)
-        status = pst_import_lay_out(import, scope, name, &t, &now);
+        status = pst_import_reorder_storage(import, scope, name, &t, &now);
     if (status == PST_OK)
         status = pst_import_keep_strides(import, now, &t, false);
     if (status == PST_OK && now != v) {
@@ -213,7 +213,7 @@ static enum pst_status reorder_input(struct pst_import *import,
     return status != PST_OK ? status : import->build.status;
 }
 
-enum pst_status pst_import_lay_out_inputs(struct pst_import *import,
+enum pst_status pst_import_reorder_inputs(struct pst_import *import,
                                           struct pst_scope *scope)
 {
     const struct pst_doc_graph *graph = scope->graph;
