@@ -23,8 +23,8 @@ static enum pst_status set_name(struct pst_model *model, const char *path,
 }
 
 /* Reports a file that takes more memory than a valid one of its size. */
-static enum pst_status refuse_bomb(const struct pst_front *front,
-                                   struct pst_diag *diag)
+static enum pst_status refuse_oversized(const struct pst_front *front,
+                                        struct pst_diag *diag)
 {
     return pst_diag_set(diag, PST_E_PT2_BOMB,
                         "%s: the model in %llu bytes would take more than %u "
@@ -54,7 +54,7 @@ static enum pst_status run_passes(struct pst_front *front, const char *last,
         pst_digest(pst_str_text(&front->digests), front->digests.len,
                    front->model->digest);
     else if (budget.exceeded)
-        status = refuse_bomb(front, diag);
+        status = refuse_oversized(front, diag);
     else
         pst_diag_prefix(diag, "%s", front->path);
     pst_import_fini(&front->import);

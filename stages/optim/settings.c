@@ -41,7 +41,7 @@ static const struct setting settings[] = {
     SETTING(match_rms_adamw, "match-rms-adamw", true, false),
 };
 
-static enum pst_status unknown(const char *name, struct pst_diag *diag)
+static enum pst_status refuse_unknown(const char *name, struct pst_diag *diag)
 {
     const char *names[PST_COUNT(settings)];
     struct pst_str list = {0};
@@ -108,7 +108,7 @@ enum pst_status pst_optim_set(struct pst_optim_options *options,
         if (strcmp(settings[i].name, name) == 0)
             s = &settings[i];
     if (s == NULL)
-        return unknown(name, diag);
+        return refuse_unknown(name, diag);
     if (options->row == NULL ||
         (!s->of_all && !pst_optim_has(options->row, name)))
         return pst_diag_set(diag, PST_E_OPTIMIZER_OPTION,

@@ -13,7 +13,7 @@
 #include "stages/run/lanes.h"
 #include "stages/run/rank/step/device.h"
 
-static void use(struct pst_engine *engine, unsigned i)
+static void select_grid(struct pst_engine *engine, unsigned i)
 {
     engine->grid = &engine->grids.at[i];
     engine->weights = engine->counts[i].weights;
@@ -50,7 +50,7 @@ enum pst_status pst_engine_counts_init(struct pst_engine *engine,
                               "there are no steps of %u microbatches",
                               options->microbatches);
     if (status == PST_OK)
-        use(engine, first);
+        select_grid(engine, first);
     return status;
 }
 
@@ -113,8 +113,8 @@ static enum pst_status plan_rank(struct pst_engine *engine, unsigned i,
 /* Lets all numbers of microbatches share the programs of a rank. With zero2 and
  * zero3 the addresses of gathered parameters and scattered gradients depend on
  * the schedule, so that each number compiles programs of its own. */
-static enum pst_status lend_programs(struct pst_engine *engine, unsigned n,
-                                     struct pst_diag *diag)
+static enum pst_status share_programs(struct pst_engine *engine, unsigned n,
+                                      struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
@@ -139,7 +139,7 @@ enum pst_status pst_engine_plan_ranks(struct pst_engine *engine,
 
     engine->first = self ? 0 : engine->transport->ops->rank(engine->transport);
     engine->n_local = n;
-    status = lend_programs(engine, n, diag);
+    status = share_programs(engine, n, diag);
     for (unsigned k = 0; k < n; k++)
         for (unsigned i = 0; i < engine->grids.n && status == PST_OK; i++)
             status = plan_rank(engine, i, k, diag);
@@ -200,7 +200,7 @@ enum pst_status pst_engine_start_ranks(struct pst_engine *engine,
     return status;
 }
 
-/* --- all numbers ---------------------------------------------------------- */
+/* --- settings for all counts ---------------------------------------------- */
 
 enum pst_status pst_engine_set_microbatches(struct pst_engine *engine,
                                             unsigned microbatches,
@@ -217,7 +217,7 @@ enum pst_status pst_engine_set_microbatches(struct pst_engine *engine,
         return PST_OK;
     for (unsigned k = 0; k < engine->n_local; k++)
         pst_rank_take_over(engine->counts[i].ranks[k], engine->ranks[k]);
-    use(engine, i);
+    select_grid(engine, i);
     return PST_OK;
 }
 

@@ -107,8 +107,8 @@ static uint64_t digest_of(const struct pst_schedule *s)
 }
 
 /* Checks that all ranks have the same plan and options. */
-static enum pst_status handshake(struct pst_engine *engine,
-                                 struct pst_diag *diag)
+static enum pst_status compare_ranks(struct pst_engine *engine,
+                                     struct pst_diag *diag)
 {
     const struct pst_exec_options *o = &engine->grid->options;
     const struct pst_optim_options *p = &o->optim;
@@ -207,7 +207,7 @@ enum pst_status pst_engine_new(struct pst_plan *plan,
         /* all ranks are in rank 0's process: inputs need not be sent */
         for (unsigned i = 0; i < engine->grids.n; i++)
             engine->grids.at[i].options.scatter = false;
-    status = handshake(engine, diag);
+    status = compare_ranks(engine, diag);
     if (status == PST_OK)
         status = pst_scatter_init(engine, diag);
     if (status == PST_OK)
@@ -230,7 +230,8 @@ enum pst_status pst_engine_new(struct pst_plan *plan,
 
 /* --- steps -------------------------------------------------------------- */
 
-static enum pst_status drive(struct pst_engine *engine, struct pst_diag *diag)
+static enum pst_status drive_ranks(struct pst_engine *engine,
+                                   struct pst_diag *diag)
 {
     unsigned idle_rounds = 0;
 
@@ -315,7 +316,7 @@ static enum pst_status run_ranks(struct pst_engine *engine,
                                  struct pst_diag *diag)
 {
     return engine->lanes != NULL ? pst_lanes_run(engine->lanes, diag)
-                                 : drive(engine, diag);
+                                 : drive_ranks(engine, diag);
 }
 
 /* Runs the step up to the decision whether it is applied. */

@@ -149,10 +149,10 @@ static bool peft_name(const struct pst_adapter *a, const char *fqn,
 
 /* Finds the parameter's entry by one name; entries under several names must be
  * equal. */
-static enum pst_status give_of_layer(struct giver *g,
-                                     const struct pst_plan_param *param,
-                                     const char *name,
-                                     struct pst_given_param *ret)
+static enum pst_status find_by_name(struct giver *g,
+                                    const struct pst_plan_param *param,
+                                    const char *name,
+                                    struct pst_given_param *ret)
 {
     const struct pst_safetensors_entry *e = NULL;
     enum pst_status status = find_entry(g, param, name, &param->meta, &e);
@@ -167,9 +167,10 @@ static enum pst_status give_of_layer(struct giver *g,
 
 /* Finds the values of an adapter's parameter, by its name here or by peft's
  * name for any layer. *ret_is: the parameter belongs to an adapter. */
-static enum pst_status give_adapter(struct giver *g,
-                                    const struct pst_plan_param *param,
-                                    struct pst_given_param *ret, bool *ret_is)
+static enum pst_status find_adapter_values(struct giver *g,
+                                           const struct pst_plan_param *param,
+                                           struct pst_given_param *ret,
+                                           bool *ret_is)
 {
     const struct pst_adapters *all = &g->plan->adapters;
     enum pst_status status = PST_OK;
@@ -183,9 +184,9 @@ static enum pst_status give_adapter(struct giver *g,
         if (name.failed)
             status = pst_diag_nomem(g->diag, strlen(param->fqn));
         if (status == PST_OK && !*ret_is)
-            status = give_of_layer(g, param, param->fqn, ret);
+            status = find_by_name(g, param, param->fqn, ret);
         if (status == PST_OK)
-            status = give_of_layer(g, param, name.text, ret);
+            status = find_by_name(g, param, name.text, ret);
         *ret_is = true;
         pst_str_fini(&name);
     }
@@ -200,7 +201,7 @@ static enum pst_status give_adapter(struct giver *g,
 
 /* Finds the entry by any name of the whole tensor, after `prefix`; entries
  * under several names must be equal. */
-static enum pst_status give_whole(struct giver *g,
+static enum pst_status find_whole(struct giver *g,
                                   const struct pst_plan_param *param,
                                   const char *prefix,
                                   struct pst_given_param *ret)
@@ -227,7 +228,7 @@ static enum pst_status give_whole(struct giver *g,
     return status;
 }
 
-static enum pst_status give_windows(struct giver *g,
+static enum pst_status find_windows(struct giver *g,
                                     const struct pst_plan_param *param,
                                     struct pst_given_param *ret)
 {
@@ -252,7 +253,7 @@ static enum pst_status give_windows(struct giver *g,
     return status;
 }
 
-static enum pst_status give_param(struct giver *g, unsigned i)
+static enum pst_status find_param_values(struct giver *g, unsigned i)
 {
     const struct pst_plan_param *param = &g->plan->params.at[i];
     const bool has_values = pst_plan_has_values(g->plan, i);
@@ -261,17 +262,17 @@ static enum pst_status give_param(struct giver *g, unsigned i)
 
     if (!pst_plan_is_state(param) && has_values)
         return PST_OK;
-    status = give_adapter(g, param, &g->params[i], &is_adapter);
+    status = find_adapter_values(g, param, &g->params[i], &is_adapter);
     if (status != PST_OK || is_adapter)
         return status;
     /* A module that was trained whole beside adapters has peft's names. */
     if (g->plan->adapters.n > 0)
-        status = give_whole(g, param, PST_PEFT_PREFIX, &g->params[i]);
+        status = find_whole(g, param, PST_PEFT_PREFIX, &g->params[i]);
     if (status != PST_OK || g->params[i].whole != NULL)
         return status;
-    status = give_whole(g, param, "", &g->params[i]);
+    status = find_whole(g, param, "", &g->params[i]);
     if (status == PST_OK)
-        status = give_windows(g, param, &g->params[i]);
+        status = find_windows(g, param, &g->params[i]);
     g->any_own = g->any_own || g->params[i].whole != NULL ||
                  g->params[i].windows != NULL;
     if (status != PST_OK || g->params[i].whole != NULL || param->n_windows > 0)
@@ -458,7 +459,7 @@ enum pst_status pst_plan_give(struct pst_plan *plan, const char *path,
     if (g.params == NULL || given == NULL)
         status = pst_diag_nomem(diag, plan->params.n * sizeof(*g.params));
     for (unsigned i = 0; i < plan->params.n && status == PST_OK; i++)
-        status = give_param(&g, i);
+        status = find_param_values(&g, i);
     if (status == PST_OK) {
         list_unused(&g);
         status = report_missing(&g, partial);

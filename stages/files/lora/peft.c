@@ -10,7 +10,7 @@
 #define TAG   PST_TAG_ARCHIVE
 #define SHOWN 10
 
-static enum pst_status no_adapters(struct pst_diag *diag)
+static enum pst_status report_no_adapters(struct pst_diag *diag)
 {
     return pst_diag_set(diag, PST_E_LORA_NONE,
                         "the model has no adapters: split --lora adds them");
@@ -31,7 +31,7 @@ enum pst_status pst_state_names_merge(struct pst_state_names *names,
     size_t n = 0;
 
     if (names->adapters.n == 0)
-        return no_adapters(diag);
+        return report_no_adapters(diag);
     for (size_t i = 0; i < names->adapters.n; i++)
         if (names->adapters.at[i].shared)
             return pst_diag_set(
@@ -441,7 +441,7 @@ enum pst_status pst_state_names_peft(struct pst_state_names *names,
     enum pst_status status;
 
     if (list->n == 0)
-        return no_adapters(diag);
+        return report_no_adapters(diag);
     if (ranks == NULL)
         return pst_diag_nomem(diag, list->n * sizeof(*ranks));
     status = read_ranks(names, find, ctx, ranks, diag);

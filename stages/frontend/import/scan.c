@@ -133,8 +133,8 @@ static enum pst_status scan_sizes(struct scan *s,
 
 /* --- numbers -------------------------------------------------------------- */
 
-static enum pst_status mark(struct scan *s, struct pst_map *set,
-                            const char *name)
+static enum pst_status mark_name(struct scan *s, struct pst_map *set,
+                                 const char *name)
 {
     if (name == NULL || pst_map_put(set, name, s))
         return PST_OK;
@@ -146,13 +146,13 @@ static enum pst_status mark_numbers(struct scan *s,
                                     const struct pst_doc_arg *arg)
 {
     struct pst_map *numbers = &s->import->numbers;
-    enum pst_status status = mark(s, numbers, pst_doc_number_name(arg));
+    enum pst_status status = mark_name(s, numbers, pst_doc_number_name(arg));
 
     if (arg->kind != PST_DOC_INTS && arg->kind != PST_DOC_SYM_INTS)
         return status;
     for (unsigned i = 0; i < arg->n && status == PST_OK; i++)
         if (arg->numbers[i].kind == PST_DOC_NUMBER_NAME)
-            status = mark(s, numbers, arg->numbers[i].name);
+            status = mark_name(s, numbers, arg->numbers[i].name);
     return status;
 }
 
@@ -204,11 +204,11 @@ static enum pst_status mark_arg(struct scan *s, const struct pst_doc_arg *arg)
     enum pst_status status = PST_OK;
 
     if (arg->kind == PST_DOC_TENSOR)
-        return mark(s, used, arg->name);
+        return mark_name(s, used, arg->name);
     if (arg->kind != PST_DOC_TENSORS && arg->kind != PST_DOC_OPTIONAL_TENSORS)
         return PST_OK;
     for (unsigned i = 0; i < arg->n && status == PST_OK; i++)
-        status = mark(s, used, arg->names[i]);
+        status = mark_name(s, used, arg->names[i]);
     return status;
 }
 
@@ -232,7 +232,7 @@ static const struct pst_doc_arg *training_flag(const struct pst_doc_node *node)
 
 /* Finds signs of the mode at export. An active dropout is a sign of training
  * mode even if it was called as a function. */
-static void look_at_mode(struct scan *s, const struct pst_doc_node *node)
+static void find_mode_signs(struct scan *s, const struct pst_doc_node *node)
 {
     const enum pst_mode_sign sign = node->resolved->sign;
     const struct pst_doc_arg *flag = training_flag(node);
@@ -307,7 +307,7 @@ static enum pst_status scan_node(struct scan *s,
     const struct pst_target *target = node->resolved;
     enum pst_status status = PST_OK;
 
-    look_at_mode(s, node);
+    find_mode_signs(s, node);
     s->import->place = node->place;
     if (target->kind != PST_TARGET_NONE)
         status = scan_sizes(s, graph, node);
@@ -345,7 +345,7 @@ static enum pst_status scan_graph(struct scan *s,
     return status;
 }
 
-static void describe(const struct finding *f, struct pst_str *out)
+static void describe_finding(const struct finding *f, struct pst_str *out)
 {
     pst_str_add(out, f->what);
     pst_str_add(out, " (");
@@ -384,7 +384,7 @@ static bool lacks_plugin(const struct scan *s)
 
 /* Reports all findings in one message, by reason. If it gets too long, places
  * are omitted; findings that still do not fit are counted. */
-static enum pst_status report(const struct scan *s)
+static enum pst_status report_findings(const struct scan *s)
 {
     const struct finding *all = s->findings.at;
     struct pst_str text = {0};
@@ -409,7 +409,7 @@ static enum pst_status report(const struct scan *s)
             if (text.len > PST_DIAG_TEXT / 2)
                 pst_str_add(&text, all[k].what);
             else
-                describe(&all[k], &text);
+                describe_finding(&all[k], &text);
         }
     }
     if (left > 0)
@@ -432,7 +432,7 @@ enum pst_status pst_import_scan(struct pst_import *import)
     if (status == PST_OK)
         status = import->build.status;
     if (status == PST_OK && s.findings.n > 0)
-        status = report(&s);
+        status = report_findings(&s);
     if (status == PST_OK)
         status = note_mode(&s);
     pst_vec_fini(&s.findings);

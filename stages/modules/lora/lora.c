@@ -155,7 +155,7 @@ static struct pst_value *convert_value(struct pst_adapting *a,
 /* Adds the adapter after the layer's result; readers of the result then read
  * the sum. The small matmuls are done in f32, since 16 bits would lose too
  * much. */
-static enum pst_status put_adapter(struct pst_adapting *a, size_t frame)
+static enum pst_status add_adapter(struct pst_adapting *a, size_t frame)
 {
     const struct pst_linear *l = &a->linears[frame];
     const struct pst_module_call *layer = a->frames.at.at[frame].call;
@@ -196,12 +196,12 @@ static enum pst_status put_nodes(struct pst_adapting *a)
 
         status = pst_replay_node(&a->replay, node);
         if (frame >= 0 && a->linears[frame].y->def == node && status == PST_OK)
-            status = put_adapter(a, (size_t)frame);
+            status = add_adapter(a, (size_t)frame);
     }
     return status;
 }
 
-static enum pst_status put_rest(struct pst_adapting *a)
+static enum pst_status copy_outputs(struct pst_adapting *a)
 {
     const struct pst_graph *old = a->old->graph;
     enum pst_status status = PST_OK;
@@ -351,7 +351,7 @@ static void mark_used(void *ctx, struct pst_value **slot, unsigned arg)
     ((struct reads *)ctx)->others[(*slot)->id] = true;
 }
 
-static enum pst_status list_others(struct pst_adapting *a, struct reads *r)
+static enum pst_status mark_other_reads(struct pst_adapting *a, struct reads *r)
 {
     const struct pst_graph *old = a->old->graph;
 
@@ -373,7 +373,7 @@ static enum pst_status fill_adapters(struct pst_adapting *a)
                                         "lora_B",       "lora_B.default",
                                         "lora_dropout", "lora_dropout.default"};
     struct reads reads = {.a = a};
-    enum pst_status status = list_others(a, &reads);
+    enum pst_status status = mark_other_reads(a, &reads);
 
     for (size_t i = 0; i < a->modules.n && status == PST_OK; i++) {
         const char *module = a->modules.at[i].path;
@@ -473,7 +473,7 @@ static enum pst_status adapt_model(struct pst_adapting *a)
     if (status == PST_OK)
         status = put_nodes(a);
     if (status == PST_OK)
-        status = put_rest(a);
+        status = copy_outputs(a);
     if (status == PST_OK)
         status = fill_weights(a);
     if (status == PST_OK)

@@ -52,8 +52,8 @@ static enum pst_status divide_rest(struct pst_mean *m, struct pst_diag *diag)
     return PST_OK;
 }
 
-static enum pst_status divide(struct pst_mean *m, uint64_t wanted,
-                              struct pst_diag *diag)
+static enum pst_status divide_rows(struct pst_mean *m, uint64_t wanted,
+                                   struct pst_diag *diag)
 {
     const struct pst_data_extent x = m->source.extent;
 
@@ -122,7 +122,7 @@ enum pst_status pst_mean_new(struct pst_plan *plan,
     m->plan_rows = (uint64_t)PST_MAX(pst_plan_rows(plan), 1);
     m->weights = pst_calloc(TAG, m->microbatches, sizeof(*m->weights));
     status = m->weights == NULL ? pst_diag_nomem(diag, m->microbatches)
-                                : divide(m, options->rows, diag);
+                                : divide_rows(m, options->rows, diag);
     if (status == PST_OK)
         status = count_targets(m, plan, options->by, diag);
     if (status != PST_OK) {

@@ -53,7 +53,7 @@ static const struct pst_arg *arg_of(const struct pst_node *node,
 
 /* True if the result is the first operand, perhaps scaled by a number. A sum of
  * two losses does not qualify: it has two kinds of targets. */
-static bool passes_mean_on(const struct pst_node *node)
+static bool is_scaled_operand(const struct pst_node *node)
 {
     static const struct pst_op *const ops[] = {
         &pst_op_clone,      &pst_op__to_copy,   &pst_op_mul_Tensor,
@@ -80,7 +80,8 @@ static const struct pst_node *find_loss(const struct pst_plan *joined)
         const struct pst_arg *arg = v->def->args;
 
         if (v->def->schema->n_args == 0 || arg->kind != PST_ARG_VALUE ||
-            pst_meta_numel(&arg->value->meta) != 1 || !passes_mean_on(v->def))
+            pst_meta_numel(&arg->value->meta) != 1 ||
+            !is_scaled_operand(v->def))
             return NULL;
         v = arg->value;
     }

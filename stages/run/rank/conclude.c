@@ -97,7 +97,7 @@ static void note_device(struct pst_rank *r)
                    why != NULL ? ": " : "", why != NULL ? why : "");
 }
 
-static enum pst_status report(struct pst_rank *r)
+static enum pst_status report_outcome(struct pst_rank *r)
 {
     struct pst_outcome outcome = {.trace = &r->step.trace,
                                   .control = r->step.control,
@@ -124,7 +124,7 @@ static enum pst_status report(struct pst_rank *r)
     return status;
 }
 
-static void update(struct pst_rank *r)
+static void update_params(struct pst_rank *r)
 {
     pst_timing_begin(&r->step.optim, r->device);
     pst_update_apply(&r->plan.role, &r->plan.layout, r->device,
@@ -136,7 +136,7 @@ static void update(struct pst_rank *r)
 }
 
 /* For tests: flips a bit of the first trained parameter. */
-static void damage(struct pst_rank *r)
+static void flip_param_bit(struct pst_rank *r)
 {
     for (size_t i = 0; i < r->plan.layout.params.n; i++) {
         const struct pst_rank_param *p = &r->plan.layout.params.at[i];
@@ -154,7 +154,7 @@ static void damage(struct pst_rank *r)
 
 /* Applies the decision: updates parameters, or restores the buffers from before
  * the step. */
-static enum pst_status conclude(struct pst_rank *r)
+static enum pst_status apply_decision(struct pst_rank *r)
 {
     r->step.phase = PST_RANK_VALUES;
     r->step.times.optim = 0; /* drops the time of the previous step */
@@ -169,16 +169,16 @@ static enum pst_status conclude(struct pst_rank *r)
     }
     pst_fault_point("update");
     if (pst_role_optim(&r->plan.role) != NULL)
-        update(r);
+        update_params(r);
     pst_fault_point("updated");
     if (pst_fault_is_set())
-        damage(r);
+        flip_param_bit(r);
     r->step.phase = PST_RANK_GATHER;
     return pst_replicas_gather(&r->replicas);
 }
 
 /* Continues once the values that other replicas have updated are gathered. */
-static enum pst_status gathered(struct pst_rank *r)
+static enum pst_status await_gather(struct pst_rank *r)
 {
     if (r->replicas.n_busy > 0)
         return PST_AGAIN;
@@ -200,8 +200,8 @@ static enum pst_status end_step(struct pst_rank *r)
 }
 
 /* Enters phase `next` if status is PST_OK. */
-static enum pst_status leave(struct pst_rank *r, enum pst_status status,
-                             enum pst_rank_phase next)
+static enum pst_status enter_phase(struct pst_rank *r, enum pst_status status,
+                                   enum pst_rank_phase next)
 {
     if (status == PST_OK)
         r->step.phase = next;
@@ -212,18 +212,19 @@ enum pst_status pst_rank_advance_end(struct pst_rank *r)
 {
     switch (r->step.phase) {
     case PST_RANK_DRAIN:
-        return leave(r, r->traffic.n_active > 0 ? PST_AGAIN : PST_OK,
-                     PST_RANK_REPORT);
+        return enter_phase(r, r->traffic.n_active > 0 ? PST_AGAIN : PST_OK,
+                           PST_RANK_REPORT);
     case PST_RANK_REPORT:
-        return report(r);
+        return report_outcome(r);
     case PST_RANK_COLLECT:
-        return leave(r, pst_agree_decide(&r->agreement), PST_RANK_DECISION);
+        return enter_phase(r, pst_agree_decide(&r->agreement),
+                           PST_RANK_DECISION);
     case PST_RANK_DECISION:
-        return leave(r, pst_agree_wait(&r->agreement), PST_RANK_APPLY);
+        return enter_phase(r, pst_agree_wait(&r->agreement), PST_RANK_APPLY);
     case PST_RANK_APPLY:
-        return pst_rank_is_held(r->device) ? PST_AGAIN : conclude(r);
+        return pst_rank_is_held(r->device) ? PST_AGAIN : apply_decision(r);
     case PST_RANK_GATHER:
-        return gathered(r);
+        return await_gather(r);
     default:
         return end_step(r);
     }

@@ -124,8 +124,9 @@ static void write_report(struct pst_agreement *a, const struct pst_outcome *o)
     report->times.step = pst_now() - o->started;
 }
 
-static enum pst_status post(struct pst_agreement *a, unsigned slot, bool send,
-                            unsigned peer, int tag, void *data, size_t len)
+static enum pst_status post_message(struct pst_agreement *a, unsigned slot,
+                                    bool send, unsigned peer, int tag,
+                                    void *data, size_t len)
 {
     struct pst_message *m = &a->messages[slot];
 
@@ -148,19 +149,20 @@ enum pst_status pst_agree_report(struct pst_agreement *a,
     a->text_asked = false;
     a->text[0] = '\0';
     if (pst_role_number(a->role) != 0) {
-        status = post(a, 0, true, 0, PST_MSG_REPORT, a->report, a->report_size);
+        status = post_message(a, 0, true, 0, PST_MSG_REPORT, a->report,
+                              a->report_size);
         if (status == PST_OK && has_text(a->report))
-            status = post(a, 1, true, 0, PST_MSG_REPORT, a->report_text,
-                          sizeof(*a->report_text));
+            status = post_message(a, 1, true, 0, PST_MSG_REPORT, a->report_text,
+                                  sizeof(*a->report_text));
         if (status == PST_OK)
-            status = post(a, 2, false, 0, PST_MSG_DECISION, a->decision,
-                          a->decision_size);
+            status = post_message(a, 2, false, 0, PST_MSG_DECISION, a->decision,
+                                  a->decision_size);
         return status;
     }
     for (unsigned k = 1; k < pst_role_job_size(a->role) && status == PST_OK;
          k++)
-        status = post(a, k, false, k, PST_MSG_REPORT, report_of(a, k),
-                      a->report_size);
+        status = post_message(a, k, false, k, PST_MSG_REPORT, report_of(a, k),
+                              a->report_size);
     return status;
 }
 
@@ -236,7 +238,7 @@ static void blame_gradient(struct pst_agreement *a)
 }
 
 /* True if all microbatches of the step have the weight 0. */
-static bool counts_nothing(const struct pst_agreement *a)
+static bool has_no_weight(const struct pst_agreement *a)
 {
     for (unsigned m = 0; m < a->role->options.microbatches; m++)
         if (a->role->weights[m] > 0)
@@ -266,7 +268,7 @@ static void refuse_not_finite(struct pst_agreement *a)
     struct pst_decision *v = a->decision;
     const int stage = a->role->plan->outputs.at[a->role->plan->loss].stage;
 
-    if (counts_nothing(a)) {
+    if (has_no_weight(a)) {
         v->fault = (int32_t)PST_E_RUN_NOT_FINITE;
         v->diverged = v->no_targets = 1;
         snprintf(a->text, sizeof(a->text),
@@ -343,7 +345,7 @@ static void find_origin(struct pst_agreement *a)
              first == inf && nan->order != PST_ORIGIN_NONE ? nan->text : "");
 }
 
-static void decide(struct pst_agreement *a)
+static void make_decision(struct pst_agreement *a)
 {
     struct pst_decision *v = a->decision;
     const double n = pst_role_job_size(a->role);
@@ -395,8 +397,9 @@ static enum pst_status receive_texts(struct pst_agreement *a)
     for (unsigned k = 1; k < pst_role_job_size(a->role) && status == PST_OK;
          k++)
         if (has_text(report_of(a, k)))
-            status = post(a, k, false, k, PST_MSG_REPORT, &a->report_text[k],
-                          sizeof(a->report_text[k]));
+            status =
+                post_message(a, k, false, k, PST_MSG_REPORT, &a->report_text[k],
+                             sizeof(a->report_text[k]));
     return status;
 }
 
@@ -410,13 +413,13 @@ enum pst_status pst_agree_decide(struct pst_agreement *a)
     status = receive_texts(a);
     if (status != PST_OK || a->waiting > 0)
         return status != PST_OK ? status : PST_AGAIN;
-    decide(a);
+    make_decision(a);
     for (unsigned k = 1; k < n && status == PST_OK; k++) {
-        status = post(a, k, true, k, PST_MSG_DECISION, a->decision,
-                      a->decision_size);
+        status = post_message(a, k, true, k, PST_MSG_DECISION, a->decision,
+                              a->decision_size);
         if (status == PST_OK && a->decision->fault)
-            status = post(a, n + k, true, k, PST_MSG_DECISION, a->text,
-                          sizeof(a->text));
+            status = post_message(a, n + k, true, k, PST_MSG_DECISION, a->text,
+                                  sizeof(a->text));
     }
     return status;
 }
@@ -429,8 +432,8 @@ enum pst_status pst_agree_wait(struct pst_agreement *a)
         return PST_AGAIN;
     if (pst_role_number(a->role) != 0 && a->decision->fault && !a->text_asked) {
         a->text_asked = true;
-        status =
-            post(a, 2, false, 0, PST_MSG_DECISION, a->text, sizeof(a->text));
+        status = post_message(a, 2, false, 0, PST_MSG_DECISION, a->text,
+                              sizeof(a->text));
     }
     if (status == PST_OK && a->waiting > 0)
         return PST_AGAIN;

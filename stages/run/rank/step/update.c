@@ -46,8 +46,9 @@ static const struct pst_meta *meta_of(const struct pst_rank_role *role,
 
 /* Moves the average of a parameter towards its new value. The first update of a
  * run sets it. */
-static void average(struct pst_rank_device *d, const struct pst_rank_param *p,
-                    double decay, bool is_first)
+static void update_average(struct pst_rank_device *d,
+                           const struct pst_rank_param *p, double decay,
+                           bool is_first)
 {
     void *const to = pst_rank_at(d, p->state[PST_OPTIM_EMA]);
     void *const from[] = {pst_rank_at(d, p->own_data), to};
@@ -122,7 +123,7 @@ void pst_update_apply(const struct pst_rank_role *role,
         d->mem.device->run(&d->mem, d->updates[pst_optim_index(of->row)],
                            &task);
         if (p->state[PST_OPTIM_EMA] != 0)
-            average(d, p, of->ema, updates == 0);
+            update_average(d, p, of->ema, updates == 0);
     }
 }
 
