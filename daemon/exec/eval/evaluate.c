@@ -101,10 +101,10 @@ static enum pst_status find_best(struct pstd_session *s, struct pst_diag *diag)
 
 /*
  * Restores past evaluations. A run that resumes from its newest checkpoint
- * repeats the steps after it and gets the same results, so the best one stays
- * the best. A run that goes back further, or starts again, forgets them.
- * Changes nothing in the folder, which another job may own: pstd_best_settle()
- * does.
+ * repeats the steps after it and, with the same options, gets the same results;
+ * if it gets worse ones, the best one stays the best (put_eval). A run that
+ * goes back further, or starts again, forgets them. Changes nothing in the
+ * folder, which another job may own: pstd_best_settle() does.
  */
 static enum pst_status recall(struct pstd_session *s, struct pst_diag *diag)
 {
@@ -568,24 +568,37 @@ static void emit_evaluated(struct pstd_session *s, double seconds,
 /* Finds out which evaluations have no checkpoint in best/ now, without the one
  * that is just made and the one that is being saved. If best/ cannot be read,
  * it counts as before. */
-static void look_again(struct pstd_session *s)
+static void look_again(struct pstd_session *s, bool is_put)
 {
     struct pstd_evaluation *e = s->evaluation;
     const struct pstd_eval *kept;
     struct pst_diag unread;
 
-    if (pstd_best_look(s, &e->past, s->step, &kept, &unread) != PST_OK)
+    if (pstd_best_look(s, &e->past, is_put ? s->step : 0, &kept, &unread) !=
+        PST_OK)
         emit_failed(s, &unread);
 }
 
-/* Adds the evaluation of the current step to the past ones. */
-static enum pst_status put(struct pstd_session *s, struct pst_diag *diag)
+/*
+ * Adds the evaluation of the current step to the past ones. *ret: false if the
+ * best one is of this step too, and is better: after a resume with other
+ * options, or a rollback that leaves out data, the step has other parameters
+ * than when its checkpoint was saved. Then that one stays the best.
+ */
+static enum pst_status put_eval(struct pstd_session *s, bool *ret,
+                                struct pst_diag *diag)
 {
     struct pstd_evaluation *e = s->evaluation;
     const struct pstd_eval_found *found = &e->sets[e->decides].found;
     struct pstd_eval eval = {
         .step = s->step, .loss = e->metric.on ? found->metric : found->loss};
+    const bool largest = pstd_metric_largest(&s->config);
+    const struct pstd_eval *best = pstd_evals_best(&e->past, largest);
 
+    *ret = best == NULL || best->step != s->step || best->loss == eval.loss ||
+           pstd_evals_is_better(&eval, best, largest);
+    if (!*ret)
+        return PST_OK;
     e->past.n_sets = e->sets[0].name[0] != '\0' ? e->n_sets : 0;
     for (unsigned i = 0; i < e->past.n_sets; i++) {
         memcpy(e->past.names[i], e->sets[i].name, strlen(e->sets[i].name) + 1);
@@ -602,12 +615,14 @@ static enum pst_status conclude(struct pstd_session *s, double seconds,
     struct pstd_evaluation *e = s->evaluation;
     struct eval_decision v = {.best_loss = NAN};
     enum pst_status status = PST_OK;
+    bool is_put = false;
 
     if (s->w->rank == 0) {
-        status = put(s, diag);
+        status = put_eval(s, &is_put, diag);
         if (status == PST_OK && s->config.keep_best)
-            look_again(s);
+            look_again(s, is_put);
         v = judge(s);
+        v.best = v.best && is_put;
         for (unsigned i = 0; i < e->n_sets; i++)
             v.found[i] = e->sets[i].found;
     }

@@ -19,6 +19,7 @@ refused  a start that is refused because of its evaluations has changed nothing
 unsaved  an evaluation is recorded only with its checkpoint
 failed   an evaluation whose checkpoint could not be saved does not count
 away     a best checkpoint that comes back is not removed for a worse one
+otherwise  nor is one whose step is made again with other options
 """
 import glob
 import json
@@ -355,12 +356,37 @@ def away(b):
     assert b.saved("late/best") == [f"step-{best:08d}"]
 
 
+def otherwise(b):
+    """Checks that the best checkpoint stays if its step is made again with
+    other options, and is evaluated as worse."""
+    words = b.words("log-other", "--checkpoint", "other", "--eval-every", "5",
+                    "--keep-best", "--eval-metric", "0:min", "--eval-data",
+                    "train.safetensors", "--checkpoint-every", "3", "--keep",
+                    "0", "--steps", "5")
+    b.call(*words)
+    # As if the job had been killed before its newest checkpoint.
+    shutil.rmtree(b.path("other/step-00000005"))
+    assert b.saved("other/best") == ["step-00000005"], b.saved("other/best")
+    before = b.tree("other/best"), b.values("other")
+    said = b.call(*words, "--resume", "--lr", "1e-6")
+    newest = b.events("log-other", "evaluated", "rank-0")[-1]
+    assert float(evaluate.job.field(newest, "metric")) > before[1][0], newest
+    assert " best=0 best_step=5 " in newest, newest
+    assert (b.tree("other/best"), b.values("other")) == before, said
+    # A better evaluation of the step takes its place.
+    shutil.rmtree(b.path("other/step-00000005"))
+    b.call(*words, "--resume", "--lr", "0.1")
+    assert b.values("other")[0] < before[1][0], b.values("other")
+    assert b.saved("other/best") == ["step-00000005"], b.saved("other/best")
+    assert b.tree("other/best") != before[0]
+
+
 def main():
     penstock, norm = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         with Bench(penstock, norm, None, "self", folder) as b:
             for part in copied, taken, others, left, second, refused, unsaved, \
-                    failed, away:
+                    failed, away, otherwise:
                 part(b)
     print("ok")
 
