@@ -153,8 +153,9 @@ static enum pst_status check_folder(const char *dir, bool closed,
                         dir, why, st.st_mode & 07777u, (unsigned)st.st_uid);
 }
 
-/* Checks that folders below BASE are closed, and that a folder chosen by the
- * user is at least not controlled by others. */
+/* Checks the folder of a socket: if it is directly below BASE, only its owner
+ * may have access to it and to BASE; any other folder must not let another user
+ * replace the socket. */
 enum pst_status pstd_socket_check_folders(const char *path,
                                           struct pst_diag *diag)
 {

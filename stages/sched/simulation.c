@@ -39,7 +39,8 @@ static enum pst_status find_links(struct pst_simulation *m)
                 const struct pst_action *a = &s->ranks[r].at[i];
 
                 const bool back = pst_sim_is_backward(a->kind);
-                /* Both sides of a message name its link. */
+                /* Links point forward: `stage` is the source if it sends F or
+                 * receives B. */
                 const bool is_from = back == (a->kind == PST_ACT_RECV_B ||
                                               a->kind == PST_ACT_RECV_F);
 

@@ -77,7 +77,7 @@ class Seen:
         for name, module in model.named_modules(remove_duplicate=False):
             names[module].append(name)
         self.single = {n[0] for n in names.values() if len(n) == 1 and n[0]}
-        # Hooks do not run in a branch of a condition.
+        # Hooks do not run in a branch of torch.cond.
         branched = {m for b in model.modules() if type(b).__name__ == "Branch"
                     for m in b.children()}
         hooks = [module.register_forward_pre_hook(self.note(n[0]),

@@ -66,8 +66,8 @@ def first_failure(text):
 def kernels(job):
     """Runs all tests at the same time, since most of their time is spent on
     the CPU."""
-    # The emulated driver would take minutes for all samples and for sums in
-    # double.
+    # On the emulated driver, all samples would take minutes, and so would the
+    # sums in double that test-cuda-matmul compares with.
     names = [KERNELS] if job.tiny else TESTS
     since = time.monotonic()
     running = [(name, *begin(job, name, parts=200 if job.tiny else 1))

@@ -19,7 +19,9 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)),
                              "..", "daemon"))
 from patience import PATIENCE  # noqa: E402
 
-# Models with different features: tags of a program, loops, free sizes, pairs.
+# Small models that are stored uncompressed, so that mutations change their
+# contents: a buffer and views of it (lost, halves), a parameter without memory
+# (resize).
 MODELS = ["lost", "halves", "resize"]
 DOCUMENTS = MODELS + ["mixed"]
 # These models stay compressed: uncompressed they would be too large, and

@@ -474,7 +474,7 @@ static void try_one(void)
     body = malloc(penstock__plan__plan__get_packed_size(pb) + 1);
     assert_non_null(body);
     size = penstock__plan__plan__pack(pb, body);
-    /* Changes a byte of the plan. */
+    /* A flipped bit may give a body that cannot be unpacked. */
     if (mutator_pick(&chance, 8) == 0 && size > 0)
         body[mutator_pick(&chance, (unsigned)size)] ^=
             (uint8_t)(1u << mutator_pick(&chance, 8));

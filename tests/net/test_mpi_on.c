@@ -107,7 +107,7 @@ static void shares_the_world(void **state)
     column->ops->close(column);
 }
 
-/* A receive that no peer will ever serve does not keep close(). */
+/* close() does not wait for a receive that no send ever matches. */
 static void closes_with_messages_in_flight(void **state)
 {
     struct pst_transport *row = open_on(of_row);

@@ -97,7 +97,8 @@ static size_t add_seeds(struct check *c, struct pst_seed *seeds)
     return n;
 }
 
-/* Compares the gradient of element i of input k with the difference. */
+/* Compares the gradient of input k with central differences of the loss. got:
+ * NULL if the gradient is 0. */
 static void compare(struct check *c, unsigned k, const struct pst_value *grad,
                     const double *got)
 {

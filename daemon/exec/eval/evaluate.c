@@ -328,7 +328,8 @@ static enum pst_status run_set(struct pstd_session *s, unsigned *control,
     const double begin = pst_now();
     enum pst_status status = PST_OK;
     const bool counts = s->w->rank == 0;
-    /* A trace needs a step: before the first one the request waits for it. */
+    /* A trace shows a training step. Before the first one, the request stays in
+     * the mailbox. */
     const unsigned words = s->done > 0 ? WORDS : WORDS & ~PSTD_CTL_TRACE;
 
     if (counts)

@@ -5,17 +5,19 @@
  * Convolutions without a column matrix, for groups of few channels, where GEMM
  * is inefficient (depthwise convolutions, the first layer of a network).
  *
- * The channels of a group are copied once with zero padding; a step s along a
- * dimension divides the copy into s phases. A result at position i of a plane,
- * counted along rows as long as those of the copy, is then
+ * The channels of a group are copied once with zero padding; a stride s along a
+ * dimension divides the copy into s phases. If positions i of a result plane
+ * are counted along rows as long as those of the copy, the result at i is
  *     sum over taps t of w[t] copy[offset[t] + i],
- * a sum of shifted whole planes, without special cases for edges, steps and
+ * a sum of shifted whole planes, without special cases for edges, strides and
  * windows. Positions between the end of a row and the next are computed and
  * discarded. The gradient of x is such a sum for each phase of x; that of w
  * consists of dot products of the copy and the output gradient spread to the
  * same rows.
  *
- * Sums of y and x go over taps in order, those of w over lanes, then images.
+ * Order of additions: y and the gradient of x go over the taps in order. The
+ * gradient of w is summed in lanes, which are added up after each image or,
+ * with many channels, after all images.
  */
 #include "stages/ops/conv/conv.h"
 #include "stages/ops/conv/direct_plan.h"

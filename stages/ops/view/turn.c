@@ -33,8 +33,9 @@ static void turn_ref(const struct pst_call *c, const struct pst_meta *x,
     }
 }
 
-/* Copies windows of the input to windows of the result: in each dimension one
- * window, in either direction, or two that change places. */
+/* Copies strided views instead of single elements: a flipped dimension is read
+ * with a negative stride, a rolled one is copied as two ranges that change
+ * places. */
 static void turn_windows(const struct pst_call *c, const struct pst_meta *x,
                          const struct turn *t)
 {

@@ -5,15 +5,16 @@
  * round on its first stage, then on its second, and so on; backwards in reverse
  * order. After the warm-up forwards it alternates between forward and backward.
  * The zero-bubble variant needs a shorter warm-up, since gradients are sent
- * after I alone; rank r delays each W by r actions, so that W fill the gaps at
- * the end.
+ * after I alone; rank r delays each W until r more I have run, so that W fill
+ * the gaps at the end.
  *
  * PyTorch requires rounds of equal size. Ours may differ by one microbatch,
  * longer ones first; the warm-up is that of the longest. Every rank runs the
- * same sequence of (round, stage, microbatch), so an F waits only for an F at
- * least P - 1 positions before it, as in equal rounds. If stages are not a
- * multiple of the ranks, the schedule is generated with additional stages,
- * which are removed from the lists at the end.
+ * same sequence of (round, stage, microbatch). As in equal rounds, an F on rank
+ * r > 0 needs the F at the same position on rank r - 1; an F on rank 0 needs
+ * one on rank P - 1, as many positions earlier as the round has microbatches.
+ * If stages are not a multiple of the ranks, the schedule is generated with
+ * additional stages, which are removed from the lists at the end.
  */
 #include "stages/sched/generate.h"
 

@@ -33,7 +33,8 @@ static const struct fuzz_target *now;
 static unsigned char input[MAX_SIZE];
 static size_t input_size;
 
-/* Saves the current input; calls only what a signal handler may call. */
+/* Saves the current input when the process crashes. The calls are not
+ * async-signal-safe, but the process ends anyway. */
 static void keep(int number)
 {
     static char path[128] = "/tmp/pst-finding-";

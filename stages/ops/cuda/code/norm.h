@@ -5,7 +5,8 @@
  * n f32 (stages/ops/norm/norm.h). */
 #include "stages/ops/cuda/code/params.h"
 
-/* Columns and rows that a block of the sums over rows works on at a time. */
+/* A thread block of the kernel that sums over rows has COLS columns and adds
+ * ROWS rows at a time. */
 #define PST_CUDA_NORM_COLS 32
 #define PST_CUDA_NORM_ROWS (PST_CUDA_BLOCK / PST_CUDA_NORM_COLS)
 
