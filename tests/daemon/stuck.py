@@ -105,8 +105,12 @@ class Job:
         return None
 
     def log(self, rank, text, seconds=PATIENCE):
+        """Returns the first line of the log that contains the text; None if
+        the job ends without one."""
         until = time.monotonic() + seconds
-        while time.monotonic() < until:
+        ended = False
+        while not ended and time.monotonic() < until:
+            ended = self.process.poll() is not None
             try:
                 with open(f"{self.folder}/log/rank-{rank}.log") as f:
                     for line in f:
