@@ -33,6 +33,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 import warnings
 from pathlib import Path
 
@@ -453,13 +454,15 @@ def judge(make, penstock, folder):
 def read_table(path):
     """Returns {(library, class): outcome} of all classes in the table."""
     named = {}
-    for line in path.read_text().splitlines() if path.exists() else []:
+    text = path.read_text() if path.exists() else ""
+    for line in text.splitlines():
         cells = [c.strip().strip("`") for c in line.strip("|").split("|")]
         if len(cells) == 4 and cells[2] in OUTCOMES:
             named[cells[0], cells[1]] = cells[2]
-        equal = re.match(r"Equal in (\w+) [^:]*: ", line)
-        for name in re.findall(r"`(\w+)`", line) if equal else []:
-            named[equal.group(1), name] = "equal"
+    for listed in re.finditer(r"^(Equal|No model) in (\w+) [^:]*:\n\n```\n"
+                              r"([^`]*)```$", text, re.MULTILINE):
+        named.update({(listed[2], name): listed[1].lower()
+                      for name in listed[3].split()})
     return named
 
 
@@ -477,14 +480,18 @@ def write_table(path, found, versions):
                     f"{count['equal']} | {count['random']} | "
                     f"{count['differs']} | {count['refused']} | "
                     f"{100 * runs / max(out, 1):.0f} % |")
-    for library, version in versions.items():
-        equal = ", ".join(f"`{n}`" for (k, n), v in sorted(found.items())
-                          if k == library and v[0] == "equal")
-        rows += ["", f"Equal in {library} {version}: {equal}."]
+    for outcome in "equal", "no model":
+        for library, version in versions.items():
+            names = " ".join(n for (k, n), v in sorted(found.items())
+                             if k == library and v[0] == outcome)
+            if names:
+                rows += ["", f"{outcome.capitalize()} in {library} {version}:",
+                         "", "```", *textwrap.wrap(names, 80), "```"]
     rows += ["", "| library | class | outcome | why |",
              "| --- | --- | --- | --- |"]
     for (library, name), (outcome, why) in sorted(found.items()):
-        if outcome != "equal":
+        if outcome not in ("equal", "no model"):
+            why = re.sub(r"\S*/(?=model\.pt2)", "", why)
             why = re.sub(r"\s+", " ", why).replace("|", "/").replace(
                 "`", "'").replace("<", "&lt;")[:160]
             rows.append(f"| {library} | `{name}` | {outcome} | {why} |")
