@@ -111,10 +111,14 @@ def shows(b):
         else:
             assert rank["step_s"] is rank["rss_bytes"] is None, rank
     # Without a terminal, top prints one page without escape sequences.
-    text = b.call("top", "--job", "one", COLUMNS="200", LC_ALL="C.UTF-8")
+    # The page has the newest events, a checkpoint's and an evaluation's soon.
+    until = time.monotonic() + PATIENCE
+    text = ""
+    while "checkpoint_saved " not in text or "evaluated " not in text:
+        assert time.monotonic() < until, text
+        text = b.call("top", "--job", "one", COLUMNS="200", LC_ALL="C.UTF-8")
     assert "\x1b" not in text and text.startswith("one  training  step "), text
     assert re.search("[\u2801-\u28ff]", text) and " ETA " in text, text
-    assert "checkpoint_saved " in text and "evaluated " in text, text
     assert re.search(r"^   0 0  +\d+% +\d+% +\d+%", text, re.MULTILINE), text
     job.terminate()
     job.communicate(timeout=PATIENCE)
