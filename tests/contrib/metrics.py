@@ -27,6 +27,8 @@ from patience import PATIENCE  # noqa: E402  pylint: disable=wrong-import-positi
 
 ROW = re.compile(
     r'(GAUGE|COUNT|BETWEEN)(?:_IS)?\("(\w+)", (\w+),\s+(?:\w+|"(\w+)"),')
+# Metrics of each named set of --eval-data.
+SETS = re.compile(r'add_sets\(prom, PREFIX "(\w+)"')
 DECLARED = re.compile(r"^(gauge|counter) (penstock_\w+) by ", re.MULTILINE)
 LOGROTATE = shutil.which("logrotate", path="/usr/sbin:" + os.environ["PATH"])
 SAMPLE = re.compile(r'(penstock_\w+)\{job="([^"\\]|\\.)*"\} (\S+)')
@@ -45,9 +47,13 @@ def names_agree(root):
     ours = {"penstock_" + name: "counter" if kind == "COUNT" else "gauge"
             for kind, name, _, _ in
             ROW.findall(read(root, "daemon/loop/record/prom.c"))}
+    of_sets = {"penstock_" + name for name in
+               SETS.findall(read(root, "daemon/loop/record/prom.c"))}
+    assert of_sets, "no metrics of sets"
     theirs = {name: kind for kind, name in
               DECLARED.findall(read(root, "contrib/penstock.mtail"))}
-    assert set(theirs) - set(ours) == OF_LOGS, set(theirs) ^ set(ours)
+    assert set(theirs) - set(ours) == OF_LOGS | of_sets, \
+        set(theirs) ^ set(ours)
     assert all(theirs[name] == kind for name, kind in ours.items())
     for name, kind in theirs.items():
         assert name.endswith("_total") == (kind == "counter"), name

@@ -57,7 +57,8 @@ def library_of(package):
     return {f"{doc}/copyright", f"{doc}/changelog"} | (
         {f"{LIBRARY}/libpenstock.so.0", f"{LIBRARY}/libpenstock.so.0.1.0"}
         if package == "libpenstock0" else
-        {"/usr/include/penstock.h", "/usr/include/penstock.f90",
+        {"/usr/include/penstock.h", "/usr/include/penstock_plugin.h",
+         "/usr/include/penstock.f90",
          "/usr/include/penstock_c.f90", "/usr/include/penstock_arrays.f90",
          "/usr/share/penstock/penstock.py",
          f"{LIBRARY}/libpenstock.so",
