@@ -198,14 +198,15 @@ def dropout(b, p=.3):
 
 
 def main():
-    bad = 0
+    bad, tests = 0, (whole, dropout)
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         b = Bench(sys.argv[1], folder)
-        for test in whole, dropout:
+        for test in tests:
             worst = test(b)
             bad += worst > LIMIT
             print(f"{'FAILED' if worst > LIMIT else 'ok'}  {test.__name__}: "
                   f"{worst:.1e}")
+    print(f"{len(tests) - bad} passed, {bad} failed")
     return 1 if bad else 0
 
 
