@@ -363,8 +363,9 @@ void pstd_config_help(uint64_t groups, const struct pstd_option_help *own,
  * quoted, with a backslash before quotes and backslashes. */
 void pstd_config_given_text(const struct pstd_config *config, uint64_t groups,
                             struct pst_str *out);
-/* Splits such a line in place: *at goes on to the next option. False: the line
- * has ended, or the rest of it has another form. */
+/* Returns the next option of a line that pstd_config_given_text has written,
+ * which it splits in place; *at moves to the next option. False: the line has
+ * ended, or the rest of it has another form. */
 bool pstd_config_next_given(char **at, const char **ret_name,
                             const char **ret_value);
 /* Appends "schedule=1f1b" lines for the rows of these groups, for logs and

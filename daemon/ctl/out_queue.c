@@ -31,7 +31,7 @@ static struct {
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
     struct batch waiting;
-    bool writing, ending, ended;
+    bool ending, ended;
     unsigned long long left_out; /* texts */
 } queue = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -117,7 +117,7 @@ bool pstctl_queue_put(FILE *out, const char *text, size_t n, bool keep)
         queue.left_out++;
     } else if (pst_vec_push(PST_TAG_DAEMON, &b->pieces, piece)) {
         pst_str_addn(&b->text, text, n);
-        if (b->text.failed) { /* what came before it is lost as well */
+        if (b->text.failed) { /* a failed text has dropped its content */
             queue.left_out += b->pieces.n;
             batch_fini(b);
         }

@@ -44,11 +44,23 @@ void pstd_numbers_applied(struct pstd_numbers *n)
     n->in_a_row = 0;
 }
 
+/* Includes a number that is `off` above the mean. */
+static void include(struct pstd_spikes *s, double weight, double off)
+{
+    s->mean += weight * off;
+    s->variance = (1 - weight) * (s->variance + weight * off * off);
+}
+
+static double spread_of(const struct pstd_spikes *s)
+{
+    return PST_MAX(sqrt(s->variance), LEAST * fabs(s->mean));
+}
+
 double pstd_spikes_take(struct pstd_spikes *s, double loss)
 {
     const double weight = 1 / (double)PST_MIN(s->seen + 1, (uint64_t)WINDOW);
     const double off = loss - s->mean;
-    const double spread = PST_MAX(sqrt(s->variance), LEAST * fabs(s->mean));
+    const double spread = spread_of(s);
     const double far = spread > 0 ? off / spread : 0;
 
     if (!isfinite(loss))
@@ -62,8 +74,7 @@ double pstd_spikes_take(struct pstd_spikes *s, double loss)
         s->last = s->seen;
         return is_reported ? far : 0;
     }
-    s->mean += weight * off;
-    s->variance = (1 - weight) * (s->variance + weight * off * off);
+    include(s, weight, off);
     return 0;
 }
 
@@ -80,30 +91,25 @@ double pstd_gauge_limit(const struct pstd_gauge *g,
 {
     if (of->seen < PST_MIN(g->window, (uint64_t)WARM_UP))
         return INFINITY;
-    return of->mean +
-           g->threshold * fmax(sqrt(of->variance), LEAST * fabs(of->mean));
+    return of->mean + g->threshold * spread_of(of);
 }
 
-static void add(struct pstd_spikes *to, uint64_t window, double x)
+static void add_number(struct pstd_spikes *to, uint64_t window, double x)
 {
-    const double w = 1 / (double)PST_MIN(to->seen + 1, window);
-    const double off = x - to->mean;
-
     if (!isfinite(x))
         return;
     to->seen++;
-    to->mean += w * off;
-    to->variance = (1 - w) * (to->variance + w * off * off);
+    include(to, 1 / (double)PST_MIN(to->seen, window), x - to->mean);
 }
 
 void pstd_gauge_add(struct pstd_gauge *g, double loss, double norm)
 {
-    add(&g->loss, g->window, loss);
-    add(&g->norm, g->window, norm);
+    add_number(&g->loss, g->window, loss);
+    add_number(&g->norm, g->window, norm);
 }
 
-static void print(const char *name, const struct pstd_spikes *of,
-                  struct pst_str *out)
+static void print_spikes(const char *name, const struct pstd_spikes *of,
+                         struct pst_str *out)
 {
     pst_str_addf(out, "%s=%llu %.17g %.17g\n", name,
                  (unsigned long long)of->seen, of->mean, of->variance);
@@ -112,8 +118,8 @@ static void print(const char *name, const struct pstd_spikes *of,
 void pstd_gauge_print(const struct pstd_gauge *g, const struct pstd_numbers *n,
                       struct pst_str *out)
 {
-    print(LOSS, &g->loss, out);
-    print(NORM, &g->norm, out);
+    print_spikes(LOSS, &g->loss, out);
+    print_spikes(NORM, &g->norm, out);
     pst_str_addf(
         out, "%s=%llu %llu %llu %llu %llu\n", MENDED,
         (unsigned long long)n->skipped, (unsigned long long)n->in_a_row,
@@ -135,7 +141,7 @@ static const char *value_of(const char *name, const char *lines)
     return NULL;
 }
 
-static struct pstd_spikes read(const char *name, const char *lines)
+static struct pstd_spikes read_spikes(const char *name, const char *lines)
 {
     const char *value = value_of(name, lines);
     unsigned long long seen = 0;
@@ -154,8 +160,8 @@ static struct pstd_spikes read(const char *name, const char *lines)
 
 void pstd_gauge_read(struct pstd_gauge *g, const char *lines)
 {
-    g->loss = read(LOSS, lines);
-    g->norm = read(NORM, lines);
+    g->loss = read_spikes(LOSS, lines);
+    g->norm = read_spikes(NORM, lines);
 }
 
 void pstd_numbers_read(struct pstd_numbers *n, const char *lines)

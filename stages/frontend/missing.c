@@ -16,7 +16,7 @@
 /* An argument in all calls of an operator. */
 struct argument {
     const char *name;
-    const char *type; /* of a schema; NULL: all calls have None */
+    const char *type; /* type in a schema; NULL: all calls have None */
     unsigned calls;   /* that give the argument */
     bool is_none;     /* in some call */
 };
@@ -87,8 +87,8 @@ static const char *common_type(const char *a, const char *b)
                : NULL;
 }
 
-static void look_at_arg(struct unknown *op, unsigned i,
-                        const struct pst_doc_input *input)
+static void add_call_arg(struct unknown *op, unsigned i,
+                         const struct pst_doc_input *input)
 {
     struct argument *arg = &op->args[i];
     const char *type = type_of(&input->arg);
@@ -117,7 +117,7 @@ static unsigned place_of(const struct unknown *op, unsigned i, const char *name)
     return i < op->n_args && op->args[i].name != NULL ? op->n_args : i;
 }
 
-static void look_at_node(struct unknown *op, const struct pst_doc_node *node)
+static void add_call(struct unknown *op, const struct pst_doc_node *node)
 {
     op->calls++;
     if (node->n_inputs > MAX_ARGS)
@@ -126,7 +126,7 @@ static void look_at_node(struct unknown *op, const struct pst_doc_node *node)
         const unsigned at = place_of(op, i, node->inputs[i].name);
 
         if (at < MAX_ARGS)
-            look_at_arg(op, at, &node->inputs[i]);
+            add_call_arg(op, at, &node->inputs[i]);
     }
     op->n_results = PST_MAX(op->n_results, node->n_outputs);
     for (unsigned k = 0; k < node->n_outputs; k++)
@@ -170,7 +170,7 @@ static enum pst_status add_node(struct operators *all,
         all->at[i].place = node->place->source;
         all->n++;
     }
-    look_at_node(&all->at[i], node);
+    add_call(&all->at[i], node);
     return PST_OK;
 }
 

@@ -30,7 +30,7 @@ struct pst_engine {
     /* Updates applied in the whole run, and, per parameter, how many of them
      * came before its optimizer states were initialized. */
     uint64_t updates, *since;
-    double limits[2]; /* of loss and norm; see pst_engine_limit */
+    double limits[2]; /* largest loss and norm (pst_engine_limit) */
     /* Per parameter that no stage reads: its value in the loaded checkpoint;
      * NULL: it has the plan's value. */
     void **unread;

@@ -26,7 +26,7 @@ struct later_plugin {
 static struct later_kernel kernels[2];
 static struct later_op ops[2];
 static struct later_plugin plugin;
-static struct penstock_meta result; /* of infer */
+static struct penstock_meta result; /* shape that infer() gives */
 
 static int run(const struct penstock_kernel_call *c)
 {

@@ -19,7 +19,7 @@ struct pstctl_forward {
     struct pst_engine *engine;
     struct pst_data *data;         /* --data of an evaluation; else NULL */
     struct pst_mean *mean;         /* mean loss of an evaluation; else NULL */
-    struct pstd_token_bytes bytes; /* of --token-bytes */
+    struct pstd_token_bytes bytes; /* bytes of each token (--token-bytes) */
     uint64_t step;                 /* step of the checkpoint; 0: start values */
 };
 

@@ -82,7 +82,8 @@ enum pst_status pstctl_attempt_rest(struct pstctl_attempt *a, unsigned seconds,
 void pstctl_attempt_reap(struct pstctl_attempt *a);
 /* Kills the remaining processes of the newest start, and clears its state. */
 void pstctl_attempt_end(struct pstctl_attempt *a);
-/* Removes all files of the job, unless the job goes on without this process. */
+/* Removes all files of the job, unless the job continues without this
+ * process. */
 void pstctl_attempt_fini(struct pstctl_attempt *a);
 
 #endif

@@ -246,7 +246,7 @@ enum pst_status pst_registry_init(struct pst_diag *diag) PST_MUST_CHECK;
  * devices run them on the host. */
 struct pst_op_added {
     const struct pst_op *op;
-    const struct pst_schema *schema; /* of op->schema */
+    const struct pst_schema *schema; /* op->schema, parsed */
     struct pst_kernels kernels;
     const char *family;
     struct pst_op_added *next; /* the registry's */

@@ -28,7 +28,7 @@ struct pst_formula {
     /* Rows that are not in the registry yet. */
     const struct pst_op_added *own;
     unsigned n_own;
-    enum pst_error error; /* of a fault of the formula */
+    enum pst_error error; /* row of the catalogue for faults in the formula */
     struct pst_formula_name names[PST_FORMULA_NAMES];
     unsigned n_names;
     unsigned depth;

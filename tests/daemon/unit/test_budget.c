@@ -10,7 +10,7 @@
 static struct pstd_budget budget;
 
 /* Emits n events at the same time. Returns the number of events that are within
- * the budget; stores in *told the number of suppressed events that the budget
+ * the budget; *told: the number of suppressed events that the budget
  * reports. */
 static unsigned take(enum pstd_event event, unsigned n, uint64_t now_us,
                      uint64_t *told)

@@ -219,7 +219,7 @@ static void reads_environment(void **state)
     assert_ok(pstd_config_env(&c, PSTD_OPT_CONNECT, &diag), &diag);
     unsetenv("PENSTOCK_LR_SCHEDULE");
     unsetenv("PENSTOCK_SOCKET");
-    setenv("PENSTOCK_TIMEOUT", "3", 1); /* of a group above 31 alone */
+    setenv("PENSTOCK_TIMEOUT", "3", 1); /* its only group is above 31 */
     assert_ok(pstd_config_env(&c, PSTD_OPT_ASK, &diag), &diag);
     assert_true(c.ask_timeout == 3.0);
     unsetenv("PENSTOCK_TIMEOUT");

@@ -257,7 +257,7 @@ static void steers_a_run(void **state)
     drive_expect("penstock pause --socket s", 0);
     /* A resume is accepted whether the pause has begun or not. */
     drive_expect("penstock resume --socket s", 0);
-    /* The run goes on while the checkpoint is saved. */
+    /* The run continues while the checkpoint is saved. */
     drive_expect("penstock checkpoint --socket s", 0);
     assert_int_equal(kill(train, SIGINT), 0); /* ends only the client */
     (void)drive_wait(train);
