@@ -3,7 +3,8 @@
 """Tests how many model classes of a library run, in small sizes.
 
     libraries.py PENSTOCK WORKDIR [--library NAME] [--only TEXT] [--seed N]
-                 [--sample N] [--part K/N] [--results FILE] [--table FILE]
+                 [--sample N] [--part K/N] [--limit SECONDS] [--results FILE]
+                 [--table FILE]
 
 For each class with a configuration in a library (transformers; timm and
 diffusers where they are installed), the script makes a model with random
@@ -17,9 +18,9 @@ gradients of a step with PyTorch's in float64. Each class gets one result:
     no export   PyTorch cannot export it, or not in training mode
     no model    this script does not know small sizes or inputs for it
 
---sample tests N random classes that are `equal` in docs/libraries.md.
---results keeps the results in a file; a class that has one there is not tested
-again. --table writes all results as the table of docs/libraries.md. The last
+--limit: a class that takes longer counts as `no model`. --sample tests N random
+classes that are `equal` in docs/libraries.md. --results keeps the results in a
+file; a class that has one there is not tested again. --table writes all results as the table of docs/libraries.md. The last
 line is `N passed, N failed`: a class must have the result of the table.
 """
 import argparse
@@ -31,6 +32,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -54,6 +56,14 @@ OUTCOMES = ["equal", "random", "differs", "refused", "no export", "no model"]
 
 class NoModel(Exception):
     pass
+
+
+class TooSlow(BaseException):
+    """Raised after --limit seconds; no `except Exception` takes it."""
+
+
+def give_up(*_):
+    raise TooSlow
 
 
 # --- transformers -----------------------------------------------------------
@@ -514,11 +524,13 @@ def main():
     p.add_argument("--sample", type=int, default=0)
     p.add_argument("--part", default="0/1",
                    help="K/N: each N-th class from K on")
+    p.add_argument("--limit", type=int, default=0, help="0: none")
     p.add_argument("--results", type=Path,
                    help="JSON lines; what is there is not done again")
     p.add_argument("--table", type=Path)
     a = p.parse_args()
     torch.set_num_threads(1)
+    signal.signal(signal.SIGALRM, give_up)
     shutil.rmtree(a.workdir, ignore_errors=True)
     named = read_table(TABLE)
     classes = [c for c in LIBRARIES[a.library]() if re.search(a.only, c[0])]
@@ -536,7 +548,12 @@ def main():
     for name, make in classes:
         if (a.library, name) in found:
             continue
-        outcome, why = judge(make, a.penstock, a.workdir / name)
+        signal.alarm(a.limit)
+        try:
+            outcome, why = judge(make, a.penstock, a.workdir / name)
+        except TooSlow:
+            outcome, why = "no model", f"takes more than {a.limit} s"
+        signal.alarm(0)
         shutil.rmtree(a.workdir / name, ignore_errors=True)
         found[a.library, name] = outcome, why
         wrong = outcome != named.get((a.library, name), outcome)
