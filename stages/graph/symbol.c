@@ -225,7 +225,7 @@ static enum pst_status note_unknown(void *ctx, const char *name)
     struct pst_symbol *s = pst_symbols_find(u->symbols, name);
 
     u->foreign = u->foreign || s == NULL;
-    if (s == NULL || s->known)
+    if (s == NULL || s->known || s->constant)
         return PST_OK;
     u->several = u->several || (u->found != NULL && u->found != s);
     u->found = s;
@@ -297,6 +297,72 @@ enum pst_status pst_symbols_solve(struct pst_symbols *symbols, const char *expr,
     }
     pst_arena_fini(&e.arena);
     return status;
+}
+
+/* --- constants ----------------------------------------------------------- */
+
+/* Replaces constant symbols below *expr, whose nodes belong to e->arena;
+ * *ret_symbols: other symbols are left. */
+static enum pst_status replace_constants(struct eval *e,
+                                         const struct pst_expr **expr,
+                                         bool *ret_symbols)
+{
+    const struct pst_expr *x = *expr;
+    const struct pst_symbol *s;
+    struct pst_expr *number;
+    enum pst_status status = PST_OK;
+
+    for (unsigned i = 0; i < x->n && status == PST_OK; i++)
+        status = replace_constants(e, &x->args[i], ret_symbols);
+    if (x->symbol == NULL || status != PST_OK)
+        return status;
+    s = pst_symbols_find(e->symbols, x->symbol);
+    if (s == NULL || !s->constant || !s->known) {
+        *ret_symbols = true;
+        return PST_OK;
+    }
+    number = pst_arena_calloc(&e->arena, 1, sizeof(*number));
+    if (number == NULL)
+        return pst_diag_nomem(e->diag, sizeof(*number));
+    number->value =
+        (struct pst_number){.kind = PST_NUMBER_EXACT, .n = s->value, .d = 1};
+    *expr = number;
+    return PST_OK;
+}
+
+enum pst_status pst_symbols_replace_constants(const struct pst_symbols *symbols,
+                                              struct pst_arena *arena,
+                                              const char **expr,
+                                              struct pst_diag *diag)
+{
+    const struct pst_expr *tree = NULL;
+    bool constant = false, symbolic = false;
+    struct eval e;
+    enum pst_status status;
+
+    for (size_t i = 0; i < symbols->at.n; i++)
+        constant = constant || symbols->at.at[i].constant;
+    if (!constant)
+        return PST_OK;
+    status = begin_eval(&e, symbols, *expr, &tree, diag);
+    if (status == PST_OK)
+        status = replace_constants(&e, &tree, &symbolic);
+    if (status == PST_OK && symbolic)
+        status = pst_expr_print(arena, tree, expr, diag);
+    else if (status == PST_OK)
+        *expr = NULL;
+    pst_arena_fini(&e.arena);
+    return status;
+}
+
+void pst_symbols_drop_constants(struct pst_symbols *symbols)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < symbols->at.n; i++)
+        if (!symbols->at.at[i].constant)
+            symbols->at.at[n++] = symbols->at.at[i];
+    symbols->at.n = n;
 }
 
 /* --- ranges ------------------------------------------------------------- */

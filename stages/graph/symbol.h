@@ -72,6 +72,8 @@ enum pst_status pst_expr_print(struct pst_arena *arena,
 struct pst_symbol {
     const char *name;
     bool known;
+    bool constant; /* no size: its value is computed from constants of the
+                      file, perhaps after `known` is asked for */
     int64_t value;
 };
 
@@ -108,8 +110,8 @@ enum pst_status pst_symbols_limit(struct pst_symbols *symbols, const char *expr,
 enum pst_status pst_symbols_declare(struct pst_symbols *symbols,
                                     const char *expr,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-/* Sets *ret if all symbols of the expression have values; false if it cannot be
- * parsed. */
+/* Sets *ret if all symbols of the expression have values or are constant; false
+ * if it cannot be parsed. */
 enum pst_status pst_symbols_are_known(const struct pst_symbols *symbols,
                                       const char *expr, bool *ret,
                                       struct pst_diag *diag) PST_MUST_CHECK;
@@ -126,6 +128,13 @@ enum pst_status pst_symbols_int(const struct pst_symbols *symbols,
 enum pst_status pst_symbols_solve(struct pst_symbols *symbols, const char *expr,
                                   int64_t want,
                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* Replaces constant symbols in *expr by their values; *expr becomes NULL if no
+ * symbol is left. The new text is in the arena. */
+enum pst_status pst_symbols_replace_constants(
+    const struct pst_symbols *symbols, struct pst_arena *arena,
+    const char **expr, struct pst_diag *diag) PST_MUST_CHECK;
+/* Removes constant symbols. */
+void pst_symbols_drop_constants(struct pst_symbols *symbols);
 /* Checks all ranges whose symbols have values; the error names the first that
  * is violated. */
 enum pst_status pst_symbols_check(const struct pst_symbols *symbols,

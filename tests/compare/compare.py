@@ -416,7 +416,7 @@ def all_cases(full, seed):
     cases += [("arch", "fno", 3), ("arch", "fno", 2, "core")]  # complex
     cases += [("arch", "denoiser", 2), ("arch", "autocast", 1)]
     cases += [("arch", "branches", 2), ("arch", "branches", 1, "core")]
-    cases += [("arch", "loops", 2)]
+    cases += [("arch", "loops", 2), ("arch", "places", 2)]
     cases += [("small", name) for name in small.SMALL]
     if full:
         cases += [("resume", 300, n) for n in (2, 1, 3, 4)]

@@ -502,3 +502,29 @@ def detached():
 
     return Detached(), lambda: dict(x=torch.randn(4, 6),
                                     wanted=torch.randint(0, 3, (4,)))
+
+
+@handwritten
+def places():
+    """Returns a model with sizes that are read from a tensor that is written
+    as a literal, as detectors compute the places of a map's cells."""
+
+    class Places(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.row = nn.Linear(1, 4)
+            self.column = nn.Linear(1, 4)
+
+        def forward(self, x, wanted):
+            shape = torch.tensor([[2, 3]])
+            high, wide = shape[0, 0], shape[0, 1]
+            down = torch.arange(0, high, dtype=x.dtype) / high
+            right = torch.arange(0, wide, dtype=x.dtype) / wide
+            places = (self.row(down[:, None])[:, None]
+                      + self.column(right[:, None])[None])
+            y = torch.tanh(x[:, None, None] * places[None])
+            y = y.view(x.size(0), high.item() * wide.item(), 4)
+            return (y - wanted).square().mean(), y
+
+    return Places(), lambda: dict(x=torch.randn(4, 4),
+                                  wanted=torch.randn(4, 6, 4))

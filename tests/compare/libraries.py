@@ -20,8 +20,9 @@ gradients of a step with PyTorch's in float64. Each class gets one result:
 
 --limit: a class that takes longer counts as `no model`. --sample tests N random
 classes that are `equal` in docs/libraries.md. --results keeps the results in a
-file; a class that has one there is not tested again. --table writes all results as the table of docs/libraries.md. The last
-line is `N passed, N failed`: a class must have the result of the table.
+file; a class that has one there is not tested again. --table writes all results
+as the table of docs/libraries.md. The last line is `N passed, N failed`: a
+class must have the result of the table.
 """
 import argparse
 import copy

@@ -176,9 +176,9 @@ static void compare(const char *file, int64_t more, int64_t times)
 
 static void expressions_are_what_an_import_gives(void **state)
 {
-    static const char *const files[] = {"dynamic.pt2", "odd.pt2",
-                                        "cube.pt2",    "norm.pt2",
-                                        "rows.pt2",    "square.pt2"};
+    static const char *const files[] = {
+        "dynamic.pt2", "odd.pt2",    "cube.pt2",     "norm.pt2",
+        "rows.pt2",    "square.pt2", "constants.pt2"};
 
     (void)state;
     for (size_t i = 0; i < PST_COUNT(files); i++) {
@@ -290,6 +290,61 @@ static void other_guards_are_notes(void **state)
     }
 }
 
+/* Numbers that the model reads from constants of the file are no free sizes. */
+static void constants_have_values(void **state)
+{
+    struct pst_model *m;
+    struct pst_str text = {0};
+
+    (void)state;
+    assert_ok(pst_model_open(golden("constants.pt2"), &m, &diag), &diag);
+    assert_null(m->fixed);
+    assert_int_equal(m->symbols.at.n, 1);
+    assert_string_equal(m->symbols.at.at[0].name, "s77");
+    pst_graph_print(m->graph, &text);
+    assert_non_null(strstr(pst_str_text(&text), "arange: f32[2] ="));
+    assert_non_null(strstr(pst_str_text(&text), "arange_1: f32[3] ="));
+    assert_non_null(strstr(pst_str_text(&text), "view: f32[30{s77*2*3}, 4]"));
+    pst_str_fini(&text);
+    pst_model_close(m);
+}
+
+/* Files whose constants contradict their own limits, and numbers that do not
+ * follow from constants, are refused. */
+static void other_constants_are_refused(void **state)
+{
+#define GE "GreaterThan(Symbol('u0', integer=True), Integer("
+    static const struct {
+        const char *find, *replace, *text;
+    } cases[] = {
+        {"\"u0\": {\"min_val\": 0,", "\"u0\": {\"min_val\": 3,",
+         "make u0 2, which is out of its range"},
+        {GE "0))", GE "3))", "do not meet the condition"},
+        {"aten.lift_fresh_copy.default", "aten.bernoulli.default",
+         "aten.item.default"},
+        {"\"as_tensor\": {\"name\": \"select_1\"}}, \"kind\": 1}], "
+         "\"outputs\": [{\"as_sym_int\"",
+         "\"as_tensor\": {\"name\": \"x\"}}, \"kind\": 1}], "
+         "\"outputs\": [{\"as_sym_int\"",
+         "aten.item.default"},
+    };
+#undef GE
+
+    (void)state;
+    for (size_t i = 0; i < PST_COUNT(cases); i++) {
+        const struct repack_edit edit = {"models/model.json", cases[i].find,
+                                         cases[i].replace};
+        struct pst_model *m;
+
+        repack(golden("constants.pt2"), "constants.pt2", NULL, 0, &edit, 1);
+        assert_int_not_equal(pst_model_open("constants.pt2", &m, &diag),
+                             PST_OK);
+        if (strstr(diag.text, cases[i].text) == NULL)
+            fail_msg("\"%s\" instead of \"%s\"", diag.text, cases[i].text);
+        pst_diag_init(&diag);
+    }
+}
+
 /* Compares the files on the command line. */
 static void files_are_compared(void **state)
 {
@@ -310,6 +365,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(unknown_numbers_fix_the_sizes),
         cmocka_unit_test(guards_are_limits),
         cmocka_unit_test(other_guards_are_notes),
+        cmocka_unit_test(constants_have_values),
+        cmocka_unit_test(other_constants_are_refused),
     };
     const struct CMUnitTest given[] = {
         cmocka_unit_test_prestate(files_are_compared, argv + 1),

@@ -256,11 +256,15 @@ enum pst_status pst_import_settle(struct pst_import *import,
     struct pst_value *v;
     enum pst_status status = pst_import_note_number(import, scope, node);
 
+    if (status != PST_OK)
+        return status;
+    v = pst_map_get(&scope->read, name);
+    status = pst_import_compute_constant(import,
+                                         pst_doc_number(scope->graph, name), v);
     if (status == PST_OK)
         status = pst_import_symbol(import, scope, name, "item", &wanted);
     if (status != PST_OK)
         return status;
-    v = pst_map_get(&scope->read, name);
     if (v == NULL)
         return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "\"%s\" is read from no tensor", name);
@@ -307,6 +311,10 @@ enum pst_status pst_import_assert(struct pst_import *import,
     if (node->resolved->kind != PST_TARGET_ASSERT)
         return PST_OK; /* the file's ranges have these limits */
     status = pst_import_symbol(import, scope, name, "an assertion", &arg);
+    if (status == PST_OK && arg.kind == PST_ARG_BOOL && !arg.b)
+        return pst_diag_set(import->diag, PST_E_MODEL_ASSERTION,
+                            "the constants and sizes of the file do not meet "
+                            "the condition");
     if (status != PST_OK || arg.exprs == NULL)
         return status;
     status = pst_symbols_limit(symbols, arg.exprs[0], 1, 1, import->diag);

@@ -173,6 +173,17 @@ bool pst_import_is_settled(struct pst_import *import,
 bool pst_import_is_idle(const struct pst_import *import,
                         const struct pst_doc_node *node);
 
+/* --- constants.c --------------------------------------------------------- */
+
+/* Sets `constant` of the symbols that the outer graph reads from constants of
+ * the file. */
+enum pst_status pst_import_mark_constants(struct pst_import *import)
+    PST_MUST_CHECK;
+/* Gives the number, if it is such a symbol, the value that is in v. */
+enum pst_status pst_import_compute_constant(struct pst_import *import,
+                                            const struct pst_doc_number *number,
+                                            struct pst_value *v) PST_MUST_CHECK;
+
 /* --- asserts.c ---------------------------------------------------------- */
 
 /* Records the source of a number: a read of data, or arithmetic. */

@@ -51,16 +51,38 @@ struct pst_value *pst_import_find(const struct pst_scope *scope,
     return name != NULL ? pst_map_get(&scope->values, name) : NULL;
 }
 
+static enum pst_status replace_constants(struct pst_import *import,
+                                         const char **expr)
+{
+    return *expr == NULL
+               ? PST_OK
+               : pst_symbols_replace_constants(&import->model->symbols,
+                                               &import->build.graph->arena,
+                                               expr, import->diag);
+}
+
 enum pst_status pst_import_meta(struct pst_import *import,
                                 const struct pst_scope *scope, const char *name,
                                 struct pst_doc_meta *ret)
 {
     const struct pst_doc_tensor *t = pst_doc_tensor(scope->graph, name);
+    enum pst_status status;
 
     if (t == NULL)
         return pst_diag_set(import->diag, PST_E_PT2_INCONSISTENT,
                             "\"%s\" has no shape in the file", name);
-    return pst_doc_meta(t, &import->model->symbols, ret, import->diag);
+    status = pst_doc_meta(t, &import->model->symbols, ret, import->diag);
+    if (status != PST_OK)
+        return status;
+    status = replace_constants(import, &ret->from);
+    ret->symbolic = false;
+    for (unsigned i = 0; i < ret->meta.rank && status == PST_OK; i++) {
+        status = replace_constants(import, &ret->dims[i]);
+        if (status == PST_OK)
+            status = replace_constants(import, &ret->strides[i]);
+        ret->symbolic = ret->symbolic || ret->dims[i] != NULL;
+    }
+    return status;
 }
 
 /* True for NODE_unused_K, the exporter's name of a result that is not used. Its

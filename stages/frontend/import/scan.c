@@ -428,7 +428,9 @@ enum pst_status pst_import_scan(struct pst_import *import)
     struct scan s = {.import = import};
     enum pst_status status;
 
-    status = scan_graph(&s, import->doc->graph, true);
+    status = pst_import_mark_constants(import);
+    if (status == PST_OK)
+        status = scan_graph(&s, import->doc->graph, true);
     if (status == PST_OK)
         status = import->build.status;
     if (status == PST_OK && s.findings.n > 0)

@@ -61,5 +61,6 @@ enum pst_status pst_import_sizes(struct pst_import *import)
         if (has_unknown(v->dims, v->meta.rank))
             v->dims = NULL;
     }
+    pst_symbols_drop_constants(&import->model->symbols);
     return status;
 }

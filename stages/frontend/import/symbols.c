@@ -163,9 +163,11 @@ static enum pst_status evaluate_size(struct pst_import *import,
                                      const struct pst_doc_expr *expr,
                                      const char *where, struct pst_arg *ret)
 {
+    struct pst_arena *arena = &import->build.graph->arena;
+    const char *text = expr->text;
     struct pst_number x = {0};
     enum pst_status status =
-        pst_symbols_eval(&import->model->symbols, expr->text, &x, import->diag);
+        pst_symbols_eval(&import->model->symbols, text, &x, import->diag);
 
     if (status != PST_OK) {
         pst_diag_prefix(import->diag, "%s", where);
@@ -178,8 +180,11 @@ static enum pst_status evaluate_size(struct pst_import *import,
     *ret = x.kind == PST_NUMBER_FLOAT  ? pst_f(x.f)
            : x.kind == PST_NUMBER_BOOL ? pst_b(x.n != 0)
                                        : pst_i(x.n);
-    return pst_exprs_copy(&import->build.graph->arena, &expr->text, 1,
-                          &ret->exprs, import->diag);
+    status = pst_symbols_replace_constants(&import->model->symbols, arena,
+                                           &text, import->diag);
+    if (status != PST_OK || text == NULL)
+        return status;
+    return pst_exprs_copy(arena, &text, 1, &ret->exprs, import->diag);
 }
 
 enum pst_status pst_import_symbol(struct pst_import *import,
