@@ -108,9 +108,13 @@ def main():
         for name in commands:
             if len(name) > 3:
                 wrong = next(misspelt(name))
+                # "rusn" is as near to "run" as to "runs"
+                near = [n for n in commands
+                        if n[:3] == name[:3] and len(n) <= len(name)]
                 if wrong != name:
                     b.refused([penstock, wrong], "unknown command",
-                              f"did you mean {name}?")
+                              *[f"did you mean {n}?" for n in near
+                                if near == [name]])
             check(b, [penstock, name], [])
             # these accept any number of arguments
             if name not in ("doctor", "runs", "set"):
