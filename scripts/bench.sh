@@ -3,7 +3,7 @@
 # Times training steps of penstock and of PyTorch's own pipelines, and prints a
 # table.
 #
-#   scripts/bench.sh [--rounds N] [--steps N] [--only MODEL]
+#   scripts/bench.sh [--rounds N] [--steps N] [--only TEXT] [--list] [--short]
 #
 # Needs two idle cores. Exit code 1 if a target is missed.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"

@@ -269,6 +269,19 @@ list_times() {
   awk '$2 == "-" && $1 >= 5' "$root/out/checks.txt"
 }
 
+# steps_beside_pytorch: prints a short benchmark. It counts as a test of the
+# benchmark; how fast anything is decides nothing.
+steps_beside_pytorch() {
+  say "steps beside PyTorch: one short round, not judged"
+  if "$python" "$root/tests/bench/bench.py" "$root/build/daemon/penstock" \
+    "$root/out/bench" --short 2>&1 | tee "$log" &&
+    grep -q '^| mlp-tiny | step ' "$log"; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+  fi
+}
+
 full=()
 [ "$mode" != --full ] || full=(--full)
 seed=(--seed "$PST_TEST_SEED")
@@ -296,6 +309,7 @@ if [ "$mode" != --quick ]; then
   timed "97 % of the digits" claim "97 % of the digits" \
     env "PENSTOCK_PYTHON=$python" bash "$root/examples/digits/train.sh"
   join_aside
+  timed "steps beside PyTorch" steps_beside_pytorch
 fi
 
 list_times
