@@ -81,7 +81,7 @@
     X(STEP, "step", "info",                                                    \
       "run= step= steps= loss= lr= grad_norm= step_s= samples_s= tok_s= mfu= " \
       "bubble= forward_s= backward_s= optim_s= wait_recv_s= wait_other_s= "    \
-      "samples_total= tokens_total=; means since the last one")                \
+      "wait_data_s= samples_total= tokens_total=; means since the last one")   \
     X(DOUBT, "doubt", "warn",                                                  \
       "run= text=; data or model are probably not as intended; the run goes "  \
       "on")                                                                    \

@@ -50,6 +50,7 @@ void pstd_report_step(struct pstd_session *s, bool must)
     add_mean(&note, "optim_s", sum->optim, reported->optim, n);
     add_mean(&note, "wait_recv_s", sum->wait_recv, reported->wait_recv, n);
     add_mean(&note, "wait_other_s", sum->wait_other, reported->wait_other, n);
+    add_mean(&note, "wait_data_s", sum->wait_data, reported->wait_data, n);
     pstd_note_int(&note, "samples_total", (int64_t)(samples * all));
     pstd_note_int(&note, "tokens_total", (int64_t)(tokens * all));
     pstd_mailbox_post(s->w->mailbox, &note, must);

@@ -46,6 +46,7 @@ static void add_times(struct pst_times *sums, const struct pst_times *t)
     sums->optim += t->optim;
     sums->wait_recv += t->wait_recv;
     sums->wait_other += t->wait_other;
+    sums->wait_data += t->wait_data;
 }
 
 static void learn_pace(struct pstd_session *s, double seconds)

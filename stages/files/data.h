@@ -139,7 +139,8 @@ void pst_data_rows(const struct pst_data *data, uint64_t step,
                    unsigned microbatch, struct pst_str *out);
 
 /* Reads input number `input` of one microbatch into dst, contiguous; data is a
- * struct pst_data (so that this is a pst_fill_fn of exec.h). */
+ * struct pst_data (so that this is a pst_fill_fn of exec.h). If that is slow, the
+ * kernel is asked to load the same microbatch of the next step meanwhile. */
 enum pst_status pst_data_fill(void *data, uint64_t step, unsigned microbatch,
                               unsigned input, void *dst,
                               struct pst_diag *diag) PST_MUST_CHECK;

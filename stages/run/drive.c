@@ -289,8 +289,9 @@ static void fill_result(const struct pst_engine *engine,
                         struct pst_step_result *ret)
 {
     const struct pst_decision *v = pst_rank_decision(engine->ranks[0]);
-    const struct pst_times times = pst_rank_times(engine->ranks[0]);
+    struct pst_times times = pst_rank_times(engine->ranks[0]);
 
+    times.wait_data = engine->source.seconds;
     *ret = (struct pst_step_result){
         .loss = v->loss,
         .losses = v->losses,
@@ -312,6 +313,21 @@ static void fill_result(const struct pst_engine *engine,
     };
 }
 
+/* A pst_fill_fn that measures how long another one takes; ctx is a struct
+ * pst_source. Local ranks on threads take turns in it (lanes.h). */
+static enum pst_status fill_timed(void *ctx, uint64_t step, unsigned microbatch,
+                                  unsigned input, void *dst,
+                                  struct pst_diag *diag)
+{
+    struct pst_source *source = ctx;
+    const double begin = pst_now();
+    const enum pst_status status =
+        source->fill(source->ctx, step, microbatch, input, dst, diag);
+
+    source->seconds += pst_now() - begin;
+    return status;
+}
+
 static enum pst_status run_ranks(struct pst_engine *engine,
                                  struct pst_diag *diag)
 {
@@ -330,6 +346,11 @@ static enum pst_status make_step(struct pst_engine *engine, uint64_t step,
 
     pst_alive_step(step);
     pst_alive_progress();
+    engine->source = (struct pst_source){fill, fill_ctx, 0};
+    if (fill != NULL) {
+        fill = fill_timed;
+        fill_ctx = &engine->source;
+    }
     status = pst_engine_weigh(engine, step, diag);
     if (status == PST_OK)
         status = pst_engine_scatter(engine, step, fill, fill_ctx, diag);

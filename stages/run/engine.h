@@ -15,6 +15,13 @@ struct pst_engine_count {
     struct pst_rank **ranks;
 };
 
+/* The data of a step. */
+struct pst_source {
+    pst_fill_fn fill;
+    void *ctx;
+    double seconds; /* time in `fill` in this step */
+};
+
 struct pst_engine {
     /* One element for each number of microbatches that steps may have; counts
      * is in the order of grids. */
@@ -39,7 +46,8 @@ struct pst_engine {
      * could not fill an input that it sends; "": it can. */
     char fault_text[600];
     enum pst_error fault_error; /* error of fault_text */
-    bool holds;                 /* the next step ends without an update */
+    struct pst_source source;
+    bool holds; /* the next step ends without an update */
     /* time since the last progress, without the time in which the host was
      * suspended */
     struct pst_awake awake;

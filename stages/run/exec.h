@@ -90,6 +90,7 @@ struct pst_times {
     double forward, backward, optim;
     double wait_recv;  /* waiting for values and gradients of other ranks */
     double wait_other; /* waiting for decisions, sends and reductions */
+    double wait_data;  /* part of forward: all local ranks read data */
 };
 
 struct pst_step_result {

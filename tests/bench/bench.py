@@ -124,9 +124,15 @@ def taken(folder):
 
 
 def commit():
-    done = subprocess.run(["git", "-C", str(ROOT), "describe", "--always",
-                           "--dirty"], capture_output=True, text=True)
-    return done.stdout.strip() or "unknown"
+    """Returns the commit of the tree, read without git, which may be missing
+    where this runs."""
+    try:
+        head = (ROOT / ".git/HEAD").read_text().strip()
+        name = head.removeprefix("ref: ")
+        return (head if name == head
+                else (ROOT / ".git" / name).read_text().strip())[:12]
+    except OSError:
+        return "unknown"
 
 
 def lines(a, case):

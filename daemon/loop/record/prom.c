@@ -64,6 +64,8 @@ static const struct pstd_metric rows[] = {
           "Of a step, waiting for messages of other ranks."),
     GAUGE("wait_other_seconds", STEP, "wait_other_s",
           "Of a step, waiting for anything else."),
+    GAUGE("wait_data_seconds", STEP, "wait_data_s",
+          "Of a step's forward passes, reading data."),
     GAUGE("eval_loss", EVALUATED, "loss", "Loss on the data of --eval-data."),
     GAUGE("eval_bits_per_byte", EVALUATED, "bits_per_byte",
           "That in bits per byte of the text."),

@@ -4,8 +4,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "stages/base/host/alive.h"
 #include "stages/files/data.h"
-#include "stages/files/data/inside.h"
+#include "stages/files/data/ahead.h"
 
 #define READ_TOKENS 1024u
 
@@ -269,16 +270,19 @@ static enum pst_status copy_rows(const struct pst_data *d,
 enum pst_status pst_data_fill(void *data, uint64_t step, unsigned microbatch,
                               unsigned input, void *dst, struct pst_diag *diag)
 {
-    const struct pst_data *d = data;
+    struct pst_data *d = data;
     const struct pst_data_column *in = &d->inputs[input];
     const uint64_t before = pst_data_rows_before(d, in, microbatch);
     const uint64_t rows = pst_data_rows_before(d, in, microbatch + 1) - before;
-    const uint64_t first =
-        (step - d->begin_step) *
-            pst_data_rows_before(d, in, d->step.microbatches) +
-        before;
+    const uint64_t all = pst_data_rows_before(d, in, d->step.microbatches);
+    const uint64_t first = (step - d->begin_step) * all + before;
+    const double begin = pst_now();
+    const enum pst_status status =
+        copy_rows(d, in, first, rows, &(struct target){dst, 0, rows}, diag);
 
-    return copy_rows(d, in, first, rows, &(struct target){dst, 0, rows}, diag);
+    if (status == PST_OK)
+        pst_data_read_ahead(d, in, first + all, rows, pst_now() - begin);
+    return status;
 }
 
 enum pst_status pst_data_read(const struct pst_data *data, uint64_t first,

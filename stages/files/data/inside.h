@@ -82,6 +82,12 @@ struct pst_data_source {
     uint64_t drawn;
 };
 
+/* State of reading ahead (ahead.c). */
+struct pst_data_ahead {
+    unsigned left; /* number of microbatches that are still read ahead */
+    unsigned span; /* the number after the last slow microbatch */
+};
+
 struct pst_data {
     struct pst_arena arena;
     struct pst_data_list list;
@@ -109,6 +115,7 @@ struct pst_data {
     bool leave_rest;
     bool shuffle;
     uint64_t seed;
+    struct pst_data_ahead ahead;
 };
 
 /* Returns the rows of the first n microbatches of a step. */
