@@ -488,6 +488,7 @@ static enum pst_status steps(struct pstd_session *s, bool *ret_now,
         status = pstd_ramp_follow(s, diag);
         if (status != PST_OK)
             break;
+        pst_fault_gate(s->step);
         asked = pstd_mailbox_take(s->w->mailbox, words) |
                 pstd_session_words(s) | pstd_health_words(s);
         status = step(s, asked, &control, diag);

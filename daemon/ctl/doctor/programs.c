@@ -184,7 +184,8 @@ static bool is_option(const char *name, size_t len)
 static void check_environment(struct pstctl_doctor *d)
 {
     static const char *const own[] = {"PENSTOCK_FAULT", "PENSTOCK_TEST_CUDA",
-                                      "PENSTOCK_SHADOW", "PENSTOCK_LIBCUDA"};
+                                      "PENSTOCK_SHADOW", "PENSTOCK_LIBCUDA",
+                                      "PENSTOCK_GATE"};
 
     for (char **at = environ; *at != NULL; at++) {
         const size_t n = strcspn(*at, "=");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stages/base/host/fault.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -24,10 +25,12 @@ static struct {
                      the middle */
 } fault;
 
+/* file of PENSTOCK_GATE; NULL: none, or this is not rank 0 */
+static const char *gate;
+
 // NOLINTBEGIN(concurrency-mt-unsafe): nobody changes the environment
-static bool is_chosen_rank(void)
+static bool is_rank(const char *wanted)
 {
-    const char *wanted = getenv("PENSTOCK_FAULT_RANK");
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
 
     return wanted == NULL || rank == NULL || strcmp(wanted, rank) == 0;
@@ -44,7 +47,8 @@ void pst_fault_read(void)
     long nth;
 
     atomic_store(&fault.left, 0);
-    if (action == NULL || !is_chosen_rank())
+    gate = is_rank("0") ? getenv("PENSTOCK_GATE") : NULL;
+    if (action == NULL || !is_rank(getenv("PENSTOCK_FAULT_RANK")))
         return;
     n = strcspn(text, ":");
     nth = text + n < action ? strtol(text + n + 1, &end, 10) : 1;
@@ -102,6 +106,46 @@ static bool is_due(const char *name)
     if (fault.again && atomic_load(&fault.left) == 1)
         return true;
     return atomic_fetch_sub(&fault.left, 1) == 1;
+}
+
+/* Returns the number in the file of PENSTOCK_GATE; without such a file nothing
+ * waits. */
+static uint64_t gate_number(void)
+{
+    char text[24] = "";
+    const int fd = open(gate, O_RDONLY | O_CLOEXEC);
+    ssize_t n;
+
+    if (fd < 0)
+        return UINT64_MAX;
+    n = read(fd, text, sizeof(text) - 1);
+    (void)close(fd);
+    return n > 0 ? strtoull(text, NULL, 10) : UINT64_MAX;
+}
+
+/* Says in a file beside the gate that this process waits at it. */
+static void tell_place(uint64_t nth)
+{
+    char path[4096];
+    int fd;
+
+    (void)snprintf(path, sizeof(path), "%s.at", gate);
+    fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return;
+    (void)dprintf(fd, "%llu\n", (unsigned long long)nth);
+    (void)close(fd);
+}
+
+void pst_fault_gate(uint64_t step)
+{
+    const uint64_t nth = step + 1;
+
+    if (gate == NULL || gate_number() >= nth)
+        return;
+    tell_place(nth);
+    while (gate_number() < nth)
+        (void)usleep(1000);
 }
 
 void pst_fault_step(uint64_t step)

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Invariants of a life that has ended."""
+import csv
+import glob
+import hashlib
+import io
+import json
+import os
+import time
+
+import tensor_file  # ground has added the folder to sys.path
+from ground import LIMIT_S, Broken, processes
+
+
+def digests(folder):
+    found = {}
+    for name in sorted(os.listdir(folder)):
+        with open(os.path.join(folder, name), "rb") as file:
+            found[name] = hashlib.sha256(file.read()).hexdigest()
+    return found
+
+
+def state(folder, step):
+    """Returns the tensors of a checkpoint, and what its manifest counts."""
+    at = os.path.join(folder, f"step-{step:08d}")
+    found = {}
+    for path in sorted(glob.glob(at + "/*.safetensors")):
+        for name, tensor in tensor_file.load(path)[0].items():
+            if name != "plan.pb":
+                found[name] = tensor
+    with open(at + "/manifest.json", encoding="utf-8") as file:
+        said = json.load(file)
+    data = {k: said["data"].get(k) for k in ("pass", "at")}
+    return found, {"updates": said["updates"], "data": data,
+                   "updates_before": said.get("updates_before")}
+
+
+def steps_in(folder):
+    return sorted(int(x[5:]) for x in os.listdir(folder)
+                  if x.startswith("step-"))
+
+
+def history(g, folder):
+    return {int(row["step"]): (row["loss"], row["lr"], row["grad_norm"])
+            for row in csv.DictReader(io.StringIO(
+                g.do("history", folder).out))}
+
+
+def evaluations(folder):
+    path = os.path.join(folder, "evaluations")
+    if not os.path.exists(path):
+        return {}
+    with open(path, encoding="utf-8") as file:
+        rows = [line.split() for line in file.readlines()[1:]]
+    return {int(r[0]): r[1:] for r in rows}
+
+
+def different(a, b):
+    keys = sorted(a.keys() | b.keys())
+    return [k for k in keys if a.get(k) != b.get(k)]
+
+
+def same_numbers(g, life):
+    ck, plain = g.path("ck"), g.path("plain-ck")
+    last, want = steps_in(ck)[-1], steps_in(plain)[-1]
+    if last != want:
+        raise Broken(f"steps: the job ended at step {last}, the plain one at "
+                     f"{want}")
+    (a, x), (b, y) = state(ck, last), state(plain, want)
+    wrong = different(a, b)
+    if wrong:
+        raise Broken(f"bits: {len(wrong)} of {len(b)} tensors differ: "
+                     f"{wrong[:8]}")
+    if x != y:
+        raise Broken(f"manifest: {x}, plain {y}")
+    a, b = history(g, "ck"), history(g, "plain-ck")
+    wrong = different(a, b)
+    if wrong:
+        raise Broken(f"history: {len(wrong)} of {len(b)} steps differ: " + str(
+            [(k, a.get(k), b.get(k)) for k in wrong[:4]]))
+    a, b = evaluations(ck), evaluations(plain)
+    wrong = [k for k in a.keys() & b.keys() if a[k] != b[k]]
+    if wrong:
+        raise Broken(f"evaluations: {[(k, a[k], b[k]) for k in wrong]}")
+    missing = b.keys() - a.keys()
+    if missing:
+        raise Broken(f"evaluations: none of steps {sorted(missing)}")
+
+
+def best_is_best(g, life):
+    found = evaluations(g.path("ck"))
+    if "--keep-best" not in life.d.evals or not found:
+        return
+    value = {k: float(v[0]) for k, v in found.items()}
+    best = min(value, key=lambda k: (value[k], k))
+    there = steps_in(g.path("ck/best"))
+    if there != [best]:
+        raise Broken(f"best: {there} is in best, {best} was the best of "
+                     f"{value}")
+    a, _ = state(g.path("ck/best"), best)
+    if best in steps_in(g.path("ck")):
+        b, _ = state(g.path("ck"), best)
+        if different(a, b):
+            raise Broken("best: other bits than the checkpoint of that step")
+
+
+def checkpoints_are_good(g, life):
+    for folder in "ck", *(["ck/best"] if os.path.isdir(g.path("ck/best"))
+                          else []):
+        said = g.json_of("checkpoints", folder, "--verify")
+        for row in said["checkpoints"]:
+            if row["state"] != "good":
+                raise Broken(f"checkpoint: {folder}: {row}")
+
+
+def nothing_left(g):
+    end = time.monotonic() + LIMIT_S
+    while True:
+        left = processes(g.folder) + glob.glob(
+            g.path("penstock-??????")) + glob.glob(g.path("penstock", "*"))
+        if not left:
+            return
+        if time.monotonic() > end:
+            raise Broken(f"left: {left}")
+        time.sleep(.01)
+
+
+def check(g, life):
+    checkpoints_are_good(g, life)
+    best_is_best(g, life)
+    same_numbers(g, life)
+    nothing_left(g)
