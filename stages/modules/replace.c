@@ -99,6 +99,17 @@ static enum pst_status add_new_state(struct pst_replacer *r)
     return status;
 }
 
+/* Lists the inputs in the order of the old graph, by which data are given. That
+ * of its values differs if an input is used before one that is declared before
+ * it (pst_plan_model). */
+static void order_inputs(struct pst_replacer *r)
+{
+    const struct pst_graph *old = r->old->graph;
+
+    for (size_t i = 0; i < old->inputs.n; i++)
+        r->graph->inputs.at[i] = r->replay.map[old->inputs.at[i]->id];
+}
+
 /* Adds values in the order of the old graph; new state takes the position of
  * the old. */
 static enum pst_status add_given(struct pst_replacer *r)
@@ -128,6 +139,8 @@ static enum pst_status add_given(struct pst_replacer *r)
     }
     if (status == PST_OK && !added)
         status = add_new_state(r);
+    if (status == PST_OK)
+        order_inputs(r);
     return status;
 }
 

@@ -7,7 +7,7 @@ import os
 import subprocess
 import time
 
-from patience import PATIENCE
+from patience import PATIENCE, wait_until
 
 
 class Bench:
@@ -92,6 +92,30 @@ class Bench:
             assert time.monotonic() < until, (name, event, log)
             time.sleep(.01)
         return self.events(name, event, log)[n - 1]
+
+    def gate(self, n):
+        """Lets jobs that begin with PENSTOCK_GATE=gate make steps up to n
+        (stages/base/README.md)."""
+        with open(self.path("gate.new"), "w", encoding="utf-8") as file:
+            file.write(f"{n}\n")
+        os.replace(self.path("gate.new"), self.path("gate"))
+
+    def place(self):
+        """Returns the step before which the job waits at the gate; 0: none."""
+        try:
+            with open(self.path("gate.at"), encoding="utf-8") as file:
+                return int(file.read() or 0)
+        except FileNotFoundError:
+            return 0
+
+    def paused_after(self, n, job):
+        """Pauses a job after step n; the gate must be lower than that."""
+        self.gate(n - 1)
+        wait_until(lambda: self.place() == n, f"step {n}")
+        self.call("pause", "--detach", "--job", job)
+        self.gate(n)
+        said = self.call("pause", "--job", job)
+        assert f"after step {n};" in said, said
 
     def pid(self, name, rank):
         line = self.await_event(name, "start", f"rank-{rank}")

@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests courses of jobs in which tests/hunt/ has found faults.
+
+usage: courses.py PENSTOCK LATE.pt2 LATE-FC.pt2
+
+inputs   a module is replaced in a model whose inputs are used in another order
+         than they are declared
+"""
+import os
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                ".."))
+import job  # noqa: E402  pylint: disable=wrong-import-position
+from evaluate import write_data  # noqa: E402  pylint: disable=C0413
+
+
+class Bench(job.Bench):
+    def __init__(self, penstock, late, module, folder):
+        super().__init__(penstock, folder)
+        self.module = module
+        self.call("split", late, "-o", "late.plan")
+        write_data(self.path("data.safetensors"), 1, x=[20, 4], wanted=[20, 4])
+
+    def words(self, name, *more):
+        return ["run", "late.plan", "-m", "2", "--transport", "self", "--data",
+                "data.safetensors", "--steps", "6", "--checkpoint", name,
+                "--log-dir", name + "-log", "--job", name, "--quiet", *more]
+
+    def gated(self, name, *more, **env):
+        """Begins a job that waits before its first step."""
+        self.gate(0)
+        return self.begin(*self.words(name, *more), **env,
+                          PENSTOCK_GATE=self.path("gate"))
+
+    def losses(self, name):
+        return [line.split(",")[:2] for line in
+                self.said("history", name).splitlines()]
+
+
+def inputs(b):
+    """With a rate of 0 an equal module changes no loss."""
+    b.call(*b.words("plain", "--lr", "0"))
+    run = b.gated("swapped", "--lr", "0")
+    b.paused_after(3, "swapped")
+    b.call("swap", "fc", b.module, "--job", "swapped")
+    b.call("resume", "--job", "swapped")
+    b.gate(6)
+    b.ended(run)
+    assert b.losses("swapped") == b.losses("plain")
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
+            Bench(*map(os.path.abspath, sys.argv[1:4]), folder) as b:
+        for part in (inputs,):
+            print(part.__name__, flush=True)
+            part(b)
+            b.no_files_left()
+    print("ok")
+
+
+if __name__ == "__main__":
+    main()
