@@ -165,8 +165,8 @@ const struct pstd_signature *pstd_intake_signature(const struct pstd_intake *in)
 }
 
 /* Checks, under the lock, that one more request of so many bytes may wait. */
-static enum pst_status admit(const struct pstd_intake *in, size_t bytes,
-                             struct pst_diag *diag)
+static enum pst_status check_capacity(const struct pstd_intake *in,
+                                      size_t bytes, struct pst_diag *diag)
 {
     if (!in->open || in->shut)
         return pst_diag_set(diag, PST_E_SERVE_LOST,
@@ -191,7 +191,7 @@ enum pst_status pstd_intake_put(struct pstd_intake *in, struct pstd_ask *ask,
 
     ask->came = pst_now();
     uv_mutex_lock(&in->lock);
-    status = admit(in, ask->bytes, diag);
+    status = check_capacity(in, ask->bytes, diag);
     if (status == PST_OK) {
         append(&in->waiting, ask);
         in->n++;
@@ -206,7 +206,7 @@ enum pst_status pstd_intake_put(struct pstd_intake *in, struct pstd_ask *ask,
     return status;
 }
 
-void pstd_intake_forget(struct pstd_intake *in, uint64_t client)
+void pstd_intake_drop_client(struct pstd_intake *in, uint64_t client)
 {
     struct list keep = {.first = NULL}, drop = {.first = NULL};
     struct pstd_ask *ask;
@@ -230,7 +230,7 @@ void pstd_intake_forget(struct pstd_intake *in, uint64_t client)
     free_all(&drop);
 }
 
-struct pstd_ask *pstd_intake_answer(struct pstd_intake *in)
+struct pstd_ask *pstd_intake_pop_answer(struct pstd_intake *in)
 {
     struct pstd_ask *ask;
 
@@ -321,7 +321,7 @@ struct pstd_ask *pstd_intake_take(struct pstd_intake *in, unsigned ms,
 }
 
 /* Counts a request that was answered or has failed. Called under the lock. */
-static void count(struct pstd_intake *in, const struct pstd_ask *ask)
+static void count_outcome(struct pstd_intake *in, const struct pstd_ask *ask)
 {
     const double seconds = pst_now() - ask->came;
 
@@ -342,13 +342,13 @@ void pstd_intake_count_step(struct pstd_intake *in)
     uv_mutex_unlock(&in->lock);
 }
 
-void pstd_intake_give(struct pstd_intake *in, struct pstd_ask *list)
+void pstd_intake_put_answers(struct pstd_intake *in, struct pstd_ask *list)
 {
     uv_mutex_lock(&in->lock);
     while (list != NULL) {
         struct pstd_ask *next = list->next;
 
-        count(in, list);
+        count_outcome(in, list);
         append(&in->answers, list);
         list = next;
     }
@@ -367,7 +367,7 @@ void pstd_intake_shut(struct pstd_intake *in, bool at_once)
         in->bytes -= ask->bytes;
         (void)pst_diag_set(&ask->diag, PST_E_SERVE_LOST,
                            "the job was ended before it answered; ask again");
-        count(in, ask);
+        count_outcome(in, ask);
         append(&in->answers, ask);
     }
     uv_cond_signal(&in->came);

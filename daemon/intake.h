@@ -94,9 +94,9 @@ const struct pstd_signature *pstd_intake_signature(
 enum pst_status pstd_intake_put(struct pstd_intake *in, struct pstd_ask *ask,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 /* Loop thread. Drops the waiting requests of a client that is gone. */
-void pstd_intake_forget(struct pstd_intake *in, uint64_t client);
+void pstd_intake_drop_client(struct pstd_intake *in, uint64_t client);
 /* Loop thread. Returns the next answer, owned; NULL: there is none. */
-struct pstd_ask *pstd_intake_answer(struct pstd_intake *in);
+struct pstd_ask *pstd_intake_pop_answer(struct pstd_intake *in);
 /* Any thread. Returns the statistics. again: resets `longest`. */
 struct pstd_intake_counts pstd_intake_counts(struct pstd_intake *in,
                                              bool again);
@@ -111,7 +111,7 @@ struct pstd_ask *pstd_intake_take(struct pstd_intake *in, unsigned ms,
                                   double batch_s);
 /* Exec thread. Passes a list of requests with results or diagnoses, which it
  * takes, to the loop thread. */
-void pstd_intake_give(struct pstd_intake *in, struct pstd_ask *list);
+void pstd_intake_put_answers(struct pstd_intake *in, struct pstd_ask *list);
 /* Exec thread. Counts a step. */
 void pstd_intake_count_step(struct pstd_intake *in);
 /* Any thread. Accepts no more requests. at_once: answers the waiting ones with

@@ -204,7 +204,7 @@ enum pst_status pstd_mailbox_order(struct pstd_mailbox *w,
     return pst_diag_set(diag, PST_E_JOB_QUEUE, "too many orders are waiting");
 }
 
-bool pstd_mailbox_control(struct pstd_mailbox *w, unsigned bits)
+bool pstd_mailbox_set_control(struct pstd_mailbox *w, unsigned bits)
 {
     bool taken_back;
 
@@ -284,7 +284,7 @@ enum pst_status pstd_mailbox_ask(struct pstd_mailbox *w,
     return status;
 }
 
-unsigned pstd_mailbox_take(struct pstd_mailbox *w, unsigned mask)
+unsigned pstd_mailbox_take_control(struct pstd_mailbox *w, unsigned mask)
 {
     unsigned bits;
 
@@ -295,7 +295,7 @@ unsigned pstd_mailbox_take(struct pstd_mailbox *w, unsigned mask)
     return bits;
 }
 
-unsigned pstd_mailbox_peek(struct pstd_mailbox *w, unsigned mask)
+unsigned pstd_mailbox_peek_control(struct pstd_mailbox *w, unsigned mask)
 {
     unsigned bits;
 
@@ -318,8 +318,8 @@ static const struct {
     {PSTD_CTL_PAUSE, PSTD_CTL_PAUSE, PSTD_ORDER_PAUSE},
 };
 
-static bool take_word(struct pstd_mailbox *w, unsigned words,
-                      struct pstd_order *ret)
+static bool take_control_word(struct pstd_mailbox *w, unsigned words,
+                              struct pstd_order *ret)
 {
     for (size_t i = 0; i < PST_COUNT(word_orders); i++) {
         if (!(w->control & words & word_orders[i].bits))
@@ -332,15 +332,15 @@ static bool take_word(struct pstd_mailbox *w, unsigned words,
 }
 
 /* Control words come before orders, so that queued orders delay no stop. */
-bool pstd_mailbox_wait(struct pstd_mailbox *w, unsigned words, unsigned ms,
-                       struct pstd_order *ret)
+bool pstd_mailbox_wait_order(struct pstd_mailbox *w, unsigned words,
+                             unsigned ms, struct pstd_order *ret)
 {
     bool any;
 
     uv_mutex_lock(&w->lock);
     if (w->n_orders == 0 && !(w->control & words))
         (void)uv_cond_timedwait(&w->order_came, &w->lock, ms * 1000000ull);
-    any = take_word(w, words, ret);
+    any = take_control_word(w, words, ret);
     if (!any && w->n_orders > 0) {
         any = true;
         *ret = w->orders[0];
@@ -351,8 +351,9 @@ bool pstd_mailbox_wait(struct pstd_mailbox *w, unsigned words, unsigned ms,
     return any;
 }
 
-void pstd_mailbox_count(struct pstd_mailbox *w, uint64_t run, uint64_t step,
-                        double loss, uint64_t samples, uint64_t tokens)
+void pstd_mailbox_count_step(struct pstd_mailbox *w, uint64_t run,
+                             uint64_t step, double loss, uint64_t samples,
+                             uint64_t tokens)
 {
     const uint64_t now = pstd_now_us();
 
@@ -377,7 +378,7 @@ struct pstd_totals pstd_mailbox_totals(struct pstd_mailbox *w)
     return totals;
 }
 
-uint64_t pstd_mailbox_lost(struct pstd_mailbox *w)
+uint64_t pstd_mailbox_count_lost(struct pstd_mailbox *w)
 {
     uint64_t lost;
 

@@ -99,7 +99,7 @@ enum pst_status pstd_mailbox_order(struct pstd_mailbox *mailbox,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* Any thread. Sets control words. PAUSE and RESUME cancel each other: true if a
  * RESUME has cancelled a PAUSE that the exec thread had not taken. */
-bool pstd_mailbox_control(struct pstd_mailbox *mailbox, unsigned bits);
+bool pstd_mailbox_set_control(struct pstd_mailbox *mailbox, unsigned bits);
 /* Loop thread. Sends the answer that pstd_mailbox_ask waits for. */
 void pstd_mailbox_answer(struct pstd_mailbox *mailbox,
                          const struct pst_diag *answer);
@@ -118,22 +118,22 @@ enum pst_status pstd_mailbox_ask(struct pstd_mailbox *mailbox,
                                  const struct pstd_note *note,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns the control words of mask that are set, and clears them. */
-unsigned pstd_mailbox_take(struct pstd_mailbox *mailbox, unsigned mask);
+unsigned pstd_mailbox_take_control(struct pstd_mailbox *mailbox, unsigned mask);
 /* Returns the control words of mask that are set. */
-unsigned pstd_mailbox_peek(struct pstd_mailbox *mailbox, unsigned mask);
+unsigned pstd_mailbox_peek_control(struct pstd_mailbox *mailbox, unsigned mask);
 /* Waits for the next order, at most ms milliseconds; false: there is none. The
  * control words in `words` count as orders and come first; the others stay set.
  */
-bool pstd_mailbox_wait(struct pstd_mailbox *mailbox, unsigned words,
-                       unsigned ms, struct pstd_order *ret);
+bool pstd_mailbox_wait_order(struct pstd_mailbox *mailbox, unsigned words,
+                             unsigned ms, struct pstd_order *ret);
 /* Counts a finished step, its samples and tokens. */
-void pstd_mailbox_count(struct pstd_mailbox *mailbox, uint64_t run,
-                        uint64_t step, double loss, uint64_t samples,
-                        uint64_t tokens);
+void pstd_mailbox_count_step(struct pstd_mailbox *mailbox, uint64_t run,
+                             uint64_t step, double loss, uint64_t samples,
+                             uint64_t tokens);
 /* Any thread. Returns the totals, including those of a run in progress. */
 struct pstd_totals pstd_mailbox_totals(struct pstd_mailbox *mailbox);
 /* Returns the number of notes dropped so far because the ring was full. */
-uint64_t pstd_mailbox_lost(struct pstd_mailbox *mailbox);
+uint64_t pstd_mailbox_count_lost(struct pstd_mailbox *mailbox);
 /* Sets the result of the job, from which the exit code follows. */
 void pstd_mailbox_set_result(struct pstd_mailbox *mailbox,
                              const struct pst_diag *diag);

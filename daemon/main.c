@@ -49,7 +49,7 @@ static void print_help(void)
     pst_str_fini(&text);
 }
 
-static int refuse(const struct pst_diag *diag)
+static int print_error(const struct pst_diag *diag)
 {
     (void)fprintf(stderr, "penstockd: %s%s\n", diag->text,
                   pst_error_tag(diag->error));
@@ -85,7 +85,7 @@ static bool follow_parent(void)
 
 /* Raises the limit of open files, so that clients leave enough descriptors for
  * everything else. */
-static void take_files(void)
+static void raise_file_limit(void)
 {
     const rlim_t wanted = 4 * PSTD_MAX_CLIENTS;
     struct rlimit files;
@@ -106,7 +106,7 @@ static int run(struct pstd_config *config, int argc, char **argv)
     if (status == PST_OK)
         status = pstd_config_parse(config, GROUPS, argc, argv, &diag);
     if (status != PST_OK)
-        return refuse(&diag);
+        return print_error(&diag);
     if (config->help) {
         print_help();
         return 0;
@@ -121,11 +121,11 @@ static int run(struct pstd_config *config, int argc, char **argv)
     if (status == PST_OK)
         status = pstd_socket_check_job(config->job, &diag);
     if (status != PST_OK)
-        return refuse(&diag);
+        return print_error(&diag);
     if (config->die_with_parent && !follow_parent())
         return pst_status_exit_code(PST_ERR_PEER);
     pst_guard_process(config->core_files);
-    take_files();
+    raise_file_limit();
     /* Makes writes to closed sockets, and beyond the file size limit, fail
      * instead of killing the process. */
     (void)signal(SIGPIPE, SIG_IGN);
@@ -159,7 +159,7 @@ int main(int argc, char **argv)
     if (argc >= 2 && argc <= 3 && strcmp(argv[1], "--version") == 0)
         return print_version(argc == 3 ? argv[2] : NULL);
     if (pstd_config_init(&config, &diag) != PST_OK)
-        return refuse(&diag);
+        return print_error(&diag);
     code = run(&config, argc, argv);
     pstd_config_fini(&config);
     return code;

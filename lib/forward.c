@@ -118,7 +118,7 @@ enum pst_status pstl_forward_begin(penstock_session *s, struct pst_engine **ret,
         return status;
     s->forward->done = false;
     *ret = s->forward->engine;
-    return pst_engine_show(*ret, s->engine, diag);
+    return pst_engine_copy_values(*ret, s->engine, diag);
 }
 
 /* Returns why the pass cannot be made on this rank; PST_OK if it can. */

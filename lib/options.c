@@ -49,7 +49,7 @@ static bool is_in(const char *const *list, size_t n, const char *name)
 /* Returns the groups in which the option is looked up; 0: none. */
 static uint64_t groups_of(enum pstl_call call, const char *name)
 {
-    const struct pstd_option *row = pstd_option_named(~UINT64_C(0), name);
+    const struct pstd_option *row = pstd_option_find(~UINT64_C(0), name);
 
     if (call == PSTL_OPEN)
         return PSTD_OPT_SPLIT;
@@ -75,8 +75,8 @@ static enum pst_status set_one(struct pstd_config *config, enum pstl_call call,
         return pst_diag_set(diag, PST_E_LIBRARY_ARGUMENT,
                             "an option has no name or no value (NULL)");
     groups = groups_of(call, o->name);
-    if (pstd_option_named(groups, o->name) == NULL &&
-        pstd_option_named(~UINT64_C(0), o->name) != NULL)
+    if (pstd_option_find(groups, o->name) == NULL &&
+        pstd_option_find(~UINT64_C(0), o->name) != NULL)
         return pst_diag_set(diag, PST_E_LIBRARY_OPTION,
                             "\"%.60s\" is no option of penstock_%s", o->name,
                             names[call]);

@@ -299,7 +299,7 @@ static enum pst_status make_options(struct penstock_session *s,
         return status;
     pstd_set_batch(&s->options, &s->batch);
     s->options.keep_outputs = false;
-    return pstd_find_lanes(s->batch.plan, &s->options, diag);
+    return pstd_set_side_by_side(s->batch.plan, &s->options, diag);
 }
 
 /* Makes the parts of a session; COLLECTIVE once the transport is open. */
@@ -401,7 +401,7 @@ int penstock_session_new(penstock_model *model,
         return pstl_return(status, &diag, error);
     }
     if (s->trains)
-        pstd_doubts_of_plan(&s->config, s->batch.plan, tell, &s->messages);
+        pstd_doubts_check_plan(&s->config, s->batch.plan, tell, &s->messages);
     *ret = s;
     return 0;
 }

@@ -70,7 +70,7 @@ static bool is_fresh(void *ctx, const char *fqn)
 {
     const struct swap *x = ctx;
 
-    return pstd_replaced_has(&x->replaced, fqn);
+    return pstd_replaced_has_param(&x->replaced, fqn);
 }
 
 static const char *old_state(void *ctx, const char *fqn)
@@ -131,8 +131,8 @@ static enum pst_status make_plan(struct swap *x, const char *path,
     if (status == PST_OK)
         status = pstd_replaced_check(before, to->plan, diag);
     if (status == PST_OK)
-        status = pstd_changed_name(to, &s->batch, s->model->opened.plan,
-                                   is_fresh, x, diag);
+        status = pstd_changed_complete(to, &s->batch, s->model->opened.plan,
+                                       is_fresh, x, diag);
     if (status == PST_OK)
         status = pstl_session_want(s, &to->batch, diag);
     if (status == PST_OK)
@@ -155,8 +155,8 @@ static enum pst_status make_engine(struct swap *x, struct pst_diag *diag)
     pstd_set_batch(&x->options, &to->batch);
     options = x->options;
     status = pst_transport_settle(
-        s->transport, pstd_changed_places(s->engine, &options, &places, diag),
-        diag);
+        s->transport,
+        pstd_changed_keep_placement(s->engine, &options, &places, diag), diag);
     if (status == PST_OK)
         status =
             pst_transport_settle(s->transport,
@@ -169,8 +169,8 @@ static enum pst_status make_engine(struct swap *x, struct pst_diag *diag)
             s->transport, pst_engine_adopt(x->engine, s->engine, &how, diag),
             diag);
     if (status == PST_OK)
-        status = pst_transport_settle(s->transport, pstd_changed_keep(to, diag),
-                                      diag);
+        status = pst_transport_settle(s->transport,
+                                      pstd_changed_copy_params(to, diag), diag);
     if (status == PST_OK)
         status = pstd_changed_gather(to, s->engine, s->batch.plan, old_value, x,
                                      diag);

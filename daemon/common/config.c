@@ -219,9 +219,10 @@ static enum pst_status store_from(struct pstd_config *config,
 
 /* Stores the value of an option. who: the option as the user wrote it, for
  * messages. */
-static enum pst_status store(struct pstd_config *config,
-                             const struct pstd_option *row, const char *who,
-                             const char *text, struct pst_diag *diag)
+static enum pst_status store_value(struct pstd_config *config,
+                                   const struct pstd_option *row,
+                                   const char *who, const char *text,
+                                   struct pst_diag *diag)
 {
     switch (row->type) {
     case PSTD_FLAG:
@@ -257,12 +258,13 @@ static enum pst_status store(struct pstd_config *config,
     return store_text(config, row, who, text, diag);
 }
 
-static enum pst_status give(struct pstd_config *config,
-                            const struct pstd_option *row, const char *who,
-                            const char *text, struct pst_diag *diag)
+static enum pst_status store_given(struct pstd_config *config,
+                                   const struct pstd_option *row,
+                                   const char *who, const char *text,
+                                   struct pst_diag *diag)
 {
     size_t n;
-    const enum pst_status status = store(config, row, who, text, diag);
+    const enum pst_status status = store_value(config, row, who, text, diag);
 
     if (status == PST_OK)
         config->given[row - pstd_options(&n)] = true;
@@ -281,7 +283,8 @@ enum pst_status pstd_config_init(struct pstd_config *config,
         enum pst_status status = PST_OK;
 
         if (rows[i].start != NULL)
-            status = store(config, &rows[i], rows[i].name, rows[i].start, diag);
+            status = store_value(config, &rows[i], rows[i].name, rows[i].start,
+                                 diag);
         else if (rows[i].type == PSTD_REAL)
             *(double *)pstd_config_member(config, &rows[i]) = NAN;
         if (status != PST_OK) {
@@ -309,7 +312,7 @@ enum pst_status pstd_config_copy(struct pstd_config *to,
     if (status != PST_OK)
         return status;
     if (from->steps_counted)
-        pstd_set_counted(to, from->steps);
+        pstd_set_steps(to, from->steps);
     for (size_t i = 0; i < n && status == PST_OK; i++) {
         const struct pstd_list *list = pstd_config_member(from, &rows[i]);
         struct pst_str text = {0};
@@ -320,8 +323,8 @@ enum pst_status pstd_config_copy(struct pstd_config *to,
             if (status == PST_OK)
                 status = store_list(to, &rows[i], list->at[k], diag);
         if (pstd_config_text(from, &rows[i], &text) && !text.failed)
-            status =
-                store(to, &rows[i], rows[i].name, pst_str_text(&text), diag);
+            status = store_value(to, &rows[i], rows[i].name,
+                                 pst_str_text(&text), diag);
         if (text.failed && status == PST_OK)
             status = pst_diag_nomem(diag, text.len);
         pst_str_fini(&text);
@@ -383,7 +386,7 @@ unsigned pstd_replicas(const struct pstd_config *config)
 }
 
 /* Converts "lr-min" to "PENSTOCK_LR_MIN". */
-static void variable_of(const char *option, char ret[64])
+static void name_variable(const char *option, char ret[64])
 {
     size_t n = strlen("PENSTOCK_");
 
@@ -407,10 +410,10 @@ enum pst_status pstd_config_env(struct pstd_config *config, uint64_t groups,
 
         if (!(rows[i].groups & groups & ~PSTD_OPT_ALL))
             continue;
-        variable_of(rows[i].name, name);
+        name_variable(rows[i].name, name);
         value = getenv(name); // NOLINT(concurrency-mt-unsafe): before threads
         if (value != NULL)
-            status = give(config, &rows[i], name, value, diag);
+            status = store_given(config, &rows[i], name, value, diag);
         if (status != PST_OK)
             return status;
     }
@@ -434,7 +437,7 @@ void pstd_config_env_unread(pstd_unread_fn fn, void *ctx)
     const struct pstd_option *rows = pstd_options(&n_options);
 
     for (; n < n_options; n++) {
-        variable_of(rows[n].name, texts[n]);
+        name_variable(rows[n].name, texts[n]);
         names[n] = texts[n];
     }
     for (size_t i = 0; i < PST_COUNT(other_variables); i++)
@@ -455,13 +458,13 @@ void pstd_config_env_unread(pstd_unread_fn fn, void *ctx)
     }
 }
 
-static enum pst_status unknown(uint64_t groups, const char *prefix,
-                               const char *name, struct pst_diag *diag)
+static enum pst_status refuse_unknown(uint64_t groups, const char *prefix,
+                                      const char *name, struct pst_diag *diag)
 {
     size_t n, n_names = 0;
     const struct pstd_option *rows = pstd_options(&n);
     const char *names[PSTD_MAX_OPTIONS];
-    const char *ours = pstd_option_elsewhere(name);
+    const char *ours = pstd_option_from_trainer(name);
     int near;
 
     if (ours != NULL && (groups & (PSTD_OPT_TRAIN | PSTD_OPT_SET)))
@@ -480,7 +483,7 @@ static enum pst_status unknown(uint64_t groups, const char *prefix,
                         "unknown option %s%s; see --help", prefix, name);
 }
 
-const struct pstd_option *pstd_option_named(uint64_t groups, const char *name)
+const struct pstd_option *pstd_option_find(uint64_t groups, const char *name)
 {
     size_t n;
     const struct pstd_option *rows = pstd_options(&n);
@@ -495,11 +498,11 @@ enum pst_status pstd_config_set(struct pstd_config *config, uint64_t groups,
                                 const char *name, const char *value,
                                 struct pst_diag *diag)
 {
-    const struct pstd_option *row = pstd_option_named(groups, name);
+    const struct pstd_option *row = pstd_option_find(groups, name);
 
     if (row == NULL)
-        return unknown(groups, "", name, diag);
-    return give(config, row, name, value, diag);
+        return refuse_unknown(groups, "", name, diag);
+    return store_given(config, row, name, value, diag);
 }
 
 static bool is_utf8(const char *value)
@@ -517,8 +520,8 @@ enum pst_status pstd_config_set_running(struct pstd_config *config,
                                         const char *name, const char *value,
                                         struct pst_diag *diag)
 {
-    if (pstd_option_named(PSTD_OPT_SET, name) == NULL &&
-        pstd_option_named(PSTD_OPT_TRAIN, name) != NULL)
+    if (pstd_option_find(PSTD_OPT_SET, name) == NULL &&
+        pstd_option_find(PSTD_OPT_TRAIN, name) != NULL)
         return pst_diag_set(diag, PST_E_RUN_SET,
                             "--%.60s cannot change while a run goes on: stop "
                             "it, and resume it with the new value",
@@ -546,9 +549,9 @@ static enum pst_status parse_long(struct pstd_config *config, uint64_t groups,
                             argv[*i]);
     memcpy(name, argv[*i] + 2, len);
     name[len] = '\0';
-    row = pstd_option_named(groups, name);
+    row = pstd_option_find(groups, name);
     if (row == NULL)
-        return unknown(groups, "--", name, diag);
+        return refuse_unknown(groups, "--", name, diag);
     if (equals != NULL)
         value = equals + 1;
     else if (row->type == PSTD_FLAG || row->type == PSTD_FROM)
@@ -559,7 +562,7 @@ static enum pst_status parse_long(struct pstd_config *config, uint64_t groups,
         return pst_diag_set(diag, PST_E_OPTION_VALUE, "--%s needs a value (%s)",
                             name, row->value);
     (void)snprintf(who, sizeof(who), "--%s", name);
-    return give(config, row, who, value, diag);
+    return store_given(config, row, who, value, diag);
 }
 
 /* True for a short option such as "-n"; "-3" and "-.5" are numbers. */
@@ -599,18 +602,18 @@ static enum pst_status parse_short(struct pstd_config *config, uint64_t groups,
         return pst_diag_set(diag, PST_E_OPTION_VALUE, "%s needs a value (%s)",
                             who, rows[k].value);
     }
-    return give(config, &rows[k], who, value, diag);
+    return store_given(config, &rows[k], who, value, diag);
 }
 
 /* Returns how many arguments the option takes: 1, or 2 with its value. */
-static int words_of(const char *arg, uint64_t groups)
+static int count_words(const char *arg, uint64_t groups)
 {
     size_t n;
     const struct pstd_option *rows = pstd_options(&n), *row = NULL;
     const bool is_long = pst_has_prefix(arg, "--");
 
     if (is_long && strchr(arg, '=') == NULL)
-        row = pstd_option_named(groups, arg + 2);
+        row = pstd_option_find(groups, arg + 2);
     for (size_t i = 0; i < n && !is_long && arg[2] == '\0'; i++)
         if (rows[i].letter == arg[1] && (rows[i].groups & groups))
             row = &rows[i];
@@ -631,7 +634,7 @@ static enum pst_status read_files(struct pstd_config *config, uint64_t groups,
         if (argv[i][0] == '@')
             status = pstd_config_read(config, groups, argv[i] + 1, diag);
         else if (is_short(argv[i]))
-            i += words_of(argv[i], groups) - 1;
+            i += count_words(argv[i], groups) - 1;
     }
     return status;
 }

@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 /* Groups of options: a command accepts the options of its groups. Some groups
- * hold a single option, for commands that take it without related ones. */
+ * hold a single option, for commands that accept it without related ones. */
 #define PSTD_GROUP(n)   (UINT64_C(1) << (n))
 #define PSTD_OPT_ALL    PSTD_GROUP(0) /* --help, which every command has */
 #define PSTD_OPT_TRAIN  PSTD_GROUP(1) /* options of a run (Train) */
@@ -298,10 +298,10 @@ static inline bool pstd_stays(const struct pstd_config *config)
 }
 /* True if the number of steps follows from --epochs, and is not known yet since
  * the data are not open. */
-bool pstd_counts_epochs(const struct pstd_config *config);
+bool pstd_needs_epochs(const struct pstd_config *config);
 /* Stores the number of steps that follows from --epochs; --steps still counts
  * as not given. */
-void pstd_set_counted(struct pstd_config *config, uint64_t steps);
+void pstd_set_steps(struct pstd_config *config, uint64_t steps);
 /* Return the number of ranks of a pipeline (`otherwise` if not given) and the
  * number of replicas of the pipeline. */
 unsigned pstd_ranks(const struct pstd_config *config, unsigned otherwise);
@@ -316,11 +316,11 @@ typedef void (*pstd_option_fn)(void *ctx, const struct pstd_option *row,
  * are many, the most used ones come first, then the others by theme, each under
  * a heading. */
 void pstd_options_visit(uint64_t groups, pstd_option_fn visit, void *ctx);
-/* Returns the option for what other trainers call `name`, such as
- * "learning-rate": "--lr X". NULL: the name is not known. */
-const char *pstd_option_elsewhere(const char *name);
+/* Returns our option for an option of another trainer, such as "--lr X" for
+ * "learning-rate". NULL: the name is not known. */
+const char *pstd_option_from_trainer(const char *name);
 /* Returns the row of these groups with that name; NULL: there is none. */
-const struct pstd_option *pstd_option_named(uint64_t groups, const char *name);
+const struct pstd_option *pstd_option_find(uint64_t groups, const char *name);
 /* True if the option was given: PSTD_GIVEN(config, ranks). */
 bool pstd_config_given(const struct pstd_config *config, size_t at);
 #define PSTD_GIVEN(config, member)                                             \

@@ -110,8 +110,8 @@ size_t pstd_frame_length(const unsigned char head[4])
            (size_t)head[3] << 24;
 }
 
-enum pst_status pstd_frames_next(struct pstd_frames *frames, pstd_frame **ret,
-                                 struct pst_diag *diag)
+enum pst_status pstd_frames_pop(struct pstd_frames *frames, pstd_frame **ret,
+                                struct pst_diag *diag)
 {
     enum pst_status status;
     size_t size;

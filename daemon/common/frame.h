@@ -37,8 +37,8 @@ enum pst_status pstd_frames_push(struct pstd_frames *frames, const void *data,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 /* Removes the next frame from the received bytes; *ret is owned. PST_AGAIN: no
  * complete frame yet. After any other error the stream is unusable. */
-enum pst_status pstd_frames_next(struct pstd_frames *frames, pstd_frame **ret,
-                                 struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstd_frames_pop(struct pstd_frames *frames, pstd_frame **ret,
+                                struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Returns the length in the 4 bytes before a frame. */
 size_t pstd_frame_length(const unsigned char head[4]);

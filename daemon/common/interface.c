@@ -58,7 +58,7 @@ static const void *address_of(const struct ifaddrs *a)
     return NULL;
 }
 
-static bool is_there(const struct word *w, const struct ifaddrs *all)
+static bool has_interface(const struct word *w, const struct ifaddrs *all)
 {
     for (; all != NULL; all = all->ifa_next) {
         const void *address = address_of(all);
@@ -76,7 +76,7 @@ static bool is_there(const struct word *w, const struct ifaddrs *all)
 
 /* Appends the interfaces and their addresses: "lo (127.0.0.1), eth0
  * (10.0.0.1)". */
-static void add_all(const struct ifaddrs *all, struct pst_str *out)
+static void add_interfaces(const struct ifaddrs *all, struct pst_str *out)
 {
     for (; all != NULL; all = all->ifa_next) {
         const void *address = address_of(all);
@@ -106,14 +106,14 @@ static enum pst_status check_name(const char *words, const struct ifaddrs *all,
                                 "--interface %s: '%.*s' is not a name of an "
                                 "interface and no NETWORK/BITS",
                                 words, (int)PST_MIN(n, (size_t)64), at);
-        found = found || is_there(&w, all);
+        found = found || has_interface(&w, all);
         at += n;
         if (*at == '\0')
             break;
     }
     if (found)
         return PST_OK;
-    add_all(all, &there);
+    add_interfaces(all, &there);
     (void)pst_diag_set(diag, PST_E_OPTION_VALUE,
                        "--interface %s: none of these is up here; there are %s",
                        words, pst_str_text(&there));

@@ -17,7 +17,7 @@
 /* --- one file ------------------------------------------------------------- */
 
 /* Returns the size of the frame at an offset, with its length; 0: none. */
-static size_t frame_at(const struct pstd_journal_part *j, uint64_t at)
+static size_t frame_size_at(const struct pstd_journal_part *j, uint64_t at)
 {
     unsigned char head[HEAD];
     size_t size;
@@ -29,7 +29,7 @@ static size_t frame_at(const struct pstd_journal_part *j, uint64_t at)
 }
 
 /* Returns the event number of a frame; 0: it has none. */
-static uint64_t number_of(const unsigned char *data, size_t size)
+static uint64_t read_number(const unsigned char *data, size_t size)
 {
     pstd_frame *frame = NULL;
     uint64_t seq = 0;
@@ -43,9 +43,9 @@ static uint64_t number_of(const unsigned char *data, size_t size)
 }
 
 /* Returns the event number of the frame at an offset. */
-static uint64_t number_at(const struct pstd_journal_part *j, uint64_t at)
+static uint64_t read_number_at(const struct pstd_journal_part *j, uint64_t at)
 {
-    const size_t size = frame_at(j, at);
+    const size_t size = frame_size_at(j, at);
     unsigned char *data;
     uint64_t seq = 0;
 
@@ -53,19 +53,19 @@ static uint64_t number_at(const struct pstd_journal_part *j, uint64_t at)
         return 0;
     data = pst_alloc(PST_TAG_DAEMON, size);
     if (data != NULL && pread(j->fd, data, size, (off_t)at) == (ssize_t)size)
-        seq = number_of(data, size);
+        seq = read_number(data, size);
     pst_free(data);
     return seq;
 }
 
-static bool mark(struct pstd_journal_part *j, uint64_t at)
+static bool mark_event(struct pstd_journal_part *j, uint64_t at)
 {
     return (j->next - j->first) % PSTD_JOURNAL_MARK != 0 ||
            pst_vec_push(PST_TAG_DAEMON, &j->marks, at);
 }
 
 /* Empties the file; its first event will be number `next`. */
-static void empty(struct pstd_journal_part *j)
+static void empty_file(struct pstd_journal_part *j)
 {
     if (ftruncate(j->fd, 0) != 0) {
         (void)close(j->fd);
@@ -77,27 +77,28 @@ static void empty(struct pstd_journal_part *j)
 }
 
 /* Counts complete frames; truncates an incomplete one. */
-static enum pst_status scan(struct pstd_journal_part *j, struct pst_diag *diag)
+static enum pst_status scan_events(struct pstd_journal_part *j,
+                                   struct pst_diag *diag)
 {
     uint64_t at = 0, last = 0;
     size_t n;
 
-    j->first = j->next = number_at(j, 0);
-    while ((n = frame_at(j, at)) > 0) {
-        if (!mark(j, at))
+    j->first = j->next = read_number_at(j, 0);
+    while ((n = frame_size_at(j, at)) > 0) {
+        if (!mark_event(j, at))
             return pst_diag_nomem(diag, sizeof(at));
         last = at;
         at += n;
         j->next++;
     }
-    if (j->first > 0 && number_at(j, last) + 1 == j->next) {
+    if (j->first > 0 && read_number_at(j, last) + 1 == j->next) {
         if (at < j->size && ftruncate(j->fd, (off_t)at) == 0)
             j->size = at;
         if (at == j->size)
             return PST_OK;
     }
     j->next = PST_MAX(j->next, (uint64_t)1);
-    empty(j);
+    empty_file(j);
     return PST_OK;
 }
 
@@ -127,7 +128,7 @@ static enum pst_status open_part(const char *path, int flags,
         return pst_diag_errno(diag, err, "cannot open %s", path);
     }
     j.size = (uint64_t)size;
-    status = scan(&j, diag);
+    status = scan_events(&j, diag);
     if (status != PST_OK) {
         close_part(&j);
         return status;
@@ -145,7 +146,7 @@ static bool find_event(struct pstd_journal_part *j, uint64_t seq)
         j->seen_at = j->marks.at[nth];
     }
     while (j->seen < seq) {
-        const size_t size = frame_at(j, j->seen_at);
+        const size_t size = frame_size_at(j, j->seen_at);
 
         if (size == 0) /* damaged: events up to the next mark are lost, too */
             return false;
@@ -155,22 +156,22 @@ static bool find_event(struct pstd_journal_part *j, uint64_t seq)
     return true;
 }
 
-static void get(struct pstd_journal_part *j, uint64_t seq,
-                unsigned char **buffer, size_t *ret_size)
+static void read_event(struct pstd_journal_part *j, uint64_t seq,
+                       unsigned char **buffer, size_t *ret_size)
 {
     unsigned char *grown;
     size_t size;
 
     if (j->fd < 0 || seq < j->first || seq >= j->next || !find_event(j, seq))
         return;
-    size = frame_at(j, j->seen_at);
+    size = frame_size_at(j, j->seen_at);
     grown = size > 0 ? pst_realloc(PST_TAG_DAEMON, *buffer, size) : NULL;
     if (grown == NULL)
         return;
     *buffer = grown;
     if (size > HEAD &&
         pread(j->fd, grown, size, (off_t)j->seen_at) == (ssize_t)size &&
-        number_of(grown, size) == seq)
+        read_number(grown, size) == seq)
         *ret_size = size;
 }
 
@@ -229,7 +230,7 @@ void pstd_journal_close(struct pstd_journal *j)
     j->path = NULL;
 }
 
-bool pstd_journal_works(const struct pstd_journal *j)
+bool pstd_journal_is_writable(const struct pstd_journal *j)
 {
     return j->now.fd >= 0;
 }
@@ -245,7 +246,7 @@ uint64_t pstd_journal_next(const struct pstd_journal *j)
 }
 
 /* Renames the full file to PATH.before and begins a new one. */
-static void turn_over(struct pstd_journal *j)
+static void begin_file(struct pstd_journal *j)
 {
     const uint64_t next = j->now.next;
     struct pst_str before = {0};
@@ -253,7 +254,7 @@ static void turn_over(struct pstd_journal *j)
 
     if (name_before(j->path, &before, &ignored) != PST_OK ||
         rename(j->path, before.text) != 0) {
-        empty(&j->now);
+        empty_file(&j->now);
     } else {
         close_part(&j->before);
         j->before = j->now;
@@ -272,16 +273,16 @@ void pstd_journal_add(struct pstd_journal *j, const void *data, size_t size)
     if (now->fd < 0)
         return;
     if (now->size > 0 && now->size + size > j->max)
-        turn_over(j);
+        begin_file(j);
     if (now->fd < 0)
         return;
-    if (size > 0 && mark(now, now->size) &&
+    if (size > 0 && mark_event(now, now->size) &&
         pwrite(now->fd, data, size, (off_t)now->size) == (ssize_t)size) {
         now->size += size;
         now->next++;
         return;
     }
-    empty(now); /* an incomplete event would make later ones unreadable */
+    empty_file(now); /* an incomplete event would make later ones unreadable */
     close_part(now);
 }
 
@@ -289,5 +290,6 @@ void pstd_journal_get(struct pstd_journal *j, uint64_t seq,
                       unsigned char **buffer, size_t *ret_size)
 {
     *ret_size = 0;
-    get(seq < j->now.first ? &j->before : &j->now, seq, buffer, ret_size);
+    read_event(seq < j->now.first ? &j->before : &j->now, seq, buffer,
+               ret_size);
 }

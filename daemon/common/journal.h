@@ -48,15 +48,15 @@ enum pst_status pstd_journal_open(const char *path, uint64_t max,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 void pstd_journal_close(struct pstd_journal *j);
 /* True if events can be added. */
-bool pstd_journal_works(const struct pstd_journal *j);
+bool pstd_journal_is_writable(const struct pstd_journal *j);
 /* Return the number of the oldest event, and of the next one. */
 uint64_t pstd_journal_first(const struct pstd_journal *j);
 uint64_t pstd_journal_next(const struct pstd_journal *j);
 /* Adds the next event, one packed frame. After a write error no more events are
  * added. */
 void pstd_journal_add(struct pstd_journal *j, const void *data, size_t size);
-/* Reads an event into a buffer (pst_realloc); *ret_size 0: the event is not
- * there, or another process has damaged the file. */
+/* Reads an event into *buffer, which it enlarges (pst_realloc). *ret_size 0:
+ * there is no such event, or another process has damaged the file. */
 void pstd_journal_get(struct pstd_journal *j, uint64_t seq,
                       unsigned char **buffer, size_t *ret_size);
 

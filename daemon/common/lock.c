@@ -75,7 +75,7 @@ void pstd_unlock_base(int fd)
         (void)close(fd);
 }
 
-static enum pst_status try_file(const char *path, int *ret,
+static enum pst_status try_lock(const char *path, int *ret,
                                 struct pst_diag *diag)
 {
     const int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -105,7 +105,7 @@ static enum pst_status try_file(const char *path, int *ret,
 
 /* True if trying again may help: the folder was removed after it was created,
  * or the file after it was opened. */
-static bool is_worth_a_try(const struct pst_diag *why)
+static bool may_retry(const struct pst_diag *why)
 {
     return why->error == PST_E_FILE_MISSING ||
            why->error == PST_E_SOCKET_IN_USE;
@@ -126,10 +126,10 @@ enum pst_status pstd_lock_file(int base, const char *socket, const char *end,
         pst_diag_init(&why);
         status = pstd_socket_dirs(socket, own_dir, &why);
         if (status == PST_OK)
-            status = try_file(path.text, ret, &why);
+            status = try_lock(path.text, ret, &why);
         if (status == PST_AGAIN && base < 0)
             (void)nanosleep(&pause, NULL);
-        else if (status >= 0 || !is_worth_a_try(&why))
+        else if (status >= 0 || !may_retry(&why))
             break;
     }
     pst_str_fini(&path);

@@ -15,9 +15,9 @@
 #include "stages/base/host/fs.h"
 
 #define LINE_MAX_BYTES 4096
-#define LOOK_US        50000
-/* attempts to lock, LOOK_US apart: a killed rank may soon be gone */
-#define LOOKS 40
+#define RETRY_US       50000
+/* attempts to lock, RETRY_US apart: a killed rank may soon be gone */
+#define RETRIES 40
 
 struct row {
     const char *name, *level, *help;
@@ -52,8 +52,9 @@ void pstd_note_init(struct pstd_note *note, enum pstd_event event)
     note->payload = NULL;
 }
 
-static struct pstd_note_field *add(struct pstd_note *note, const char *key,
-                                   enum pstd_field_type type)
+static struct pstd_note_field *add_note_field(struct pstd_note *note,
+                                              const char *key,
+                                              enum pstd_field_type type)
 {
     struct pstd_note_field *field;
 
@@ -73,7 +74,7 @@ void pstd_note_text(struct pstd_note *note, const char *key, const char *text)
 
     if (left == 0)
         return;
-    field = add(note, key, PSTD_FIELD_TEXT);
+    field = add_note_field(note, key, PSTD_FIELD_TEXT);
     if (field == NULL)
         return;
     len = PST_MIN(len, left - 1);
@@ -93,7 +94,7 @@ void pstd_note_error(struct pstd_note *note, const struct pst_diag *diag)
 
 void pstd_note_int(struct pstd_note *note, const char *key, int64_t i)
 {
-    struct pstd_note_field *field = add(note, key, PSTD_FIELD_INT);
+    struct pstd_note_field *field = add_note_field(note, key, PSTD_FIELD_INT);
 
     if (field != NULL)
         field->i = i;
@@ -101,7 +102,7 @@ void pstd_note_int(struct pstd_note *note, const char *key, int64_t i)
 
 void pstd_note_real(struct pstd_note *note, const char *key, double f)
 {
-    struct pstd_note_field *field = add(note, key, PSTD_FIELD_REAL);
+    struct pstd_note_field *field = add_note_field(note, key, PSTD_FIELD_REAL);
 
     if (field != NULL)
         field->f = f;
@@ -227,7 +228,7 @@ static enum pst_status open_file(const char *path, int *ret,
 }
 
 /* Finds the job that the newest line of the file names; "?": none. */
-static void last_job(const char *path, char ret[128])
+static void read_last_job(const char *path, char ret[128])
 {
     char text[LINE_MAX_BYTES + 1];
     const char *at, *found = NULL;
@@ -254,22 +255,22 @@ static void last_job(const char *path, char ret[128])
 
 /* Takes the lock if it is free. Returns true if another process has it, false
  * if it was taken or the file system has no locks. */
-static bool is_held(int fd, int how)
+static bool is_locked(int fd, int how)
 {
     return flock(fd, how | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
-static enum pst_status refuse_held(const char *dir, const char *path,
-                                   struct pst_diag *diag)
+static enum pst_status refuse_locked(const char *dir, const char *path,
+                                     struct pst_diag *diag)
 {
     char job[128];
     struct pst_str first = {0};
 
-    last_job(path, job);
+    read_last_job(path, job);
     /* The supervisor's log may still be empty when that of rank 0 is not. */
     pst_str_addf(&first, "%s/rank-0.log", dir);
     if (job[0] == '?' && !first.failed)
-        last_job(first.text, job);
+        read_last_job(first.text, job);
     pst_str_fini(&first);
     return pst_diag_set(diag, PST_E_JOB_LOG_IN_USE,
                         "the log folder %s belongs to a job that runs (%s, "
@@ -278,8 +279,8 @@ static enum pst_status refuse_held(const char *dir, const char *path,
                         dir, job, path);
 }
 
-static enum pst_status look_at(const char *dir, const char *name,
-                               struct pst_diag *diag)
+static enum pst_status check_unlocked(const char *dir, const char *name,
+                                      struct pst_diag *diag)
 {
     struct pst_str path = {0};
     enum pst_status status = PST_OK;
@@ -291,8 +292,8 @@ static enum pst_status look_at(const char *dir, const char *name,
     else /* NFS implements the lock as a byte-range lock, which needs a writable
             file */
         fd = open(path.text, O_RDWR | O_APPEND | O_CLOEXEC | O_NOCTTY);
-    if (fd >= 0 && is_held(fd, LOCK_SH))
-        status = refuse_held(dir, path.text, diag);
+    if (fd >= 0 && is_locked(fd, LOCK_SH))
+        status = refuse_locked(dir, path.text, diag);
     if (fd >= 0)
         (void)close(fd);
     pst_str_fini(&path);
@@ -301,18 +302,18 @@ static enum pst_status look_at(const char *dir, const char *name,
 
 enum pst_status pstd_logfile_check(const char *dir, struct pst_diag *diag)
 {
-    const enum pst_status status = look_at(dir, "supervisor", diag);
+    const enum pst_status status = check_unlocked(dir, "supervisor", diag);
 
-    return status == PST_OK ? look_at(dir, "rank-0", diag) : status;
+    return status == PST_OK ? check_unlocked(dir, "rank-0", diag) : status;
 }
 
 /* Locks the file until it is closed; gives up if another process keeps the lock
  * for 2 s. That may be a rank on a lost host, whose lock the file system
  * releases after minutes only. */
-static void hold(int fd)
+static void lock_file(int fd)
 {
-    for (int i = 0; is_held(fd, LOCK_EX) && i < LOOKS; i++)
-        (void)usleep(LOOK_US);
+    for (int i = 0; is_locked(fd, LOCK_EX) && i < RETRIES; i++)
+        (void)usleep(RETRY_US);
 }
 
 enum pst_status pstd_logfile_open(struct pstd_logfile *file, const char *dir,
@@ -333,7 +334,7 @@ enum pst_status pstd_logfile_open(struct pstd_logfile *file, const char *dir,
         pst_str_fini(&path);
         return status;
     }
-    hold(file->fd);
+    lock_file(file->fd);
     file->path = path.text;
     return PST_OK;
 }
@@ -355,7 +356,7 @@ enum pst_status pstd_logfile_reopen(struct pstd_logfile *file,
         (void)close(fd); /* the other descriptor has the lock */
         return PST_OK;
     }
-    (void)is_held(fd, LOCK_EX);
+    (void)is_locked(fd, LOCK_EX);
     (void)close(file->fd);
     file->fd = fd;
     return PST_OK;

@@ -16,8 +16,8 @@ struct found {
     bool any;  /* there are checkpoints, good or not */
 };
 
-static enum pst_status look_into(const char *dir, struct found *ret,
-                                 struct pst_diag *diag)
+static enum pst_status read_folder(const char *dir, struct found *ret,
+                                   struct pst_diag *diag)
 {
     struct pst_checkpoint_rows rows = {0};
     enum pst_status status;
@@ -36,8 +36,8 @@ static enum pst_status look_into(const char *dir, struct found *ret,
     return status;
 }
 
-static enum pst_status name_of(const char *dir, char ret[33],
-                               struct pst_diag *diag)
+static enum pst_status read_run_name(const char *dir, char ret[33],
+                                     struct pst_diag *diag)
 {
     struct pst_checkpoint_run run = {0};
     enum pst_status status = PST_OK;
@@ -75,7 +75,7 @@ static enum pst_status find_second(const struct pstd_config *config, char **ret,
 
 /* Sets *ret if --resume=auto will find that the second folder, which the first
  * one names, is missing: the ranks refuse to start then. */
-static enum pst_status lacks_second(const struct pstd_config *config, bool *ret,
+static enum pst_status check_second(const struct pstd_config *config, bool *ret,
                                     struct pst_diag *diag)
 {
     char *dir;
@@ -87,14 +87,14 @@ static enum pst_status lacks_second(const struct pstd_config *config, bool *ret,
     return status;
 }
 
-static enum pst_status name_of_second(const struct pstd_config *config,
-                                      char ret[33], struct pst_diag *diag)
+static enum pst_status read_second_name(const struct pstd_config *config,
+                                        char ret[33], struct pst_diag *diag)
 {
     char *dir;
     enum pst_status status = find_second(config, &dir, diag);
 
     if (status == PST_OK)
-        status = name_of(dir, ret, diag);
+        status = read_run_name(dir, ret, diag);
     pst_free(dir);
     return status;
 }
@@ -104,12 +104,12 @@ static enum pst_status find_newest(const struct pstd_config *config,
 {
     struct found first = {0}, second = {0};
     char *dir = NULL;
-    enum pst_status status = look_into(config->checkpoint, &first, diag);
+    enum pst_status status = read_folder(config->checkpoint, &first, diag);
 
     if (status == PST_OK)
         status = find_second(config, &dir, diag);
     if (status == PST_OK)
-        status = look_into(dir, &second, diag);
+        status = read_folder(dir, &second, diag);
     pst_free(dir);
     *ret = (struct found){.step = PST_MAX(first.step, second.step),
                           .good = first.good || second.good,
@@ -119,8 +119,8 @@ static enum pst_status find_newest(const struct pstd_config *config,
 
 /* Limits `step` to --resume=STEP until a start has moved newer checkpoints
  * away: those are not progress of this run. */
-static uint64_t without_newer(const struct pstd_past *past,
-                              const struct pstd_config *config, uint64_t step)
+static uint64_t limit_step(const struct pstd_past *past,
+                           const struct pstd_config *config, uint64_t step)
 {
     return config->resume.step > 0 && !past->resumed
                ? PST_MIN(step, config->resume.step)
@@ -136,27 +136,28 @@ enum pst_status pstd_past_init(struct pstd_past *past,
 
     *past = (struct pstd_past){0};
     /* If a folder cannot be read, the ranks will refuse it, with the cause. */
-    if (name_of(config->checkpoint, past->run, diag) != PST_OK)
+    if (read_run_name(config->checkpoint, past->run, diag) != PST_OK)
         past->run[0] = '\0';
-    if (name_of_second(config, past->second, diag) != PST_OK)
+    if (read_second_name(config, past->second, diag) != PST_OK)
         past->second[0] = '\0';
     if (find_newest(config, &found, diag) != PST_OK ||
-        lacks_second(config, &lacks, diag) != PST_OK)
+        check_second(config, &lacks, diag) != PST_OK)
         found = (struct found){.any = true};
     past->anew = config->resume.if_any && !found.any && !lacks;
     if (!config->resume.on)
         found.step = 0; /* existing checkpoints belong to another run */
-    past->step = without_newer(past, config, found.step);
+    past->step = limit_step(past, config, found.step);
     return PST_OK;
 }
 
-bool pstd_past_begun(struct pstd_past *past, const struct pstd_config *config)
+bool pstd_past_record_name(struct pstd_past *past,
+                           const struct pstd_config *config)
 {
     char name[33] = "";
     struct pst_diag ignored;
 
-    if (name_of(config->checkpoint, name, &ignored) == PST_OK &&
-        name[0] == '\0' && name_of_second(config, name, &ignored) != PST_OK)
+    if (read_run_name(config->checkpoint, name, &ignored) == PST_OK &&
+        name[0] == '\0' && read_second_name(config, name, &ignored) != PST_OK)
         name[0] = '\0';
     if (name[0] == '\0' || strcmp(name, past->own) == 0)
         return false;
@@ -208,11 +209,11 @@ static enum pst_status find_owner(const struct pstd_past *past,
     const char *before = past->run;
     struct found found;
     char name[33] = "";
-    enum pst_status status = name_of(config->checkpoint, name, diag);
+    enum pst_status status = read_run_name(config->checkpoint, name, diag);
 
     *ret = OURS;
     if (status == PST_OK && name[0] == '\0') {
-        status = name_of_second(config, name, diag);
+        status = read_second_name(config, name, diag);
         before = past->second;
     }
     if (status != PST_OK)
@@ -229,9 +230,9 @@ static enum pst_status find_owner(const struct pstd_past *past,
     return status;
 }
 
-enum pst_status pstd_past_look(const struct pstd_past *past,
-                               const struct pstd_config *config,
-                               uint64_t *ret_step, struct pst_diag *diag)
+enum pst_status pstd_past_find_step(const struct pstd_past *past,
+                                    const struct pstd_config *config,
+                                    uint64_t *ret_step, struct pst_diag *diag)
 {
     struct found found = {0};
     enum owner owner;
@@ -239,7 +240,7 @@ enum pst_status pstd_past_look(const struct pstd_past *past,
 
     if (status == PST_OK && owner == OURS)
         status = find_newest(config, &found, diag);
-    *ret_step = status == PST_OK ? without_newer(past, config, found.step) : 0;
+    *ret_step = status == PST_OK ? limit_step(past, config, found.step) : 0;
     return status;
 }
 
@@ -286,9 +287,10 @@ enum pst_status pstd_past_next(const struct pstd_past *past,
     return PST_OK;
 }
 
-enum pst_status pstd_past_config(const struct pstd_past *past,
-                                 const struct pstd_config *config,
-                                 struct pstd_config *ret, struct pst_diag *diag)
+enum pst_status pstd_past_next_config(const struct pstd_past *past,
+                                      const struct pstd_config *config,
+                                      struct pstd_config *ret,
+                                      struct pst_diag *diag)
 {
     struct pstd_past_next next;
     enum pst_status status = pstd_past_next(past, config, &next, diag);

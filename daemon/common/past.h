@@ -33,12 +33,13 @@ enum pst_status pstd_past_init(struct pstd_past *past,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Call when the run has begun, while it owns its folders: records its name.
  * Returns true if that is a new one. */
-bool pstd_past_begun(struct pstd_past *past, const struct pstd_config *config);
+bool pstd_past_record_name(struct pstd_past *past,
+                           const struct pstd_config *config);
 /* Finds the step of the newest good checkpoint of this run; 0: none. */
-enum pst_status pstd_past_look(const struct pstd_past *past,
-                               const struct pstd_config *config,
-                               uint64_t *ret_step,
-                               struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstd_past_find_step(const struct pstd_past *past,
+                                    const struct pstd_config *config,
+                                    uint64_t *ret_step,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Options of the next start that differ from the given ones; NULL:
  * unchanged. */
@@ -54,9 +55,9 @@ enum pst_status pstd_past_next(const struct pstd_past *past,
                                struct pstd_past_next *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Makes the config of the next start, into an uninitialised one. */
-enum pst_status pstd_past_config(const struct pstd_past *past,
-                                 const struct pstd_config *config,
-                                 struct pstd_config *ret,
-                                 struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstd_past_next_config(const struct pstd_past *past,
+                                      const struct pstd_config *config,
+                                      struct pstd_config *ret,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

@@ -121,9 +121,9 @@ enum pst_status pstd_rate_options(const struct pstd_config *config,
     if (status != PST_OK)
         return status;
     o->warmup_steps = config->warmup;
-    o->total_steps = config->lr_steps > 0         ? config->lr_steps
-                     : pstd_counts_epochs(config) ? UINT64_C(1) << 53
-                                                  : config->steps;
+    o->total_steps = config->lr_steps > 0        ? config->lr_steps
+                     : pstd_needs_epochs(config) ? UINT64_C(1) << 53
+                                                 : config->steps;
     o->lr_decay_steps = config->lr_decay_steps;
     o->lr_cycles = config->lr_cycles;
     o->lr_power = config->lr_power;
@@ -133,13 +133,13 @@ enum pst_status pstd_rate_options(const struct pstd_config *config,
     return check_rate(config, o, diag);
 }
 
-bool pstd_counts_epochs(const struct pstd_config *config)
+bool pstd_needs_epochs(const struct pstd_config *config)
 {
     return !isnan(config->epochs) && !config->steps_counted &&
            !PSTD_GIVEN(config, steps);
 }
 
-void pstd_set_counted(struct pstd_config *config, uint64_t steps)
+void pstd_set_steps(struct pstd_config *config, uint64_t steps)
 {
     config->steps = steps;
     config->steps_counted = true;

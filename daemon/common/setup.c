@@ -16,7 +16,7 @@
 
 #define WATCHDOG_S 60
 
-static void take_given(double given, double *option)
+static void set_if_given(double given, double *option)
 {
     if (!isnan(given))
         *option = given;
@@ -34,9 +34,9 @@ static void add_owners(const char *option, struct pst_str *out)
 }
 
 /* Refuses options that all optimizers have if --optimizer is none. */
-static enum pst_status check_moves(const struct pstd_config *config,
-                                   const struct pst_optim *optim,
-                                   struct pst_diag *diag)
+static enum pst_status check_no_optimizer(const struct pstd_config *config,
+                                          const struct pst_optim *optim,
+                                          struct pst_diag *diag)
 {
     static const struct {
         size_t at;
@@ -104,7 +104,7 @@ static enum pst_status check_optimizer(const struct pstd_config *config,
         pst_str_fini(&owners);
         return PST_ERR_USAGE;
     }
-    return check_moves(config, optim, diag);
+    return check_no_optimizer(config, optim, diag);
 }
 
 enum pst_status pstd_refuse_ramp(const struct pstd_config *config,
@@ -118,8 +118,8 @@ enum pst_status pstd_refuse_ramp(const struct pstd_config *config,
 }
 
 /* Refuses options that have no effect together with the other ones. */
-static enum pst_status check_useful(const struct pstd_config *config,
-                                    struct pst_diag *diag)
+static enum pst_status check_effects(const struct pstd_config *config,
+                                     struct pst_diag *diag)
 {
     if (config->stash_keep > 0 && strcmp(config->stash, "none") == 0)
         return pst_diag_set(diag, PST_E_RUN_OPTIONS,
@@ -169,7 +169,7 @@ static enum pst_status check_data(const struct pstd_config *config,
     return PST_OK;
 }
 
-static const char *recompute(const struct pstd_config *config)
+static const char *recompute_option(const struct pstd_config *config)
 {
     return strcmp(config->recompute, "none") == 0 ? NULL : config->recompute;
 }
@@ -208,7 +208,7 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
         .no_fallback = config->no_fallback,
         .whole_logits = config->no_chunked_loss,
         .verify = config->verify,
-        .recompute = recompute(config),
+        .recompute = recompute_option(config),
         .stash =
             train && strcmp(config->stash, "none") != 0 ? config->stash : NULL,
         .stash_keep = (unsigned)config->stash_keep,
@@ -223,22 +223,22 @@ enum pst_status pstd_exec_options(const struct pstd_config *config,
     if (status == PST_OK && train)
         status = check_optimizer(config, o.optim.row, diag);
     if (status == PST_OK)
-        status = check_useful(config, diag);
+        status = check_effects(config, diag);
     if (status != PST_OK)
         return status;
-    take_given(config->lr, &o.optim.lr);
-    take_given(config->momentum, &o.optim.momentum);
-    take_given(config->dampening, &o.optim.dampening);
-    take_given(config->beta1, &o.optim.beta1);
-    take_given(config->beta2, &o.optim.beta2);
-    take_given(config->eps, &o.optim.eps);
-    take_given(config->alpha, &o.optim.alpha);
-    take_given(config->rho, &o.optim.rho);
-    take_given(config->lr_decay, &o.optim.lr_decay);
-    take_given(config->beta2_decay, &o.optim.beta2_decay);
-    take_given(config->eps2, &o.optim.eps2);
-    take_given(config->clip_threshold, &o.optim.clip_threshold);
-    take_given(config->weight_decay, &o.optim.weight_decay);
+    set_if_given(config->lr, &o.optim.lr);
+    set_if_given(config->momentum, &o.optim.momentum);
+    set_if_given(config->dampening, &o.optim.dampening);
+    set_if_given(config->beta1, &o.optim.beta1);
+    set_if_given(config->beta2, &o.optim.beta2);
+    set_if_given(config->eps, &o.optim.eps);
+    set_if_given(config->alpha, &o.optim.alpha);
+    set_if_given(config->rho, &o.optim.rho);
+    set_if_given(config->lr_decay, &o.optim.lr_decay);
+    set_if_given(config->beta2_decay, &o.optim.beta2_decay);
+    set_if_given(config->eps2, &o.optim.eps2);
+    set_if_given(config->clip_threshold, &o.optim.clip_threshold);
+    set_if_given(config->weight_decay, &o.optim.weight_decay);
     if (pstd_config_given(config, offsetof(struct pstd_config, nesterov)))
         o.optim.nesterov = config->nesterov;
     if (pstd_config_given(config, offsetof(struct pstd_config, ns_steps)))
@@ -264,9 +264,9 @@ void pstd_set_batch(struct pst_exec_options *options,
     options->n_tail = batch->n_tail;
 }
 
-enum pst_status pstd_find_lanes(const struct pst_plan *plan,
-                                struct pst_exec_options *options,
-                                struct pst_diag *diag)
+enum pst_status pstd_set_side_by_side(const struct pst_plan *plan,
+                                      struct pst_exec_options *options,
+                                      struct pst_diag *diag)
 {
     double *seconds =
         pst_calloc(PST_TAG_DAEMON, plan->stages.n, sizeof(*seconds));
@@ -285,7 +285,7 @@ enum pst_status pstd_find_lanes(const struct pst_plan *plan,
 }
 
 /* True if an entry of the list before `spec` has the same name. */
-static bool named_before(const char *specs, const char *spec)
+static bool is_repeated(const char *specs, const char *spec)
 {
     const size_t n = strcspn(spec, "=,") + 1;
 
@@ -310,7 +310,7 @@ static enum pst_status set_chunks(const char *specs, struct pst_plan *plan,
         char spec[256];
 
         (void)snprintf(spec, sizeof(spec), "%.*s", (int)n, specs);
-        if (named_before(list, specs))
+        if (is_repeated(list, specs))
             return pst_diag_set(diag, PST_E_SIZE_OPTION,
                                 "--chunk %.100s: the input is named twice",
                                 spec);
@@ -418,7 +418,7 @@ enum pst_mean_by pstd_mean_by(const struct pstd_config *config)
                : PST_MEAN_BY_EITHER;
 }
 
-static double flops_of(const struct pst_plan *plan)
+static double sum_flops(const struct pst_plan *plan)
 {
     double flops = 0;
 
@@ -427,11 +427,11 @@ static double flops_of(const struct pst_plan *plan)
     return flops;
 }
 
-double pstd_flops(const struct pst_batch *batch)
+double pstd_count_flops(const struct pst_batch *batch)
 {
     return PST_COST_STEP *
-           ((batch->microbatches - batch->n_tail) * flops_of(batch->plan) +
-            batch->n_tail * flops_of(batch->tail));
+           ((batch->microbatches - batch->n_tail) * sum_flops(batch->plan) +
+            batch->n_tail * sum_flops(batch->tail));
 }
 
 /* Appends the stages of a rank; consecutive ones become "s-t". */
@@ -456,7 +456,7 @@ static void add_stages(const struct pst_schedule *sched, int rank,
     }
 }
 
-void pstd_placement(const struct pst_schedule *sched, struct pst_str *out)
+void pstd_print_placement(const struct pst_schedule *sched, struct pst_str *out)
 {
     for (unsigned r = 0; r < sched->n_ranks; r++) {
         if (r > 0)
@@ -465,7 +465,7 @@ void pstd_placement(const struct pst_schedule *sched, struct pst_str *out)
     }
 }
 
-void pstd_placement_of(const char *placement, unsigned rank,
+void pstd_print_stages(const char *placement, unsigned rank,
                        struct pst_str *out)
 {
     unsigned n = 1; /* number of ranks of a pipeline */
@@ -486,7 +486,7 @@ void pstd_placement_of(const char *placement, unsigned rank,
 }
 
 /* Parses "VmHWM:    1234 kB" of /proc/self/status; 0 if it cannot be read. */
-static uint64_t status_kib(const char *key)
+static uint64_t read_status_kib(const char *key)
 {
     FILE *f = fopen("/proc/self/status", "re");
     unsigned long long kib = 0;
@@ -510,12 +510,12 @@ static uint64_t status_kib(const char *key)
 
 uint64_t pstd_peak_rss(void)
 {
-    return status_kib("VmHWM") * 1024;
+    return read_status_kib("VmHWM") * 1024;
 }
 
 uint64_t pstd_rss(void)
 {
-    return status_kib("VmRSS") * 1024;
+    return read_status_kib("VmRSS") * 1024;
 }
 
 size_t pstd_planned_bytes(const struct pst_engine *engine)

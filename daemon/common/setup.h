@@ -41,9 +41,9 @@ void pstd_set_batch(struct pst_exec_options *options,
 /* Decides if ranks of one process take turns in one thread, and sets
  * options->side_by_side: they do if the work of a stage on a microbatch is
  * hardly longer than waking another thread up and back. */
-enum pst_status pstd_find_lanes(const struct pst_plan *plan,
-                                struct pst_exec_options *options,
-                                struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstd_set_side_by_side(const struct pst_plan *plan,
+                                      struct pst_exec_options *options,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
 /* Makes the plans of a step's microbatches, by --microbatch-size or --batch,
  * with the first number of microbatches; stores --chunk in plan. Borrows plan
  * until pst_batch_fini. */
@@ -84,15 +84,17 @@ enum pst_status pstd_check_outputs(const struct pstd_config *config,
  * and byte masks are not tokens. Traverses the graphs: do not call it in each
  * step.
  */
-uint64_t pstd_tokens(const struct pst_batch *batch);
+uint64_t pstd_count_tokens(const struct pst_batch *batch);
 /* Returns the floating-point operations of one training step. */
-double pstd_flops(const struct pst_batch *batch);
+double pstd_count_flops(const struct pst_batch *batch);
 
 /* Appends the stages of each rank: "0-1;2-3". */
-void pstd_placement(const struct pst_schedule *sched, struct pst_str *out);
+void pstd_print_placement(const struct pst_schedule *sched,
+                          struct pst_str *out);
 /* Appends the stages of a rank of the job, taken from the text made by
- * pstd_placement, which is the same for each replica; "-" if it has none. */
-void pstd_placement_of(const char *placement, unsigned rank,
+ * pstd_print_placement, which is the same for each replica; "-" if it has none.
+ */
+void pstd_print_stages(const char *placement, unsigned rank,
                        struct pst_str *out);
 
 /* Return the peak and the current resident memory of this process in bytes; 0:

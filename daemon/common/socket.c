@@ -18,7 +18,7 @@
 /* seconds in which a connection must be made if the listen queue is full */
 #define CONNECT_S 1
 /* Longest pause between attempts; each pause is twice the previous one. */
-#define LOOK_MS 512
+#define MAX_PAUSE_MS 512
 
 static void set_address(struct sockaddr_un *address, const char *path)
 {
@@ -29,7 +29,7 @@ static void set_address(struct sockaddr_un *address, const char *path)
 
 /* True if a process listens at the socket, even one that holds no lock because
  * it is not a penstockd. */
-static bool is_heard(const char *path)
+static bool has_listener(const char *path)
 {
     const int fd =
         socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -57,8 +57,8 @@ static enum pst_status remove_stale(const char *path, struct pst_diag *diag)
     if (!S_ISSOCK(st.st_mode))
         return pst_diag_set(diag, PST_E_SOCKET_PATH,
                             "%s exists and is not a socket", path);
-    for (unsigned ms = 1; is_heard(path); ms *= 2) {
-        if (ms > LOOK_MS)
+    for (unsigned ms = 1; has_listener(path); ms *= 2) {
+        if (ms > MAX_PAUSE_MS)
             return pst_diag_set(diag, PST_E_SOCKET_IN_USE,
                                 "the socket %s is in use by another program "
                                 "(choose another with --job or --socket)",
@@ -96,8 +96,8 @@ static enum pst_status bind_socket(const char *path, int *ret,
     return PST_OK;
 }
 
-static enum pst_status take_path(struct pstd_listener *l, int base,
-                                 struct pst_diag *diag)
+static enum pst_status lock_and_bind(struct pstd_listener *l, int base,
+                                     struct pst_diag *diag)
 {
     enum pst_status status = pstd_lock_file(base, l->path, PSTD_SOCKET_LOCK,
                                             l->own_dir, &l->lock_fd, diag);
@@ -134,7 +134,7 @@ enum pst_status pstd_socket_bind(const char *path, bool own_dir,
     if (status == PST_OK) {
         const int base = own_dir ? pstd_lock_base() : -1;
 
-        status = take_path(&l, base, diag);
+        status = lock_and_bind(&l, base, diag);
         pstd_unlock_base(base);
     }
     if (status == PST_OK) {
@@ -246,7 +246,7 @@ enum pst_status pstd_socket_connect(const char *path, int *ret_fd,
     return pst_diag_errno(diag, err, "cannot connect to %s", path);
 }
 
-static bool answers(const char *path)
+static bool can_connect(const char *path)
 {
     int fd = -1;
 
@@ -326,7 +326,7 @@ enum pst_status pstd_socket_find(struct pst_str *out, struct pst_diag *diag)
         pst_str_addf(&path, "%s/%s/rank0.sock", pst_str_text(&base),
                      entry->d_name);
         if (!path.failed &&
-            (answers(path.text) || pstd_socket_owner(path.text) > 0)) {
+            (can_connect(path.text) || pstd_socket_owner(path.text) > 0)) {
             pst_str_addf(&names, "%s%s", n > 0 ? ", " : "", entry->d_name);
             if (n++ == 0)
                 pst_str_add(out, path.text);

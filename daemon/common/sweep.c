@@ -29,7 +29,7 @@ static bool ends_with(const char *name, const char *end)
 
 /* Locks a file and returns its descriptor. -1: it is missing, not ours, or
  * locked by another process. */
-static int take_free(int dir, const char *name)
+static int lock_if_free(int dir, const char *name)
 {
     const int fd =
         openat(dir, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -45,9 +45,9 @@ static int take_free(int dir, const char *name)
 }
 
 /* True if the lock is held, or cannot be taken for another reason. */
-static bool is_held(int dir, const char *name)
+static bool is_locked(int dir, const char *name)
 {
-    const int fd = take_free(dir, name);
+    const int fd = lock_if_free(dir, name);
 
     if (fd >= 0)
         (void)close(fd);
@@ -56,7 +56,7 @@ static bool is_held(int dir, const char *name)
 
 /* True if a process still listens: a program that cleans /tmp may have removed
  * only its lock. */
-static bool is_heard(int dir, const char *name)
+static bool has_listener(int dir, const char *name)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const int n = snprintf(address.sun_path, sizeof(address.sun_path),
@@ -75,23 +75,23 @@ static bool is_heard(int dir, const char *name)
     return heard;
 }
 
-static bool is_free(int dir, const char *name)
+static bool is_removable(int dir, const char *name)
 {
     char lock[NAME_MAX + sizeof(PSTD_SOCKET_LOCK)];
     struct stat st;
 
     if (ends_with(name, SOCKET PSTD_SOCKET_LOCK) ||
         ends_with(name, SOCKET PSTD_SOCKET_OWNER))
-        return !is_held(dir, name);
+        return !is_locked(dir, name);
     (void)snprintf(lock, sizeof(lock), "%s" PSTD_SOCKET_LOCK, name);
     return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
            !S_ISSOCK(st.st_mode) || faccessat(dir, lock, F_OK, 0) == 0 ||
-           !is_heard(dir, name);
+           !has_listener(dir, name);
 }
 
 /* Calls fn for each file of a rank, until fn returns false. False: fn has
  * returned false, or the folder cannot be read. */
-static bool each(int fd, bool (*fn)(int dir, const char *name))
+static bool for_each_file(int fd, bool (*fn)(int dir, const char *name))
 {
     const int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
@@ -121,7 +121,7 @@ static bool remove_rank(int dir, const char *name)
 {
     char socket[NAME_MAX + 1] = "";
 
-    if (!ends_with(name, SOCKET PSTD_SOCKET_LOCK) || is_held(dir, name))
+    if (!ends_with(name, SOCKET PSTD_SOCKET_LOCK) || is_locked(dir, name))
         return true;
     memcpy(socket, name, strlen(name) - strlen(PSTD_SOCKET_LOCK));
     (void)unlinkat(dir, socket, 0);
@@ -142,10 +142,10 @@ static void sweep_folder(int base, const char *name)
     dir = openat(base, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (dir < 0)
         return;
-    if (each(dir, is_free))
-        (void)each(dir, remove_file);
-    else if (!is_held(dir, RANK "0" SOCKET PSTD_SOCKET_OWNER))
-        (void)each(dir, remove_rank);
+    if (for_each_file(dir, is_removable))
+        (void)for_each_file(dir, remove_file);
+    else if (!is_locked(dir, RANK "0" SOCKET PSTD_SOCKET_OWNER))
+        (void)for_each_file(dir, remove_rank);
     (void)close(dir);
     (void)unlinkat(base, name,
                    AT_REMOVEDIR); /* succeeds only if it is empty now */

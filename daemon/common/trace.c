@@ -55,7 +55,7 @@ static enum pst_status fill_timeline(const struct pst_timeline *from,
     return PST_OK;
 }
 
-static void unfill_timeline(Pst__Control__Timeline *t)
+static void free_timeline(Pst__Control__Timeline *t)
 {
     if (t == NULL)
         return;
@@ -68,14 +68,15 @@ static void unfill_timeline(Pst__Control__Timeline *t)
     pst_free(t);
 }
 
-void pstd_trace_unfill(Pst__Control__Trace *filled)
+void pstd_trace_free_message(Pst__Control__Trace *filled)
 {
-    unfill_timeline(filled->measured);
-    unfill_timeline(filled->predicted);
+    free_timeline(filled->measured);
+    free_timeline(filled->predicted);
 }
 
-enum pst_status pstd_trace_fill(const struct pstd_trace *trace,
-                                Pst__Control__Trace *ret, struct pst_diag *diag)
+enum pst_status pstd_trace_to_message(const struct pstd_trace *trace,
+                                      Pst__Control__Trace *ret,
+                                      struct pst_diag *diag)
 {
     const size_t n = trace->measured.spans.n + trace->predicted.spans.n;
     enum pst_status status;
@@ -90,20 +91,20 @@ enum pst_status pstd_trace_fill(const struct pstd_trace *trace,
     ret->measured = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*ret->measured));
     ret->predicted = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*ret->predicted));
     if (ret->measured == NULL || ret->predicted == NULL) {
-        pstd_trace_unfill(ret);
+        pstd_trace_free_message(ret);
         return pst_diag_nomem(diag, sizeof(*ret->measured));
     }
     status = fill_timeline(&trace->measured, ret->measured, diag);
     if (status == PST_OK)
         status = fill_timeline(&trace->predicted, ret->predicted, diag);
     if (status != PST_OK)
-        pstd_trace_unfill(ret);
+        pstd_trace_free_message(ret);
     return status;
 }
 
 /* --- from a message ------------------------------------------------------- */
 
-static bool is_sound(const Pst__Control__Timeline *t)
+static bool is_valid(const Pst__Control__Timeline *t)
 {
     const size_t n = t->n_rank;
 
@@ -127,7 +128,7 @@ static enum pst_status read_timeline(const Pst__Control__Timeline *from,
     ret->name = name;
     if (from == NULL)
         return PST_OK;
-    if (!is_sound(from))
+    if (!is_valid(from))
         return pst_diag_set(diag, PST_E_CONTROL_FRAME,
                             "penstockd sent a timeline that makes no sense");
     ret->n_ranks = from->ranks;

@@ -18,12 +18,12 @@ struct pstd_trace {
 
 void pstd_trace_free(struct pstd_trace *trace);
 
-/* Makes the message of a trace; release it with pstd_trace_unfill.
+/* Makes the message of a trace; release it with pstd_trace_free_message.
  * PST_ERR_RANGE: it is too large for a reply. */
-enum pst_status pstd_trace_fill(const struct pstd_trace *trace,
-                                Pst__Control__Trace *ret,
-                                struct pst_diag *diag) PST_MUST_CHECK;
-void pstd_trace_unfill(Pst__Control__Trace *filled);
+enum pst_status pstd_trace_to_message(const struct pstd_trace *trace,
+                                      Pst__Control__Trace *ret,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
+void pstd_trace_free_message(Pst__Control__Trace *filled);
 /* Reads a trace from an untrusted daemon: numbers are checked. Returns
  * owned. */
 enum pst_status pstd_trace_read(const Pst__Control__Trace *from,

@@ -9,7 +9,7 @@
 #include "stages/base/str.h"
 #include "stages/ops/matmul/rates.h"
 
-enum pst_status pstctl_settle_rates(const struct pstd_config *config,
+enum pst_status pstctl_ensure_rates(const struct pstd_config *config,
                                     struct pst_diag *diag)
 {
     struct pst_str path = {0}, text = {0};
@@ -18,7 +18,7 @@ enum pst_status pstctl_settle_rates(const struct pstd_config *config,
 
     if (strcmp(config->dtype, "bf16") != 0)
         return PST_OK;
-    status = pst_rates_settle(&is_new, &path, diag);
+    status = pst_rates_ensure(&is_new, &path, diag);
     if (status == PST_OK && is_new) {
         pst_rates_describe(pst_rates_here(), &text);
         pstctl_printf(stderr, "note: measured this machine: %s; %s%s\n",

@@ -26,8 +26,8 @@ static enum pst_status parse_step(const char *option, const char *text,
     return PST_OK;
 }
 
-static enum pst_status pin_all(const char *dir, const struct pstd_list *list,
-                               bool pinned, struct pst_diag *diag)
+static enum pst_status pin_steps(const char *dir, const struct pstd_list *list,
+                                 bool pinned, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
@@ -41,7 +41,7 @@ static enum pst_status pin_all(const char *dir, const struct pstd_list *list,
     return status;
 }
 
-void pstctl_note_second(const char *dir, uint64_t step)
+void pstctl_print_second_note(const char *dir, uint64_t step)
 {
     struct pst_checkpoint_query query = {.step = PST_CHECKPOINT_LATEST};
     struct pst_checkpoint_run run = {0};
@@ -68,8 +68,9 @@ void pstctl_note_second(const char *dir, uint64_t step)
 }
 
 /* Removes the listed checkpoints; refuses while a run uses the folder. */
-static enum pst_status remove_all(const char *dir, const struct pstd_list *list,
-                                  struct pst_diag *diag)
+static enum pst_status remove_steps(const char *dir,
+                                    const struct pstd_list *list,
+                                    struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
     int lock = -1;
@@ -146,9 +147,9 @@ static void print_table(const struct pst_checkpoint_rows *rows)
 
 /* Returns the status of `checkpoints --verify`: that of the worst checkpoint.
  */
-static enum pst_status outcome(const char *dir,
-                               const struct pst_checkpoint_rows *rows,
-                               struct pst_diag *diag)
+static enum pst_status report_worst(const char *dir,
+                                    const struct pst_checkpoint_rows *rows,
+                                    struct pst_diag *diag)
 {
     const struct pst_checkpoint_row *worst = NULL;
     unsigned n = 0;
@@ -177,11 +178,11 @@ static enum pst_status run_checkpoints(const struct pstd_config *config,
     if (access(dir, F_OK) != 0)
         return pst_diag_set(diag, PST_E_CHECKPOINT_NONE,
                             "%s: there is no such folder of checkpoints", dir);
-    status = pin_all(dir, &config->pin, true, diag);
+    status = pin_steps(dir, &config->pin, true, diag);
     if (status == PST_OK)
-        status = pin_all(dir, &config->unpin, false, diag);
+        status = pin_steps(dir, &config->unpin, false, diag);
     if (status == PST_OK)
-        status = remove_all(dir, &config->remove, diag);
+        status = remove_steps(dir, &config->remove, diag);
     if (status == PST_OK)
         status = pst_checkpoint_table(dir, config->verify, &rows, diag);
     if (status == PST_OK && config->json)
@@ -189,7 +190,7 @@ static enum pst_status run_checkpoints(const struct pstd_config *config,
     else if (status == PST_OK)
         print_table(&rows);
     if (status == PST_OK && config->verify)
-        status = outcome(dir, &rows, diag);
+        status = report_worst(dir, &rows, diag);
     pst_vec_fini(&rows);
     return status;
 }

@@ -73,7 +73,7 @@ static void print_help(const struct pstctl_command *command)
     pst_str_fini(&text);
 }
 
-static int refuse(const struct pst_diag *diag)
+static int print_error(const struct pst_diag *diag)
 {
     pstctl_printf(stderr, "penstock: %s%s\n", diag->text,
                   pst_error_tag(diag->error));
@@ -110,9 +110,9 @@ static void warn_unread(void *ctx, const char *variable, const char *near)
                   near != NULL ? near : "", near != NULL ? "?" : "");
 }
 
-static enum pst_status prepare(const struct pstctl_command *command,
-                               struct pstd_config *config, int argc,
-                               char **argv, struct pst_diag *diag)
+static enum pst_status parse_command_line(const struct pstctl_command *command,
+                                          struct pstd_config *config, int argc,
+                                          char **argv, struct pst_diag *diag)
 {
     enum pst_status status = pstd_config_env(config, command->groups, diag);
 
@@ -135,7 +135,7 @@ static enum pst_status prepare(const struct pstctl_command *command,
 }
 
 /* True for a pipe that its reader has closed, as `head` does. */
-static bool is_left(int fd)
+static bool is_closed_pipe(int fd)
 {
     struct pollfd end = {.fd = fd, .events = POLLOUT};
 
@@ -150,26 +150,27 @@ static void end_output(int code)
 }
 
 /* Flushes output and reports a failure to do so. */
-static int finish(enum pst_status status, struct pst_diag *diag)
+static int finish_output(enum pst_status status, struct pst_diag *diag)
 {
     if (status != PST_OK) {
-        const int code = refuse(diag);
+        const int code = print_error(diag);
 
         end_output(code);
         return code;
     }
     end_output(0);
     if (fflush(stdout) != 0 || ferror(stdout)) {
-        if (is_left(STDOUT_FILENO))
+        if (is_closed_pipe(STDOUT_FILENO))
             return 0;
         (void)pst_diag_set(diag, PST_E_FILE_OUTPUT,
                            "cannot write to standard output");
-        return refuse(diag);
+        return print_error(diag);
     }
     return 0;
 }
 
-static int run(const struct pstctl_command *command, int argc, char **argv)
+static int run_command(const struct pstctl_command *command, int argc,
+                       char **argv)
 {
     struct pstd_config config;
     struct pst_diag diag;
@@ -178,8 +179,8 @@ static int run(const struct pstctl_command *command, int argc, char **argv)
     pst_diag_init(&diag);
     status = pstd_config_init(&config, &diag);
     if (status != PST_OK)
-        return refuse(&diag);
-    status = prepare(command, &config, argc, argv, &diag);
+        return print_error(&diag);
+    status = parse_command_line(command, &config, argc, argv, &diag);
     if (status == PST_OK && config.help) {
         print_help(command);
     } else if (status == PST_OK) {
@@ -192,19 +193,19 @@ static int run(const struct pstctl_command *command, int argc, char **argv)
         if (status == PST_OK &&
             command->groups & (PSTD_OPT_PLAN | PSTD_OPT_VERIFY | PSTD_OPT_EVAL |
                                PSTD_OPT_INFER))
-            status = pstctl_settle_rates(&config, &diag);
+            status = pstctl_ensure_rates(&config, &diag);
         if (status == PST_OK && command->sandboxed)
             status = pstctl_sandbox(&config, &diag);
         if (status == PST_OK)
             status = command->run(&config, &diag);
     }
     pstd_config_fini(&config);
-    return finish(status, &diag);
+    return finish_output(status, &diag);
 }
 
 /* Sets PATH if it is missing: a shell without PATH uses a default but does not
  * export it, and mpirun would not find ssh or its own programs. */
-static void have_path(void)
+static void set_default_path(void)
 {
     char usual[256];
 
@@ -222,7 +223,7 @@ int main(int argc, char **argv)
     pst_guard_inherited();
     pst_diag_init(&diag);
     start_us = pstd_now_us();
-    have_path();
+    set_default_path();
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ,
                  /* a write beyond the limit reports the error, and cleanup
@@ -234,20 +235,21 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "--version") == 0) {
         pstctl_printf(stdout, "penstock " PST_VERSION "\n");
-        return finish(PST_OK, &diag);
+        return finish_output(PST_OK, &diag);
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         (strcmp(argv[1], "help") == 0 && argc == 2)) {
         print_usage(stdout);
-        return finish(PST_OK, &diag);
+        return finish_output(PST_OK, &diag);
     }
     if (strcmp(argv[1], "help") == 0) {
         command = find_command(argv[2], &diag);
         if (command == NULL)
-            return refuse(&diag);
+            return print_error(&diag);
         print_help(command);
-        return finish(PST_OK, &diag);
+        return finish_output(PST_OK, &diag);
     }
     command = find_command(argv[1], &diag);
-    return command == NULL ? refuse(&diag) : run(command, argc - 1, argv + 1);
+    return command == NULL ? print_error(&diag)
+                           : run_command(command, argc - 1, argv + 1);
 }

@@ -40,8 +40,8 @@ enum pst_status pstctl_print_plan(const struct pst_plan *plan, bool json,
 
 /* Prints a note if split has replaced another plan in the folder. before:
  * digest of that plan; "": there was none. */
-static void note_replaced(const char *dir, const char *before,
-                          const struct pst_plan *after)
+static void print_replaced_note(const char *dir, const char *before,
+                                const struct pst_plan *after)
 {
     if (*before != '\0' && strcmp(before, after->digest) != 0)
         pstctl_printf(stderr, "note: %s had another plan, which is replaced\n",
@@ -75,7 +75,7 @@ static enum pst_status run_split(const struct pstd_config *config,
         return pst_diag_set(diag, PST_E_RUN_PLAN,
                             "%s is a folder; split takes a .pt2 file",
                             config->args[0]);
-    if (config->costs != NULL && !pstd_cut_takes_costs(config))
+    if (config->costs != NULL && !pstd_cut_uses_costs(config))
         return pst_diag_set(diag, PST_E_CUT_OPTIONS,
                             "--costs has no effect: only the policies flops "
                             "and layers cut by time");
@@ -88,7 +88,7 @@ static enum pst_status run_split(const struct pstd_config *config,
     find_digest(config->output, before);
     status = pst_plan_save(p.plan, config->output, diag);
     if (status == PST_OK)
-        note_replaced(config->output, before, p.plan);
+        print_replaced_note(config->output, before, p.plan);
     if (status == PST_OK)
         status = pstctl_print_plan(p.plan, config->json, diag);
     pstd_plan_close(&p);

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-static const char *form(const struct pst_op *op)
+static const char *form_of(const struct pst_op *op)
 {
     if (op->rewrite != NULL)
         return "composition";
@@ -25,14 +25,14 @@ static struct pst_kernels kernels_of(const struct pst_op *op)
 
 /* Returns whether the operator has a gradient: "yes", "no", or "parts" for a
  * composition, whose parts are differentiated. */
-static const char *gradient(const struct pst_op *op)
+static const char *gradient_of(const struct pst_op *op)
 {
     if (op->rewrite != NULL)
         return "parts";
     return op->vjp == pst_vjp_none ? "no" : "yes";
 }
 
-static unsigned dtypes(const struct pst_op *op)
+static unsigned dtypes_of(const struct pst_op *op)
 {
     const struct pst_kernel *reference = pst_op_reference(op);
 
@@ -41,7 +41,7 @@ static unsigned dtypes(const struct pst_op *op)
 
 static void describe_dtypes(const struct pst_op *op, struct pst_str *out)
 {
-    const unsigned mask = dtypes(op);
+    const unsigned mask = dtypes_of(op);
     bool first = true;
 
     if (mask == 0 || mask == PST_D_ANY) {
@@ -107,10 +107,10 @@ static enum pst_status print_json(const char *text, struct pst_diag *diag)
         if (strstr(name, text) == NULL)
             continue;
         (void)json_array_append_new(
-            rows,
-            json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "name", name, "schema",
-                      op->schema, "family", pst_op_family(op), "form", form(op),
-                      "gradient", gradient(op), "kernels", kernels_json(op)));
+            rows, json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "name", name,
+                            "schema", op->schema, "family", pst_op_family(op),
+                            "form", form_of(op), "gradient", gradient_of(op),
+                            "kernels", kernels_json(op)));
     }
     for (unsigned i = 0; pst_registry_alias(i, &alias, &row); i++)
         if (strstr(alias, text) != NULL)
@@ -137,7 +137,7 @@ static void print_text(const char *text)
         describe_dtypes(op, &types);
         describe_kernels(op, &kernels);
         pstctl_printf(stdout, "%-44s %-10s %-11s %-8s %-12s %s\n", name,
-                      pst_op_family(op), form(op), gradient(op),
+                      pst_op_family(op), form_of(op), gradient_of(op),
                       pst_str_text(&types), pst_str_text(&kernels));
         pst_str_fini(&types);
         pst_str_fini(&kernels);

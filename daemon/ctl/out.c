@@ -17,7 +17,7 @@ static void write_text(FILE *out, const char *text, size_t n, bool keep)
         (void)fwrite(text, 1, n, out); /* main looks whether that has failed */
 }
 
-static void put(FILE *out, const char *text, size_t n)
+static void write_shown(FILE *out, const char *text, size_t n)
 {
     write_text(out, text, n, false);
 }
@@ -36,7 +36,7 @@ void pstctl_printf(FILE *out, const char *fmt, ...)
     va_start(ap, fmt);
     pst_str_vaddf_visible(&text, fmt, ap);
     va_end(ap);
-    put(out, pst_str_text(&text), text.len);
+    write_shown(out, pst_str_text(&text), text.len);
     pst_str_fini(&text);
 }
 
@@ -45,11 +45,11 @@ void pstctl_print(FILE *out, const struct pst_str *text)
     struct pst_str shown = {0};
 
     if (text->visible) {
-        put(out, pst_str_text(text), text->len);
+        write_shown(out, pst_str_text(text), text->len);
         return;
     }
     pst_str_add_visible(&shown, pst_str_text(text));
-    put(out, pst_str_text(&shown), shown.len);
+    write_shown(out, pst_str_text(&shown), shown.len);
     pst_str_fini(&shown);
 }
 
@@ -64,12 +64,12 @@ void pstctl_print_json(const char *text)
 
 /* Returns the number of bytes of the UTF-8 character that begins with this
  * byte. */
-static size_t wanted(unsigned char first)
+static size_t utf8_length(unsigned char first)
 {
     return first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc2 ? 2 : 1;
 }
 
-static void flush_half(struct pstctl_half *half)
+static void flush_partial(struct pstctl_half *half)
 {
     struct pst_str shown = {0};
     char text[5] = {0};
@@ -79,7 +79,7 @@ static void flush_half(struct pstctl_half *half)
         pst_str_add(&shown, text);
     else
         pst_str_add_visible(&shown, text);
-    put(stdout, pst_str_text(&shown), shown.len);
+    write_shown(stdout, pst_str_text(&shown), shown.len);
     pst_str_fini(&shown);
     half->n = 0;
 }
@@ -87,22 +87,22 @@ static void flush_half(struct pstctl_half *half)
 void pstctl_print_bytes(struct pstctl_half *half, const char *bytes, size_t n)
 {
     if (!isatty(STDOUT_FILENO)) {
-        put(stdout, bytes, n);
+        write_shown(stdout, bytes, n);
         return;
     }
     for (size_t i = 0; i < n; i++) {
         const unsigned char c = (unsigned char)bytes[i];
 
         if (half->n > 0 && (c & 0xc0) != 0x80)
-            flush_half(half);
+            flush_partial(half);
         if (c == '\0')
             continue; /* a NUL has no visible output */
         half->bytes[half->n++] = (char)c;
-        if (half->n == wanted((unsigned char)half->bytes[0]))
-            flush_half(half);
+        if (half->n == utf8_length((unsigned char)half->bytes[0]))
+            flush_partial(half);
     }
     if (n == 0)
-        flush_half(half);
+        flush_partial(half);
 }
 
 json_t *pstctl_json_real(double x)

@@ -34,9 +34,9 @@ struct pstctl_half {
  * output is a terminal. Zero-initialise half; n = 0 ends the text. */
 void pstctl_print_bytes(struct pstctl_half *half, const char *bytes, size_t n);
 
-/* Refuses an output path with the ending of another kind of file than
- * safetensors. also: a second ending that
- * the command writes (".json"), or NULL. */
+/* Refuses an output path with the ending of a kind of file other than
+ * safetensors. also: another ending that the command can write (".json"), or
+ * NULL. */
 enum pst_status pstctl_check_output(const char *path, const char *also,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* Prints notes on standard error for options that have no effect together with

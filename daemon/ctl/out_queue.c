@@ -57,7 +57,7 @@ static void write_batch(const struct batch *b, unsigned long long left_out)
     (void)fflush(stderr);
 }
 
-static void *write_all(void *unused)
+static void *write_queue(void *unused)
 {
     (void)unused;
     pthread_mutex_lock(&queue.lock);
@@ -94,7 +94,8 @@ void pstctl_queue_begin(void)
         /* Signals are for the thread that supervises the job. */
         (void)sigfillset(&all);
         (void)pthread_sigmask(SIG_BLOCK, &all, &before);
-        queue.begun = pthread_create(&queue.thread, NULL, write_all, NULL) == 0;
+        queue.begun =
+            pthread_create(&queue.thread, NULL, write_queue, NULL) == 0;
         (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     }
     (void)pthread_condattr_destroy(&clock);

@@ -99,7 +99,7 @@ void pstctl_duration(double seconds, struct pst_str *out)
                      whole % 60);
 }
 
-void pstctl_loss_to(double x, int decimals, struct pst_str *out)
+void pstctl_loss_digits(double x, int decimals, struct pst_str *out)
 {
     const double size = fabs(x);
 
@@ -113,7 +113,7 @@ void pstctl_loss_to(double x, int decimals, struct pst_str *out)
 
 void pstctl_loss(double x, struct pst_str *out)
 {
-    pstctl_loss_to(x, 4, out);
+    pstctl_loss_digits(x, 4, out);
 }
 
 void pstctl_count(double x, struct pst_str *out)
@@ -145,7 +145,7 @@ static double now_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static void keep(char **at, const char *text)
+static void set_copy(char **at, const char *text)
 {
     pst_free(*at);
     *at =
@@ -156,7 +156,8 @@ static void keep(char **at, const char *text)
  * step, leaves out the time up to the first one, which includes one-time work.
  * A client that connected after the run had begun uses step_s of its first
  * event. */
-static double rate(const struct pstctl_progress *p, const pstctl_event *event)
+static double seconds_per_step(const struct pstctl_progress *p,
+                               const pstctl_event *event)
 {
     const bool later = p->n_step_events > 0 && p->step > p->first_event_step;
     const uint64_t from = later ? p->first_event_step : p->first_step;
@@ -200,7 +201,8 @@ static void make_line(const struct pstctl_progress *p,
         pst_str_addf(out, "  MFU %.0f%%", 100 * mfu);
     if (p->step < p->steps && (parts & ETA)) {
         pst_str_add(out, "  ETA ");
-        pstctl_duration(rate(p, event) * (double)(p->steps - p->step), out);
+        pstctl_duration(
+            seconds_per_step(p, event) * (double)(p->steps - p->step), out);
     }
 }
 
@@ -223,7 +225,7 @@ static void fit_line(const struct pstctl_progress *p, const pstctl_event *event,
     }
 }
 
-static size_t width(FILE *out)
+static size_t terminal_width(FILE *out)
 {
     struct winsize size;
 
@@ -243,7 +245,8 @@ static void clear_live(const struct pstctl_progress *p)
 static void show_live(const struct pstctl_progress *p)
 {
     if (p->live && p->shown.len > 0)
-        pstctl_printf(p->out, "%.*s", (int)width(p->out) - 1, p->shown.text);
+        pstctl_printf(p->out, "%.*s", (int)terminal_width(p->out) - 1,
+                      p->shown.text);
     pstctl_flush(p->out);
 }
 
@@ -273,7 +276,8 @@ static void show_step(struct pstctl_progress *p, const pstctl_event *event)
         p->first_event_s = now;
         p->first_event_step = p->step;
     }
-    fit_line(p, event, p->live ? width(p->out) - 1 : SIZE_MAX, &p->pending);
+    fit_line(p, event, p->live ? terminal_width(p->out) - 1 : SIZE_MAX,
+             &p->pending);
     if (p->printed_step && p->step < p->steps && now - p->last_s < gap)
         return;
     print_step(p);
@@ -299,7 +303,7 @@ bool pstctl_is_live(FILE *out)
 }
 
 /* Ends a pause, and leaves it out of the time of steps. */
-static void go_on(struct pstctl_progress *p)
+static void end_pause(struct pstctl_progress *p)
 {
     const double gone = now_s() - p->paused_s;
 
@@ -310,7 +314,7 @@ static void go_on(struct pstctl_progress *p)
     p->paused_s = 0;
 }
 
-static void begin(struct pstctl_progress *p, const pstctl_event *event)
+static void begin_run(struct pstctl_progress *p, const pstctl_event *event)
 {
     struct pst_str text = {0};
 
@@ -322,8 +326,8 @@ static void begin(struct pstctl_progress *p, const pstctl_event *event)
     p->first_step = (uint64_t)pstctl_integer(event, "first_step");
     p->step = p->first_step;
     p->steps = (uint64_t)pstctl_integer(event, "steps");
-    keep(&p->placement, pstctl_text(event, "placement"));
-    keep(&p->checkpoint, pstctl_text(event, "checkpoint"));
+    set_copy(&p->placement, pstctl_text(event, "placement"));
+    set_copy(&p->checkpoint, pstctl_text(event, "checkpoint"));
     if (strcmp(pstctl_text(event, "dtype"), "bf16-in-f32") == 0)
         print_line(p,
                    "matmul operands are rounded to bf16 and multiplied in f32, "
@@ -344,7 +348,7 @@ static void begin(struct pstctl_progress *p, const pstctl_event *event)
     }
 }
 
-static void warn_of_best(const pstctl_event *event)
+static void print_best_gone(const pstctl_event *event)
 {
     const long long left = pstctl_integer(event, "left");
 
@@ -360,7 +364,7 @@ static void warn_of_best(const pstctl_event *event)
 }
 
 /* Prints warnings that a resumed run reports. */
-static void warn(const pstctl_event *event)
+static void print_warning(const pstctl_event *event)
 {
     const long long step = pstctl_integer(event, "step");
     const char *text = pstctl_text(event, "text");
@@ -380,7 +384,7 @@ static void warn(const pstctl_event *event)
                       "removed: %s\n",
                       pstctl_text(event, "dir"), text);
     else if (strcmp(event->name, "best_gone") == 0)
-        warn_of_best(event);
+        print_best_gone(event);
     else if (strcmp(event->name, "step_skipped") == 0)
         pstctl_printf(stderr,
                       "penstock: warning: %s; it is left out (%lld so far)\n",
@@ -422,7 +426,7 @@ static void add_evaluated(const pstctl_event *event, struct pst_str *out)
         pst_str_addf(out, ", metric %.6g", pstctl_number(event, "metric"));
 }
 
-static void evaluated(const pstctl_event *event, struct pst_str *out)
+static void add_evaluation(const pstctl_event *event, struct pst_str *out)
 {
     const char *set = pstctl_text(event, "set");
     const bool named = set != NULL && *set != '\0';
@@ -446,7 +450,7 @@ static void evaluated(const pstctl_event *event, struct pst_str *out)
     }
 }
 
-static void ended_early(const pstctl_event *event, struct pst_str *out)
+static void add_early_stop(const pstctl_event *event, struct pst_str *out)
 {
     const long long n = (long long)pstctl_integer(event, "patience");
     const bool any = isfinite(pstctl_number(event, "best_loss")) ||
@@ -515,7 +519,7 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
                      "too long, or they cannot be read back",
                      (unsigned long long)event->dropped);
     } else if (strcmp(event->name, "train_begin") == 0) {
-        begin(p, event);
+        begin_run(p, event);
     } else if (strcmp(event->name, "measured") == 0) {
         print_line(p, pst_str_text(measured_text(event, &text)));
         pst_str_fini(&text);
@@ -539,14 +543,14 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
             strcmp(p->checkpoint, pstctl_text(event, "dir")) != 0)
             pst_str_addf(&text, " in %s", pstctl_text(event, "dir"));
     } else if (strcmp(event->name, "evaluated") == 0) {
-        evaluated(event, &text);
+        add_evaluation(event, &text);
     } else if (strcmp(event->name, "eval_set") == 0) {
         add_evaluated(event, &text);
     } else if (strcmp(event->name, "eval_failed") == 0) {
         pst_str_addf(&text, "evaluation failed: %s",
                      pstctl_text(event, "text"));
     } else if (strcmp(event->name, "early_stop") == 0) {
-        ended_early(event, &text);
+        add_early_stop(event, &text);
     } else if (strcmp(event->name, "checkpoint_failed") == 0) {
         pst_str_addf(&text, "checkpoint failed: %s",
                      pstctl_text(event, "text"));
@@ -565,7 +569,7 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
                strcmp(event->name, "step_skipped") == 0 ||
                strcmp(event->name, "rolled_back") == 0) {
         clear_live(p);
-        warn(event);
+        print_warning(event);
         show_live(p);
     } else if (strcmp(event->name, "resume") == 0) {
         pst_str_addf(&text, "going on after step %lld",
@@ -586,7 +590,7 @@ void pstctl_progress_event(struct pstctl_progress *p, const pstctl_event *event)
         pst_str_add(&text, "paused");
         p->paused_s = now_s();
     } else if (strcmp(event->name, "continued") == 0) {
-        go_on(p);
+        end_pause(p);
     }
     if (text.len > 0)
         print_line(p, text.text);
@@ -607,8 +611,8 @@ void pstctl_progress_end(struct pstctl_progress *p)
 
 void pstctl_progress_fini(struct pstctl_progress *p)
 {
-    keep(&p->placement, NULL);
-    keep(&p->checkpoint, NULL);
+    set_copy(&p->placement, NULL);
+    set_copy(&p->checkpoint, NULL);
     pst_str_fini(&p->pending);
     pst_str_fini(&p->shown);
 }

@@ -16,7 +16,7 @@ void pstctl_duration(double seconds, struct pst_str *out);
 /* Formats a loss with four decimals: "1.5000"; a very small or large one in
  * exponent form: "1.9e-05". */
 void pstctl_loss(double x, struct pst_str *out);
-void pstctl_loss_to(double x, int decimals, struct pst_str *out);
+void pstctl_loss_digits(double x, int decimals, struct pst_str *out);
 /* Formats a count: "950", "12.3k", "4.5M". */
 void pstctl_count(double x, struct pst_str *out);
 
@@ -53,8 +53,9 @@ void pstctl_progress_event(struct pstctl_progress *p,
 void pstctl_progress_end(struct pstctl_progress *p);
 void pstctl_progress_fini(struct pstctl_progress *p);
 
-/* Makes the JSON object of a result. start_us: time at which this process
- * began, from which the member first_step_at_s counts. */
+/* Make JSON: an array of evaluations, and the object of a result. start_us:
+ * time at which this process began, from which the member first_step_at_s
+ * counts. */
 json_t *pstctl_evaluations_json(Pst__Control__Evaluation *const *at, size_t n);
 json_t *pstctl_result_json(const Pst__Control__Result *result,
                            uint64_t start_us);

@@ -16,7 +16,7 @@
 
 /* System files that the C library and penstock read: memory, processors,
  * cgroups, time zones. */
-static const char *const of_the_system[] = {
+static const char *const system_files[] = {
     "/proc/self",          "/proc/meminfo",       "/proc/cpuinfo",
     "/proc/stat",          "/proc/sys/vm",        "/proc/sys/kernel",
     "/sys/fs/cgroup",      "/sys/devices/system", "/etc/localtime",
@@ -25,7 +25,7 @@ static const char *const of_the_system[] = {
 
 /* Allows reading a file. For an index (.json), also allows its folder, since an
  * index names files beside it. */
-static void reads_given(struct pst_guard *guard, const char *path)
+static void allow_file(struct pst_guard *guard, const char *path)
 {
     const char *slash = strrchr(path, '/');
     struct pst_str folder = {0};
@@ -99,7 +99,7 @@ static void add_path(struct pst_guard *guard, const struct pstd_option *row,
     if (row->groups & PSTD_OPT_WRITTEN)
         pst_guard_writes(guard, path);
     else
-        reads_given(guard, path);
+        allow_file(guard, path);
 }
 
 /* Allows the file of "csv:FILE" or "file:FILE", in options whose value may also
@@ -193,7 +193,7 @@ static void limit_memory(void)
     struct rlimit limit;
     uint64_t most;
 
-    pst_headroom_look(root != NULL ? root : "", &headroom);
+    pst_headroom_read(root != NULL ? root : "", &headroom);
     most = PST_MIN(headroom.host, headroom.group);
     if (data == 0 || most > INT64_MAX || getrlimit(RLIMIT_DATA, &limit) != 0)
         return;
@@ -213,8 +213,8 @@ enum pst_status pstctl_sandbox(const struct pstd_config *config,
     (void)pst_rates_here();
     limit_memory();
     pst_guard_begin(&guard);
-    for (size_t i = 0; i < PST_COUNT(of_the_system); i++)
-        pst_guard_sees(&guard, of_the_system[i]);
+    for (size_t i = 0; i < PST_COUNT(system_files); i++)
+        pst_guard_sees(&guard, system_files[i]);
     for (size_t i = 0; i < config->n_args; i++)
         pst_guard_reads(&guard, config->args[i]);
     add_options(&guard, config);

@@ -21,8 +21,8 @@ static const struct {
     {PST_SPAN_OTHER, "other", "other"},
 };
 
-static double share(const struct pst_shares *s, double step,
-                    enum pst_span_kind kind)
+static double idle_share(const struct pst_shares *s, double step,
+                         enum pst_span_kind kind)
 {
     double seconds = s->seconds[kind];
 
@@ -38,7 +38,7 @@ void pstctl_shares_json(const struct pst_shares *shares, double step,
     for (size_t i = 0; i < PST_COUNT(causes); i++)
         (void)json_object_set_new(
             object, causes[i].key,
-            pstctl_json_real(share(shares, step, causes[i].kind)));
+            pstctl_json_real(idle_share(shares, step, causes[i].kind)));
 }
 
 static double mean_bubble(const struct pst_timeline *t,
@@ -78,9 +78,9 @@ void pstctl_shares_print(const char *what, const struct pst_timeline *timeline,
             pst_str_addf(out, " %9.1f%%",
                          100 * beside_shares[r % beside->n_ranks].bubble);
         for (size_t i = 0; i < PST_COUNT(causes); i++)
-            pst_str_addf(out, " %*.1f%%", (int)strlen(causes[i].column),
-                         100 *
-                             share(&shares[r], timeline->step, causes[i].kind));
+            pst_str_addf(
+                out, " %*.1f%%", (int)strlen(causes[i].column),
+                100 * idle_share(&shares[r], timeline->step, causes[i].kind));
         pst_str_add(out, "\n");
     }
 }
@@ -135,8 +135,9 @@ bool pstctl_is_measured(const struct pstd_config *config,
 
 /* --- the trace of a job --------------------------------------------------- */
 
-static enum pst_status shares_of(const struct pst_timeline *t,
-                                 struct pst_shares **ret, struct pst_diag *diag)
+static enum pst_status make_shares(const struct pst_timeline *t,
+                                   struct pst_shares **ret,
+                                   struct pst_diag *diag)
 {
     *ret = pst_calloc(PST_TAG_CLIENT, t->n_ranks + 1, sizeof(**ret));
     if (*ret == NULL)
@@ -163,15 +164,16 @@ static json_t *ranks_json(const struct pstd_trace *trace,
     return ranks;
 }
 
-static enum pst_status show(const char *job, const struct pstd_config *config,
-                            const struct pstd_trace *trace, bool print,
-                            json_t *json, struct pst_diag *diag)
+static enum pst_status show_trace(const char *job,
+                                  const struct pstd_config *config,
+                                  const struct pstd_trace *trace, bool print,
+                                  json_t *json, struct pst_diag *diag)
 {
     const struct pst_timeline *const both[] = {&trace->measured,
                                                &trace->predicted};
     struct pst_shares *predicted = NULL;
     struct pst_str text = {0};
-    enum pst_status status = shares_of(&trace->predicted, &predicted, diag);
+    enum pst_status status = make_shares(&trace->predicted, &predicted, diag);
 
     pst_str_addf(&text, "job %s, after step %llu", job,
                  (unsigned long long)trace->step);
@@ -218,7 +220,7 @@ enum pst_status pstctl_trace_print(const Pst__Control__Trace *from,
     enum pst_status status = pstd_trace_read(from, &trace, diag);
 
     if (status == PST_OK && trace != NULL)
-        status = show(job, config, trace, print, json, diag);
+        status = show_trace(job, config, trace, print, json, diag);
     pstd_trace_free(trace);
     return status;
 }
@@ -228,8 +230,8 @@ enum pst_status pstctl_trace_show(struct pstctl_conn *conn,
                                   json_t *json, struct pst_diag *diag)
 {
     pstd_frame *frame = NULL;
-    enum pst_status status =
-        pstctl_get(conn, PST__CONTROL__REQUEST__BODY_GET_TRACE, &frame, diag);
+    enum pst_status status = pstctl_send_simple(
+        conn, PST__CONTROL__REQUEST__BODY_GET_TRACE, &frame, diag);
 
     if (status != PST_OK)
         return status;

@@ -36,7 +36,7 @@ struct progress {
     double last;
 };
 
-static void show(void *ctx, const char *text)
+static void show_progress(void *ctx, const char *text)
 {
     struct progress *p = ctx;
 
@@ -51,7 +51,7 @@ static void show(void *ctx, const char *text)
     (void)fflush(stderr);
 }
 
-static void clear(const struct progress *p)
+static void clear_progress(const struct progress *p)
 {
     if (p->live && p->shown)
         pstctl_printf(stderr, "\r\033[K");
@@ -62,7 +62,7 @@ static enum pst_status run_verify(const struct pstd_config *config,
 {
     struct progress progress = {.live = pstctl_is_live(stderr),
                                 .last = pst_now()};
-    const struct pst_verify_watch watch = {show, &progress};
+    const struct pst_verify_watch watch = {show_progress, &progress};
     struct pst_verify_report report = {0};
     struct pst_exec_options options;
     struct pst_data *data = NULL;
@@ -95,7 +95,7 @@ static enum pst_status run_verify(const struct pstd_config *config,
         status = pst_verify(batch.plan, &options,
                             data != NULL ? pst_data_fill : NULL, data, &watch,
                             &report, diag);
-        clear(&progress);
+        clear_progress(&progress);
         if (status == PST_OK)
             status = print_report(&report, config->json, diag);
         else if (status == PST_ERR_DIFFERENT)

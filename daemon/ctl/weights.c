@@ -177,8 +177,8 @@ static bool has_averages(const struct pst_checkpoint *ckpt)
     return false;
 }
 
-static void note_skipped(void *ctx, const char *dir, uint64_t step,
-                         const char *text)
+static void print_skipped(void *ctx, const char *dir, uint64_t step,
+                          const char *text)
 {
     (void)ctx;
     (void)dir;
@@ -194,7 +194,7 @@ static enum pst_status write_checkpoint(const struct pstd_config *config,
     struct pst_checkpoint_query query = {.dir = path,
                                          .step = PST_CHECKPOINT_LATEST,
                                          .verify = true,
-                                         .skipped = note_skipped};
+                                         .skipped = print_skipped};
     struct pst_checkpoint *ckpt = NULL;
     char *dir = NULL;
     enum pst_status status =
@@ -225,7 +225,7 @@ static enum pst_status write_checkpoint(const struct pstd_config *config,
     if (status == PST_OK) {
         *ret = (struct written){.has_step = true, .step = ckpt->info.step};
         if (dir == NULL)
-            pstctl_note_second(path, ckpt->info.step);
+            pstctl_print_second_note(path, ckpt->info.step);
         status =
             write_names(config, &ckpt->names,
                         config->use_ema ? find_average : find_in_checkpoint,
@@ -276,8 +276,8 @@ static enum pst_status check_args(const struct pstd_config *config,
     return PST_OK;
 }
 
-static enum pst_status report(const char *output, const struct written *w,
-                              bool json, struct pst_diag *diag)
+static enum pst_status print_report(const char *output, const struct written *w,
+                                    bool json, struct pst_diag *diag)
 {
     json_t *object;
 
@@ -312,7 +312,7 @@ static enum pst_status run_weights(const struct pstd_config *config,
         status =
             (is_plan ? write_plan : write_checkpoint)(config, &written, diag);
     return status == PST_OK
-               ? report(config->output, &written, config->json, diag)
+               ? print_report(config->output, &written, config->json, diag)
                : status;
 }
 

@@ -16,8 +16,9 @@
 #define SAMPLES      ((uint64_t)64)
 #define SAMPLE_BYTES ((uint64_t)4096)
 
-static enum pst_status compare(struct pstd_executor *w, struct pst_facts *facts,
-                               struct pst_diag *diag)
+static enum pst_status compare_facts(struct pstd_executor *w,
+                                     struct pst_facts *facts,
+                                     struct pst_diag *diag)
 {
     const enum pst_status status = pst_facts_compare(facts, w->transport, diag);
 
@@ -97,7 +98,7 @@ static void emit_rates(struct pstd_executor *w, const char *path,
 }
 
 /* Measures the rates of rank 0's machine if that was never done. */
-static enum pst_status settle_rates(struct pstd_executor *w,
+static enum pst_status ensure_rates(struct pstd_executor *w,
                                     struct pst_diag *diag)
 {
     const double since = pst_now();
@@ -106,7 +107,7 @@ static enum pst_status settle_rates(struct pstd_executor *w,
     enum pst_status status;
 
     pst_diag_init(diag);
-    status = pst_rates_settle(&is_new, &path, diag);
+    status = pst_rates_ensure(&is_new, &path, diag);
     if (status == PST_OK && is_new)
         emit_rates(w, pst_str_text(&path), pst_now() - since, diag);
     pst_str_fini(&path);
@@ -126,21 +127,21 @@ static enum pst_status share_rates(struct pstd_executor *w,
     return status;
 }
 
-enum pst_status pstd_settle_rates(struct pstd_executor *w, const char *dtype,
-                                  struct pst_diag *diag)
+enum pst_status pstd_share_rates(struct pstd_executor *w, const char *dtype,
+                                 struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
     if (strcmp(dtype, "bf16") != 0)
         return PST_OK;
     if (w->rank == 0)
-        status = settle_rates(w, diag);
+        status = ensure_rates(w, diag);
     status = pstd_agree(w, status, diag);
     return status == PST_OK ? share_rates(w, diag) : status;
 }
 
-enum pst_status pstd_compare_start(struct pstd_executor *w,
-                                   struct pst_diag *diag)
+enum pst_status pstd_compare_program(struct pstd_executor *w,
+                                     struct pst_diag *diag)
 {
     struct pst_facts facts = {0};
     enum pst_status status;
@@ -148,7 +149,7 @@ enum pst_status pstd_compare_start(struct pstd_executor *w,
     /* The program is compared first: another build may describe the other facts
      * differently. */
     add_program(&facts);
-    status = compare(w, &facts, diag);
+    status = compare_facts(w, &facts, diag);
     if (status == PST_OK)
         status = share_rates(w, diag);
     if (status != PST_OK)
@@ -156,7 +157,7 @@ enum pst_status pstd_compare_start(struct pstd_executor *w,
     facts = (struct pst_facts){0};
     add_options(&facts, pstd_mailbox_config(w->mailbox));
     add_plugins(&facts);
-    return compare(w, &facts, diag);
+    return compare_facts(w, &facts, diag);
 }
 
 enum pst_status pstd_compare_plan(struct pstd_executor *w,
@@ -165,11 +166,11 @@ enum pst_status pstd_compare_plan(struct pstd_executor *w,
     struct pst_facts facts = {0};
 
     pst_facts_add(&facts, "the plan's digest", "%s", w->plan->digest);
-    return compare(w, &facts, diag);
+    return compare_facts(w, &facts, diag);
 }
 
-static enum pst_status add_piece(const struct pst_file *file, uint64_t at,
-                                 size_t bytes, uint64_t *hash)
+static enum pst_status hash_piece(const struct pst_file *file, uint64_t at,
+                                  size_t bytes, uint64_t *hash)
 {
     unsigned char piece[SAMPLE_BYTES];
     const enum pst_status status =
@@ -183,7 +184,7 @@ static enum pst_status add_piece(const struct pst_file *file, uint64_t at,
 /* Digests the whole file if it is small. Otherwise digests pieces spread over
  * it, since reading everything would delay the start; the last piece ends at
  * the end of the file. */
-enum pst_status pstd_digest_data(const struct pst_file *file, uint64_t *ret)
+enum pst_status pstd_hash_data(const struct pst_file *file, uint64_t *ret)
 {
     const bool whole = file->size <= WHOLE_BYTES;
     const uint64_t last = file->size - PST_MIN(file->size, SAMPLE_BYTES);
@@ -192,13 +193,13 @@ enum pst_status pstd_digest_data(const struct pst_file *file, uint64_t *ret)
 
     for (uint64_t at = 0; whole && at < file->size && status == PST_OK;
          at += SAMPLE_BYTES)
-        status = add_piece(
+        status = hash_piece(
             file, at, (size_t)PST_MIN(file->size - at, SAMPLE_BYTES), &hash);
     for (uint64_t k = 0; !whole && k < SAMPLES && status == PST_OK; k++)
-        status = add_piece(file,
-                           last / (SAMPLES - 1) * k +
-                               last % (SAMPLES - 1) * k / (SAMPLES - 1),
-                           SAMPLE_BYTES, &hash);
+        status = hash_piece(file,
+                            last / (SAMPLES - 1) * k +
+                                last % (SAMPLES - 1) * k / (SAMPLES - 1),
+                            SAMPLE_BYTES, &hash);
     *ret = hash;
     return status;
 }
@@ -213,7 +214,7 @@ static enum pst_status add_file(const char *path, bool only, uint64_t *bytes,
     enum pst_status status = pst_file_open(path, &file, NULL);
 
     if (status == PST_OK)
-        status = pstd_digest_data(&file, &one[0]);
+        status = pstd_hash_data(&file, &one[0]);
     one[1] = file.size;
     *bytes += file.size;
     pst_file_close(&file);
@@ -222,7 +223,7 @@ static enum pst_status add_file(const char *path, bool only, uint64_t *bytes,
     return status;
 }
 
-void pstd_data_text(const char *text, struct pst_str *ret)
+void pstd_describe_data(const char *text, struct pst_str *ret)
 {
     uint64_t bytes = 0, digest = 0;
     struct pst_data_list list;
@@ -253,8 +254,8 @@ enum pst_status pstd_compare_data(struct pstd_executor *w, const char *path,
     struct pst_facts facts = {0};
     struct pst_str text = {0};
 
-    pstd_data_text(path, &text);
+    pstd_describe_data(path, &text);
     pst_facts_add(&facts, "the --data file", "%s", pst_str_text(&text));
     pst_str_fini(&text);
-    return compare(w, &facts, diag);
+    return compare_facts(w, &facts, diag);
 }

@@ -11,8 +11,8 @@
 
 /* COLLECTIVE. Compare, in this order: program and options; the plan; the data
  * that each rank reads. */
-enum pst_status pstd_compare_start(struct pstd_executor *w,
-                                   struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstd_compare_program(struct pstd_executor *w,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pstd_compare_plan(struct pstd_executor *w,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pstd_compare_data(struct pstd_executor *w, const char *path,
@@ -21,14 +21,14 @@ enum pst_status pstd_compare_data(struct pstd_executor *w, const char *path,
 /* COLLECTIVE, before programs are compiled. If the dtype is bf16, all ranks use
  * the rates of rank 0's machine (stages/ops/matmul/rates.h). If that machine
  * was never measured, measures it and emits the event "measured". */
-enum pst_status pstd_settle_rates(struct pstd_executor *w, const char *dtype,
-                                  struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstd_share_rates(struct pstd_executor *w, const char *dtype,
+                                 struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Appends "N bytes, digest X" of a file, or that it is not readable. */
-void pstd_data_text(const char *path, struct pst_str *ret);
+void pstd_describe_data(const char *path, struct pst_str *ret);
 /* Computes the digest that ranks compare: of the whole file up to 4 MiB, else
  * of 64 pieces, including the first and the last. */
-enum pst_status pstd_digest_data(const struct pst_file *file,
-                                 uint64_t *ret) PST_MUST_CHECK;
+enum pst_status pstd_hash_data(const struct pst_file *file,
+                               uint64_t *ret) PST_MUST_CHECK;
 
 #endif

@@ -21,7 +21,7 @@ struct order_head {
     uint32_t kind, size;
 };
 
-static void nap(void *ctx)
+static void pause_poll(void *ctx)
 {
     (void)ctx;
     (void)usleep(NAP_US);
@@ -32,7 +32,7 @@ enum pst_status pstd_broadcast(struct pstd_executor *w, void *data, size_t size,
 {
     if (w->size == 1)
         return PST_OK;
-    return pst_engine_broadcast(w->transport, data, size, nap, w, diag);
+    return pst_engine_broadcast(w->transport, data, size, pause_poll, w, diag);
 }
 
 static enum pst_status transfer(struct pstd_executor *w, bool send,
@@ -59,7 +59,8 @@ enum pst_status pstd_gather(struct pstd_executor *w, const void *mine,
 /* Sets *ret to the common result of all ranks: the failure of the lowest failed
  * rank, or success. The text names that rank unless all ranks have the same
  * text. */
-static void judge(const struct decision *all, unsigned n, struct decision *ret)
+static void combine_results(const struct decision *all, unsigned n,
+                            struct decision *ret)
 {
     struct pst_diag diag;
     bool same = true;
@@ -81,8 +82,9 @@ static void judge(const struct decision *all, unsigned n, struct decision *ret)
     (void)snprintf(ret->text, sizeof(ret->text), "%.1015s", diag.text);
 }
 
-static enum pst_status agree(struct pstd_executor *w, enum pst_status status,
-                             struct pst_diag *diag)
+static enum pst_status exchange_results(struct pstd_executor *w,
+                                        enum pst_status status,
+                                        struct pst_diag *diag)
 {
     struct decision mine = {.status = status}, *all;
     enum pst_status sent;
@@ -101,7 +103,7 @@ static enum pst_status agree(struct pstd_executor *w, enum pst_status status,
             w->size);
     sent = pstd_gather(w, &mine, sizeof(mine), all, diag);
     if (sent == PST_OK && w->rank == 0)
-        judge(all, w->size, &mine);
+        combine_results(all, w->size, &mine);
     pst_free(all);
     if (sent == PST_OK)
         sent = pstd_broadcast(w, &mine, sizeof(mine), diag);
@@ -118,7 +120,7 @@ enum pst_status pstd_agree(struct pstd_executor *w, enum pst_status status,
 {
     const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_AGREE);
 
-    status = agree(w, status, diag);
+    status = exchange_results(w, status, diag);
     pst_alive_leave(before);
     return status;
 }
@@ -132,23 +134,23 @@ static enum pst_status wait_for_order(struct pstd_executor *w, unsigned words,
 
     pst_fault_point("order");
     while (status == PST_OK &&
-           !pstd_mailbox_wait(w->mailbox, words, WAIT_MS, ret)) {
-        const unsigned wishes = pst_pulse_take_wishes(w->pulse);
+           !pstd_mailbox_wait_order(w->mailbox, words, WAIT_MS, ret)) {
+        const unsigned stops = pst_pulse_take_requests(w->pulse);
 
-        if (wishes != 0) {
+        if (stops != 0) {
             pstd_emit_stop(w);
-            pstd_mailbox_control(w->mailbox, wishes);
+            pstd_mailbox_set_control(w->mailbox, stops);
         }
-        status = pst_pulse_look(w->pulse, 0, diag);
+        status = pst_pulse_poll(w->pulse, 0, diag);
     }
     return status;
 }
 
 /* COLLECTIVE. Distributes rank 0's next order. wait: waits for an order;
  * otherwise *ret is NONE if there is none. */
-static enum pst_status next_order(struct pstd_executor *w, bool wait,
-                                  unsigned words, struct pstd_order *ret,
-                                  struct pst_diag *diag)
+static enum pst_status share_order(struct pstd_executor *w, bool wait,
+                                   unsigned words, struct pstd_order *ret,
+                                   struct pst_diag *diag)
 {
     struct pstd_order order = {0};
     struct order_head head = {0};
@@ -158,7 +160,7 @@ static enum pst_status next_order(struct pstd_executor *w, bool wait,
         if (wait)
             status = wait_for_order(w, words, &order, diag);
         else
-            (void)pstd_mailbox_wait(w->mailbox, words, 0, &order);
+            (void)pstd_mailbox_wait_order(w->mailbox, words, 0, &order);
         head.kind = order.kind;
         head.size = (uint32_t)order.size;
     }
@@ -185,7 +187,7 @@ enum pst_status pstd_next_order(struct pstd_executor *w, unsigned words,
                                 struct pstd_order *ret, struct pst_diag *diag)
 {
     const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_IDLE);
-    const enum pst_status status = next_order(w, true, words, ret, diag);
+    const enum pst_status status = share_order(w, true, words, ret, diag);
 
     pst_alive_leave(before);
     return status;
@@ -197,7 +199,7 @@ enum pst_status pstd_pending_order(struct pstd_executor *w,
 {
     const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_AGREE);
     const enum pst_status status =
-        next_order(w, false, PSTD_CTL_STOPS, ret, diag);
+        share_order(w, false, PSTD_CTL_STOPS, ret, diag);
 
     pst_alive_leave(before);
     return status;

@@ -49,7 +49,7 @@ enum pst_status pstd_gather(struct pstd_executor *w, const void *mine,
                             struct pst_diag *diag) PST_MUST_CHECK;
 /* COLLECTIVE. Waits for the next order, the same on all ranks; free its data
  * with pst_free. words: the control words that count as orders
- * (pstd_mailbox_wait). */
+ * (pstd_mailbox_wait_order). */
 enum pst_status pstd_next_order(struct pstd_executor *w, unsigned words,
                                 struct pstd_order *ret,
                                 struct pst_diag *diag) PST_MUST_CHECK;

@@ -38,8 +38,8 @@ static void fill_steps(struct pstd_result *r, double *times, size_t n)
 
 /* Rotates the ring buffer of n entries so that the oldest one, now at index
  * `first`, comes first. */
-static enum pst_status unroll(double *ring, size_t n, size_t first,
-                              struct pst_diag *diag)
+static enum pst_status rotate_ring(double *ring, size_t n, size_t first,
+                                   struct pst_diag *diag)
 {
     double *copy;
 
@@ -65,8 +65,8 @@ static void fill_rank(struct pstd_session *s, unsigned local, unsigned rank,
     ret->base_rss = s->w->base_rss;
     if (s->w->engine == NULL)
         return;
-    pstd_placement(pst_engine_schedule(s->w->engine), &placement);
-    pstd_placement_of(pst_str_text(&placement), rank, &stages);
+    pstd_print_placement(pst_engine_schedule(s->w->engine), &placement);
+    pstd_print_stages(pst_str_text(&placement), rank, &stages);
     strncpy(ret->stages, pst_str_text(&stages), sizeof(ret->stages) - 1);
     pst_str_fini(&placement);
     pst_str_fini(&stages);
@@ -100,7 +100,8 @@ static enum pst_status gather_ranks(struct pstd_session *s,
 
 /* Computes the share of each kind of work and wait of each rank in the measured
  * step. */
-static enum pst_status explain(struct pstd_session *s, struct pst_diag *diag)
+static enum pst_status measure_shares(struct pstd_session *s,
+                                      struct pst_diag *diag)
 {
     const struct pstd_trace *trace;
     enum pst_status status = pstd_session_measure(s, diag);
@@ -133,10 +134,10 @@ enum pst_status pstd_session_conclude(struct pstd_session *s,
     const size_t n = (size_t)PST_MIN(s->done, (uint64_t)PSTD_MAX_LOSSES);
     const size_t first =
         s->done > PSTD_MAX_LOSSES ? (size_t)(s->done % PSTD_MAX_LOSSES) : 0;
-    enum pst_status status = unroll(r->losses, n, first, diag);
+    enum pst_status status = rotate_ring(r->losses, n, first, diag);
 
     if (status == PST_OK)
-        status = unroll(s->times, n, first, diag);
+        status = rotate_ring(s->times, n, first, diag);
     if (status != PST_OK)
         return status;
     r->n_losses = n;
@@ -147,12 +148,12 @@ enum pst_status pstd_session_conclude(struct pstd_session *s,
         r->bubble = s->sums.idle / s->sums.times.step;
         const double seconds = seconds_of_step(s, r->step_s);
 
-        r->gflops = pstd_flops(&s->w->batch) / seconds * 1e-9;
+        r->gflops = pstd_count_flops(&s->w->batch) / seconds * 1e-9;
         r->mfu = pstd_mfu(s, seconds);
         r->tok_s = (double)s->step_tokens / seconds;
     }
     status = gather_ranks(s, diag);
-    return status == PST_OK ? explain(s, diag) : status;
+    return status == PST_OK ? measure_shares(s, diag) : status;
 }
 
 /* Emits, for each rank, which shares of the measured step each kind of span

@@ -15,7 +15,8 @@
 
 #define MAX_VALUE 80 /* in bytes; a longer value is stored as a hash */
 
-static void add(struct pst_str *course, const char *name, const char *value)
+static void add_setting(struct pst_str *course, const char *name,
+                        const char *value)
 {
     const size_t n = strlen(value);
 
@@ -30,8 +31,8 @@ static void add_data(struct pst_str *course, const char *name, const char *path)
 {
     struct pst_str text = {0};
 
-    pstd_data_text(path, &text);
-    add(course, name, pst_str_text(&text));
+    pstd_describe_data(path, &text);
+    add_setting(course, name, pst_str_text(&text));
     pst_str_fini(&text);
 }
 
@@ -63,15 +64,15 @@ static void add_option(struct pst_str *course, const struct pstd_config *config,
     char name[40];
 
     (void)snprintf(name, sizeof(name), "--%s", row->name);
-    add(course, name,
-        pstd_config_text(config, row, &text) ? pst_str_text(&text)
-                                             : "not given");
+    add_setting(course, name,
+                pstd_config_text(config, row, &text) ? pst_str_text(&text)
+                                                     : "not given");
     pst_str_fini(&text);
 }
 
 /* Returns the mode of --shard for comparisons: modes with identical results
  * have one name (docs/guarantees.md). */
-static const char *sharing(const struct pstd_session *s)
+static const char *sharing_name(const struct pstd_session *s)
 {
     const char *given = s->config.shard;
     const bool by_name = strchr(given, '=') != NULL;
@@ -92,11 +93,12 @@ static void add_parallel(struct pstd_session *s)
     char text[32];
 
     (void)snprintf(text, sizeof(text), "%uxP", replicas);
-    add(&s->course, "--ranks", text);
-    add(&s->course, "--shard", replicas > 1 ? sharing(s) : "none or zero1");
+    add_setting(&s->course, "--ranks", text);
+    add_setting(&s->course, "--shard",
+                replicas > 1 ? sharing_name(s) : "none or zero1");
     (void)snprintf(text, sizeof(text), "%u", pst_exec_threads(&s->options));
-    add(&s->course, "--threads", text);
-    add(&s->course, "--device", s->options.device->name);
+    add_setting(&s->course, "--threads", text);
+    add_setting(&s->course, "--device", s->options.device->name);
 }
 
 /* Adds program, libraries and instructions, which determine the last bits of
@@ -107,18 +109,18 @@ static void add_machine(struct pst_str *course)
     const char *features = pst_cpu_features();
     struct pst_str text = {0};
 
-    add(course, "penstock", PST_VERSION);
+    add_setting(course, "penstock", PST_VERSION);
     pst_str_add(&text, pst_isa_name(pst_cpu_isa()));
     for (size_t i = 0; i < PST_COUNT(more); i++)
         if (strstr(features, more[i]) != NULL)
             pst_str_addf(&text, " %s", more[i]);
-    add(course, "instructions", pst_str_text(&text));
+    add_setting(course, "instructions", pst_str_text(&text));
     pst_str_fini(&text);
     pst_products_describe(&text);
     /* Leaves out a remark in parentheses at the end. */
     if (strstr(pst_str_text(&text), " (") != NULL)
         *strstr(text.text, " (") = '\0';
-    add(course, "libraries", pst_str_text(&text));
+    add_setting(course, "libraries", pst_str_text(&text));
     pst_str_fini(&text);
 }
 
@@ -132,7 +134,7 @@ static void add_plugins(struct pst_str *course, const struct pst_plan *plan)
             continue;
         pst_str_addf(&name, "plugin %s", p->name);
         pst_str_addf(&value, "%s, digest %.16s", p->version, p->digest);
-        add(course, pst_str_text(&name), pst_str_text(&value));
+        add_setting(course, pst_str_text(&name), pst_str_text(&value));
         pst_str_fini(&name);
         pst_str_fini(&value);
     }
@@ -140,7 +142,7 @@ static void add_plugins(struct pst_str *course, const struct pst_plan *plan)
 
 /* True if the option was changed during the run, so that pstd_settings_add
  * writes its line. name: "--lr", of n bytes. */
-static bool is_set(const struct pstd_session *s, const char *name, size_t n)
+static bool is_changed(const struct pstd_session *s, const char *name, size_t n)
 {
     for (size_t i = 0; i < s->set.n; i++) {
         const char *set = s->set.at[i].row->name;
@@ -161,7 +163,7 @@ void pstd_course_change(struct pstd_session *s)
     while (*at != '\0') {
         const size_t n = strcspn(at, "\n"), name = strcspn(at, "=");
 
-        if (!is_set(s, at, name) && !pst_has_prefix(at, "given "))
+        if (!is_changed(s, at, name) && !pst_has_prefix(at, "given "))
             pst_str_addn(&course, at, n + (at[n] != '\0'));
         at += n + (at[n] != '\0');
     }
@@ -220,7 +222,7 @@ void pstd_course_make(struct pstd_session *s)
         pstd_course_change(s);
 }
 
-const char *pstd_course_saved(struct pstd_session *s)
+const char *pstd_course_for_checkpoint(struct pstd_session *s)
 {
     if (strcmp(s->config.on_spike, "none") == 0)
         return pst_str_text(&s->course);
@@ -270,8 +272,8 @@ static void emit_change(struct pstd_session *s, const char *name,
 /* True if the steps before the resume had `samples` samples because the ramp of
  * this run had another number of microbatches then. is: position of the next
  * step in the data. */
-static bool is_of_ramp(const struct pstd_session *s,
-                       const struct pst_data_place *is, uint64_t samples)
+static bool follows_from_ramp(const struct pstd_session *s,
+                              const struct pst_data_place *is, uint64_t samples)
 {
     const uint64_t before = s->step > 0 ? s->step - 1 : 0;
 
@@ -293,7 +295,7 @@ static void compare_places(struct pstd_session *s,
 
     if (!is.known || !was->known ||
         (was->tokens == is.tokens &&
-         (was->step == is.step || is_of_ramp(s, &is, was->step))))
+         (was->step == is.step || follows_from_ramp(s, &is, was->step))))
         return;
     (void)snprintf(before, sizeof(before), "%llu%s",
                    (unsigned long long)was->step,

@@ -28,7 +28,7 @@ struct line {
 
 /* Appends text to the line; control bytes become '?', since names come from
  * files. */
-static void put(struct line *l, const char *text)
+static void put_text(struct line *l, const char *text)
 {
     for (; *text != '\0' && l->n + 1 < sizeof(l->text); text++)
         l->text[l->n++] =
@@ -44,23 +44,23 @@ static void put_number(struct line *l, uint64_t x)
     do
         digits[--at] = (char)('0' + x % 10);
     while ((x /= 10) > 0);
-    put(l, digits + at);
+    put_text(l, digits + at);
 }
 
 static void put_action(struct line *l, const struct pst_alive_place *place)
 {
-    put(l, ", action ");
+    put_text(l, ", action ");
     put_number(l, (uint64_t)place->stage);
-    put(l, pst_action_word((enum pst_action_kind)place->kind));
+    put_text(l, pst_action_word((enum pst_action_kind)place->kind));
     if (place->microbatch >= 0)
         put_number(l, (uint64_t)place->microbatch);
-    put(l, " (stage ");
+    put_text(l, " (stage ");
     put_number(l, (uint64_t)place->stage);
     if (place->microbatch >= 0) {
-        put(l, ", microbatch ");
+        put_text(l, ", microbatch ");
         put_number(l, (uint64_t)place->microbatch);
     }
-    put(l, ")");
+    put_text(l, ")");
 }
 
 static void put_place(struct line *l)
@@ -69,24 +69,24 @@ static void put_place(struct line *l)
     const struct pst_node *const *at = pst_thread_node;
     const struct pst_node *node = at != NULL ? *at : NULL;
 
-    put(l, pst_alive_name(state.phase));
+    put_text(l, pst_alive_name(state.phase));
     if (state.phase == PST_ALIVE_STEP) {
-        put(l, " ");
+        put_text(l, " ");
         put_number(l, state.place.step + 1);
         if (pst_alive_is_watched() && state.place.stage >= 0)
             put_action(l, &state.place);
     }
     if (node == NULL)
         return;
-    put(l, ", operator ");
-    put(l, pst_node_origin(node));
+    put_text(l, ", operator ");
+    put_text(l, pst_node_origin(node));
     if (node->call->name[0] != '\0') {
-        put(l, " of ");
-        put(l, node->call->name);
+        put_text(l, " of ");
+        put_text(l, node->call->name);
     }
     if (node->source[0] != '\0') {
-        put(l, " at ");
-        put(l, node->source);
+        put_text(l, " at ");
+        put_text(l, node->source);
     }
 }
 
@@ -94,9 +94,9 @@ static void report_crash(void)
 {
     struct line l = {.n = 0};
 
-    put(&l, "penstockd: " PSTD_CRASH_TEXT);
+    put_text(&l, "penstockd: " PSTD_CRASH_TEXT);
     put_number(&l, crashed_rank);
-    put(&l, " in ");
+    put_text(&l, " in ");
     put_place(&l);
     l.text[l.n++] = '\n';
     (void)!write(STDERR_FILENO, l.text, l.n);
@@ -109,7 +109,8 @@ static void on_fault(int number, siginfo_t *info, void *context PST_UNUSED)
 {
     static atomic_flag reported = ATOMIC_FLAG_INIT;
 
-    if (number == SIGBUS && info->si_code > 0 && pst_flight_mend(info->si_addr))
+    if (number == SIGBUS && info->si_code > 0 &&
+        pst_flight_repair(info->si_addr))
         return;
     for (size_t i = 0; i < PST_COUNT(faults); i++)
         if (faults[i] == number)

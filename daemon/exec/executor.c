@@ -21,7 +21,7 @@
 #include "stages/ops/matmul/blas.h"
 #include "stages/run/watch/flight.h"
 
-#define LEAVE_US 300000 /* time for rank 0 to report the failure first */
+#define ABORT_US 300000 /* time for rank 0 to report the failure first */
 
 /* Returns "mpi" for a process that mpirun has started: Open MPI and MPICH set
  * these variables; else "self". */
@@ -38,11 +38,12 @@ static const char *default_transport(void)
 
 /* Returns the stop requests (PSTD_CTL_STOPS) of this process, which the pulse
  * sends to rank 0; 0 on rank 0. */
-static unsigned wish(void *ctx)
+static unsigned stop_requests(void *ctx)
 {
     const struct pstd_executor *w = ctx;
 
-    return w->rank == 0 ? 0 : pstd_mailbox_peek(w->mailbox, PSTD_CTL_STOPS);
+    return w->rank == 0 ? 0
+                        : pstd_mailbox_peek_control(w->mailbox, PSTD_CTL_STOPS);
 }
 
 static enum pst_status open_transport(struct pstd_executor *w,
@@ -69,7 +70,7 @@ static enum pst_status open_transport(struct pstd_executor *w,
         status = pst_pulse_new(w->transport, &w->pulse, diag);
     if (status != PST_OK)
         return status;
-    pst_pulse_wish(w->pulse, wish, w);
+    pst_pulse_set_requests(w->pulse, stop_requests, w);
     w->ranks = ops->size(w->transport);
     w->rank = ops->rank(w->transport);
     w->size = self ? 1 : w->ranks;
@@ -118,7 +119,8 @@ void pstd_set_device(const struct pstd_executor *w,
 }
 
 /* Emits START, and waits until the loop has opened log and socket. */
-static enum pst_status announce(struct pstd_executor *w, struct pst_diag *diag)
+static enum pst_status emit_start(struct pstd_executor *w,
+                                  struct pst_diag *diag)
 {
     struct pst_str products = {0};
     struct pstd_note note;
@@ -179,7 +181,8 @@ static enum pst_status emit_ready(struct pstd_executor *w,
     return PST_OK;
 }
 
-static enum pst_status obey(struct pstd_executor *w, struct pst_diag *diag)
+static enum pst_status obey_orders(struct pstd_executor *w,
+                                   struct pst_diag *diag)
 {
     while (!w->stopping) {
         struct pstd_order order;
@@ -205,9 +208,9 @@ static enum pst_status obey(struct pstd_executor *w, struct pst_diag *diag)
     return PST_OK;
 }
 
-static enum pst_status start(struct pstd_executor *w, struct pst_diag *diag)
+static enum pst_status start_job(struct pstd_executor *w, struct pst_diag *diag)
 {
-    enum pst_status status = announce(w, diag);
+    enum pst_status status = emit_start(w, diag);
 
     if (status == PST_OK)
         status = find_device(w, diag);
@@ -221,7 +224,7 @@ static enum pst_status start(struct pstd_executor *w, struct pst_diag *diag)
         status = pstd_plugins_load(pstd_mailbox_config(w->mailbox), diag);
     status = pstd_agree(w, status, diag);
     if (status == PST_OK)
-        status = pstd_compare_start(w, diag);
+        status = pstd_compare_program(w, diag);
     if (status != PST_OK)
         return status;
     w->transport->checks = pstd_mailbox_config(w->mailbox)->verify_messages;
@@ -238,7 +241,7 @@ static enum pst_status start(struct pstd_executor *w, struct pst_diag *diag)
 
 /* Reports the failure that ends the job, and waits until the loop has printed
  * and logged it: the transport may end the process next. */
-static void fail(struct pstd_executor *w, const struct pst_diag *diag)
+static void report_failure(struct pstd_executor *w, const struct pst_diag *diag)
 {
     struct pstd_note note;
     enum pst_status answered;
@@ -253,15 +256,15 @@ static void fail(struct pstd_executor *w, const struct pst_diag *diag)
 /* Ends this process and all other ranks by an abort of the transport. Rank 0
  * prints failures that all ranks have (pstd_daemon_report_failure), so the
  * other ranks wait a little before. */
-static void leave(struct pstd_executor *w, enum pst_status status)
+static void abort_job(struct pstd_executor *w, enum pst_status status)
 {
     if (w->rank != 0 && status != PST_ERR_PEER)
-        (void)usleep(LEAVE_US);
+        (void)usleep(ABORT_US);
     w->transport->ops->abort(w->transport, pst_status_exit_code(status));
 }
 
 /* PST_LOG=debug: copies log lines of the library to the log. */
-static void take_library_line(void *ctx, enum pst_log_level level,
+static void emit_library_line(void *ctx, enum pst_log_level level,
                               const char *topic, const char *text)
 {
     struct pstd_note note;
@@ -283,7 +286,7 @@ void pstd_execute(struct pstd_mailbox *mailbox)
     bool alone;
 
     pst_diag_init(&diag);
-    pst_log_set_sink(take_library_line, mailbox);
+    pst_log_set_sink(emit_library_line, mailbox);
     pst_alive_watch();
     pst_alive_set_limit(pstd_watchdog(pstd_mailbox_config(mailbox)));
     (void)pst_alive_enter(PST_ALIVE_START);
@@ -291,14 +294,14 @@ void pstd_execute(struct pstd_mailbox *mailbox)
     pstd_crash_watch(w.rank);
     w.base_rss = pstd_rss();
     if (status == PST_OK)
-        status = start(&w, &diag);
+        status = start_job(&w, &diag);
     alone = status == PST_OK || status == PST_ERR_PEER;
     if (status == PST_OK)
-        status = obey(&w, &diag);
+        status = obey_orders(&w, &diag);
     if (status != PST_OK) {
-        fail(&w, &diag);
+        report_failure(&w, &diag);
         if (w.size > 1 && alone && !w.agreed)
-            leave(&w, status);
+            abort_job(&w, status);
     } else {
         pst_diag_init(&diag); /* drops failures of runs: results have them */
     }

@@ -70,7 +70,8 @@ static enum pst_status write_dump(struct pstd_session *s, unsigned microbatch,
 /* Rank 0: writes the tensors of the faulty microbatch to the file --dump-fault.
  * microbatch -1: writes nothing, since the fault is in no microbatch. Adds the
  * file, or why it was not written, to the text. */
-static void dump(struct pstd_session *s, int microbatch, struct pst_str *text)
+static void dump_microbatch(struct pstd_session *s, int microbatch,
+                            struct pst_str *text)
 {
     struct pstd_note note;
     struct pst_diag why;
@@ -123,7 +124,7 @@ enum pst_status pstd_session_explain(struct pstd_session *s,
             pst_str_addf(&text, "; the first number that is not finite: %s",
                          origin.text);
         add_rows(s, microbatch, &text);
-        dump(s, microbatch, &text);
+        dump_microbatch(s, microbatch, &text);
         status = pst_diag_pass(diag, &why, "%s", pst_str_text(&text));
     }
     pst_str_fini(&text);

@@ -7,9 +7,10 @@
 #include "stages/sched/simulate.h"
 #include "stages/tune/estimate.h"
 
-static enum pst_status simulate(struct pstd_session *s,
-                                const struct pst_costs *costs,
-                                struct pst_timeline *ret, struct pst_diag *diag)
+static enum pst_status simulate_step(struct pstd_session *s,
+                                     const struct pst_costs *costs,
+                                     struct pst_timeline *ret,
+                                     struct pst_diag *diag)
 {
     struct pst_sim sim;
     enum pst_status status = pst_schedule_simulate(
@@ -24,11 +25,12 @@ static enum pst_status simulate(struct pstd_session *s,
 }
 
 /* Rank 0: adds the prediction, and the shares of the measured step. */
-static enum pst_status finish(struct pstd_session *s,
-                              const struct pst_costs *costs,
-                              struct pstd_trace *t, struct pst_diag *diag)
+static enum pst_status complete_trace(struct pstd_session *s,
+                                      const struct pst_costs *costs,
+                                      struct pstd_trace *t,
+                                      struct pst_diag *diag)
 {
-    enum pst_status status = simulate(s, costs, &t->predicted, diag);
+    enum pst_status status = simulate_step(s, costs, &t->predicted, diag);
 
     /* A schedule that has run cannot deadlock. If the simulator reports that it
      * would, that is no error: only the prediction is missing. */
@@ -62,8 +64,9 @@ static void write_costs(struct pstd_session *s, struct pst_costs *costs)
 
 /* COLLECTIVE. Makes a trace of the newest step. *ret: owned, NULL except on
  * rank 0. ended: the run has ended, so --write-costs is written. */
-static enum pst_status measure(struct pstd_session *s, bool ended,
-                               struct pstd_trace **ret, struct pst_diag *diag)
+static enum pst_status make_trace(struct pstd_session *s, bool ended,
+                                  struct pstd_trace **ret,
+                                  struct pst_diag *diag)
 {
     struct pstd_trace *t = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*t));
     struct pst_costs costs = {.plan = ""};
@@ -82,7 +85,7 @@ static enum pst_status measure(struct pstd_session *s, bool ended,
     if (status == PST_OK && t != NULL) {
         t->step = s->step;
         if (s->w->rank == 0)
-            status = finish(s, &costs, t, diag);
+            status = complete_trace(s, &costs, t, diag);
         if (status == PST_OK && s->w->rank == 0 && ended &&
             s->config.write_costs != NULL)
             write_costs(s, &costs);
@@ -103,7 +106,7 @@ enum pst_status pstd_session_trace(struct pstd_session *s,
     struct pstd_note note;
     enum pst_status status;
 
-    status = measure(s, false, &trace, diag);
+    status = make_trace(s, false, &trace, diag);
     if (status != PST_OK)
         return status;
     pstd_note_init(&note, PSTD_EVENT_TRACE);
@@ -118,5 +121,5 @@ enum pst_status pstd_session_measure(struct pstd_session *s,
 {
     if (s->done == 0 || s->w->engine == NULL)
         return PST_OK;
-    return measure(s, true, &s->result->trace, diag);
+    return make_trace(s, true, &s->result->trace, diag);
 }

@@ -16,7 +16,7 @@
 #define QUIET 10   /* minimum losses between two reported spikes */
 #define LEAST 1e-3 /* minimum standard deviation, relative to the mean */
 
-enum pstd_numbers_action pstd_numbers_failed(struct pstd_numbers *n,
+enum pstd_numbers_action pstd_numbers_decide(struct pstd_numbers *n,
                                              uint64_t step, uint64_t checkpoint)
 {
     const bool is_new = step > n->furthest;
@@ -39,13 +39,13 @@ enum pstd_numbers_action pstd_numbers_failed(struct pstd_numbers *n,
     return PSTD_NUMBERS_SKIP;
 }
 
-void pstd_numbers_applied(struct pstd_numbers *n)
+void pstd_numbers_count_applied(struct pstd_numbers *n)
 {
     n->in_a_row = 0;
 }
 
 /* Includes a number that is `off` above the mean. */
-static void include(struct pstd_spikes *s, double weight, double off)
+static void include_number(struct pstd_spikes *s, double weight, double off)
 {
     s->mean += weight * off;
     s->variance = (1 - weight) * (s->variance + weight * off * off);
@@ -56,7 +56,7 @@ static double spread_of(const struct pstd_spikes *s)
     return PST_MAX(sqrt(s->variance), LEAST * fabs(s->mean));
 }
 
-double pstd_spikes_take(struct pstd_spikes *s, double loss)
+double pstd_spikes_add(struct pstd_spikes *s, double loss)
 {
     const double weight = 1 / (double)PST_MIN(s->seen + 1, (uint64_t)WINDOW);
     const double off = loss - s->mean;
@@ -74,7 +74,7 @@ double pstd_spikes_take(struct pstd_spikes *s, double loss)
         s->last = s->seen;
         return is_reported ? far : 0;
     }
-    include(s, weight, off);
+    include_number(s, weight, off);
     return 0;
 }
 
@@ -84,10 +84,10 @@ double pstd_spikes_take(struct pstd_spikes *s, double loss)
 #define LOSS "spikes.loss"
 #define NORM "spikes.norm"
 /* NAME=SKIPPED IN_A_ROW FURTHEST ROLLBACKS ROLLED_TO */
-#define MENDED "spikes.mended"
+#define SKIPS "spikes.mended"
 
-double pstd_gauge_limit(const struct pstd_gauge *g,
-                        const struct pstd_spikes *of)
+double pstd_gauge_compute_limit(const struct pstd_gauge *g,
+                                const struct pstd_spikes *of)
 {
     if (of->seen < PST_MIN(g->window, (uint64_t)WARM_UP))
         return INFINITY;
@@ -99,7 +99,7 @@ static void add_number(struct pstd_spikes *to, uint64_t window, double x)
     if (!isfinite(x))
         return;
     to->seen++;
-    include(to, 1 / (double)PST_MIN(to->seen, window), x - to->mean);
+    include_number(to, 1 / (double)PST_MIN(to->seen, window), x - to->mean);
 }
 
 void pstd_gauge_add(struct pstd_gauge *g, double loss, double norm)
@@ -121,14 +121,14 @@ void pstd_gauge_print(const struct pstd_gauge *g, const struct pstd_numbers *n,
     print_spikes(LOSS, &g->loss, out);
     print_spikes(NORM, &g->norm, out);
     pst_str_addf(
-        out, "%s=%llu %llu %llu %llu %llu\n", MENDED,
+        out, "%s=%llu %llu %llu %llu %llu\n", SKIPS,
         (unsigned long long)n->skipped, (unsigned long long)n->in_a_row,
         (unsigned long long)n->furthest, (unsigned long long)n->rollbacks,
         (unsigned long long)n->rolled_to);
 }
 
 /* Returns the text after "NAME=", or NULL. */
-static const char *value_of(const char *name, const char *lines)
+static const char *find_value(const char *name, const char *lines)
 {
     const size_t n = strlen(name);
 
@@ -143,7 +143,7 @@ static const char *value_of(const char *name, const char *lines)
 
 static struct pstd_spikes read_spikes(const char *name, const char *lines)
 {
-    const char *value = value_of(name, lines);
+    const char *value = find_value(name, lines);
     unsigned long long seen = 0;
     struct pstd_spikes ret = {0};
 
@@ -166,7 +166,7 @@ void pstd_gauge_read(struct pstd_gauge *g, const char *lines)
 
 void pstd_numbers_read(struct pstd_numbers *n, const char *lines)
 {
-    const char *value = value_of(MENDED, lines);
+    const char *value = find_value(SKIPS, lines);
     unsigned long long x[5] = {0};
 
     // NOLINTNEXTLINE(cert-err34-c): what is read is checked

@@ -31,11 +31,11 @@ struct pstd_numbers {
 /* Returns how to continue after step `step` (counted from 1), which was not
  * applied because of its numbers. checkpoint: step of the newest one, 0:
  * none. A step that fails again after a rollback is skipped. */
-enum pstd_numbers_action pstd_numbers_failed(struct pstd_numbers *n,
+enum pstd_numbers_action pstd_numbers_decide(struct pstd_numbers *n,
                                              uint64_t step,
                                              uint64_t checkpoint);
 /* Records that a step was applied. */
-void pstd_numbers_applied(struct pstd_numbers *n);
+void pstd_numbers_count_applied(struct pstd_numbers *n);
 
 /* Mean and variance of recent losses, exponentially weighted. */
 struct pstd_spikes {
@@ -47,7 +47,7 @@ struct pstd_spikes {
 /* Adds a loss; returns its distance above the mean in standard deviations if it
  * is a spike to be reported, else 0. A spike changes the mean by half as much
  * as other losses. */
-double pstd_spikes_take(struct pstd_spikes *s, double loss);
+double pstd_spikes_add(struct pstd_spikes *s, double loss);
 
 /*
  * --on-spike. A number x is a spike if it is more than `threshold` standard
@@ -68,8 +68,8 @@ struct pstd_gauge {
 };
 
 /* Returns the largest number that is no spike; infinite: there are too few. */
-double pstd_gauge_limit(const struct pstd_gauge *g,
-                        const struct pstd_spikes *of);
+double pstd_gauge_compute_limit(const struct pstd_gauge *g,
+                                const struct pstd_spikes *of);
 /* Adds the numbers of an applied step; a norm that is NaN does not count. */
 void pstd_gauge_add(struct pstd_gauge *g, double loss, double norm);
 /* Appends mean and variance, and what the policy has done, as lines of a

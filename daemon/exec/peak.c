@@ -71,6 +71,6 @@ enum pst_status pstd_peak(struct pstd_session *s, double *ret,
 double pstd_mfu(const struct pstd_session *s, double seconds)
 {
     return s->peak > 0 && seconds > 0
-               ? pstd_flops(&s->w->batch) / seconds / s->peak
+               ? pstd_count_flops(&s->w->batch) / seconds / s->peak
                : NAN;
 }

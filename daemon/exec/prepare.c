@@ -142,8 +142,8 @@ static void add_engine_options(const struct pstd_session *s,
         pst_str_addf(key, "count=%u\n", s->counts[i]);
 }
 
-enum pst_status pstd_session_rekey(struct pstd_session *s,
-                                   struct pst_diag *diag)
+enum pst_status pstd_session_record_key(struct pstd_session *s,
+                                        struct pst_diag *diag)
 {
     struct pst_str key = {0};
 
@@ -175,7 +175,7 @@ static enum pst_status keep_engine(struct pstd_session *s, bool *ret,
         return pst_diag_nomem(diag, len);
     }
     *ret = w->engine != NULL && s->config.resume.on && w->changed == NULL &&
-           !pstd_counts_epochs(&s->config) &&
+           !pstd_needs_epochs(&s->config) &&
            strcmp(w->engine_options, key.text) == 0;
     if (*ret) {
         pst_str_fini(&key);
@@ -259,7 +259,7 @@ static enum pst_status set_epochs(struct pstd_session *s, struct pst_diag *diag)
     } of_zero = {0};
     enum pst_status status = PST_OK;
 
-    if (!pstd_counts_epochs(&s->config))
+    if (!pstd_needs_epochs(&s->config))
         return PST_OK;
     if (s->w->rank == 0)
         status = count_epochs(s, &of_zero.steps, &of_zero.rows, diag);
@@ -269,14 +269,14 @@ static enum pst_status set_epochs(struct pstd_session *s, struct pst_diag *diag)
     if (status != PST_OK)
         return status;
     s->epoch_rows = of_zero.rows;
-    pstd_set_counted(&s->config, of_zero.steps);
+    pstd_set_steps(&s->config, of_zero.steps);
     status =
         pstd_exec_options(&s->config, s->w->ranks / pstd_replicas(&s->config),
                           true, &s->options, diag);
     pstd_set_device(s->w, &s->options);
     pstd_ramp_prepare(s);
     if (status == PST_OK)
-        status = pstd_session_rekey(s, diag);
+        status = pstd_session_record_key(s, diag);
     return pstd_agree(s->w, status, diag);
 }
 
@@ -291,7 +291,7 @@ static void emit_no_flight(struct pstd_session *s, unsigned rank,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-void pstd_session_look_at_flights(struct pstd_session *s)
+void pstd_session_check_flights(struct pstd_session *s)
 {
     struct pst_diag why;
 
@@ -345,7 +345,7 @@ static enum pst_status make_engine(struct pstd_session *s,
         return status;
     s->options.flights = w->flights;
     pstd_set_batch(&s->options, b);
-    status = pstd_find_lanes(b->plan, &s->options, diag);
+    status = pstd_set_side_by_side(b->plan, &s->options, diag);
     if (status != PST_OK)
         return status;
     if (strcmp(s->config.microbatch_weights, "tokens") == 0) {
@@ -371,7 +371,7 @@ static enum pst_status make_rings(struct pstd_session *s, struct pst_diag *diag)
 
 /* Returns the dtype of matmul operands; "bf16-in-f32": they are rounded to bf16
  * and multiplied in f32. */
-static const char *products(const struct pstd_config *c)
+static const char *matmul_dtype(const struct pstd_config *c)
 {
     if (strcmp(c->dtype, "bf16") == 0 && !pst_rates_use_bf16())
         return "bf16-in-f32";
@@ -403,8 +403,8 @@ static void emit_memory(struct pstd_session *s)
         struct pst_str placement = {0}, stages = {0};
         struct pstd_note note;
 
-        pstd_placement(pst_engine_schedule(w->engine), &placement);
-        pstd_placement_of(pst_str_text(&placement), rank, &stages);
+        pstd_print_placement(pst_engine_schedule(w->engine), &placement);
+        pstd_print_stages(pst_str_text(&placement), rank, &stages);
         pstd_note_init(&note, PSTD_EVENT_MEMORY);
         pstd_note_int(&note, "of_rank", rank);
         pstd_note_text(&note, "stages", pst_str_text(&stages));
@@ -480,7 +480,7 @@ static void emit_begin(struct pstd_session *s)
     struct pst_str placement = {0}, ramp = {0};
     struct pstd_note note;
 
-    pstd_placement(pst_engine_schedule(s->w->engine), &placement);
+    pstd_print_placement(pst_engine_schedule(s->w->engine), &placement);
     pstd_note_init(&note, PSTD_EVENT_TRAIN_BEGIN);
     pstd_note_int(&note, "run", (int64_t)s->result->run);
     pstd_note_int(&note, "first_step", (int64_t)s->step);
@@ -499,7 +499,7 @@ static void emit_begin(struct pstd_session *s)
                        ? c->shard
                        : pst_sharing_word(pst_engine_shard(s->w->engine)));
     pstd_note_text(&note, "stash", pst_engine_stash_place(s->w->engine));
-    pstd_note_text(&note, "dtype", products(c));
+    pstd_note_text(&note, "dtype", matmul_dtype(c));
     pstd_note_text(&note, "optimizer", c->optimizer);
     pstd_note_text(&note, "placement", pst_str_text(&placement));
     pstd_note_int(&note, "planned_bytes",
@@ -532,10 +532,11 @@ static void find_doubts(struct pstd_session *s)
 {
     if (s->w->rank != 0)
         return;
-    pstd_doubts_of_plan(&s->config, s->batch->plan, pstd_session_emit_doubt, s);
-    pstd_doubts_of_data(&s->config, s->config.data, s->batch, s->data,
-                        (uint64_t)pst_batch_rows(s->batch),
-                        pstd_session_emit_doubt, s);
+    pstd_doubts_check_plan(&s->config, s->batch->plan, pstd_session_emit_doubt,
+                           s);
+    pstd_doubts_check_data(&s->config, s->config.data, s->batch, s->data,
+                           (uint64_t)pst_batch_rows(s->batch),
+                           pstd_session_emit_doubt, s);
 }
 
 enum pst_status pstd_session_prepare(struct pstd_session *s,
@@ -549,15 +550,15 @@ enum pst_status pstd_session_prepare(struct pstd_session *s,
         status = make_rings(s, diag);
     status = pstd_agree(s->w, status, diag);
     if (status == PST_OK)
-        status = pstd_settle_rates(s->w, s->config.dtype, diag);
+        status = pstd_share_rates(s->w, s->config.dtype, diag);
     if (status == PST_OK)
-        status = pstd_session_find(s, diag);
+        status = pstd_session_find_checkpoint(s, diag);
     if (status == PST_OK)
         status = pstd_session_restore(s, diag);
     if (status == PST_OK)
         status = keep_engine(s, &kept, diag);
     if (status == PST_OK)
-        s->step_tokens = pstd_tokens(&s->w->batch);
+        s->step_tokens = pstd_count_tokens(&s->w->batch);
     if (status == PST_OK)
         status = check_backward(s, diag);
     if (status == PST_OK && (s->w->rank == 0 || !s->options.scatter))

@@ -66,7 +66,7 @@ void pstd_report_newest(struct pstd_session *s)
 void pstd_report_spike(struct pstd_session *s, double loss)
 {
     const double mean = s->spikes.mean;
-    const double far = pstd_spikes_take(&s->spikes, loss);
+    const double far = pstd_spikes_add(&s->spikes, loss);
     struct pstd_note note;
 
     if (far == 0 || s->w->rank != 0)
@@ -100,9 +100,9 @@ void pstd_report_fault(struct pstd_session *s, uint64_t step,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-void pstd_report_mended(struct pstd_session *s, enum pstd_event event,
-                        const struct pstd_numbers *by, uint64_t step,
-                        const char *text)
+void pstd_report_skip(struct pstd_session *s, enum pstd_event event,
+                      const struct pstd_numbers *by, uint64_t step,
+                      const char *text)
 {
     struct pstd_note note;
 

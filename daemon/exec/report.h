@@ -21,9 +21,9 @@ void pstd_report_fault(struct pstd_session *s, uint64_t step,
 /* Reports a step that --on-nan or --on-spike left out
  * (PSTD_EVENT_STEP_SKIPPED), or for which the run went back to a checkpoint
  * (PSTD_EVENT_ROLLED_BACK). by: s->numbers or s->spiked. */
-void pstd_report_mended(struct pstd_session *s, enum pstd_event event,
-                        const struct pstd_numbers *by, uint64_t step,
-                        const char *text);
+void pstd_report_skip(struct pstd_session *s, enum pstd_event event,
+                      const struct pstd_numbers *by, uint64_t step,
+                      const char *text);
 /* Reports an update that kept elements whose new values would not be finite. */
 void pstd_report_partial(struct pstd_session *s, uint64_t step,
                          const char *text);

@@ -51,7 +51,7 @@ static void add_times(struct pst_times *sums, const struct pst_times *t)
 
 static void learn_pace(struct pstd_session *s, double seconds)
 {
-    const double limit = pst_pace_take(&s->pace, seconds);
+    const double limit = pst_pace_add(&s->pace, seconds);
 
     if (isnan(s->config.watchdog) && limit > 0)
         pst_alive_set_step_limit(limit);
@@ -77,8 +77,9 @@ static void count_step(struct pstd_session *s, const struct pst_step_result *r,
     s->newest.step = ++s->step;
     s->newest.result = *r;
     s->newest.result.losses = NULL; /* valid until the next step only */
-    pstd_mailbox_count(s->w->mailbox, result->run, s->step, r->loss,
-                       (uint64_t)pst_batch_rows(&s->w->batch), s->step_tokens);
+    pstd_mailbox_count_step(s->w->mailbox, result->run, s->step, r->loss,
+                            (uint64_t)pst_batch_rows(&s->w->batch),
+                            s->step_tokens);
     pstd_session_add_step(s, r, seconds, now);
     pstd_report_spike(s, r->loss);
     if (is_due(s, now)) {
@@ -176,8 +177,8 @@ static bool is_save_due(const struct pstd_session *s, unsigned control)
 
 /* COLLECTIVE. Executes the control words that all ranks have got in the step.
  * *now: set by a stop without a checkpoint. */
-static enum pst_status obey(struct pstd_session *s, unsigned control, bool *now,
-                            struct pst_diag *diag)
+static enum pst_status obey_words(struct pstd_session *s, unsigned control,
+                                  bool *now, struct pst_diag *diag)
 {
     const bool due = is_save_due(s, control);
     enum pst_status status = PST_OK;
@@ -190,7 +191,7 @@ static enum pst_status obey(struct pstd_session *s, unsigned control, bool *now,
     }
     status = pstd_replicas_compare(s, diag);
     if (status == PST_OK)
-        status = pstd_session_save_on(s, control, diag);
+        status = pstd_session_continue_save(s, control, diag);
     if (status != PST_OK)
         return status;
     if (control & PSTD_CTL_CHECKPOINT)
@@ -204,7 +205,7 @@ static enum pst_status obey(struct pstd_session *s, unsigned control, bool *now,
     if (status == PST_OK && (control & PSTD_CTL_TRACE))
         status = pstd_session_trace(s, diag);
     if (control & (PSTD_CTL_CHANGE | PSTD_CTL_PAUSE) && status == PST_OK)
-        status = pstd_session_save_end(s, diag);
+        status = pstd_session_end_save(s, diag);
     if (status == PST_OK && (control & PSTD_CTL_CHANGE))
         status = change_model(s, diag);
     if (status == PST_OK && (control & PSTD_CTL_PAUSE))
@@ -252,14 +253,14 @@ static enum pst_status roll_back(struct pstd_session *s,
     if (remark == NULL) {
         const enum pst_status status = pstd_session_roll_back(s, from, diag);
 
-        pstd_steps_go_back(&s->history, s->step);
+        pstd_steps_drop_after(&s->history, s->step);
         if (status == PST_OK)
-            pstd_report_mended(s, PSTD_EVENT_ROLLED_BACK, by, failed, why);
+            pstd_report_skip(s, PSTD_EVENT_ROLLED_BACK, by, failed, why);
         return status;
     }
     (void)snprintf(text, sizeof(text), "%s (%s: the step is made again)", why,
                    remark);
-    pstd_report_mended(s, PSTD_EVENT_ROLLED_BACK, by, failed, text);
+    pstd_report_skip(s, PSTD_EVENT_ROLLED_BACK, by, failed, text);
     return skip_data(s, from, diag);
 }
 
@@ -280,22 +281,23 @@ static struct pst_data_place place_after(struct pstd_session *s,
 /* COLLECTIVE. Handles a step that no rank has applied because of its numbers.
  * The run continues after it or from an earlier state, or ends (PST_ERR_RANGE).
  * by: the policy, s->numbers or s->spiked. */
-static enum pst_status mend(struct pstd_session *s, struct pstd_numbers *by,
-                            struct pst_diag *diag)
+static enum pst_status handle_failed(struct pstd_session *s,
+                                     struct pstd_numbers *by,
+                                     struct pst_diag *diag)
 {
     const struct pst_diag why = *diag;
     const uint64_t failed = s->step + 1;
     const struct pst_data_place after = place_after(s, failed);
     const bool skips = pst_has_suffix(by->policy, ",skip-data") && after.known;
-    enum pst_status status = pstd_session_save_end(s, diag);
+    enum pst_status status = pstd_session_end_save(s, diag);
 
     if (status != PST_OK)
         return status;
     switch (
-        pstd_numbers_failed(by, failed, s->good == UINT64_MAX ? 0 : s->good)) {
+        pstd_numbers_decide(by, failed, s->good == UINT64_MAX ? 0 : s->good)) {
     case PSTD_NUMBERS_SKIP:
         s->step = failed;
-        pstd_report_mended(s, PSTD_EVENT_STEP_SKIPPED, by, failed, why.text);
+        pstd_report_skip(s, PSTD_EVENT_STEP_SKIPPED, by, failed, why.text);
         break;
     case PSTD_NUMBERS_ROLLBACK:
         status =
@@ -314,17 +316,17 @@ static enum pst_status mend(struct pstd_session *s, struct pstd_numbers *by,
 /* COLLECTIVE. Handles an update in which some elements kept their values
  * because the new ones were not finite. The run continues with it or from an
  * earlier state, or ends (PST_ERR_RANGE). step, text: fields of its event. */
-static enum pst_status take_partial(struct pstd_session *s, uint64_t step,
-                                    const char *text, struct pst_diag *diag)
+static enum pst_status handle_partial(struct pstd_session *s, uint64_t step,
+                                      const char *text, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
-    switch (pstd_numbers_failed(&s->numbers, step,
+    switch (pstd_numbers_decide(&s->numbers, step,
                                 s->good == UINT64_MAX ? 0 : s->good)) {
     case PSTD_NUMBERS_SKIP:
         break;
     case PSTD_NUMBERS_ROLLBACK:
-        status = pstd_session_save_end(s, diag);
+        status = pstd_session_end_save(s, diag);
         if (status == PST_OK)
             status = roll_back(s, &s->numbers, step, NULL, text, diag);
         break;
@@ -347,7 +349,7 @@ static enum pst_status check_update(struct pstd_session *s,
         return status;
     why = *diag;
     pstd_report_partial(s, s->step, why.text);
-    return take_partial(s, s->step, why.text, diag);
+    return handle_partial(s, s->step, why.text, diag);
 }
 
 /* True on rank 0 if it decides that steps are not applied (--on-spike). */
@@ -358,8 +360,8 @@ static bool watches_spikes(const struct pstd_session *s)
 
 /* COLLECTIVE. Makes a step and reports it. asked: control words of this rank;
  * *ret_control: those of all ranks. */
-static enum pst_status step(struct pstd_session *s, unsigned asked,
-                            unsigned *ret_control, struct pst_diag *diag)
+static enum pst_status make_step(struct pstd_session *s, unsigned asked,
+                                 unsigned *ret_control, struct pst_diag *diag)
 {
     const double start = now_s();
     struct pst_step_result r = {.microbatch = -1};
@@ -369,8 +371,8 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
     (void)pst_alive_enter(PST_ALIVE_STEP);
     if (watches_spikes(s))
         pst_engine_limit(s->w->engine,
-                         pstd_gauge_limit(&s->gauge, &s->gauge.loss),
-                         pstd_gauge_limit(&s->gauge, &s->gauge.norm));
+                         pstd_gauge_compute_limit(&s->gauge, &s->gauge.loss),
+                         pstd_gauge_compute_limit(&s->gauge, &s->gauge.norm));
     status = pst_engine_step(s->w->engine, s->step, pst_data_fill, s->data,
                              asked, &r, diag);
 
@@ -381,16 +383,16 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
         pstd_report_partial(s, r.stayed_step, r.stayed_text);
     if (status == PST_OK) {
         if (r.stayed_step == 0)
-            pstd_numbers_applied(&s->numbers);
-        pstd_numbers_applied(&s->spiked);
+            pstd_numbers_count_applied(&s->numbers);
+        pstd_numbers_count_applied(&s->spiked);
         if (watches_spikes(s))
             pstd_gauge_add(&s->gauge, r.loss, r.grad_norm);
-        pstd_session_proven(s);
+        pstd_session_prune_proven(s);
         end = now_s();
         count_step(s, &r, end - start, end);
         pstd_interval_step(&s->interval, end - start, s->saving.is_open);
         pstd_health_step(s, end - start);
-        pstd_session_look_at_flights(s);
+        pstd_session_check_flights(s);
     }
     if (status != PST_OK)
         pstd_report_newest(s);
@@ -398,7 +400,7 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
         status = pstd_session_explain(s, &r, diag);
     if (status == PST_ERR_RANGE && (r.diverged || r.spiked) &&
         strcmp(r.spiked ? s->config.on_spike : s->config.on_nan, "stop") != 0) {
-        status = mend(s, r.spiked ? &s->spiked : &s->numbers, diag);
+        status = handle_failed(s, r.spiked ? &s->spiked : &s->numbers, diag);
         if (status == PST_OK)
             return status;
     }
@@ -410,7 +412,7 @@ static enum pst_status step(struct pstd_session *s, unsigned asked,
     if (status == PST_OK)
         status = dump_first(s, diag);
     return status == PST_OK && r.stayed_step > 0
-               ? take_partial(s, r.stayed_step, r.stayed_text, diag)
+               ? handle_partial(s, r.stayed_step, r.stayed_text, diag)
                : status;
 }
 
@@ -438,27 +440,28 @@ static enum pst_status after_step(struct pstd_session *s, unsigned asked,
         pstd_emit_stop(s->w);
     if ((control & saves) || is_save_due(s, control) || pstd_eval_is_due(s))
         status = check_update(s, diag);
-    return status == PST_OK ? obey(s, control, ret_now, diag) : status;
+    return status == PST_OK ? obey_words(s, control, ret_now, diag) : status;
 }
 
 /* COLLECTIVE. Evaluates the state after the current step, and obeys the control
  * words that have interrupted the evaluation: it is still due then. */
-static enum pst_status evaluate(struct pstd_session *s, bool *ret_now,
-                                struct pst_diag *diag)
+static enum pst_status evaluate_step(struct pstd_session *s, bool *ret_now,
+                                     struct pst_diag *diag)
 {
     unsigned control = 0;
     enum pst_status status = pstd_eval_step(s, &control, diag);
 
     *ret_now = (control & PSTD_CTL_STOP_NOW) != 0;
-    return status == PST_OK && control != 0 ? obey(s, control, ret_now, diag)
-                                            : status;
+    return status == PST_OK && control != 0
+               ? obey_words(s, control, ret_now, diag)
+               : status;
 }
 
 /* Makes the steps of the run. *ret_now: stopped without a checkpoint. If a step
  * fails that has accepted a stop request, the request is put back and ends the
  * job after the run. */
-static enum pst_status steps(struct pstd_session *s, bool *ret_now,
-                             struct pst_diag *diag)
+static enum pst_status make_steps(struct pstd_session *s, bool *ret_now,
+                                  struct pst_diag *diag)
 {
     const unsigned words = PSTD_CTL_STOPS | PSTD_CTL_CHECKPOINT |
                            PSTD_CTL_PAUSE | PSTD_CTL_TRACE | PSTD_CTL_CHANGE;
@@ -476,7 +479,7 @@ static enum pst_status steps(struct pstd_session *s, bool *ret_now,
         unsigned asked, control = 0;
 
         if (pstd_eval_is_due(s)) {
-            status = evaluate(s, ret_now, diag);
+            status = evaluate_step(s, ret_now, diag);
             continue;
         }
         if (s->step >= s->config.steps) {
@@ -485,17 +488,17 @@ static enum pst_status steps(struct pstd_session *s, bool *ret_now,
                 break;
             continue; /* a rollback repeats steps */
         }
-        status = pstd_ramp_follow(s, diag);
+        status = pstd_ramp_update(s, diag);
         if (status != PST_OK)
             break;
         pst_fault_gate(s->step);
-        asked = pstd_mailbox_take(s->w->mailbox, words) |
+        asked = pstd_mailbox_take_control(s->w->mailbox, words) |
                 pstd_session_words(s) | pstd_health_words(s);
-        status = step(s, asked, &control, diag);
+        status = make_step(s, asked, &control, diag);
         if (status == PST_OK)
             status = after_step(s, asked, control, ret_now, diag);
         if (status != PST_OK)
-            pstd_mailbox_control(s->w->mailbox, asked & PSTD_CTL_STOPS);
+            pstd_mailbox_set_control(s->w->mailbox, asked & PSTD_CTL_STOPS);
     }
     return status;
 }
@@ -525,11 +528,12 @@ static enum pst_status dump_final(struct pstd_session *s, struct pst_diag *diag)
  * the state as it was, so that state is saved as after a stop. The dump is
  * written before the last checkpoint: if the job dies while it writes the dump,
  * it resumes from an older checkpoint and writes the dump again. */
-static enum pst_status run(struct pstd_session *s, struct pst_diag *diag)
+static enum pst_status run_session(struct pstd_session *s,
+                                   struct pst_diag *diag)
 {
     struct pst_diag save_diag, dump_diag;
     bool now = false;
-    enum pst_status status = steps(s, &now, diag);
+    enum pst_status status = make_steps(s, &now, diag);
     enum pst_status saved = PST_OK, dumped = PST_OK;
 
     pstd_report_newest(s);
@@ -560,7 +564,7 @@ static enum pst_status run(struct pstd_session *s, struct pst_diag *diag)
 }
 
 /* True for failures that leave ranks and memory intact. */
-static bool is_sound(enum pst_status status)
+static bool is_recoverable(enum pst_status status)
 {
     return status != PST_OK && status != PST_ERR_PEER &&
            status != PST_ERR_INTERNAL;
@@ -595,15 +599,15 @@ enum pst_status pstd_run(struct pstd_executor *w,
     if (status == PST_OK) {
         /* A job's earlier run may have left its limits. */
         pst_engine_limit(w->engine, INFINITY, INFINITY);
-        status = run(&s, diag);
+        status = run_session(&s, diag);
     }
     pstd_health_close(&s);
     pstd_session_flush_history(&s);
     if (pst_engine_is_stuck(
             w->engine)) /* frees nothing: a thread still reads it */
         return status;
-    pstd_session_save_drop(&s);
-    if (status == PST_OK || is_sound(status)) {
+    pstd_session_drop_save(&s);
+    if (status == PST_OK || is_recoverable(status)) {
         if (status != PST_OK)
             s.result->diag = *diag;
         (void)pst_alive_enter(PST_ALIVE_GATHER);

@@ -128,7 +128,7 @@ struct pstd_session {
     /* --on-spike: its policy, and on rank 0 what is compared. */
     struct pstd_numbers spiked;
     struct pstd_gauge gauge;
-    struct pst_str saved_course; /* used by pstd_course_saved */
+    struct pst_str saved_course; /* used by pstd_course_for_checkpoint */
     bool refused;                /* the last step was applied on no rank */
     /* The last step was refused because of a non-finite number. */
     bool diverged;
@@ -151,7 +151,7 @@ struct pstd_session {
 };
 
 /* prepare.c: reports each lost flight record once. */
-void pstd_session_look_at_flights(struct pstd_session *s);
+void pstd_session_check_flights(struct pstd_session *s);
 /* prepare.c: COLLECTIVE. Does everything up to the first step. */
 enum pst_status pstd_session_prepare(struct pstd_session *s,
                                      const struct pstd_order *order,
@@ -163,8 +163,8 @@ void pstd_session_emit_doubt(void *ctx, const char *text);
 enum pst_status pstd_session_check(const struct pstd_config *config,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* prepare.c: records for which options the engine was made, after a change. */
-enum pst_status pstd_session_rekey(struct pstd_session *s,
-                                   struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstd_session_record_key(struct pstd_session *s,
+                                        struct pst_diag *diag) PST_MUST_CHECK;
 /* course.c: collects the settings that the results depend on, a line
  * "NAME=VALUE" each; requires the engine. Reads the data. */
 void pstd_course_make(struct pstd_session *s);
@@ -172,17 +172,17 @@ void pstd_course_make(struct pstd_session *s);
 void pstd_course_change(struct pstd_session *s);
 /* Returns the settings for a checkpoint, with what --on-spike compares.
  * Borrowed until the next call. */
-const char *pstd_course_saved(struct pstd_session *s);
+const char *pstd_course_for_checkpoint(struct pstd_session *s);
 /* Reports settings that differ from those in a checkpoint. */
 void pstd_course_compare(struct pstd_session *s,
                          const struct pst_checkpoint_info *before);
 /* saves/folders.c: COLLECTIVE. Finds the second folder recorded in the first
  * one, if none is given. */
-enum pst_status pstd_session_recall(struct pstd_session *s,
-                                    struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstd_session_find_fallback(
+    struct pstd_session *s, struct pst_diag *diag) PST_MUST_CHECK;
 /* COLLECTIVE. Replaces --resume=auto by --resume or nothing. */
-enum pst_status pstd_session_find(struct pstd_session *s,
-                                  struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstd_session_find_checkpoint(
+    struct pstd_session *s, struct pst_diag *diag) PST_MUST_CHECK;
 /* True if both paths lead to one folder. */
 bool pstd_same_folder(const char *a, const char *b);
 /* COLLECTIVE. Takes ownership of the checkpoint folders until release, and
@@ -272,16 +272,17 @@ enum pst_status pstd_session_save_best(struct pstd_session *s, const char *dir,
 unsigned pstd_session_words(const struct pstd_session *s);
 /* COLLECTIVE, after each step. Continues the save in progress. control: the
  * control words of all ranks in that step. */
-enum pst_status pstd_session_save_on(struct pstd_session *s, unsigned control,
-                                     struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstd_session_continue_save(
+    struct pstd_session *s, unsigned control,
+    struct pst_diag *diag) PST_MUST_CHECK;
 /* COLLECTIVE. Waits for the save in progress. */
-enum pst_status pstd_session_save_end(struct pstd_session *s,
+enum pst_status pstd_session_end_save(struct pstd_session *s,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 /* Drops the save in progress; call before freeing the engine. */
-void pstd_session_save_drop(struct pstd_session *s);
+void pstd_session_drop_save(struct pstd_session *s);
 /* Call after each successful step: prunes the older checkpoint, which --keep 1
  * keeps until a step after the newest checkpoint has succeeded. */
-void pstd_session_proven(struct pstd_session *s);
+void pstd_session_prune_proven(struct pstd_session *s);
 
 /* COLLECTIVE. Writes the totals of the finished run into the result. */
 enum pst_status pstd_session_conclude(struct pstd_session *s,

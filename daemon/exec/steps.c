@@ -42,23 +42,23 @@ static void emit_failed(void *ctx, const char *dir, const struct pst_diag *why)
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-static void flush(struct pstd_session *s, double now)
+static void flush_records(struct pstd_session *s, double now)
 {
     const bool is_open = s->history.at[IN_CHECKPOINTS].fd >= 0;
     struct pst_diag ignored;
 
     /* A folder that the run does not own yet, or no longer owns, may belong to
      * another run. */
-    pstd_steps_leave_out(&s->history, IN_CHECKPOINTS,
-                         s->owner == NULL ||
-                             (!is_open && pst_checkpoint_still_own(
-                                              s->owner, &ignored) != PST_OK));
+    pstd_steps_exclude(&s->history, IN_CHECKPOINTS,
+                       s->owner == NULL ||
+                           (!is_open && pst_checkpoint_still_own(
+                                            s->owner, &ignored) != PST_OK));
     pstd_steps_flush(&s->history, now, emit_failed, s);
 }
 
 void pstd_session_flush_history(struct pstd_session *s)
 {
-    flush(s, pst_now());
+    flush_records(s, pst_now());
 }
 
 void pstd_session_add_step(struct pstd_session *s,
@@ -77,5 +77,5 @@ void pstd_session_add_step(struct pstd_session *s,
         .count = (uint32_t)PST_MIN(count, (uint64_t)UINT32_MAX)};
 
     if (pstd_steps_add(&s->history, &record, now))
-        flush(s, now);
+        flush_records(s, now);
 }

@@ -20,8 +20,8 @@ static bool is_limited(enum pstd_event event)
 /* Begins a new second for a kind of events if the current one is over, or if
  * the clock was set back. Returns the number of events suppressed in the second
  * that has ended. */
-static uint64_t roll(struct pstd_budget *budget, enum pstd_event event,
-                     uint64_t now_us)
+static uint64_t begin_second(struct pstd_budget *budget, enum pstd_event event,
+                             uint64_t now_us)
 {
     const uint64_t begin = budget->at[event].begin_us;
     const uint64_t events = budget->at[event].events;
@@ -33,21 +33,22 @@ static uint64_t roll(struct pstd_budget *budget, enum pstd_event event,
     return events > PSTD_BUDGET_EVENTS ? events - PSTD_BUDGET_EVENTS : 0;
 }
 
-bool pstd_budget_takes(struct pstd_budget *budget, enum pstd_event event,
-                       uint64_t now_us, uint64_t *ret_suppressed)
+bool pstd_budget_allows(struct pstd_budget *budget, enum pstd_event event,
+                        uint64_t now_us, uint64_t *ret_suppressed)
 {
     *ret_suppressed = 0;
     if (!is_limited(event))
         return true;
-    *ret_suppressed = roll(budget, event, now_us);
+    *ret_suppressed = begin_second(budget, event, now_us);
     return ++budget->at[event].events <= PSTD_BUDGET_EVENTS;
 }
 
-enum pstd_event pstd_budget_over(struct pstd_budget *budget, uint64_t now_us,
-                                 uint64_t *ret_suppressed)
+enum pstd_event pstd_budget_find_suppressed(struct pstd_budget *budget,
+                                            uint64_t now_us,
+                                            uint64_t *ret_suppressed)
 {
     for (size_t i = 0; i < PST_COUNT(limited); i++) {
-        *ret_suppressed = roll(budget, limited[i], now_us);
+        *ret_suppressed = begin_second(budget, limited[i], now_us);
         if (*ret_suppressed > 0)
             return limited[i];
     }

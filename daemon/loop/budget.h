@@ -20,11 +20,12 @@ struct pstd_budget {
 /* Counts an event; returns true if it may be emitted. *ret_suppressed: if this
  * event begins a new second, the number of events suppressed in the last one,
  * to be reported; else 0. */
-bool pstd_budget_takes(struct pstd_budget *budget, enum pstd_event event,
-                       uint64_t now_us, uint64_t *ret_suppressed);
+bool pstd_budget_allows(struct pstd_budget *budget, enum pstd_event event,
+                        uint64_t now_us, uint64_t *ret_suppressed);
 /* Finds a kind of events whose second has ended with suppressed events, and
  * returns it once with their number; PSTD_N_EVENTS: there is none. */
-enum pstd_event pstd_budget_over(struct pstd_budget *budget, uint64_t now_us,
-                                 uint64_t *ret_suppressed);
+enum pstd_event pstd_budget_find_suppressed(struct pstd_budget *budget,
+                                            uint64_t now_us,
+                                            uint64_t *ret_suppressed);
 
 #endif

@@ -19,7 +19,7 @@ struct write {
     size_t size;
 };
 
-static void resume(struct pstd_client *client);
+static void resume_reading(struct pstd_client *client);
 
 static void on_closed(uv_handle_t *handle)
 {
@@ -47,7 +47,7 @@ void pstd_client_close(struct pstd_client *client)
     uv_close((uv_handle_t *)&client->pipe, on_closed);
 }
 
-static size_t queue_of(const struct pstd_client *client)
+static size_t queued_bytes(const struct pstd_client *client)
 {
     return uv_stream_get_write_queue_size((const uv_stream_t *)&client->pipe);
 }
@@ -65,7 +65,7 @@ static void on_written(uv_write_t *req, int err)
         return;
     }
     client->active_ms = uv_now(client->control->loop);
-    pstd_client_go_on(client);
+    pstd_client_continue(client);
 }
 
 /* Sends data, and takes it. Bytes that the socket accepts at once need no write
@@ -148,14 +148,14 @@ void pstd_client_send_events(struct pstd_client *client)
     /* number of consecutive events that cannot be read back */
     uint64_t lost = 0;
 
-    if (!client->watching || client->closing || queue_of(client) > 0)
+    if (!client->watching || client->closing || queued_bytes(client) > 0)
         return;
     if (client->event < oldest) {
         send_gap(client, oldest - client->event);
         client->event = oldest;
     }
     while (!client->closing && client->event <= history->seq &&
-           queue_of(client) < PSTD_QUEUE) {
+           queued_bytes(client) < PSTD_QUEUE) {
         const struct pstd_packed *event =
             pstd_history_get(history, client->event++);
 
@@ -191,9 +191,9 @@ void pstd_client_send_fault(struct pstd_client *client,
     pstd_client_send(client, &frame);
 }
 
-static enum pst_status take_hello(struct pstd_client *client,
-                                  const Pst__Control__Hello *hello,
-                                  struct pst_diag *diag)
+static enum pst_status accept_hello(struct pstd_client *client,
+                                    const Pst__Control__Hello *hello,
+                                    struct pst_diag *diag)
 {
     if (hello->min_proto > PSTD_PROTO || hello->proto < PSTD_PROTO)
         return pst_diag_set(diag, PST_E_CONTROL_VERSION,
@@ -204,12 +204,12 @@ static enum pst_status take_hello(struct pstd_client *client,
     return PST_OK;
 }
 
-static enum pst_status take_frame(struct pstd_client *client,
-                                  const pstd_frame *frame,
-                                  struct pst_diag *diag)
+static enum pst_status handle_frame(struct pstd_client *client,
+                                    const pstd_frame *frame,
+                                    struct pst_diag *diag)
 {
     if (frame->body_case == PST__CONTROL__FRAME__BODY_HELLO)
-        return take_hello(client, frame->hello, diag);
+        return accept_hello(client, frame->hello, diag);
     if (!client->greeted)
         return pst_diag_set(diag, PST_E_CONTROL_REQUEST,
                             "a frame before Hello");
@@ -225,39 +225,39 @@ static enum pst_status take_frame(struct pstd_client *client,
 /* True if the client's next request may be answered. Requests are answered one
  * at a time; the client's rate limit, and how fast it reads answers, delay the
  * next one. */
-static bool may_go_on(struct pstd_client *client)
+static bool may_handle_next(struct pstd_client *client)
 {
     struct pstd_control *control = client->control;
     const uint64_t now = uv_now(client->control->loop);
 
-    if (client->closing || queue_of(client) >= PSTD_QUEUE ||
+    if (client->closing || queued_bytes(client) >= PSTD_QUEUE ||
         client->asked >= PSTD_MAX_ASKED)
         return false;
     client->credit += 1e-3 * REQUESTS_S * (double)(now - client->credit_ms);
     client->credit = PST_MIN(client->credit, (double)REQUESTS);
     client->credit_ms = now;
     if (client->credit < 1 && pstd_control_busy(control)) {
-        pstd_control_again(client->control);
+        pstd_control_retry_later(client->control);
         return false;
     }
     if (control->queued > control->max_queued)
-        pstd_control_relieve(client->control);
+        pstd_control_drop_slowest(client->control);
     return !client->closing;
 }
 
 /* Handles the next frame. False: there is no complete frame, or the connection
  * ends. */
-static bool take_next(struct pstd_client *client)
+static bool handle_next_frame(struct pstd_client *client)
 {
     struct pst_diag diag;
     pstd_frame *frame = NULL;
-    enum pst_status status = pstd_frames_next(&client->in, &frame, &diag);
+    enum pst_status status = pstd_frames_pop(&client->in, &frame, &diag);
 
     if (status == PST_OK) {
         client->half_since_ms = 0;
         client->active_ms = uv_now(client->control->loop);
         client->credit = PST_MAX(client->credit - 1, 0);
-        status = take_frame(client, frame, &diag);
+        status = handle_frame(client, frame, &diag);
         pstd_frame_free(frame);
     }
     if (status == PST_OK)
@@ -269,14 +269,14 @@ static bool take_next(struct pstd_client *client)
     return false;
 }
 
-static void take_frames(struct pstd_client *client)
+static void handle_frames(struct pstd_client *client)
 {
     struct pstd_control *control = client->control;
     const size_t before = client->in.cap;
     bool more = true;
 
-    while (more && may_go_on(client))
-        more = take_next(client);
+    while (more && may_handle_next(client))
+        more = handle_next_frame(client);
     if (client->in.n == 0)
         pstd_frames_fini(&client->in);
     control->held += client->in.cap - before;
@@ -288,7 +288,7 @@ static void take_frames(struct pstd_client *client)
         client->paused = true;
         (void)uv_read_stop((uv_stream_t *)&client->pipe);
     } else if (!more && !client->closing && client->paused) {
-        resume(client);
+        resume_reading(client);
     }
 }
 
@@ -318,26 +318,26 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         pstd_client_close(client);
         return;
     }
-    take_frames(client);
+    handle_frames(client);
     if (control->held > control->max_held && client->in.n > 0)
         pstd_control_drop(client, "too much is held in unfinished frames");
 }
 
-static void resume(struct pstd_client *client)
+static void resume_reading(struct pstd_client *client)
 {
     client->paused = false;
     if (uv_read_start((uv_stream_t *)&client->pipe, on_alloc, on_read) != 0)
         pstd_client_close(client);
 }
 
-void pstd_client_go_on(struct pstd_client *client)
+void pstd_client_continue(struct pstd_client *client)
 {
     pstd_client_send_events(client);
     if (!client->closing && client->paused)
-        take_frames(client);
+        handle_frames(client);
 }
 
-static void greet(struct pstd_client *client)
+static void send_hello(struct pstd_client *client)
 {
     const struct pstd_identity *identity = &client->control->identity;
     Pst__Control__Hello hello = PST__CONTROL__HELLO__INIT;
@@ -361,7 +361,8 @@ static void greet(struct pstd_client *client)
 
 /* Refuses clients of other users. The mode of the socket already excludes them,
  * unless it was changed. */
-static enum pst_status admit(struct pstd_client *client, struct pst_diag *diag)
+static enum pst_status check_user(struct pstd_client *client,
+                                  struct pst_diag *diag)
 {
     uv_os_fd_t fd = -1;
     enum pst_status status;
@@ -407,11 +408,11 @@ enum pst_status pstd_client_new(struct pstd_control *c)
         pstd_client_close(client);
         return PST_OK;
     }
-    status = admit(client, &diag);
+    status = check_user(client, &diag);
     if (status == PST_OK) {
-        greet(client);
+        send_hello(client);
         if (!client->closing)
-            resume(client);
+            resume_reading(client);
     } else {
         pstd_client_send_fault(client, &diag);
         pstd_client_close(client);

@@ -24,17 +24,17 @@ struct row {
     command_fn run;  /* PST_AGAIN: the function has sent the reply itself */
 };
 
-static enum pst_status take_trace(struct pstd_call *call)
+static enum pst_status handle_take_trace(struct pstd_call *call)
 {
     if (call->d->known.paused)
         return pst_diag_set(&call->diag, PST_E_JOB_STATE,
                             "the run is paused; resume it first");
-    pstd_mailbox_control(call->d->mailbox, PSTD_CTL_TRACE);
+    pstd_mailbox_set_control(call->d->mailbox, PSTD_CTL_TRACE);
     return PST_OK;
 }
 
 /* Handles Watch: sends the reply before the first event. */
-static enum pst_status watch(struct pstd_call *call)
+static enum pst_status handle_watch(struct pstd_call *call)
 {
     pstd_call_accept(call, &call->diag, call->d->history.seq,
                      call->d->known.run);
@@ -42,7 +42,7 @@ static enum pst_status watch(struct pstd_call *call)
     return PST_AGAIN;
 }
 
-static void set_out(struct pstd_daemon *d, const struct pstd_config *config)
+static void reset_state(struct pstd_daemon *d, const struct pstd_config *config)
 {
     d->known.run++;
     d->known.paused = d->known.pausing = false;
@@ -55,7 +55,7 @@ static void set_out(struct pstd_daemon *d, const struct pstd_config *config)
         config->checkpoint != NULL
             ? pst_strdup(PST_TAG_DAEMON, config->checkpoint)
             : NULL;
-    (void)pstd_job_go(&d->job, PSTD_JOB_TRAINING);
+    (void)pstd_job_set_state(&d->job, PSTD_JOB_TRAINING);
 }
 
 /* Begins a run. Checks the options here, so that the reply has the errors, then
@@ -80,18 +80,18 @@ static enum pst_status begin_run(struct pstd_daemon *d,
         status = pstd_exec_options(&config, d->ranks / pstd_replicas(&config),
                                    true, &ignored, diag);
     if (status == PST_OK && !again)
-        status = pstd_stay_keep(d, &config, options, diag);
+        status = pstd_stay_write(d, &config, options, diag);
     if (status == PST_OK)
         status = pstd_mailbox_order(
             d->mailbox, again ? PSTD_ORDER_TRAIN_AGAIN : PSTD_ORDER_TRAIN,
             options->text, options->len, diag);
     if (status == PST_OK)
-        set_out(d, &config);
+        reset_state(d, &config);
     pstd_config_fini(&config);
     return status;
 }
 
-static enum pst_status train(struct pstd_call *call)
+static enum pst_status handle_train(struct pstd_call *call)
 {
     const Pst__Control__Train *train = call->request->train;
     struct pst_str options = {0};
@@ -112,14 +112,14 @@ static enum pst_status train(struct pstd_call *call)
     return status;
 }
 
-static enum pst_status checkpoint(struct pstd_call *call)
+static enum pst_status handle_checkpoint(struct pstd_call *call)
 {
     struct pstd_daemon *d = call->d;
 
     if (d->known.checkpoint_dir == NULL)
         return pst_diag_set(&call->diag, PST_E_CHECKPOINT_FOLDER,
                             "this run has no --checkpoint DIR");
-    pstd_mailbox_control(d->mailbox, PSTD_CTL_CHECKPOINT);
+    pstd_mailbox_set_control(d->mailbox, PSTD_CTL_CHECKPOINT);
     return PST_OK;
 }
 
@@ -146,11 +146,11 @@ static enum pst_status order_change(struct pstd_call *call,
     if (status != PST_OK)
         return status;
     call->d->known.changing = true;
-    pstd_mailbox_control(call->d->mailbox, PSTD_CTL_CHANGE);
+    pstd_mailbox_set_control(call->d->mailbox, PSTD_CTL_CHANGE);
     return PST_OK;
 }
 
-static enum pst_status swap(struct pstd_call *call)
+static enum pst_status handle_swap(struct pstd_call *call)
 {
     const Pst__Control__Swap *from = call->request->swap;
     const struct pstd_change_order change = {
@@ -170,7 +170,7 @@ static enum pst_status swap(struct pstd_call *call)
     return order_change(call, &change);
 }
 
-static enum pst_status freeze(struct pstd_call *call)
+static enum pst_status handle_freeze(struct pstd_call *call)
 {
     const Pst__Control__Freeze *from = call->request->freeze;
     const struct pstd_change_order change = {
@@ -184,7 +184,7 @@ static enum pst_status freeze(struct pstd_call *call)
     return order_change(call, &change);
 }
 
-static enum pst_status attr(struct pstd_call *call)
+static enum pst_status handle_attr(struct pstd_call *call)
 {
     static const enum pstd_change_kind kinds[] = {
         [PST__CONTROL__ATTR__VERB__GET] = PSTD_CHANGE_GET,
@@ -215,7 +215,7 @@ static enum pst_status attr(struct pstd_call *call)
     return order_change(call, &change);
 }
 
-static enum pst_status set(struct pstd_call *call)
+static enum pst_status handle_set(struct pstd_call *call)
 {
     const Pst__Control__Set *from = call->request->set;
     struct pstd_change_order change = {
@@ -243,17 +243,17 @@ static enum pst_status set(struct pstd_call *call)
     return status;
 }
 
-static enum pst_status pause_run(struct pstd_call *call)
+static enum pst_status handle_pause(struct pstd_call *call)
 {
     call->d->known.pausing = true;
     call->d->known.resuming = false;
-    pstd_mailbox_control(call->d->mailbox, PSTD_CTL_PAUSE);
+    pstd_mailbox_set_control(call->d->mailbox, PSTD_CTL_PAUSE);
     return PST_OK;
 }
 
 /* Reports that a requested pause was cancelled before it began, for the client
  * that waits for it. */
-static void publish_taken_back(struct pstd_daemon *d)
+static void publish_cancelled_pause(struct pstd_daemon *d)
 {
     struct pstd_note note;
 
@@ -263,7 +263,7 @@ static void publish_taken_back(struct pstd_daemon *d)
     pstd_daemon_publish(d, &note);
 }
 
-static enum pst_status resume_run(struct pstd_call *call)
+static enum pst_status handle_resume(struct pstd_call *call)
 {
     struct pstd_known *k = &call->d->known;
 
@@ -273,14 +273,14 @@ static enum pst_status resume_run(struct pstd_call *call)
                             "the run is not paused");
     k->paused = k->pausing = false;
     k->resuming = true;
-    if (pstd_mailbox_control(call->d->mailbox, PSTD_CTL_RESUME)) {
+    if (pstd_mailbox_set_control(call->d->mailbox, PSTD_CTL_RESUME)) {
         k->resuming = false;
-        publish_taken_back(call->d);
+        publish_cancelled_pause(call->d);
     }
     return PST_OK;
 }
 
-static enum pst_status stop(struct pstd_call *call)
+static enum pst_status handle_stop(struct pstd_call *call)
 {
     pstd_daemon_stop(call->d, "command", call->request->stop->now);
     return PST_OK;
@@ -291,21 +291,21 @@ static const struct row rows[] = {
     {BODY(GET_STATUS), "status", PSTD_IN_ANY, false, pstd_query_status},
     {BODY(GET_RESULT), "result", PSTD_IN_ANY, false, pstd_query_result},
     {BODY(GET_LOG), "log", PSTD_IN_ANY, false, pstd_query_log},
-    {BODY(WATCH), "watch", PSTD_IN_ANY, false, watch},
+    {BODY(WATCH), "watch", PSTD_IN_ANY, false, handle_watch},
     {BODY(GET_TRACE), "get-trace", PSTD_IN_ANY, false, pstd_query_trace},
-    {BODY(TAKE_TRACE), "trace", PSTD_IN_TRAINING, true, take_trace},
-    {BODY(TRAIN), "train", PSTD_IN_READY, true, train},
-    {BODY(CHECKPOINT), "checkpoint", PSTD_IN_TRAINING, true, checkpoint},
-    {BODY(PAUSE), "pause", PSTD_IN_TRAINING, true, pause_run},
-    {BODY(RESUME), "resume", PSTD_IN_TRAINING, true, resume_run},
-    {BODY(SWAP), "swap", PSTD_IN_TRAINING, true, swap},
-    {BODY(FREEZE), "freeze", PSTD_IN_TRAINING, true, freeze},
-    {BODY(ATTR), "attr", PSTD_IN_TRAINING, true, attr},
-    {BODY(SET), "set", PSTD_IN_TRAINING, true, set},
+    {BODY(TAKE_TRACE), "trace", PSTD_IN_TRAINING, true, handle_take_trace},
+    {BODY(TRAIN), "train", PSTD_IN_READY, true, handle_train},
+    {BODY(CHECKPOINT), "checkpoint", PSTD_IN_TRAINING, true, handle_checkpoint},
+    {BODY(PAUSE), "pause", PSTD_IN_TRAINING, true, handle_pause},
+    {BODY(RESUME), "resume", PSTD_IN_TRAINING, true, handle_resume},
+    {BODY(SWAP), "swap", PSTD_IN_TRAINING, true, handle_swap},
+    {BODY(FREEZE), "freeze", PSTD_IN_TRAINING, true, handle_freeze},
+    {BODY(ATTR), "attr", PSTD_IN_TRAINING, true, handle_attr},
+    {BODY(SET), "set", PSTD_IN_TRAINING, true, handle_set},
     {BODY(GET_SIGNATURE), "get-signature", PSTD_IN_SERVING, false,
      pstd_serving_signature},
     {BODY(INFER), "infer", PSTD_IN_SERVING, false, pstd_serving_infer},
-    {BODY(STOP), "stop", PSTD_IN_ANY & ~PSTD_IN_FAILED, true, stop},
+    {BODY(STOP), "stop", PSTD_IN_ANY & ~PSTD_IN_FAILED, true, handle_stop},
 };
 
 static void report_command(const struct pstd_call *call, const struct row *row,
@@ -342,7 +342,7 @@ static bool answer_again(struct pstd_call *call)
 
 /* Stores the outcome of the command in call->diag. If the command has
  * succeeded, its text is empty. */
-static void settle(struct pstd_call *call, enum pst_status status)
+static void store_outcome(struct pstd_call *call, enum pst_status status)
 {
     if (status == PST_OK)
         pst_diag_init(&call->diag);
@@ -358,7 +358,7 @@ static void answer_change(struct pstd_call *call, const struct row *row,
     struct pstd_answer *a = &all->at[all->n++ % PSTD_MAX_ANSWERS];
 
     (void)snprintf(a->key, sizeof(a->key), "%s", call->request->key);
-    settle(call, status);
+    store_outcome(call, status);
     a->outcome = call->diag;
     a->seq = seq;
     a->run = call->d->known.run;
@@ -414,7 +414,7 @@ void pstd_command(struct pstd_daemon *d, struct pstd_client *client,
     }
     if (row->changes && answer_again(&call))
         return;
-    status = pstd_job_demand(&d->job, row->states, row->name, &call.diag);
+    status = pstd_job_check_state(&d->job, row->states, row->name, &call.diag);
     if (status == PST_OK)
         status = row->run(&call);
     if (status == PST_AGAIN)
@@ -422,7 +422,7 @@ void pstd_command(struct pstd_daemon *d, struct pstd_client *client,
     if (row->changes) {
         answer_change(&call, row, seq, status);
     } else {
-        settle(&call, status);
+        store_outcome(&call, status);
         pstd_call_accept(&call, &call.diag, seq, 0);
     }
 }
@@ -434,9 +434,9 @@ enum pst_status pstd_command_run(struct pstd_daemon *d, struct pst_diag *diag)
     return begin_run(d, &none, false, diag);
 }
 
-enum pst_status pstd_command_again(struct pstd_daemon *d,
-                                   const struct pst_str *options,
-                                   struct pst_diag *diag)
+enum pst_status pstd_command_continue_run(struct pstd_daemon *d,
+                                          const struct pst_str *options,
+                                          struct pst_diag *diag)
 {
     return begin_run(d, options, true, diag);
 }

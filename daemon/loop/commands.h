@@ -11,9 +11,9 @@
 enum pst_status pstd_command_run(struct pstd_daemon *d,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 /* Restarts an unfinished run with its options, "name\0value\0...". */
-enum pst_status pstd_command_again(struct pstd_daemon *d,
-                                   const struct pst_str *options,
-                                   struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstd_command_continue_run(struct pstd_daemon *d,
+                                          const struct pst_str *options,
+                                          struct pst_diag *diag) PST_MUST_CHECK;
 /* Appends the replies that GetResult and GetTrace would get to `out`, as
  * consecutive packed frames; omits one that would be an error. */
 void pstd_command_record(struct pstd_daemon *d, struct pst_str *out);

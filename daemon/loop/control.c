@@ -62,7 +62,7 @@ bool pstd_control_busy(const struct pstd_control *c)
     return c->hooks.busy == NULL || c->hooks.busy(c->hooks.ctx);
 }
 
-void pstd_control_relieve(struct pstd_control *c)
+void pstd_control_drop_slowest(struct pstd_control *c)
 {
     struct pstd_client *worst = NULL;
 
@@ -76,7 +76,7 @@ void pstd_control_relieve(struct pstd_control *c)
 
 /* Returns how important a client is, from 0 to 3: the least important one is
  * dropped first. */
-static unsigned rank_of(const struct pstd_client *client)
+static unsigned importance_of(const struct pstd_client *client)
 {
     if (!client->greeted)
         return 0;
@@ -85,10 +85,10 @@ static unsigned rank_of(const struct pstd_client *client)
     return client->watching || client->asked > 0 ? 3 : 2;
 }
 
-static bool goes_before(const struct pstd_client *a,
-                        const struct pstd_client *b)
+static bool is_dropped_before(const struct pstd_client *a,
+                              const struct pstd_client *b)
 {
-    const unsigned rank_a = rank_of(a), rank_b = rank_of(b);
+    const unsigned rank_a = importance_of(a), rank_b = importance_of(b);
 
     return rank_a != rank_b ? rank_a < rank_b : a->active_ms < b->active_ms;
 }
@@ -113,7 +113,7 @@ static bool drop_one_if_full(struct pstd_control *c)
     for (struct pstd_client *at = c->clients; at != NULL; at = at->next)
         if (!at->closing && now - at->active_ms >= GRACE_MS &&
             (at->uid == geteuid()) == of_owner &&
-            (worst == NULL || goes_before(at, worst)))
+            (worst == NULL || is_dropped_before(at, worst)))
             worst = at;
     if (worst == NULL)
         return false;
@@ -131,14 +131,14 @@ static void accept_waiting(struct pstd_control *c)
     if (!pstd_control_busy(c))
         c->accepts = ACCEPTS;
     if (c->accepts == 0 || !drop_one_if_full(c)) {
-        pstd_control_again(c);
+        pstd_control_retry_later(c);
         return;
     }
     c->accepts--;
     c->waiting = false;
     if (pstd_client_new(c) != PST_OK) {
         c->waiting = true;
-        pstd_control_again(c);
+        pstd_control_retry_later(c);
     }
 }
 
@@ -149,10 +149,10 @@ static void on_again(uv_timer_t *timer)
     c->accepts = ACCEPTS;
     accept_waiting(c);
     for (struct pstd_client *at = c->clients; at != NULL; at = at->next)
-        pstd_client_go_on(at);
+        pstd_client_continue(at);
 }
 
-void pstd_control_again(struct pstd_control *c)
+void pstd_control_retry_later(struct pstd_control *c)
 {
 
     if (c->open && !uv_is_active((uv_handle_t *)&c->again))
@@ -168,12 +168,12 @@ static void on_connection(uv_stream_t *server, int err)
     c->waiting = true;
     accept_waiting(c);
     if (c->accepts < ACCEPTS)
-        pstd_control_again(c); /* its timer resets c->accepts */
+        pstd_control_retry_later(c); /* its timer resets c->accepts */
 }
 
 /* Returns the maximum number of clients. It leaves file descriptors for
  * checkpoints and data. */
-static unsigned places(void)
+static unsigned compute_max_clients(void)
 {
     struct rlimit files;
 
@@ -215,7 +215,7 @@ enum pst_status pstd_control_open(struct pstd_control *c, const char *path,
         c->again.data = c;
         c->identity = identity;
         c->accepts = ACCEPTS;
-        c->max_clients = places();
+        c->max_clients = compute_max_clients();
         c->open = true;
         c->pipe.data = c;
         err = uv_pipe_open(&c->pipe, c->listener.fd);
@@ -245,7 +245,7 @@ void pstd_control_close(struct pstd_control *c)
     pstd_socket_unbind(&c->listener);
 }
 
-void pstd_control_event(struct pstd_control *c)
+void pstd_control_send_events(struct pstd_control *c)
 {
     for (struct pstd_client *at = c->clients; at != NULL; at = at->next)
         pstd_client_send_events(at);

@@ -119,19 +119,19 @@ enum pst_status pstd_control_open(struct pstd_control *c, const char *path,
  * once. */
 void pstd_control_close(struct pstd_control *c);
 /* Sends new events of the history to every watching client. */
-void pstd_control_event(struct pstd_control *c);
+void pstd_control_send_events(struct pstd_control *c);
 /* True if at least one client watches. */
 bool pstd_control_watched(const struct pstd_control *c);
 /* Call every second: drops clients that have timed out, sends heartbeats. */
 void pstd_control_tick(struct pstd_control *c, bool heartbeat);
 /* Starts the timer that retries waiting connections and clients. */
-void pstd_control_again(struct pstd_control *c);
+void pstd_control_retry_later(struct pstd_control *c);
 /* Closes the client, logs the reason, and sends it if the client reads. */
 void pstd_control_drop(struct pstd_client *client, const char *reason);
 /* True while steps run, as reported by the hook `busy`. */
 bool pstd_control_busy(const struct pstd_control *c);
 /* Drops the client whose queue has not drained for the longest time. */
-void pstd_control_relieve(struct pstd_control *c);
+void pstd_control_drop_slowest(struct pstd_control *c);
 
 /* Accepts a connection: greets or refuses it. After PST_ERR_NOMEM the
  * connection is still pending. */
@@ -147,6 +147,6 @@ void pstd_client_watch(struct pstd_client *client, uint64_t from);
 /* Sends as many events as the client reads; the others stay in the history. */
 void pstd_client_send_events(struct pstd_client *client);
 /* Sends events as the client reads, and answers its waiting requests. */
-void pstd_client_go_on(struct pstd_client *client);
+void pstd_client_continue(struct pstd_client *client);
 
 #endif

@@ -10,8 +10,8 @@
 static void emit_lost(struct pstd_daemon *d);
 static void emit_tensorboard(struct pstd_daemon *d);
 
-static void publish(struct pstd_daemon *d, const struct pstd_note *note,
-                    uint64_t now_us)
+static void publish_at(struct pstd_daemon *d, const struct pstd_note *note,
+                       uint64_t now_us)
 {
     const struct pstd_log_head head = {
         .time_us = now_us,
@@ -30,7 +30,7 @@ static void publish(struct pstd_daemon *d, const struct pstd_note *note,
     pstd_prom_note(&d->prom, note, head.time_us);
     pstd_tensorboard_note(&d->tensorboard, note, head.time_us);
     if (pstd_history_add(&d->history, note, head.time_us))
-        pstd_control_event(&d->control);
+        pstd_control_send_events(&d->control);
     emit_lost(d);
     emit_tensorboard(d);
 }
@@ -66,7 +66,8 @@ static void emit_lost(struct pstd_daemon *d)
 
 void pstd_daemon_emit_dropped(struct pstd_daemon *d)
 {
-    const uint64_t lost = pstd_mailbox_lost(d->mailbox) - d->dropped_reported;
+    const uint64_t lost =
+        pstd_mailbox_count_lost(d->mailbox) - d->dropped_reported;
     struct pstd_note note;
 
     if (lost == 0)
@@ -96,7 +97,8 @@ void pstd_daemon_emit_suppressed(struct pstd_daemon *d)
     uint64_t suppressed;
 
     do {
-        event = pstd_budget_over(&d->budget, pstd_now_us(), &suppressed);
+        event =
+            pstd_budget_find_suppressed(&d->budget, pstd_now_us(), &suppressed);
         if (event != PSTD_N_EVENTS)
             emit_suppressed(d, event, suppressed);
     } while (event != PSTD_N_EVENTS);
@@ -107,12 +109,12 @@ void pstd_daemon_publish(struct pstd_daemon *d, const struct pstd_note *note)
     uint64_t suppressed;
     const uint64_t now_us = pstd_now_us();
     const bool taken =
-        pstd_budget_takes(&d->budget, note->event, now_us, &suppressed);
+        pstd_budget_allows(&d->budget, note->event, now_us, &suppressed);
 
     if (suppressed > 0)
         emit_suppressed(d, note->event, suppressed);
     if (taken)
-        publish(d, note, now_us);
+        publish_at(d, note, now_us);
 }
 
 void pstd_daemon_write_prom(struct pstd_daemon *d)
@@ -134,8 +136,9 @@ void pstd_daemon_stop(struct pstd_daemon *d, const char *by, bool now)
     pstd_note_init(&note, PSTD_EVENT_STOP);
     pstd_note_text(&note, "by", by);
     pstd_daemon_publish(d, &note);
-    (void)pstd_job_go(&d->job, PSTD_JOB_STOPPING);
-    pstd_mailbox_control(d->mailbox, now ? PSTD_CTL_STOP_NOW : PSTD_CTL_STOP);
+    (void)pstd_job_set_state(&d->job, PSTD_JOB_STOPPING);
+    pstd_mailbox_set_control(d->mailbox,
+                             now ? PSTD_CTL_STOP_NOW : PSTD_CTL_STOP);
 }
 
 void pstd_set_text(char **at, const char *text)
@@ -157,14 +160,14 @@ void pstd_daemon_report_failure(struct pstd_daemon *d,
     const char *status = pstd_note_get_text(note, "status");
 
     pstd_daemon_keep_error(d, note);
-    (void)pstd_job_go(&d->job, PSTD_JOB_FAILED);
+    (void)pstd_job_set_state(&d->job, PSTD_JOB_FAILED);
     if (d->rank == 0 || strcmp(status, "ERR_PEER") == 0)
         (void)fprintf(
             stderr, "penstockd: %s%s\n", text,
             pst_error_tag(pst_error_find(pstd_note_get_text(note, "id"))));
 }
 
-void pstd_daemon_failed(struct pstd_daemon *d, const struct pst_diag *diag)
+void pstd_daemon_fail(struct pstd_daemon *d, const struct pst_diag *diag)
 {
     struct pstd_note note;
 

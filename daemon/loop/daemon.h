@@ -105,7 +105,7 @@ void pstd_daemon_emit_suppressed(struct pstd_daemon *d);
 void pstd_daemon_emit_dropped(struct pstd_daemon *d);
 /* Records that the job has failed; logs it, and prints it unless another rank
  * does. */
-void pstd_daemon_failed(struct pstd_daemon *d, const struct pst_diag *diag);
+void pstd_daemon_fail(struct pstd_daemon *d, const struct pst_diag *diag);
 /* Records the failure that a note describes, which is already logged, and
  * prints it; if all ranks have the same failure, only rank 0 prints it. */
 void pstd_daemon_report_failure(struct pstd_daemon *d,

@@ -15,7 +15,7 @@ static unsigned long long bit(int number)
     return 1ull << (number - 1);
 }
 
-bool pstd_launcher_is_asked(void)
+bool pstd_launcher_has_signal(void)
 {
     /* /proc/PID/status (proc(5)) shows signals that are pending for the thread,
      * and for the process, in these lines. */
@@ -41,7 +41,7 @@ bool pstd_launcher_is_asked(void)
     return (waiting & (bit(SIGTERM) | bit(SIGINT))) != 0;
 }
 
-void pstd_launcher_pass_on(const struct pstd_daemon *d)
+void pstd_launcher_print_request(const struct pstd_daemon *d)
 {
     if (d->config->run_id != NULL) /* `penstock run` reads this output */
         (void)fprintf(stderr, "penstockd: " PSTD_ASKED_TEXT "%u\n", d->rank);

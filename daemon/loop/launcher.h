@@ -12,10 +12,10 @@
 
 /* True if SIGTERM or SIGINT is pending for the parent of this process. SIGHUP
  * does not end a job. */
-bool pstd_launcher_is_asked(void);
+bool pstd_launcher_has_signal(void);
 /* Prints that this rank was asked to end. The process that started the launcher
  * reads that, and does not restart the job, even if the job dies before the
  * step has ended. */
-void pstd_launcher_pass_on(const struct pstd_daemon *d);
+void pstd_launcher_print_request(const struct pstd_daemon *d);
 
 #endif

@@ -59,7 +59,7 @@ static enum pst_status open_journal(struct pstd_daemon *d,
     status = pstd_journal_open(d->config->journal, PSTD_JOURNAL_MAX,
                                &d->journal, diag);
     if (status == PST_OK)
-        pstd_history_use(&d->history, &d->journal);
+        pstd_history_set_journal(&d->history, &d->journal);
     return status;
 }
 
@@ -152,7 +152,7 @@ static void on_start(struct pstd_daemon *d, const struct pstd_note *note)
     status = open_outputs(d, &socket, &diag);
     pstd_daemon_publish(d, note);
     pstd_daemon_write_prom(d);
-    (void)pstd_job_go(&d->job, PSTD_JOB_LOADING);
+    (void)pstd_job_set_state(&d->job, PSTD_JOB_LOADING);
     if (socket.len > 0 && status == PST_OK) {
         struct pstd_note listening;
 
@@ -176,7 +176,7 @@ static void set_placement(struct pstd_daemon *d, const char *placement)
     if (d->processes == 1 && k->stages > 1)
         pst_str_addf(&stage, "0-%u", k->stages - 1);
     else
-        pstd_placement_of(placement != NULL ? placement : "", d->rank, &stage);
+        pstd_print_stages(placement != NULL ? placement : "", d->rank, &stage);
     pstd_set_text(&k->stage, pst_str_text(&stage));
     pst_str_fini(&stage);
 }
@@ -196,10 +196,10 @@ static void on_train_begin(struct pstd_daemon *d, const struct pstd_note *note)
     /* A run that resumes has a checkpoint of its starting step. */
     k->checkpoint_step = k->checkpoint_dir != NULL ? k->step : 0;
     set_placement(d, pstd_note_get_text(note, "placement"));
-    pstd_stay_begun(d);
+    pstd_stay_record_begin(d);
     d->going_on = false;
     d->delayed = 0;
-    (void)pstd_job_go(&d->job, PSTD_JOB_TRAINING);
+    (void)pstd_job_set_state(&d->job, PSTD_JOB_TRAINING);
 }
 
 static void on_serve_begin(struct pstd_daemon *d, const struct pstd_note *note)
@@ -211,7 +211,7 @@ static void on_serve_begin(struct pstd_daemon *d, const struct pstd_note *note)
     pstd_set_text(&d->known.checkpoint_dir,
                   dir != NULL && *dir != '\0' ? dir : NULL);
     d->known.checkpoint_step = (uint64_t)pstd_note_get_int(note, "step");
-    (void)pstd_job_go(&d->job, PSTD_JOB_SERVING);
+    (void)pstd_job_set_state(&d->job, PSTD_JOB_SERVING);
 }
 
 static void on_step(struct pstd_daemon *d, const struct pstd_note *note)
@@ -229,7 +229,7 @@ static void on_step(struct pstd_daemon *d, const struct pstd_note *note)
 }
 
 /* Replaces the newest trace; takes trace, which may be NULL. */
-static void take_trace(struct pstd_daemon *d, struct pstd_trace *trace)
+static void replace_trace(struct pstd_daemon *d, struct pstd_trace *trace)
 {
     pstd_trace_free(d->trace);
     d->trace = trace;
@@ -243,7 +243,7 @@ static void on_train_end(struct pstd_daemon *d, const struct pstd_note *note)
 
     pstd_result_free(d->result);
     d->result = result;
-    take_trace(d, result->trace);
+    replace_trace(d, result->trace);
     result->trace = NULL;
     k->step = result->steps;
     k->paused = k->pausing = k->resuming = k->changing = false;
@@ -251,7 +251,7 @@ static void on_train_end(struct pstd_daemon *d, const struct pstd_note *note)
         pstd_set_text(&k->last_error, result->diag.text);
         k->error = result->diag.error;
     }
-    (void)pstd_job_go(&d->job, PSTD_JOB_READY);
+    (void)pstd_job_set_state(&d->job, PSTD_JOB_READY);
     pstd_once_end(d);
 }
 
@@ -268,9 +268,9 @@ static void on_note(void *ctx, struct pstd_note *note)
     if (note->event == PSTD_EVENT_STEP)
         on_step(d, note);
     if (note->event == PSTD_EVENT_TRACE)
-        take_trace(d, note->payload);
+        replace_trace(d, note->payload);
     if (note->event == PSTD_EVENT_CHECKPOINT_SAVED)
-        pstd_stay_saved(d, (uint64_t)pstd_note_get_int(note, "step"));
+        pstd_stay_record_save(d, (uint64_t)pstd_note_get_int(note, "step"));
     if (note->event == PSTD_EVENT_CHECKPOINT_SAVED ||
         note->event == PSTD_EVENT_RESUME)
         d->known.checkpoint_step = (uint64_t)pstd_note_get_int(note, "step");
@@ -319,13 +319,14 @@ static void on_note(void *ctx, struct pstd_note *note)
     if (note->event == PSTD_EVENT_TRAIN_END) {
         const struct pstd_result *result = note->payload;
 
-        pstd_note_int(note, "again", pstd_once_goes_on(d, result->diag.status));
+        pstd_note_int(note, "again",
+                      pstd_once_is_retried(d, result->diag.status));
     }
     pstd_daemon_publish(d, note);
     if (note->event == PSTD_EVENT_SERVE_BEGIN && d->rank == 0)
         pstd_serving_emit(d);
     if (note->event == PSTD_EVENT_READY) {
-        (void)pstd_job_go(&d->job, PSTD_JOB_READY);
+        (void)pstd_job_set_state(&d->job, PSTD_JOB_READY);
         pstd_once_ready(d);
     }
     if (note->event == PSTD_EVENT_TRAIN_END)
@@ -341,13 +342,14 @@ static void on_note(void *ctx, struct pstd_note *note)
 
 /* Passes the newest step to --prom; with --log-every, the event of that step
  * may come much later or never. */
-static void note_newest(struct pstd_daemon *d)
+static void record_newest_step(struct pstd_daemon *d)
 {
     const struct pstd_totals totals = pstd_mailbox_totals(d->mailbox);
 
     if (d->rank == 0 && d->job.state == PSTD_JOB_TRAINING &&
         totals.time_us > 0 && totals.run == d->known.run)
-        pstd_prom_newest(&d->prom, totals.step, totals.loss, totals.time_us);
+        pstd_prom_set_newest(&d->prom, totals.step, totals.loss,
+                             totals.time_us);
 }
 
 static void emit_totals(struct pstd_daemon *d)
@@ -363,11 +365,11 @@ static void emit_totals(struct pstd_daemon *d)
     pstd_note_int(&note, "tokens_total", (int64_t)totals.tokens);
     pstd_note_int(&note, "rss_bytes", (int64_t)pstd_rss());
     pstd_note_int(&note, "events_dropped",
-                  (int64_t)pstd_mailbox_lost(d->mailbox));
+                  (int64_t)pstd_mailbox_count_lost(d->mailbox));
     pstd_note_int(&note, "clients", d->control.n_clients);
     pstd_note_int(&note, "clients_dropped", (int64_t)d->control.dropped);
     pstd_note_int(&note, "log_lost", (int64_t)d->log.lost);
-    pstd_prom_recall(&d->prom, &note);
+    pstd_prom_add_to_note(&d->prom, &note);
     pstd_daemon_publish(d, &note);
 }
 
@@ -380,12 +382,12 @@ static void on_tick(uv_timer_t *timer)
         return;
     pstd_control_tick(&d->control, d->ticks % HEARTBEAT_S == 0);
     if (d->config->run_id != NULL && d->stop_signal_ms == 0 &&
-        pstd_launcher_is_asked()) {
+        pstd_launcher_has_signal()) {
         d->stop_signal_ms = uv_now(&d->loop);
-        pstd_launcher_pass_on(d);
+        pstd_launcher_print_request(d);
         pstd_daemon_stop(d, "launcher", false);
     }
-    note_newest(d);
+    record_newest_step(d);
     if (d->ticks % TOTALS_S == 0)
         emit_totals(d);
     if (d->ticks % TOTALS_S == 0 && d->job.state == PSTD_JOB_SERVING &&
@@ -406,7 +408,7 @@ static void close_handles(struct pstd_daemon *d)
     pstd_intake_close(d->intake);
 }
 
-static void finish(struct pstd_daemon *d)
+static void close_all(struct pstd_daemon *d)
 {
     pstd_daemon_write_prom(d);
     pstd_control_close(&d->control);
@@ -425,7 +427,7 @@ static void on_linger(uv_timer_t *timer)
                        ms < 1e3 * d->config->client_timeout;
 
     if (!sends && (ms > LINGER_MS || !pstd_control_watched(&d->control)))
-        finish(d);
+        close_all(d);
 }
 
 /* Reports the end of the job, when the exec thread has ended, and starts the
@@ -435,8 +437,8 @@ static void on_done(void *ctx)
     struct pstd_daemon *d = ctx;
     struct pstd_note note;
 
-    (void)pstd_job_go(&d->job, PSTD_JOB_STOPPING);
-    pstd_serving_answers(d);
+    (void)pstd_job_set_state(&d->job, PSTD_JOB_STOPPING);
+    pstd_serving_send_answers(d);
     if (d->intake != NULL && d->rank == 0)
         pstd_serving_emit(d);
     d->failure = *pstd_mailbox_result(d->mailbox);
@@ -455,7 +457,7 @@ static void on_done(void *ctx)
 
 static void on_diagnosis(void *ctx, const struct pst_diag *diag)
 {
-    pstd_daemon_failed(ctx, diag);
+    pstd_daemon_fail(ctx, diag);
 }
 
 static void on_end(void *ctx)
@@ -471,7 +473,7 @@ static void on_request(void *ctx, struct pstd_client *client,
     pstd_command(ctx, client, request);
 }
 
-static void publish(void *ctx, const struct pstd_note *note)
+static void on_publish(void *ctx, const struct pstd_note *note)
 {
     pstd_daemon_publish(ctx, note);
 }
@@ -487,7 +489,7 @@ static void open_handles(struct pstd_daemon *d)
     d->start_ms = uv_now(&d->loop);
 }
 
-static bool makes_steps(void *ctx)
+static bool is_training(void *ctx)
 {
     const struct pstd_daemon *d = ctx;
 
@@ -517,10 +519,10 @@ static enum pst_status open_intake(struct pstd_daemon *d, struct pst_diag *diag)
     d->control.max_held = PSTD_ASKED_FRAMES;
     d->control.max_queued = PSTD_ASKED_QUEUES;
     return pstd_intake_new(&d->loop, (unsigned)d->config->queue,
-                           pstd_serving_answers, d, &d->intake, diag);
+                           pstd_serving_send_answers, d, &d->intake, diag);
 }
 
-static int report(const struct pst_diag *diag)
+static int print_error(const struct pst_diag *diag)
 {
     (void)fprintf(stderr, "penstockd: %s%s\n", diag->text,
                   pst_error_tag(diag->error));
@@ -537,7 +539,7 @@ int pstd_daemon_run(const struct pstd_config *config, const char *plan)
     if (d == NULL || uv_loop_init(&d->loop) != 0) {
         (void)pst_diag_nomem(&diag, sizeof(*d));
         pst_free(d);
-        return report(&diag);
+        return print_error(&diag);
     }
     pst_diag_init(&diag);
     d->config = config;
@@ -549,9 +551,9 @@ int pstd_daemon_run(const struct pstd_config *config, const char *plan)
     d->job.ctx = d;
     d->known.loss = d->known.grad_norm = NAN;
     pstd_control_init(&d->control, &d->loop, &d->history,
-                      (struct pstd_control_hooks){on_request, publish,
-                                                  makes_steps,
-                                                  pstd_serving_gone, d},
+                      (struct pstd_control_hooks){on_request, on_publish,
+                                                  is_training,
+                                                  pstd_serving_drop_client, d},
                       config->client_timeout);
     open_handles(d);
     status = open_intake(d, &diag);
@@ -561,7 +563,7 @@ int pstd_daemon_run(const struct pstd_config *config, const char *plan)
             (struct pstd_mailbox_hooks){on_note, on_done, d, d->intake},
             &d->mailbox, &diag);
     if (status != PST_OK) {
-        (void)report(&diag);
+        (void)print_error(&diag);
         d->failure = diag;
         close_handles(d);
     }
@@ -571,7 +573,7 @@ int pstd_daemon_run(const struct pstd_config *config, const char *plan)
         (void)pst_diag_set(&diag, PST_E_INTERNAL_BUG,
                            "rank %u: the loop ended with open handles: %s",
                            d->rank, uv_strerror(left));
-        return report(&diag);
+        return print_error(&diag);
     }
     status = d->failure.status;
     pstd_daemon_free(d);

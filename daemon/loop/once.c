@@ -20,7 +20,7 @@
 #define MAX_DELAYS  8
 #define MAX_DELAY_S 32u
 
-static bool is_first(const struct pstd_daemon *d)
+static bool owns_only_run(const struct pstd_daemon *d)
 {
     return d->config->run_id != NULL && d->rank == 0 && !d->config->stay;
 }
@@ -45,15 +45,15 @@ static void emit_run(struct pstd_daemon *d, uint64_t step, unsigned tries,
 
 /* True for failures of a restart that may be temporary, by the same rule as in
  * the supervisor (daemon/ctl/run/supervise.c). */
-static bool is_passing(const struct pstd_daemon *d, enum pst_status status)
+static bool is_temporary(const struct pstd_daemon *d, enum pst_status status)
 {
     return d->delayed < MAX_DELAYS &&
            (status == PST_ERR_IO || status == PST_ERR_NOT_FOUND ||
             status == PST_ERR_NOMEM);
 }
 
-static void delay(struct pstd_daemon *d, uint64_t step,
-                  const struct pst_diag *why)
+static void delay_run(struct pstd_daemon *d, uint64_t step,
+                      const struct pst_diag *why)
 {
     struct pst_diag said;
     struct pstd_note note;
@@ -71,14 +71,14 @@ static void delay(struct pstd_daemon *d, uint64_t step,
     pstd_daemon_publish(d, &note);
 }
 
-bool pstd_once_goes_on(const struct pstd_daemon *d, enum pst_status status)
+bool pstd_once_is_retried(const struct pstd_daemon *d, enum pst_status status)
 {
-    return d->config->stay && d->going_on && is_passing(d, status);
+    return d->config->stay && d->going_on && is_temporary(d, status);
 }
 
 /* In a job with --stay: continues the run during which the ranks have died, if
  * there is one. */
-static void go_on(struct pstd_daemon *d)
+static void continue_run(struct pstd_daemon *d)
 {
     struct pst_str options = {0};
     struct pst_diag diag;
@@ -90,14 +90,14 @@ static void go_on(struct pstd_daemon *d)
     pst_diag_init(&diag);
     status = pstd_stay_next(d, &any, &options, &step, &tries, &diag);
     if (any && status == PST_OK)
-        status = pstd_command_again(d, &options, &diag);
+        status = pstd_command_continue_run(d, &options, &diag);
     d->going_on = any && status == PST_OK;
-    if (any && is_passing(d, status)) {
-        delay(d, step, &diag);
+    if (any && is_temporary(d, status)) {
+        delay_run(d, step, &diag);
     } else if (any) {
         emit_run(d, step, tries, status, &diag);
         if (status != PST_OK)
-            pstd_stay_over(d);
+            pstd_stay_remove(d);
     }
     pst_str_fini(&options);
 }
@@ -107,8 +107,8 @@ void pstd_once_ready(struct pstd_daemon *d)
     struct pst_diag diag;
 
     if (d->config->stay && d->job.state == PSTD_JOB_READY)
-        go_on(d);
-    if (!is_first(d) || d->job.state != PSTD_JOB_READY)
+        continue_run(d);
+    if (!owns_only_run(d) || d->job.state != PSTD_JOB_READY)
         return;
     pst_diag_init(&diag);
     if ((d->config->serve
@@ -124,20 +124,20 @@ void pstd_once_ready(struct pstd_daemon *d)
 void pstd_once_tick(struct pstd_daemon *d)
 {
     if (d->wait_s > 0 && --d->wait_s == 0 && d->job.state == PSTD_JOB_READY)
-        go_on(d);
+        continue_run(d);
 }
 
 void pstd_once_end(struct pstd_daemon *d)
 {
     const struct pst_diag *why = &d->result->diag;
 
-    if (pstd_once_goes_on(d, why->status)) {
-        delay(d, d->result->steps, why);
+    if (pstd_once_is_retried(d, why->status)) {
+        delay_run(d, d->result->steps, why);
     } else {
         d->going_on = false;
-        pstd_stay_over(d);
+        pstd_stay_remove(d);
     }
-    if (is_first(d) && d->job.state == PSTD_JOB_READY)
+    if (owns_only_run(d) && d->job.state == PSTD_JOB_READY)
         pstd_daemon_stop(d, "end of the run", true);
 }
 
@@ -176,7 +176,7 @@ void pstd_once_record(struct pstd_daemon *d)
     struct pst_diag diag;
     enum pst_status status;
 
-    if (!is_first(d) || d->socket == NULL || d->result == NULL)
+    if (!owns_only_run(d) || d->socket == NULL || d->result == NULL)
         return;
     pst_str_addf(&path, "%s" PSTD_SOCKET_RESULT, d->socket);
     pstd_command_record(d, &frames);

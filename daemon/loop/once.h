@@ -15,7 +15,7 @@ void pstd_once_ready(struct pstd_daemon *d);
 /* True if a run that ends with that status now is tried again: it was to
  * continue an interrupted run, has failed before its first step, and for a
  * temporary reason. */
-bool pstd_once_goes_on(const struct pstd_daemon *d, enum pst_status status);
+bool pstd_once_is_retried(const struct pstd_daemon *d, enum pst_status status);
 /* Call each second: continues a run that was delayed. */
 void pstd_once_tick(struct pstd_daemon *d);
 /* Call when the run has ended: ends a job for one run, and forgets the run of a

@@ -232,13 +232,13 @@ enum pst_status pstd_query_trace(struct pstd_call *call)
     if (call->d->trace == NULL)
         return pst_diag_set(&call->diag, PST_E_JOB_NOTHING_YET,
                             "no step has been measured yet");
-    status = pstd_trace_fill(call->d->trace, &trace, &call->diag);
+    status = pstd_trace_to_message(call->d->trace, &trace, &call->diag);
     if (status != PST_OK)
         return status;
     call->reply.body_case = PST__CONTROL__REPLY__BODY_TRACE;
     call->reply.trace = &trace;
     pstd_call_reply(call);
-    pstd_trace_unfill(&trace);
+    pstd_trace_free_message(&trace);
     return PST_AGAIN;
 }
 

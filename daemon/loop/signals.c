@@ -44,7 +44,7 @@ static size_t index_of(int number)
 
 /* Records the sender. At SIGCONT also records whether the process was stopped:
  * then no timer has run for a while. */
-static void note_sender(int number, siginfo_t *info, void *context)
+static void record_sender(int number, siginfo_t *info, void *context)
 {
     const size_t i = index_of(number);
 
@@ -55,8 +55,8 @@ static void note_sender(int number, siginfo_t *info, void *context)
     senders[i].of_libuv.sa_handler(number);
 }
 
-/* Installs note_sender, which calls libuv's handler: libuv does not report the
- * sender. */
+/* Installs record_sender, which calls libuv's handler: libuv does not report
+ * the sender. */
 static void watch_senders(void)
 {
     for (size_t i = 0; i < PST_COUNT(numbers); i++) {
@@ -67,15 +67,15 @@ static void watch_senders(void)
             continue;
         ours = senders[i].of_libuv;
         ours.sa_flags |= SA_SIGINFO;
-        ours.sa_sigaction = note_sender;
+        ours.sa_sigaction = record_sender;
         (void)sigaction(numbers[i], &ours, NULL);
     }
 }
 
 /* Reports the signal at once and syncs the log: the process may end within a
  * second. */
-static void warn(struct pstd_daemon *d, const char *name, int number,
-                 const char *text)
+static void report_signal(struct pstd_daemon *d, const char *name, int number,
+                          const char *text)
 {
     const int pid = (int)senders[index_of(number)].pid;
     struct pstd_note note;
@@ -99,11 +99,12 @@ static void on_cont(struct pstd_daemon *d)
     if (was_stopped)
         return;
     if (senders[index_of(SIGCONT)].pid == getppid())
-        pstd_serving_lost(d);
-    warn(d, "SIGCONT", SIGCONT,
-         senders[index_of(SIGCONT)].pid == getppid()
-             ? "the launcher ends the job: a rank was lost, or it was asked to"
-             : "nothing had stopped this process");
+        pstd_serving_drop_all(d);
+    report_signal(
+        d, "SIGCONT", SIGCONT,
+        senders[index_of(SIGCONT)].pid == getppid()
+            ? "the launcher ends the job: a rank was lost, or it was asked to"
+            : "nothing had stopped this process");
 }
 
 /* Warns at SIGUSR1, which batch systems send some time before they end a job,
@@ -113,12 +114,13 @@ static void on_usr1(struct pstd_daemon *d)
     const bool saves = d->rank == 0 && d->job.state == PSTD_JOB_TRAINING &&
                        d->known.checkpoint_dir != NULL;
 
-    warn(d, "SIGUSR1", SIGUSR1,
-         saves          ? "a checkpoint at the end of this step"
-         : d->rank == 0 ? "there is no run that saves checkpoints"
-                        : "rank 0 saves a checkpoint if it gets it, too");
+    report_signal(d, "SIGUSR1", SIGUSR1,
+                  saves ? "a checkpoint at the end of this step"
+                  : d->rank == 0
+                      ? "there is no run that saves checkpoints"
+                      : "rank 0 saves a checkpoint if it gets it, too");
     if (saves)
-        pstd_mailbox_control(d->mailbox, PSTD_CTL_CHECKPOINT);
+        pstd_mailbox_set_control(d->mailbox, PSTD_CTL_CHECKPOINT);
 }
 
 static void on_hangup(struct pstd_daemon *d)
@@ -133,10 +135,10 @@ static void on_hangup(struct pstd_daemon *d)
 
 /* Stops the job. SIGTERM from the launcher itself is not reported as a request:
  * the launcher has lost a rank. */
-static void on_end(struct pstd_daemon *d, int number)
+static void on_stop(struct pstd_daemon *d, int number)
 {
     if (senders[index_of(number)].pid != getppid())
-        pstd_launcher_pass_on(d);
+        pstd_launcher_print_request(d);
     if (d->stop_signal_ms > 0 && senders[index_of(number)].pid != getppid() &&
         uv_now(&d->loop) - d->stop_signal_ms > AGAIN_MS)
         _exit(128 + number);
@@ -161,7 +163,7 @@ static void on_signal(uv_signal_t *handle, int number)
         on_hangup(d);
         return;
     default:
-        on_end(d, number);
+        on_stop(d, number);
     }
 }
 

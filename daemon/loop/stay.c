@@ -21,7 +21,7 @@ struct kept {
     struct pst_str options;
 };
 
-static bool is_kept(const struct pstd_daemon *d)
+static bool keeps_run(const struct pstd_daemon *d)
 {
     return d->config->stay && d->config->journal != NULL && d->rank == 0;
 }
@@ -55,7 +55,7 @@ static enum pst_status write_kept(const struct pstd_daemon *d,
     return status;
 }
 
-static enum pst_status damaged(const char *path, struct pst_diag *diag)
+static enum pst_status refuse_damaged(const char *path, struct pst_diag *diag)
 {
     return pst_diag_set(diag, PST_E_RUN_KEPT,
                         "%s does not describe a run, as it was written to",
@@ -84,11 +84,11 @@ static enum pst_status parse_kept(const char *path, const char *text,
         n = sscanf(text, "%32s %u %" SCNu64 " %u %32s %u %32s", name, &resumed,
                    &ret->past.step, &ret->tries, second, &anew, own);
     if (n != 5 && n != 7) /* older programs wrote 5 fields */
-        return damaged(path, diag);
+        return refuse_damaged(path, diag);
     for (const char *p = line + 1; p < end; p++)
         ends += *p == '\0';
     if (ends % 2 != 0)
-        return damaged(path, diag);
+        return refuse_damaged(path, diag);
     set_name(ret->past.run, name);
     set_name(ret->past.second, second);
     set_name(ret->past.own, own);
@@ -120,8 +120,8 @@ static enum pst_status read_kept(const struct pstd_daemon *d, struct kept *ret,
 
 /* Updates the file. If that fails, for instance because the disk is full or the
  * job's folder was removed, reports the error, followed by `consequence`. */
-static void update(struct pstd_daemon *d, const struct kept *k,
-                   const char *consequence)
+static void update_file(struct pstd_daemon *d, const struct kept *k,
+                        const char *consequence)
 {
     struct pstd_note note;
     struct pst_diag why;
@@ -135,19 +135,20 @@ static void update(struct pstd_daemon *d, const struct kept *k,
     pstd_daemon_publish(d, &note);
 }
 
-enum pst_status pstd_stay_keep(struct pstd_daemon *d,
-                               const struct pstd_config *config,
-                               const struct pst_str *options,
-                               struct pst_diag *diag)
+enum pst_status pstd_stay_write(struct pstd_daemon *d,
+                                const struct pstd_config *config,
+                                const struct pst_str *options,
+                                struct pst_diag *diag)
 {
     struct kept k = {.options = *options}; /* borrows the text */
     enum pst_status status;
 
-    if (!is_kept(d))
+    if (!keeps_run(d))
         return PST_OK;
     status = pstd_past_init(&k.past, config, diag);
     if (status == PST_OK)
-        update(d, &k, "the run is not begun again if the ranks are restarted");
+        update_file(d, &k,
+                    "the run is not begun again if the ranks are restarted");
     return status;
 }
 
@@ -162,8 +163,9 @@ static void add_option(struct pst_str *options, const char *name,
 
 /* Makes the options of the next start, and counts it. An error means that there
  * were too many starts without a newer checkpoint. */
-static enum pst_status prepare(struct pstd_daemon *d, struct kept *k,
-                               uint64_t *ret_step, struct pst_diag *diag)
+static enum pst_status prepare_restart(struct pstd_daemon *d, struct kept *k,
+                                       uint64_t *ret_step,
+                                       struct pst_diag *diag)
 {
     struct pstd_past_next next = {0};
     struct pstd_config config;
@@ -176,7 +178,7 @@ static enum pst_status prepare(struct pstd_daemon *d, struct kept *k,
         pstd_config_set_all(&config, PSTD_OPT_TRAIN, pst_str_text(&k->options),
                             k->options.len, diag);
     if (status == PST_OK)
-        status = pstd_past_look(&k->past, &config, &step, diag);
+        status = pstd_past_find_step(&k->past, &config, &step, diag);
     if (status == PST_OK)
         status = pstd_past_next(&k->past, &config, &next, diag);
     pstd_config_fini(&config);
@@ -192,7 +194,7 @@ static enum pst_status prepare(struct pstd_daemon *d, struct kept *k,
                             "the run was begun again %d times without a newer "
                             "checkpoint than that of step %" PRIu64,
                             MAX_TRIES, step);
-    update(d, k, "this start is not counted");
+    update_file(d, k, "this start is not counted");
     add_option(&k->options, "resume", next.resume);
     add_option(&k->options, "adopt", next.adopt);
     return k->options.failed ? pst_diag_nomem(diag, k->options.len) : PST_OK;
@@ -207,10 +209,10 @@ enum pst_status pstd_stay_next(struct pstd_daemon *d, bool *ret_any,
 
     *ret_any = false;
     *ret_step = *ret_tries = 0;
-    if (is_kept(d))
+    if (keeps_run(d))
         status = read_kept(d, &k, ret_any, diag);
     if (status == PST_OK && *ret_any)
-        status = prepare(d, &k, ret_step, diag);
+        status = prepare_restart(d, &k, ret_step, diag);
     *ret_tries = k.tries;
     *options = k.options;
     return status;
@@ -218,7 +220,7 @@ enum pst_status pstd_stay_next(struct pstd_daemon *d, bool *ret_any,
 
 /* Records the name that the run has written to its folders. Returns true if it
  * is new. */
-static bool take_name(const struct pstd_daemon *d, struct kept *k)
+static bool record_name(const struct pstd_daemon *d, struct kept *k)
 {
     struct pstd_config config;
     struct pst_diag ignored;
@@ -228,51 +230,52 @@ static bool take_name(const struct pstd_daemon *d, struct kept *k)
         return false;
     if (pstd_config_set_all(&config, PSTD_OPT_TRAIN, pst_str_text(&k->options),
                             k->options.len, &ignored) == PST_OK)
-        ret = pstd_past_begun(&k->past, &config);
+        ret = pstd_past_record_name(&k->past, &config);
     pstd_config_fini(&config);
     return ret;
 }
 
-void pstd_stay_begun(struct pstd_daemon *d)
+void pstd_stay_record_begin(struct pstd_daemon *d)
 {
     struct kept k = {0};
     struct pst_diag ignored;
     bool any;
 
-    if (!is_kept(d))
+    if (!keeps_run(d))
         return;
     /* The run has moved checkpoints newer than --resume=STEP away. The next
      * start must not do so again, since newer ones are then this run's own. */
     if (read_kept(d, &k, &any, &ignored) == PST_OK && any &&
-        (take_name(d, &k) || !k.past.resumed)) {
+        (record_name(d, &k) || !k.past.resumed)) {
         k.past.resumed = true;
-        update(d, &k, "after another restart newer checkpoints are set aside");
+        update_file(d, &k,
+                    "after another restart newer checkpoints are set aside");
     }
     pst_str_fini(&k.options);
 }
 
-void pstd_stay_saved(struct pstd_daemon *d, uint64_t step)
+void pstd_stay_record_save(struct pstd_daemon *d, uint64_t step)
 {
     struct kept k = {0};
     struct pst_diag ignored;
     bool any;
 
-    if (!is_kept(d))
+    if (!keeps_run(d))
         return;
     if (read_kept(d, &k, &any, &ignored) == PST_OK && any && k.past.step == 0) {
         k.past.step = step;
         k.tries = 0; /* the run has made progress */
-        update(d, &k, "its progress is not recorded");
+        update_file(d, &k, "its progress is not recorded");
     }
     pst_str_fini(&k.options);
 }
 
-void pstd_stay_over(const struct pstd_daemon *d)
+void pstd_stay_remove(const struct pstd_daemon *d)
 {
     struct pst_str path = {0};
     struct pst_diag ignored;
 
-    if (is_kept(d) && path_of(d, &path, &ignored) == PST_OK)
+    if (keeps_run(d) && path_of(d, &path, &ignored) == PST_OK)
         (void)unlink(path.text);
     pst_str_fini(&path);
 }

@@ -14,10 +14,10 @@
  * the run, "name\0value\0..."; config: all options. After an error the run must
  * not begin. A file that cannot be written is reported, but is no error: the
  * run is then not continued by a restart. */
-enum pst_status pstd_stay_keep(struct pstd_daemon *d,
-                               const struct pstd_config *config,
-                               const struct pst_str *options,
-                               struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstd_stay_write(struct pstd_daemon *d,
+                                const struct pstd_config *config,
+                                const struct pst_str *options,
+                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Makes the options for continuing an unfinished run. *ret_any: there is one;
  * *ret_step: step of the checkpoint from which it continues; *ret_tries: how
  * many starts from that checkpoint there were, with this one. An error: the run
@@ -27,11 +27,11 @@ enum pst_status pstd_stay_next(struct pstd_daemon *d, bool *ret_any,
                                unsigned *ret_tries,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Call when the run has reached its first step: records that in the file. */
-void pstd_stay_begun(struct pstd_daemon *d);
+void pstd_stay_record_begin(struct pstd_daemon *d);
 /* Call when the run has saved a checkpoint: records that the run has
  * checkpoints. */
-void pstd_stay_saved(struct pstd_daemon *d, uint64_t step);
+void pstd_stay_record_save(struct pstd_daemon *d, uint64_t step);
 /* Call when the run is over, successful or not: removes the file. */
-void pstd_stay_over(const struct pstd_daemon *d);
+void pstd_stay_remove(const struct pstd_daemon *d);
 
 #endif

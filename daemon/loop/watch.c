@@ -98,7 +98,7 @@ static void add_stopped(struct pst_str *out)
         (void)closedir(dir);
 }
 
-static void on_last(uv_timer_t *timer)
+static void on_exit_timer(uv_timer_t *timer)
 {
     const struct pstd_watch *w = timer->data;
 
@@ -106,9 +106,9 @@ static void on_last(uv_timer_t *timer)
     _exit(pst_status_exit_code(PST_ERR_PEER));
 }
 
-static void diagnose(const struct pstd_watch *w,
-                     const struct pst_alive_state *state, double seconds,
-                     struct pst_diag *diag)
+static void describe_hang(const struct pstd_watch *w,
+                          const struct pst_alive_state *state, double seconds,
+                          struct pst_diag *diag)
 {
     struct pst_str place = {0}, first = {0};
 
@@ -127,13 +127,13 @@ static void diagnose(const struct pstd_watch *w,
     pst_str_fini(&first);
 }
 
-bool pstd_watch_look(struct pstd_watch *w, double clock, struct pst_diag *diag)
+bool pstd_watch_check(struct pstd_watch *w, double clock, struct pst_diag *diag)
 {
     const struct pst_alive_state state = pst_alive_state();
     const double limit = pst_alive_limit() + (state.meets ? MEET_PATIENCE : 0);
 
     atomic_store(&w->looked, clock);
-    pst_awake_look(&w->awake, clock);
+    pst_awake_update(&w->awake, clock);
     if (w->awake.slept > 0)
         pst_alive_slept(w->awake.slept);
     if (w->awake.slept > 0 || state.moves + state.looks != w->seen) {
@@ -142,7 +142,7 @@ bool pstd_watch_look(struct pstd_watch *w, double clock, struct pst_diag *diag)
     }
     if (pst_alive_limit() <= 0 || w->awake.now - w->since <= limit)
         return false;
-    diagnose(w, &state, w->awake.now - w->since, diag);
+    describe_hang(w, &state, w->awake.now - w->since, diag);
     return true;
 }
 
@@ -151,11 +151,11 @@ static void on_tick(uv_timer_t *timer)
     struct pstd_watch *w = timer->data;
     struct pst_diag diag;
 
-    if (!pstd_watch_look(w, pst_now(), &diag))
+    if (!pstd_watch_check(w, pst_now(), &diag))
         return;
     w->decided = true;
     w->hooks.diagnosis(w->hooks.ctx, &diag);
-    (void)uv_timer_start(&w->timer, on_last, LAST_MS, 0);
+    (void)uv_timer_start(&w->timer, on_exit_timer, LAST_MS, 0);
 }
 
 void pstd_watch_start(struct pstd_watch *w, uv_loop_t *loop,

@@ -38,12 +38,13 @@ struct pstd_watch {
     bool decided; /* the exec thread hangs, and the job is being ended */
 };
 
-#define PSTD_WATCH_MS 200 /* interval of pstd_watch_look */
+#define PSTD_WATCH_MS 200 /* interval of pstd_watch_check */
 
 /* Checks the exec thread; clock: pst_now(). Before the first call all members
  * are zero except has_rank and rank. True: the thread has made no progress for
  * longer than allowed; *diag says where it hangs. */
-bool pstd_watch_look(struct pstd_watch *w, double clock, struct pst_diag *diag);
+bool pstd_watch_check(struct pstd_watch *w, double clock,
+                      struct pst_diag *diag);
 
 void pstd_watch_start(struct pstd_watch *w, uv_loop_t *loop,
                       struct pstd_watch_hooks hooks);

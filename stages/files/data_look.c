@@ -184,8 +184,8 @@ static enum pst_status check_width(const struct pst_tokens_file *t,
     return PST_OK;
 }
 
-enum pst_status pst_tokens_look(struct pst_tokens_file *tokens,
-                                struct pst_diag *diag)
+enum pst_status pst_tokens_read_head(struct pst_tokens_file *tokens,
+                                     struct pst_diag *diag)
 {
     unsigned char begin[16];
     enum pst_status status;

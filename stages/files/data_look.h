@@ -32,8 +32,8 @@ struct pst_tokens_file {
  * known formats, an llm.c header that does not match width or file, and
  * integers of 4 or 8 bytes that would be read as two, four or eight tokens.
  */
-enum pst_status pst_tokens_look(struct pst_tokens_file *tokens,
-                                struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_tokens_read_head(struct pst_tokens_file *tokens,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Looks for a token among the first n. Of a large file, only evenly spaced
  * pieces are read. */

@@ -87,7 +87,7 @@ enum pst_status pst_claims_check(struct pst_engine *engine,
     if (claims == NULL)
         return pst_diag_nomem(diag, n * sizeof(*claims));
     for (unsigned i = 0; i < engine->n_local; i++) {
-        pst_headroom_look(root != NULL ? root : "", &claims[i].headroom);
+        pst_headroom_read(root != NULL ? root : "", &claims[i].headroom);
         claims[i].bytes = engine->grid->options.overcommit ? 0 : bytes[i];
     }
     status =

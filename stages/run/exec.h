@@ -317,14 +317,14 @@ enum pst_status pst_engine_write_param(struct pst_engine *engine,
 /* COLLECTIVE. Copies the current parameters and buffers to an engine of the
  * same model on the same ranks that does not train; the two engines may shard
  * them differently. Between steps. */
-enum pst_status pst_engine_show(struct pst_engine *to,
-                                const struct pst_engine *from,
-                                struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_engine_copy_values(struct pst_engine *to,
+                                       const struct pst_engine *from,
+                                       struct pst_diag *diag) PST_MUST_CHECK;
 /* Copies to dst the value with which a parameter starts in an engine for
  * `plan`. `plan` is derived from this engine's plan and has the same parameter
  * numbers. The value is the one in this process, or the plan's if this process
  * has none. It is zero if the parameter is sharded over replicas, since
- * pst_engine_show and pst_engine_adopt set it later. */
+ * pst_engine_copy_values and pst_engine_adopt set it later. */
 enum pst_status pst_engine_read_start(const struct pst_engine *engine,
                                       struct pst_plan *plan, unsigned param,
                                       void *dst,

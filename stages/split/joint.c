@@ -502,7 +502,7 @@ void pst_joint_free(struct pst_joint *joint)
     pst_free(joint);
 }
 
-enum pst_status pst_joint_look(const struct pst_plan *plan, unsigned stage,
+enum pst_status pst_joint_find(const struct pst_plan *plan, unsigned stage,
                                const struct pst_joint **ret,
                                struct pst_diag *diag)
 {
@@ -538,7 +538,7 @@ static enum pst_status count_stage(struct pst_plan *plan, unsigned stage,
 {
     const struct pst_joint *joint;
     struct counts c;
-    enum pst_status status = pst_joint_look(plan, stage, &joint, diag);
+    enum pst_status status = pst_joint_find(plan, stage, &joint, diag);
 
     if (status == PST_OK)
         status = count_grads(plan, joint, &c, diag);

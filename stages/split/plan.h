@@ -381,7 +381,7 @@ enum pst_status pst_joint_of(const struct pst_plan *plan, unsigned stage,
 void pst_joint_free(struct pst_joint *joint);
 /* Finds the joint of a stage, which is built once and cached in the plan:
  * borrowed until it is taken or the plan is freed. One thread at a time. */
-enum pst_status pst_joint_look(const struct pst_plan *plan, unsigned stage,
+enum pst_status pst_joint_find(const struct pst_plan *plan, unsigned stage,
                                const struct pst_joint **ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 /* Takes the cached joint out of the plan, or builds one. Returns owned. Any

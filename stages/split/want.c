@@ -56,7 +56,7 @@ static enum pst_status list_parts(struct pst_plan *plan, unsigned stage,
                                   struct pst_diag *diag)
 {
     const struct pst_joint *joint;
-    enum pst_status status = pst_joint_look(plan, stage, &joint, diag);
+    enum pst_status status = pst_joint_find(plan, stage, &joint, diag);
 
     for (size_t i = 0; status == PST_OK && i < joint->parts.n; i++)
         if (!pst_vec_push(TAG, &plan->parts, joint->parts.at[i]))

@@ -69,7 +69,7 @@ static enum pst_status find_parts(const struct pst_plan *plan,
         const struct pst_joint *joint = NULL;
 
         if (o->train)
-            status = pst_joint_look(plan, s, &joint, diag);
+            status = pst_joint_find(plan, s, &joint, diag);
         if (status == PST_OK && joint != NULL)
             graph = joint->graph;
         for (size_t i = 0; i < graph->nodes.n && status == PST_OK; i++) {

@@ -107,7 +107,7 @@ static enum pst_status estimate_stage(const struct pst_plan *plan, unsigned s,
     if (what != NULL && strcmp(what, "auto") == 0)
         what = pst_recompute_default(plan);
     if (o->train) {
-        status = pst_joint_look(plan, s, &joint, diag);
+        status = pst_joint_find(plan, s, &joint, diag);
         if (status != PST_OK)
             return status;
         graph = joint->graph;

@@ -148,7 +148,7 @@ static enum pst_status read_frame(const struct bytes *b, size_t max_bytes,
 
         status = pstd_frames_push(&frames, b->at + at, part, diag);
         if (status == PST_OK)
-            status = pstd_frames_next(&frames, &frame, diag);
+            status = pstd_frames_pop(&frames, &frame, diag);
         at += part;
     }
     if (status == PST_OK)

@@ -130,25 +130,25 @@ static void limits_of_both_versions_are_found(void **state)
 
     (void)state;
     fresh_root();
-    pst_headroom_look(root, &headroom); /* no file says anything */
+    pst_headroom_read(root, &headroom); /* no file says anything */
     assert_true(headroom.host == UINT64_MAX && headroom.group == UINT64_MAX);
     put("/proc/meminfo", "MemTotal:  9000 kB\nMemAvailable:    2048 kB\n");
     put("/proc/self/cgroup", "0::/a/b\n");
     put("/sys/fs/cgroup/a/b/memory.max", "max\n");
     put("/sys/fs/cgroup/a/b/memory.current", "100\n");
-    pst_headroom_look(root, &headroom);
+    pst_headroom_read(root, &headroom);
     assert_int_equal(headroom.host, 2048 * 1024);
     assert_true(headroom.group == UINT64_MAX);
     put("/sys/fs/cgroup/a/memory.max", "1000\n");
     put("/sys/fs/cgroup/a/memory.current", "900\n");
-    pst_headroom_look(root, &headroom);
+    pst_headroom_read(root, &headroom);
     assert_int_equal(headroom.group, 100);
     id = headroom.group_id;
     /* Page cache can be reclaimed; the tightest group counts. */
     put("/sys/fs/cgroup/a/memory.stat",
         "anon 5\ninactive_file 300\nactive_file 20\n");
     put("/sys/fs/cgroup/a/b/memory.max", "400\n");
-    pst_headroom_look(root, &headroom);
+    pst_headroom_read(root, &headroom);
     assert_int_equal(headroom.group, 300);
     assert_true(headroom.group_id != id);
 
@@ -157,13 +157,13 @@ static void limits_of_both_versions_are_found(void **state)
     put("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "5000\n");
     put("/sys/fs/cgroup/memory/job/memory.usage_in_bytes", "4000\n");
     put("/sys/fs/cgroup/memory/job/memory.stat", "total_inactive_file 7\n");
-    pst_headroom_look(root, &headroom);
+    pst_headroom_read(root, &headroom);
     assert_int_equal(headroom.group, 1007);
 
     fresh_root(); /* files with unreadable contents */
     put("/proc/meminfo", "MemAvailable: -5 kB\n");
     put("/proc/self/cgroup", "::\n0::/../../..\nx\n");
-    pst_headroom_look(root, &headroom);
+    pst_headroom_read(root, &headroom);
     assert_true(headroom.host == UINT64_MAX && headroom.group == UINT64_MAX);
 }
 

@@ -13,14 +13,14 @@ static void learns_from_steps(void **state)
 
     (void)state;
     for (unsigned i = 0; i < 15; i++)
-        assert_true(pst_pace_take(&pace, 100) == 0);
-    assert_true(pst_pace_take(&pace, 1) == 1000);
+        assert_true(pst_pace_add(&pace, 100) == 0);
+    assert_true(pst_pace_add(&pace, 1) == 1000);
     for (unsigned i = 0; i < PST_PACE_STEPS; i++)
-        limit = pst_pace_take(&pace, 1);
+        limit = pst_pace_add(&pace, 1);
     assert_true(limit == 30); /* the steps of 100 s are forgotten */
-    assert_true(pst_pace_take(&pace, 3.5) == 35);
+    assert_true(pst_pace_add(&pace, 3.5) == 35);
     for (unsigned i = 0; i < 1000; i++)
-        limit = pst_pace_take(&pace, 1e-3);
+        limit = pst_pace_add(&pace, 1e-3);
     assert_true(limit == 30);
 }
 

@@ -256,7 +256,7 @@ static void run_step(struct pstd_requests *r, const struct place *places)
                     join(out, s->microbatches, m, one, whole);
                 free(one);
             }
-        pstd_requests_take(r, k, whole);
+        pstd_requests_copy_output(r, k, whole);
         free(whole);
     }
 }
@@ -440,7 +440,7 @@ static void forgets_who_is_gone(void **state)
     assert_int_equal(put(&q, 1, 1), PST_OK);
     assert_int_equal(put(&q, 2, 1), PST_OK);
     assert_int_equal(put(&q, 1, 1), PST_OK);
-    pstd_intake_forget(q.in, 1);
+    pstd_intake_drop_client(q.in, 1);
     assert_int_equal(pstd_intake_counts(q.in, false).gone, 2);
     assert_int_equal(put(&q, 3, 1), PST_OK); /* the queue has space again */
     assert_int_equal(put(&q, 4, 1), PST_OK);
@@ -462,17 +462,17 @@ static void drains_or_gives_up(void **state)
     /* earlier requests are still answered */
     list = pstd_intake_take(q.in, 0, 0);
     assert_non_null(list);
-    pstd_intake_give(q.in, list);
+    pstd_intake_put_answers(q.in, list);
     (void)uv_run(&q.loop, UV_RUN_NOWAIT);
     assert_true(q.told > 0);
-    answer = pstd_intake_answer(q.in);
+    answer = pstd_intake_pop_answer(q.in);
     assert_non_null(answer);
     assert_int_equal(answer->client, 1);
     assert_int_equal(answer->diag.status, PST_OK);
     pstd_ask_free(answer);
-    assert_null(pstd_intake_answer(q.in));
+    assert_null(pstd_intake_pop_answer(q.in));
     pstd_intake_shut(q.in, true);
-    answer = pstd_intake_answer(q.in);
+    answer = pstd_intake_pop_answer(q.in);
     assert_non_null(answer);
     assert_int_equal(answer->client, 2);
     assert_int_equal(answer->diag.status, PST_ERR_BUSY);

@@ -91,11 +91,11 @@ enum pst_status __wrap_pstd_mailbox_order(struct pstd_mailbox *mailbox,
                                           enum pstd_order_kind kind,
                                           const char *data, size_t size,
                                           struct pst_diag *why);
-bool __wrap_pstd_mailbox_control(struct pstd_mailbox *mailbox, unsigned bits);
+bool __wrap_pstd_mailbox_set_control(struct pstd_mailbox *mailbox, unsigned bits);
 void __wrap_pstd_mailbox_answer(struct pstd_mailbox *mailbox,
                                 const struct pst_diag *answer);
 struct pstd_totals __wrap_pstd_mailbox_totals(struct pstd_mailbox *mailbox);
-uint64_t __wrap_pstd_mailbox_lost(struct pstd_mailbox *mailbox);
+uint64_t __wrap_pstd_mailbox_count_lost(struct pstd_mailbox *mailbox);
 struct pst_diag *__wrap_pstd_mailbox_result(struct pstd_mailbox *mailbox);
 
 static void give(enum pstd_event event)
@@ -194,7 +194,7 @@ enum pst_status __wrap_pstd_mailbox_order(struct pstd_mailbox *mailbox,
     (void)data;
     (void)size;
     (void)why;
-    return PST_OK; /* pstd_mailbox_control counts the effects */
+    return PST_OK; /* pstd_mailbox_set_control counts the effects */
 }
 
 static void on_done(void *ctx, uint64_t what)
@@ -206,7 +206,7 @@ static void on_done(void *ctx, uint64_t what)
     }
 }
 
-bool __wrap_pstd_mailbox_control(struct pstd_mailbox *mailbox, unsigned bits)
+bool __wrap_pstd_mailbox_set_control(struct pstd_mailbox *mailbox, unsigned bits)
 {
     (void)mailbox;
     take_effect();
@@ -237,7 +237,7 @@ struct pstd_totals __wrap_pstd_mailbox_totals(struct pstd_mailbox *mailbox)
     return (struct pstd_totals){.steps = w.step};
 }
 
-uint64_t __wrap_pstd_mailbox_lost(struct pstd_mailbox *mailbox)
+uint64_t __wrap_pstd_mailbox_count_lost(struct pstd_mailbox *mailbox)
 {
     (void)mailbox;
     return 0;
@@ -499,7 +499,7 @@ static bool listen_to(struct asker *a)
             pstd_frames_push(&a->in, data, (size_t)n, &diag);
 
         while (status == PST_OK) {
-            status = pstd_frames_next(&a->in, &frame, &diag);
+            status = pstd_frames_pop(&a->in, &frame, &diag);
             if (status != PST_OK)
                 break;
             if (frame->body_case == PST__CONTROL__FRAME__BODY_REPLY &&

@@ -303,7 +303,7 @@ static bool hangs(struct rank *r)
 static void end_step(struct rank *r)
 {
     const double seconds = 1e-9 * (double)(sim_now() - r->step_began);
-    const double learnt = pst_pace_take(&r->pace, seconds);
+    const double learnt = pst_pace_add(&r->pace, seconds);
 
     if (w.limit == 0 && learnt > 0) {
         pst_alive_set_step_limit(learnt);
@@ -369,7 +369,7 @@ static void look(struct rank *r, unsigned peer)
 {
     struct pst_diag diag;
 
-    if (pst_pulse_look(r->pulse, peer, &diag) != PST_OK)
+    if (pst_pulse_poll(r->pulse, peer, &diag) != PST_OK)
         take_verdict(r, &diag);
     else
         sim_at(sim_now() + sim_between(w.look / 4, w.look), on_exec, r, 0);
@@ -437,7 +437,7 @@ static void on_loop(void *ctx, uint64_t what)
     if (is_late(r, on_loop, what))
         return;
     pst_alive_play(&r->alive);
-    if (pstd_watch_look(&r->watch, pst_now(), &diag)) {
+    if (pstd_watch_check(&r->watch, pst_now(), &diag)) {
         take_verdict(r, &diag);
         return;
     }
@@ -569,7 +569,7 @@ static void start(struct rank *r, unsigned number)
     sim_check(pst_pulse_new(&r->transport, &r->pulse, &diag) == PST_OK, "%s",
               diag.text);
     (void)pst_alive_enter(PST_ALIVE_STEP);
-    (void)pstd_watch_look(&r->watch, pst_now(), &diag);
+    (void)pstd_watch_check(&r->watch, pst_now(), &diag);
     script(r);
     sim_at(sim_between(0, 100 * SIM_MS), on_loop, r, 0);
     begin_op(r);
@@ -597,7 +597,7 @@ static void check_verdict(void)
     struct pstctl_end end = {0};
 
     w.launch.status = 1 << 8;
-    pstctl_end_of(&w.launch, NULL, false, &why, &end);
+    pstctl_end_describe(&w.launch, NULL, false, &why, &end);
     sim_tell("verdict after %.3f s: rank %d, %s", took, end.rank,
              pstctl_cause_name(end.cause));
     sim_check(took <= deadline(), "the verdict took %.3f s, not %.3f", took,

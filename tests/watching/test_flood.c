@@ -103,7 +103,7 @@ static void flood_note(void *ctx, struct pstd_note *note)
 static void flood_done(void *ctx)
 {
     (void)ctx;
-    f.lost = pstd_mailbox_lost(f.mailbox);
+    f.lost = pstd_mailbox_count_lost(f.mailbox);
     pstd_mailbox_close(f.mailbox);
 }
 

@@ -10,7 +10,7 @@
 #include "stages/split/plan.h"
 
 /* The file of --token-bytes: byte t is the number of bytes of text that token t
- * stands for. Zeroed: none. */
+ * stands for. A zeroed struct has no file. */
 struct pstd_token_bytes {
     char *at; /* owned */
     size_t n;
@@ -20,14 +20,14 @@ struct pstd_token_bytes {
  * targets. */
 bool pstd_has_perplexity(const struct pst_plan *plan);
 /* Reads --token-bytes, if it is given. PST_E_DATA_TOKEN_BYTES: the file is
- * empty, or the loss is no such mean. */
+ * empty, or the loss is not a mean of -log p (pstd_has_perplexity). */
 enum pst_status pstd_token_bytes_read(const struct pstd_config *config,
                                       const struct pst_plan *plan,
                                       struct pstd_token_bytes *ret,
                                       struct pst_diag *diag) PST_MUST_CHECK;
-/* Lets the mean count the bytes of its targets, if they are known: by the
- * file, or 1 each if all files of `data` have tokens of one byte. Borrows bytes
- * while the mean exists. */
+/* Lets the mean count the bytes of its targets, if these are known: from the
+ * file, or one byte for each token if all files of `data` have tokens of one
+ * byte. Borrows bytes while the mean exists. */
 enum pst_status pstd_token_bytes_count(const struct pstd_token_bytes *bytes,
                                        const struct pst_plan *plan,
                                        const struct pst_data *data,

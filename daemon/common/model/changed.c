@@ -9,26 +9,26 @@
 
 #define TAG PST_TAG_DAEMON
 
-static const struct pst_plan_param *find(const struct pst_plan *plan,
-                                         const char *fqn)
+static const struct pst_plan_param *find_param(const struct pst_plan *plan,
+                                               const char *fqn)
 {
     const int i = pst_plan_find_param(plan, fqn);
 
     return i >= 0 ? &plan->params.at[i] : NULL;
 }
 
-enum pst_status pstd_changed_name(struct pstd_changed_plan *ret,
-                                  const struct pst_batch *before,
-                                  const struct pst_plan *base,
-                                  pstd_is_fresh_fn is_fresh, void *ctx,
-                                  struct pst_diag *diag)
+enum pst_status pstd_changed_complete(struct pstd_changed_plan *ret,
+                                      const struct pst_batch *before,
+                                      const struct pst_plan *base,
+                                      pstd_is_fresh_fn is_fresh, void *ctx,
+                                      struct pst_diag *diag)
 {
     struct pst_plan *to = ret->plan;
     enum pst_status status;
 
     for (size_t i = 0; i < to->params.n; i++) {
         struct pst_plan_param *param = &to->params.at[i];
-        const struct pst_plan_param *was = find(before->plan, param->fqn);
+        const struct pst_plan_param *was = find_param(before->plan, param->fqn);
 
         param->changed = is_fresh(ctx, param->fqn) ||
                          (was != NULL && (was->changed || was->requires_grad));
@@ -46,10 +46,10 @@ enum pst_status pstd_changed_name(struct pstd_changed_plan *ret,
                                 : PST_OK;
 }
 
-enum pst_status pstd_changed_places(const struct pst_engine *from,
-                                    struct pst_exec_options *options,
-                                    struct pst_str *places,
-                                    struct pst_diag *diag)
+enum pst_status pstd_changed_keep_placement(const struct pst_engine *from,
+                                            struct pst_exec_options *options,
+                                            struct pst_str *places,
+                                            struct pst_diag *diag)
 {
     const struct pst_schedule *sched = pst_engine_schedule(from);
     const struct pst_sched_row *row;
@@ -80,8 +80,8 @@ static enum pst_status read_kept(void *ctx, unsigned i, void *dst,
     return PST_OK;
 }
 
-enum pst_status pstd_changed_keep(struct pstd_changed_plan *ret,
-                                  struct pst_diag *diag)
+enum pst_status pstd_changed_copy_params(struct pstd_changed_plan *ret,
+                                         struct pst_diag *diag)
 {
     struct pst_plan *plan = ret->plan;
     enum pst_status status = PST_OK;

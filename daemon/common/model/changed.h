@@ -3,8 +3,8 @@
 #define PENSTOCK_DAEMON_COMMON_MODEL_CHANGED_H
 /*
  * The plan of a model that is changed between two steps (a module replaced, a
- * tensor set), cut where the plan before is cut. Its values come from the
- * engine of that plan. One thread.
+ * tensor set). It is cut at the same places as the plan before the change, and
+ * its values come from the engine that runs that plan. One thread.
  */
 #include "stages/run/exec.h"
 #include "stages/split/bind/bind.h"
@@ -24,23 +24,22 @@ typedef bool (*pstd_is_fresh_fn)(void *ctx, const char *fqn);
 /* Completes a plan that was cut (ret->plan): marks the parameters that differ
  * from the exported model, and sets digests and batch. before: batch of the
  * plan before the change; base: the plan that the run began with. */
-enum pst_status pstd_changed_name(struct pstd_changed_plan *ret,
-                                  const struct pst_batch *before,
-                                  const struct pst_plan *base,
-                                  pstd_is_fresh_fn is_fresh, void *ctx,
-                                  struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstd_changed_complete(struct pstd_changed_plan *ret,
+                                      const struct pst_batch *before,
+                                      const struct pst_plan *base,
+                                      pstd_is_fresh_fn is_fresh, void *ctx,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
 /* Places the stages of a new engine on the same ranks as those of `from`, whose
  * state it takes over: otherwise they would be placed by estimated times, which
  * the change alters. *places: memory for a text that the options borrow. */
-enum pst_status pstd_changed_places(const struct pst_engine *from,
-                                    struct pst_exec_options *options,
-                                    struct pst_str *places,
-                                    struct pst_diag *diag) PST_MUST_CHECK;
-/* Copies the params that no stage reads, so that the plan no longer needs the
- * models and the engine that it was made from: from then on it reads them from
- * ret, which must not be moved. */
-enum pst_status pstd_changed_keep(struct pstd_changed_plan *ret,
-                                  struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstd_changed_keep_placement(
+    const struct pst_engine *from, struct pst_exec_options *options,
+    struct pst_str *places, struct pst_diag *diag) PST_MUST_CHECK;
+/* Copies the params that no stage reads into ret->kept, and lets the plan read
+ * them from there, so that it no longer needs the models and the engine that it
+ * was made from. *ret must not be moved after that. */
+enum pst_status pstd_changed_copy_params(struct pstd_changed_plan *ret,
+                                         struct pst_diag *diag) PST_MUST_CHECK;
 /* COLLECTIVE. Completes the kept params: gathers those whose values are sharded
  * over replicas in the engine of the plan before. old_value returns the
  * parameter of `before` that has the value; NULL: none has. */

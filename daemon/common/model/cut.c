@@ -14,8 +14,8 @@
 
 /* --- --policy file:CUTS.json --------------------------------------------- */
 
-static enum pst_status take_names(struct pstd_cut *cut, const char *path,
-                                  const json_t *list, struct pst_diag *diag)
+static enum pst_status set_names(struct pstd_cut *cut, const char *path,
+                                 const json_t *list, struct pst_diag *diag)
 {
     const size_t n = json_array_size(list);
     const char **at = pst_arena_calloc(&cut->arena, n + 1, sizeof(*at));
@@ -58,15 +58,15 @@ static enum pst_status read_cuts(struct pstd_cut *cut, const char *path,
     list = json_loadb(text, size, 0, &error);
     status = list == NULL ? pst_diag_set(diag, PST_E_CUT_FILE, "%s:%d: %s",
                                          path, error.line, error.text)
-                          : take_names(cut, path, list, diag);
+                          : set_names(cut, path, list, diag);
     json_decref(list);
     pst_free(text);
     return status;
 }
 
-static enum pst_status take_policy(struct pstd_cut *cut,
-                                   const struct pstd_config *config,
-                                   struct pst_diag *diag)
+static enum pst_status set_policy(struct pstd_cut *cut,
+                                  const struct pstd_config *config,
+                                  struct pst_diag *diag)
 {
     const char *path = config->policy + strlen("file:");
 
@@ -84,9 +84,9 @@ static enum pst_status take_policy(struct pstd_cut *cut,
 
 /* --- --costs FILE -------------------------------------------------------- */
 
-static enum pst_status take_costs(struct pstd_cut *cut, const char *path,
-                                  const struct pst_costs *costs,
-                                  struct pst_diag *diag)
+static enum pst_status set_costs(struct pstd_cut *cut, const char *path,
+                                 const struct pst_costs *costs,
+                                 struct pst_diag *diag)
 {
     struct pst_split_cost *list =
         pst_arena_calloc(&cut->arena, costs->n_modules + 1, sizeof(*list));
@@ -122,12 +122,12 @@ static enum pst_status read_costs(struct pstd_cut *cut, const char *path,
 
     if (status != PST_OK)
         return status;
-    status = take_costs(cut, path, &costs, diag);
+    status = set_costs(cut, path, &costs, diag);
     pst_costs_fini(&costs);
     return status;
 }
 
-bool pstd_cut_takes_costs(const struct pstd_config *config)
+bool pstd_cut_uses_costs(const struct pstd_config *config)
 {
     if (config->policy == NULL)
         return config->at.n == 0;
@@ -159,9 +159,9 @@ enum pst_status pstd_cut_init(struct pstd_cut *cut,
     if (PSTD_GIVEN(config, bandwidth))
         cut->options.bandwidth = config->bandwidth;
     if (config->policy != NULL)
-        status = take_policy(cut, config, diag);
+        status = set_policy(cut, config, diag);
     if (status == PST_OK && config->costs != NULL &&
-        pstd_cut_takes_costs(config))
+        pstd_cut_uses_costs(config))
         status = read_costs(cut, config->costs, diag);
     if (status != PST_OK)
         pst_arena_fini(&cut->arena);

@@ -19,7 +19,7 @@ enum pst_status pstd_cut_init(struct pstd_cut *cut,
                               struct pst_diag *diag) PST_MUST_CHECK;
 /* True if --costs affects where a model is cut. It affects the choice of a
  * schedule in any case. */
-bool pstd_cut_takes_costs(const struct pstd_config *config);
+bool pstd_cut_uses_costs(const struct pstd_config *config);
 void pstd_cut_fini(struct pstd_cut *cut);
 
 #endif

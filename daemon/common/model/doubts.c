@@ -9,15 +9,15 @@
 #include "stages/run/data/tokens.h"
 #include "stages/run/data/width.h"
 
-static void report_text(struct pst_str *text, pstd_doubt_fn tell, void *ctx)
+static void report_text(struct pst_str *text, pstd_doubt_fn report, void *ctx)
 {
     if (!text->failed)
-        tell(ctx, pst_str_text(text));
+        report(ctx, pst_str_text(text));
     pst_str_fini(text);
 }
 
-static void look_at_size(const char *path, const struct pst_data *data,
-                         uint64_t rows, pstd_doubt_fn tell, void *ctx)
+static void check_size(const char *path, const struct pst_data *data,
+                       uint64_t rows, pstd_doubt_fn report, void *ctx)
 {
     const uint64_t there = pst_data_samples(data, rows);
     struct pst_str text = {0};
@@ -29,13 +29,13 @@ static void look_at_size(const char *path, const struct pst_data *data,
                  ": each step has some of them more than once; give fewer -m "
                  "or rows",
                  path, there, there == 1 ? "" : "s", rows);
-    report_text(&text, tell, ctx);
+    report_text(&text, report, ctx);
 }
 
 /* Reports a token file that is read as uint8 but looks like uint16, unless
  * --token-dtype was given. width: bytes of a token. */
-static void look_at_width(const struct pstd_config *config, const char *path,
-                          unsigned width, pstd_doubt_fn tell, void *ctx)
+static void check_width(const struct pstd_config *config, const char *path,
+                        unsigned width, pstd_doubt_fn report, void *ctx)
 {
     struct pst_str text = {0};
     struct pst_diag ignored;
@@ -49,11 +49,11 @@ static void look_at_width(const struct pstd_config *config, const char *path,
                  "integers of two: give --token-dtype uint16 (or uint8, if it "
                  "is right)",
                  path);
-    report_text(&text, tell, ctx);
+    report_text(&text, report, ctx);
 }
 
-static void look_at_targets(const char *path, struct pst_plan *plan, int input,
-                            pstd_doubt_fn tell, void *ctx)
+static void check_targets(const char *path, struct pst_plan *plan, int input,
+                          pstd_doubt_fn report, void *ctx)
 {
     struct pst_str text = {0};
     struct pst_diag ignored;
@@ -69,13 +69,13 @@ static void look_at_targets(const char *path, struct pst_plan *plan, int input,
                  "learns the token after the next; let the model return its "
                  "logits and split it with --loss-fn cross_entropy",
                  path, plan->inputs.at[input].name);
-    report_text(&text, tell, ctx);
+    report_text(&text, report, ctx);
 }
 
 /* Reports which information packing loses because the model has no input for
  * it. */
-static void look_at_packing(const char *path, const struct pst_data *data,
-                            pstd_doubt_fn tell, void *ctx)
+static void check_packing(const char *path, const struct pst_data *data,
+                          pstd_doubt_fn report, void *ctx)
 {
     const struct pst_data_packing p = pst_data_packing(data);
     struct pst_str text = {0};
@@ -97,28 +97,28 @@ static void look_at_packing(const char *path, const struct pst_data *data,
                      "%sthe loss ignores no target: the first token of a "
                      "document is predicted from the one before it",
                      !p.positions || (!p.mask && !p.documents) ? "; " : "");
-    report_text(&text, tell, ctx);
+    report_text(&text, report, ctx);
 }
 
-void pstd_doubts_of_data(const struct pstd_config *config, const char *path,
-                         const struct pst_batch *batch,
-                         const struct pst_data *data, uint64_t rows,
-                         pstd_doubt_fn tell, void *ctx)
+void pstd_doubts_check_data(const struct pstd_config *config, const char *path,
+                            const struct pst_batch *batch,
+                            const struct pst_data *data, uint64_t rows,
+                            pstd_doubt_fn report, void *ctx)
 {
     const struct pst_data_list *files = pst_data_files(data);
 
     if (rows > 0)
-        look_at_size(path, data, rows, tell, ctx);
+        check_size(path, data, rows, report, ctx);
     if (pst_has_suffix(files->files.at[0], ".safetensors"))
         return;
     for (size_t i = 0; i < files->files.n; i++)
-        look_at_width(config, files->files.at[i], pst_data_width(data, i), tell,
-                      ctx);
-    look_at_targets(path, batch->plan, pst_data_targets(data), tell, ctx);
-    look_at_packing(path, data, tell, ctx);
+        check_width(config, files->files.at[i], pst_data_width(data, i), report,
+                    ctx);
+    check_targets(path, batch->plan, pst_data_targets(data), report, ctx);
+    check_packing(path, data, report, ctx);
 }
 
-static bool learns(const struct pst_plan_param *param)
+static bool is_trained(const struct pst_plan_param *param)
 {
     unsigned uses = 0;
 
@@ -127,16 +127,17 @@ static bool learns(const struct pst_plan_param *param)
     return param->kind == PST_VALUE_PARAM && param->requires_grad && uses > 0;
 }
 
-void pstd_doubts_of_plan(const struct pstd_config *config,
-                         const struct pst_plan *plan, pstd_doubt_fn tell,
-                         void *ctx)
+void pstd_doubts_check_plan(const struct pstd_config *config,
+                            const struct pst_plan *plan, pstd_doubt_fn report,
+                            void *ctx)
 {
     if (strcmp(config->optimizer, "none") == 0)
         return;
     for (size_t i = 0; i < plan->params.n; i++)
-        if (learns(&plan->params.at[i]))
+        if (is_trained(&plan->params.at[i]))
             return;
-    tell(ctx, "no parameter has a gradient: the steps change nothing; all are "
-              "frozen, or the loss depends on none (`penstock modules` lists "
-              "them; --unfreeze)");
+    report(ctx,
+           "no parameter has a gradient: the steps change nothing; all are "
+           "frozen, or the loss depends on none (`penstock modules` lists "
+           "them; --unfreeze)");
 }

@@ -15,13 +15,13 @@ typedef void (*pstd_doubt_fn)(void *ctx, const char *text);
 
 /* Checks a data file (path) and the batch that reads it. rows: samples that a
  * step trains on; 0 for an evaluation. */
-void pstd_doubts_of_data(const struct pstd_config *config, const char *path,
-                         const struct pst_batch *batch,
-                         const struct pst_data *data, uint64_t rows,
-                         pstd_doubt_fn tell, void *ctx);
+void pstd_doubts_check_data(const struct pstd_config *config, const char *path,
+                            const struct pst_batch *batch,
+                            const struct pst_data *data, uint64_t rows,
+                            pstd_doubt_fn report, void *ctx);
 /* Checks a plan that is about to be trained. */
-void pstd_doubts_of_plan(const struct pstd_config *config,
-                         const struct pst_plan *plan, pstd_doubt_fn tell,
-                         void *ctx);
+void pstd_doubts_check_plan(const struct pstd_config *config,
+                            const struct pst_plan *plan, pstd_doubt_fn report,
+                            void *ctx);
 
 #endif

@@ -9,8 +9,9 @@
 
 /* Adds to the evaluation model the adapters that split --lora has added to the
  * plan's layers. */
-static enum pst_status adapt(const struct pst_plan *plan,
-                             struct pstd_eval_model *m, struct pst_diag *diag)
+static enum pst_status add_adapters(const struct pst_plan *plan,
+                                    struct pstd_eval_model *m,
+                                    struct pst_diag *diag)
 {
     const struct pst_plan *root = pst_plan_root(plan);
     const struct pst_adapters *all = &root->adapters;
@@ -48,7 +49,7 @@ enum pst_status pstd_eval_model_open(const char *path, struct pst_plan *plan,
         return status;
     /* The path is not used as the name, since it may differ between ranks. */
     ret->file->name = plan->name;
-    status = adapt(plan, ret, diag);
+    status = add_adapters(plan, ret, diag);
     return status == PST_OK
                ? pst_eval_cut_other(
                      cut, plan, fn, ctx,

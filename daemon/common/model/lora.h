@@ -7,9 +7,9 @@
 
 /* Adds the adapters that --lora asks for to a copy of the model. *ret borrows
  * `model`. */
-enum pst_status pstd_lora(const struct pst_model *model,
-                          const struct pstd_list *specs, uint64_t seed,
-                          struct pst_model **ret,
-                          struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstd_lora_add(const struct pst_model *model,
+                              const struct pstd_list *specs, uint64_t seed,
+                              struct pst_model **ret,
+                              struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

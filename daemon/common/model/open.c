@@ -75,8 +75,8 @@ static enum pst_status keep_model(struct pstd_plan *p, struct pst_model *model,
 }
 
 /* Replaces a module as --swap FQN[@K]=MODULE.pt2 says. */
-static enum pst_status swap(struct pstd_plan *p, const char *spec, bool aliases,
-                            struct pst_diag *diag)
+static enum pst_status swap_module(struct pstd_plan *p, const char *spec,
+                                   bool aliases, struct pst_diag *diag)
 {
     const char *equal = strchr(spec, '='), *at = strchr(spec, '@');
     struct pst_replacement what = {.call = -1, .aliases = aliases};
@@ -115,9 +115,9 @@ static enum pst_status swap(struct pstd_plan *p, const char *spec, bool aliases,
     return status == PST_OK ? keep_model(p, model, diag) : status;
 }
 
-static enum pst_status freeze(struct pst_model *model,
-                              const struct pstd_list *patterns, bool frozen,
-                              struct pst_diag *diag)
+static enum pst_status freeze_params(struct pst_model *model,
+                                     const struct pstd_list *patterns,
+                                     bool frozen, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
     unsigned n;
@@ -140,17 +140,17 @@ enum pst_status pstd_model_open(const char *path,
         status = pst_diag_set(diag, PST_E_COMMAND_ARGUMENTS,
                               "--aliases has no effect without --swap");
     for (size_t i = 0; i < config->swap.n && status == PST_OK; i++)
-        status = swap(ret, config->swap.at[i], config->aliases, diag);
+        status = swap_module(ret, config->swap.at[i], config->aliases, diag);
     if (status == PST_OK && config->lora.n > 0) {
-        status = pstd_lora(pstd_model(ret), &config->lora, config->seed, &model,
-                           diag);
+        status = pstd_lora_add(pstd_model(ret), &config->lora, config->seed,
+                               &model, diag);
         if (status == PST_OK)
             status = keep_model(ret, model, diag);
     }
     if (status == PST_OK)
-        status = freeze(pstd_model(ret), &config->freeze, true, diag);
+        status = freeze_params(pstd_model(ret), &config->freeze, true, diag);
     if (status == PST_OK)
-        status = freeze(pstd_model(ret), &config->unfreeze, false, diag);
+        status = freeze_params(pstd_model(ret), &config->unfreeze, false, diag);
     return status;
 }
 

@@ -7,7 +7,7 @@
 
 /* Returns the part of fqn after the module's name, for names "n", "n@2", "n.x"
  * and "n@2.x" of module "n"; NULL: another module. */
-static const char *inside(const char *fqn, const char *module)
+static const char *name_in_module(const char *fqn, const char *module)
 {
     const size_t n = strlen(module);
     size_t at = n;
@@ -27,7 +27,7 @@ static enum pst_status check_adapters(const struct pst_plan *before,
     for (size_t i = 0; i < all->n; i++) {
         const struct pst_adapter *a = &all->at[i];
 
-        if (inside(a->module, module) == NULL)
+        if (name_in_module(a->module, module) == NULL)
             continue;
         return pst_diag_set(
             diag, PST_E_SWAP_ADAPTER,
@@ -40,16 +40,16 @@ static enum pst_status check_adapters(const struct pst_plan *before,
 }
 
 /* Counts the floating parameters of the module, and those that are trained. */
-static void count(const struct pst_plan *plan, const char *module,
-                  unsigned *ret_all, unsigned *ret_trained)
+static void count_params(const struct pst_plan *plan, const char *module,
+                         unsigned *ret_all, unsigned *ret_trained)
 {
     *ret_all = *ret_trained = 0;
     for (size_t i = 0; i < plan->params.n; i++) {
         const struct pst_plan_param *param = &plan->params.at[i];
-        bool is = inside(param->fqn, module) != NULL;
+        bool is = name_in_module(param->fqn, module) != NULL;
 
         for (unsigned k = 0; k < param->n_aliases; k++)
-            is = is || inside(param->aliases[k], module) != NULL;
+            is = is || name_in_module(param->aliases[k], module) != NULL;
         if (!is || param->kind != PST_VALUE_PARAM ||
             pst_dtype_kind(param->meta.dtype) != PST_KIND_FLOAT)
             continue;
@@ -78,7 +78,8 @@ static const struct pst_plan_param *find_param(const struct pst_plan *plan,
     return i < 0 ? NULL : &plan->params.at[i];
 }
 
-bool pstd_replaced_has(const struct pstd_replaced *replaced, const char *fqn)
+bool pstd_replaced_has_param(const struct pstd_replaced *replaced,
+                             const char *fqn)
 {
     const struct pst_weight *w = replaced->module == NULL
                                      ? NULL
@@ -94,13 +95,14 @@ static void keep_frozen(const struct pst_plan *before,
     const struct pst_graph *graph = r->model->graph;
     unsigned all, trained;
 
-    count(before, what->path, &all, &trained);
+    count_params(before, what->path, &all, &trained);
     for (size_t i = 0; i < graph->params.n; i++) {
         struct pst_value *v = graph->params.at[i];
-        const char *name = inside(v->fqn, what->path);
+        const char *name = name_in_module(v->fqn, what->path);
         const struct pst_plan_param *was;
 
-        if (name == NULL || !v->requires_grad || !pstd_replaced_has(r, v->fqn))
+        if (name == NULL || !v->requires_grad ||
+            !pstd_replaced_has_param(r, v->fqn))
             continue;
         was = find_param(before, what->path, what->call, name);
         if (was != NULL ? was->requires_grad : all == 0 || trained > 0)
@@ -130,7 +132,7 @@ enum pst_status pstd_replace(const struct pst_plan *before,
     return PST_OK;
 }
 
-static unsigned contributions(const struct pst_plan_param *param)
+static unsigned count_uses(const struct pst_plan_param *param)
 {
     unsigned n = 0;
 
@@ -151,9 +153,9 @@ enum pst_status pstd_replaced_check(const struct pst_plan *before,
         const struct pst_plan_param *param = &after->params.at[i];
         const int was = pst_plan_find_param(before, param->fqn);
 
-        if (was < 0 || !param->requires_grad || contributions(param) > 0 ||
+        if (was < 0 || !param->requires_grad || count_uses(param) > 0 ||
             !before->params.at[was].requires_grad ||
-            contributions(&before->params.at[was]) == 0)
+            count_uses(&before->params.at[was]) == 0)
             continue;
         if (n < SHOWN)
             pst_str_addf(&names, "%s\"%.120s\"", n > 0 ? ", " : "", param->fqn);

@@ -33,6 +33,7 @@ enum pst_status pstd_replaced_check(const struct pst_plan *before,
                                     const struct pst_plan *after,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* True if the parameter belongs to the new module. */
-bool pstd_replaced_has(const struct pstd_replaced *replaced, const char *fqn);
+bool pstd_replaced_has_param(const struct pstd_replaced *replaced,
+                             const char *fqn);
 
 #endif

@@ -5,17 +5,17 @@
 #include "daemon/common/setup.h"
 #include "stages/base/alloc.h"
 
-/* Search for the values of a stage's graph that are computed from an input's
- * integers. */
-struct flow {
+/* Search for the values of a stage's graph that are computed from the integers
+ * of a model input. */
+struct int_search {
     /* by value id: true if the value is computed from those integers */
     bool *has;
     bool met; /* the current node reads such a value */
 };
 
-static void meet(void *ctx, struct pst_value **slot, unsigned arg)
+static void mark_met(void *ctx, struct pst_value **slot, unsigned arg)
 {
-    struct flow *f = ctx;
+    struct int_search *f = ctx;
 
     (void)arg;
     f->met = f->met || f->has[(*slot)->id];
@@ -31,7 +31,7 @@ static bool is_int(const struct pst_meta *meta)
 static bool is_looked_up_in(const struct pst_stage *stage, unsigned input)
 {
     const struct pst_graph *graph = stage->graph;
-    struct flow f = {0};
+    struct int_search f = {0};
     bool found = false;
 
     f.has = pst_calloc(PST_TAG_DAEMON, graph->values.n + 1, sizeof(*f.has));
@@ -45,7 +45,7 @@ static bool is_looked_up_in(const struct pst_stage *stage, unsigned input)
         struct pst_node *node = graph->nodes.at[i];
 
         f.met = false;
-        pst_node_uses(node, meet, &f);
+        pst_node_uses(node, mark_met, &f);
         for (unsigned k = 0; k < node->n_outs && f.met; k++)
             f.has[node->outs[k]->id] = is_int(&node->outs[k]->meta);
         found = f.met && strstr(pst_node_origin(node), "embedding") != NULL;
@@ -80,7 +80,7 @@ static int find_tokens(const struct pst_plan *plan)
     return other;
 }
 
-uint64_t pstd_tokens(const struct pst_batch *batch)
+uint64_t pstd_count_tokens(const struct pst_batch *batch)
 {
     const int input = find_tokens(batch->plan);
     uint64_t n;

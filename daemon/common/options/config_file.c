@@ -18,15 +18,15 @@ struct reader {
     size_t had[PSTD_MAX_OPTIONS]; /* by row: the line that set it; 0: none */
 };
 
-static enum pst_status wrong(const struct reader *r, const char *what,
-                             struct pst_diag *diag)
+static enum pst_status refuse_line(const struct reader *r, const char *what,
+                                   struct pst_diag *diag)
 {
     return pst_diag_set(diag, PST_E_OPTION_VALUE, "%s: line %zu: %s", r->path,
                         r->line, what);
 }
 
 /* Skips blanks and a comment; newlines too if `lines`. */
-static void skip(struct reader *r, bool lines)
+static void skip_blanks(struct reader *r, bool lines)
 {
     for (;; r->at++) {
         if (*r->at == '#')
@@ -40,7 +40,7 @@ static void skip(struct reader *r, bool lines)
 
 /* Replaces the character after a backslash by the one that it stands for;
  * returns false if it is none of those. */
-static bool unescape(char *c)
+static bool unescape_char(char *c)
 {
     static const char from[] = "\"\\ntr", to[] = "\"\\\n\t\r";
     const char *found = *c != '\0' ? strchr(from, *c) : NULL;
@@ -60,14 +60,15 @@ static enum pst_status read_string(struct reader *r, const char **ret,
     *ret = to;
     for (; *r->at != quote; r->at++) {
         if (*r->at == '\0' || *r->at == '\n')
-            return wrong(r, "a string does not end in its line", diag);
+            return refuse_line(r, "a string does not end in its line", diag);
         if (*r->at == '\\' && quote == '"') {
             r->at++;
-            if (!unescape(r->at))
-                return wrong(r,
-                             "after \\ in a string there is none of \" \\ n t "
-                             "r: write '...' for a text without escapes",
-                             diag);
+            if (!unescape_char(r->at))
+                return refuse_line(
+                    r,
+                    "after \\ in a string there is none of \" \\ n t "
+                    "r: write '...' for a text without escapes",
+                    diag);
         }
         *to++ = *r->at;
     }
@@ -96,7 +97,7 @@ static enum pst_status read_word(struct reader *r, const char **ret,
         pst_parse_f64(*ret + (**ret == '+'), &number))
         return PST_OK;
     return n == 0
-               ? wrong(r, "there is no value", diag)
+               ? refuse_line(r, "there is no value", diag)
                : pst_diag_set(diag, PST_E_OPTION_VALUE,
                               "%s: line %zu: %.80s is no number, and neither "
                               "true nor false: texts are in quotes",
@@ -114,9 +115,10 @@ static enum pst_status read_value(struct reader *r, const char *name,
     enum pst_status status = PST_OK;
 
     if (*r->at == '{')
-        return wrong(r, "tables { } are not read here", diag);
+        return refuse_line(r, "tables { } are not read here", diag);
     if (strncmp(r->at, "\"\"\"", 3) == 0 || strncmp(r->at, "'''", 3) == 0)
-        return wrong(r, "strings of several lines are not read here", diag);
+        return refuse_line(r, "strings of several lines are not read here",
+                           diag);
     status = quoted ? read_string(r, &value, diag)
                     : read_word(r, &value, &after, diag);
     if (status != PST_OK)
@@ -137,19 +139,21 @@ static enum pst_status read_array(struct reader *r, const char *name,
     enum pst_status status = PST_OK;
 
     for (;;) {
-        skip(r, true);
+        skip_blanks(r, true);
         if (*r->at == ']')
             break;
         if (*r->at == '[')
-            return wrong(r, "an array within an array is not read here", diag);
+            return refuse_line(r, "an array within an array is not read here",
+                               diag);
         status = read_value(r, name, diag);
         if (status != PST_OK)
             return status;
-        skip(r, true);
+        skip_blanks(r, true);
         if (*r->at == ',')
             r->at++;
         else if (*r->at != ']')
-            return wrong(r, "an array has neither , nor ] after a value", diag);
+            return refuse_line(r, "an array has neither , nor ] after a value",
+                               diag);
     }
     r->at++;
     return PST_OK;
@@ -167,20 +171,21 @@ static enum pst_status read_name(struct reader *r, const char **ret,
     char *const name = r->at;
 
     if (*name == '@')
-        return wrong(r, "a file of options cannot name another one", diag);
+        return refuse_line(r, "a file of options cannot name another one",
+                           diag);
     if (*name == '[')
-        return wrong(r, "tables [ ] are not read here: options have no groups",
-                     diag);
+        return refuse_line(
+            r, "tables [ ] are not read here: options have no groups", diag);
     if (pst_has_prefix(name, "--"))
-        return wrong(r, "names have no dashes before them here", diag);
+        return refuse_line(r, "names have no dashes before them here", diag);
     r->at += n;
-    skip(r, false);
+    skip_blanks(r, false);
     if (n == 0 || *r->at != '=')
-        return wrong(r, "this is not NAME = VALUE", diag);
+        return refuse_line(r, "this is not NAME = VALUE", diag);
     r->at++;
     name[n] = '\0';
     *ret = name;
-    row = pstd_option_named(r->groups, name);
+    row = pstd_option_find(r->groups, name);
     if (row == NULL)
         return PST_OK; /* pstd_config_set() refuses it, with the nearest name */
     if (r->had[row - rows] > 0)
@@ -201,11 +206,11 @@ static enum pst_status read_line(struct reader *r, struct pst_diag *diag)
 
     if (status != PST_OK)
         return status;
-    skip(r, false);
+    skip_blanks(r, false);
     if (*r->at != '[') {
         status = read_value(r, name, diag);
     } else {
-        row = pstd_option_named(r->groups, name);
+        row = pstd_option_find(r->groups, name);
         if (row != NULL && row->type != PSTD_LIST && row->type != PSTD_RULES &&
             row->type != PSTD_SETS)
             return pst_diag_set(diag, PST_E_OPTION_VALUE,
@@ -217,9 +222,9 @@ static enum pst_status read_line(struct reader *r, struct pst_diag *diag)
     }
     if (status != PST_OK)
         return status;
-    skip(r, false);
+    skip_blanks(r, false);
     if (*r->at != '\n' && *r->at != '\0')
-        return wrong(r, "there is more after the value", diag);
+        return refuse_line(r, "there is more after the value", diag);
     return PST_OK;
 }
 
@@ -244,7 +249,7 @@ enum pst_status pstd_config_read_text(struct pstd_config *config,
                               "%s is not a text in UTF-8", path);
     pst_str_fini(&utf8);
     while (status == PST_OK) {
-        skip(&r, true);
+        skip_blanks(&r, true);
         if (*r.at == '\0')
             break;
         status = read_line(&r, diag);

@@ -68,7 +68,7 @@ static const struct {
     {"warmup-steps", "--warmup N"},
 };
 
-const char *pstd_option_elsewhere(const char *name)
+const char *pstd_option_from_trainer(const char *name)
 {
     char plain[64];
     size_t n = strlen(name);

@@ -8,15 +8,16 @@
 #define T_DATA  (PSTD_OPT_TRAIN | PSTD_OPT_DATA | PSTD_OPT_EQUAL)
 #define T_RUN   (PSTD_OPT_TRAIN | PSTD_OPT_EQUAL)
 #define T_LOCAL PSTD_OPT_TRAIN
-/* N_...: options that a resume may change, but that change the results. S_STEP:
- * those that `penstock set` can change, too. Checkpoints themselves record
- * model, seed and optimizer. */
+/* N_...: options that change the results, and that a resume may change. S_...:
+ * those of them that `penstock set` can change during a run, too. Options that
+ * are recorded in checkpoints (model, seed, optimizer) are not among them. */
 #define N_STEP (T_STEP | PSTD_OPT_NUMBERS)
 #define S_STEP (N_STEP | PSTD_OPT_SET)
 #define N_DATA (T_DATA | PSTD_OPT_NUMBERS)
 /* Commands that run a step without training. */
 #define C_STEP (PSTD_OPT_VERIFY | PSTD_OPT_EVAL | PSTD_OPT_INFER)
-/* Commands that read a model or a plan; those that run its kernels. */
+/* RUNS_PLUGINS: commands that run kernels of plugins. PLUGINS: also those that
+ * only read a model or a plan with operators of plugins. */
 #define RUNS_PLUGINS                                                           \
     (PSTD_OPT_RANKS | PSTD_OPT_LIBRARY | PSTD_OPT_VERIFY | PSTD_OPT_EVAL |     \
      PSTD_OPT_INFER)

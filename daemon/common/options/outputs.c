@@ -18,15 +18,15 @@ struct output {
 };
 
 /* Returns the text of a row, NULL if it has none. */
-static const char *text_of(const struct pstd_config *config,
-                           const struct pstd_option *row)
+static const char *get_text(const struct pstd_config *config,
+                            const struct pstd_option *row)
 {
     return *(const char *const *)(const void *)((const char *)config + row->at);
 }
 
 /* True for files whose loss would damage the plan, checkpoint or other folder
  * that they are in. */
-static bool is_part(const char *path)
+static bool is_protected(const char *path)
 {
     static const struct {
         const char *sign; /* file that shows which kind of folder it is */
@@ -130,7 +130,7 @@ static enum pst_status check_option(const struct output *out,
         row->type != PSTD_FILES && row->type != PSTD_SETS &&
         row->type != PSTD_SOURCE && row->type != PSTD_TEXT)
         return PST_OK;
-    text = text_of(config, row);
+    text = get_text(config, row);
     if (text == NULL || row == out->row)
         return PST_OK;
     if (row->type == PSTD_FILES)
@@ -154,7 +154,7 @@ static enum pst_status check_output(const struct output *out,
     const struct pstd_option *rows = pstd_options(&n);
     enum pst_status status = PST_OK;
 
-    if (is_part(out->path))
+    if (is_protected(out->path))
         return pst_diag_set(diag, PST_E_OPTION_VALUE,
                             "--%s %s: this is a file of a plan or a "
                             "checkpoint, and would be written over",
@@ -184,7 +184,7 @@ enum pst_status pstd_check_outputs(const struct pstd_config *config,
 
         if (!(rows[i].groups & PSTD_OPT_WRITTEN))
             continue;
-        out.path = text_of(config, &rows[i]);
+        out.path = get_text(config, &rows[i]);
         /* Only existing files are checked: a new one replaces nothing; folders
          * and devices are refused or accepted by the commands. */
         if (out.path != NULL && stat(out.path, &out.file) == 0 &&

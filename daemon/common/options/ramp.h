@@ -2,9 +2,10 @@
 #ifndef PENSTOCK_DAEMON_COMMON_OPTIONS_RAMP_H
 #define PENSTOCK_DAEMON_COMMON_OPTIONS_RAMP_H
 /*
- * The number of microbatches of each step: "8", or a ramp "4:0,8:1000,16:5000",
- * rows COUNT:STEP from which on a step has that many. Steps count from 0 over
- * all runs that resume each other. Plain bytes; pure functions; any thread.
+ * The number of microbatches of each step: "8", or a ramp "4:0,8:1000,16:5000"
+ * of rows COUNT:STEP: from step STEP on, a step has COUNT microbatches. Steps
+ * count from 0 over all runs that resume each other. The structs contain no
+ * pointers. Pure functions; any thread.
  */
 #include "stages/base/diag.h"
 

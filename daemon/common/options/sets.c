@@ -78,9 +78,9 @@ enum pst_status pstd_sets_read(const char *who, const char *text,
     return status;
 }
 
-static enum pst_status print(const struct pstd_sets *sets,
-                             struct pst_arena *arena, const char **ret,
-                             struct pst_diag *diag)
+static enum pst_status print_sets(const struct pstd_sets *sets,
+                                  struct pst_arena *arena, const char **ret,
+                                  struct pst_diag *diag)
 {
     struct pst_str text = {0};
 
@@ -112,7 +112,7 @@ enum pst_status pstd_sets_join(const char *who, const char *before,
     status = both.failed ? pst_diag_nomem(diag, both.len)
                          : pstd_sets_read(who, both.text, arena, &sets, diag);
     if (status == PST_OK)
-        status = print(&sets, arena, ret, diag);
+        status = print_sets(&sets, arena, ret, diag);
     pst_str_fini(&both);
     return status;
 }

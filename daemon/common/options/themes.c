@@ -8,8 +8,8 @@
 /* Commands with fewer options have no headings. */
 #define MANY 40
 
-/* Themes. The options from `from` on, in the order of the table, belong to a
- * theme, until the next theme begins. */
+/* Headings of --help. In the order of the table of options, the options from
+ * `from` on stand under `title`, until the next row's `from`. */
 static const struct {
     const char *from, *title;
 } themes[] = {

@@ -94,14 +94,14 @@ uint64_t pstd_evals_since_best(const struct pstd_evals *evals, bool largest,
     return n;
 }
 
-void pstd_evals_forget(struct pstd_evals *evals, uint64_t step)
+void pstd_evals_drop_after(struct pstd_evals *evals, uint64_t step)
 {
     while (evals->n > 0 && evals->at[evals->n - 1].step > step)
         evals->n--;
 }
 
-static enum pst_status damaged(const char *path, const char *at,
-                               const char *text, struct pst_diag *diag)
+static enum pst_status refuse_damaged(const char *path, const char *at,
+                                      const char *text, struct pst_diag *diag)
 {
     size_t line = 1;
 
@@ -184,15 +184,15 @@ static bool parse_line(const char **at, unsigned n_sets, struct pstd_eval *ret)
     return *next == '\n';
 }
 
-static enum pst_status parse(const char *path, const char *text, size_t size,
-                             struct pstd_evals *evals, struct pst_str *ret_of,
-                             struct pst_diag *diag)
+static enum pst_status parse_file(const char *path, const char *text,
+                                  size_t size, struct pstd_evals *evals,
+                                  struct pst_str *ret_of, struct pst_diag *diag)
 {
     const char *at = text, *const end = text + size;
     enum pst_status status = PST_OK;
 
     if (!parse_head(&at, evals, ret_of))
-        return damaged(path, text, text, diag);
+        return refuse_damaged(path, text, text, diag);
     if (ret_of != NULL && ret_of->failed)
         return pst_diag_nomem(diag, size);
     while (at < end && status == PST_OK) {
@@ -200,7 +200,7 @@ static enum pst_status parse(const char *path, const char *text, size_t size,
         struct pstd_eval eval = {0};
 
         if (!parse_line(&at, evals->n_sets, &eval))
-            return damaged(path, line, text, diag);
+            return refuse_damaged(path, line, text, diag);
         status = pstd_evals_put(evals, &eval, diag);
     }
     return status;
@@ -218,7 +218,7 @@ enum pst_status pstd_evals_read(const char *path, struct pstd_evals *evals,
         return PST_OK;
     status = pst_file_read(path, MAX_BYTES, &text, &size, diag);
     if (status == PST_OK)
-        status = parse(path, text, size, evals, ret_of, diag);
+        status = parse_file(path, text, size, evals, ret_of, diag);
     pst_free(text);
     return status;
 }

@@ -56,7 +56,7 @@ enum pstd_evals_order pstd_evals_order(const char *of);
 uint64_t pstd_evals_since_best(const struct pstd_evals *evals, bool largest,
                                uint64_t step);
 /* Drops the evaluations of steps after this one. */
-void pstd_evals_forget(struct pstd_evals *evals, uint64_t step);
+void pstd_evals_drop_after(struct pstd_evals *evals, uint64_t step);
 
 /* The text file has a line "STEP LOSS" per evaluation, followed by the losses
  * of named sets, and is replaced atomically. `of` says what was evaluated, in

@@ -12,13 +12,14 @@
 #define MAGIC   "PSTSTEPS"
 #define VERSION 1
 #define TOKENS  1u /* flag: the records count tokens */
-/* Records that a file has more when it is ten times as many steps long. */
+/* Number of records that a file gains when its number of steps grows
+ * tenfold. */
 #define LATER (PSTD_STEPS_ALL / 10 * 9)
 
 /* --- numbers -------------------------------------------------------------- */
 
-/* Returns 1, 10, 100 ...: near the step `after` of a file, each so many steps
- * have one record. */
+/* Returns 1, 10, 100, ...: the distance of recorded steps near the step number
+ * `after` of a file. */
 static uint64_t stride_of(uint64_t after)
 {
     uint64_t stride = 1;
@@ -62,13 +63,13 @@ uint64_t pstd_steps_after(uint64_t slot)
 
 /* --- bytes ---------------------------------------------------------------- */
 
-static void put(unsigned char *at, uint64_t x, size_t bytes)
+static void put_le(unsigned char *at, uint64_t x, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
         at[i] = (unsigned char)(x >> 8 * i);
 }
 
-static uint64_t get(const unsigned char *at, size_t bytes)
+static uint64_t get_le(const unsigned char *at, size_t bytes)
 {
     uint64_t x = 0;
 
@@ -82,12 +83,12 @@ static void put_f64(unsigned char *at, double x)
     uint64_t bits;
 
     memcpy(&bits, &x, sizeof(bits));
-    put(at, bits, 8);
+    put_le(at, bits, 8);
 }
 
 static double get_f64(const unsigned char *at)
 {
-    const uint64_t bits = get(at, 8);
+    const uint64_t bits = get_le(at, 8);
     double x;
 
     memcpy(&x, &bits, sizeof(x));
@@ -99,12 +100,12 @@ static void put_f32(unsigned char *at, float x)
     uint32_t bits;
 
     memcpy(&bits, &x, sizeof(bits));
-    put(at, bits, 4);
+    put_le(at, bits, 4);
 }
 
 static float get_f32(const unsigned char *at)
 {
-    const uint32_t bits = (uint32_t)get(at, 4);
+    const uint32_t bits = (uint32_t)get_le(at, 4);
     float x;
 
     memcpy(&x, &bits, sizeof(x));
@@ -115,25 +116,25 @@ void pstd_steps_pack_head(const struct pstd_steps_head *head,
                           unsigned char out[PSTD_STEPS_HEAD])
 {
     memcpy(out, MAGIC, 8);
-    put(out + 8, VERSION, 4);
-    put(out + 12, PSTD_STEPS_RECORD, 4);
-    put(out + 16, head->base, 8);
+    put_le(out + 8, VERSION, 4);
+    put_le(out + 12, PSTD_STEPS_RECORD, 4);
+    put_le(out + 16, head->base, 8);
     memcpy(out + 24, head->run, 32);
-    put(out + 56, head->tokens ? TOKENS : 0, 4);
-    put(out + 60, pst_crc32c(0, out, 60), 4);
+    put_le(out + 56, head->tokens ? TOKENS : 0, 4);
+    put_le(out + 60, pst_crc32c(0, out, 60), 4);
 }
 
 bool pstd_steps_parse_head(const unsigned char in[PSTD_STEPS_HEAD],
                            struct pstd_steps_head *ret)
 {
-    struct pstd_steps_head head = {.base = get(in + 16, 8),
-                                   .tokens = get(in + 56, 4) == TOKENS};
+    struct pstd_steps_head head = {.base = get_le(in + 16, 8),
+                                   .tokens = get_le(in + 56, 4) == TOKENS};
 
     memcpy(head.run, in + 24, 32);
-    if (memcmp(in, MAGIC, 8) != 0 || get(in + 8, 4) != VERSION ||
-        get(in + 12, 4) != PSTD_STEPS_RECORD || get(in + 56, 4) > TOKENS ||
-        head.base > PSTD_STEPS_MOST ||
-        get(in + 60, 4) != pst_crc32c(0, in, 60) ||
+    if (memcmp(in, MAGIC, 8) != 0 || get_le(in + 8, 4) != VERSION ||
+        get_le(in + 12, 4) != PSTD_STEPS_RECORD ||
+        get_le(in + 56, 4) > TOKENS || head.base > PSTD_STEPS_MOST ||
+        get_le(in + 60, 4) != pst_crc32c(0, in, 60) ||
         strspn(head.run, "0123456789abcdef") != 32)
         return false;
     *ret = head;
@@ -142,11 +143,11 @@ bool pstd_steps_parse_head(const unsigned char in[PSTD_STEPS_HEAD],
 
 /* Computes the checksum of a record. It covers the step, so that a record at
  * the wrong offset is detected. */
-static uint32_t check_of(const unsigned char *record, uint64_t step)
+static uint32_t checksum_of(const unsigned char *record, uint64_t step)
 {
     unsigned char number[8];
 
-    put(number, step, 8);
+    put_le(number, step, 8);
     return pst_crc32c(pst_crc32c(0, number, 8), record, 28);
 }
 
@@ -157,8 +158,8 @@ void pstd_steps_pack(const struct pstd_steps_record *record,
     put_f64(out + 8, record->lr);
     put_f32(out + 16, record->grad_norm);
     put_f32(out + 20, record->seconds);
-    put(out + 24, record->count, 4);
-    put(out + 28, check_of(out, record->step), 4);
+    put_le(out + 24, record->count, 4);
+    put_le(out + 28, checksum_of(out, record->step), 4);
 }
 
 enum pstd_steps_kind pstd_steps_parse(const unsigned char in[PSTD_STEPS_RECORD],
@@ -171,11 +172,11 @@ enum pstd_steps_kind pstd_steps_parse(const unsigned char in[PSTD_STEPS_RECORD],
                                         .lr = get_f64(in + 8),
                                         .grad_norm = get_f32(in + 16),
                                         .seconds = get_f32(in + 20),
-                                        .count = (uint32_t)get(in + 24, 4)};
+                                        .count = (uint32_t)get_le(in + 24, 4)};
 
     if (memcmp(in, zeros, sizeof(zeros)) == 0)
         return PSTD_STEPS_MISSING;
-    if (get(in + 28, 4) != check_of(in, step) || !isfinite(r.lr) ||
+    if (get_le(in + 28, 4) != checksum_of(in, step) || !isfinite(r.lr) ||
         !isfinite(r.seconds) || r.seconds < 0)
         return PSTD_STEPS_DAMAGED;
     *ret = r;
@@ -184,8 +185,8 @@ enum pstd_steps_kind pstd_steps_parse(const unsigned char in[PSTD_STEPS_RECORD],
 
 /* --- files ---------------------------------------------------------------- */
 
-static enum pst_status look(const char *path, struct pstd_steps *h,
-                            struct pst_diag *diag)
+static enum pst_status read_head(const char *path, struct pstd_steps *h,
+                                 struct pst_diag *diag)
 {
     unsigned char bytes[PSTD_STEPS_HEAD];
     enum pst_status status = PST_OK;
@@ -226,7 +227,7 @@ enum pst_status pstd_steps_open(const char *path, struct pstd_steps *ret,
     status = file.failed ? pst_diag_nomem(diag, file.len)
                          : pst_file_open(file.text, &h.file, diag);
     if (status == PST_OK)
-        status = look(file.text, &h, diag);
+        status = read_head(file.text, &h, diag);
     pst_str_fini(&file);
     if (status == PST_OK)
         *ret = h;

@@ -35,7 +35,7 @@ struct pstd_steps_record {
     uint32_t count; /* tokens or rows of the step */
 };
 
-/* Sets *ret to the record number of the step with this number after `base`
+/* Sets *ret to the index of the record of the `after`-th step after `base`
  * (from 1); false: that step is not recorded. */
 bool pstd_steps_slot(uint64_t after, uint64_t *ret);
 /* Returns the step after `base` that a record belongs to: the inverse of

@@ -82,8 +82,8 @@ static enum pst_status open_locked(struct pstd_steps_target *t,
 }
 
 /* Reads the head. True: this run can continue the file. */
-static bool goes_on(struct pstd_steps_target *t,
-                    const struct pstd_steps_head *mine)
+static bool can_continue(struct pstd_steps_target *t,
+                         const struct pstd_steps_head *mine)
 {
     unsigned char bytes[PSTD_STEPS_HEAD];
     struct pstd_steps_head head;
@@ -97,9 +97,9 @@ static bool goes_on(struct pstd_steps_target *t,
     return true;
 }
 
-static enum pst_status write_all(struct pstd_steps_target *t,
-                                 const unsigned char *bytes, size_t size,
-                                 off_t offset, struct pst_diag *diag)
+static enum pst_status write_at(struct pstd_steps_target *t,
+                                const unsigned char *bytes, size_t size,
+                                off_t offset, struct pst_diag *diag)
 {
     ssize_t n;
 
@@ -128,9 +128,10 @@ static enum pst_status truncate_after(struct pstd_steps_target *t,
 
 /* Renames a file that is not continued, if it is not empty, and begins a new
  * one. */
-static enum pst_status renew(struct pstd_steps_target *t, const char *path,
-                             const struct pstd_steps_head *head,
-                             struct pst_diag *diag)
+static enum pst_status replace_file(struct pstd_steps_target *t,
+                                    const char *path,
+                                    const struct pstd_steps_head *head,
+                                    struct pst_diag *diag)
 {
     unsigned char bytes[PSTD_STEPS_HEAD];
     struct pst_str former = {0};
@@ -150,7 +151,7 @@ static enum pst_status renew(struct pstd_steps_target *t, const char *path,
     pst_str_fini(&former);
     pstd_steps_pack_head(head, bytes);
     if (status == PST_OK)
-        status = write_all(t, bytes, sizeof(bytes), 0, diag);
+        status = write_at(t, bytes, sizeof(bytes), 0, diag);
     t->base = head->base;
     return status;
 }
@@ -166,8 +167,8 @@ static enum pst_status open_file(struct pstd_steps_target *t,
     status = path.failed ? pst_diag_nomem(diag, path.len)
                          : open_locked(t, path.text, 0, diag);
     if (status == PST_OK)
-        status = goes_on(t, head) ? truncate_after(t, head->base, diag)
-                                  : renew(t, path.text, head, diag);
+        status = can_continue(t, head) ? truncate_after(t, head->base, diag)
+                                       : replace_file(t, path.text, head, diag);
     pst_str_fini(&path);
     if (status != PST_OK)
         close_file(t);
@@ -199,15 +200,15 @@ static enum pst_status write_some(struct pstd_steps_target *t,
     }
     if (n > 0)
         status =
-            write_all(t, bytes, n * PSTD_STEPS_RECORD, offset_of(first), diag);
+            write_at(t, bytes, n * PSTD_STEPS_RECORD, offset_of(first), diag);
     if (status == PST_OK)
         t->done = end;
     return status;
 }
 
-static enum pst_status flush(struct pstd_steps_target *t,
-                             const struct pstd_steps_writer *w,
-                             struct pst_diag *diag)
+static enum pst_status flush_target(struct pstd_steps_target *t,
+                                    const struct pstd_steps_writer *w,
+                                    struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
     struct stat info;
@@ -222,7 +223,7 @@ static enum pst_status flush(struct pstd_steps_target *t,
 }
 
 /* Drops the first n waiting records. */
-static void drop(struct pstd_steps_writer *w, size_t n)
+static void drop_records(struct pstd_steps_writer *w, size_t n)
 {
     memmove(w->waiting, w->waiting + n, (w->n - n) * sizeof(*w->waiting));
     w->n -= n;
@@ -246,13 +247,13 @@ void pstd_steps_flush(struct pstd_steps_writer *w, double now,
         if (t->dir == NULL)
             continue;
         if (!t->left_out) {
-            t->failing = flush(t, w, &why) != PST_OK;
+            t->failing = flush_target(t, w, &why) != PST_OK;
             if (t->failing && !was)
                 failed(ctx, t->dir, &why);
         }
         done = PST_MIN(done, t->done);
     }
-    drop(w, done);
+    drop_records(w, done);
 }
 
 bool pstd_steps_add(struct pstd_steps_writer *w,
@@ -261,12 +262,12 @@ bool pstd_steps_add(struct pstd_steps_writer *w,
     if (w->waiting == NULL)
         return false;
     if (w->n == PSTD_STEPS_WAITING)
-        drop(w, PSTD_STEPS_WAITING / 2);
+        drop_records(w, PSTD_STEPS_WAITING / 2);
     w->waiting[w->n++] = *record;
     return now - w->flushed >= FLUSH_S || w->n == PSTD_STEPS_WAITING / 2;
 }
 
-void pstd_steps_go_back(struct pstd_steps_writer *w, uint64_t step)
+void pstd_steps_drop_after(struct pstd_steps_writer *w, uint64_t step)
 {
     if (w->waiting == NULL)
         return;
@@ -288,7 +289,7 @@ void pstd_steps_go_back(struct pstd_steps_writer *w, uint64_t step)
     }
 }
 
-void pstd_steps_leave_out(struct pstd_steps_writer *w, unsigned i, bool out)
+void pstd_steps_exclude(struct pstd_steps_writer *w, unsigned i, bool out)
 {
     w->at[i].left_out = out;
 }

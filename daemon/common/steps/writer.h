@@ -17,7 +17,7 @@ struct pstd_steps_target {
     uint64_t base; /* step before the first one of the file */
     size_t done;   /* number of waiting records that are in the file */
     bool failing;  /* the last write failed */
-    bool left_out; /* not used for now (pstd_steps_leave_out) */
+    bool left_out; /* not used for now (pstd_steps_exclude) */
 };
 
 struct pstd_steps_writer {
@@ -49,9 +49,9 @@ void pstd_steps_flush(struct pstd_steps_writer *w, double now,
                       pstd_steps_failed_fn failed, void *ctx);
 /* Drops the records of steps after this one, because the run repeats these
  * steps. */
-void pstd_steps_go_back(struct pstd_steps_writer *w, uint64_t step);
+void pstd_steps_drop_after(struct pstd_steps_writer *w, uint64_t step);
 /* Writes nothing to folder i while `out`. */
-void pstd_steps_leave_out(struct pstd_steps_writer *w, unsigned i, bool out);
+void pstd_steps_exclude(struct pstd_steps_writer *w, unsigned i, bool out);
 /* Frees all; records that wait are lost. */
 void pstd_steps_end(struct pstd_steps_writer *w);
 

@@ -33,12 +33,13 @@ struct pstctl_check {
     pstctl_check_fn fn;
 };
 
-void pstctl_found(struct pstctl_doctor *d, enum pstctl_level level,
-                  const char *remedy, const char *fmt, ...) PST_PRINTF(4, 5);
-/* Reads a file below the root: up to size - 1 bytes, without the last newline;
- * false if it does not exist. */
-bool pstctl_peek(const struct pstctl_doctor *d, const char *path, char *ret,
-                 size_t size);
+void pstctl_add_finding(struct pstctl_doctor *d, enum pstctl_level level,
+                        const char *remedy, const char *fmt, ...)
+    PST_PRINTF(4, 5);
+/* Reads a file below the prefix `root`: up to size - 1 bytes, without the last
+ * newline; false if it does not exist. */
+bool pstctl_read_system_file(const struct pstctl_doctor *d, const char *path,
+                             char *ret, size_t size);
 /* Returns a variable of the environment; NULL: it is not set or empty. */
 const char *pstctl_environment(const char *name);
 

@@ -22,8 +22,8 @@ const char *pstctl_environment(const char *name)
     return text != NULL && *text != '\0' ? text : NULL;
 }
 
-void pstctl_found(struct pstctl_doctor *d, enum pstctl_level level,
-                  const char *remedy, const char *fmt, ...)
+void pstctl_add_finding(struct pstctl_doctor *d, enum pstctl_level level,
+                        const char *remedy, const char *fmt, ...)
 {
     struct pstctl_finding f = {.check = d->check, .level = level};
     char text[1024];
@@ -42,8 +42,8 @@ void pstctl_found(struct pstctl_doctor *d, enum pstctl_level level,
     d->failed = true;
 }
 
-bool pstctl_peek(const struct pstctl_doctor *d, const char *path, char *ret,
-                 size_t size)
+bool pstctl_read_system_file(const struct pstctl_doctor *d, const char *path,
+                             char *ret, size_t size)
 {
     char whole[4096];
     ssize_t n;
@@ -75,7 +75,8 @@ static size_t run_checks(struct pstctl_doctor *d,
     return n;
 }
 
-static size_t count(const struct pstctl_doctor *d, enum pstctl_level level)
+static size_t count_findings(const struct pstctl_doctor *d,
+                             enum pstctl_level level)
 {
     size_t n = 0;
 
@@ -100,8 +101,9 @@ static enum pst_status print_json(const struct pstctl_doctor *d, size_t checks,
     }
     return pstctl_json_print(
         json_pack("{s:I s:I s:I s:o}", "checks", (json_int_t)checks, "faults",
-                  (json_int_t)count(d, PSTCTL_FAULT), "warnings",
-                  (json_int_t)count(d, PSTCTL_WARNING), "findings", findings),
+                  (json_int_t)count_findings(d, PSTCTL_FAULT), "warnings",
+                  (json_int_t)count_findings(d, PSTCTL_WARNING), "findings",
+                  findings),
         diag);
 }
 
@@ -119,7 +121,8 @@ static void print_findings(const struct pstctl_doctor *d, size_t checks)
         }
     }
     pstctl_printf(stdout, "%zu checks, %zu faults, %zu warnings\n", checks,
-                  count(d, PSTCTL_FAULT), count(d, PSTCTL_WARNING));
+                  count_findings(d, PSTCTL_FAULT),
+                  count_findings(d, PSTCTL_WARNING));
 }
 
 static enum pst_status run_doctor(const struct pstd_config *config,
@@ -144,11 +147,11 @@ static enum pst_status run_doctor(const struct pstd_config *config,
         status = print_json(&d, checks, diag);
     else if (status == PST_OK)
         print_findings(&d, checks);
-    if (status == PST_OK && count(&d, PSTCTL_FAULT) > 0)
+    if (status == PST_OK && count_findings(&d, PSTCTL_FAULT) > 0)
         status = pst_diag_set(diag, PST_E_DOCTOR_UNFIT,
                               "jobs cannot run here: %zu of %zu checks found a "
                               "fault",
-                              count(&d, PSTCTL_FAULT), checks);
+                              count_findings(&d, PSTCTL_FAULT), checks);
     for (size_t i = 0; i < d.findings.n; i++) {
         pst_free(d.findings.at[i].text);
         pst_free(d.findings.at[i].remedy);

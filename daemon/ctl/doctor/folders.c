@@ -35,12 +35,13 @@ static void check_clock(struct pstctl_doctor *d, const char *dir,
     const double skew = time < before ? before - time : time - after;
 
     if (skew > SKEW_S)
-        pstctl_found(d, PSTCTL_WARNING,
-                     "synchronise the clocks (chrony, systemd-timesyncd): "
-                     "they order the logs of several hosts",
-                     "the clock of the disk of %s differs from this host's by "
-                     "%.1f s",
-                     dir, skew);
+        pstctl_add_finding(
+            d, PSTCTL_WARNING,
+            "synchronise the clocks (chrony, systemd-timesyncd): "
+            "they order the logs of several hosts",
+            "the clock of the disk of %s differs from this host's by "
+            "%.1f s",
+            dir, skew);
 }
 
 static void check_file(struct pstctl_doctor *d, const char *dir, int fd,
@@ -50,19 +51,19 @@ static void check_file(struct pstctl_doctor *d, const char *dir, int fd,
     char byte = 0;
 
     if (write(fd, &byte, 1) != 1)
-        pstctl_found(d, PSTCTL_FAULT, "free space there",
-                     "a file in %s takes no byte: %s", dir,
-                     strerrordesc_np(errno));
+        pstctl_add_finding(d, PSTCTL_FAULT, "free space there",
+                           "a file in %s takes no byte: %s", dir,
+                           strerrordesc_np(errno));
     else if (fsync(fd) != 0)
-        pstctl_found(d, PSTCTL_FAULT, "use a disk that stores data reliably",
-                     "files in %s cannot be synced: %s", dir,
-                     strerrordesc_np(errno));
+        pstctl_add_finding(
+            d, PSTCTL_FAULT, "use a disk that stores data reliably",
+            "files in %s cannot be synced: %s", dir, strerrordesc_np(errno));
     if (flock(fd, LOCK_EX | LOCK_NB) != 0)
-        pstctl_found(d, PSTCTL_WARNING,
-                     "two runs could write into one folder of checkpoints: "
-                     "take a file system with locks",
-                     "files in %s cannot be locked: %s", dir,
-                     strerrordesc_np(errno));
+        pstctl_add_finding(
+            d, PSTCTL_WARNING,
+            "two runs could write into one folder of checkpoints: "
+            "take a file system with locks",
+            "files in %s cannot be locked: %s", dir, strerrordesc_np(errno));
     if (fstat(fd, &st) == 0)
         check_clock(d, dir, &st, before, now_s());
 }
@@ -76,12 +77,13 @@ static void check_space(struct pstctl_doctor *d, const char *dir)
         return;
     left = (double)fs.f_bavail * (double)fs.f_frsize / MIB;
     if (left < LEAST_MIB)
-        pstctl_found(d, PSTCTL_FAULT, "free space there, or take another disk",
-                     "%s has %.0f MiB left", dir, left);
+        pstctl_add_finding(d, PSTCTL_FAULT,
+                           "free space there, or take another disk",
+                           "%s has %.0f MiB left", dir, left);
     else if (fs.f_files > 0 && fs.f_favail < 1000)
-        pstctl_found(d, PSTCTL_FAULT, "remove files there",
-                     "%s has space for %llu files", dir,
-                     (unsigned long long)fs.f_favail);
+        pstctl_add_finding(d, PSTCTL_FAULT, "remove files there",
+                           "%s has space for %llu files", dir,
+                           (unsigned long long)fs.f_favail);
 }
 
 static void check_dir(struct pstctl_doctor *d, const char *dir)
@@ -92,23 +94,23 @@ static void check_dir(struct pstctl_doctor *d, const char *dir)
     int fd;
 
     if (stat(dir, &st) != 0) {
-        pstctl_found(d, PSTCTL_FAULT, "make it, or name another one",
-                     "the folder %s: %s", dir, strerrordesc_np(errno));
+        pstctl_add_finding(d, PSTCTL_FAULT, "make it, or name another one",
+                           "the folder %s: %s", dir, strerrordesc_np(errno));
         return;
     }
     if (!S_ISDIR(st.st_mode)) {
-        pstctl_found(d, PSTCTL_FAULT, "name a folder", "%s is not a folder",
-                     dir);
+        pstctl_add_finding(d, PSTCTL_FAULT, "name a folder",
+                           "%s is not a folder", dir);
         return;
     }
     check_space(d, dir);
     (void)snprintf(path, sizeof(path), "%s/penstock-doctor-XXXXXX", dir);
     fd = mkostemp(path, O_CLOEXEC);
     if (fd < 0) {
-        pstctl_found(d, PSTCTL_FAULT,
-                     "chmod or chown it, mount it for writing, or name another",
-                     "files cannot be made in %s: %s", dir,
-                     strerrordesc_np(errno));
+        pstctl_add_finding(
+            d, PSTCTL_FAULT,
+            "chmod or chown it, mount it for writing, or name another",
+            "files cannot be made in %s: %s", dir, strerrordesc_np(errno));
         return;
     }
     check_file(d, dir, fd, before);

@@ -29,16 +29,18 @@ void pstctl_check_gpus(struct pstctl_doctor *d)
     for (unsigned i = 0; i < info.number; i++) {
         pst_diag_init(&diag);
         if (pst_device_cuda.probe(i, &info, &diag) == PST_OK) {
-            pstctl_found(d, PSTCTL_NOTE, "ranks use it with --device cuda",
-                         "GPU %u: %s, %.1f of %.1f GiB free", i, info.name,
-                         (double)info.free / GIB, (double)info.size / GIB);
+            pstctl_add_finding(
+                d, PSTCTL_NOTE, "ranks use it with --device cuda",
+                "GPU %u: %s, %.1f of %.1f GiB free", i, info.name,
+                (double)info.free / GIB, (double)info.size / GIB);
             continue;
         }
         if (has_node(d) || i > 0)
-            pstctl_found(d, PSTCTL_WARNING,
-                         "install or update NVIDIA's driver; nvidia-smi tells "
-                         "what it sees",
-                         "GPU %u cannot be used: %s", i, diag.text);
+            pstctl_add_finding(
+                d, PSTCTL_WARNING,
+                "install or update NVIDIA's driver; nvidia-smi tells "
+                "what it sees",
+                "GPU %u cannot be used: %s", i, diag.text);
         return;
     }
 }

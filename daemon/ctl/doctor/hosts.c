@@ -35,8 +35,8 @@ static void add_self(struct pst_str *out)
 }
 
 /* Adds the findings of a host's doctor, with the host's name in front. */
-static void take_findings(struct pstctl_doctor *d, const struct pstctl_host *h,
-                          const json_t *findings)
+static void add_findings(struct pstctl_doctor *d, const struct pstctl_host *h,
+                         const json_t *findings)
 {
     static const char *const levels[] = {"note", "warning", "fault"};
     const json_t *f;
@@ -55,7 +55,8 @@ static void take_findings(struct pstctl_doctor *d, const struct pstctl_host *h,
         for (size_t k = 0; k < PST_COUNT(levels); k++)
             if (strcmp(level, levels[k]) == 0)
                 number = (enum pstctl_level)k;
-        pstctl_found(d, number, remedy, "%s: %s: %s", h->name, check, text);
+        pstctl_add_finding(d, number, remedy, "%s: %s: %s", h->name, check,
+                           text);
     }
 }
 
@@ -69,16 +70,17 @@ static void check_clock(struct pstctl_doctor *d, const struct pstctl_host *h,
     const double skew = PST_MAX(early, late);
 
     if (skew > MAX_SKEW_S)
-        pstctl_found(d, PSTCTL_WARNING,
-                     "set the clocks by the same server "
-                     "(systemd-timesyncd, chrony): otherwise the lines of "
-                     "logs are in the wrong order",
-                     "%s: its clock is %.1f s %s that of this host", h->name,
-                     skew, early > late ? "behind" : "before");
+        pstctl_add_finding(
+            d, PSTCTL_WARNING,
+            "set the clocks by the same server "
+            "(systemd-timesyncd, chrony): otherwise the lines of "
+            "logs are in the wrong order",
+            "%s: its clock is %.1f s %s that of this host", h->name, skew,
+            early > late ? "behind" : "before");
 }
 
-static void take_answer(struct pstctl_doctor *d, const struct pstctl_remote *r,
-                        double begin, double end)
+static void check_answer(struct pstctl_doctor *d, const struct pstctl_remote *r,
+                         double begin, double end)
 {
     const char *text = pst_str_text(&r->out), *json = strchr(text, '{');
     json_t *answer = json != NULL ? json_loads(json, 0, NULL) : NULL;
@@ -87,17 +89,19 @@ static void take_answer(struct pstctl_doctor *d, const struct pstctl_remote *r,
                                        : "it cannot be reached";
 
     if (r->late || (answer == NULL && r->code != 0)) {
-        pstctl_found(d, PSTCTL_FAULT,
-                     "make sure that `ssh HOST true` works without a "
-                     "password, that the name of the host is right, and "
-                     "that penstock is at the same path there",
-                     "%s: %.*s", r->host->name, (int)strcspn(why, "\n"), why);
+        pstctl_add_finding(d, PSTCTL_FAULT,
+                           "make sure that `ssh HOST true` works without a "
+                           "password, that the name of the host is right, and "
+                           "that penstock is at the same path there",
+                           "%s: %.*s", r->host->name, (int)strcspn(why, "\n"),
+                           why);
     } else if (answer == NULL) {
-        pstctl_found(d, PSTCTL_FAULT, "install the same version on all hosts",
-                     "%s: its penstock has no such doctor", r->host->name);
+        pstctl_add_finding(
+            d, PSTCTL_FAULT, "install the same version on all hosts",
+            "%s: its penstock has no such doctor", r->host->name);
     } else {
         check_clock(d, r->host, strtod(text, NULL), begin, end);
-        take_findings(d, r->host, json_object_get(answer, "findings"));
+        add_findings(d, r->host, json_object_get(answer, "findings"));
     }
     json_decref(answer);
 }
@@ -124,7 +128,7 @@ size_t pstctl_check_hosts(struct pstctl_doctor *d, struct pst_diag *diag,
                    : pstctl_remote_run(at + 1, n, command.text, ASK_S, diag);
     }
     for (size_t i = 1; *ret == PST_OK && i <= n; i++)
-        take_answer(d, &at[i], begin, now_s());
+        check_answer(d, &at[i], begin, now_s());
     pst_str_fini(&command);
     pstctl_remote_free(at, hosts.list.n);
     pstctl_hosts_fini(&hosts);

@@ -42,8 +42,9 @@ static void check_limits(struct pstctl_doctor *d)
             (void)snprintf(remedy, sizeof(remedy),
                            "ulimit %s %llu, or /etc/security/limits.conf",
                            l->option, (unsigned long long)l->want);
-        pstctl_found(d, l->level, remedy, "%s are limited to %llu (ulimit %s)",
-                     l->what, (unsigned long long)now.rlim_cur, l->option);
+        pstctl_add_finding(d, l->level, remedy,
+                           "%s are limited to %llu (ulimit %s)", l->what,
+                           (unsigned long long)now.rlim_cur, l->option);
     }
 }
 

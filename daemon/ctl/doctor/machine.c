@@ -20,12 +20,12 @@
 
 /* Returns the value of a line "MemAvailable:   123 kB" of /proc/meminfo in MiB;
  * -1: unknown. */
-static double meminfo(const struct pstctl_doctor *d, const char *key)
+static double read_meminfo(const struct pstctl_doctor *d, const char *key)
 {
     char text[8192];
     const char *at;
 
-    if (!pstctl_peek(d, "/proc/meminfo", text, sizeof(text)))
+    if (!pstctl_read_system_file(d, "/proc/meminfo", text, sizeof(text)))
         return -1;
     at = strstr(text, key);
     return at != NULL ? strtod(at + strlen(key), NULL) / 1024 : -1;
@@ -33,48 +33,53 @@ static double meminfo(const struct pstctl_doctor *d, const char *key)
 
 static void check_memory(struct pstctl_doctor *d)
 {
-    const double left = meminfo(d, "MemAvailable:");
+    const double left = read_meminfo(d, "MemAvailable:");
 
     if (left >= 0 && left < LOW_MIB)
-        pstctl_found(d, PSTCTL_WARNING,
-                     "end what uses it; `penstock plan` says what a job needs",
-                     "%.0f MiB of memory are left", left);
+        pstctl_add_finding(
+            d, PSTCTL_WARNING,
+            "end what uses it; `penstock plan` says what a job needs",
+            "%.0f MiB of memory are left", left);
 }
 
 static void check_group(struct pstctl_doctor *d)
 {
-    const double all = meminfo(d, "MemTotal:");
+    const double all = read_meminfo(d, "MemTotal:");
     struct pst_headroom headroom;
 
-    pst_headroom_look(d->root, &headroom);
+    pst_headroom_read(d->root, &headroom);
     if (headroom.group == UINT64_MAX || all <= 0 ||
         (double)headroom.group / MIB > 0.5 * all)
         return;
-    pstctl_found(d, PSTCTL_WARNING,
-                 "raise the limit (memory.max, docker --memory, Slurm --mem) "
-                 "if a job is to have more",
-                 "a control group leaves %.0f MiB of this host's %.0f",
-                 (double)headroom.group / MIB, all);
+    pstctl_add_finding(
+        d, PSTCTL_WARNING,
+        "raise the limit (memory.max, docker --memory, Slurm --mem) "
+        "if a job is to have more",
+        "a control group leaves %.0f MiB of this host's %.0f",
+        (double)headroom.group / MIB, all);
 }
 
 static void check_swap(struct pstctl_doctor *d)
 {
-    const double all = meminfo(d, "SwapTotal:"), left = meminfo(d, "SwapFree:");
+    const double all = read_meminfo(d, "SwapTotal:"),
+                 left = read_meminfo(d, "SwapFree:");
 
     if (all > 0 && all - left > 0.25 * all && all - left > 256)
-        pstctl_found(d, PSTCTL_WARNING,
-                     "end what uses the memory; a job that swaps is slower by "
-                     "far",
-                     "%.0f MiB of swap are in use", all - left);
+        pstctl_add_finding(
+            d, PSTCTL_WARNING,
+            "end what uses the memory; a job that swaps is slower by "
+            "far",
+            "%.0f MiB of swap are in use", all - left);
 }
 
 static void check_overcommit(struct pstctl_doctor *d)
 {
     char text[16];
 
-    if (pstctl_peek(d, "/proc/sys/vm/overcommit_memory", text, sizeof(text)) &&
+    if (pstctl_read_system_file(d, "/proc/sys/vm/overcommit_memory", text,
+                                sizeof(text)) &&
         strcmp(text, "2") == 0)
-        pstctl_found(
+        pstctl_add_finding(
             d, PSTCTL_WARNING,
             "sysctl vm.overcommit_memory=0, or raise "
             "vm.overcommit_ratio",
@@ -86,14 +91,15 @@ static void check_huge(struct pstctl_doctor *d)
 {
     char text[64];
 
-    if (pstctl_peek(d, "/sys/kernel/mm/transparent_hugepage/enabled", text,
-                    sizeof(text)) &&
+    if (pstctl_read_system_file(d,
+                                "/sys/kernel/mm/transparent_hugepage/enabled",
+                                text, sizeof(text)) &&
         strstr(text, "[never]") != NULL)
-        pstctl_found(d, PSTCTL_WARNING,
-                     "echo madvise > "
-                     "/sys/kernel/mm/transparent_hugepage/enabled",
-                     "there are no huge pages, with which large matmuls "
-                     "are faster");
+        pstctl_add_finding(d, PSTCTL_WARNING,
+                           "echo madvise > "
+                           "/sys/kernel/mm/transparent_hugepage/enabled",
+                           "there are no huge pages, with which large matmuls "
+                           "are faster");
 }
 
 /* --- shared memory -------------------------------------------------------- */
@@ -109,20 +115,21 @@ static void check_shm(struct pstctl_doctor *d)
 
     (void)snprintf(path, sizeof(path), "%s/dev/shm", d->root);
     if (statvfs(path, &fs) != 0 || access(path, W_OK) != 0) {
-        pstctl_found(d, PSTCTL_FAULT,
-                     "mount -t tmpfs -o mode=1777 tmpfs /dev/shm",
-                     "/dev/shm cannot be written to (%s): ranks of a host "
-                     "exchange messages through it",
-                     strerrordesc_np(errno));
+        pstctl_add_finding(
+            d, PSTCTL_FAULT, "mount -t tmpfs -o mode=1777 tmpfs /dev/shm",
+            "/dev/shm cannot be written to (%s): ranks of a host "
+            "exchange messages through it",
+            strerrordesc_np(errno));
         return;
     }
     left = (double)fs.f_bavail * (double)fs.f_frsize / MIB;
     if (left < want)
-        pstctl_found(d, PSTCTL_FAULT,
-                     "mount -o remount,size=1G /dev/shm (docker --shm-size=1g)",
-                     "/dev/shm has %.0f MiB left, a rank for each of %ld cores "
-                     "needs %.0f",
-                     left, cores, want);
+        pstctl_add_finding(
+            d, PSTCTL_FAULT,
+            "mount -o remount,size=1G /dev/shm (docker --shm-size=1g)",
+            "/dev/shm has %.0f MiB left, a rank for each of %ld cores "
+            "needs %.0f",
+            left, cores, want);
 }
 
 /* Checks for shared-memory files of Open MPI left by killed processes. */
@@ -140,12 +147,13 @@ static void check_segments(struct pstctl_doctor *d)
     if (dir != NULL)
         (void)closedir(dir);
     if (n > 0)
-        pstctl_found(d, PSTCTL_WARNING,
-                     "rm /dev/shm/vader_segment.* when no MPI program runs; "
-                     "jobs of `penstock run` have their own folder there",
-                     "%u segments of MPI programs are in /dev/shm: they run, "
-                     "or were killed",
-                     n);
+        pstctl_add_finding(
+            d, PSTCTL_WARNING,
+            "rm /dev/shm/vader_segment.* when no MPI program runs; "
+            "jobs of `penstock run` have their own folder there",
+            "%u segments of MPI programs are in /dev/shm: they run, "
+            "or were killed",
+            n);
 }
 
 /* --- processor ------------------------------------------------------------ */
@@ -156,25 +164,28 @@ static void check_cores(struct pstctl_doctor *d)
     cpu_set_t set;
 
     if (sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) < all)
-        pstctl_found(d, PSTCTL_WARNING,
-                     "taskset, numactl, the batch system or the container "
-                     "keeps it there: ask for more cores, or give as many "
-                     "--threads as there are",
-                     "this process may use %d of %ld cores", CPU_COUNT(&set),
-                     all);
+        pstctl_add_finding(
+            d, PSTCTL_WARNING,
+            "taskset, numactl, the batch system or the container "
+            "keeps it there: ask for more cores, or give as many "
+            "--threads as there are",
+            "this process may use %d of %ld cores", CPU_COUNT(&set), all);
 }
 
 static void check_governor(struct pstctl_doctor *d)
 {
     char text[64];
 
-    if (pstctl_peek(d, "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
-                    text, sizeof(text)) &&
+    if (pstctl_read_system_file(
+            d, "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", text,
+            sizeof(text)) &&
         strcmp(text, "powersave") == 0 &&
-        !pstctl_peek(d, "/sys/devices/system/cpu/intel_pstate/status", text,
-                     sizeof(text)))
-        pstctl_found(d, PSTCTL_WARNING, "cpupower frequency-set -g performance",
-                     "the processor saves power: its governor is powersave");
+        !pstctl_read_system_file(d,
+                                 "/sys/devices/system/cpu/intel_pstate/status",
+                                 text, sizeof(text)))
+        pstctl_add_finding(
+            d, PSTCTL_WARNING, "cpupower frequency-set -g performance",
+            "the processor saves power: its governor is powersave");
 }
 
 static void check_quota(struct pstctl_doctor *d)
@@ -184,17 +195,18 @@ static void check_quota(struct pstctl_doctor *d)
     char *end;
     const double all = (double)sysconf(_SC_NPROCESSORS_ONLN);
 
-    if (!pstctl_peek(d, "/sys/fs/cgroup/cpu.max", text, sizeof(text)) ||
+    if (!pstctl_read_system_file(d, "/sys/fs/cgroup/cpu.max", text,
+                                 sizeof(text)) ||
         strncmp(text, "max", 3) == 0)
         return;
     quota = strtod(text, &end);
     period = strtod(end, NULL);
     if (quota > 0 && period > 0 && quota / period < all - 0.01)
-        pstctl_found(d, PSTCTL_WARNING,
-                     "raise the quota (cpu.max, docker --cpus): a rank that is "
-                     "put to sleep keeps all others waiting",
-                     "a control group gives %.2f of %.0f cores", quota / period,
-                     all);
+        pstctl_add_finding(
+            d, PSTCTL_WARNING,
+            "raise the quota (cpu.max, docker --cpus): a rank that is "
+            "put to sleep keeps all others waiting",
+            "a control group gives %.2f of %.0f cores", quota / period, all);
 }
 
 const struct pstctl_check pstctl_checks_machine[] = {

@@ -105,10 +105,11 @@ static void check_mpirun(struct pstctl_doctor *d)
     int code;
 
     if (!is_in_path("mpirun")) {
-        pstctl_found(d, PSTCTL_FAULT,
-                     "apt install openmpi-bin, or add its folder to PATH; "
-                     "without it jobs run only with --transport self",
-                     "there is no mpirun in PATH");
+        pstctl_add_finding(
+            d, PSTCTL_FAULT,
+            "apt install openmpi-bin, or add its folder to PATH; "
+            "without it jobs run only with --transport self",
+            "there is no mpirun in PATH");
         return;
     }
     if (geteuid() == 0) { /* `penstock run` sets these variables, too */
@@ -119,16 +120,17 @@ static void check_mpirun(struct pstctl_doctor *d)
     }
     code = try_mpirun();
     if (code == -2)
-        pstctl_found(d, PSTCTL_FAULT,
-                     "run `mpirun --oversubscribe -n 1 true` to see where it "
-                     "waits: for a host's name, a network interface, a disk or "
-                     "a batch system",
-                     "mpirun does not answer within %g s", MPIRUN_S);
+        pstctl_add_finding(
+            d, PSTCTL_FAULT,
+            "run `mpirun --oversubscribe -n 1 true` to see where it "
+            "waits: for a host's name, a network interface, a disk or "
+            "a batch system",
+            "mpirun does not answer within %g s", MPIRUN_S);
     else if (code != 0)
-        pstctl_found(d, PSTCTL_FAULT,
-                     "run `mpirun --oversubscribe -n 1 true` to see its "
-                     "error",
-                     "mpirun cannot start a process: exit code %d", code);
+        pstctl_add_finding(d, PSTCTL_FAULT,
+                           "run `mpirun --oversubscribe -n 1 true` to see its "
+                           "error",
+                           "mpirun cannot start a process: exit code %d", code);
 }
 
 static void check_root(struct pstctl_doctor *d)
@@ -136,10 +138,10 @@ static void check_root(struct pstctl_doctor *d)
     if (geteuid() == 0 &&
         (pstctl_environment("OMPI_ALLOW_RUN_AS_ROOT") == NULL ||
          pstctl_environment("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM") == NULL))
-        pstctl_found(d, PSTCTL_NOTE,
-                     "`penstock run` allows it; mpirun by hand needs "
-                     "--allow-run-as-root. A user of its own is safer",
-                     "this is root");
+        pstctl_add_finding(d, PSTCTL_NOTE,
+                           "`penstock run` allows it; mpirun by hand needs "
+                           "--allow-run-as-root. A user of its own is safer",
+                           "this is root");
 }
 
 static void check_daemon(struct pstctl_doctor *d)
@@ -156,9 +158,10 @@ static void check_daemon(struct pstctl_doctor *d)
             return;
     }
     if (!is_in_path("penstockd"))
-        pstctl_found(d, PSTCTL_FAULT,
-                     "install it beside penstock, or add its folder to PATH",
-                     "there is no penstockd beside penstock, nor in PATH");
+        pstctl_add_finding(
+            d, PSTCTL_FAULT,
+            "install it beside penstock, or add its folder to PATH",
+            "there is no penstockd beside penstock, nor in PATH");
 }
 
 /* --- environment ---------------------------------------------------------- */
@@ -196,20 +199,21 @@ static void check_environment(struct pstctl_doctor *d)
         for (size_t i = 0; i < PST_COUNT(own); i++)
             known = known || strncmp(*at, own[i], strlen(own[i])) == 0;
         if (known)
-            pstctl_found(d, PSTCTL_WARNING, "unset it, unless this is a test",
-                         "%.*s is set, which is for tests", (int)n, *at);
+            pstctl_add_finding(d, PSTCTL_WARNING,
+                               "unset it, unless this is a test",
+                               "%.*s is set, which is for tests", (int)n, *at);
         else if (is_option(*at + 9, n - 9))
-            pstctl_found(d, PSTCTL_NOTE,
-                         "unset it if it is not meant for all commands",
-                         "%.*s is set: it applies to every command that has "
-                         "this option",
-                         (int)n, *at);
+            pstctl_add_finding(
+                d, PSTCTL_NOTE, "unset it if it is not meant for all commands",
+                "%.*s is set: it applies to every command that has "
+                "this option",
+                (int)n, *at);
         else
-            pstctl_found(d, PSTCTL_WARNING,
-                         "--help of a command lists its options: --log-dir is "
-                         "PENSTOCK_LOG_DIR",
-                         "%.*s is set, but there is no such option", (int)n,
-                         *at);
+            pstctl_add_finding(
+                d, PSTCTL_WARNING,
+                "--help of a command lists its options: --log-dir is "
+                "PENSTOCK_LOG_DIR",
+                "%.*s is set, but there is no such option", (int)n, *at);
     }
 }
 
@@ -218,17 +222,19 @@ static void check_products(struct pstctl_doctor *d)
     const char *better = pst_blas_better(pst_blas_core(), pst_cpu_isa());
 
     if (better != NULL)
-        pstctl_found(d, PSTCTL_WARNING,
-                     pstctl_environment("OPENBLAS_CORETYPE") != NULL
-                         ? "unset OPENBLAS_CORETYPE"
-                         : "set OPENBLAS_CORETYPE to the other one",
-                     "OpenBLAS uses kernels for %s, those for %s would be "
-                     "faster here",
-                     pst_blas_core(), better);
+        pstctl_add_finding(
+            d, PSTCTL_WARNING,
+            pstctl_environment("OPENBLAS_CORETYPE") != NULL
+                ? "unset OPENBLAS_CORETYPE"
+                : "set OPENBLAS_CORETYPE to the other one",
+            "OpenBLAS uses kernels for %s, those for %s would be "
+            "faster here",
+            pst_blas_core(), better);
     if (pstctl_environment("PST_ISA") != NULL)
-        pstctl_found(d, PSTCTL_WARNING, "unset PST_ISA",
-                     "PST_ISA keeps kernels to the instruction set \"%s\"",
-                     pst_isa_name(pst_cpu_isa()));
+        pstctl_add_finding(
+            d, PSTCTL_WARNING, "unset PST_ISA",
+            "PST_ISA keeps kernels to the instruction set \"%s\"",
+            pst_isa_name(pst_cpu_isa()));
 }
 
 /* --- messages between ranks ----------------------------------------------- */
@@ -244,10 +250,11 @@ static void check_host_name(struct pstctl_doctor *d)
     if (code == 0)
         freeaddrinfo(found);
     else
-        pstctl_found(d, PSTCTL_WARNING,
-                     "add it to /etc/hosts: mpirun looks it up for each rank",
-                     "the name of this host, %s, has no address: %s", name,
-                     gai_strerror(code));
+        pstctl_add_finding(
+            d, PSTCTL_WARNING,
+            "add it to /etc/hosts: mpirun looks it up for each rank",
+            "the name of this host, %s, has no address: %s", name,
+            gai_strerror(code));
 }
 
 /* Checks whether ranks can copy messages from each other's memory. */
@@ -257,20 +264,23 @@ static void check_copies(struct pstctl_doctor *d)
     const struct iovec here = {&to, 1}, there = {&from, 1};
 
     if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) != 1)
-        pstctl_found(d, PSTCTL_WARNING,
-                     "set OMPI_MCA_btl_vader_single_copy_mechanism=none, or "
-                     "give the container the right SYS_PTRACE",
-                     "ranks may not read each other's memory "
-                     "(process_vm_readv: %s)",
-                     strerrordesc_np(errno));
-    else if (pstctl_peek(d, "/proc/sys/kernel/yama/ptrace_scope", scope,
-                         sizeof(scope)) &&
+        pstctl_add_finding(
+            d, PSTCTL_WARNING,
+            "set OMPI_MCA_btl_vader_single_copy_mechanism=none, or "
+            "give the container the right SYS_PTRACE",
+            "ranks may not read each other's memory "
+            "(process_vm_readv: %s)",
+            strerrordesc_np(errno));
+    else if (pstctl_read_system_file(d, "/proc/sys/kernel/yama/ptrace_scope",
+                                     scope,
+                                     sizeof(scope)) &&
              atoi(scope) > 1 && geteuid() != 0) // NOLINT(cert-err34-c)
-        pstctl_found(d, PSTCTL_WARNING,
-                     "set OMPI_MCA_btl_vader_single_copy_mechanism=none",
-                     "kernel.yama.ptrace_scope is %s: ranks may not read each "
-                     "other's memory",
-                     scope);
+        pstctl_add_finding(
+            d, PSTCTL_WARNING,
+            "set OMPI_MCA_btl_vader_single_copy_mechanism=none",
+            "kernel.yama.ptrace_scope is %s: ranks may not read each "
+            "other's memory",
+            scope);
 }
 
 /* --- sockets -------------------------------------------------------------- */
@@ -284,28 +294,30 @@ static void check_path(struct pstctl_doctor *d)
     pst_str_addf(&path, "%s/a-job-of-a-longer-name/rank1000.sock",
                  pst_str_text(&base));
     if (path.len > PSTD_SOCKET_PATH)
-        pstctl_found(d, PSTCTL_FAULT,
-                     "set XDG_RUNTIME_DIR to a folder with a shorter path",
-                     "paths of sockets below %s are longer than %d bytes",
-                     pst_str_text(&base), PSTD_SOCKET_PATH);
+        pstctl_add_finding(
+            d, PSTCTL_FAULT,
+            "set XDG_RUNTIME_DIR to a folder with a shorter path",
+            "paths of sockets below %s are longer than %d bytes",
+            pst_str_text(&base), PSTD_SOCKET_PATH);
     if (pstctl_environment("XDG_RUNTIME_DIR") != NULL &&
         (stat(pstctl_environment("XDG_RUNTIME_DIR"), &st) != 0 ||
          !S_ISDIR(st.st_mode)))
-        pstctl_found(d, PSTCTL_FAULT,
-                     "make the folder, or unset XDG_RUNTIME_DIR",
-                     "XDG_RUNTIME_DIR is %s, which is not a folder",
-                     pstctl_environment("XDG_RUNTIME_DIR"));
+        pstctl_add_finding(d, PSTCTL_FAULT,
+                           "make the folder, or unset XDG_RUNTIME_DIR",
+                           "XDG_RUNTIME_DIR is %s, which is not a folder",
+                           pstctl_environment("XDG_RUNTIME_DIR"));
     else if (stat(pst_str_text(&base), &st) == 0 &&
              (st.st_uid != geteuid() || (st.st_mode & 077) != 0))
-        pstctl_found(d, PSTCTL_FAULT, "chmod 700 and chown it, or remove it",
-                     "%s, where sockets are, can be accessed by others or "
-                     "belongs to another user",
-                     pst_str_text(&base));
+        pstctl_add_finding(
+            d, PSTCTL_FAULT, "chmod 700 and chown it, or remove it",
+            "%s, where sockets are, can be accessed by others or "
+            "belongs to another user",
+            pst_str_text(&base));
     pst_str_fini(&base);
     pst_str_fini(&path);
 }
 
-static bool answers(const char *path)
+static bool can_connect(const char *path)
 {
     int fd = -1;
 
@@ -332,7 +344,7 @@ static void check_stale(struct pstctl_doctor *d)
         if (e->d_name[0] == '.' ||
             snprintf(path, sizeof(path), "%s/%s/rank0.sock",
                      pst_str_text(&base), e->d_name) >= (int)sizeof(path) ||
-            access(path, F_OK) != 0 || answers(path))
+            access(path, F_OK) != 0 || can_connect(path))
             continue;
         if (n++ == 0)
             (void)snprintf(example, sizeof(example), "%.200s/%.200s",
@@ -341,11 +353,12 @@ static void check_stale(struct pstctl_doctor *d)
     if (dir != NULL)
         (void)closedir(dir);
     if (n > 0)
-        pstctl_found(d, PSTCTL_WARNING,
-                     "remove the folders, if `penstock status --job NAME` has "
-                     "no answer",
-                     "%u jobs have left sockets that nobody listens at: %s%s",
-                     n, example, n > 1 ? ", ..." : "");
+        pstctl_add_finding(
+            d, PSTCTL_WARNING,
+            "remove the folders, if `penstock status --job NAME` has "
+            "no answer",
+            "%u jobs have left sockets that nobody listens at: %s%s", n,
+            example, n > 1 ? ", ..." : "");
     pst_str_fini(&base);
 }
 

@@ -13,7 +13,7 @@
 
 /* Texts after "waits for": the object of a rank's wait, indexed by enum
  * pst_rank_phase from DRAIN on. "it" is the step. */
-static const char *const ends[] = {
+static const char *const waited_for[] = {
     "",
     "messages at its end",
     "its report",
@@ -30,22 +30,22 @@ const struct pst_flight_record *pstctl_newest(const struct pst_flight_log *log)
 }
 
 /* Returns the rank that the rank of this log waits for; -1: none. */
-static int waits_for(const struct pst_flight_log *log)
+static int awaited_rank(const struct pst_flight_log *log)
 {
     const struct pst_flight_record *r = pstctl_newest(log);
 
     return r != NULL && r->end == 0 ? r->peer : -1;
 }
 
-static double last_sign(const struct pst_flight_record *r)
+static double last_activity(const struct pst_flight_record *r)
 {
     return PST_MAX(r->begin, PST_MAX(r->end, r->looked));
 }
 
 /* Returns the seconds for which a waiting rank has not polled, while other
  * ranks have recorded something; 0: it polls. */
-static double stands_still(const struct pst_flight_log *logs, unsigned ranks,
-                           int rank)
+static double seconds_without_poll(const struct pst_flight_log *logs,
+                                   unsigned ranks, int rank)
 {
     const struct pst_flight_record *r = pstctl_newest(&logs[rank]);
     double newest = 0;
@@ -54,50 +54,51 @@ static double stands_still(const struct pst_flight_log *logs, unsigned ranks,
         return 0;
     for (unsigned i = 0; i < ranks; i++)
         if (logs[i].n > 0)
-            newest = PST_MAX(newest, last_sign(pstctl_newest(&logs[i])));
-    newest -= last_sign(r);
+            newest = PST_MAX(newest, last_activity(pstctl_newest(&logs[i])));
+    newest -= last_activity(r);
     return newest > STILL_S ? newest : 0;
 }
 
 /* Returns another rank that waits for this one; -1: none. */
-static int waiter_of(const struct pst_flight_log *logs, unsigned ranks,
-                     int rank)
+static int find_waiter(const struct pst_flight_log *logs, unsigned ranks,
+                       int rank)
 {
     for (unsigned i = 0; i < ranks; i++)
-        if ((int)i != rank && waits_for(&logs[i]) == rank)
+        if ((int)i != rank && awaited_rank(&logs[i]) == rank)
             return (int)i;
     return -1;
 }
 
 /* Returns the rank that has waited for the longest time; -1: no rank waits. The
  * search for the cause begins there. */
-static int longest_waiter(const struct pst_flight_log *logs, unsigned ranks)
+static int find_longest_waiter(const struct pst_flight_log *logs,
+                               unsigned ranks)
 {
     int found = -1;
 
     for (unsigned i = 0; i < ranks; i++)
-        if (waits_for(&logs[i]) >= 0 &&
+        if (awaited_rank(&logs[i]) >= 0 &&
             (found < 0 || pstctl_newest(&logs[i])->begin <
                               pstctl_newest(&logs[found])->begin))
             found = (int)i;
     return found;
 }
 
-struct pstctl_blamed pstctl_blame(const struct pst_flight_log *logs,
-                                  unsigned ranks)
+struct pstctl_blamed pstctl_find_blamed(const struct pst_flight_log *logs,
+                                        unsigned ranks)
 {
-    struct pstctl_blamed v = {.rank = longest_waiter(logs, ranks),
+    struct pstctl_blamed v = {.rank = find_longest_waiter(logs, ranks),
                               .waiter = -1};
 
     if (v.rank < 0)
         return v;
     /* After as many waits as there are ranks, any cycle has been completed. */
     for (unsigned i = 0; i <= ranks; i++) {
-        const int next = waits_for(&logs[v.rank]);
+        const int next = awaited_rank(&logs[v.rank]);
 
         if (next < 0 || next >= (int)ranks)
             break;
-        v.still = stands_still(logs, ranks, v.rank);
+        v.still = seconds_without_poll(logs, ranks, v.rank);
         if (v.still > 0)
             break;
         v.waiter = v.rank;
@@ -105,12 +106,12 @@ struct pstctl_blamed pstctl_blame(const struct pst_flight_log *logs,
         v.cycle = i == ranks;
     }
     if (v.waiter < 0 && v.still > 0)
-        v.waiter = waiter_of(logs, ranks, v.rank);
+        v.waiter = find_waiter(logs, ranks, v.rank);
     v.missing = logs[v.rank].n == 0;
     return v;
 }
 
-void pstctl_record_text(const struct pst_flight_record *r, struct pst_str *out)
+void pstctl_print_record(const struct pst_flight_record *r, struct pst_str *out)
 {
     if (r->kind < PST_N_ACTIONS && r->kind < PST_FLIGHT_END) {
         if (r->stage >= 0)
@@ -119,16 +120,16 @@ void pstctl_record_text(const struct pst_flight_record *r, struct pst_str *out)
         if (r->microbatch >= 0)
             pst_str_addf(out, "%d", (int)r->microbatch);
     } else if (r->kind >= PST_FLIGHT_END &&
-               r->kind - PST_FLIGHT_END < (int)PST_COUNT(ends)) {
-        pst_str_add(out, ends[r->kind - PST_FLIGHT_END]);
+               r->kind - PST_FLIGHT_END < (int)PST_COUNT(waited_for)) {
+        pst_str_add(out, waited_for[r->kind - PST_FLIGHT_END]);
     } else {
         pst_str_add(out, "?");
     }
     pst_str_addf(out, " of step %llu", (unsigned long long)r->step + 1);
 }
 
-void pstctl_blamed_text(const struct pstctl_blamed *v,
-                        const struct pst_flight_log *logs, struct pst_str *out)
+void pstctl_print_blamed(const struct pstctl_blamed *v,
+                         const struct pst_flight_log *logs, struct pst_str *out)
 {
     const struct pst_flight_record *last, *wait;
 
@@ -148,13 +149,13 @@ void pstctl_blamed_text(const struct pstctl_blamed *v,
     if (wait != NULL) {
         pst_str_addf(out, " what rank %d %s ", v->waiter,
                      wait->sends ? "sends it for" : "waits for in");
-        pstctl_record_text(wait, out);
+        pstctl_print_record(wait, out);
     }
     if (last == NULL) {
         pst_str_add(out, "; there is no record of it");
     } else {
         pst_str_addf(out, "; it %s ", last->end > 0 ? "did last" : "is in");
-        pstctl_record_text(last, out);
+        pstctl_print_record(last, out);
     }
     if (v->still > 0) {
         pst_str_add(out, ", and has looked for no message in the last ");

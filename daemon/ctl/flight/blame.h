@@ -21,14 +21,16 @@ struct pstctl_blamed {
 
 /* Follows the waits. logs: one per rank of the job; its n is 0 if a rank has no
  * records. */
-struct pstctl_blamed pstctl_blame(const struct pst_flight_log *logs,
-                                  unsigned ranks);
+struct pstctl_blamed pstctl_find_blamed(const struct pst_flight_log *logs,
+                                        unsigned ranks);
 /* Returns the newest record of a log; NULL: it has none. */
 const struct pst_flight_record *pstctl_newest(const struct pst_flight_log *log);
 /* Appends the action of a record: "1F3 of step 12". */
-void pstctl_record_text(const struct pst_flight_record *r, struct pst_str *out);
+void pstctl_print_record(const struct pst_flight_record *r,
+                         struct pst_str *out);
 /* Appends a sentence that names the blamed rank and its action. */
-void pstctl_blamed_text(const struct pstctl_blamed *v,
-                        const struct pst_flight_log *logs, struct pst_str *out);
+void pstctl_print_blamed(const struct pstctl_blamed *v,
+                         const struct pst_flight_log *logs,
+                         struct pst_str *out);
 
 #endif

@@ -50,7 +50,7 @@ static enum pst_status add_log(struct logs *logs, struct pst_flight_log *log,
     return PST_OK;
 }
 
-static enum pst_status read_one(const char *dir, const char *name,
+static enum pst_status read_log(const char *dir, const char *name,
                                 struct logs *logs, struct pst_diag *diag)
 {
     struct pst_flight_log log = {0};
@@ -68,8 +68,8 @@ static enum pst_status read_one(const char *dir, const char *name,
     return status;
 }
 
-static enum pst_status read_all(const char *dir, bool before, struct logs *logs,
-                                struct pst_diag *diag)
+static enum pst_status read_logs(const char *dir, bool before,
+                                 struct logs *logs, struct pst_diag *diag)
 {
     const char *suffix =
         before ? PST_FLIGHT_SUFFIX ".before" : PST_FLIGHT_SUFFIX;
@@ -82,7 +82,7 @@ static enum pst_status read_all(const char *dir, bool before, struct logs *logs,
     while (status == PST_OK && (e = readdir(d)) != NULL)
         if (pst_has_prefix(e->d_name, "rank-") &&
             pst_has_suffix(e->d_name, suffix))
-            status = read_one(dir, e->d_name, logs, diag);
+            status = read_log(dir, e->d_name, logs, diag);
     (void)closedir(d);
     if (status == PST_OK && logs->at == NULL)
         status = pst_diag_set(diag, PST_E_RECORD_NONE,
@@ -110,7 +110,7 @@ static double newest_time(const struct logs *logs)
 static void add_record(const struct pst_flight_record *r, double now,
                        struct pst_str *out)
 {
-    pstctl_record_text(r, out);
+    pstctl_print_record(r, out);
     if (r->end > 0) {
         pst_str_add(out, ", done in ");
         pstctl_duration(r->end - r->begin, out);
@@ -155,7 +155,7 @@ static json_t *record_json(const struct pst_flight_record *r)
     struct pst_str text = {0};
     json_t *ret;
 
-    pstctl_record_text(r, &text);
+    pstctl_print_record(r, &text);
     ret = json_pack("{s:I, s:I, s:s, s:i, s:i, s:o, s:o, s:i, s:b}", "seq",
                     (json_int_t)r->seq, "step", (json_int_t)r->step + 1, "what",
                     pst_str_text(&text), "stage", (int)r->stage, "microbatch",
@@ -193,11 +193,11 @@ static enum pst_status run_flight(const struct pstd_config *config,
     struct pst_str text = {0};
     struct pstctl_blamed blamed;
     enum pst_status status =
-        read_all(config->args[0], config->before, &logs, diag);
+        read_logs(config->args[0], config->before, &logs, diag);
 
     if (status == PST_OK) {
-        blamed = pstctl_blame(logs.at, logs.ranks);
-        pstctl_blamed_text(&blamed, logs.at, &text);
+        blamed = pstctl_find_blamed(logs.at, logs.ranks);
+        pstctl_print_blamed(&blamed, logs.at, &text);
         if (config->json) {
             status = pstctl_json_print(
                 to_json(&logs, &blamed, pst_str_text(&text)), diag);

@@ -55,8 +55,8 @@ static void add_last_line(const struct pst_str *said, struct pst_str *out)
 
 /* Appends the reasons why a host cannot run ranks; appends nothing if it can.
  * own: the version of penstockd on this host. */
-static void judge(const struct pstctl_remote *r, const struct pst_str *own,
-                  struct pst_str *out)
+static void add_reasons(const struct pstctl_remote *r,
+                        const struct pst_str *own, struct pst_str *out)
 {
     struct pst_str said = {0};
 
@@ -95,7 +95,7 @@ enum pst_status pstctl_hosts_ask(struct pstctl_hosts *h, const char *daemon,
     for (size_t i = 0; status == PST_OK && i < h->list.n; i++) {
         struct pst_str why = {0};
 
-        judge(&at[i], &own, &why);
+        add_reasons(&at[i], &own, &why);
         h->list.at[i].away = why.len > 0;
         if (why.len > 0)
             pst_str_addf(&bad, "%s%s: %s", n++ > 0 ? "; " : "",

@@ -83,8 +83,8 @@ void pstctl_remote_quote(const char *word, struct pst_str *out)
 /* Runs in the child. On this host executes `command`; for another host executes
  * the agent with `quoted`, a word that makes any remote shell pass the command
  * to sh. */
-static void become(const struct agent *agent, const struct pstctl_host *host,
-                   const char *command, const char *quoted, int fd)
+static void run_child(const struct agent *agent, const struct pstctl_host *host,
+                      const char *command, const char *quoted, int fd)
 {
     const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     char *words[MAX_WORDS + 3];
@@ -112,9 +112,10 @@ static void become(const struct agent *agent, const struct pstctl_host *host,
     _exit(255);
 }
 
-static enum pst_status start(struct pstctl_remote *r, const struct agent *agent,
-                             const char *command, const char *quoted,
-                             struct pst_diag *diag)
+static enum pst_status start_process(struct pstctl_remote *r,
+                                     const struct agent *agent,
+                                     const char *command, const char *quoted,
+                                     struct pst_diag *diag)
 {
     int fds[2];
 
@@ -122,7 +123,7 @@ static enum pst_status start(struct pstctl_remote *r, const struct agent *agent,
         return pst_diag_errno(diag, errno, "cannot make a pipe");
     r->pid = fork();
     if (r->pid == 0)
-        become(agent, r->host, command, quoted, fds[1]);
+        run_child(agent, r->host, command, quoted, fds[1]);
     (void)close(fds[1]);
     if (r->pid < 0) {
         const int err = errno;
@@ -138,7 +139,7 @@ static enum pst_status start(struct pstctl_remote *r, const struct agent *agent,
 /* Returns the status from waitpid. Kills a process that does not end after
  * closing its output. Gives up if that has no effect, for instance because the
  * process waits for a disk. */
-static int await(pid_t pid)
+static int wait_process(pid_t pid)
 {
     int status = 0;
     pid_t ended = 0;
@@ -154,7 +155,7 @@ static int await(pid_t pid)
 }
 
 /* Waits for a process that has closed its output; late: kills it first. */
-static void finish(struct pstctl_remote *r, bool late)
+static void end_process(struct pstctl_remote *r, bool late)
 {
     int status;
 
@@ -166,12 +167,12 @@ static void finish(struct pstctl_remote *r, bool late)
     if (late)
         (void)kill(-r->pid, SIGKILL);
     r->late = late;
-    status = await(r->pid);
+    status = wait_process(r->pid);
     r->pid = 0;
     r->code = WIFEXITED(status) ? WEXITSTATUS(status) : 255;
 }
 
-static void take_output(struct pstctl_remote *r)
+static void read_output(struct pstctl_remote *r)
 {
     char data[4096];
     const ssize_t n = read(r->fd, data, sizeof(data));
@@ -179,12 +180,12 @@ static void take_output(struct pstctl_remote *r)
     if (n > 0 && r->out.len < MAX_OUT)
         pst_str_addn(&r->out, data, (size_t)n);
     else if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-        finish(r, false);
+        end_process(r, false);
 }
 
 /* Reads the output of n processes until all have ended; kills those that still
  * run at the time `until`. */
-static void wait_for(struct pstctl_remote *at, size_t n, uint64_t until)
+static void wait_all(struct pstctl_remote *at, size_t n, uint64_t until)
 {
     for (;;) {
         struct pollfd fds[AT_ONCE];
@@ -204,9 +205,9 @@ static void wait_for(struct pstctl_remote *at, size_t n, uint64_t until)
             (void)poll(fds, open, (int)(until - now));
         for (nfds_t i = 0; i < open; i++) {
             if (now >= until)
-                finish(whose[i], true);
+                end_process(whose[i], true);
             else if (fds[i].revents != 0)
-                take_output(whose[i]);
+                read_output(whose[i]);
         }
     }
 }
@@ -227,8 +228,9 @@ enum pst_status pstctl_remote_run(struct pstctl_remote *at, size_t n,
         const size_t m = PST_MIN(n - first, (size_t)AT_ONCE);
 
         for (size_t i = 0; status == PST_OK && i < m; i++)
-            status = start(&at[first + i], &agent, command, quoted.text, diag);
-        wait_for(at + first, m,
+            status = start_process(&at[first + i], &agent, command, quoted.text,
+                                   diag);
+        wait_all(at + first, m,
                  status == PST_OK ? now_ms() + 1000ull * seconds : 0);
     }
     pst_str_fini(&quoted);

@@ -17,8 +17,9 @@ static void report_skipped(void *ctx, const char *dir, uint64_t step,
                   text);
 }
 
-static enum pst_status load(const struct pstd_config *config,
-                            struct pstctl_forward *f, struct pst_diag *diag)
+static enum pst_status load_checkpoint(const struct pstd_config *config,
+                                       struct pstctl_forward *f,
+                                       struct pst_diag *diag)
 {
     const struct pst_load_choice choice = {.dir = config->checkpoint,
                                            .step = PST_CHECKPOINT_LATEST,
@@ -32,7 +33,7 @@ static enum pst_status load(const struct pstd_config *config,
     if (status != PST_OK)
         return status;
     f->step = info.step;
-    pstctl_note_second(config->checkpoint, info.step);
+    pstctl_print_second_note(config->checkpoint, info.step);
     return PST_OK;
 }
 
@@ -148,7 +149,7 @@ enum pst_status pstctl_forward_open(const struct pstd_config *config,
     if (status == PST_OK)
         status = make_engine(config, f, mean, &options, diag);
     if (status == PST_OK && config->checkpoint != NULL)
-        status = load(config, f, diag);
+        status = load_checkpoint(config, f, diag);
     return status;
 }
 

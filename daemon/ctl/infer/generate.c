@@ -22,7 +22,8 @@
 #define MAX_PROMPT (1u << 20)
 #define BYTES      256 /* size of the vocabulary of a byte-level model */
 
-/* A token model as infer uses it, and the tokens of a step. */
+/* A token model's inputs and outputs, and the tokens that the next step
+ * reads. */
 struct window {
     const struct pst_plan *plan;
     unsigned tokens; /* index of the input (B, T) */
@@ -160,8 +161,9 @@ static enum pst_status find_window(const struct pst_plan *plan,
 
 /* Fills row 0 with the window, other rows with zeros, and positions in all
  * rows; other inputs (targets) are zero. */
-static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
-                            unsigned input, void *dst, struct pst_diag *diag)
+static enum pst_status fill_input(void *ctx, uint64_t step, unsigned microbatch,
+                                  unsigned input, void *dst,
+                                  struct pst_diag *diag)
 {
     const struct window *w = ctx;
     const struct pst_meta *meta = &w->plan->inputs.at[input].meta;
@@ -182,8 +184,8 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
 
 /* Chooses a token: the most probable one at temperature 0, else a sample from
  * softmax(logits / temperature), drawn with random number 0 of the key. */
-static int64_t choose(const float *logits, int64_t n, double temperature,
-                      const struct pst_rng_key *key)
+static int64_t choose_token(const float *logits, int64_t n, double temperature,
+                            const struct pst_rng_key *key)
 {
     int64_t best = 0;
     double sum = 0, at;
@@ -204,7 +206,7 @@ static int64_t choose(const float *logits, int64_t n, double temperature,
     return best;
 }
 
-static void append(struct window *w, int64_t token)
+static void append_token(struct window *w, int64_t token)
 {
     if (w->n == w->length) {
         for (int64_t i = 1; i < w->n; i++)
@@ -217,7 +219,8 @@ static void append(struct window *w, int64_t token)
 }
 
 /* Appends a token: as a byte, or as a number if the vocabulary is larger. */
-static void emit(const struct window *w, int64_t token, struct pst_str *out)
+static void add_token_text(const struct window *w, int64_t token,
+                           struct pst_str *out)
 {
     const char byte = (char)token;
 
@@ -227,19 +230,20 @@ static void emit(const struct window *w, int64_t token, struct pst_str *out)
         pst_str_addf(out, "%s%lld", out->len > 0 ? " " : "", (long long)token);
 }
 
-static enum pst_status step(struct pstctl_forward *f, struct window *w,
-                            struct tally *t, struct pst_diag *diag)
+static enum pst_status run_step(struct pstctl_forward *f, struct window *w,
+                                struct tally *t, struct pst_diag *diag)
 {
     struct pst_step_result r;
 
-    return pst_engine_step(f->engine, t->steps++, fill, w, 0, &r, diag);
+    return pst_engine_step(f->engine, t->steps++, fill_input, w, 0, &r, diag);
 }
 
 /* Computes generated token i, the one that follows the tokens in the window. */
-static enum pst_status next(struct pstctl_forward *f,
-                            const struct pstd_config *config, struct window *w,
-                            uint64_t i, float *logits, int64_t *ret,
-                            struct pst_diag *diag)
+static enum pst_status generate_token(struct pstctl_forward *f,
+                                      const struct pstd_config *config,
+                                      struct window *w, uint64_t i,
+                                      float *logits, int64_t *ret,
+                                      struct pst_diag *diag)
 {
     const struct pst_rng_key key = {.seed = config->seed, .step = i};
     const float *last = logits + (w->n - 1) * w->vocab;
@@ -255,15 +259,16 @@ static enum pst_status next(struct pstctl_forward *f,
                 "the model returns NaN for token %lld after %lld "
                 "generated ones",
                 (long long)v, (long long)i);
-    *ret = choose(last, w->vocab, config->temperature, &key);
+    *ret = choose_token(last, w->vocab, config->temperature, &key);
     return PST_OK;
 }
 
-static enum pst_status generate(struct pstctl_forward *f,
-                                const struct pstd_config *config,
-                                struct window *w, struct tally *t,
-                                struct pstctl_half *half, struct pst_str *out,
-                                struct pst_diag *diag)
+static enum pst_status generate_tokens(struct pstctl_forward *f,
+                                       const struct pstd_config *config,
+                                       struct window *w, struct tally *t,
+                                       struct pstctl_half *half,
+                                       struct pst_str *out,
+                                       struct pst_diag *diag)
 {
     const size_t bytes = pst_meta_bytes(&f->plan->outputs.at[w->logits].meta);
     float *logits = pst_alloc(PST_TAG_CLIENT, bytes);
@@ -276,13 +281,13 @@ static enum pst_status generate(struct pstctl_forward *f,
         const size_t before = out->len;
         int64_t token = 0;
 
-        status = step(f, w, t, diag);
+        status = run_step(f, w, t, diag);
         if (status == PST_OK)
-            status = next(f, config, w, i, logits, &token, diag);
+            status = generate_token(f, config, w, i, logits, &token, diag);
         if (status != PST_OK)
             break;
-        append(w, token);
-        emit(w, token, out);
+        append_token(w, token);
+        add_token_text(w, token, out);
         if (!config->json && !out->failed) {
             pstctl_print_bytes(half, out->text + before, out->len - before);
             (void)fflush(stdout);
@@ -296,9 +301,9 @@ static enum pst_status generate(struct pstctl_forward *f,
 /* --- the prompt ----------------------------------------------------------- */
 
 /* Converts a text to tokens: its bytes, or the numbers in it. */
-static enum pst_status tokens_of(const struct window *w, const char *text,
-                                 size_t n, int64_t *to, size_t *ret_n,
-                                 struct pst_diag *diag)
+static enum pst_status parse_tokens(const struct window *w, const char *text,
+                                    size_t n, int64_t *to, size_t *ret_n,
+                                    struct pst_diag *diag)
 {
     static const char between[] = " ,\t\r\n";
     const char *at = text;
@@ -360,9 +365,9 @@ static enum pst_status read_prompt(struct pstctl_forward *f, struct window *w,
     enum pst_status status = PST_OK;
 
     for (size_t i = 0; i < t->prompt && status == PST_OK; i++) {
-        append(w, tokens[i]);
+        append_token(w, tokens[i]);
         if (w->cached && i + 1 < t->prompt)
-            status = step(f, w, t, diag);
+            status = run_step(f, w, t, diag);
     }
     t->read_s = pst_now() - begin;
     return status;
@@ -400,7 +405,7 @@ static enum pst_status print_tally(const struct pstd_config *config,
 
 /* Prints a note if a text of n tokens is longer than the window, and --size
  * could set a longer one. */
-static void note_window(const struct window *w, uint64_t n)
+static void print_window_note(const struct window *w, uint64_t n)
 {
     const struct pst_plan_input *in = &w->plan->inputs.at[w->tokens];
 
@@ -413,10 +418,10 @@ static void note_window(const struct window *w, uint64_t n)
                       (long long)w->length, (long long)w->length, in->name);
 }
 
-static enum pst_status run(const struct pstd_config *config,
-                           struct pstctl_forward *f, struct window *w,
-                           const char *prompt, size_t n, struct pst_str *text,
-                           struct pst_diag *diag)
+static enum pst_status run_prompt(const struct pstd_config *config,
+                                  struct pstctl_forward *f, struct window *w,
+                                  const char *prompt, size_t n,
+                                  struct pst_str *text, struct pst_diag *diag)
 {
     int64_t *tokens =
         /* at most one token per byte */
@@ -427,9 +432,9 @@ static enum pst_status run(const struct pstd_config *config,
 
     if (tokens == NULL)
         return pst_diag_nomem(diag, (n + 1) * sizeof(*tokens));
-    status = tokens_of(w, prompt, n, tokens, &t.prompt, diag);
+    status = parse_tokens(w, prompt, n, tokens, &t.prompt, diag);
     if (status == PST_OK)
-        note_window(w, t.prompt + config->n_tokens - 1);
+        print_window_note(w, t.prompt + config->n_tokens - 1);
     if (status == PST_OK && !config->json)
         pstctl_print_bytes(&half, prompt, n);
     if (status == PST_OK && !config->json && w->vocab > BYTES && n > 0)
@@ -437,7 +442,7 @@ static enum pst_status run(const struct pstd_config *config,
     if (status == PST_OK)
         status = read_prompt(f, w, tokens, &t, diag);
     if (status == PST_OK)
-        status = generate(f, config, w, &t, &half, text, diag);
+        status = generate_tokens(f, config, w, &t, &half, text, diag);
     if (status == PST_OK && !config->json)
         pstctl_print_bytes(&half, "", 0);
     if (status == PST_OK)
@@ -466,7 +471,7 @@ enum pst_status pstctl_infer_text(const struct pstd_config *config,
     if (status == PST_OK)
         status = read_text(config, &prompt, &n, diag);
     if (status == PST_OK)
-        status = run(config, &f, &w, prompt, n, &text, diag);
+        status = run_prompt(config, &f, &w, prompt, n, &text, diag);
     pst_str_fini(&text);
     pst_free(prompt);
     pst_free(w.at);

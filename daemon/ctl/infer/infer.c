@@ -13,8 +13,8 @@
 #include "stages/base/plural.h"
 #include "stages/ops/core/rows.h"
 
-static enum pst_status evaluate(struct pstctl_forward *f, double *ret,
-                                struct pst_diag *diag)
+static enum pst_status compute_mean(struct pstctl_forward *f, double *ret,
+                                    struct pst_diag *diag)
 {
     pst_mean_begin(f->mean);
     for (uint64_t step = 0; step < pst_mean_steps(f->mean); step++) {
@@ -36,7 +36,7 @@ static void print_loss(const struct pstctl_forward *f, double loss,
     struct pst_str text = {0};
 
     pst_str_add(&text, "loss ");
-    pstctl_loss_to(loss, 6, &text);
+    pstctl_loss_digits(loss, 6, &text);
     pst_str_addf(&text, " over %llu row%s in %llu batch%s",
                  (unsigned long long)rows, rows == 1 ? "" : "s", steps,
                  pst_plural_es(steps));
@@ -90,9 +90,9 @@ static enum pst_status run_eval(const struct pstd_config *config,
         config, pstd_ramp_first(&config->microbatches), true, &f, diag);
 
     if (status == PST_OK) {
-        pstd_doubts_of_data(config, config->data, &f.batch, f.data, 0,
-                            print_doubt, NULL);
-        status = evaluate(&f, &loss, diag);
+        pstd_doubts_check_data(config, config->data, &f.batch, f.data, 0,
+                               print_doubt, NULL);
+        status = compute_mean(&f, &loss, diag);
     }
     if (status == PST_OK)
         status = print_mean(config, &f, loss, diag);

@@ -12,8 +12,8 @@
 
 #define TAG PST_TAG_CLIENT
 
-/* An output collected over all steps. */
-struct sink {
+/* An output of the model, gathered over all steps. */
+struct gathered {
     /* Index of the output; dimension along which its parts are joined. */
     unsigned output, dim;
     struct pst_meta meta; /* meta of the tensor in the file */
@@ -22,44 +22,44 @@ struct sink {
     char *data;
 };
 
-struct sinks {
-    struct PST_VEC(struct sink) all;
+struct gathered_outputs {
+    struct PST_VEC(struct gathered) all;
     uint64_t steps, samples;
     size_t largest; /* bytes of the largest output of a step */
 };
 
-static void sinks_fini(struct sinks *s)
+static void gathered_fini(struct gathered_outputs *s)
 {
     for (size_t i = 0; i < s->all.n; i++)
         pst_free(s->all.at[i].data);
     pst_vec_fini(&s->all);
 }
 
-static enum pst_status add_sink(struct sinks *s,
-                                const struct pst_engine *engine,
-                                unsigned output, struct pst_diag *diag)
+static enum pst_status add_output(struct gathered_outputs *s,
+                                  const struct pst_engine *engine,
+                                  unsigned output, struct pst_diag *diag)
 {
-    struct sink sink = {.output = output, .outer = 1};
+    struct gathered gathered = {.output = output, .outer = 1};
     size_t step, all;
     int64_t n;
     bool rows;
-    enum pst_status status = pst_engine_output_meta(engine, output, &sink.meta,
-                                                    &sink.dim, &rows, diag);
+    enum pst_status status = pst_engine_output_meta(
+        engine, output, &gathered.meta, &gathered.dim, &rows, diag);
 
     if (status != PST_OK)
         return status;
-    step = pst_meta_bytes(&sink.meta);
-    for (unsigned d = 0; d < sink.dim; d++)
-        sink.outer *= (size_t)sink.meta.size[d];
-    sink.line = sink.outer > 0 ? step / sink.outer : 0;
-    if (PST_MUL((int64_t)s->steps, sink.meta.size[sink.dim], &n) ||
+    step = pst_meta_bytes(&gathered.meta);
+    for (unsigned d = 0; d < gathered.dim; d++)
+        gathered.outer *= (size_t)gathered.meta.size[d];
+    gathered.line = gathered.outer > 0 ? step / gathered.outer : 0;
+    if (PST_MUL((int64_t)s->steps, gathered.meta.size[gathered.dim], &n) ||
         PST_MUL((size_t)s->steps, step, &all))
         return pst_diag_nomem(diag, SIZE_MAX);
-    sink.meta.size[sink.dim] = rows ? (int64_t)s->samples : n;
-    pst_meta_set_contiguous(&sink.meta);
-    sink.data = pst_alloc(TAG, pst_meta_bytes(&sink.meta) + 1);
-    if (sink.data == NULL || !pst_vec_push(TAG, &s->all, sink)) {
-        pst_free(sink.data);
+    gathered.meta.size[gathered.dim] = rows ? (int64_t)s->samples : n;
+    pst_meta_set_contiguous(&gathered.meta);
+    gathered.data = pst_alloc(TAG, pst_meta_bytes(&gathered.meta) + 1);
+    if (gathered.data == NULL || !pst_vec_push(TAG, &s->all, gathered)) {
+        pst_free(gathered.data);
         return pst_diag_nomem(diag, all);
     }
     s->largest = PST_MAX(s->largest, step);
@@ -67,18 +67,21 @@ static enum pst_status add_sink(struct sinks *s,
 }
 
 /* Copies the output of a step to its position in the data of the file. */
-static void place(const struct sink *sink, uint64_t step, const char *from)
+static void copy_output(const struct gathered *gathered, uint64_t step,
+                        const char *from)
 {
-    const size_t at = step * sink->line;
-    const size_t whole =
-        sink->outer > 0 ? pst_meta_bytes(&sink->meta) / sink->outer : 0;
+    const size_t at = step * gathered->line;
+    const size_t whole = gathered->outer > 0
+                             ? pst_meta_bytes(&gathered->meta) / gathered->outer
+                             : 0;
 
-    for (size_t i = 0; i < sink->outer && at < whole; i++)
-        memcpy(sink->data + i * whole + at, from + i * sink->line,
-               PST_MIN(sink->line, whole - at));
+    for (size_t i = 0; i < gathered->outer && at < whole; i++)
+        memcpy(gathered->data + i * whole + at, from + i * gathered->line,
+               PST_MIN(gathered->line, whole - at));
 }
 
-static enum pst_status run_steps(struct sinks *s, struct pst_engine *engine,
+static enum pst_status run_steps(struct gathered_outputs *s,
+                                 struct pst_engine *engine,
                                  struct pst_data *data, struct pst_diag *diag)
 {
     char *outputs = pst_alloc(TAG, s->largest + 1);
@@ -91,19 +94,20 @@ static enum pst_status run_steps(struct sinks *s, struct pst_engine *engine,
         status =
             pst_engine_step(engine, step, pst_data_fill, data, 0, &r, diag);
         for (size_t i = 0; i < s->all.n && status == PST_OK; i++) {
-            const struct sink *sink = &s->all.at[i];
+            const struct gathered *gathered = &s->all.at[i];
 
-            status = pst_engine_output(engine, sink->output, outputs, diag);
+            status = pst_engine_output(engine, gathered->output, outputs, diag);
             if (status == PST_OK)
-                place(sink, step, outputs);
+                copy_output(gathered, step, outputs);
         }
     }
     pst_free(outputs);
     return status;
 }
 
-static enum pst_status save(const struct sinks *s, const struct pst_plan *plan,
-                            const char *path, struct pst_diag *diag)
+static enum pst_status save_outputs(const struct gathered_outputs *s,
+                                    const struct pst_plan *plan,
+                                    const char *path, struct pst_diag *diag)
 {
     struct pst_safetensors_entry *entries =
         pst_calloc(TAG, s->all.n + 1, sizeof(*entries));
@@ -130,7 +134,7 @@ enum pst_status pstctl_write_outputs(const struct pstd_config *config,
 {
     const struct pst_plan *plan = batch->plan;
     const uint64_t each = (uint64_t)pst_batch_rows(batch);
-    struct sinks s = {0};
+    struct gathered_outputs s = {0};
     struct pst_data *data = NULL;
     enum pst_status status = pstd_open_data(config, batch, true, &data, diag);
 
@@ -145,16 +149,16 @@ enum pst_status pstctl_write_outputs(const struct pstd_config *config,
     }
     for (unsigned i = 0; i < plan->outputs.n && status == PST_OK; i++)
         if (plan->outputs.at[i].is_tensor)
-            status = add_sink(&s, engine, i, diag);
+            status = add_output(&s, engine, i, diag);
     if (status == PST_OK && s.all.n == 0)
         status = pst_diag_set(diag, PST_E_INFER_MODEL,
                               "the model returns no tensor");
     if (status == PST_OK)
         status = run_steps(&s, engine, data, diag);
     if (status == PST_OK)
-        status = save(&s, plan, config->output, diag);
+        status = save_outputs(&s, plan, config->output, diag);
     *ret_samples = s.samples;
     pst_data_close(data);
-    sinks_fini(&s);
+    gathered_fini(&s);
     return status;
 }

@@ -26,7 +26,7 @@ static void on_interrupt(int number)
     _exit(0);
 }
 
-static void take_event(struct pstctl_progress *progress,
+static void show_event(struct pstctl_progress *progress,
                        const pstctl_event *event)
 {
     if (strcmp(event->name, "start") == 0) {
@@ -37,38 +37,40 @@ static void take_event(struct pstctl_progress *progress,
 }
 
 /* The end of the job, as seen from its events. */
-struct seen {
+struct job_end {
     uint64_t run; /* run that has finished; 0: none */
     bool serves;  /* the job serves requests, and has no run */
     bool drained; /* it served requests, and has ended as requested */
 };
 
-static void handle_event(struct seen *seen, const pstctl_event *event)
+static void track_end(struct job_end *job_end, const pstctl_event *event)
 {
     if (strcmp(event->name, "train_end") == 0)
-        seen->run = (uint64_t)pstctl_integer(event, "run");
+        job_end->run = (uint64_t)pstctl_integer(event, "run");
     else if (strcmp(event->name, "serving") == 0)
-        seen->serves = true;
+        job_end->serves = true;
     else if (strcmp(event->name, "stopped") == 0)
-        seen->drained = seen->serves && pstctl_integer(event, "exit_code") == 0;
+        job_end->drained =
+            job_end->serves && pstctl_integer(event, "exit_code") == 0;
 }
 
 /* Shows events until the run has ended or serving has stopped.
  * PST_ERR_NO_DAEMON: the job has ended without reporting a result. */
-static enum pst_status follow(struct pstctl_follow *f,
-                              struct pstctl_progress *progress,
-                              struct seen *seen, struct pst_diag *diag)
+static enum pst_status follow_events(struct pstctl_follow *f,
+                                     struct pstctl_progress *progress,
+                                     struct job_end *job_end,
+                                     struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
-    while (status == PST_OK && seen->run == 0 && !seen->drained) {
+    while (status == PST_OK && job_end->run == 0 && !job_end->drained) {
         pstd_frame *frame = NULL;
 
         status = pstctl_follow_job(f, &frame, diag);
         if (status == PST_OK &&
             frame->body_case == PST__CONTROL__FRAME__BODY_EVENT) {
-            take_event(progress, frame->event);
-            handle_event(seen, frame->event);
+            show_event(progress, frame->event);
+            track_end(job_end, frame->event);
         }
         pstd_frame_free(frame);
     }
@@ -79,8 +81,8 @@ static enum pst_status follow(struct pstctl_follow *f,
  * process that started them; waits until that process has ended. had:
  * descriptor of that process's lock, opened earlier, since another job may have
  * the name now. owner: its pid; 0: unknown. */
-static enum pst_status no_result(const char *socket, int had, int owner,
-                                 struct pst_diag *diag)
+static enum pst_status report_recorded_end(const char *socket, int had,
+                                           int owner, struct pst_diag *diag)
 {
     struct pst_str lock = {0};
     enum pst_status status;
@@ -111,8 +113,8 @@ static enum pst_status show_pause(struct pstctl_conn *conn, uint64_t *ret_next,
     const Pst__Control__Status *s;
     pstd_frame *frame = NULL;
     enum pst_status status =
-        pstctl_ask(conn, PST__CONTROL__REQUEST__BODY_GET_STATUS,
-                   PST__CONTROL__REPLY__BODY_STATUS_NOW, &frame, diag);
+        pstctl_query(conn, PST__CONTROL__REQUEST__BODY_GET_STATUS,
+                     PST__CONTROL__REPLY__BODY_STATUS_NOW, &frame, diag);
 
     if (status == PST_ERR_NO_DAEMON)
         return PST_OK; /* the ranks have ended, and may be started again */
@@ -131,15 +133,15 @@ static enum pst_status show_pause(struct pstctl_conn *conn, uint64_t *ret_next,
 
 /* Follows the job to its end. conn: connection to rank 0, which the function
  * takes; lock: descriptor from pstctl_owner_open. */
-static enum pst_status attend(const struct pstd_config *config,
-                              struct pstctl_conn *conn, int lock,
-                              struct pst_diag *diag)
+static enum pst_status follow_job(const struct pstd_config *config,
+                                  struct pstctl_conn *conn, int lock,
+                                  struct pst_diag *diag)
 {
     const struct sigaction interrupt = {.sa_handler = on_interrupt};
     struct pstctl_progress progress = {.out = config->json ? stderr : stdout,
                                        .quiet = config->quiet};
     struct pstctl_follow f = PSTCTL_FOLLOW_NONE;
-    struct seen seen = {0};
+    struct job_end job_end = {0};
     uint64_t next = 0; /* 0: events from now on */
     enum pst_status status = PST_OK;
 
@@ -154,13 +156,14 @@ static enum pst_status attend(const struct pstd_config *config,
     pst_fault_point("attached");
     status = pstctl_follow_init(&f, conn, conn->path, next, diag);
     if (status == PST_OK)
-        status = follow(&f, &progress, &seen, diag);
+        status = follow_events(&f, &progress, &job_end, diag);
     pstctl_progress_end(&progress);
     pstctl_progress_fini(&progress);
-    if (status == PST_OK && !seen.drained)
-        status = pstctl_report_run(&f.conn, config, seen.run, diag);
+    if (status == PST_OK && !job_end.drained)
+        status = pstctl_report_run(&f.conn, config, job_end.run, diag);
     if (status == PST_ERR_NO_DAEMON)
-        status = no_result(pst_str_text(&f.path), lock, f.owner, diag);
+        status =
+            report_recorded_end(pst_str_text(&f.path), lock, f.owner, diag);
     pstctl_follow_fini(&f);
     return status;
 }
@@ -178,9 +181,9 @@ static enum pst_status run_attach(const struct pstd_config *config,
         named.job = config->args[0];
     status = pstd_socket_check_job(named.job, diag);
     if (status == PST_OK)
-        status = pstctl_await(&named, &conn, &lock, diag);
+        status = pstctl_connect_waiting(&named, &conn, &lock, diag);
     if (status == PST_OK)
-        status = attend(config, &conn, lock, diag);
+        status = follow_job(config, &conn, lock, diag);
     else if (status == PST_ERR_NO_DAEMON && pstctl_owner_end(lock, &end, diag))
         status = end; /* the job has ended before its ranks were started */
     if (lock >= 0)

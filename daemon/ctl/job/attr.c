@@ -72,7 +72,7 @@ static void print_tensor(const pstctl_event *e)
     pst_str_fini(&line);
 }
 
-static enum pst_status take_tensor(struct asker *a, const pstctl_event *e)
+static enum pst_status report_tensor(struct asker *a, const pstctl_event *e)
 {
     if (!a->config->json)
         print_tensor(e);
@@ -111,7 +111,7 @@ static void show_cast(const pstctl_event *e)
     pst_str_fini(&text);
 }
 
-static enum pst_status finish(struct asker *a, const pstctl_event *e)
+static enum pst_status report_outcome(struct asker *a, const pstctl_event *e)
 {
     const char *nans = pstctl_text(e, "nans"), *path = pstctl_text(e, "path");
     const long long n = (long long)pstctl_integer(e, "tensors");
@@ -121,7 +121,7 @@ static enum pst_status finish(struct asker *a, const pstctl_event *e)
     if (pstctl_is_lost(e, a->diag))
         return a->diag->status;
     if (strcmp(e->name, "attr_refused") == 0)
-        return pstctl_refused(e, a->diag);
+        return pstctl_refused_status(e, a->diag);
     if (has_text(nans))
         pstctl_printf(stderr,
                       "warning: there is a NaN or an infinity in the values of "
@@ -143,20 +143,20 @@ static enum pst_status finish(struct asker *a, const pstctl_event *e)
 
 /* Prints or collects the event of a tensor; handles events that end the
  * request. *ret_done: this was the last event of the request. */
-static enum pst_status take_event(struct asker *a, const pstctl_event *e,
-                                  bool *ret_done)
+static enum pst_status handle_event(struct asker *a, const pstctl_event *e,
+                                    bool *ret_done)
 {
     static const char *const ends[] = {"attr_got",     "attr_set",  "attr_cast",
                                        "attr_refused", "train_end", "start"};
 
     if (strcmp(e->name, "attr") == 0)
-        return take_tensor(a, e);
+        return report_tensor(a, e);
     for (size_t i = 0; i < PST_COUNT(ends); i++)
         *ret_done = *ret_done || strcmp(e->name, ends[i]) == 0;
-    return *ret_done ? finish(a, e) : PST_OK;
+    return *ret_done ? report_outcome(a, e) : PST_OK;
 }
 
-static enum pst_status follow(struct asker *a, uint64_t from)
+static enum pst_status follow_events(struct asker *a, uint64_t from)
 {
     struct pstctl_follow f;
     enum pst_status status =
@@ -173,7 +173,7 @@ static enum pst_status follow(struct asker *a, uint64_t from)
                 "this client missed the result; see `penstock log`");
         else if (status == PST_OK &&
                  frame->body_case == PST__CONTROL__FRAME__BODY_EVENT)
-            status = take_event(a, frame->event, &done);
+            status = handle_event(a, frame->event, &done);
         pstd_frame_free(frame);
     }
     a->conn = f.conn;
@@ -184,7 +184,7 @@ static enum pst_status follow(struct asker *a, uint64_t from)
 
 /* --- the request ---------------------------------------------------------- */
 
-static enum pst_status send(struct asker *a, Pst__Control__Attr *attr)
+static enum pst_status send_attr(struct asker *a, Pst__Control__Attr *attr)
 {
     pstctl_request request = PST__CONTROL__REQUEST__INIT;
     pstd_frame *reply = NULL;
@@ -196,11 +196,11 @@ static enum pst_status send(struct asker *a, Pst__Control__Attr *attr)
     status = pstctl_call(&a->conn, &request, &reply, a->diag);
     if (status == PST_OK &&
         reply->reply->body_case != PST__CONTROL__REPLY__BODY_ACCEPTED)
-        status = pstctl_not_expected(a->diag);
+        status = pstctl_refuse_answer(a->diag);
     if (status == PST_OK)
         from = reply->reply->accepted->seq + 1;
     pstd_frame_free(reply);
-    return status == PST_OK ? follow(a, from) : status;
+    return status == PST_OK ? follow_events(a, from) : status;
 }
 
 /* Makes the path absolute, since it is relative to the client's directory even
@@ -284,8 +284,8 @@ static enum pst_status read_verb(const struct pstd_config *config,
     return PST_OK;
 }
 
-static enum pst_status ask(const struct pstd_config *config,
-                           Pst__Control__Attr *attr, struct pst_diag *diag)
+static enum pst_status ask_job(const struct pstd_config *config,
+                               Pst__Control__Attr *attr, struct pst_diag *diag)
 {
     struct asker a = {.config = config, .tensors = json_array(), .diag = diag};
     enum pst_status status = a.tensors != NULL
@@ -293,7 +293,7 @@ static enum pst_status ask(const struct pstd_config *config,
                                  : pst_diag_nomem(diag, 0);
 
     if (status == PST_OK) {
-        status = send(&a, attr);
+        status = send_attr(&a, attr);
         pstctl_close(&a.conn);
     }
     json_decref(a.tensors);
@@ -326,7 +326,7 @@ static enum pst_status run_attr(const struct pstd_config *config,
         attr.path = output.text;
     }
     if (status == PST_OK)
-        status = ask(config, &attr, diag);
+        status = ask_job(config, &attr, diag);
     pst_str_fini(&output);
     free(path);
     return status;

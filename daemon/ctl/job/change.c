@@ -55,8 +55,9 @@ static void show_swap(const pstctl_event *event)
     pst_str_fini(&text);
 }
 
-static enum pst_status show(const struct pstd_config *config,
-                            const pstctl_event *event, struct pst_diag *diag)
+static enum pst_status show_outcome(const struct pstd_config *config,
+                                    const pstctl_event *event,
+                                    struct pst_diag *diag)
 {
     const long long step = (long long)pstctl_integer(event, "step");
     const long long n = (long long)pstctl_integer(event, "params");
@@ -65,7 +66,7 @@ static enum pst_status show(const struct pstd_config *config,
     if (pstctl_is_lost(event, diag))
         return diag->status;
     if (pst_has_suffix(event->name, "_refused"))
-        return pstctl_refused(event, diag);
+        return pstctl_refused_status(event, diag);
     pstctl_warn_renewed(event);
     if (config->json)
         return pstctl_json_print(pstctl_event_json(event), diag);
@@ -78,9 +79,10 @@ static enum pst_status show(const struct pstd_config *config,
 }
 
 /* Sends the request and, once it is accepted, waits for its outcome. */
-static enum pst_status send(struct pstctl_conn *conn,
-                            const struct pstd_config *config,
-                            pstctl_request *request, struct pst_diag *diag)
+static enum pst_status send_request(struct pstctl_conn *conn,
+                                    const struct pstd_config *config,
+                                    pstctl_request *request,
+                                    struct pst_diag *diag)
 {
     static const char *const ends[] = {
         "swapped",        "swap_refused", "frozen", "unfrozen",
@@ -91,7 +93,7 @@ static enum pst_status send(struct pstctl_conn *conn,
 
     if (status == PST_OK &&
         reply->reply->body_case != PST__CONTROL__REPLY__BODY_ACCEPTED)
-        status = pstctl_not_expected(diag);
+        status = pstctl_refuse_answer(diag);
     if (status == PST_OK)
         status = pstctl_wait_for(conn, reply->reply->accepted->seq + 1, ends,
                                  PST_COUNT(ends), &progress, &event, diag);
@@ -100,7 +102,7 @@ static enum pst_status send(struct pstctl_conn *conn,
             pst_diag_set(diag, PST_E_JOB_MISSED,
                          "this client missed the result; see `penstock log`");
     if (status == PST_OK)
-        status = show(config, event->event, diag);
+        status = show_outcome(config, event->event, diag);
     pstctl_progress_fini(&progress);
     pstd_frame_free(event);
     pstd_frame_free(reply);
@@ -109,7 +111,7 @@ static enum pst_status send(struct pstctl_conn *conn,
 
 /* Returns the name; NULL if it is NULL or empty, or contains a newline, which
  * separates names in a request. */
-static const char *plain_name(const char *name)
+static const char *check_name(const char *name)
 {
     return name != NULL && name[0] != '\0' && strchr(name, '\n') == NULL ? name
                                                                          : NULL;
@@ -141,9 +143,9 @@ static enum pst_status read_states(const char *state, struct pst_str *out,
         status = PST_ERR_INPUT;
     json_object_foreach(json, key, old)
     {
-        const char *name = plain_name(json_string_value(old));
+        const char *name = check_name(json_string_value(old));
 
-        if (name == NULL || plain_name(key) == NULL)
+        if (name == NULL || check_name(key) == NULL)
             status = PST_ERR_INPUT;
         else
             pst_str_addf(out, "%s\n%s\n", key, name);
@@ -177,7 +179,7 @@ static enum pst_status send_swap(struct pstctl_conn *conn,
     swap.states = (char *)states;
     request.body_case = PST__CONTROL__REQUEST__BODY_SWAP;
     request.swap = &swap;
-    return send(conn, config, &request, diag);
+    return send_request(conn, config, &request, diag);
 }
 
 static enum pst_status run_swap(const struct pstd_config *config,
@@ -238,7 +240,7 @@ static enum pst_status set_frozen(const struct pstd_config *config, bool frozen,
     freeze.frozen = frozen;
     request.body_case = PST__CONTROL__REQUEST__BODY_FREEZE;
     request.freeze = &freeze;
-    status = send(&conn, config, &request, diag);
+    status = send_request(&conn, config, &request, diag);
     pstctl_close(&conn);
     return status;
 }

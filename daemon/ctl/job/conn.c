@@ -55,7 +55,7 @@ enum pst_status pstctl_read(struct pstctl_conn *conn, int timeout_ms,
                             pstd_frame **ret, struct pst_diag *diag)
 {
     for (;;) {
-        enum pst_status status = pstd_frames_next(&conn->in, ret, diag);
+        enum pst_status status = pstd_frames_pop(&conn->in, ret, diag);
         struct pollfd fd = {.fd = conn->fd, .events = POLLIN};
         char chunk[65536];
         ssize_t n;
@@ -99,9 +99,9 @@ static enum pst_status send_hello(struct pstctl_conn *conn,
     return send_frame(conn, &frame, diag);
 }
 
-static enum pst_status take_hello(struct pstctl_conn *conn,
-                                  const pstd_frame *answer,
-                                  struct pst_diag *diag)
+static enum pst_status accept_hello(struct pstctl_conn *conn,
+                                    const pstd_frame *answer,
+                                    struct pst_diag *diag)
 {
     if (answer->body_case == PST__CONTROL__FRAME__BODY_REPLY)
         return pstctl_reply_status(answer->reply, diag);
@@ -149,12 +149,12 @@ enum pst_status pstctl_open_finish(struct pstctl_conn *conn, int timeout_ms,
     enum pst_status status = pstctl_read(conn, timeout_ms, &answer, diag);
 
     if (status == PST_OK)
-        status = take_hello(conn, answer, diag);
+        status = accept_hello(conn, answer, diag);
     pstd_frame_free(answer);
     return status;
 }
 
-enum pst_status pstctl_no_hello(struct pst_diag *diag)
+enum pst_status pstctl_report_no_hello(struct pst_diag *diag)
 {
     return pst_diag_set(diag, PST_E_JOB_SILENT,
                         "penstockd does not answer (for %d s)",
@@ -170,7 +170,7 @@ enum pst_status pstctl_open(const char *path, struct pstctl_conn *ret,
     if (status == PST_OK)
         status = pstctl_open_finish(&conn, PSTCTL_HELLO_MS, diag);
     if (status == PST_AGAIN)
-        status = pstctl_no_hello(diag);
+        status = pstctl_report_no_hello(diag);
     if (status == PST_OK)
         *ret = conn;
     else
@@ -178,8 +178,8 @@ enum pst_status pstctl_open(const char *path, struct pstctl_conn *ret,
     return status;
 }
 
-enum pst_status pstctl_where(const struct pstd_config *config,
-                             struct pst_str *ret, struct pst_diag *diag)
+enum pst_status pstctl_find_socket(const struct pstd_config *config,
+                                   struct pst_str *ret, struct pst_diag *diag)
 {
     struct pst_str job = {0};
     enum pst_status status;
@@ -216,7 +216,7 @@ enum pst_status pstctl_connect(const struct pstd_config *config,
                                struct pstctl_conn *ret, struct pst_diag *diag)
 {
     struct pst_str path = {0};
-    enum pst_status status = pstctl_where(config, &path, diag);
+    enum pst_status status = pstctl_find_socket(config, &path, diag);
 
     if (status == PST_OK)
         status = pstctl_open_patiently(path.text, ret, diag);
@@ -231,13 +231,13 @@ enum pst_status pstctl_connect(const struct pstd_config *config,
     return status;
 }
 
-enum pst_status pstctl_await(const struct pstd_config *config,
-                             struct pstctl_conn *ret, int *ret_lock,
-                             struct pst_diag *diag)
+enum pst_status pstctl_connect_waiting(const struct pstd_config *config,
+                                       struct pstctl_conn *ret, int *ret_lock,
+                                       struct pst_diag *diag)
 {
     struct pst_str path = {0};
     bool was_owned = true, reported = config->quiet;
-    enum pst_status status = pstctl_where(config, &path, diag);
+    enum pst_status status = pstctl_find_socket(config, &path, diag);
 
     *ret_lock = status == PST_OK ? pstctl_owner_open(path.text) : -1;
     if (status == PST_OK)
@@ -265,7 +265,7 @@ void pstctl_close(struct pstctl_conn *conn)
     pstd_frames_fini(&conn->in);
 }
 
-void pstctl_key(char key[33])
+void pstctl_make_key(char key[33])
 {
     unsigned char bytes[16] = {0};
 
@@ -284,7 +284,7 @@ enum pst_status pstctl_send(struct pstctl_conn *conn, pstctl_request *request,
     request->id = conn->next_id++;
     if (request->body_case >= PST__CONTROL__REQUEST__BODY_TRAIN) {
         /* each request is sent once, so it gets a key of its own */
-        pstctl_key(key);
+        pstctl_make_key(key);
         request->key = key;
     }
     frame.body_case = PST__CONTROL__FRAME__BODY_REQUEST;
@@ -317,9 +317,9 @@ enum pst_status pstctl_call(struct pstctl_conn *conn, pstctl_request *request,
     return status;
 }
 
-enum pst_status pstctl_get(struct pstctl_conn *conn,
-                           Pst__Control__Request__BodyCase body,
-                           pstd_frame **ret, struct pst_diag *diag)
+enum pst_status pstctl_send_simple(struct pstctl_conn *conn,
+                                   Pst__Control__Request__BodyCase body,
+                                   pstd_frame **ret, struct pst_diag *diag)
 {
     /* All members of the union are pointers to messages, and all messages
      * without fields have the same layout, so `empty` can stand for any of
@@ -332,30 +332,30 @@ enum pst_status pstctl_get(struct pstctl_conn *conn,
     return pstctl_call(conn, &request, ret, diag);
 }
 
-enum pst_status pstctl_not_expected(struct pst_diag *diag)
+enum pst_status pstctl_refuse_answer(struct pst_diag *diag)
 {
     return pst_diag_set(diag, PST_E_CONTROL_FRAME,
                         "penstockd sent an unexpected answer");
 }
 
-enum pst_status pstctl_ask(struct pstctl_conn *conn,
-                           Pst__Control__Request__BodyCase request,
-                           Pst__Control__Reply__BodyCase reply,
-                           pstd_frame **ret, struct pst_diag *diag)
+enum pst_status pstctl_query(struct pstctl_conn *conn,
+                             Pst__Control__Request__BodyCase request,
+                             Pst__Control__Reply__BodyCase reply,
+                             pstd_frame **ret, struct pst_diag *diag)
 {
-    enum pst_status status = pstctl_get(conn, request, ret, diag);
+    enum pst_status status = pstctl_send_simple(conn, request, ret, diag);
 
     if (status == PST_OK && (*ret)->reply->body_case != reply) {
         pstd_frame_free(*ret);
         *ret = NULL;
-        status = pstctl_not_expected(diag);
+        status = pstctl_refuse_answer(diag);
     }
     return status;
 }
 
-enum pst_status pstctl_recorded(const char *path,
-                                Pst__Control__Reply__BodyCase body,
-                                pstd_frame **ret, struct pst_diag *diag)
+enum pst_status pstctl_read_recorded(const char *path,
+                                     Pst__Control__Reply__BodyCase body,
+                                     pstd_frame **ret, struct pst_diag *diag)
 {
     struct pstd_frames frames;
     char *text = NULL;
@@ -371,7 +371,7 @@ enum pst_status pstctl_recorded(const char *path,
     while (status == PST_OK) {
         pstd_frame *frame = NULL;
 
-        status = pstd_frames_next(&frames, &frame, diag);
+        status = pstd_frames_pop(&frames, &frame, diag);
         if (status != PST_OK)
             break;
         if (frame->body_case == PST__CONTROL__FRAME__BODY_REPLY &&

@@ -34,21 +34,21 @@ enum pst_status pstctl_open_finish(struct pstctl_conn *conn, int timeout_ms,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* Sets diag to PST_ERR_BUSY: the daemon has sent no Hello within
  * PSTCTL_HELLO_MS. */
-enum pst_status pstctl_no_hello(struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstctl_report_no_hello(struct pst_diag *diag) PST_MUST_CHECK;
 /* Connects and exchanges Hello. */
 enum pst_status pstctl_open(const char *path, struct pstctl_conn *ret,
                             struct pst_diag *diag) PST_MUST_CHECK;
 /* Finds the socket of rank 0: --socket, that of --job, or that of the only job.
  * The ranks may not have started yet. */
-enum pst_status pstctl_where(const struct pstd_config *config,
-                             struct pst_str *ret,
-                             struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstctl_find_socket(const struct pstd_config *config,
+                                   struct pst_str *ret,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* Connects like pstctl_open; tries again for up to 1 s while the daemon has too
  * many clients. */
 enum pst_status pstctl_open_patiently(const char *path, struct pstctl_conn *ret,
                                       struct pst_diag *diag) PST_MUST_CHECK;
-/* Connects to the job that pstctl_where finds. PST_ERR_NO_DAEMON: there is no
- * such job; PST_ERR_BUSY: it has no ranks at the moment. */
+/* Connects to the job that pstctl_find_socket finds. PST_ERR_NO_DAEMON: there
+ * is no such job; PST_ERR_BUSY: it has no ranks at the moment. */
 enum pst_status pstctl_connect(const struct pstd_config *config,
                                struct pstctl_conn *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
@@ -56,13 +56,13 @@ enum pst_status pstctl_connect(const struct pstd_config *config,
  * (re)started, and prints that it waits unless --quiet. *ret_lock: descriptor
  * from pstctl_owner_open, for the caller to close, even if the job has ended
  * meanwhile (PST_ERR_NO_DAEMON). */
-enum pst_status pstctl_await(const struct pstd_config *config,
-                             struct pstctl_conn *ret, int *ret_lock,
-                             struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstctl_connect_waiting(const struct pstd_config *config,
+                                       struct pstctl_conn *ret, int *ret_lock,
+                                       struct pst_diag *diag) PST_MUST_CHECK;
 void pstctl_close(struct pstctl_conn *conn);
 
 /* Makes the key of a request: 32 random hexadecimal digits. */
-void pstctl_key(char key[33]);
+void pstctl_make_key(char key[33]);
 
 /* Returns the status of a reply, and stores it with the error's row and text in
  * diag. */
@@ -85,28 +85,28 @@ enum pst_status pstctl_call(struct pstctl_conn *conn, pstctl_request *request,
                             struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Sends a request without fields, as pstctl_call does; ret may be NULL. */
-enum pst_status pstctl_get(struct pstctl_conn *conn,
-                           Pst__Control__Request__BodyCase body,
-                           pstd_frame **ret,
-                           struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstctl_send_simple(struct pstctl_conn *conn,
+                                   Pst__Control__Request__BodyCase body,
+                                   pstd_frame **ret,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* Sends a request without fields; a reply of another kind than `reply` is an
  * error. */
-enum pst_status pstctl_ask(struct pstctl_conn *conn,
-                           Pst__Control__Request__BodyCase request,
-                           Pst__Control__Reply__BodyCase reply,
-                           pstd_frame **ret,
-                           struct pst_diag *diag) PST_MUST_CHECK;
-enum pst_status pstctl_not_expected(struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstctl_query(struct pstctl_conn *conn,
+                             Pst__Control__Request__BodyCase request,
+                             Pst__Control__Reply__BodyCase reply,
+                             pstd_frame **ret,
+                             struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstctl_refuse_answer(struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pstctl_watch_from(struct pstctl_conn *conn, uint64_t from,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 enum pst_status pstctl_stop_job(struct pstctl_conn *conn, bool now,
                                 struct pst_diag *diag) PST_MUST_CHECK;
 /* Reads the reply of kind `body` from the file `path`, which a job for one run
  * has written at its end; PST_ERR_NOT_FOUND if there is none. Returns owned. */
-enum pst_status pstctl_recorded(const char *path,
-                                Pst__Control__Reply__BodyCase body,
-                                pstd_frame **ret,
-                                struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstctl_read_recorded(const char *path,
+                                     Pst__Control__Reply__BodyCase body,
+                                     pstd_frame **ret,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* Starts a run with all given options of PSTD_OPT_TRAIN. *ret_seq: number of
  * the event from which to watch it; *ret_run: number of the run. */
 enum pst_status pstctl_start_train(struct pstctl_conn *conn,

@@ -12,7 +12,7 @@
 #define AGAIN_MS     20
 #define MAX_FAILURES 50
 
-static void note_job(struct pstctl_follow *f, const struct pstctl_conn *conn)
+static void record_job(struct pstctl_follow *f, const struct pstctl_conn *conn)
 {
     if (f->pid == 0)
         f->owner = pstd_socket_owner(pst_str_text(&f->path));
@@ -34,7 +34,7 @@ enum pst_status pstctl_follow_init(struct pstctl_follow *f,
         return pst_diag_nomem(diag, strlen(path));
     if (conn->fd < 0)
         return PST_OK;
-    note_job(f, conn);
+    record_job(f, conn);
     status = pstctl_watch_from(&f->conn, next, diag);
     if (status != PST_ERR_NO_DAEMON)
         return status;
@@ -45,7 +45,7 @@ enum pst_status pstctl_follow_init(struct pstctl_follow *f,
 
 /* True if the process that starts the ranks of the followed job still owns the
  * job's name. */
-static bool is_kept(const struct pstctl_follow *f)
+static bool is_owned(const struct pstctl_follow *f)
 {
     return f->owner > 0 &&
            pstd_socket_owner(pst_str_text(&f->path)) == f->owner;
@@ -68,7 +68,7 @@ static enum pst_status check_job(struct pstctl_follow *f,
                             pst_str_text(&f->path));
     if (f->pid != 0 && f->pid != conn->pid &&
         (f->journal[0] == '\0' || strcmp(f->journal, conn->journal) != 0) &&
-        !is_kept(f))
+        !is_owned(f))
         return pst_diag_set(diag, PST_E_JOB_NONE,
                             "the job has ended; process %llu, another one, "
                             "listens at %s now",
@@ -120,7 +120,7 @@ static enum pst_status try_connect(struct pstctl_follow *f, int timeout_ms,
     if (status == PST_AGAIN) {
         if (pst_now() - f->since < 1e-3 * PSTCTL_HELLO_MS)
             return PST_AGAIN;
-        status = pstctl_no_hello(diag);
+        status = pstctl_report_no_hello(diag);
     }
     if (status == PST_OK)
         status = check_job(f, &f->next_conn, diag);
@@ -132,11 +132,11 @@ static enum pst_status try_connect(struct pstctl_follow *f, int timeout_ms,
     }
     f->conn = f->next_conn;
     f->next_conn = (struct pstctl_conn){.fd = -1};
-    note_job(f, &f->conn);
+    record_job(f, &f->conn);
     return PST_OK;
 }
 
-static void take_number(struct pstctl_follow *f, const pstd_frame *frame)
+static void count_event(struct pstctl_follow *f, const pstd_frame *frame)
 {
     if (frame->body_case != PST__CONTROL__FRAME__BODY_EVENT)
         return;
@@ -146,32 +146,32 @@ static void take_number(struct pstctl_follow *f, const pstd_frame *frame)
 }
 
 /* True if the daemon has dropped this client in favour of others. */
-static bool is_farewell(const pstd_frame *frame)
+static bool is_dropped(const pstd_frame *frame)
 {
     return frame->body_case == PST__CONTROL__FRAME__BODY_REPLY &&
            frame->reply->id == 0 && frame->reply->status != PST_OK;
 }
 
 /* True for the reply that accepts the request to watch. */
-static bool is_assent(const pstd_frame *frame)
+static bool is_accepted(const pstd_frame *frame)
 {
     return frame->body_case == PST__CONTROL__FRAME__BODY_REPLY &&
            frame->reply->status == PST_OK;
 }
 
-static enum pst_status read_one(struct pstctl_follow *f, int timeout_ms,
-                                pstd_frame **ret, struct pst_diag *diag)
+static enum pst_status read_frame(struct pstctl_follow *f, int timeout_ms,
+                                  pstd_frame **ret, struct pst_diag *diag)
 {
     enum pst_status status = try_connect(f, timeout_ms, diag);
 
     while (status == PST_OK) {
         status = pstctl_read(&f->conn, timeout_ms, ret, diag);
-        if (status != PST_OK || !is_assent(*ret))
+        if (status != PST_OK || !is_accepted(*ret))
             break;
         pstd_frame_free(*ret);
         *ret = NULL;
     }
-    if (status == PST_OK && is_farewell(*ret)) {
+    if (status == PST_OK && is_dropped(*ret)) {
         status =
             pst_diag_set(diag, PST_E_JOB_MISSED, "%s", (*ret)->reply->text);
         pstd_frame_free(*ret);
@@ -185,11 +185,11 @@ enum pst_status pstctl_follow_next(struct pstctl_follow *f, int timeout_ms,
 {
     for (;;) {
         const bool had = f->conn.fd >= 0;
-        enum pst_status status = read_one(f, timeout_ms, ret, diag);
+        enum pst_status status = read_frame(f, timeout_ms, ret, diag);
 
         if (status == PST_OK) {
             f->failures = 0;
-            take_number(f, *ret);
+            count_event(f, *ret);
         }
         if (status == PST_OK || status == PST_AGAIN || f->other)
             return status;
@@ -214,7 +214,7 @@ enum pst_status pstctl_follow_job(struct pstctl_follow *f, pstd_frame **ret,
          * more: it may have started ranks just before. */
         if (status != PST_ERR_NO_DAEMON || !was_kept || f->journal[0] == '\0')
             return status;
-        was_kept = is_kept(f);
+        was_kept = is_owned(f);
         (void)usleep(1000 * PSTCTL_OWNED_MS);
     }
 }

@@ -13,13 +13,13 @@
 
 /* Sets *ret if run `run` is over, by asking the job; for use if events were
  * missed. */
-static enum pst_status ask_over(struct pstctl_conn *conn, uint64_t run,
-                                bool *ret, struct pst_diag *diag)
+static enum pst_status check_over(struct pstctl_conn *conn, uint64_t run,
+                                  bool *ret, struct pst_diag *diag)
 {
     pstd_frame *frame = NULL;
     enum pst_status status =
-        pstctl_ask(conn, PST__CONTROL__REQUEST__BODY_GET_STATUS,
-                   PST__CONTROL__REPLY__BODY_STATUS_NOW, &frame, diag);
+        pstctl_query(conn, PST__CONTROL__REQUEST__BODY_GET_STATUS,
+                     PST__CONTROL__REPLY__BODY_STATUS_NOW, &frame, diag);
 
     if (status == PST_OK) {
         const Pst__Control__Status *s = frame->reply->status_now;
@@ -36,8 +36,8 @@ enum pst_status pstctl_report_run(struct pstctl_conn *conn,
 {
     pstd_frame *frame = NULL;
     enum pst_status status =
-        pstctl_ask(conn, PST__CONTROL__REQUEST__BODY_GET_RESULT,
-                   PST__CONTROL__REPLY__BODY_RESULT, &frame, diag);
+        pstctl_query(conn, PST__CONTROL__REQUEST__BODY_GET_RESULT,
+                     PST__CONTROL__REPLY__BODY_RESULT, &frame, diag);
 
     /* The daemon only keeps the newest result. */
     if (status == PST_OK && frame->reply->result->run != run) {
@@ -75,7 +75,7 @@ enum pst_status pstctl_report_run(struct pstctl_conn *conn,
 }
 
 /* A run that this command waits for. */
-struct attended {
+struct followed_run {
     struct pstctl_follow follow;
     struct pstctl_progress progress;
     /* Number of the run; 0: the run is being restarted, and gets a new number.
@@ -84,7 +84,7 @@ struct attended {
     bool over;
 };
 
-static enum pst_status handle_event(struct attended *a,
+static enum pst_status handle_event(struct followed_run *a,
                                     const pstctl_event *event,
                                     struct pst_diag *diag)
 {
@@ -98,7 +98,7 @@ static enum pst_status handle_event(struct attended *a,
                               "run goes on\n");
     } else if (strcmp(name, "train_begin") == 0 && a->run == 0) {
         a->run = (uint64_t)pstctl_integer(event, "run");
-    } else if (strcmp(name, "train_end") == 0 && !pstctl_goes_on(event)) {
+    } else if (strcmp(name, "train_end") == 0 && !pstctl_is_repeated(event)) {
         if (a->run == 0)
             a->run = (uint64_t)pstctl_integer(event, "run");
         a->over = (uint64_t)pstctl_integer(event, "run") == a->run;
@@ -109,7 +109,8 @@ static enum pst_status handle_event(struct attended *a,
     return PST_OK;
 }
 
-static enum pst_status attend_one(struct attended *a, struct pst_diag *diag)
+static enum pst_status follow_frame(struct followed_run *a,
+                                    struct pst_diag *diag)
 {
     const uint64_t missed = a->follow.missed;
     pstd_frame *frame = NULL;
@@ -119,16 +120,17 @@ static enum pst_status attend_one(struct attended *a, struct pst_diag *diag)
         status = handle_event(a, frame->event, diag);
     pstd_frame_free(frame);
     if (status == PST_OK && a->follow.missed > missed && a->run > 0)
-        status = ask_over(&a->follow.conn, a->run, &a->over, diag);
+        status = check_over(&a->follow.conn, a->run, &a->over, diag);
     return status;
 }
 
 /* Follows the run to its end; takes the connection. */
-static enum pst_status attend(const struct pstctl_conn *conn,
-                              const struct pstd_config *config, uint64_t seq,
-                              uint64_t run, struct pst_diag *diag)
+static enum pst_status follow_run(const struct pstctl_conn *conn,
+                                  const struct pstd_config *config,
+                                  uint64_t seq, uint64_t run,
+                                  struct pst_diag *diag)
 {
-    struct attended a = {
+    struct followed_run a = {
         .progress = {.out = config->json ? stderr : stdout,
                      .quiet = config->quiet},
         .run = run,
@@ -137,7 +139,7 @@ static enum pst_status attend(const struct pstctl_conn *conn,
         pstctl_follow_init(&a.follow, conn, conn->path, seq + 1, diag);
 
     while (status == PST_OK && !a.over)
-        status = attend_one(&a, diag);
+        status = follow_frame(&a, diag);
     pstctl_progress_end(&a.progress);
     pstctl_progress_fini(&a.progress);
     if (status == PST_OK)
@@ -157,7 +159,7 @@ static enum pst_status run_train(const struct pstd_config *config,
         return status;
     status = pstctl_start_train(&conn, config, &seq, &run, diag);
     if (status == PST_OK && !config->detach)
-        return attend(&conn, config, seq, run, diag);
+        return follow_run(&conn, config, seq, run, diag);
     if (status == PST_OK && config->json)
         status =
             pstctl_json_print(json_pack("{s:I}", "seq", (json_int_t)seq), diag);
@@ -165,9 +167,9 @@ static enum pst_status run_train(const struct pstd_config *config,
     return status;
 }
 
-static enum pst_status take_checkpoint(struct pstctl_conn *conn,
-                                       const struct pstd_config *config,
-                                       uint64_t seq, struct pst_diag *diag)
+static enum pst_status await_checkpoint(struct pstctl_conn *conn,
+                                        const struct pstd_config *config,
+                                        uint64_t seq, struct pst_diag *diag)
 {
     static const char *const ends[] = {"checkpoint_saved", "train_end", "start",
                                        "checkpoint_failed", "checkpoint_bad"};
@@ -209,26 +211,26 @@ static enum pst_status run_checkpoint(const struct pstd_config *config,
 
     if (status != PST_OK)
         return status;
-    status = pstctl_ask(&conn, PST__CONTROL__REQUEST__BODY_CHECKPOINT,
-                        PST__CONTROL__REPLY__BODY_ACCEPTED, &frame, diag);
+    status = pstctl_query(&conn, PST__CONTROL__REQUEST__BODY_CHECKPOINT,
+                          PST__CONTROL__REPLY__BODY_ACCEPTED, &frame, diag);
     if (status == PST_OK)
         status =
-            take_checkpoint(&conn, config, frame->reply->accepted->seq, diag);
+            await_checkpoint(&conn, config, frame->reply->accepted->seq, diag);
     pstd_frame_free(frame);
     pstctl_close(&conn);
     return status;
 }
 
-static enum pst_status simple(const struct pstd_config *config,
-                              Pst__Control__Request__BodyCase body,
-                              const char *word, struct pst_diag *diag)
+static enum pst_status send_simple(const struct pstd_config *config,
+                                   Pst__Control__Request__BodyCase body,
+                                   const char *word, struct pst_diag *diag)
 {
     struct pstctl_conn conn;
     enum pst_status status = pstctl_connect(config, &conn, diag);
 
     if (status != PST_OK)
         return status;
-    status = pstctl_get(&conn, body, NULL, diag);
+    status = pstctl_send_simple(&conn, body, NULL, diag);
     if (status == PST_OK && config->json)
         status = pstctl_json_print(json_pack("{s:s}", "accepted", word), diag);
     pstctl_close(&conn);
@@ -283,8 +285,8 @@ static enum pst_status run_pause(const struct pstd_config *config,
 
     if (status != PST_OK)
         return status;
-    status = pstctl_ask(&conn, PST__CONTROL__REQUEST__BODY_PAUSE,
-                        PST__CONTROL__REPLY__BODY_ACCEPTED, &frame, diag);
+    status = pstctl_query(&conn, PST__CONTROL__REQUEST__BODY_PAUSE,
+                          PST__CONTROL__REPLY__BODY_ACCEPTED, &frame, diag);
     if (status == PST_OK && config->detach && config->json)
         status =
             pstctl_json_print(json_pack("{s:s}", "accepted", "pause"), diag);
@@ -298,7 +300,8 @@ static enum pst_status run_pause(const struct pstd_config *config,
 static enum pst_status run_resume(const struct pstd_config *config,
                                   struct pst_diag *diag)
 {
-    return simple(config, PST__CONTROL__REQUEST__BODY_RESUME, "resume", diag);
+    return send_simple(config, PST__CONTROL__REQUEST__BODY_RESUME, "resume",
+                       diag);
 }
 
 const struct pstctl_command pstctl_train = {

@@ -32,7 +32,7 @@ static enum pst_status run_log(const struct pstd_config *config,
     status = pstctl_call(&conn, &request, &frame, diag);
     if (status == PST_OK &&
         frame->reply->body_case != PST__CONTROL__REPLY__BODY_LOG)
-        status = pstctl_not_expected(diag);
+        status = pstctl_refuse_answer(diag);
     for (size_t i = 0; status == PST_OK && i < frame->reply->log->n_events;
          i++) {
         const pstctl_event *event = frame->reply->log->events[i];
@@ -61,7 +61,7 @@ static enum pst_status run_watch(const struct pstd_config *config,
     struct pstctl_follow follow;
     struct pstctl_conn conn;
     int lock;
-    enum pst_status status = pstctl_await(config, &conn, &lock, diag);
+    enum pst_status status = pstctl_connect_waiting(config, &conn, &lock, diag);
     const bool is_over = status == PST_ERR_NO_DAEMON && lock >= 0;
 
     if (lock >= 0)
@@ -97,8 +97,8 @@ static enum pst_status run_watch(const struct pstd_config *config,
 
 /* Requests a trace of the current step, or of the last run if none is in
  * progress. */
-static enum pst_status fresh_trace(struct pstctl_conn *conn,
-                                   struct pst_diag *diag)
+static enum pst_status request_trace(struct pstctl_conn *conn,
+                                     struct pst_diag *diag)
 {
     /* A run that is paused before it has made the trace makes none until it is
      * resumed. */
@@ -106,15 +106,15 @@ static enum pst_status fresh_trace(struct pstctl_conn *conn,
     struct pstctl_progress progress = {.out = stderr, .quiet = true};
     pstd_frame *taken = NULL, *event = NULL;
     struct pst_diag busy;
-    enum pst_status status =
-        pstctl_get(conn, PST__CONTROL__REQUEST__BODY_TAKE_TRACE, &taken, &busy);
+    enum pst_status status = pstctl_send_simple(
+        conn, PST__CONTROL__REQUEST__BODY_TAKE_TRACE, &taken, &busy);
 
     if (status == PST_ERR_BUSY)
         return PST_OK;
     if (status != PST_OK)
         *diag = busy;
     else if (taken->reply->body_case != PST__CONTROL__REPLY__BODY_ACCEPTED)
-        status = pstctl_not_expected(diag);
+        status = pstctl_refuse_answer(diag);
     else
         status = pstctl_wait_for(conn, taken->reply->accepted->seq + 1, ends,
                                  PST_COUNT(ends), &progress, &event, diag);
@@ -132,7 +132,7 @@ static enum pst_status run_trace(const struct pstd_config *config,
     enum pst_status status = pstctl_connect(config, &conn, diag);
 
     if (status == PST_OK) {
-        status = fresh_trace(&conn, diag);
+        status = request_trace(&conn, diag);
         if (status == PST_OK)
             status =
                 pstctl_trace_show(&conn, config, !config->json, json, diag);

@@ -41,8 +41,8 @@ static void read_pids(const char *path, int *ret_client, int *ret_launcher)
 
 /* Refuses the job's name, which another process owns; names that process if the
  * lock file does. */
-static enum pst_status name_owner(const char *path, const char *job,
-                                  struct pst_diag *diag)
+static enum pst_status refuse_owned(const char *path, const char *job,
+                                    struct pst_diag *diag)
 {
     char by[64] = "another process has it", ranks[64] = "";
     int client = 0, launcher = 0;
@@ -74,7 +74,7 @@ static void write_pids(int fd, pid_t client, pid_t launcher)
         return;
 }
 
-static enum pst_status take_lock(const char *socket, const char *job,
+static enum pst_status lock_name(const char *socket, const char *job,
                                  bool own_dir, const char *path, int *ret,
                                  struct pst_diag *diag)
 {
@@ -85,7 +85,7 @@ static enum pst_status take_lock(const char *socket, const char *job,
     if (status == PST_OK)
         write_pids(*ret, getpid(), 0);
     pstd_unlock_base(base);
-    return status == PST_AGAIN ? name_owner(path, job, diag) : status;
+    return status == PST_AGAIN ? refuse_owned(path, job, diag) : status;
 }
 
 /* Refuses the name of a job that was started by hand with `penstockd`, which
@@ -114,8 +114,9 @@ static enum pst_status check_socket(const char *socket, const char *job,
     return status;
 }
 
-enum pst_status pstctl_own(const char *socket, const char *job, bool own_dir,
-                           struct pstctl_owner *ret, struct pst_diag *diag)
+enum pst_status pstctl_own_name(const char *socket, const char *job,
+                                bool own_dir, struct pstctl_owner *ret,
+                                struct pst_diag *diag)
 {
     struct pstctl_owner owner = {.fd = -1};
     enum pst_status status = PST_OK;
@@ -125,11 +126,11 @@ enum pst_status pstctl_own(const char *socket, const char *job, bool own_dir,
         status = pst_diag_nomem(diag, owner.lock.len);
     if (status == PST_OK)
         status =
-            take_lock(socket, job, own_dir, owner.lock.text, &owner.fd, diag);
+            lock_name(socket, job, own_dir, owner.lock.text, &owner.fd, diag);
     if (status == PST_OK)
         status = check_socket(socket, job, diag);
     if (status != PST_OK) {
-        pstctl_disown(&owner, true);
+        pstctl_release_name(&owner, true);
         return status;
     }
     *ret = owner;
@@ -150,7 +151,7 @@ enum pst_status pstctl_own_again(struct pstctl_owner *owner, const char *socket,
 
     if (pstctl_owns(owner))
         return PST_OK;
-    status = take_lock(socket, job, own_dir, owner->lock.text, &fd, diag);
+    status = lock_name(socket, job, own_dir, owner->lock.text, &fd, diag);
     if (status != PST_OK)
         return status;
     if (owner->fd >= 0)
@@ -161,7 +162,7 @@ enum pst_status pstctl_own_again(struct pstctl_owner *owner, const char *socket,
 
 /* Sends the signal by a pidfd: a pid may be reused by another process before
  * the signal arrives. */
-bool pstctl_ask_owner(const char *socket, pid_t owner)
+bool pstctl_stop_owner(const char *socket, pid_t owner)
 {
     const int fd = (int)syscall(SYS_pidfd_open, owner, 0);
     siginfo_t info = {.si_signo = SIGINT, .si_code = SI_QUEUE};
@@ -177,7 +178,7 @@ bool pstctl_ask_owner(const char *socket, pid_t owner)
     return sent;
 }
 
-bool pstctl_is_ask(const struct signalfd_siginfo *info)
+bool pstctl_is_stop_request(const struct signalfd_siginfo *info)
 {
     return info->ssi_signo == SIGINT && info->ssi_code == SI_QUEUE &&
            info->ssi_int == ASK_VALUE;
@@ -243,7 +244,7 @@ bool pstctl_owner_end(int fd, enum pst_status *ret, struct pst_diag *diag)
     return true;
 }
 
-void pstctl_disown(struct pstctl_owner *owner, bool remove)
+void pstctl_release_name(struct pstctl_owner *owner, bool remove)
 {
     if (remove && pstctl_owns(owner))
         (void)unlink(owner->lock.text);

@@ -19,9 +19,9 @@ struct pstctl_owner {
 
 /* Takes the name of a job. PST_ERR_BUSY: another job has the name; the text
  * gives its owner's pid. */
-enum pst_status pstctl_own(const char *socket, const char *job, bool own_dir,
-                           struct pstctl_owner *ret,
-                           struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstctl_own_name(const char *socket, const char *job,
+                                bool own_dir, struct pstctl_owner *ret,
+                                struct pst_diag *diag) PST_MUST_CHECK;
 /* True if the owner's lock file is still the one beside the socket. */
 bool pstctl_owns(const struct pstctl_owner *owner);
 /* Recreates folder and lock after their removal, for instance by a program that
@@ -32,9 +32,9 @@ enum pst_status pstctl_own_again(struct pstctl_owner *owner, const char *socket,
 /* Asks process `owner`, which the caller has found by pstd_socket_owner, to end
  * the job, like Ctrl-C; unlike with Ctrl-C, a second request does not end the
  * job at once. False: the process is no longer the owner. */
-bool pstctl_ask_owner(const char *socket, pid_t owner);
-/* True if this SIGINT was sent by pstctl_ask_owner. */
-bool pstctl_is_ask(const struct signalfd_siginfo *info);
+bool pstctl_stop_owner(const char *socket, pid_t owner);
+/* True if this SIGINT was sent by pstctl_stop_owner. */
+bool pstctl_is_stop_request(const struct signalfd_siginfo *info);
 /* Interval, in ms, at which a client checks a job that has no ranks at the
  * moment. */
 #define PSTCTL_OWNED_MS 50
@@ -54,6 +54,6 @@ int pstctl_owner_open(const char *socket);
 bool pstctl_owner_end(int fd, enum pst_status *ret, struct pst_diag *diag);
 /* Closes the lock. remove: also removes its file, since no process of the job
  * is left; a file that belongs to another job is kept. */
-void pstctl_disown(struct pstctl_owner *owner, bool remove);
+void pstctl_release_name(struct pstctl_owner *owner, bool remove);
 
 #endif

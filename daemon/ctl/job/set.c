@@ -58,13 +58,14 @@ static enum pst_status read_options(struct wanted *w,
     return status;
 }
 
-static enum pst_status show(const struct pstd_config *config,
-                            const pstctl_event *event, struct pst_diag *diag)
+static enum pst_status show_outcome(const struct pstd_config *config,
+                                    const pstctl_event *event,
+                                    struct pst_diag *diag)
 {
     if (pstctl_is_lost(event, diag))
         return diag->status;
     if (strcmp(event->name, "set_refused") == 0)
-        return pstctl_refused(event, diag);
+        return pstctl_refused_status(event, diag);
     if (config->json)
         return pstctl_json_print(pstctl_event_json(event), diag);
     pstctl_printf(stdout, "%s from step %lld on\n",
@@ -73,9 +74,9 @@ static enum pst_status show(const struct pstd_config *config,
     return PST_OK;
 }
 
-static enum pst_status send(struct pstctl_conn *conn,
-                            const struct pstd_config *config, struct wanted *w,
-                            struct pst_diag *diag)
+static enum pst_status send_set(struct pstctl_conn *conn,
+                                const struct pstd_config *config,
+                                struct wanted *w, struct pst_diag *diag)
 {
     static const char *const ends[] = {"set", "set_refused", "train_end",
                                        "start"};
@@ -92,7 +93,7 @@ static enum pst_status send(struct pstctl_conn *conn,
     status = pstctl_call(conn, &request, &reply, diag);
     if (status == PST_OK &&
         reply->reply->body_case != PST__CONTROL__REPLY__BODY_ACCEPTED)
-        status = pstctl_not_expected(diag);
+        status = pstctl_refuse_answer(diag);
     if (status == PST_OK)
         status = pstctl_wait_for(conn, reply->reply->accepted->seq + 1, ends,
                                  PST_COUNT(ends), &progress, &event, diag);
@@ -101,7 +102,7 @@ static enum pst_status send(struct pstctl_conn *conn,
             pst_diag_set(diag, PST_E_JOB_MISSED,
                          "this client missed the result; see `penstock log`");
     if (status == PST_OK)
-        status = show(config, event->event, diag);
+        status = show_outcome(config, event->event, diag);
     pstctl_progress_fini(&progress);
     pstd_frame_free(event);
     pstd_frame_free(reply);
@@ -120,7 +121,7 @@ static enum pst_status run_set(const struct pstd_config *config,
     if (status == PST_OK)
         status = pstctl_connect(config, &conn, diag);
     if (status == PST_OK) {
-        status = send(&conn, config, &w, diag);
+        status = send_set(&conn, config, &w, diag);
         pstctl_close(&conn);
     }
     pst_arena_fini(&w.arena);

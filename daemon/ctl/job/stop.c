@@ -11,10 +11,10 @@
 #include "daemon/ctl/print.h"
 #include "stages/base/host/alive.h"
 
-#define LOOK_MS 20
+#define POLL_MS 20
 /* seconds that the owner has to see that the ranks have ended */
-#define ENDING_S 2.0
-#define LET_GO_S 10.0 /* seconds that the owner has to clean up */
+#define ENDING_S   2.0
+#define CLEAN_UP_S 10.0 /* seconds that the owner has to clean up */
 
 /* State of a stop. */
 struct ending {
@@ -31,7 +31,7 @@ struct ending {
 
 /* Records why a run has failed at its end: for instance, its last checkpoint
  * could not be written. */
-static void take_end(struct ending *e, const pstctl_event *event)
+static void record_failure(struct ending *e, const pstctl_event *event)
 {
     const char *name = pstctl_text(event, "status");
     enum pst_status status = PST_OK;
@@ -52,7 +52,7 @@ static void take_end(struct ending *e, const pstctl_event *event)
 static void signal_owner(struct ending *e)
 {
     if (e->owner > 0 && !e->signalled)
-        e->signalled = pstctl_ask_owner(e->socket.text, e->owner);
+        e->signalled = pstctl_stop_owner(e->socket.text, e->owner);
     e->signalled_any |= e->signalled;
 }
 
@@ -97,7 +97,7 @@ static enum pst_status stop_ranks(struct ending *e, struct pstctl_conn *conn,
             done = e->config->no_wait && frame->reply->id == id;
         } else if (frame->body_case == PST__CONTROL__FRAME__BODY_EVENT &&
                    strcmp(frame->event->name, "train_end") == 0) {
-            take_end(e, frame->event);
+            record_failure(e, frame->event);
         }
         pstd_frame_free(frame);
         if (done)
@@ -111,7 +111,7 @@ static enum pst_status stop_ranks(struct ending *e, struct pstctl_conn *conn,
 
 /* Asks ranks that exist, or appear while the job is restarted, to stop.
  * PST_AGAIN: call again later. */
-static enum pst_status ask_ranks(struct ending *e, struct pst_diag *diag)
+static enum pst_status stop_any_ranks(struct ending *e, struct pst_diag *diag)
 {
     struct pstctl_conn conn;
     enum pst_status status = PST_ERR_NO_DAEMON;
@@ -144,7 +144,7 @@ static enum pst_status ask_ranks(struct ending *e, struct pst_diag *diag)
         if (!e->signalled && !e->signalled_any)
             return status;
     }
-    if (e->config->no_wait || (e->gone > 0 && pst_now() - e->gone > LET_GO_S))
+    if (e->config->no_wait || (e->gone > 0 && pst_now() - e->gone > CLEAN_UP_S))
         return PST_OK;
     return PST_AGAIN;
 }
@@ -153,16 +153,16 @@ static enum pst_status run_stop(const struct pstd_config *config,
                                 struct pst_diag *diag)
 {
     struct ending e = {.config = config};
-    enum pst_status status = pstctl_where(config, &e.socket, diag);
+    enum pst_status status = pstctl_find_socket(config, &e.socket, diag);
 
     pst_diag_init(&e.lost);
     if (status == PST_OK) {
         e.owner = pstd_socket_owner(e.socket.text);
-        status = ask_ranks(&e, diag);
+        status = stop_any_ranks(&e, diag);
     }
     while (status == PST_AGAIN) {
-        (void)usleep(1000 * LOOK_MS);
-        status = ask_ranks(&e, diag);
+        (void)usleep(1000 * POLL_MS);
+        status = stop_any_ranks(&e, diag);
     }
     pst_str_fini(&e.socket);
     if (status == PST_OK && config->json)

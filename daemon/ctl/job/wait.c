@@ -13,7 +13,7 @@ static bool is_one_of(const char *name, const char *const *names, size_t n)
     return false;
 }
 
-bool pstctl_goes_on(const pstctl_event *event)
+bool pstctl_is_repeated(const pstctl_event *event)
 {
     for (size_t i = 0; i < event->n_fields; i++)
         if (strcmp(event->fields[i]->key, "again") == 0)
@@ -83,7 +83,8 @@ void pstctl_warn_renewed(const pstctl_event *event)
                       names);
 }
 
-enum pst_status pstctl_refused(const pstctl_event *event, struct pst_diag *diag)
+enum pst_status pstctl_refused_status(const pstctl_event *event,
+                                      struct pst_diag *diag)
 {
     const char *status = pstctl_text(event, "status");
     const bool io =

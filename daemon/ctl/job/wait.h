@@ -22,7 +22,7 @@ enum pst_status pstctl_report_run(struct pstctl_conn *conn,
  * older one, so it does not answer the newest request. */
 bool pstctl_is_unasked(const pstctl_event *event);
 /* True if the event is a train_end of a start that failed and is repeated. */
-bool pstctl_goes_on(const pstctl_event *event);
+bool pstctl_is_repeated(const pstctl_event *event);
 /* True, with a diagnosis, if the event shows that an accepted request is lost,
  * because the run has ended or the ranks were started again. */
 bool pstctl_is_lost(const pstctl_event *event, struct pst_diag *diag);
@@ -31,7 +31,7 @@ bool pstctl_is_lost(const pstctl_event *event, struct pst_diag *diag);
 void pstctl_warn_renewed(const pstctl_event *event);
 /* Returns the status of an event that explains why nothing was changed:
  * PST_ERR_IO if a file could not be read or written, else PST_ERR_INPUT. */
-enum pst_status pstctl_refused(const pstctl_event *event,
-                               struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstctl_refused_status(const pstctl_event *event,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

@@ -44,7 +44,7 @@ static void print_row(enum pst_error error)
                   pst_status_exit_code(status));
 }
 
-static enum pst_status unknown(const char *id, struct pst_diag *diag)
+static enum pst_status refuse_unknown(const char *id, struct pst_diag *diag)
 {
     const char *names[PST_N_ERRORS];
     int near;
@@ -75,7 +75,7 @@ static enum pst_status run_explain(const struct pstd_config *config,
     id[strcspn(id, "]")] = '\0';
     error = pst_error_find(id);
     if (error == PST_E_NONE)
-        return unknown(config->args[0], diag);
+        return refuse_unknown(config->args[0], diag);
     if (config->json)
         return pstctl_json_print(to_json(error), diag);
     print_row(error);

@@ -8,8 +8,8 @@
 /* maximum number of a group's parameters that are printed */
 #define MAX_NAMES 3
 
-static bool is_in(const struct pst_groups *groups, const struct pst_plan *plan,
-                  size_t group, size_t param)
+static bool is_in_group(const struct pst_groups *groups,
+                        const struct pst_plan *plan, size_t group, size_t param)
 {
     return groups->of[param] == group &&
            plan->params.at[param].kind == PST_VALUE_PARAM &&
@@ -24,7 +24,7 @@ static void print_group(const struct pst_groups *groups,
     unsigned n = 0;
 
     for (size_t i = 0; i < plan->params.n; i++)
-        if (is_in(groups, plan, k, i) && n++ < MAX_NAMES)
+        if (is_in_group(groups, plan, k, i) && n++ < MAX_NAMES)
             pst_str_addf(&names, "%s%s", n > 1 ? ", " : "",
                          plan->params.at[i].fqn);
     if (n > MAX_NAMES)
@@ -59,7 +59,7 @@ json_t *pstctl_groups_json(const struct pst_groups *groups,
         json_t *names = json_array();
 
         for (size_t i = 0; i < plan->params.n; i++)
-            if (is_in(groups, plan, k, i))
+            if (is_in_group(groups, plan, k, i))
                 (void)json_array_append_new(
                     names, pstctl_json_text(plan->params.at[i].fqn));
         (void)json_array_append_new(

@@ -133,7 +133,7 @@ static enum pst_status print_json(const struct forecast *f,
     struct pst_str placement = {0};
     enum pst_status status;
 
-    pstd_placement(f->sched, &placement);
+    pstd_print_placement(f->sched, &placement);
     for (unsigned r = 0; r < f->ranks; r++)
         (void)json_array_append_new(ranks, rank_json(f, r));
     status = pstctl_json_print(
@@ -161,7 +161,7 @@ static void print_memory(const struct forecast *f)
     struct pst_str placement = {0};
     size_t for_w = 0, gathered = 0;
 
-    pstd_placement(f->sched, &placement);
+    pstd_print_placement(f->sched, &placement);
     pstctl_printf(stdout, "schedule %s, %u microbatch%s%s\n", f->sched->name,
                   f->sched->n_microbatches,
                   f->sched->n_microbatches == 1 ? "" : "es",
@@ -184,7 +184,7 @@ static void print_memory(const struct forecast *f)
 
         for_w = PST_MAX(for_w, m->for_w);
         gathered = PST_MAX(gathered, m->gathered);
-        pstd_placement_of(pst_str_text(&placement), r, &stages);
+        pstd_print_stages(pst_str_text(&placement), r, &stages);
         pstctl_printf(stdout,
                       "%4u  %-6s %8.2f %7.2f %9.2f %7.2f %7.2f %7.2f %9.2f "
                       "%5.2f %8.2f %10u\n",
@@ -375,9 +375,9 @@ static enum pst_status write_files(const struct pstd_config *config,
     return status;
 }
 
-static enum pst_status predict(struct pst_plan *plan,
-                               const struct pst_exec_options *options,
-                               struct forecast *f, struct pst_diag *diag)
+static enum pst_status predict_step(struct pst_plan *plan,
+                                    const struct pst_exec_options *options,
+                                    struct forecast *f, struct pst_diag *diag)
 {
     /* Costs come first, since they determine the programs whose memory is
      * counted. */
@@ -410,10 +410,11 @@ static enum pst_status predict(struct pst_plan *plan,
 
 /* Resolves automatic choices of the options; with --what-if, also evaluates all
  * alternatives. */
-static enum pst_status what_if(const struct pstd_config *config,
-                               struct pst_plan *plan,
-                               struct pst_exec_options *options,
-                               struct forecast *f, struct pst_diag *diag)
+static enum pst_status resolve_choices(const struct pstd_config *config,
+                                       struct pst_plan *plan,
+                                       struct pst_exec_options *options,
+                                       struct forecast *f,
+                                       struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
@@ -491,10 +492,10 @@ static enum pst_status run_plan(const struct pstd_config *config,
     if (status == PST_OK) {
         pstctl_ramp_init(config, &f.ramp, &options);
         pstd_set_batch(&options, &batch);
-        status = what_if(config, batch.plan, &options, &f, diag);
+        status = resolve_choices(config, batch.plan, &options, &f, diag);
     }
     if (status == PST_OK)
-        status = predict(batch.plan, &options, &f, diag);
+        status = predict_step(batch.plan, &options, &f, diag);
     if (status == PST_OK)
         status = predict_evaluation(config, &batch, &options, &f, diag);
     if (status == PST_OK)

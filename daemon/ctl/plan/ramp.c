@@ -25,10 +25,10 @@ void pstctl_ramp_init(const struct pstd_config *config, struct pstctl_ramp *ret,
 /* Compares the memory of each rank with one number of microbatches (`from`)
  * with that of the earlier numbers, and keeps the larger one in `memory`.
  * first: there are no earlier ones. part->peak: bytes of the largest arena. */
-static void take_memory(const struct pst_exec_options *o,
-                        const struct pst_memory *from, bool first,
-                        struct pst_memory *memory,
-                        struct pstctl_ramp_part *part)
+static void merge_memory(const struct pst_exec_options *o,
+                         const struct pst_memory *from, bool first,
+                         struct pst_memory *memory,
+                         struct pstctl_ramp_part *part)
 {
     for (unsigned k = 0; k < o->ranks; k++) {
         if (first ||
@@ -38,10 +38,10 @@ static void take_memory(const struct pst_exec_options *o,
     }
 }
 
-static enum pst_status take_part(const struct pst_schedule *sched,
-                                 const struct pst_costs *costs,
-                                 struct pstctl_ramp_part *part,
-                                 struct pst_diag *diag)
+static enum pst_status simulate_part(const struct pst_schedule *sched,
+                                     const struct pst_costs *costs,
+                                     struct pstctl_ramp_part *part,
+                                     struct pst_diag *diag)
 {
     struct pst_sim sim = {0};
     const enum pst_status status =
@@ -76,9 +76,9 @@ enum pst_status pstctl_ramp_predict(struct pstctl_ramp *ramp,
         struct pstctl_ramp_part *part = &ramp->parts[i];
 
         *part = (struct pstctl_ramp_part){.microbatches = ramp->counts[i]};
-        take_memory(options, all + (size_t)i * options->ranks, i == 0, memory,
-                    part);
-        status = take_part(scheds[i], costs, part, diag);
+        merge_memory(options, all + (size_t)i * options->ranks, i == 0, memory,
+                     part);
+        status = simulate_part(scheds[i], costs, part, diag);
         if (ramp->counts[i] > ramp->counts[most])
             most = i;
     }
@@ -92,8 +92,8 @@ enum pst_status pstctl_ramp_predict(struct pstctl_ramp *ramp,
     return status;
 }
 
-static const struct pstctl_ramp_part *part_of(const struct pstctl_ramp *ramp,
-                                              uint64_t count)
+static const struct pstctl_ramp_part *find_part(const struct pstctl_ramp *ramp,
+                                                uint64_t count)
 {
     unsigned i = 0;
 
@@ -111,7 +111,7 @@ json_t *pstctl_ramp_json(const struct pstctl_ramp *ramp)
     list = json_array();
     for (unsigned i = 0; i < ramp->ramp.n; i++) {
         const struct pstd_ramp_row *row = &ramp->ramp.at[i];
-        const struct pstctl_ramp_part *part = part_of(ramp, row->count);
+        const struct pstctl_ramp_part *part = find_part(ramp, row->count);
 
         (void)json_array_append_new(
             list, json_pack("{s:I s:I s:s s:o s:o s:I}", "microbatches",
@@ -132,7 +132,7 @@ void pstctl_ramp_show(const struct pstctl_ramp *ramp)
                           "step  bubble       MiB\n");
     for (unsigned i = 0; i < ramp->ramp.n; i++) {
         const struct pstd_ramp_row *row = &ramp->ramp.at[i];
-        const struct pstctl_ramp_part *part = part_of(ramp, row->count);
+        const struct pstctl_ramp_part *part = find_part(ramp, row->count);
         struct pst_str step = {0};
 
         pstctl_duration(part->step, &step);

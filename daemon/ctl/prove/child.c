@@ -22,8 +22,8 @@ extern char **environ;
 
 /* --- programs ------------------------------------------------------------- */
 
-static bool redirect(posix_spawn_file_actions_t *files, int fd,
-                     const char *path)
+static bool add_redirect(posix_spawn_file_actions_t *files, int fd,
+                         const char *path)
 {
     return posix_spawn_file_actions_addopen(
                files, fd, path != NULL ? path : "/dev/null",
@@ -40,7 +40,7 @@ int pstctl_prove_call(char *const words[], const char *out, const char *err)
         return -1;
     if (posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0) ==
             0 &&
-        redirect(&files, 1, out) && redirect(&files, 2, err) &&
+        add_redirect(&files, 1, out) && add_redirect(&files, 2, err) &&
         posix_spawnp(&pid, words[0], &files, NULL, words, environ) == 0) {
         while (waitpid(pid, &code, 0) < 0 && errno == EINTR)
             ;
@@ -77,9 +77,9 @@ struct words {
     bool failed;
 };
 
-static void add(struct words *w, const char *fmt, ...) PST_PRINTF(2, 3);
+static void add_word(struct words *w, const char *fmt, ...) PST_PRINTF(2, 3);
 
-static void add(struct words *w, const char *fmt, ...)
+static void add_word(struct words *w, const char *fmt, ...)
 {
     char text[TEXT];
     va_list ap;
@@ -120,12 +120,12 @@ static void add_given(struct words *w, const struct pstd_config *config,
             const struct pstd_list *list = pstd_config_member(config, &rows[i]);
 
             for (size_t k = 0; k < list->n; k++)
-                add(w, "--%s=%s", rows[i].name, list->at[k]);
+                add_word(w, "--%s=%s", rows[i].name, list->at[k]);
         } else if (pstd_config_text(config, &rows[i], &text)) {
             if (rows[i].type == PSTD_FLAG)
-                add(w, "--%s", rows[i].name);
+                add_word(w, "--%s", rows[i].name);
             else
-                add(w, "--%s=%s", rows[i].name, pst_str_text(&text));
+                add_word(w, "--%s=%s", rows[i].name, pst_str_text(&text));
         }
         pst_str_fini(&text);
     }
@@ -133,7 +133,8 @@ static void add_given(struct words *w, const struct pstd_config *config,
 
 /* Runs a command of this program. False: it failed; why receives the last line
  * of its output. */
-static bool call(const struct pstctl_prover *p, struct words *w, char why[160])
+static bool run_words(const struct pstctl_prover *p, struct words *w,
+                      char why[160])
 {
     char log[TEXT];
     int code = -1;
@@ -152,48 +153,48 @@ bool pstctl_prove_cut(const struct pstctl_prover *p, unsigned stages,
 {
     struct words w = {0};
 
-    add(&w, "/proc/self/exe");
-    add(&w, "split");
-    add(&w, "%s", p->config->args[0]);
-    add(&w, "--stages=%u", stages);
-    add(&w, "--output=%s/%u.plan", p->folder, stages);
+    add_word(&w, "/proc/self/exe");
+    add_word(&w, "split");
+    add_word(&w, "%s", p->config->args[0]);
+    add_word(&w, "--stages=%u", stages);
+    add_word(&w, "--output=%s/%u.plan", p->folder, stages);
     add_given(&w, p->config, PSTD_OPT_SPLIT & ~PSTD_OPT_JSON);
-    return call(p, &w, why);
+    return run_words(p, &w, why);
 }
 
-static bool run(const struct pstctl_prover *p, const struct pstctl_way *way,
-                unsigned number, unsigned steps, char why[160])
+static bool run_way(const struct pstctl_prover *p, const struct pstctl_way *way,
+                    unsigned number, unsigned steps, char why[160])
 {
     struct words w = {0};
 
-    add(&w, "/proc/self/exe");
-    add(&w, "run");
-    add(&w, "%s/%u.plan", p->folder, way->stages);
+    add_word(&w, "/proc/self/exe");
+    add_word(&w, "run");
+    add_word(&w, "%s/%u.plan", p->folder, way->stages);
     add_given(&w, p->config, PSTD_OPT_TRAIN);
     if (p->config->plugin != NULL)
-        add(&w, "--plugin=%s", p->config->plugin);
+        add_word(&w, "--plugin=%s", p->config->plugin);
     /* The bits depend on the number of threads of a rank. */
     if (!PSTD_GIVEN(p->config, threads))
-        add(&w, "--threads=1");
-    add(&w, "--ranks=%u", way->ranks);
-    add(&w, "--schedule=%s", way->schedule);
-    add(&w, "--transport=%s", way->mpi ? "mpi" : "self");
-    add(&w, "--steps=%u", steps);
-    add(&w, "--dump=%s/%u.safetensors", p->folder, number);
-    add(&w, "--log-dir=%s/logs", p->folder);
-    add(&w, "--quiet");
+        add_word(&w, "--threads=1");
+    add_word(&w, "--ranks=%u", way->ranks);
+    add_word(&w, "--schedule=%s", way->schedule);
+    add_word(&w, "--transport=%s", way->mpi ? "mpi" : "self");
+    add_word(&w, "--steps=%u", steps);
+    add_word(&w, "--dump=%s/%u.safetensors", p->folder, number);
+    add_word(&w, "--log-dir=%s/logs", p->folder);
+    add_word(&w, "--quiet");
     if (way->extra != NULL)
-        add(&w, "--%s", way->extra);
+        add_word(&w, "--%s", way->extra);
     if (way->resumed)
-        add(&w, "--checkpoint=%s/%u.saved", p->folder, number);
+        add_word(&w, "--checkpoint=%s/%u.saved", p->folder, number);
     if (way->resumed && steps == PSTCTL_PROVE_STEPS)
-        add(&w, "--resume");
-    return call(p, &w, why);
+        add_word(&w, "--resume");
+    return run_words(p, &w, why);
 }
 
 /* --- digests -------------------------------------------------------------- */
 
-static int by_name(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
     return strcmp((*(const struct pst_safetensors_entry *const *)a)->name,
                   (*(const struct pst_safetensors_entry *const *)b)->name);
@@ -201,8 +202,9 @@ static int by_name(const void *a, const void *b)
 
 /* Adds a tensor to the digest of losses, gradients or parameters, according to
  * its name. */
-static enum pst_status digest(const struct pst_safetensors_entry *entry,
-                              struct pstctl_proof *ret, struct pst_diag *diag)
+static enum pst_status add_digest(const struct pst_safetensors_entry *entry,
+                                  struct pstctl_proof *ret,
+                                  struct pst_diag *diag)
 {
     const size_t bytes = pst_meta_bytes(&entry->meta);
     void *data = pst_alloc(PST_TAG_CLIENT, bytes + 1);
@@ -243,9 +245,9 @@ static enum pst_status read_dump(const char *path, struct pstctl_proof *ret,
     for (size_t i = 0; i < n && all != NULL; i++)
         all[i] = pst_safetensors_at(st, i);
     if (all != NULL)
-        qsort(all, n, sizeof(const void *), by_name);
+        qsort(all, n, sizeof(const void *), compare_names);
     for (size_t i = 0; i < n && status == PST_OK; i++)
-        status = digest(all[i], ret, diag);
+        status = add_digest(all[i], ret, diag);
     pst_free(all);
     pst_safetensors_close(st);
     return status;
@@ -261,9 +263,9 @@ void pstctl_prove_run(const struct pstctl_prover *p,
     pst_diag_init(&diag);
     *ret = (struct pstctl_proof){0};
     (void)snprintf(path, sizeof(path), "%s/%u.safetensors", p->folder, number);
-    if (way->resumed && !run(p, way, number, 1, ret->why))
+    if (way->resumed && !run_way(p, way, number, 1, ret->why))
         return;
-    if (!run(p, way, number, PSTCTL_PROVE_STEPS, ret->why))
+    if (!run_way(p, way, number, PSTCTL_PROVE_STEPS, ret->why))
         return;
     ret->ran = read_dump(path, ret, &diag) == PST_OK;
     if (!ret->ran)

@@ -103,8 +103,9 @@ struct proofs {
     unsigned ran, differ;
 };
 
-static bool differs(const struct pstctl_way *way, const struct pstctl_proof *a,
-                    const struct pstctl_proof *b)
+static bool results_differ(const struct pstctl_way *way,
+                           const struct pstctl_proof *a,
+                           const struct pstctl_proof *b)
 {
     return a->params != b->params ||
            (!way->resumed && (a->grads != b->grads || a->losses != b->losses));
@@ -129,15 +130,15 @@ static void run_all(const struct pstctl_prover *p, struct proofs *ret)
             pstctl_prove_run(p, &ways[i], i, proof);
         ret->ran += proof->ran;
         ret->differ += proof->ran && ret->at[0].ran &&
-                       differs(&ways[i], proof, &ret->at[0]);
+                       results_differ(&ways[i], proof, &ret->at[0]);
         if (!p->config->json)
             print_row(&ways[i], proof);
     }
 }
 
-static enum pst_status conclude(const struct pstctl_prover *p,
-                                const struct proofs *proofs,
-                                struct pst_diag *diag)
+static enum pst_status report_proofs(const struct pstctl_prover *p,
+                                     const struct proofs *proofs,
+                                     struct pst_diag *diag)
 {
     struct pstctl_torch torch = {0};
     char dump[4200];
@@ -221,7 +222,7 @@ static enum pst_status run_prove(const struct pstd_config *config,
                       "stages", "ranks", "schedule", "transport", "option",
                       "loss", "gradients", "parameters");
     run_all(&p, &proofs);
-    status = conclude(&p, &proofs, diag);
+    status = report_proofs(&p, &proofs, diag);
     pst_diag_init(&ignored);
     (void)(pstctl_scratch_remove(&scratch, &ignored) == PST_OK);
     if (status == PST_OK && proofs.differ > 0)

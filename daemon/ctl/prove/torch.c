@@ -106,9 +106,10 @@ static enum pst_status write_inputs(const struct pst_batch *batch,
 }
 
 /* Opens model and data with the options of the runs, and writes the inputs. */
-static enum pst_status prepare(const struct pstctl_prover *p, const char *path,
-                               unsigned *ret_microbatches, int *ret_loss,
-                               struct pst_diag *diag)
+static enum pst_status prepare_inputs(const struct pstctl_prover *p,
+                                      const char *path,
+                                      unsigned *ret_microbatches, int *ret_loss,
+                                      struct pst_diag *diag)
 {
     struct pst_data *data = NULL;
     struct pst_batch batch = {0};
@@ -163,7 +164,7 @@ void pstctl_prove_torch(const struct pstctl_prover *p, const char *dump,
     (void)snprintf(inputs, sizeof(inputs), "%s/inputs", p->folder);
     (void)snprintf(out, sizeof(out), "%s/torch", p->folder);
     (void)snprintf(err, sizeof(err), "%s/log", p->folder);
-    if (prepare(p, inputs, &microbatches, &index, &diag) != PST_OK) {
+    if (prepare_inputs(p, inputs, &microbatches, &index, &diag) != PST_OK) {
         (void)snprintf(ret->why, sizeof(ret->why), "%.159s", diag.text);
         return;
     }

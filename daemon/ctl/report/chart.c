@@ -34,7 +34,7 @@ struct range {
     double min, max;
 };
 
-static void widen(struct range *r, double x)
+static void extend_range(struct range *r, double x)
 {
     r->min = fmin(r->min, x);
     r->max = fmax(r->max, x);
@@ -42,7 +42,7 @@ static void widen(struct range *r, double x)
 
 /* Returns the distance between ticks, of which there are about four: 1, 2 or 5
  * times a power of ten. */
-static double tick_of(struct range r)
+static double tick_distance(struct range r)
 {
     const double rough = (r.max - r.min) / 4;
     const double power = pow(10, floor(log10(rough)));
@@ -58,8 +58,8 @@ static struct range range_of(const struct pstctl_series *series, size_t n,
 
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < series[i].points->n; k++)
-            widen(&r,
-                  of_x ? series[i].points->at[k].x : series[i].points->at[k].y);
+            extend_range(&r, of_x ? series[i].points->at[k].x
+                                  : series[i].points->at[k].y);
     if (r.max - r.min < 1e-9 * fmax(fabs(r.max), 1e-9)) {
         const double pad = of_x || r.max == 0 ? 1 : 0.1 * fabs(r.max);
 
@@ -69,12 +69,12 @@ static struct range range_of(const struct pstctl_series *series, size_t n,
     return r;
 }
 
-static double at_x(double x, struct range r)
+static double map_x(double x, struct range r)
 {
     return LEFT + (x - r.min) / (r.max - r.min) * (WIDE - LEFT - RIGHT);
 }
 
-static double at_y(double y, struct range r)
+static double map_y(double y, struct range r)
 {
     return HIGH - BOTTOM -
            (y - r.min) / (r.max - r.min) * (HIGH - TOP - BOTTOM);
@@ -95,17 +95,17 @@ static void add_tick(double t, double x, struct pst_str *out)
 
 static void add_axes(struct range x, struct range y, struct pst_str *out)
 {
-    const double dy = tick_of(y), dx = fmax(tick_of(x), 1);
+    const double dy = tick_distance(y), dx = fmax(tick_distance(x), 1);
 
     for (double t = ceil(y.min / dy) * dy; t <= y.max + 1e-9 * dy; t += dy)
         pst_str_addf(out,
                      "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" "
                      "y1=\"%.1f\" y2=\"%.1f\"/><text x=\"%.1f\" y=\"%.1f\" "
                      "text-anchor=\"end\">%.4g</text>\n",
-                     LEFT, WIDE - RIGHT, at_y(t, y), at_y(t, y), LEFT - 6,
-                     at_y(t, y) + 4, fabs(t) < 1e-9 * dy ? 0.0 : t);
+                     LEFT, WIDE - RIGHT, map_y(t, y), map_y(t, y), LEFT - 6,
+                     map_y(t, y) + 4, fabs(t) < 1e-9 * dy ? 0.0 : t);
     for (double t = ceil(x.min / dx) * dx; t <= x.max + 1e-9 * dx; t += dx)
-        add_tick(t, at_x(t, x), out);
+        add_tick(t, map_x(t, x), out);
 }
 
 /* Draws points i to j - 1 as one vertical stroke from the lowest to the
@@ -124,8 +124,8 @@ static void add_bucket(const struct pstctl_points *p, size_t i, size_t j,
     for (int both = 0; both < (low == high ? 1 : 2); both++) {
         const size_t k = (both == 0) == (low < high) ? low : high;
 
-        pst_str_addf(out, "%.1f,%.1f ", at_x(p->at[k].x, x),
-                     at_y(p->at[k].y, y));
+        pst_str_addf(out, "%.1f,%.1f ", map_x(p->at[k].x, x),
+                     map_y(p->at[k].y, y));
     }
 }
 
@@ -146,7 +146,7 @@ static void add_series(const struct pstctl_series *s, size_t number,
         pst_str_addf(out,
                      "<circle class=\"dot c%zu\" cx=\"%.1f\" cy=\"%.1f\" "
                      "r=\"3\"><title>step %.0f: %.6g</title></circle>\n",
-                     number, at_x(p->at[k].x, x), at_y(p->at[k].y, y),
+                     number, map_x(p->at[k].x, x), map_y(p->at[k].y, y),
                      p->at[k].x, p->at[k].y);
 }
 

@@ -7,8 +7,9 @@
 #include "daemon/common/steps/steps.h"
 
 #define TAG PST_TAG_CLIENT
-/* A history with more steps is thinned to so many groups: of each group of
- * steps, those with the smallest and largest loss stay. */
+/* A history with more steps than this is thinned: steps are divided into so
+ * many groups, and only the steps with the smallest and the largest loss of
+ * each group are drawn. */
 #define GROUPS 1000000
 
 struct curves {
@@ -20,17 +21,17 @@ struct curves {
     bool failed;
 };
 
-static bool push(struct pstctl_points *points, double x, double y)
+static bool push_point(struct pstctl_points *points, double x, double y)
 {
     const struct pstctl_point p = {x, y};
 
     return !isfinite(y) || pst_vec_push(TAG, points, p);
 }
 
-static void take_loss(struct curves *c, const struct pstd_steps_record *r)
+static void add_points(struct curves *c, const struct pstd_steps_record *r)
 {
-    c->failed = c->failed || !push(&c->loss, (double)r->step, r->loss) ||
-                !push(&c->lr, (double)r->step, r->lr);
+    c->failed = c->failed || !push_point(&c->loss, (double)r->step, r->loss) ||
+                !push_point(&c->lr, (double)r->step, r->lr);
 }
 
 /* Adds the points of a group of steps. */
@@ -40,19 +41,20 @@ static void end_group(struct curves *c)
 
     if (c->n == 0)
         return;
-    take_loss(c, low_first ? &c->low : &c->high);
+    add_points(c, low_first ? &c->low : &c->high);
     if (c->low.step != c->high.step)
-        take_loss(c, low_first ? &c->high : &c->low);
+        add_points(c, low_first ? &c->high : &c->low);
     if (c->seconds > 0)
         c->failed =
             c->failed ||
-            !push(&c->step_s, (double)c->low.step, c->seconds / (double)c->n) ||
-            !push(&c->rate, (double)c->low.step, c->count / c->seconds);
+            !push_point(&c->step_s, (double)c->low.step,
+                        c->seconds / (double)c->n) ||
+            !push_point(&c->rate, (double)c->low.step, c->count / c->seconds);
     c->n = 0;
     c->seconds = c->count = 0;
 }
 
-static bool take(void *ctx, const struct pstd_steps_record *r)
+static bool add_record(void *ctx, const struct pstd_steps_record *r)
 {
     struct curves *c = ctx;
 
@@ -70,8 +72,8 @@ static bool take(void *ctx, const struct pstd_steps_record *r)
 /* True if the newest step that both the logs and the history have has the same
  * values in both. Otherwise the history belongs to an earlier run, which used
  * the folder. */
-static bool is_of_run(const struct pstd_steps *history,
-                      const struct pstctl_story *s)
+static bool belongs_to_run(const struct pstd_steps *history,
+                           const struct pstctl_story *s)
 {
     struct pstd_steps_record r = {0};
     enum pstd_steps_kind kind = PSTD_STEPS_MISSING;
@@ -92,8 +94,8 @@ static bool is_of_run(const struct pstd_steps *history,
 
 /* Adds to `all` the points of the logs before step `first` and after step
  * `last`, and replaces the logs' points by `all`. */
-static bool merge(struct pstctl_points *logs, struct pstctl_points *all,
-                  double first, double last)
+static bool merge_points(struct pstctl_points *logs, struct pstctl_points *all,
+                         double first, double last)
 {
     struct pstctl_points ret = {0};
     bool ok = true;
@@ -110,23 +112,25 @@ static bool merge(struct pstctl_points *logs, struct pstctl_points *all,
     return ok;
 }
 
-static enum pst_status read(const struct pstd_steps *history,
-                            struct pstctl_story *s, struct pst_diag *diag)
+static enum pst_status read_curves(const struct pstd_steps *history,
+                                   struct pstctl_story *s,
+                                   struct pst_diag *diag)
 {
     struct curves c = {.group = 1 + history->slots / GROUPS};
     struct pstd_steps_counts counts;
     double first, last;
     bool ok = true;
-    enum pst_status status = pstd_steps_each(history, take, &c, &counts, diag);
+    enum pst_status status =
+        pstd_steps_each(history, add_record, &c, &counts, diag);
 
     end_group(&c);
     if (status == PST_OK && c.loss.n > 0) {
         first = c.loss.at[0].x;
         last = c.loss.at[c.loss.n - 1].x;
-        ok = merge(&s->loss, &c.loss, first, last) &&
-             merge(&s->lr, &c.lr, first, last) &&
-             merge(&s->rate, &c.rate, first, last) &&
-             merge(&s->step_s, &c.step_s, first, last);
+        ok = merge_points(&s->loss, &c.loss, first, last) &&
+             merge_points(&s->lr, &c.lr, first, last) &&
+             merge_points(&s->rate, &c.rate, first, last) &&
+             merge_points(&s->step_s, &c.step_s, first, last);
         s->tokens = history->head.tokens;
         s->recorded = counts.good;
     }
@@ -148,8 +152,8 @@ enum pst_status pstctl_curves_read(const char *dir, struct pstctl_story *s,
 
     if (pstd_steps_open(dir, &history, &ignored) != PST_OK)
         return PST_OK;
-    if (is_of_run(&history, s))
-        status = read(&history, s, diag);
+    if (belongs_to_run(&history, s))
+        status = read_curves(&history, s, diag);
     pstd_steps_close(&history);
     return status;
 }

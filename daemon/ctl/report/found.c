@@ -17,7 +17,7 @@
 /* maximum number of damaged or missing records that are skipped */
 #define BACK 65536
 
-static bool has(const char *dir, const char *name)
+static bool has_file(const char *dir, const char *name)
 {
     struct pst_str path = {0};
     bool ret;
@@ -45,14 +45,14 @@ static bool add_option(struct pst_arena *arena, struct pstctl_run *r,
     return r->names[r->n_options] != NULL && r->values[r->n_options++] != NULL;
 }
 
-static bool take_history(const char *dir, struct pstctl_run *r)
+static bool read_history(const char *dir, struct pstctl_run *r)
 {
     struct pstd_steps h = {0};
     struct pst_diag ignored;
     enum pstd_steps_kind kind = PSTD_STEPS_MISSING;
     struct pstd_steps_record last;
 
-    if (!has(dir, PSTD_STEPS_FILE) ||
+    if (!has_file(dir, PSTD_STEPS_FILE) ||
         pstd_steps_open(dir, &h, &ignored) != PST_OK)
         return false;
     memcpy(r->id, h.head.run, sizeof(r->id));
@@ -71,17 +71,17 @@ static bool take_history(const char *dir, struct pstctl_run *r)
 }
 
 /* Returns --eval-metric; "": evaluations are compared by their loss. */
-static const char *metric_of(const struct pstctl_run *r)
+static const char *get_metric(const struct pstctl_run *r)
 {
     const struct pstd_option *row =
-        pstd_option_named(PSTD_OPT_TRAIN, "eval-metric");
+        pstd_option_find(PSTD_OPT_TRAIN, "eval-metric");
 
     return row != NULL ? pstctl_found_value(r, row) : "";
 }
 
-/* Sets in *r what the logs tell: options, evaluations, and the newest step if
- * there is no history. */
-static enum pst_status take_logs(struct pstctl_found *f, const char *dir,
+/* Fills *r from the logs: options, evaluations, and the newest step if there is
+ * no history. */
+static enum pst_status read_logs(struct pstctl_add_finding *f, const char *dir,
                                  struct pstctl_run *r, bool *ret,
                                  struct pst_diag *diag)
 {
@@ -108,11 +108,11 @@ static enum pst_status take_logs(struct pstctl_found *f, const char *dir,
             ok = add_option(&f->arena, r, name, value);
     }
     r->logged = r->n_options > 0;
-    /* The story has only the losses of evaluations, which do not tell the best
-     * one if there is a metric. s->metric is checked, too, because the option
-     * may be lacking where the log cut off the options. */
+    /* A story has only the losses of evaluations, which do not show the best
+     * one if evaluations are compared by a metric. s->metric is checked as
+     * well, because the log may have cut off the option --eval-metric. */
     r->metric = s->metric;
-    if (s->metric || *metric_of(r) != '\0')
+    if (s->metric || *get_metric(r) != '\0')
         r->best = NAN;
     pstctl_story_fini(s);
     pst_free(s);
@@ -125,14 +125,14 @@ static bool find_order(const struct pstctl_run *r, const struct pst_str *of,
                        bool *ret_largest)
 {
     const enum pstd_evals_order order = pstd_evals_order(pst_str_text(of));
-    const char *metric = metric_of(r);
+    const char *metric = get_metric(r);
 
     *ret_largest = order == PSTD_EVALS_UNKNOWN ? pst_has_suffix(metric, ":max")
                                                : order == PSTD_EVALS_LARGEST;
     return order != PSTD_EVALS_UNKNOWN || *metric != '\0' || !r->metric;
 }
 
-static void take_evaluations(const char *dir, struct pstctl_run *r)
+static void read_evaluations(const char *dir, struct pstctl_run *r)
 {
     struct pstd_evals evals = {0};
     const struct pstd_eval *best = NULL;
@@ -153,8 +153,8 @@ static void take_evaluations(const char *dir, struct pstctl_run *r)
 }
 
 /* Sets the options of *r to those that the newest checkpoint records. */
-static enum pst_status take_checkpoint(struct pstctl_found *f, const char *dir,
-                                       struct pstctl_run *r,
+static enum pst_status read_checkpoint(struct pstctl_add_finding *f,
+                                       const char *dir, struct pstctl_run *r,
                                        struct pst_diag *diag)
 {
     const struct pst_checkpoint_query query = {.dir = dir,
@@ -183,7 +183,7 @@ static enum pst_status take_checkpoint(struct pstctl_found *f, const char *dir,
 }
 
 /* Adds a run. If the run was found before, fills in what is unknown of it. */
-static bool add_run(struct pstctl_found *f, const struct pstctl_run *r)
+static bool add_run(struct pstctl_add_finding *f, const struct pstctl_run *r)
 {
     for (size_t i = 0; i < f->runs.n; i++) {
         struct pstctl_run *had = &f->runs.at[i];
@@ -207,20 +207,21 @@ static bool add_run(struct pstctl_found *f, const struct pstctl_run *r)
     return pst_vec_push(TAG, &f->runs, *r);
 }
 
-enum pst_status pstctl_found_look(struct pstctl_found *f, const char *dir,
-                                  bool *ret, struct pst_diag *diag)
+enum pst_status pstctl_found_search(struct pstctl_add_finding *f,
+                                    const char *dir, bool *ret,
+                                    struct pst_diag *diag)
 {
     struct pstctl_run r = {.loss = NAN, .best = NAN};
-    bool found = take_history(dir, &r);
-    const bool saved = has(dir, "owner.json");
+    bool found = read_history(dir, &r);
+    const bool saved = has_file(dir, "owner.json");
     enum pst_status status = PST_OK;
 
-    if (has(dir, "rank-0.log"))
-        status = take_logs(f, dir, &r, &found, diag);
+    if (has_file(dir, "rank-0.log"))
+        status = read_logs(f, dir, &r, &found, diag);
     if (status == PST_OK && saved) {
         if (r.n_options == 0)
-            status = take_checkpoint(f, dir, &r, diag);
-        take_evaluations(dir, &r);
+            status = read_checkpoint(f, dir, &r, diag);
+        read_evaluations(dir, &r);
         found = found || r.n_options > 0;
     }
     *ret = found;
@@ -240,7 +241,7 @@ const char *pstctl_found_value(const struct pstctl_run *run,
     return row->start != NULL ? row->start : "";
 }
 
-void pstctl_found_fini(struct pstctl_found *f)
+void pstctl_found_fini(struct pstctl_add_finding *f)
 {
     pst_vec_fini(&f->runs);
     pst_arena_fini(&f->arena);

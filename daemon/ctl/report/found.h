@@ -19,7 +19,7 @@ struct pstctl_run {
     bool metric; /* the logs have evaluations with a metric besides the loss */
 };
 
-struct pstctl_found {
+struct pstctl_add_finding {
     struct pst_arena arena; /* owns all texts */
     struct PST_VEC(struct pstctl_run) runs;
 };
@@ -27,13 +27,13 @@ struct pstctl_found {
 /* Looks for a run in this folder and adds it; if it was found elsewhere
  * already, adds what this folder tells of it. Files that cannot be read are
  * ignored. *ret: there is a run. */
-enum pst_status pstctl_found_look(struct pstctl_found *found, const char *dir,
-                                  bool *ret,
-                                  struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstctl_found_search(struct pstctl_add_finding *found,
+                                    const char *dir, bool *ret,
+                                    struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns the value of an option; its default if the value is not known; "" if
  * it has none. */
 const char *pstctl_found_value(const struct pstctl_run *run,
                                const struct pstd_option *row);
-void pstctl_found_fini(struct pstctl_found *found);
+void pstctl_found_fini(struct pstctl_add_finding *found);
 
 #endif

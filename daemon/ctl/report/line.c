@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-static int hex(const char *at)
+static int parse_hex(const char *at)
 {
     int value = 0;
 
@@ -46,7 +46,7 @@ static char *put_code(char *to, int code)
 /* Decodes a quoted value in place, since a decoded escape is never longer than
  * the escape. Returns the text after the closing quote; NULL: the value is not
  * valid. */
-static char *take_quoted(char *at, const char **ret)
+static char *parse_quoted(char *at, const char **ret)
 {
     char *to = at;
 
@@ -62,7 +62,7 @@ static char *take_quoted(char *at, const char **ret)
         }
         switch (at[1]) {
         case 'u':
-            code = hex(at + 2);
+            code = parse_hex(at + 2);
             if (code < 0)
                 return NULL;
             to = put_code(to, code);
@@ -89,7 +89,7 @@ static char *take_quoted(char *at, const char **ret)
 
 /* Parses "key=value" and the space after it. Returns the text after that; NULL:
  * the text is no such pair. */
-static char *take_pair(char *at, const char **key, const char **value)
+static char *parse_pair(char *at, const char **key, const char **value)
 {
     char *end = at + strcspn(at, "= \"");
 
@@ -98,7 +98,7 @@ static char *take_pair(char *at, const char **key, const char **value)
     *key = at;
     *end++ = '\0';
     if (*end == '"') {
-        end = take_quoted(end + 1, value);
+        end = parse_quoted(end + 1, value);
         if (end == NULL || (*end != ' ' && *end != '\0'))
             return NULL;
     } else {
@@ -135,7 +135,7 @@ bool pstctl_line_parse(char *text, struct pstctl_line *ret)
 
     text[strcspn(text, "\n")] = '\0';
     for (size_t i = 0; i < 7; i++) {
-        at = take_pair(at, &key, &values[i]);
+        at = parse_pair(at, &key, &values[i]);
         if (at == NULL || strcmp(key, head[i]) != 0)
             return false;
     }
@@ -150,7 +150,7 @@ bool pstctl_line_parse(char *text, struct pstctl_line *ret)
     ret->seq = strtoull(values[6], NULL, 10);
     ret->n = 0;
     while (*at != '\0' && ret->n < PSTCTL_LINE_FIELDS) {
-        at = take_pair(at, &ret->keys[ret->n], &ret->values[ret->n]);
+        at = parse_pair(at, &ret->keys[ret->n], &ret->values[ret->n]);
         if (at == NULL)
             return false;
         ret->n++;

@@ -74,14 +74,16 @@ static void add_fact(struct pst_str *out, const char *name, const char *text)
     pst_str_add(out, "</dd>\n");
 }
 
-static const struct pstctl_point *newest(const struct pstctl_points *points)
+static const struct pstctl_point *newest_point(
+    const struct pstctl_points *points)
 {
     return points->n > 0 ? &points->at[points->n - 1] : NULL;
 }
 
-static const struct pstctl_point *lowest(const struct pstctl_points *points)
+static const struct pstctl_point *lowest_point(
+    const struct pstctl_points *points)
 {
-    const struct pstctl_point *best = newest(points);
+    const struct pstctl_point *best = newest_point(points);
 
     for (size_t i = 0; i < points->n; i++)
         if (points->at[i].y < best->y)
@@ -122,7 +124,7 @@ static void add_rate(const struct pstctl_story *s, struct pst_str *out)
 
 static void add_set(const struct pstctl_set_story *set, struct pst_str *out)
 {
-    const struct pstctl_point *last = newest(&set->eval);
+    const struct pstctl_point *last = newest_point(&set->eval);
     struct pst_str name = {0}, text = {0};
 
     if (last == NULL)
@@ -136,8 +138,8 @@ static void add_set(const struct pstctl_set_story *set, struct pst_str *out)
 
 static void add_progress(const struct pstctl_story *s, struct pst_str *out)
 {
-    const struct pstctl_point *loss = newest(&s->loss);
-    const struct pstctl_point *best = lowest(&s->eval);
+    const struct pstctl_point *loss = newest_point(&s->loss);
+    const struct pstctl_point *best = lowest_point(&s->eval);
     struct pst_str text = {0};
 
     if (loss == NULL) {
@@ -179,7 +181,7 @@ static void add_hosts(const struct pstctl_story *s, struct pst_str *out)
 }
 
 /* Returns a text for the field `by` of the event stop. */
-static const char *stopper(const char *by)
+static const char *stop_text(const char *by)
 {
     static const char *const words[][2] = {
         {"command", ", by a command"},
@@ -202,7 +204,7 @@ static void add_end(const struct pstctl_story *s, struct pst_str *out)
     else if (strcmp(s->status, "OK") != 0)
         pst_str_add(&text, s->status);
     else if (s->stopped)
-        pst_str_addf(&text, "stopped on request%s", stopper(s->stop_by));
+        pst_str_addf(&text, "stopped on request%s", stop_text(s->stop_by));
     else if (isfinite(s->patience))
         pst_str_addf(&text,
                      "ended early: %.0f evaluations were not better than that "
@@ -308,7 +310,7 @@ static void add_timeline(const struct pstctl_story *s, struct pst_str *out)
 
 /* --- ranks ---------------------------------------------------------------- */
 
-static double sum(const double *parts, size_t n)
+static double sum_parts(const double *parts, size_t n)
 {
     double all = 0;
 
@@ -338,7 +340,7 @@ static void add_memory(const struct pstctl_story *s, struct pst_str *out)
 
     for (unsigned r = 0; r < s->ranks && n < MAX_BARS; r++) {
         const struct pstctl_rank_story *rank = &s->rank[r];
-        const double all = sum(rank->memory, PSTCTL_N_MEMORY);
+        const double all = sum_parts(rank->memory, PSTCTL_N_MEMORY);
 
         if (all <= 0)
             continue;
@@ -376,7 +378,7 @@ static void add_times(const struct pstctl_story *s, bool of_shares,
 
     for (unsigned r = 0; r < s->ranks && n < MAX_BARS; r++) {
         const double *from = of_shares ? s->rank[r].shares : s->rank[r].times;
-        const double all = sum(from, n_parts);
+        const double all = sum_parts(from, n_parts);
 
         if (all <= 0)
             continue;
@@ -428,7 +430,7 @@ static void add_events(const struct pstctl_story *s, struct pst_str *out)
     pst_str_add(out, "</table>\n");
 }
 
-void pstctl_page(const struct pstctl_story *s, struct pst_str *out)
+void pstctl_page_render(const struct pstctl_story *s, struct pst_str *out)
 {
     pst_str_add(out,
                 "<!DOCTYPE html>\n"

@@ -6,6 +6,6 @@
 #include "daemon/ctl/report/story.h"
 #include "stages/base/str.h"
 
-void pstctl_page(const struct pstctl_story *story, struct pst_str *out);
+void pstctl_page_render(const struct pstctl_story *story, struct pst_str *out);
 
 #endif

@@ -15,7 +15,7 @@ static enum pst_status write_page(const struct pstctl_story *story,
     struct pst_str page = {0};
     enum pst_status status;
 
-    pstctl_page(story, &page);
+    pstctl_page_render(story, &page);
     status = page.failed ? pst_diag_nomem(diag, page.len)
                          : pst_file_write(path, page.text, page.len, diag);
     pst_str_fini(&page);

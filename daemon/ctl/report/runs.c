@@ -26,14 +26,15 @@ static int skip_hidden(const struct dirent *e)
 
 /* True for the name of a folder that a run makes within its checkpoint folder.
  */
-static bool is_part(const char *name)
+static bool is_checkpoint_part(const char *name)
 {
     return pst_has_prefix(name, "step-") || pst_has_prefix(name, "former-") ||
            strcmp(name, "best") == 0;
 }
 
-static enum pst_status search(struct pstctl_found *f, const char *dir,
-                              unsigned depth, struct pst_diag *diag)
+static enum pst_status search_folder(struct pstctl_add_finding *f,
+                                     const char *dir, unsigned depth,
+                                     struct pst_diag *diag)
 {
     struct dirent **entries = NULL;
     const int n = scandir(dir, &entries, skip_hidden, alphasort);
@@ -44,7 +45,7 @@ static enum pst_status search(struct pstctl_found *f, const char *dir,
         /* not readable by this user, or removed meanwhile */
         return depth > 0 ? PST_OK
                          : pst_diag_errno(diag, errno, "cannot read %s", dir);
-    status = pstctl_found_look(f, dir, &found, diag);
+    status = pstctl_found_search(f, dir, &found, diag);
     for (int i = 0; i < n; i++) {
         const char *name = entries[i]->d_name;
         struct pst_str path = {0};
@@ -54,9 +55,10 @@ static enum pst_status search(struct pstctl_found *f, const char *dir,
                      name);
         if (status == PST_OK && path.failed)
             status = pst_diag_nomem(diag, path.len);
-        if (status == PST_OK && depth < DEPTH && !(found && is_part(name)) &&
+        if (status == PST_OK && depth < DEPTH &&
+            !(found && is_checkpoint_part(name)) &&
             lstat(path.text, &info) == 0 && S_ISDIR(info.st_mode))
-            status = search(f, path.text, depth + 1, diag);
+            status = search_folder(f, path.text, depth + 1, diag);
         pst_str_fini(&path);
         free(entries[i]); // NOLINT: of scandir()
     }
@@ -67,7 +69,7 @@ static enum pst_status search(struct pstctl_found *f, const char *dir,
 /* --- comparing ------------------------------------------------------------ */
 
 /* True for options that name files and folders: they differ in every run. */
-static bool is_place(const char *name)
+static bool is_path_option(const char *name)
 {
     static const char *const names[] = {
         "log-dir",     "checkpoint", "checkpoint-fallback",
@@ -81,7 +83,8 @@ static bool is_place(const char *name)
     return false;
 }
 
-static bool differs(const struct pstctl_found *f, const struct pstd_option *row)
+static bool option_differs(const struct pstctl_add_finding *f,
+                           const struct pstd_option *row)
 {
     for (size_t i = 1; i < f->runs.n; i++)
         if (strcmp(pstctl_found_value(&f->runs.at[0], row),
@@ -95,7 +98,8 @@ struct columns {
     size_t n;
 };
 
-static void find_columns(const struct pstctl_found *f, struct columns *ret)
+static void find_columns(const struct pstctl_add_finding *f,
+                         struct columns *ret)
 {
     size_t n;
     const struct pstd_option *rows = pstd_options(&n);
@@ -103,13 +107,13 @@ static void find_columns(const struct pstctl_found *f, struct columns *ret)
     ret->n = 0;
     for (size_t i = 0; i < n; i++)
         if ((rows[i].groups & (PSTD_OPT_TRAIN | PSTD_OPT_RANKS)) &&
-            !is_place(rows[i].name) && differs(f, &rows[i]))
+            !is_path_option(rows[i].name) && option_differs(f, &rows[i]))
             ret->at[ret->n++] = &rows[i];
 }
 
 /* --- printing ------------------------------------------------------------- */
 
-static enum pst_status print_json(const struct pstctl_found *f,
+static enum pst_status print_json(const struct pstctl_add_finding *f,
                                   const struct columns *c,
                                   struct pst_diag *diag)
 {
@@ -166,7 +170,8 @@ static void add_cell(const struct pstctl_run *r, const struct columns *c,
         pst_str_add(out, "-");
 }
 
-static void print_table(const struct pstctl_found *f, const struct columns *c)
+static void print_table(const struct pstctl_add_finding *f,
+                        const struct columns *c)
 {
     const size_t n = c->n + 4;
     size_t widths[PSTD_MAX_OPTIONS + 4] = {0};
@@ -198,13 +203,13 @@ static void print_table(const struct pstctl_found *f, const struct columns *c)
 static enum pst_status run_runs(const struct pstd_config *config,
                                 struct pst_diag *diag)
 {
-    struct pstctl_found found = {0};
+    struct pstctl_add_finding found = {0};
     struct columns columns;
     enum pst_status status = PST_OK;
 
     pst_arena_init(&found.arena, TAG);
     for (size_t i = 0; i < config->n_args && status == PST_OK; i++)
-        status = search(&found, config->args[i], 0, diag);
+        status = search_folder(&found, config->args[i], 0, diag);
     if (status == PST_OK && found.runs.n == 0)
         status = pst_diag_set(diag, PST_E_HISTORY_NONE,
                               "there is no run in %s, or in a folder below it",

@@ -21,7 +21,7 @@ static bool is_action(const struct pst_flight_record *r)
 
 /* True for a record of a backward pass. Evaluations have none; their steps are
  * numbered separately. */
-static bool trains(const struct pst_flight_record *r)
+static bool is_backward(const struct pst_flight_record *r)
 {
     return is_action(r) && (r->kind == PST_ACT_B || r->kind == PST_ACT_I ||
                             r->kind == PST_ACT_W);
@@ -29,8 +29,8 @@ static bool trains(const struct pst_flight_record *r)
 
 /* Finds the newest step below `below` that this rank has finished, as a record
  * of a later step proves. */
-static bool newest(const struct pst_flight_log *log, uint64_t below,
-                   uint64_t *ret)
+static bool find_newest(const struct pst_flight_log *log, uint64_t below,
+                        uint64_t *ret)
 {
     bool later = false, found = false;
     uint64_t step = 0;
@@ -38,7 +38,7 @@ static bool newest(const struct pst_flight_log *log, uint64_t below,
     for (size_t i = log->n; i-- > 0 && !found;) {
         const struct pst_flight_record *r = &log->at[i];
 
-        if (!trains(r))
+        if (!is_backward(r))
             continue;
         if (later && r->step != step && r->step < below)
             found = true;
@@ -50,9 +50,10 @@ static bool newest(const struct pst_flight_log *log, uint64_t below,
     return found;
 }
 
-static enum pst_status add(const struct pst_flight_log *log, uint64_t step,
-                           double begin, struct pst_timeline *t,
-                           struct pst_diag *diag)
+static enum pst_status add_actions(const struct pst_flight_log *log,
+                                   uint64_t step, double begin,
+                                   struct pst_timeline *t,
+                                   struct pst_diag *diag)
 {
     for (size_t i = 0; i < log->n; i++) {
         const struct pst_flight_record *r = &log->at[i];
@@ -72,12 +73,12 @@ static enum pst_status add(const struct pst_flight_log *log, uint64_t step,
 /* Returns the time at which the rank began the step; 0: not recorded. Goes back
  * from the step's last backward, through records of the same step, to the first
  * action. */
-static double begin_of(const struct pst_flight_log *log, uint64_t step)
+static double find_begin(const struct pst_flight_log *log, uint64_t step)
 {
     double first = 0;
     size_t i = log->n;
 
-    while (i-- > 0 && !(log->at[i].step == step && trains(&log->at[i])))
+    while (i-- > 0 && !(log->at[i].step == step && is_backward(&log->at[i])))
         ;
     for (; i < log->n && log->at[i].step == step; i--) {
         if (is_action(&log->at[i]))
@@ -88,8 +89,9 @@ static double begin_of(const struct pst_flight_log *log, uint64_t step)
     return first;
 }
 
-static enum pst_status make(const struct records *all,
-                            struct pstctl_story *story, struct pst_diag *diag)
+static enum pst_status make_timeline(const struct records *all,
+                                     struct pstctl_story *story,
+                                     struct pst_diag *diag)
 {
     uint64_t step = UINT64_MAX - 1;
     double begin = 0;
@@ -98,12 +100,12 @@ static enum pst_status make(const struct records *all,
     for (unsigned i = 0; i < all->n; i++) {
         uint64_t of_rank;
 
-        if (!newest(&all->logs[i], step + 1, &of_rank))
+        if (!find_newest(&all->logs[i], step + 1, &of_rank))
             return PST_OK;
         step = PST_MIN(step, of_rank);
     }
     for (unsigned i = 0; i < all->n; i++) {
-        const double of_rank = begin_of(&all->logs[i], step);
+        const double of_rank = find_begin(&all->logs[i], step);
 
         if (of_rank <= 0)
             return PST_OK;
@@ -113,7 +115,8 @@ static enum pst_status make(const struct records *all,
         .name = "recorded", .n_ranks = all->n, .waits = true};
     story->timeline_step = step + 1;
     for (unsigned i = 0; i < all->n && status == PST_OK; i++)
-        status = add(&all->logs[i], step, begin, &story->timeline, diag);
+        status =
+            add_actions(&all->logs[i], step, begin, &story->timeline, diag);
     return status;
 }
 
@@ -137,7 +140,7 @@ enum pst_status pstctl_steps_read(const char *dir, struct pstctl_story *story,
             break;
         whole = log->rank == all->n;
     }
-    status = whole ? make(all, story, diag) : PST_OK;
+    status = whole ? make_timeline(all, story, diag) : PST_OK;
     for (unsigned i = 0; i < PSTCTL_STORY_RANKS; i++)
         pst_free(all->logs[i].at);
     pst_free(all);

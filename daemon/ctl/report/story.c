@@ -15,14 +15,14 @@
 #define MAX_EVENTS 400
 #define MAX_POINTS 4000000
 
-static const char *keep(struct pstctl_story *s, const char *text)
+static const char *copy_text(struct pstctl_story *s, const char *text)
 {
     const char *copy = pst_arena_strdup(&s->arena, text);
 
     return copy != NULL ? copy : "";
 }
 
-static struct pstctl_rank_story *rank_of(struct pstctl_story *s, double number)
+static struct pstctl_rank_story *get_rank(struct pstctl_story *s, double number)
 {
     struct pstctl_rank_story *r;
 
@@ -36,7 +36,7 @@ static struct pstctl_rank_story *rank_of(struct pstctl_story *s, double number)
 
 /* Adds a point. Before that, removes points of the same and of later steps,
  * which a job repeats after a rollback. False: no memory. */
-static bool put(struct pstctl_points *points, double x, double y)
+static bool put_point(struct pstctl_points *points, double x, double y)
 {
     const struct pstctl_point p = {x, y};
 
@@ -63,7 +63,7 @@ static void add_times(struct pstctl_rank_story *r,
     }
 }
 
-static void take_parts(const struct pstctl_line *line, const char *const *keys,
+static void read_parts(const struct pstctl_line *line, const char *const *keys,
                        size_t n, double *ret)
 {
     for (size_t i = 0; i < n; i++) {
@@ -73,11 +73,11 @@ static void take_parts(const struct pstctl_line *line, const char *const *keys,
     }
 }
 
-static bool take_step(struct pstctl_story *s, const struct pstctl_line *line)
+static bool add_step(struct pstctl_story *s, const struct pstctl_line *line)
 {
     const double step = pstctl_line_number(line, "step");
     const double tokens = pstctl_line_number(line, "tok_s");
-    struct pstctl_rank_story *r = rank_of(s, line->rank);
+    struct pstctl_rank_story *r = get_rank(s, line->rank);
 
     if (r != NULL)
         add_times(r, line);
@@ -85,16 +85,18 @@ static bool take_step(struct pstctl_story *s, const struct pstctl_line *line)
         return true;
     s->steps = pstctl_line_number(line, "steps");
     s->tokens = s->tokens || tokens > 0;
-    return put(&s->loss, step, pstctl_line_number(line, "loss")) &&
-           put(&s->lr, step, pstctl_line_number(line, "lr")) &&
-           put(&s->step_s, step, pstctl_line_number(line, "step_s")) &&
-           put(&s->rate, step,
-               tokens > 0 ? tokens : pstctl_line_number(line, "samples_s"));
+    return put_point(&s->loss, step, pstctl_line_number(line, "loss")) &&
+           put_point(&s->lr, step, pstctl_line_number(line, "lr")) &&
+           put_point(&s->step_s, step, pstctl_line_number(line, "step_s")) &&
+           put_point(&s->rate, step,
+                     tokens > 0 ? tokens
+                                : pstctl_line_number(line, "samples_s"));
 }
 
 /* Takes an evaluation of a named set; those of more sets than a run can have
  * are left out. */
-static bool take_set(struct pstctl_story *s, const struct pstctl_line *line)
+static bool add_set_evaluation(struct pstctl_story *s,
+                               const struct pstctl_line *line)
 {
     const char *name = pstctl_line_text(line, "set");
     unsigned i = 0;
@@ -104,101 +106,102 @@ static bool take_set(struct pstctl_story *s, const struct pstctl_line *line)
     if (i == PSTD_MAX_SETS)
         return true;
     if (i == s->n_sets)
-        s->sets[s->n_sets++].name = keep(s, name);
-    return put(&s->sets[i].eval, pstctl_line_number(line, "step"),
-               pstctl_line_number(line, "loss"));
+        s->sets[s->n_sets++].name = copy_text(s, name);
+    return put_point(&s->sets[i].eval, pstctl_line_number(line, "step"),
+                     pstctl_line_number(line, "loss"));
 }
 
 /* Clears the outcome of the previous run when a new one begins. */
-static void forget_end(struct pstctl_story *s)
+static void clear_end(struct pstctl_story *s)
 {
     s->status = s->end_text = s->stop_by = "";
     s->stopped = false;
     s->patience = s->better = s->median = NAN;
 }
 
-static void take_end(struct pstctl_story *s, const struct pstctl_line *line)
+static void set_end(struct pstctl_story *s, const struct pstctl_line *line)
 {
-    s->status = keep(s, pstctl_line_text(line, "status"));
-    s->end_text = keep(s, pstctl_line_text(line, "text"));
+    s->status = copy_text(s, pstctl_line_text(line, "status"));
+    s->end_text = copy_text(s, pstctl_line_text(line, "text"));
     s->stopped = pstctl_line_number(line, "stopped") > 0;
     s->median = pstctl_line_number(line, "step_s");
 }
 
-static void take_begin(struct pstctl_story *s, const struct pstctl_line *line)
+static void set_begin(struct pstctl_story *s, const struct pstctl_line *line)
 {
-    forget_end(s);
-    s->schedule = keep(s, pstctl_line_text(line, "schedule"));
-    s->dtype = keep(s, pstctl_line_text(line, "dtype"));
-    s->optimizer = keep(s, pstctl_line_text(line, "optimizer"));
-    s->placement = keep(s, pstctl_line_text(line, "placement"));
-    s->options = keep(s, pstctl_line_text(line, "options"));
+    clear_end(s);
+    s->schedule = copy_text(s, pstctl_line_text(line, "schedule"));
+    s->dtype = copy_text(s, pstctl_line_text(line, "dtype"));
+    s->optimizer = copy_text(s, pstctl_line_text(line, "optimizer"));
+    s->placement = copy_text(s, pstctl_line_text(line, "placement"));
+    s->options = copy_text(s, pstctl_line_text(line, "options"));
     s->steps = pstctl_line_number(line, "steps");
 }
 
-static void take_start(struct pstctl_story *s, const struct pstctl_line *line)
+static void add_start(struct pstctl_story *s, const struct pstctl_line *line)
 {
-    struct pstctl_rank_story *r = rank_of(s, line->rank);
+    struct pstctl_rank_story *r = get_rank(s, line->rank);
 
     if (r != NULL)
-        r->host = keep(s, pstctl_line_text(line, "host"));
+        r->host = copy_text(s, pstctl_line_text(line, "host"));
     if (line->rank != 0)
         return;
-    forget_end(s);
+    clear_end(s);
     s->starts++;
-    s->version = keep(s, pstctl_line_text(line, "version"));
-    s->transport = keep(s, pstctl_line_text(line, "transport"));
-    if (rank_of(s, pstctl_line_number(line, "ranks") - 1) != NULL)
+    s->version = copy_text(s, pstctl_line_text(line, "version"));
+    s->transport = copy_text(s, pstctl_line_text(line, "transport"));
+    if (get_rank(s, pstctl_line_number(line, "ranks") - 1) != NULL)
         s->newest_ranks = (unsigned)pstctl_line_number(line, "ranks");
 }
 
-static void take_of_rank(struct pstctl_story *s, const struct pstctl_line *line)
+static void set_rank_parts(struct pstctl_story *s,
+                           const struct pstctl_line *line)
 {
     static const char *const memory[] = {PSTCTL_MEMORY_LIST(KEY)};
     static const char *const shares[] = {PSTCTL_SHARES_LIST(KEY)};
     struct pstctl_rank_story *r =
-        rank_of(s, pstctl_line_number(line, "of_rank"));
+        get_rank(s, pstctl_line_number(line, "of_rank"));
 
     if (r == NULL)
         return;
-    r->stages = keep(s, pstctl_line_text(line, "stages"));
+    r->stages = copy_text(s, pstctl_line_text(line, "stages"));
     if (strcmp(line->event, "memory") == 0)
-        take_parts(line, memory, PSTCTL_N_MEMORY, r->memory);
+        read_parts(line, memory, PSTCTL_N_MEMORY, r->memory);
     else
-        take_parts(line, shares, PSTCTL_N_SHARES, r->shares);
+        read_parts(line, shares, PSTCTL_N_SHARES, r->shares);
 #undef KEY
 }
 
-static bool take_any(struct pstctl_story *s, const struct pstctl_line *line)
+static bool add_line(struct pstctl_story *s, const struct pstctl_line *line)
 {
     const char *event = line->event;
 
     if (strcmp(event, "step") == 0)
-        return take_step(s, line);
+        return add_step(s, line);
     if (strcmp(event, "start") == 0)
-        take_start(s, line);
+        add_start(s, line);
     else if (strcmp(event, "memory") == 0 || strcmp(event, "waits") == 0)
-        take_of_rank(s, line);
-    else if (strcmp(event, "totals") == 0 && rank_of(s, line->rank) != NULL)
+        set_rank_parts(s, line);
+    else if (strcmp(event, "totals") == 0 && get_rank(s, line->rank) != NULL)
         s->rank[line->rank].rss = pstctl_line_number(line, "rss_bytes");
     else if (strcmp(event, "job_restart") == 0)
         s->restarts++;
     if (line->rank != 0)
         return true;
     if (strcmp(event, "train_begin") == 0)
-        take_begin(s, line);
+        set_begin(s, line);
     else if (strcmp(event, "plan_loaded") == 0)
-        s->plan = keep(s, pstctl_line_text(line, "plan"));
+        s->plan = copy_text(s, pstctl_line_text(line, "plan"));
     else if (strcmp(event, "eval_set") == 0)
-        return take_set(s, line);
+        return add_set_evaluation(s, line);
     else if (strcmp(event, "evaluated") == 0) {
         s->metric = *pstctl_line_text(line, "metric") != '\0';
-        return put(&s->eval, pstctl_line_number(line, "step"),
-                   pstctl_line_number(line, "loss"));
+        return put_point(&s->eval, pstctl_line_number(line, "step"),
+                         pstctl_line_number(line, "loss"));
     } else if (strcmp(event, "train_end") == 0)
-        take_end(s, line);
+        set_end(s, line);
     else if (strcmp(event, "stop") == 0 && *s->status == '\0')
-        s->stop_by = keep(s, pstctl_line_text(line, "by"));
+        s->stop_by = copy_text(s, pstctl_line_text(line, "by"));
     else if (strcmp(event, "early_stop") == 0) {
         s->patience = pstctl_line_number(line, "patience");
         s->better = pstctl_line_number(line, "best_step");
@@ -208,7 +211,7 @@ static bool take_any(struct pstctl_story *s, const struct pstctl_line *line)
 
 /* True if the page lists the event: a warning or an error of any rank, or one
  * of these events of rank 0. */
-static bool is_worth(const struct pstctl_line *line)
+static bool is_listed(const struct pstctl_line *line)
 {
     static const char *const names[] = {
         "start",      "train_begin",  "resume",           "evaluated",
@@ -234,9 +237,9 @@ static bool add_event(struct pstctl_story *s, const struct pstctl_line *line)
     for (size_t i = 0; i < line->n; i++)
         pst_str_addf(&text, "%s%s=%.300s", i > 0 ? " " : "", line->keys[i],
                      line->values[i]);
-    shown.level = keep(s, line->level);
-    shown.event = keep(s, line->event);
-    shown.text = keep(s, pst_str_text(&text));
+    shown.level = copy_text(s, line->level);
+    shown.event = copy_text(s, line->event);
+    shown.text = copy_text(s, pst_str_text(&text));
     ok = !text.failed && pst_vec_push(TAG, &s->events, shown);
     pst_str_fini(&text);
     if (s->events.n >= 2 * (size_t)MAX_EVENTS) {
@@ -292,10 +295,10 @@ static enum pst_status read_log(struct pstctl_story *s, const char *path,
             continue;
         }
         if (line.time >= s->end && strcmp(s->job, line.job) != 0)
-            s->job = keep(s, line.job);
+            s->job = copy_text(s, line.job);
         s->begin = s->begin > 0 ? PST_MIN(s->begin, line.time) : line.time;
         s->end = PST_MAX(s->end, line.time);
-        ok = take_any(s, &line) && (!is_worth(&line) || add_event(s, &line));
+        ok = add_line(s, &line) && (!is_listed(&line) || add_event(s, &line));
     }
     (void)fclose(f);
     return ok ? PST_OK : pst_diag_nomem(diag, s->loss.n);
@@ -324,7 +327,7 @@ enum pst_status pstctl_story_read(const char *dir, struct pstctl_story *s,
     pst_arena_init(&s->arena, TAG);
     s->job = s->plan = s->version = s->schedule = s->dtype = s->optimizer = "";
     s->transport = s->placement = s->options = "";
-    forget_end(s);
+    clear_end(s);
     s->steps = NAN;
     if (d == NULL)
         return pst_diag_errno(diag, errno, "cannot read %s", dir);

@@ -22,8 +22,8 @@
 #define END_MS     4000 /* time for the ranks to end by themselves */
 #define KILL_MS    2000 /* time between the request to end and SIGKILL */
 /* After this time, a killed process that does not end is reported. */
-#define SAY_MS  4000
-#define LEFT_MS 4000 /* time for mpirun to end after rank 0 */
+#define REPORT_MS 4000
+#define LEFT_MS   4000 /* time for mpirun to end after rank 0 */
 /* Time within which two SIGTERMs count as one: one sent to the process group,
  * one to the process. */
 #define TWICE_MS 1000
@@ -41,7 +41,7 @@ static uint64_t now_ms(void)
 /* True if SIGTERM or SIGINT is pending. Pending signals are delivered by
  * number, so SIGHUP may be read before a SIGINT or SIGTERM that was sent
  * earlier. */
-static bool stop_waits(void)
+static bool is_stop_pending(void)
 {
     sigset_t set;
 
@@ -51,14 +51,14 @@ static bool stop_waits(void)
 
 /* Returns the error of a job that was asked to end; it depends on the first
  * signal. */
-static enum pst_error ended(const struct pstctl_attempt *r)
+static enum pst_error stop_error(const struct pstctl_attempt *r)
 {
     return r->signal == SIGTERM ? PST_E_RUN_TERMINATED : PST_E_RUN_STOPPED;
 }
 
-enum pst_error pstctl_attempt_asked(const struct pstctl_attempt *a)
+enum pst_error pstctl_attempt_stop_error(const struct pstctl_attempt *a)
 {
-    return a->signals > 0 || a->asked ? ended(a) : PST_E_NONE;
+    return a->signals > 0 || a->asked ? stop_error(a) : PST_E_NONE;
 }
 
 /* True if rank 0 has not been seen yet: it cannot be asked to stop, and there
@@ -71,8 +71,8 @@ static bool is_starting(const struct pstctl_attempt *r)
 /* Handles a signal. The first SIGINT or SIGTERM ends the run after a step, with
  * a checkpoint, or at once if it has no ranks yet. The second ends it at once.
  * SIGHUP from a closed terminal ends no job. */
-static enum pst_status take_signal(struct pstctl_attempt *r,
-                                   struct pst_diag *diag)
+static enum pst_status handle_signal(struct pstctl_attempt *r,
+                                     struct pst_diag *diag)
 {
     struct signalfd_siginfo info;
     char who[64];
@@ -86,7 +86,7 @@ static enum pst_status take_signal(struct pstctl_attempt *r,
             (void)kill(r->launch.pid, SIGUSR1);
         return PST_OK;
     }
-    if (info.ssi_signo == SIGHUP && (r->signals > 0 || stop_waits()))
+    if (info.ssi_signo == SIGHUP && (r->signals > 0 || is_stop_pending()))
         return PST_OK; /* the job is ending already */
     if (info.ssi_signo == SIGHUP && r->supervised) {
         /* the terminal was closed: nothing can be printed */
@@ -102,7 +102,7 @@ static enum pst_status take_signal(struct pstctl_attempt *r,
                             r->setup.job.text, r->setup.job.text,
                             r->setup.job.text);
     }
-    if (pstctl_is_ask(&info) && !is_starting(r)) {
+    if (pstctl_is_stop_request(&info) && !is_starting(r)) {
         r->asked = true;
         return PST_OK;
     }
@@ -125,13 +125,13 @@ static enum pst_status take_signal(struct pstctl_attempt *r,
                                        : "stopping at the end of the step");
         return PST_OK;
     }
-    return pst_diag_set(diag, ended(r), "interrupted by %s%s", who,
+    return pst_diag_set(diag, stop_error(r), "interrupted by %s%s", who,
                         is_starting(r) ? " before the ranks were there" : "");
 }
 
 /* Records that all options and files have been accepted, and reports that to
  * the process that waits for the job to begin (--detach). */
-static void take_begin(struct pstctl_attempt *r)
+static void record_begin(struct pstctl_attempt *r)
 {
     struct pst_diag none;
 
@@ -159,9 +159,9 @@ static bool is_stop(const pstctl_event *event)
 }
 
 /* Processes a frame from the daemon. */
-static enum pst_status take_frame(struct pstctl_attempt *r,
-                                  const pstd_frame *frame,
-                                  struct pst_diag *diag)
+static enum pst_status handle_frame(struct pstctl_attempt *r,
+                                    const pstd_frame *frame,
+                                    struct pst_diag *diag)
 {
     const pstctl_event *event = frame->event;
 
@@ -171,11 +171,11 @@ static enum pst_status take_frame(struct pstctl_attempt *r,
     if (frame->body_case != PST__CONTROL__FRAME__BODY_EVENT)
         return PST_OK;
     pstctl_progress_event(&r->progress, event);
-    pstctl_unsaved_event(&r->unsaved, event);
+    pstctl_unsaved_update(&r->unsaved, event);
     if (strcmp(event->name, r->config->stay    ? "ready"
                             : r->config->serve ? "serve_begin"
                                                : "train_begin") == 0)
-        take_begin(r);
+        record_begin(r);
     if (strcmp(event->name, "train_end") == 0 && !r->config->stay)
         r->over = true;
     if (is_stop(event))
@@ -185,8 +185,8 @@ static enum pst_status take_frame(struct pstctl_attempt *r,
 
 /* Processes all available frames. A missing daemon is not an error here: either
  * the job is not ready yet, or its end will be found otherwise. */
-static enum pst_status take_frames(struct pstctl_attempt *r,
-                                   struct pst_diag *diag)
+static enum pst_status handle_frames(struct pstctl_attempt *r,
+                                     struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
@@ -195,7 +195,7 @@ static enum pst_status take_frames(struct pstctl_attempt *r,
 
         status = pstctl_follow_next(&r->follow, 0, &frame, diag);
         if (status == PST_OK)
-            status = take_frame(r, frame, diag);
+            status = handle_frame(r, frame, diag);
         pstd_frame_free(frame);
     }
     if (r->follow.other)
@@ -215,7 +215,7 @@ static void ask_to_stop(struct pstctl_attempt *r)
 /* Ends mpirun soon after rank 0, which is on this host, has ended: mpirun would
  * wait for minutes for hosts that no longer answer. Ranks on those hosts end by
  * themselves. */
-static void end_left_behind(struct pstctl_attempt *r)
+static void end_launcher(struct pstctl_attempt *r)
 {
     if (!r->spread || r->launch.ended || r->follow.conn.fd >= 0 ||
         r->follow.pid == 0) {
@@ -236,7 +236,7 @@ static enum pst_status check_start(struct pstctl_attempt *r,
     const double limit = pstd_watchdog(r->config);
     const char *said = pst_str_text(&r->launch.tail);
 
-    pst_awake_look(&r->awake, pst_now());
+    pst_awake_update(&r->awake, pst_now());
     if (!is_starting(r) || r->launch.ended || limit <= 0 ||
         r->awake.now <= 2 * limit + START_S)
         return PST_OK;
@@ -253,7 +253,8 @@ static enum pst_status check_start(struct pstctl_attempt *r,
 }
 
 /* Waits for a signal or a frame, at most 0.5 s, and handles all events. */
-static enum pst_status turn(struct pstctl_attempt *r, struct pst_diag *diag)
+static enum pst_status handle_events(struct pstctl_attempt *r,
+                                     struct pst_diag *diag)
 {
     struct pollfd fds[] = {
         {.fd = r->signal_fd, .events = POLLIN},
@@ -263,40 +264,41 @@ static enum pst_status turn(struct pstctl_attempt *r, struct pst_diag *diag)
 
     (void)poll(fds, PST_COUNT(fds), fds[1].fd < 0 ? CONNECT_MS : 500);
     if (fds[0].revents & POLLIN)
-        status = take_signal(r, diag);
-    pstctl_launch_pump(&r->launch);
+        status = handle_signal(r, diag);
+    pstctl_launch_update(&r->launch);
     if (r->launch.asked)
         r->asked = r->stop_sent = true;
     if (status == PST_OK)
-        status = take_frames(r, diag);
+        status = handle_frames(r, diag);
     if (status == PST_OK)
         status = check_start(r, diag);
     ask_to_stop(r);
-    end_left_behind(r);
+    end_launcher(r);
     return status;
 }
 
 /* Handles events until the run is over, the job has ended, or an error occurs.
  */
-static enum pst_status attend(struct pstctl_attempt *r, struct pst_diag *diag)
+static enum pst_status watch_ranks(struct pstctl_attempt *r,
+                                   struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
     while (status == PST_OK && !r->over && !r->launch.ended)
-        status = turn(r, diag);
+        status = handle_events(r, diag);
     return status;
 }
 
 /* Call repeatedly while a killed process does not end, because it waits for a
  * file system or a device, and keeps its resources. Reports that after a while,
  * and gives up when a signal arrives. */
-static void await_stuck(struct pstctl_attempt *r, pid_t pid)
+static void report_stuck(struct pstctl_attempt *r, pid_t pid)
 {
     struct signalfd_siginfo info;
 
     if (r->stuck_ms == 0)
         r->stuck_ms = now_ms();
-    if (!r->waits && now_ms() - r->stuck_ms > SAY_MS) {
+    if (!r->waits && now_ms() - r->stuck_ms > REPORT_MS) {
         r->waits = true;
         pstctl_printf(stderr,
                       "penstock: process %d was killed and does not end: it "
@@ -316,23 +318,23 @@ static void await_stuck(struct pstctl_attempt *r, pid_t pid)
 /* Waits patience_ms for the child to end, then ends it. A child that was asked
  * to end while it starts ranks is killed at once: those ranks have no state to
  * save. */
-static void wait_end(struct pstctl_attempt *r, uint64_t patience_ms)
+static void wait_for_end(struct pstctl_attempt *r, uint64_t patience_ms)
 {
-    const bool is_early =
-        pstctl_attempt_asked(r) != PST_E_NONE && is_starting(r) && !r->spread;
+    const bool is_early = pstctl_attempt_stop_error(r) != PST_E_NONE &&
+                          is_starting(r) && !r->spread;
     uint64_t until = now_ms() + patience_ms;
 
     for (unsigned i = is_early ? 1 : 0;
          !r->launch.ended && r->launch.stuck == 0;) {
         (void)usleep(5000);
-        pstctl_launch_pump(&r->launch);
+        pstctl_launch_update(&r->launch);
         if (now_ms() < until)
             continue;
         if (i < 2) {
             pstctl_launch_end(&r->launch, i++ > 0);
             until = now_ms() + KILL_MS;
         } else if (!r->launch.ended) {
-            await_stuck(r, r->launch.pid);
+            report_stuck(r, r->launch.pid);
         }
     }
 }
@@ -346,31 +348,33 @@ void pstctl_attempt_reap(struct pstctl_attempt *r)
            (left = pstctl_processes_reap(r->launch.pid)) > 0) {
         (void)usleep(1000);
         if (now_ms() >= until)
-            await_stuck(r, left);
+            report_stuck(r, left);
     }
 }
 
 /* Sends a request without fields and returns the reply. If the job has ended,
  * returns the reply that it has written to a file. */
-static enum pst_status ask(struct pstctl_attempt *r,
-                           Pst__Control__Request__BodyCase request,
-                           Pst__Control__Reply__BodyCase reply,
-                           pstd_frame **ret, struct pst_diag *diag)
+static enum pst_status ask_or_read(struct pstctl_attempt *r,
+                                   Pst__Control__Request__BodyCase request,
+                                   Pst__Control__Reply__BodyCase reply,
+                                   pstd_frame **ret, struct pst_diag *diag)
 {
     enum pst_status status = PST_ERR_NO_DAEMON;
 
     if (r->follow.conn.fd >= 0)
-        status = pstctl_ask(&r->follow.conn, request, reply, ret, diag);
+        status = pstctl_query(&r->follow.conn, request, reply, ret, diag);
     return status == PST_ERR_NO_DAEMON
-               ? pstctl_recorded(r->setup.record.text, reply, ret, diag)
+               ? pstctl_read_recorded(r->setup.record.text, reply, ret, diag)
                : status;
 }
 
-static enum pst_status draw(struct pstctl_attempt *r, struct pst_diag *diag)
+static enum pst_status draw_trace(struct pstctl_attempt *r,
+                                  struct pst_diag *diag)
 {
     pstd_frame *frame = NULL;
-    enum pst_status status = ask(r, PST__CONTROL__REQUEST__BODY_GET_TRACE,
-                                 PST__CONTROL__REPLY__BODY_TRACE, &frame, diag);
+    enum pst_status status =
+        ask_or_read(r, PST__CONTROL__REQUEST__BODY_GET_TRACE,
+                    PST__CONTROL__REPLY__BODY_TRACE, &frame, diag);
 
     if (status == PST_OK)
         status = pstctl_trace_print(frame->reply->trace, r->setup.job.text,
@@ -379,13 +383,14 @@ static enum pst_status draw(struct pstctl_attempt *r, struct pst_diag *diag)
     return status;
 }
 
-static enum pst_status report(struct pstctl_attempt *r, struct pst_diag *diag)
+static enum pst_status report_result(struct pstctl_attempt *r,
+                                     struct pst_diag *diag)
 {
     pstd_frame *frame = NULL;
     const Pst__Control__Result *result;
     enum pst_status status =
-        ask(r, PST__CONTROL__REQUEST__BODY_GET_RESULT,
-            PST__CONTROL__REPLY__BODY_RESULT, &frame, diag);
+        ask_or_read(r, PST__CONTROL__REQUEST__BODY_GET_RESULT,
+                    PST__CONTROL__REPLY__BODY_RESULT, &frame, diag);
 
     if (status != PST_OK)
         return status;
@@ -408,9 +413,9 @@ static enum pst_status report(struct pstctl_attempt *r, struct pst_diag *diag)
         status = pstctl_result_status(result, diag);
     if (status == PST_OK && pstctl_is_measured(r->config, result) &&
         (r->config->svg != NULL || r->config->trace != NULL))
-        status = draw(r, diag);
+        status = draw_trace(r, diag);
     if (status == PST_OK && (r->signals > 0 || result->stopped))
-        status = pst_diag_set(diag, ended(r), "stopped after step %llu%s",
+        status = pst_diag_set(diag, stop_error(r), "stopped after step %llu%s",
                               (unsigned long long)result->steps,
                               r->progress.saved &&
                                       r->progress.saved_step == result->steps
@@ -435,16 +440,16 @@ static void add_checkpoint_hint(const struct pstctl_attempt *r,
         (void)pst_diag_pass(diag, &was, "%s; the job was ended", was.text);
 }
 
-static void take_rest(void *ctx, const pstctl_event *event)
+static void track_unread(void *ctx, const pstctl_event *event)
 {
     struct pstctl_attempt *r = ctx;
 
-    pstctl_unsaved_event(&r->unsaved, event);
+    pstctl_unsaved_update(&r->unsaved, event);
     r->asked = r->asked || is_stop(event);
 }
 
 /* Determines how a job without a result has ended. */
-static enum pst_status post_mortem(struct pstctl_attempt *r,
+static enum pst_status explain_end(struct pstctl_attempt *r,
                                    struct pst_diag *diag)
 {
     enum pst_status status =
@@ -454,7 +459,8 @@ static enum pst_status post_mortem(struct pstctl_attempt *r,
     /* A client that has received no event from these ranks does not know where
      * their events begin in the journal. */
     if (r->launch.ended && r->setup.journal.text != NULL && r->follow.next > 1)
-        lost = pstctl_rest(r->setup.journal.text, r->follow.next, take_rest, r);
+        lost = pstctl_read_unsent(r->setup.journal.text, r->follow.next,
+                                  track_unread, r);
     if (lost > 0)
         pstctl_printf(stderr,
                       "penstock: %llu events of the ranks cannot be read back "
@@ -466,16 +472,17 @@ static enum pst_status post_mortem(struct pstctl_attempt *r,
     /* Ranks end with success, but without a result, only when they are stopped:
      * here, before their run began. */
     if (status == PST_OK && !pstd_stays(r->config))
-        return pst_diag_set(diag, ended(r),
+        return pst_diag_set(diag, stop_error(r),
                             "the job was stopped before its run began");
     if (status == PST_ERR_PEER && !r->supervised)
         add_checkpoint_hint(r, diag);
     return status;
 }
 
-static enum pst_status watch(struct pstctl_attempt *r, struct pst_diag *diag)
+static enum pst_status watch_to_end(struct pstctl_attempt *r,
+                                    struct pst_diag *diag)
 {
-    enum pst_status status = attend(r, diag);
+    enum pst_status status = watch_ranks(r, diag);
     const bool ours = !r->follow.other;
     struct pst_diag ignored, why;
 
@@ -483,27 +490,27 @@ static enum pst_status watch(struct pstctl_attempt *r, struct pst_diag *diag)
     if (r->left)
         return status;
     if (status == PST_OK && pstd_stays(r->config)) {
-        wait_end(r, END_MS);
-        return post_mortem(r, diag);
+        wait_for_end(r, END_MS);
+        return explain_end(r, diag);
     }
     if (status == PST_OK) {
-        status = report(r, &why);
+        status = report_result(r, &why);
         if (status != PST_ERR_NOT_FOUND || r->answered)
             *diag = why;
         else {
-            wait_end(r, END_MS); /* the job is ending without a result */
-            return post_mortem(r, diag);
+            wait_for_end(r, END_MS); /* the job is ending without a result */
+            return explain_end(r, diag);
         }
         pstctl_close(&r->follow.conn);
-        wait_end(r, END_MS);
+        wait_for_end(r, END_MS);
         return status;
     }
     if (ours && r->follow.conn.fd >= 0 && r->signals < 2 &&
         pstctl_stop_job(&r->follow.conn, true, &ignored) == PST_OK) {
         pstctl_close(&r->follow.conn);
-        wait_end(r, END_MS);
+        wait_for_end(r, END_MS);
     } else {
-        wait_end(r, 0);
+        wait_for_end(r, 0);
     }
     return status;
 }
@@ -511,7 +518,7 @@ static enum pst_status watch(struct pstctl_attempt *r, struct pst_diag *diag)
 enum pst_status pstctl_attempt_watch(struct pstctl_attempt *r,
                                      struct pst_diag *diag)
 {
-    const enum pst_status status = watch(r, diag);
+    const enum pst_status status = watch_to_end(r, diag);
     const struct pst_diag was = *diag;
 
     if (status == PST_OK || r->launch.stuck == 0 ||
@@ -524,24 +531,24 @@ enum pst_status pstctl_attempt_watch(struct pstctl_attempt *r,
                          was.text, (int)r->launch.stuck);
 }
 
-enum pst_status pstctl_attempt_rest(struct pstctl_attempt *r, unsigned seconds,
+enum pst_status pstctl_attempt_wait(struct pstctl_attempt *r, unsigned seconds,
                                     struct pst_diag *diag)
 {
     const uint64_t until = now_ms() + 1000ull * seconds;
     enum pst_status status = PST_OK;
 
     for (uint64_t now = now_ms();
-         status == PST_OK && pstctl_attempt_asked(r) == PST_E_NONE &&
+         status == PST_OK && pstctl_attempt_stop_error(r) == PST_E_NONE &&
          now < until;
          now = now_ms()) {
         struct pollfd fd = {.fd = r->signal_fd, .events = POLLIN};
 
         (void)poll(&fd, 1, (int)PST_MIN(until - now, (uint64_t)INT_MAX));
         if (fd.revents & POLLIN)
-            status = take_signal(r, diag);
+            status = handle_signal(r, diag);
     }
-    if (status == PST_OK && pstctl_attempt_asked(r) != PST_E_NONE)
-        status = pst_diag_set(diag, ended(r),
+    if (status == PST_OK && pstctl_attempt_stop_error(r) != PST_E_NONE)
+        status = pst_diag_set(diag, stop_error(r),
                               "stopped before the job was started again; "
                               "--resume goes on from its newest checkpoint");
     return status;

@@ -73,10 +73,10 @@ enum pst_status pstctl_attempt_start(struct pstctl_attempt *a,
 enum pst_status pstctl_attempt_watch(struct pstctl_attempt *a,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 /* Returns how the job was asked to stop; PST_E_NONE: it was not. */
-enum pst_error pstctl_attempt_asked(const struct pstctl_attempt *a);
+enum pst_error pstctl_attempt_stop_error(const struct pstctl_attempt *a);
 /* Waits for `seconds`, or until a signal ends the job (PST_ERR_CANCELLED,
  * PST_ERR_TERMINATED). */
-enum pst_status pstctl_attempt_rest(struct pstctl_attempt *a, unsigned seconds,
+enum pst_status pstctl_attempt_wait(struct pstctl_attempt *a, unsigned seconds,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* Kills the remaining processes of the launcher's session. */
 void pstctl_attempt_reap(struct pstctl_attempt *a);

@@ -45,7 +45,7 @@ static void clean_up(struct pstctl_attempt *r)
         (void)unlink(r->setup.output.text);
         (void)unlink(r->setup.record.text);
         (void)unlink(r->setup.last.text);
-        pstctl_disown(&r->owner, true);
+        pstctl_release_name(&r->owner, true);
         if (base >= 0)
             pstd_socket_sweep_job(base, r->setup.socket.text);
     }
@@ -81,7 +81,7 @@ enum pst_status pstctl_attempt_init(struct pstctl_attempt *r,
         .progress = {.out = config->json ? stderr : stdout,
                      .quiet = config->quiet || config->detach},
     };
-    pstctl_key(key);
+    pstctl_make_key(key);
     memcpy(r->job, key, PSTD_PAST_JOB);
     status = pstctl_setup_name(&r->setup, config, diag);
     if (status == PST_OK)
@@ -91,8 +91,8 @@ enum pst_status pstctl_attempt_init(struct pstctl_attempt *r,
     if (status == PST_OK)
         status = pstctl_setup_plan(&r->setup, config, &r->ranks, diag);
     if (status == PST_OK)
-        status = pstctl_own(r->setup.socket.text, r->setup.job.text,
-                            config->socket == NULL, &r->owner, diag);
+        status = pstctl_own_name(r->setup.socket.text, r->setup.job.text,
+                                 config->socket == NULL, &r->owner, diag);
     if (status == PST_OK && r->supervised)
         status = pstctl_setup_journal(&r->setup, diag);
     adopt_orphans(r);
@@ -126,8 +126,9 @@ static enum pst_status find_hosts(struct pstctl_attempt *r, unsigned ranks,
     return PST_OK;
 }
 
-static enum pst_status place(struct pstctl_attempt *r, struct pstctl_job *job,
-                             struct pst_str *text, struct pst_diag *diag)
+static enum pst_status place_ranks(struct pstctl_attempt *r,
+                                   struct pstctl_job *job, struct pst_str *text,
+                                   struct pst_diag *diag)
 {
     const unsigned ranks = pstd_replicas(r->config) * r->ranks;
     enum pst_status status = PST_OK;
@@ -177,14 +178,14 @@ enum pst_status pstctl_attempt_start(struct pstctl_attempt *r,
                          r->config->socket == NULL, diag);
     if (status == PST_OK) {
         (void)unlink(r->setup.record.text);
-        status = place(r, &job, &hosts, diag);
+        status = place_ranks(r, &job, &hosts, diag);
     }
     if (status == PST_OK)
         status = pstctl_setup_session(&r->setup, options, diag);
     if (status == PST_OK)
         status = pstctl_follow_init(&r->follow, &none, r->setup.socket.text, 1,
                                     diag);
-    pstctl_key(r->follow.run_id);
+    pstctl_make_key(r->follow.run_id);
     memcpy(r->follow.run_id, r->job, PSTD_PAST_JOB);
     job.run_id = r->follow.run_id;
     job.session = r->setup.session.text;
@@ -227,7 +228,7 @@ void pstctl_attempt_fini(struct pstctl_attempt *r)
     if (!r->left && r->owner.fd >= 0)
         clean_up(r);
     pstctl_setup_fini(&r->setup, r->left);
-    pstctl_disown(&r->owner, false);
+    pstctl_release_name(&r->owner, false);
     pstctl_hosts_fini(&r->hosts);
     if (r->signal_fd >= 0)
         (void)close(r->signal_fd);

@@ -30,7 +30,7 @@ const char *pstctl_cause_name(enum pstctl_cause cause)
 
 /* Returns the first rank that a text names, such as 1 for "... : rank 1 is
  * stuck in step"; -1: none. */
-static int blamed(const char *text)
+static int find_blamed_rank(const char *text)
 {
     const char *at = strstr(text, "rank ");
 
@@ -39,8 +39,8 @@ static int blamed(const char *text)
     return at != NULL ? (int)strtol(at + 5, NULL, 10) : -1;
 }
 
-static void classify(const struct pstctl_launch *l, bool oom,
-                     struct pstctl_end *e)
+static void set_cause(const struct pstctl_launch *l, bool oom,
+                      struct pstctl_end *e)
 {
     const bool hangs =
         pst_has_prefix(pst_str_text(&l->cause), PST_WATCHDOG_TEXT);
@@ -49,10 +49,10 @@ static void classify(const struct pstctl_launch *l, bool oom,
     e->exit_code = WIFEXITED(l->status) ? WEXITSTATUS(l->status) : -1;
     if (hangs) {
         e->cause = PSTCTL_CAUSE_WATCHDOG;
-        e->rank = blamed(l->cause.text);
+        e->rank = find_blamed_rank(l->cause.text);
     } else if (pst_has_prefix(pst_str_text(&l->cause), PST_COPIES_TEXT)) {
         e->cause = PSTCTL_CAUSE_CORRUPTION;
-        e->rank = blamed(l->cause.text);
+        e->rank = find_blamed_rank(l->cause.text);
     } else if (l->killed_rank >= 0) {
         e->cause = PSTCTL_CAUSE_SIGNAL;
         e->rank = l->killed_rank;
@@ -73,14 +73,15 @@ static void classify(const struct pstctl_launch *l, bool oom,
         e->cause = PSTCTL_CAUSE_OOM;
 }
 
-void pstctl_end_of(const struct pstctl_launch *launch, const char *placement,
-                   bool oom, const struct pst_diag *why, struct pstctl_end *ret)
+void pstctl_end_describe(const struct pstctl_launch *launch,
+                         const char *placement, bool oom,
+                         const struct pst_diag *why, struct pstctl_end *ret)
 {
     struct pst_str stages = {0};
 
-    classify(launch, oom, ret);
+    set_cause(launch, oom, ret);
     if (placement != NULL && ret->rank >= 0)
-        pstd_placement_of(placement, (unsigned)ret->rank, &stages);
+        pstd_print_stages(placement, (unsigned)ret->rank, &stages);
     (void)snprintf(ret->stages, sizeof(ret->stages), "%s",
                    pst_str_text(&stages));
     pst_str_fini(&stages);
@@ -147,7 +148,7 @@ enum pst_status pstctl_record_open(struct pstctl_record *r,
 /* Reopens the log if the file was renamed or the folder removed. Called before
  * each event instead of at SIGHUP, which this process handles otherwise. If no
  * new file can be created, the old one is used. */
-static void look_after_log(struct pstctl_record *r)
+static void reopen_log(struct pstctl_record *r)
 {
     struct pst_diag ignored;
 
@@ -165,7 +166,7 @@ static void log_note(struct pstctl_record *r, const struct pstd_note *note)
                                        .seq = ++r->seq};
     struct pst_str line = {0};
 
-    look_after_log(r);
+    reopen_log(r);
     pstd_log_format(&head, note, &line);
     if (!line.failed)
         pstd_logfile_write(&r->log, line.text, line.len);
@@ -276,7 +277,7 @@ void pstctl_record_close(struct pstctl_record *r)
     r->dir = NULL;
 }
 
-void pstctl_record_forget(const char *dir)
+void pstctl_record_remove(const char *dir)
 {
     struct pst_str path = {0};
 

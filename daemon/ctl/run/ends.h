@@ -60,9 +60,9 @@ bool pstctl_end_is_loss(const struct pstctl_end *end);
 /* Sets cause, rank, stages, signal, exit_code, error and text for a job that
  * died. oom: the kernel has killed a process for lack of memory while the job
  * ran. */
-void pstctl_end_of(const struct pstctl_launch *launch, const char *placement,
-                   bool oom, const struct pst_diag *why,
-                   struct pstctl_end *ret);
+void pstctl_end_describe(const struct pstctl_launch *launch,
+                         const char *placement, bool oom,
+                         const struct pst_diag *why, struct pstctl_end *ret);
 
 struct pstctl_record {
     char *dir;    /* NULL: nothing is written */
@@ -87,6 +87,6 @@ void pstctl_record_end(struct pstctl_record *r, const struct pstctl_end *end);
 void pstctl_record_close(struct pstctl_record *r);
 /* Removes the record that an earlier job has left in a folder; for a job that
  * keeps no record. dir may be NULL. */
-void pstctl_record_forget(const char *dir);
+void pstctl_record_remove(const char *dir);
 
 #endif

@@ -34,7 +34,7 @@ struct argv {
     unsigned n_numbers;
 };
 
-static void add(struct argv *argv, const char *arg)
+static void add_arg(struct argv *argv, const char *arg)
 {
     if (argv->n + 1 < MAX_ARGS)
         argv->at[argv->n++] = arg;
@@ -43,8 +43,8 @@ static void add(struct argv *argv, const char *arg)
 static void add_option(struct argv *argv, const char *name, const char *value)
 {
     if (value != NULL) {
-        add(argv, name);
-        add(argv, value);
+        add_arg(argv, name);
+        add_arg(argv, value);
     }
 }
 
@@ -68,7 +68,7 @@ void pstctl_launch_daemon(struct pst_str *out)
     pst_str_add(out, "penstockd");
 }
 
-static struct pstctl_program look_at_program(void)
+static struct pstctl_program identify_program(void)
 {
     struct pst_str path = {0};
     struct pstctl_program ret = {0};
@@ -83,7 +83,8 @@ static struct pstctl_program look_at_program(void)
 
 bool pstctl_launch_is_replaced(const struct pstctl_launch *launch)
 {
-    const struct pstctl_program *was = &launch->program, is = look_at_program();
+    const struct pstctl_program *was = &launch->program,
+                                is = identify_program();
 
     return was->inode != 0 && is.inode != 0 &&
            (was->device != is.device || was->inode != is.inode ||
@@ -95,9 +96,9 @@ static void add_param(struct argv *argv, const char *name, const char *value)
 {
     if (value == NULL)
         return;
-    add(argv, "--mca");
-    add(argv, name);
-    add(argv, value);
+    add_arg(argv, "--mca");
+    add_arg(argv, name);
+    add_arg(argv, value);
 }
 
 /* Adds the parameter `name` of Open MPI unless the environment sets it. */
@@ -179,16 +180,16 @@ static void add_mpirun(struct argv *argv, const struct pstctl_job *job,
                        const struct pstd_config *config, const char *ranks,
                        bool crowded)
 {
-    add(argv, "mpirun");
-    add(argv, "-n");
-    add(argv, ranks);
-    add(argv, "--oversubscribe");
-    add(argv, "--bind-to");
-    add(argv, "none");
+    add_arg(argv, "mpirun");
+    add_arg(argv, "-n");
+    add_arg(argv, ranks);
+    add_arg(argv, "--oversubscribe");
+    add_arg(argv, "--bind-to");
+    add_arg(argv, "none");
     add_param(argv, "odls_base_sigkill_timeout", "1");
     if (job->hosts != NULL) {
-        add(argv, "--host");
-        add(argv, job->hosts);
+        add_arg(argv, "--host");
+        add_arg(argv, job->hosts);
     }
     if (!job->spread) { /* folders that exist only on this host */
         add_param(argv, "orte_tmpdir_base", job->session);
@@ -220,7 +221,7 @@ static void set_environment(void)
  * pending (daemon/loop/launcher.h). mpirun's children have them unblocked.
  * SIGUSR1 and SIGHUP, which do not end a job, are ignored until the program
  * installs handlers. */
-static void choose_signals(bool is_mpirun)
+static void set_signal_mask(bool is_mpirun)
 {
     sigset_t blocked;
 
@@ -238,13 +239,13 @@ static void choose_signals(bool is_mpirun)
 /* Runs in the child: executes the program, in a session of its own, which gets
  * no signals from the terminal, and with its output in a file, which never
  * waits for the client. Errors are written to that file. */
-static void become(const struct argv *argv, int fd,
-                   const struct pstctl_job *job, pid_t die_with)
+static void run_child(const struct argv *argv, int fd,
+                      const struct pstctl_job *job, pid_t die_with)
 {
     const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
     (void)setsid();
-    choose_signals(strcmp(argv->at[0], "mpirun") == 0);
+    set_signal_mask(strcmp(argv->at[0], "mpirun") == 0);
     (void)signal(SIGPIPE, SIG_DFL);
     if (die_with > 0) {
         (void)prctl(PR_SET_PDEATHSIG, job->supervised ? SIGKILL : SIGINT);
@@ -288,9 +289,10 @@ static enum pst_status open_output(const char *path, int fds[2],
     return pst_diag_errno(diag, errno, "cannot read %s", path);
 }
 
-static enum pst_status start(const struct argv *argv,
-                             const struct pstctl_job *job, pid_t die_with,
-                             struct pstctl_launch *ret, struct pst_diag *diag)
+static enum pst_status start_child(const struct argv *argv,
+                                   const struct pstctl_job *job, pid_t die_with,
+                                   struct pstctl_launch *ret,
+                                   struct pst_diag *diag)
 {
     int fds[2] = {-1, -1};
     pid_t pid;
@@ -307,11 +309,11 @@ static enum pst_status start(const struct argv *argv,
         return pst_diag_errno(diag, err, "cannot start a process");
     }
     if (pid == 0)
-        become(argv, fds[1], job, die_with);
+        run_child(argv, fds[1], job, die_with);
     (void)close(fds[1]);
     memset(ret, 0, sizeof(*ret));
     ret->pid = pid;
-    ret->program = look_at_program();
+    ret->program = identify_program();
     ret->is_mpirun = strcmp(argv->at[0], "mpirun") == 0;
     ret->err_fd = fds[0];
     ret->killed_rank = ret->exited_rank = -1;
@@ -348,7 +350,7 @@ static enum pst_status add_run(struct argv *argv,
             continue;
         if (texts[i].failed)
             return pst_diag_nomem(diag, texts[i].len);
-        add(argv, texts[i].text);
+        add_arg(argv, texts[i].text);
     }
     return PST_OK;
 }
@@ -376,10 +378,10 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
         add_names(&names);
         add_hosts(&argv, config, &names);
     }
-    add(&argv, pst_str_text(&daemon));
-    add(&argv, job->plan);
+    add_arg(&argv, pst_str_text(&daemon));
+    add_arg(&argv, job->plan);
     if (!self)
-        add(&argv, "--die-with-parent");
+        add_arg(&argv, "--die-with-parent");
     add_option(&argv, "--transport", self ? "self" : "mpi");
     add_option(&argv, "--ranks", grid);
     add_option(&argv, "--socket", config->socket);
@@ -389,15 +391,16 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
     add_option(&argv, "--tensorboard", config->tensorboard);
     /* Flags are passed even if they are off, since ranks would otherwise take
      * them from the environment. */
-    add(&argv, config->serve ? "--serve" : "--serve=no");
-    add(&argv, config->stay ? "--stay" : "--stay=no");
-    add(&argv, config->begin_paused ? "--begin-paused" : "--begin-paused=no");
+    add_arg(&argv, config->serve ? "--serve" : "--serve=no");
+    add_arg(&argv, config->stay ? "--stay" : "--stay=no");
+    add_arg(&argv,
+            config->begin_paused ? "--begin-paused" : "--begin-paused=no");
     status = add_run(&argv, config, texts, diag);
     if (status == PST_OK)
-        status =
-            start(&argv, job,
-                  job->supervised || config->die_with_client ? getpid() : 0,
-                  ret, diag);
+        status = start_child(
+            &argv, job,
+            job->supervised || config->die_with_client ? getpid() : 0, ret,
+            diag);
     for (size_t i = 0; i < PST_COUNT(texts); i++)
         pst_str_fini(&texts[i]);
     pst_str_fini(&daemon);
@@ -407,7 +410,7 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
 
 /* Parses "mpirun noticed that process rank 1 with PID 0 on node x exited on
  * signal 9 (Killed)." */
-static void read_kill(struct pstctl_launch *launch, const char *line)
+static void parse_kill(struct pstctl_launch *launch, const char *line)
 {
     const char *rank = strstr(line, "process rank ");
     const char *number = strstr(line, "exited on signal ");
@@ -420,7 +423,7 @@ static void read_kill(struct pstctl_launch *launch, const char *line)
 
 /* Parses "  Process name: [[12345,1],1]" and "  Exit code:    3"; the first of
  * each counts. */
-static void read_exit(struct pstctl_launch *launch, const char *line)
+static void parse_exit(struct pstctl_launch *launch, const char *line)
 {
     const char *name = strstr(line, "Process name: [["),
                *rank = name != NULL ? strstr(name, "],") : NULL,
@@ -436,7 +439,7 @@ static void read_exit(struct pstctl_launch *launch, const char *line)
  * Collects all causes that the watchdog reports: a rank may wait for a rank
  * that waits itself, and only together they lead to the rank that does not
  * answer. */
-static void take_cause(struct pstctl_launch *launch, const char *text)
+static void record_cause(struct pstctl_launch *launch, const char *text)
 {
     struct pst_str *cause = &launch->cause;
     const char *who = strstr(text, ": ");
@@ -469,11 +472,11 @@ void pstctl_launch_line(struct pstctl_launch *launch, const char *line)
         return;
     }
     if (ours != NULL) {
-        take_cause(launch, ours + 11);
+        record_cause(launch, ours + 11);
         return;
     }
-    read_kill(launch, line);
-    read_exit(launch, line);
+    parse_kill(launch, line);
+    parse_exit(launch, line);
     pst_str_addf(&launch->tail, "%s\n", line);
     if (launch->tail.len > 2 * MAX_TAIL) {
         memmove(launch->tail.text,
@@ -482,7 +485,8 @@ void pstctl_launch_line(struct pstctl_launch *launch, const char *line)
     }
 }
 
-static void take_bytes(struct pstctl_launch *launch, const char *data, size_t n)
+static void handle_bytes(struct pstctl_launch *launch, const char *data,
+                         size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         if (data[i] != '\n') {
@@ -496,7 +500,7 @@ static void take_bytes(struct pstctl_launch *launch, const char *data, size_t n)
 
 /* Moves to the beginning of the file if it was truncated (pstd_once_trim in
  * daemon/loop/once.h). */
-static void skip_gone(int fd)
+static void rewind_if_truncated(int fd)
 {
     const off_t at = lseek(fd, 0, SEEK_CUR);
     struct stat st;
@@ -511,10 +515,10 @@ static void read_output(struct pstctl_launch *launch)
     ssize_t n;
 
     while (launch->err_fd >= 0) {
-        skip_gone(launch->err_fd);
+        rewind_if_truncated(launch->err_fd);
         n = read(launch->err_fd, data, sizeof(data));
         if (n > 0) {
-            take_bytes(launch, data, (size_t)n);
+            handle_bytes(launch, data, (size_t)n);
         } else if (n == 0) {
             return; /* end of the file so far */
         } else if (errno != EINTR) {
@@ -524,7 +528,7 @@ static void read_output(struct pstctl_launch *launch)
     }
 }
 
-void pstctl_launch_pump(struct pstctl_launch *launch)
+void pstctl_launch_update(struct pstctl_launch *launch)
 {
     read_output(launch);
     if (!launch->ended &&
@@ -568,8 +572,9 @@ static void find_crash(const struct pstctl_launch *launch, int rank,
     pst_str_fini(&key);
 }
 
-static enum pst_status killed(const struct pstctl_launch *launch,
-                              const char *placement, struct pst_diag *diag)
+static enum pst_status report_killed_rank(const struct pstctl_launch *launch,
+                                          const char *placement,
+                                          struct pst_diag *diag)
 {
     const int rank = launch->killed_rank, number = launch->killed_signal;
     struct pst_str stages = {0}, crash = {0};
@@ -577,7 +582,7 @@ static enum pst_status killed(const struct pstctl_launch *launch,
 
     find_crash(launch, rank, &crash);
     if (placement != NULL && rank >= 0)
-        pstd_placement_of(placement, (unsigned)rank, &stages);
+        pstd_print_stages(placement, (unsigned)rank, &stages);
     status = pst_diag_set(
         diag, PST_E_RUN_KILLED, "rank %d%s%s%s was killed by signal %d (%s)%s",
         rank, stages.len > 0 ? " (stages " : "", pst_str_text(&stages),
@@ -591,8 +596,8 @@ static enum pst_status killed(const struct pstctl_launch *launch,
 
 /* Reports that the child was killed: mpirun, or the one process of all ranks.
  */
-static enum pst_status killed_whole(const struct pstctl_launch *launch,
-                                    struct pst_diag *diag)
+static enum pst_status report_killed_job(const struct pstctl_launch *launch,
+                                         struct pst_diag *diag)
 {
     const int number = WTERMSIG(launch->status);
     struct pst_str crash = {0};
@@ -609,7 +614,7 @@ static enum pst_status killed_whole(const struct pstctl_launch *launch,
 
 /* Returns the status for an exit code of a rank. Several statuses have the same
  * code, so the text of the error says more. */
-static enum pst_status from_exit_code(int code)
+static enum pst_status status_of_exit_code(int code)
 {
     switch (code) {
     case 64:
@@ -646,15 +651,16 @@ enum pst_status pstctl_launch_outcome(const struct pstctl_launch *launch,
                             "job until then",
                             (int)launch->stuck);
     if (launch->killed_rank >= 0)
-        return killed(launch, placement, diag);
+        return report_killed_rank(launch, placement, diag);
     if (launch->cause.len > 0)
-        return pst_diag_carry(diag, launch->cause_error, from_exit_code(code),
-                              "%s", launch->cause.text);
+        return pst_diag_carry(diag, launch->cause_error,
+                              status_of_exit_code(code), "%s",
+                              launch->cause.text);
     if (WIFSIGNALED(launch->status))
-        return killed_whole(launch, diag);
+        return report_killed_job(launch, diag);
     if (code == 0)
         return PST_OK;
-    return pst_diag_carry(diag, PST_E_RUN_EXIT, from_exit_code(code),
+    return pst_diag_carry(diag, PST_E_RUN_EXIT, status_of_exit_code(code),
                           "the ranks ended with exit code %d: %s", code,
                           pst_str_text(&launch->tail));
 }

@@ -71,7 +71,7 @@ enum pst_status pstctl_launch(const struct pstd_config *config,
                               struct pstctl_launch *ret,
                               struct pst_diag *diag) PST_MUST_CHECK;
 /* Reads available output and checks if the child has ended; never waits. */
-void pstctl_launch_pump(struct pstctl_launch *launch);
+void pstctl_launch_update(struct pstctl_launch *launch);
 /* Processes a line of the child's output. */
 void pstctl_launch_line(struct pstctl_launch *launch, const char *line);
 /* Ends the job without waiting for its steps. hard: also kills the launcher;

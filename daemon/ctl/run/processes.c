@@ -43,8 +43,9 @@ static bool read_process(const char *pid, struct process *ret)
 }
 
 /* Calls fn for each child of a process. */
-static void each_child(pid_t parent, void (*fn)(void *, const struct process *),
-                       void *ctx)
+static void for_each_child(pid_t parent,
+                           void (*fn)(void *, const struct process *),
+                           void *ctx)
 {
     DIR *dir = opendir("/proc");
     const struct dirent *e;
@@ -59,7 +60,7 @@ static void each_child(pid_t parent, void (*fn)(void *, const struct process *),
         (void)closedir(dir);
 }
 
-static void kill_one(void *ctx, const struct process *p)
+static void kill_child(void *ctx, const struct process *p)
 {
     bool *found = ctx;
 
@@ -71,7 +72,7 @@ bool pstctl_processes_kill_children(pid_t parent)
 {
     bool found = false;
 
-    each_child(parent, kill_one, &found);
+    for_each_child(parent, kill_child, &found);
     return found;
 }
 
@@ -93,7 +94,7 @@ struct reaped {
     pid_t session, left;
 };
 
-static void reap_one(void *ctx, const struct process *p)
+static void reap_child(void *ctx, const struct process *p)
 {
     struct reaped *r = ctx;
 
@@ -109,6 +110,6 @@ pid_t pstctl_processes_reap(pid_t session)
     struct reaped r = {.session = session};
 
     if (session > 0)
-        each_child(getpid(), reap_one, &r);
+        for_each_child(getpid(), reap_child, &r);
     return r.left;
 }

@@ -9,8 +9,8 @@
 
 #define HEAD 4 /* bytes of the length before each frame */
 
-uint64_t pstctl_rest(const char *journal, uint64_t from, pstctl_rest_fn fn,
-                     void *ctx)
+uint64_t pstctl_read_unsent(const char *journal, uint64_t from,
+                            pstctl_unsent_fn fn, void *ctx)
 {
     uint64_t lost = 0;
     struct pstd_journal j = PSTD_JOURNAL_NONE;

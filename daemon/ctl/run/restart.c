@@ -13,8 +13,8 @@
 
 #define LONGEST_S 60
 
-bool pstctl_budget_take(struct pstctl_budget *b, uint64_t step,
-                        unsigned *ret_delay_s)
+bool pstctl_budget_use(struct pstctl_budget *b, uint64_t step,
+                       unsigned *ret_delay_s)
 {
     if (step > b->step)
         b->used = 0;
@@ -104,8 +104,8 @@ enum pst_status pstctl_ranks_init(struct pstctl_ranks *r,
                         config->min_ranks, why.text);
 }
 
-bool pstctl_fewer_ranks(struct pstctl_ranks *r, bool lost, uint64_t step,
-                        unsigned missing)
+bool pstctl_ranks_reduce(struct pstctl_ranks *r, bool lost, uint64_t step,
+                         unsigned missing)
 {
     const unsigned replicas = pstd_replicas(r->config);
     unsigned next;

@@ -18,8 +18,8 @@ struct pstctl_budget {
 /* Counts a restart of a job that has died. False: the limit is reached. step:
  * the job's newest good checkpoint, 0: none. *ret_delay_s: seconds to wait
  * before the restart: 0 after progress, then 1, 2, 4 ... 60. */
-bool pstctl_budget_take(struct pstctl_budget *b, uint64_t step,
-                        unsigned *ret_delay_s);
+bool pstctl_budget_use(struct pstctl_budget *b, uint64_t step,
+                       unsigned *ret_delay_s);
 
 /* Begins a new budget, for a restart with fewer ranks. False: the job is never
  * restarted. */
@@ -50,8 +50,8 @@ enum pst_status pstctl_ranks_init(struct pstctl_ranks *r,
  * and r->now has their number. lost: the job died by the loss of a rank. step:
  * its newest good checkpoint, 0: none. missing: ranks without a host, 0:
  * unknown. */
-bool pstctl_fewer_ranks(struct pstctl_ranks *r, bool lost, uint64_t step,
-                        unsigned missing);
+bool pstctl_ranks_reduce(struct pstctl_ranks *r, bool lost, uint64_t step,
+                         unsigned missing);
 /* Makes the options of a start with r->now ranks. Drops a placement for another
  * number of ranks, so that the schedule decides. Keeps the number of kernel
  * threads of a rank, since the results depend on it. */

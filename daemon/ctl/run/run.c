@@ -41,8 +41,8 @@ static enum pst_status check_model(const char *path, struct pst_diag *diag)
     return status;
 }
 
-static enum pst_status check(const struct pstd_config *config,
-                             struct pst_diag *diag)
+static enum pst_status check_options(const struct pstd_config *config,
+                                     struct pst_diag *diag)
 {
     if (check_model(config->args[0], diag) != PST_OK)
         return diag->status;
@@ -87,7 +87,7 @@ static enum pst_status run_once(void *ctx, const struct pstd_config *options,
 
     job->oom_kills = pst_headroom_oom_kills("");
     a->ranks = ranks;
-    status = a->restarts > 0 ? pstctl_setup_again(&a->setup, a->config, diag)
+    status = a->restarts > 0 ? pstctl_setup_restore(&a->setup, a->config, diag)
                              : PST_OK;
     if (status == PST_OK)
         status = pstctl_attempt_start(a, options, diag);
@@ -95,7 +95,7 @@ static enum pst_status run_once(void *ctx, const struct pstd_config *options,
         status = pstctl_attempt_watch(a, diag);
     *ret = (struct pstctl_fate){
         .died = a->died,
-        .asked = pstctl_attempt_asked(a),
+        .asked = pstctl_attempt_stop_error(a),
         .begun = a->begun,
         .no_hosts = a->no_hosts,
         .slots = a->no_hosts ? pstctl_hosts_slots(&a->hosts) : 0,
@@ -109,7 +109,7 @@ static enum pst_status run_once(void *ctx, const struct pstd_config *options,
     return status;
 }
 
-static void clear(void *ctx)
+static void clear_start(void *ctx)
 {
     struct job *job = ctx;
 
@@ -117,11 +117,12 @@ static void clear(void *ctx)
     job->attempt.restarts++;
 }
 
-static enum pst_status rest(void *ctx, unsigned seconds, struct pst_diag *diag)
+static enum pst_status wait_to_restart(void *ctx, unsigned seconds,
+                                       struct pst_diag *diag)
 {
     struct job *job = ctx;
 
-    return pstctl_attempt_rest(&job->attempt, seconds, diag);
+    return pstctl_attempt_wait(&job->attempt, seconds, diag);
 }
 
 /* Runs a job without a supervisor. Its end is not recorded, so the record of an
@@ -135,10 +136,10 @@ static enum pst_status run_alone(struct job *job, unsigned ranks,
     struct pstctl_fate fate;
     enum pst_status status;
 
-    pstctl_record_forget(config->log_dir);
+    pstctl_record_remove(config->log_dir);
     status = run_once(job, config, ranks, &fate, diag);
     if (fate.begun)
-        pstctl_record_forget(config->checkpoint);
+        pstctl_record_remove(config->checkpoint);
     return status;
 }
 
@@ -146,9 +147,10 @@ static enum pst_status run_job(const struct pstd_config *config, int *begun_fd,
                                struct pst_diag *diag)
 {
     struct job job = {.attempt = {.begun_fd = begun_fd}};
-    struct pstctl_supervisor s = {.config = config,
-                                  .starter = {run_once, clear, rest, &job},
-                                  .record = {.log = {.fd = -1}}};
+    struct pstctl_supervisor s = {
+        .config = config,
+        .starter = {run_once, clear_start, wait_to_restart, &job},
+        .record = {.log = {.fd = -1}}};
     struct pstctl_attempt *a = &job.attempt;
     enum pst_status status = config->log_dir != NULL
                                  ? pstd_logfile_check(config->log_dir, diag)
@@ -218,8 +220,8 @@ static enum pst_status await_begin(int fd, struct pst_diag *diag)
                                  : pst_diag_pass(diag, &said, "%s", said.text);
 }
 
-static enum pst_status detach(const struct pstd_config *config,
-                              struct pst_diag *diag)
+static enum pst_status run_detached(const struct pstd_config *config,
+                                    struct pst_diag *diag)
 {
     const char *what = pstd_stays(config) ? "job" : "run";
     int fds[2];
@@ -262,13 +264,14 @@ enum pst_status pstctl_run_job(const struct pstd_config *config,
                                struct pst_diag *diag)
 {
     pst_guard_process(config->core_files);
-    return config->detach ? detach(config, diag) : run_job(config, NULL, diag);
+    return config->detach ? run_detached(config, diag)
+                          : run_job(config, NULL, diag);
 }
 
 static enum pst_status run_run(const struct pstd_config *config,
                                struct pst_diag *diag)
 {
-    const enum pst_status status = check(config, diag);
+    const enum pst_status status = check_options(config, diag);
 
     return status == PST_OK ? pstctl_run_job(config, diag) : status;
 }

@@ -67,8 +67,8 @@ static enum pst_status lock_new(struct pstctl_scratch *s, struct pst_diag *diag)
     return PST_OK;
 }
 
-static enum pst_status make(const char *base, struct pstctl_scratch *ret,
-                            struct pst_diag *diag)
+static enum pst_status make_folder(const char *base, struct pstctl_scratch *ret,
+                                   struct pst_diag *diag)
 {
     struct pstctl_scratch s = PSTCTL_SCRATCH_NONE;
     enum pst_status status = PST_OK;
@@ -107,7 +107,7 @@ static bool has_name(const struct pstctl_scratch *s)
            ours.st_uid == geteuid();
 }
 
-bool pstctl_scratch_is_there(const struct pstctl_scratch *s)
+bool pstctl_scratch_exists(const struct pstctl_scratch *s)
 {
     struct stat lock, named;
 
@@ -128,14 +128,14 @@ enum pst_status pstctl_scratch_keep(const char *base, struct pstctl_scratch *s,
 {
     struct pst_diag ignored;
 
-    *ret_new = !pstctl_scratch_is_there(s);
+    *ret_new = !pstctl_scratch_exists(s);
     if (!*ret_new)
         return PST_OK;
     /* Removes a folder that has lost its lock file, since no sweep would. */
     if (has_name(s) && pstctl_scratch_remove(s, &ignored) != PST_OK)
         errno = 0;
     pstctl_scratch_leave(s);
-    return make(base, s, diag);
+    return make_folder(base, s, diag);
 }
 
 enum pst_status pstctl_scratch_folder(const struct pstctl_scratch *s,
@@ -155,7 +155,7 @@ enum pst_status pstctl_scratch_folder(const struct pstctl_scratch *s,
 
 /* Removes the content of the folder, the lock file last: without it no sweep
  * would remove the folder. */
-static enum pst_status clear(int dir, struct pst_diag *diag)
+static enum pst_status clear_folder(int dir, struct pst_diag *diag)
 {
     const int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *entries = copy >= 0 ? fdopendir(copy) : NULL;
@@ -186,7 +186,7 @@ enum pst_status pstctl_scratch_remove(struct pstctl_scratch *s,
     enum pst_status status = PST_OK;
 
     if (s->dir >= 0)
-        status = clear(s->dir, diag);
+        status = clear_folder(s->dir, diag);
     if (status == PST_OK && has_name(s) && rmdir(s->path.text) != 0)
         status = pst_diag_errno(diag, errno, "cannot remove %s", s->path.text);
     else if (status != PST_OK && diag != NULL)
@@ -206,7 +206,7 @@ void pstctl_scratch_leave(struct pstctl_scratch *s)
     pst_str_fini(&s->path);
 }
 
-static bool is_of_host(int fd)
+static bool is_of_this_host(int fd)
 {
     char host[512], said[sizeof(host)] = "";
     const ssize_t n = pread(fd, said, sizeof(said) - 1, 0);
@@ -233,7 +233,7 @@ static void remove_half(int base, int dir, const char *name)
     (void)unlinkat(base, name, AT_REMOVEDIR); /* succeeds only if it is empty */
 }
 
-static void sweep(int base, const char *name)
+static void sweep_folder(int base, const char *name)
 {
     struct stat st;
     int dir, fd;
@@ -248,8 +248,8 @@ static void sweep(int base, const char *name)
     if (fd < 0 && errno == ENOENT)
         remove_half(base, dir, name);
     /* A folder that cannot be removed now is left to the next sweep. */
-    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && is_of_host(fd) &&
-        clear(dir, NULL) == PST_OK)
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && is_of_this_host(fd) &&
+        clear_folder(dir, NULL) == PST_OK)
         (void)unlinkat(base, name, AT_REMOVEDIR);
     if (fd >= 0)
         (void)close(fd);
@@ -265,7 +265,7 @@ void pstctl_scratch_sweep(const char *base)
     while (dir != NULL && (e = readdir(dir)) != NULL)
         if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) == 0 &&
             strlen(e->d_name) == strlen(PREFIX) + 6)
-            sweep(dirfd(dir), e->d_name);
+            sweep_folder(dirfd(dir), e->d_name);
     if (dir != NULL)
         (void)closedir(dir);
 }

@@ -33,7 +33,7 @@ enum pst_status pstctl_scratch_keep(const char *base, struct pstctl_scratch *s,
                                     bool *ret_new,
                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* True if the folder and its lock file still exist under their names. */
-bool pstctl_scratch_is_there(const struct pstctl_scratch *s);
+bool pstctl_scratch_exists(const struct pstctl_scratch *s);
 /* Creates an empty folder `name` in the temporary one, replacing an existing
  * one, and appends its path to ret. */
 enum pst_status pstctl_scratch_folder(const struct pstctl_scratch *s,

@@ -96,9 +96,9 @@ static enum pst_status keep_plan(struct pstctl_setup *s, struct pst_plan *plan,
 {
     enum pst_status status = save_plan(s, plan, diag);
 
-    if (s->temp.fd >= 0 && !pstctl_scratch_is_there(&s->temp))
+    if (s->temp.fd >= 0 && !pstctl_scratch_exists(&s->temp))
         status = save_plan(s, plan, diag);
-    if (status == PST_OK && !pstctl_scratch_is_there(&s->temp))
+    if (status == PST_OK && !pstctl_scratch_exists(&s->temp))
         status = pst_diag_set(diag, PST_E_FILE_MISSING,
                               "the folder %s was removed while the plan of the "
                               "run was written; try again, or set TMPDIR to a "
@@ -116,9 +116,9 @@ static void print_notes(const struct pst_plan *plan)
 
 /* Makes the plan from the model or plan that the job's arguments name. again:
  * for a restart of the job. */
-static enum pst_status cut(struct pstctl_setup *s,
-                           const struct pstd_config *config, bool again,
-                           unsigned *ret_ranks, struct pst_diag *diag)
+static enum pst_status make_plan(struct pstctl_setup *s,
+                                 const struct pstd_config *config, bool again,
+                                 unsigned *ret_ranks, struct pst_diag *diag)
 {
     struct pst_plan *whole = NULL;
     struct pstd_plan p = {0};
@@ -149,14 +149,14 @@ enum pst_status pstctl_setup_plan(struct pstctl_setup *s,
 {
     pstctl_scratch_sweep(pstctl_scratch_base());
     pstd_socket_sweep();
-    return cut(s, config, false, ret_ranks, diag);
+    return make_plan(s, config, false, ret_ranks, diag);
 }
 
-enum pst_status pstctl_setup_again(struct pstctl_setup *s,
-                                   const struct pstd_config *config,
-                                   struct pst_diag *diag)
+enum pst_status pstctl_setup_restore(struct pstctl_setup *s,
+                                     const struct pstd_config *config,
+                                     struct pst_diag *diag)
 {
-    const bool kept = pstctl_scratch_is_there(&s->temp);
+    const bool kept = pstctl_scratch_exists(&s->temp);
     struct pst_plan *plan = NULL;
     struct pst_diag ignored;
     enum pst_status status = PST_OK;
@@ -170,7 +170,7 @@ enum pst_status pstctl_setup_again(struct pstctl_setup *s,
         pst_plan_free(plan);
         return PST_OK;
     }
-    return cut(s, config, true, &ranks, diag);
+    return make_plan(s, config, true, &ranks, diag);
 }
 
 /* Makes a folder for memory that ranks share. If that fails, mpirun chooses how

@@ -35,9 +35,9 @@ enum pst_status pstctl_setup_plan(struct pstctl_setup *s,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* Call before another start: creates the temporary folder again, with the run's
  * plan, if a program that cleans /tmp has removed it. */
-enum pst_status pstctl_setup_again(struct pstctl_setup *s,
-                                   const struct pstd_config *config,
-                                   struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstctl_setup_restore(struct pstctl_setup *s,
+                                     const struct pstd_config *config,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* True if mpirun starts the ranks. */
 bool pstctl_setup_is_mpi(const struct pstd_config *config);
 /* Names a journal for the events of all starts, without creating it. */

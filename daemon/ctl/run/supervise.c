@@ -26,9 +26,9 @@ static enum pstctl_cause cause_of(const struct pstctl_fate *fate,
 /* True if a restart has failed for a reason that may be temporary, because the
  * first start had no such problem: a file on a slow network, disk space, a
  * folder that `penstock checkpoints` has locked to remove something. */
-static bool is_passing(const struct pstctl_supervisor *s,
-                       const struct pstctl_fate *fate, enum pst_status status,
-                       enum pst_error error)
+static bool is_temporary(const struct pstctl_supervisor *s,
+                         const struct pstctl_fate *fate, enum pst_status status,
+                         enum pst_error error)
 {
     return s->restarts > 0 && !fate->begun &&
            (status == PST_ERR_IO || status == PST_ERR_NOT_FOUND ||
@@ -37,18 +37,18 @@ static bool is_passing(const struct pstctl_supervisor *s,
 
 /* True if the ranks of this start died, or it failed for a reason that may be
  * temporary. */
-static bool is_cut_off(const struct pstctl_supervisor *s,
-                       const struct pstctl_fate *fate, enum pst_status status,
-                       enum pst_error error)
+static bool may_be_repeated(const struct pstctl_supervisor *s,
+                            const struct pstctl_fate *fate,
+                            enum pst_status status, enum pst_error error)
 {
-    return fate->died || is_passing(s, fate, status, error);
+    return fate->died || is_temporary(s, fate, status, error);
 }
 
-static bool may_go_on(const struct pstctl_supervisor *s,
-                      const struct pstctl_fate *fate, enum pst_status status,
-                      enum pst_error error)
+static bool may_restart(const struct pstctl_supervisor *s,
+                        const struct pstctl_fate *fate, enum pst_status status,
+                        enum pst_error error)
 {
-    return fate->asked == PST_E_NONE && is_cut_off(s, fate, status, error);
+    return fate->asked == PST_E_NONE && may_be_repeated(s, fate, status, error);
 }
 
 /* Describes the end of a job that was asked to end and died before it had saved
@@ -71,22 +71,23 @@ static enum pst_status end_stopped(const struct pstctl_supervisor *s,
 }
 
 /* Decides if a job that died is restarted, when, and with how many ranks. */
-static void decide(struct pstctl_supervisor *s, const struct pstctl_fate *fate,
-                   const struct pst_diag *why, struct pstctl_end *ret)
+static void decide_restart(struct pstctl_supervisor *s,
+                           const struct pstctl_fate *fate,
+                           const struct pst_diag *why, struct pstctl_end *ret)
 {
     const uint64_t at = pstd_stays(s->config) ? s->served : ret->checkpoint;
     unsigned missing = 0;
 
     if (fate->died)
-        pstctl_end_of(fate->launch, fate->placement, fate->oom, why, ret);
+        pstctl_end_describe(fate->launch, fate->placement, fate->oom, why, ret);
     if (fate->no_hosts) {
         ret->cause = PSTCTL_CAUSE_HOSTS;
         missing = ret->ranks - fate->slots;
     }
-    if (pstctl_fewer_ranks(&s->ranks, pstctl_end_is_loss(ret), at, missing))
+    if (pstctl_ranks_reduce(&s->ranks, pstctl_end_is_loss(ret), at, missing))
         ret->again = pstctl_budget_renew(&s->budget, at);
     else
-        ret->again = pstctl_budget_take(&s->budget, at, &ret->delay_s);
+        ret->again = pstctl_budget_use(&s->budget, at, &ret->delay_s);
     /* Limits the delay, since clients wait for the restart. */
     if (pstd_stays(s->config))
         ret->delay_s = PST_MIN(ret->delay_s, STAY_S);
@@ -103,10 +104,11 @@ static void decide(struct pstctl_supervisor *s, const struct pstctl_fate *fate,
 
 /* Determines how a start ended, and if the job is restarted. If the job was
  * asked to end, it counts as stopped. */
-static enum pst_status conclude(struct pstctl_supervisor *s,
-                                const struct pstctl_fate *fate,
-                                enum pst_status status, struct pst_diag *why,
-                                struct pstctl_end *ret)
+static enum pst_status conclude_start(struct pstctl_supervisor *s,
+                                      const struct pstctl_fate *fate,
+                                      enum pst_status status,
+                                      struct pst_diag *why,
+                                      struct pstctl_end *ret)
 {
     struct pst_diag ignored;
 
@@ -119,11 +121,12 @@ static enum pst_status conclude(struct pstctl_supervisor *s,
     if (pstd_stays(s->config))
         /* newest checkpoint of all runs of the job */
         ret->checkpoint = fate->saved;
-    else if (pstd_past_look(&s->past, s->config, &ret->checkpoint, &ignored) !=
-             PST_OK)
+    else if (pstd_past_find_step(&s->past, s->config, &ret->checkpoint,
+                                 &ignored) != PST_OK)
         ret->checkpoint = s->budget.step;
     s->past.step = PST_MAX(s->past.step, PST_MAX(ret->checkpoint, fate->saved));
-    if (fate->asked != PST_E_NONE && is_cut_off(s, fate, status, why->error))
+    if (fate->asked != PST_E_NONE &&
+        may_be_repeated(s, fate, status, why->error))
         status = end_stopped(s, fate, ret->checkpoint, why);
     ret->exit_code = pst_status_exit_code(status);
     if (!fate->died || fate->asked != PST_E_NONE) {
@@ -133,8 +136,8 @@ static enum pst_status conclude(struct pstctl_supervisor *s,
             (void)snprintf(ret->text, sizeof(ret->text), "%s", why->text);
         }
     }
-    if (may_go_on(s, fate, status, why->error))
-        decide(s, fate, why, ret);
+    if (may_restart(s, fate, status, why->error))
+        decide_restart(s, fate, why, ret);
     pstctl_record_end(&s->record, ret);
     return status;
 }
@@ -177,8 +180,8 @@ static void print_restart(const struct pstctl_supervisor *s,
                       "again\n");
 }
 
-static enum pst_status give_up(const struct pstctl_supervisor *s,
-                               struct pst_diag *diag)
+static enum pst_status report_gave_up(const struct pstctl_supervisor *s,
+                                      struct pst_diag *diag)
 {
     const struct pst_diag was = *diag;
 
@@ -205,7 +208,7 @@ static enum pst_status next_options(const struct pstctl_supervisor *s,
     enum pst_status status =
         pstd_stays(s->config)
             ? pstd_config_copy(ret, s->config, diag)
-            : pstd_past_config(&s->past, s->config, ret, diag);
+            : pstd_past_next_config(&s->past, s->config, ret, diag);
 
     if (status != PST_OK)
         return status;
@@ -215,7 +218,8 @@ static enum pst_status next_options(const struct pstctl_supervisor *s,
     return status;
 }
 
-static enum pst_status begin(struct pstctl_supervisor *s, struct pst_diag *diag)
+static enum pst_status begin_supervision(struct pstctl_supervisor *s,
+                                         struct pst_diag *diag)
 {
     enum pst_status status = pstd_stays(s->config)
                                  ? PST_OK
@@ -228,7 +232,7 @@ static enum pst_status begin(struct pstctl_supervisor *s, struct pst_diag *diag)
 }
 
 /* Restarts the job; a failure to do so is recorded as another end. */
-static enum pst_status start_again(struct pstctl_supervisor *s,
+static enum pst_status restart_job(struct pstctl_supervisor *s,
                                    const struct pstctl_end *end,
                                    struct pstctl_fate *fate,
                                    struct pst_diag *diag)
@@ -255,7 +259,7 @@ enum pst_status pstctl_supervise(struct pstctl_supervisor *s,
     const struct pstctl_starter *starter = &s->starter;
     struct pstctl_fate fate = {0};
     struct pstctl_end end;
-    enum pst_status status = begin(s, diag);
+    enum pst_status status = begin_supervision(s, diag);
 
     if (status != PST_OK)
         return status;
@@ -263,15 +267,15 @@ enum pst_status pstctl_supervise(struct pstctl_supervisor *s,
 
     for (;;) {
         s->past.resumed |= fate.begun;
-        status = conclude(s, &fate, status, diag, &end);
-        if (!may_go_on(s, &fate, status, diag->error))
+        status = conclude_start(s, &fate, status, diag, &end);
+        if (!may_restart(s, &fate, status, diag->error))
             return status;
         if (!end.again)
-            return give_up(s, diag);
+            return report_gave_up(s, diag);
         print_restart(s, &end);
         starter->clear(starter->ctx);
         /* A start may fail before it has a state of its own. */
         fate = (struct pstctl_fate){.step = fate.step, .unsaved = fate.unsaved};
-        status = start_again(s, &end, &fate, diag);
+        status = restart_job(s, &end, &fate, diag);
     }
 }

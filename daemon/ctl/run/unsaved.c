@@ -16,7 +16,8 @@ static const struct {
     {"attr_cast", "cast", "name"},      {"set", "set", "options"},
 };
 
-static void add(struct pstctl_unsaved *u, const char *did, const char *name)
+static void add_change(struct pstctl_unsaved *u, const char *did,
+                       const char *name)
 {
     const size_t n = strlen(u->changes);
 
@@ -24,7 +25,7 @@ static void add(struct pstctl_unsaved *u, const char *did, const char *name)
                    n > 0 ? ", " : "", did, name);
 }
 
-static void forget(struct pstctl_unsaved *u)
+static void clear_state(struct pstctl_unsaved *u)
 {
     *u = (struct pstctl_unsaved){.started = u->started};
 }
@@ -32,7 +33,7 @@ static void forget(struct pstctl_unsaved *u)
 /* Records that a pause, or its end, was accepted: it takes effect at the end of
  * a step, and the job may die before that. Each accepted `train` begins another
  * run of a job that stays. */
-static void take_request(struct pstctl_unsaved *u, const pstctl_event *event)
+static void track_request(struct pstctl_unsaved *u, const pstctl_event *event)
 {
     const char *command = pstctl_text(event, "command");
     const char *status = pstctl_text(event, "status");
@@ -41,7 +42,7 @@ static void take_request(struct pstctl_unsaved *u, const pstctl_event *event)
         strcmp(status, pst_status_name(PST_OK)) != 0)
         return;
     if (strcmp(command, "train") == 0)
-        forget(u);
+        clear_state(u);
     if (strcmp(command, "pause") == 0 || strcmp(command, "resume") == 0)
         u->paused = strcmp(command, "pause") == 0;
 }
@@ -49,12 +50,12 @@ static void take_request(struct pstctl_unsaved *u, const pstctl_event *event)
 /* A change waits for the save in progress, so each save that ends after the
  * change contains it. A restart that fails before the run has begun again does
  * not end the run: the job may be restarted once more. */
-void pstctl_unsaved_event(struct pstctl_unsaved *u, const pstctl_event *event)
+void pstctl_unsaved_update(struct pstctl_unsaved *u, const pstctl_event *event)
 {
     const char *name = event->name;
 
     if (strcmp(name, "request") == 0)
-        take_request(u, event);
+        track_request(u, event);
     if (strcmp(name, "paused") == 0)
         u->paused = true;
     if (strcmp(name, "continued") == 0 && !pstctl_is_unasked(event))
@@ -67,9 +68,9 @@ void pstctl_unsaved_event(struct pstctl_unsaved *u, const pstctl_event *event)
     if (strcmp(name, "run_again") == 0)
         u->again = false;
     if ((strcmp(name, "train_end") == 0 && !u->again &&
-         !pstctl_goes_on(event)) ||
+         !pstctl_is_repeated(event)) ||
         strcmp(name, "run_given_up") == 0)
-        forget(u);
+        clear_state(u);
     if (strcmp(name, "train_begin") == 0)
         u->again = false;
     if (strcmp(name, "checkpoint_saved") == 0 ||
@@ -77,5 +78,5 @@ void pstctl_unsaved_event(struct pstctl_unsaved *u, const pstctl_event *event)
         u->changes[0] = '\0';
     for (size_t i = 0; i < PST_COUNT(rows); i++)
         if (strcmp(name, rows[i].event) == 0)
-            add(u, rows[i].did, pstctl_text(event, rows[i].field));
+            add_change(u, rows[i].did, pstctl_text(event, rows[i].field));
 }

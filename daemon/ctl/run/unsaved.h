@@ -18,6 +18,6 @@ struct pstctl_unsaved {
     char changes[256]; /* "froze blocks.*, set scale", truncated */
 };
 
-void pstctl_unsaved_event(struct pstctl_unsaved *u, const pstctl_event *event);
+void pstctl_unsaved_update(struct pstctl_unsaved *u, const pstctl_event *event);
 
 #endif

@@ -28,7 +28,7 @@ struct asking {
 };
 
 /* Reports that the ranks have ended; they may answer after a restart. */
-static enum pst_status lost(struct pst_diag *diag)
+static enum pst_status report_lost(struct pst_diag *diag)
 {
     return pst_diag_set(diag, PST_E_SERVE_LOST,
                         "the job ended, or lost a rank, before it answered; "
@@ -61,7 +61,7 @@ static enum pst_status await_reply(struct asking *a, uint64_t id,
         enum pst_status status = pstctl_read(&a->conn, ms, &frame, diag);
 
         if (status == PST_ERR_NO_DAEMON || status == PST_ERR_IO)
-            return lost(diag);
+            return report_lost(diag);
         if (status == PST_AGAIN)
             return pst_diag_set(diag, PST_E_SERVE_TIMEOUT,
                                 "no answer within %g s (--timeout); ask again",
@@ -79,15 +79,15 @@ static enum pst_status await_reply(struct asking *a, uint64_t id,
 
 /* Sends a request and waits for the reply. A reply that is not of kind `body`
  * is an error, with the job's text if it has one. */
-static enum pst_status call(struct asking *a, pstctl_request *request,
-                            Pst__Control__Reply__BodyCase body,
-                            pstd_frame **ret, struct pst_diag *diag)
+static enum pst_status call_job(struct asking *a, pstctl_request *request,
+                                Pst__Control__Reply__BodyCase body,
+                                pstd_frame **ret, struct pst_diag *diag)
 {
     pstd_frame *frame = NULL;
     enum pst_status status = pstctl_send(&a->conn, request, diag);
 
     if (status == PST_ERR_IO || status == PST_ERR_NO_DAEMON)
-        return lost(diag);
+        return report_lost(diag);
     if (status == PST_OK)
         status = await_reply(a, request->id, &frame, diag);
     if (status != PST_OK)
@@ -95,7 +95,7 @@ static enum pst_status call(struct asking *a, pstctl_request *request,
     if (frame->reply->status != PST_OK)
         status = pstctl_reply_status(frame->reply, diag);
     else if (frame->reply->body_case != body)
-        status = pstctl_not_expected(diag);
+        status = pstctl_refuse_answer(diag);
     if (status == PST_OK)
         *ret = frame;
     else
@@ -111,8 +111,8 @@ static enum pst_status get_signature(struct asking *a, struct pst_diag *diag)
 
     request.body_case = PST__CONTROL__REQUEST__BODY_GET_SIGNATURE;
     request.get_signature = &get;
-    status =
-        call(a, &request, PST__CONTROL__REPLY__BODY_SIGNATURE, &a->frame, diag);
+    status = call_job(a, &request, PST__CONTROL__REPLY__BODY_SIGNATURE,
+                      &a->frame, diag);
     if (status == PST_OK)
         a->signature = a->frame->reply->signature;
     return status;
@@ -131,8 +131,8 @@ static const Pst__Control__Port *find_port(Pst__Control__Port **ports, size_t n,
 
 /* Returns the number of samples of a tensor, from its size along port->dim; 0:
  * its shape does not fit the port. */
-static uint64_t samples_of(const struct pst_meta *meta,
-                           const Pst__Control__Port *port)
+static uint64_t tensor_samples(const struct pst_meta *meta,
+                               const Pst__Control__Port *port)
 {
     uint64_t n = 0;
 
@@ -160,7 +160,7 @@ static void count_samples(struct asking *a)
         const struct pstctl_tensor *t = &a->inputs.all.at[i];
         const Pst__Control__Port *port =
             find_port(s->inputs, s->n_inputs, t->name);
-        const uint64_t n = samples_of(&t->meta, port);
+        const uint64_t n = tensor_samples(&t->meta, port);
 
         if (port != NULL && port->dim < 0)
             continue;
@@ -174,8 +174,9 @@ static void count_samples(struct asking *a)
 /* Describes samples that are concatenated along dim. *ret_outer: product of the
  * dimensions before dim; *ret_inner: bytes of one sample in each of these
  * parts. */
-static void divide(const struct pst_meta *meta, int dim, uint64_t samples,
-                   size_t *ret_outer, size_t *ret_inner)
+static void divide_samples(const struct pst_meta *meta, int dim,
+                           uint64_t samples, size_t *ret_outer,
+                           size_t *ret_inner)
 {
     *ret_outer = 1;
     for (int d = 0; d < dim; d++)
@@ -188,11 +189,12 @@ static void divide(const struct pst_meta *meta, int dim, uint64_t samples,
 
 /* Makes the message of a tensor, or of its samples `from` to from + n - 1. In
  * the second case *ret_copy, owned, has their data. */
-static enum pst_status pack(const struct asking *a,
-                            const struct pstctl_tensor *t, uint64_t from,
-                            uint64_t n, uint64_t *sizes,
-                            Pst__Control__Tensor *ret, unsigned char **ret_copy,
-                            struct pst_diag *diag)
+static enum pst_status pack_tensor(const struct asking *a,
+                                   const struct pstctl_tensor *t, uint64_t from,
+                                   uint64_t n, uint64_t *sizes,
+                                   Pst__Control__Tensor *ret,
+                                   unsigned char **ret_copy,
+                                   struct pst_diag *diag)
 {
     const pstctl_signature *s = a->signature;
     const Pst__Control__Port *port = find_port(s->inputs, s->n_inputs, t->name);
@@ -210,7 +212,7 @@ static enum pst_status pack(const struct asking *a,
     *ret_copy = NULL;
     if (a->whole || port == NULL || port->dim < 0 || n == a->samples)
         return PST_OK;
-    divide(&t->meta, port->dim, a->samples, &outer, &inner);
+    divide_samples(&t->meta, port->dim, a->samples, &outer, &inner);
     sizes[port->dim] = n * port->size[port->dim];
     ret->data.len = outer * inner * (size_t)n;
     ret->data.data = *ret_copy = pst_alloc(PST_TAG_CLIENT, ret->data.len + 1);
@@ -225,9 +227,9 @@ static enum pst_status pack(const struct asking *a,
 
 /* Copies one output of an answer with n samples to position `from` of the
  * result. */
-static enum pst_status take_output(struct asking *a, size_t k, uint64_t from,
-                                   uint64_t n, const Pst__Control__Tensor *t,
-                                   struct pst_diag *diag)
+static enum pst_status store_output(struct asking *a, size_t k, uint64_t from,
+                                    uint64_t n, const Pst__Control__Tensor *t,
+                                    struct pst_diag *diag)
 {
     const Pst__Control__Port *port = a->signature->outputs[k];
     struct pst_meta meta = {.rank = (unsigned)t->n_size};
@@ -237,14 +239,14 @@ static enum pst_status take_output(struct asking *a, size_t k, uint64_t from,
     if (strcmp(t->name, port->name) != 0 || t->n_size > PST_MAX_RANK ||
         port->dim < 0 || (size_t)port->dim >= PST_MAX(t->n_size, (size_t)1) ||
         !pst_dtype_from_safetensors(t->dtype, &meta.dtype))
-        return pstctl_not_expected(diag);
+        return pstctl_refuse_answer(diag);
     for (size_t d = 0; d < t->n_size; d++)
         meta.size[d] = (int64_t)t->size[d];
     pst_meta_set_contiguous(&meta);
     if (pst_meta_check(&meta, diag) != PST_OK ||
         pst_meta_bytes(&meta) != t->data.len)
-        return pstctl_not_expected(diag);
-    divide(&meta, port->dim, n, &outer, &inner);
+        return pstctl_refuse_answer(diag);
+    divide_samples(&meta, port->dim, n, &outer, &inner);
     if (a->outputs.all.n <= k) {
         enum pst_status status;
 
@@ -256,24 +258,25 @@ static enum pst_status take_output(struct asking *a, size_t k, uint64_t from,
     }
     to = &a->outputs.all.at[k];
     if (pst_meta_bytes(&to->meta) != outer * inner * (size_t)a->samples)
-        return pstctl_not_expected(diag);
+        return pstctl_refuse_answer(diag);
     for (size_t o = 0; o < outer; o++)
         memcpy(to->data + (o * (size_t)a->samples + (size_t)from) * inner,
                t->data.data + o * inner * (size_t)n, inner * (size_t)n);
     return PST_OK;
 }
 
-static enum pst_status take_outputs(struct asking *a, uint64_t from, uint64_t n,
-                                    const Pst__Control__Outputs *outputs,
-                                    struct pst_diag *diag)
+static enum pst_status store_outputs(struct asking *a, uint64_t from,
+                                     uint64_t n,
+                                     const Pst__Control__Outputs *outputs,
+                                     struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
     if (outputs->n_outputs != a->signature->n_outputs)
-        return pstctl_not_expected(diag);
+        return pstctl_refuse_answer(diag);
     a->step = outputs->step;
     for (size_t k = 0; k < outputs->n_outputs && status == PST_OK; k++)
-        status = take_output(a, k, from, n, outputs->outputs[k], diag);
+        status = store_output(a, k, from, n, outputs->outputs[k], diag);
     return status;
 }
 
@@ -289,8 +292,9 @@ static enum pst_status send_tensors(struct asking *a, uint64_t from, uint64_t n,
     enum pst_status status = PST_OK;
 
     for (size_t i = 0; i < a->inputs.all.n && status == PST_OK; i++) {
-        status = pack(a, &a->inputs.all.at[i], from, n,
-                      sizes + i * PST_MAX_RANK, &tensors[i], &copies[i], diag);
+        status = pack_tensor(a, &a->inputs.all.at[i], from, n,
+                             sizes + i * PST_MAX_RANK, &tensors[i], &copies[i],
+                             diag);
         pointers[i] = &tensors[i];
     }
     infer.inputs = pointers;
@@ -298,10 +302,10 @@ static enum pst_status send_tensors(struct asking *a, uint64_t from, uint64_t n,
     request.body_case = PST__CONTROL__REQUEST__BODY_INFER;
     request.infer = &infer;
     if (status == PST_OK)
-        status =
-            call(a, &request, PST__CONTROL__REPLY__BODY_OUTPUTS, &frame, diag);
+        status = call_job(a, &request, PST__CONTROL__REPLY__BODY_OUTPUTS,
+                          &frame, diag);
     if (status == PST_OK)
-        status = take_outputs(a, from, n, frame->reply->outputs, diag);
+        status = store_outputs(a, from, n, frame->reply->outputs, diag);
     pstd_frame_free(frame);
     return status;
 }
@@ -352,7 +356,8 @@ static enum pst_status ask_all(struct asking *a, struct pst_diag *diag)
     return status;
 }
 
-static enum pst_status report(const struct asking *a, struct pst_diag *diag)
+static enum pst_status write_answer(const struct asking *a,
+                                    struct pst_diag *diag)
 {
     const struct pstd_config *c = a->config;
     enum pst_status status = pstctl_tensors_write(c->output, &a->outputs, diag);
@@ -387,7 +392,7 @@ static enum pst_status run_ask(const struct pstd_config *config,
         status = ask_all(&a, diag);
     }
     if (status == PST_OK)
-        status = report(&a, diag);
+        status = write_answer(&a, diag);
     pstctl_tensors_fini(&a.inputs);
     pstctl_tensors_fini(&a.outputs);
     pstd_frame_free(a.frame);

@@ -77,8 +77,8 @@ static enum pst_status refuse_name(const char *path, const char *name,
     return PST_ERR_NOT_FOUND;
 }
 
-static enum pst_status dtype_of(const Pst__Control__Port *port,
-                                enum pst_dtype *ret, struct pst_diag *diag)
+static enum pst_status port_dtype(const Pst__Control__Port *port,
+                                  enum pst_dtype *ret, struct pst_diag *diag)
 {
     if (pst_dtype_from_safetensors(port->dtype, ret))
         return PST_OK;
@@ -117,8 +117,8 @@ static bool store_json(const json_t *value, const struct pst_meta *meta,
 /* Reads the elements of an array, which is nested at depth dim. *at: index of
  * the next element. */
 // NOLINTNEXTLINE(misc-no-recursion): PST_MAX_RANK deep at most
-static bool take_array(const json_t *value, const struct pst_meta *meta,
-                       unsigned dim, void *data, int64_t *at)
+static bool store_array(const json_t *value, const struct pst_meta *meta,
+                        unsigned dim, void *data, int64_t *at)
 {
     if (dim == meta->rank)
         return store_json(value, meta, data, (*at)++);
@@ -126,15 +126,16 @@ static bool take_array(const json_t *value, const struct pst_meta *meta,
         (int64_t)json_array_size(value) != meta->size[dim])
         return false;
     for (size_t i = 0; i < json_array_size(value); i++)
-        if (!take_array(json_array_get(value, i), meta, dim + 1, data, at))
+        if (!store_array(json_array_get(value, i), meta, dim + 1, data, at))
             return false;
     return true;
 }
 
-static enum pst_status take_json(const char *path, const char *name,
-                                 const json_t *value, const pstctl_signature *s,
-                                 struct pstctl_tensors *ret,
-                                 struct pst_diag *diag)
+static enum pst_status read_json_tensor(const char *path, const char *name,
+                                        const json_t *value,
+                                        const pstctl_signature *s,
+                                        struct pstctl_tensors *ret,
+                                        struct pst_diag *diag)
 {
     const Pst__Control__Port *port = find_port(s, name, strlen(name));
     struct pst_meta meta = {.rank = 0};
@@ -144,7 +145,7 @@ static enum pst_status take_json(const char *path, const char *name,
 
     if (port == NULL)
         return refuse_name(path, name, strlen(name), s, diag);
-    status = dtype_of(port, &meta.dtype, diag);
+    status = port_dtype(port, &meta.dtype, diag);
     if (status != PST_OK)
         return status;
     if (!find_sizes(value, &meta))
@@ -152,7 +153,7 @@ static enum pst_status take_json(const char *path, const char *name,
                             "%s: '%s' has more than %d dimensions", path, name,
                             PST_MAX_RANK);
     status = pstctl_tensors_add(ret, name, &meta, &tensor, diag);
-    if (status == PST_OK && !take_array(value, &meta, 0, tensor->data, &at))
+    if (status == PST_OK && !store_array(value, &meta, 0, tensor->data, &at))
         status = pst_diag_set(
             diag, PST_E_ASK_TEXT,
             "%s: '%s' is not an array of numbers of %s: lists of "
@@ -190,13 +191,14 @@ enum pst_status pstctl_tensors_read_json(const char *path,
         json_object_foreach(root, name, value)
         {
             if (status == PST_OK)
-                status = take_json(path, name, value, s, ret, diag);
+                status = read_json_tensor(path, name, value, s, ret, diag);
         }
     json_decref(root);
     return status;
 }
 
-static json_t *number(const struct pst_meta *meta, const void *data, int64_t i)
+static json_t *number_to_json(const struct pst_meta *meta, const void *data,
+                              int64_t i)
 {
     switch (pst_dtype_kind(meta->dtype)) {
     case PST_KIND_BOOL:
@@ -216,7 +218,7 @@ static json_t *to_json(const struct pst_meta *meta, unsigned dim,
     json_t *array;
 
     if (dim == meta->rank)
-        return number(meta, data, (*at)++);
+        return number_to_json(meta, data, (*at)++);
     array = json_array();
     for (int64_t i = 0; i < meta->size[dim] && array != NULL; i++)
         if (json_array_append_new(array, to_json(meta, dim + 1, data, at)) !=
@@ -334,7 +336,7 @@ static enum pst_status make_tensors(struct csv *c, struct pstctl_tensors *ret,
         const Pst__Control__Port *port = column->port;
         struct pstctl_tensor *tensor;
         int64_t each = 1;
-        enum pst_status status = dtype_of(port, &column->meta.dtype, diag);
+        enum pst_status status = port_dtype(port, &column->meta.dtype, diag);
 
         if (status != PST_OK)
             return status;

@@ -140,7 +140,7 @@ static enum pst_status show_graph(const struct pst_model *model, bool json,
 
 /* Returns the option that requests something that cannot be drawn as a picture;
  * NULL: there is none, and the whole plan is shown. */
-static const char *not_drawn(const struct pstd_config *config)
+static const char *find_undrawable(const struct pstd_config *config)
 {
     return config->passes              ? "passes"
            : config->module != NULL    ? "module"
@@ -223,7 +223,7 @@ static enum pst_status run_show(const struct pstd_config *config,
                                 struct pst_diag *diag)
 {
     struct pstd_plan p = {0};
-    const char *part = not_drawn(config);
+    const char *part = find_undrawable(config);
     enum pst_status status = PST_OK;
 
     if (part != NULL && strcmp(config->format, "text") != 0)

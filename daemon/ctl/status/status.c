@@ -134,14 +134,14 @@ static json_t *read_end(const char *path, struct pst_diag *diag)
     return end;
 }
 
-static const char *text_of(const json_t *end, const char *key)
+static const char *get_text(const json_t *end, const char *key)
 {
     const char *text = json_string_value(json_object_get(end, key));
 
     return text != NULL ? text : "";
 }
 
-static long long number_of(const json_t *end, const char *key)
+static long long get_number(const json_t *end, const char *key)
 {
     return (long long)json_integer_value(json_object_get(end, key));
 }
@@ -150,21 +150,21 @@ static long long number_of(const json_t *end, const char *key)
  * newest checkpoint. */
 static void add_end(const json_t *end, struct pst_str *out)
 {
-    const long long checkpoint = number_of(end, "checkpoint_step");
+    const long long checkpoint = get_number(end, "checkpoint_step");
 
-    if (number_of(end, "rank") >= 0)
-        pst_str_addf(out, "rank %lld (stages %s), ", number_of(end, "rank"),
-                     *text_of(end, "stages") ? text_of(end, "stages") : "?");
-    pst_str_addf(out, "cause %s", text_of(end, "cause"));
-    if (*text_of(end, "text") != '\0')
-        pst_str_addf(out, ": %s", text_of(end, "text"));
-    pst_str_addf(out, "; after step %lld, ", number_of(end, "step"));
+    if (get_number(end, "rank") >= 0)
+        pst_str_addf(out, "rank %lld (stages %s), ", get_number(end, "rank"),
+                     *get_text(end, "stages") ? get_text(end, "stages") : "?");
+    pst_str_addf(out, "cause %s", get_text(end, "cause"));
+    if (*get_text(end, "text") != '\0')
+        pst_str_addf(out, ": %s", get_text(end, "text"));
+    pst_str_addf(out, "; after step %lld, ", get_number(end, "step"));
     if (checkpoint > 0)
         pst_str_addf(out, "newest checkpoint: step %lld\n", checkpoint);
     else
         pst_str_add(out, "no checkpoint\n");
-    if (*text_of(end, "undone") != '\0')
-        pst_str_addf(out, "undone with it: %s\n", text_of(end, "undone"));
+    if (*get_text(end, "undone") != '\0')
+        pst_str_addf(out, "undone with it: %s\n", get_text(end, "undone"));
 }
 
 static enum pst_status show_end(const struct pstd_config *config,
@@ -179,7 +179,7 @@ static enum pst_status show_end(const struct pstd_config *config,
                                            state, "last_exit", end),
                                  diag);
     pst_str_addf(&text, "job %s: %s; it was started again %lld time%s\n",
-                 text_of(end, "job"), state, restarts,
+                 get_text(end, "job"), state, restarts,
                  restarts == 1 ? "" : "s");
     pst_str_add(&text, "last end: ");
     add_end(end, &text);
@@ -204,7 +204,7 @@ static enum pst_status show_folder(const struct pstd_config *config,
              : end == NULL
                  ? diag->status
                  : show_end(config, again ? "started again" : "ended",
-                            number_of(end, "restarts") + again, end, diag);
+                            get_number(end, "restarts") + again, end, diag);
     json_decref(end);
     pst_str_fini(&path);
     return status;
@@ -226,7 +226,7 @@ static enum pst_status show_absent(const struct pstd_config *config,
         end = read_end(path.text, &ignored);
     if (end != NULL) {
         status = show_end(config, "is being started again",
-                          number_of(end, "restarts"), end, diag);
+                          get_number(end, "restarts"), end, diag);
     } else if (owned) {
         status =
             pst_diag_set(diag, PST_E_JOB_STARTING,
@@ -257,8 +257,8 @@ static enum pst_status show_live(const struct pstd_config *config,
     struct pst_diag ignored;
     json_t *end;
     enum pst_status status =
-        pstctl_ask(conn, PST__CONTROL__REQUEST__BODY_GET_STATUS,
-                   PST__CONTROL__REPLY__BODY_STATUS_NOW, &frame, diag);
+        pstctl_query(conn, PST__CONTROL__REQUEST__BODY_GET_STATUS,
+                     PST__CONTROL__REPLY__BODY_STATUS_NOW, &frame, diag);
 
     if (status != PST_OK)
         return status;
@@ -274,8 +274,8 @@ static enum pst_status show_live(const struct pstd_config *config,
         print_status(conn, frame->reply->status_now);
         if (end != NULL) {
             pst_str_addf(&text, "started again %lld time%s, last: ",
-                         number_of(end, "restarts") + 1,
-                         number_of(end, "restarts") == 0 ? "" : "s");
+                         get_number(end, "restarts") + 1,
+                         get_number(end, "restarts") == 0 ? "" : "s");
             add_end(end, &text);
             pstctl_print(stdout, &text);
         }
@@ -296,7 +296,7 @@ static enum pst_status run_status(const struct pstd_config *config,
 
     if (config->n_args > 0)
         return show_folder(config, config->args[0], diag);
-    status = pstctl_where(config, &socket, diag);
+    status = pstctl_find_socket(config, &socket, diag);
     if (status == PST_OK)
         status = pstctl_open_patiently(socket.text, &conn, diag);
     if (status == PST_OK) {

@@ -58,8 +58,8 @@ void pstctl_ask_free(struct pstctl_ask *ask)
 
 /* Returns the reply to a request. NULL: there is none in time; the connection
  * is then closed, and made again at the next update. */
-static pstd_frame *call(struct pstctl_conn *conn, pstctl_request *request,
-                        Pst__Control__Reply__BodyCase wanted)
+static pstd_frame *call_rank(struct pstctl_conn *conn, pstctl_request *request,
+                             Pst__Control__Reply__BodyCase wanted)
 {
     const double until = pst_now() + 1e-3 * WAIT_MS;
     enum pst_status status = pstctl_send(conn, request, NULL);
@@ -87,8 +87,8 @@ static pstd_frame *call(struct pstctl_conn *conn, pstctl_request *request,
 /* Makes the path of a rank's socket beside that of rank 0: rank0.sock,
  * rank1.sock ... False: the path is not known, since the socket of rank 0 has
  * another name. */
-static bool path_of(const struct pstctl_ask *ask, unsigned rank, char *ret,
-                    size_t size)
+static bool make_path(const struct pstctl_ask *ask, unsigned rank, char *ret,
+                      size_t size)
 {
     const char *end = strstr(ask->path, "/rank0.sock");
 
@@ -109,7 +109,7 @@ static bool connect_rank(struct pstctl_ask *ask, unsigned rank)
 
     if (conn->fd >= 0)
         return true;
-    if (!path_of(ask, rank, path, sizeof(path)) ||
+    if (!make_path(ask, rank, path, sizeof(path)) ||
         pstctl_open_begin(path, conn, NULL) != PST_OK)
         return false;
     if (pstctl_open_finish(conn, WAIT_MS, NULL) != PST_OK) {
@@ -172,7 +172,7 @@ static void add_event(struct pstctl_top_view *v, const pstctl_event *event)
     pst_str_fini(&line);
 }
 
-static void take_of_rank(struct pstctl_top_rank *r, const pstctl_event *event)
+static void update_rank(struct pstctl_top_rank *r, const pstctl_event *event)
 {
     if (strcmp(event->name, "step") == 0) {
         r->step = pstctl_number(event, "step_s");
@@ -195,7 +195,7 @@ static bool is_shown(const pstctl_event *event)
 /* Updates the first and the last known step of the run, between which the mean
  * step time is measured. Begins anew after a rollback, a pause, or a change of
  * the number of microbatches. */
-static void measure(struct pstctl_ask *ask, const pstctl_event *event)
+static void track_step_time(struct pstctl_ask *ask, const pstctl_event *event)
 {
     const struct mark now = {event->time_us,
                              (uint64_t)pstctl_integer(event, "step")};
@@ -211,13 +211,13 @@ static void measure(struct pstctl_ask *ask, const pstctl_event *event)
     ask->last = now;
 }
 
-static void take_event(struct pstctl_ask *ask, struct pstctl_top_view *v,
-                       unsigned rank, const pstctl_event *event)
+static void handle_event(struct pstctl_ask *ask, struct pstctl_top_view *v,
+                         unsigned rank, const pstctl_event *event)
 {
-    take_of_rank(&v->rank[rank], event);
+    update_rank(&v->rank[rank], event);
     if (rank != 0)
         return;
-    measure(ask, event);
+    track_step_time(ask, event);
     if (strcmp(event->name, "step") == 0)
         add_loss(v, pstctl_number(event, "loss"));
     if (strcmp(event->name, "train_begin") == 0)
@@ -243,7 +243,8 @@ static bool ask_log(struct pstctl_ask *ask, struct pstctl_top_view *v,
                 : 1;
     request.body_case = PST__CONTROL__REQUEST__BODY_GET_LOG;
     request.get_log = &get;
-    frame = call(&ask->conns[rank], &request, PST__CONTROL__REPLY__BODY_LOG);
+    frame =
+        call_rank(&ask->conns[rank], &request, PST__CONTROL__REPLY__BODY_LOG);
     if (frame == NULL)
         return false;
     for (size_t i = 0; i < frame->reply->log->n_events; i++) {
@@ -252,7 +253,7 @@ static bool ask_log(struct pstctl_ask *ask, struct pstctl_top_view *v,
         if (event->seq <= ask->seen[rank])
             continue;
         ask->seen[rank] = event->seq;
-        take_event(ask, v, rank, event);
+        handle_event(ask, v, rank, event);
     }
     pstd_frame_free(frame);
     return true;
@@ -286,8 +287,8 @@ static pstd_frame *call_status(struct pstctl_ask *ask, unsigned rank,
 
     request.body_case = PST__CONTROL__REQUEST__BODY_GET_STATUS;
     request.get_status = &get;
-    frame =
-        call(&ask->conns[rank], &request, PST__CONTROL__REPLY__BODY_STATUS_NOW);
+    frame = call_rank(&ask->conns[rank], &request,
+                      PST__CONTROL__REPLY__BODY_STATUS_NOW);
     if (frame != NULL) {
         const uint64_t rss = frame->reply->status_now->rss_bytes;
 
@@ -338,7 +339,7 @@ static bool ask_status(struct pstctl_ask *ask, struct pstctl_top_view *v)
     for (unsigned i = 0; i < v->ranks && i < PSTCTL_TOP_RANKS; i++) {
         struct pst_str stages = {0};
 
-        pstd_placement_of(s->placement, i, &stages);
+        pstd_print_stages(s->placement, i, &stages);
         (void)snprintf(v->rank[i].stages, sizeof(v->rank[i].stages), "%.60s",
                        pst_str_text(&stages));
         pst_str_fini(&stages);
@@ -359,7 +360,7 @@ void pstctl_ask_all(struct pstctl_ask *ask, struct pstctl_top_view *v)
     for (unsigned i = 1; i < v->ranks && i < PSTCTL_TOP_RANKS; i++) {
         v->rank[i].there = ask_rank(ask, i, v);
         if (!v->rank[i].there) {
-            pstctl_top_forget(&v->rank[i]);
+            pstctl_top_clear_rank(&v->rank[i]);
             ask->seen[i] = 0;
         }
     }

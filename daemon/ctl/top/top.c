@@ -25,7 +25,7 @@ static void on_signal(int number)
     interrupted = 1;
 }
 
-static const char *of_environment(const char *name)
+static const char *get_variable(const char *name)
 {
     const char *text = getenv(name); // NOLINT(concurrency-mt-unsafe)
 
@@ -36,34 +36,34 @@ static const char *of_environment(const char *name)
  * reads. */
 static bool is_utf8(void)
 {
-    const char *name = of_environment("LC_ALL");
+    const char *name = get_variable("LC_ALL");
 
     if (name == NULL)
-        name = of_environment("LC_CTYPE");
+        name = get_variable("LC_CTYPE");
     if (name == NULL)
-        name = of_environment("LANG");
+        name = get_variable("LANG");
     return name != NULL && (strcasestr(name, "utf-8") != NULL ||
                             strcasestr(name, "utf8") != NULL);
 }
 
-static unsigned number_of(const char *name, unsigned otherwise)
+static unsigned get_number(const char *name, unsigned otherwise)
 {
-    const char *text = of_environment(name);
+    const char *text = get_variable(name);
     const long n = text != NULL ? strtol(text, NULL, 10) : 0;
 
     return n >= 10 && n <= 10000 ? (unsigned)n : otherwise;
 }
 
-static struct pstctl_top_screen look_at_screen(bool live)
+static struct pstctl_top_screen query_screen(bool live)
 {
     struct winsize size = {0};
     const bool known = live && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 &&
                        size.ws_col >= 10 && size.ws_row >= 3;
 
     return (struct pstctl_top_screen){
-        .columns = known ? size.ws_col : number_of("COLUMNS", 80),
+        .columns = known ? size.ws_col : get_number("COLUMNS", 80),
         /* The cursor stays after the last line. */
-        .rows = known ? size.ws_row - 1u : number_of("LINES", 40),
+        .rows = known ? size.ws_row - 1u : get_number("LINES", 40),
         .utf8 = is_utf8(),
     };
 }
@@ -136,14 +136,14 @@ static void print_coloured(enum pstctl_top_colour colour, const char *line)
  * previous page. */
 static void print_page(const struct pstctl_top_view *view, bool live)
 {
-    const struct pstctl_top_screen screen = look_at_screen(live);
+    const struct pstctl_top_screen screen = query_screen(live);
 
     if (live)
         pstctl_printf(stdout, "\033[H");
     pstctl_top_draw(view, &screen,
-                    !live                                ? print_line
-                    : of_environment("NO_COLOR") == NULL ? print_coloured
-                                                         : print_cleared);
+                    !live                              ? print_line
+                    : get_variable("NO_COLOR") == NULL ? print_coloured
+                                                       : print_cleared);
     if (live)
         pstctl_printf(stdout, "\033[J");
     (void)fflush(stdout);
@@ -163,7 +163,7 @@ static bool begin_keys(struct termios *ret)
 }
 
 /* Waits until the time `until` or for a key. True: the user wants to quit. */
-static bool rest(double until, bool keys)
+static bool wait_for_key(double until, bool keys)
 {
     struct pollfd in = {.fd = keys ? STDIN_FILENO : -1, .events = POLLIN};
     const double left = until - pst_now();
@@ -175,7 +175,8 @@ static bool rest(double until, bool keys)
     return key == 'q' || key == 'Q';
 }
 
-static void watch(struct pstctl_ask *ask, struct pstctl_top_view *view)
+static void update_until_quit(struct pstctl_ask *ask,
+                              struct pstctl_top_view *view)
 {
     const struct sigaction action = {.sa_handler = on_signal};
     struct termios before;
@@ -189,7 +190,7 @@ static void watch(struct pstctl_ask *ask, struct pstctl_top_view *view)
         pstctl_ask_all(ask, view);
         print_page(view, true);
         next = PST_MAX(next + 1, pst_now());
-    } while (!interrupted && !ferror(stdout) && !rest(next, keys) &&
+    } while (!interrupted && !ferror(stdout) && !wait_for_key(next, keys) &&
              !interrupted);
     pstctl_printf(stdout, "\033[?25h\033[?1049l");
     (void)fflush(stdout);
@@ -214,7 +215,7 @@ static enum pst_status run_top(const struct pstd_config *config,
     if (status == PST_OK && config->json)
         status = print_json(view, diag);
     else if (status == PST_OK && pstctl_is_live(stdout))
-        watch(ask, view);
+        update_until_quit(ask, view);
     else if (status == PST_OK)
         print_page(view, false);
     pstctl_ask_free(ask);

@@ -18,7 +18,7 @@
 /* --- lines ---------------------------------------------------------------- */
 
 /* Returns the number of bytes of the first `columns` characters. */
-static size_t clip(const char *text, unsigned columns)
+static size_t clip_text(const char *text, unsigned columns)
 {
     size_t at = 0;
 
@@ -34,7 +34,7 @@ static size_t clip(const char *text, unsigned columns)
  * columns as a whole. Parts are at least `apart` spaces apart. */
 static size_t clip_parts(const char *text, unsigned columns, size_t apart)
 {
-    const size_t n = clip(text, columns);
+    const size_t n = clip_text(text, columns);
     size_t end = n;
 
     if (text[n] == '\0')
@@ -63,7 +63,7 @@ static void put_parts(struct page *p, enum pstctl_top_colour colour,
 
         pst_str_addn(&shown, text,
                      apart > 0 ? clip_parts(text, columns, apart)
-                               : clip(text, columns));
+                               : clip_text(text, columns));
         p->fn(colour, pst_str_text(&shown));
         pst_str_fini(&shown);
         p->rows++;
@@ -71,8 +71,8 @@ static void put_parts(struct page *p, enum pstctl_top_colour colour,
     pst_str_fini(line);
 }
 
-static void put(struct page *p, enum pstctl_top_colour colour,
-                struct pst_str *line)
+static void put_line(struct page *p, enum pstctl_top_colour colour,
+                     struct pst_str *line)
 {
     put_parts(p, colour, 0, line);
 }
@@ -85,7 +85,8 @@ static const unsigned char dots[2][4] = {{0x01, 0x02, 0x04, 0x40},
 
 /* Divides n values into `places` buckets, and returns the mean of the finite
  * values in bucket i; NaN: there is none. */
-static double sample(const double *values, size_t n, size_t i, size_t places)
+static double bucket_mean(const double *values, size_t n, size_t i,
+                          size_t places)
 {
     size_t from = i * n / places, to = (i + 1) * n / places, count = 0;
     double sum = 0;
@@ -139,7 +140,7 @@ void pstctl_top_curve(const double *values, size_t n, unsigned columns,
     if (rows == 0 || n == 0 || !isfinite(min))
         return;
     for (unsigned i = 0; i < 2 * cols; i++) {
-        const double y = sample(values, n, i, 2 * (size_t)cols);
+        const double y = bucket_mean(values, n, i, 2 * (size_t)cols);
         unsigned at;
 
         if (!isfinite(y))
@@ -174,7 +175,7 @@ static void put_curve(struct page *p, const struct pstctl_top_view *v,
         struct pst_str line = {0};
 
         pst_str_addn(&line, at, n);
-        put(p, PSTCTL_TOP_PLAIN, &line);
+        put_line(p, PSTCTL_TOP_PLAIN, &line);
         at += n + (at[n] == '\n');
     }
     pst_str_fini(&curve);
@@ -199,7 +200,7 @@ static void put_head(struct page *p, const struct pstctl_top_view *v)
     line = (struct pst_str){.visible = 1};
     if (!v->there) {
         pst_str_addf(&line, "%s", v->why);
-        put(p, PSTCTL_TOP_WARN, &line);
+        put_line(p, PSTCTL_TOP_WARN, &line);
         return;
     }
     if (strcmp(v->state, "serving") == 0) {
@@ -214,7 +215,7 @@ static void put_head(struct page *p, const struct pstctl_top_view *v)
     }
     if (v->steps == 0) {
         pst_str_add(&line, "no step so far");
-        put(p, PSTCTL_TOP_PLAIN, &line);
+        put_line(p, PSTCTL_TOP_PLAIN, &line);
         return;
     }
     pst_str_add(&line, "loss ");
@@ -246,14 +247,14 @@ static void put_head(struct page *p, const struct pstctl_top_view *v)
     line = (struct pst_str){.visible = 1};
     if (v->error[0] != '\0') {
         pst_str_addf(&line, "last error: %s", v->error);
-        put(p, PSTCTL_TOP_BAD, &line);
+        put_line(p, PSTCTL_TOP_BAD, &line);
     }
     pst_str_fini(&line);
 }
 
 /* --- ranks ---------------------------------------------------------------- */
 
-static double share(double part, double all)
+static double percentage(double part, double all)
 {
     return all > 0 && isfinite(part) ? 100 * part / all : 0;
 }
@@ -261,18 +262,20 @@ static double share(double part, double all)
 static void put_rank(struct page *p, const struct pstctl_top_rank *r,
                      unsigned number)
 {
-    const double busy = share(r->forward + r->backward + r->optim, r->step);
+    const double busy =
+        percentage(r->forward + r->backward + r->optim, r->step);
     struct pst_str line = {.visible = 1};
 
     pst_str_addf(&line, "%4u %-7.7s", number, r->stages);
     if (!r->there) {
         pst_str_add(&line, "  no socket here");
-        put(p, PSTCTL_TOP_PLAIN, &line);
+        put_line(p, PSTCTL_TOP_PLAIN, &line);
         return;
     }
     if (r->step > 0)
         pst_str_addf(&line, " %4.0f%% %4.0f%% %4.0f%%", busy,
-                     share(r->recv, r->step), share(r->other, r->step));
+                     percentage(r->recv, r->step),
+                     percentage(r->other, r->step));
     else
         pst_str_add(&line, "    -     -     -");
     if (isfinite(r->rss))
@@ -281,8 +284,9 @@ static void put_rank(struct page *p, const struct pstctl_top_rank *r,
         pst_str_add(&line, "       -");
     if (p->screen->columns >= 66 && r->step > 0)
         pst_str_addf(&line, "   %4.0f%% %4.0f%% %4.0f%%",
-                     share(r->forward, r->step), share(r->backward, r->step),
-                     share(r->optim, r->step));
+                     percentage(r->forward, r->step),
+                     percentage(r->backward, r->step),
+                     percentage(r->optim, r->step));
     put_parts(p,
               !(r->step > 0) ? PSTCTL_TOP_PLAIN
               : busy >= 50   ? PSTCTL_TOP_GOOD
@@ -305,7 +309,7 @@ static void put_ranks(struct page *p, const struct pstctl_top_view *v,
         put_rank(p, &v->rank[i], i);
     if (shown < v->ranks) {
         pst_str_addf(&line, "... and %u more", v->ranks - shown);
-        put(p, PSTCTL_TOP_PLAIN, &line);
+        put_line(p, PSTCTL_TOP_PLAIN, &line);
     }
 }
 
@@ -320,15 +324,15 @@ static void put_events(struct page *p, const struct pstctl_top_view *v)
         struct pst_str line = {.visible = 1};
 
         pst_str_addf(&line, "%s", e->text);
-        put(p,
-            e->level == 'e'   ? PSTCTL_TOP_BAD
-            : e->level == 'w' ? PSTCTL_TOP_WARN
-                              : PSTCTL_TOP_PLAIN,
-            &line);
+        put_line(p,
+                 e->level == 'e'   ? PSTCTL_TOP_BAD
+                 : e->level == 'w' ? PSTCTL_TOP_WARN
+                                   : PSTCTL_TOP_PLAIN,
+                 &line);
     }
 }
 
-void pstctl_top_forget(struct pstctl_top_rank *r)
+void pstctl_top_clear_rank(struct pstctl_top_rank *r)
 {
     r->step = r->forward = r->backward = r->optim = NAN;
     r->recv = r->other = r->rss = NAN;
@@ -339,7 +343,7 @@ void pstctl_top_init(struct pstctl_top_view *v)
     memset(v, 0, sizeof(*v));
     v->eta = v->eval_loss = v->eval_best = NAN;
     for (unsigned i = 0; i < PSTCTL_TOP_RANKS; i++)
-        pstctl_top_forget(&v->rank[i]);
+        pstctl_top_clear_rank(&v->rank[i]);
 }
 
 void pstctl_top_draw(const struct pstctl_top_view *v,

@@ -62,9 +62,9 @@ enum pstctl_top_colour {
 
 typedef void (*pstctl_top_fn)(enum pstctl_top_colour colour, const char *line);
 
-/* Set everything in the view, or all numbers of a rank, to unknown. */
+/* Set the whole view, or all numbers of a rank, to unknown. */
 void pstctl_top_init(struct pstctl_top_view *ret);
-void pstctl_top_forget(struct pstctl_top_rank *rank);
+void pstctl_top_clear_rank(struct pstctl_top_rank *rank);
 /* Calls fn for each line of the page, which fits the screen. */
 void pstctl_top_draw(const struct pstctl_top_view *view,
                      const struct pstctl_top_screen *screen, pstctl_top_fn fn);

@@ -12,8 +12,8 @@
 
 /* Maximum number of tensors with an event per request; the loop keeps 1024
  * events. */
-#define MAX_TOLD  512
-#define MAX_SHOWN 16 /* largest tensor that is shown in full, in elements */
+#define MAX_EVENTS 512
+#define MAX_SHOWN  16 /* largest tensor that is shown in full, in elements */
 
 /* --- set ------------------------------------------------------------------ */
 
@@ -100,7 +100,8 @@ struct summary {
     int64_t nans;
 };
 
-static struct summary sum_up(const struct pst_meta *meta, const void *data)
+static struct summary summarise_values(const struct pst_meta *meta,
+                                       const void *data)
 {
     const int64_t n = pst_meta_numel(meta);
     struct summary ret = {.min = INFINITY, .max = -INFINITY};
@@ -123,7 +124,7 @@ static struct summary sum_up(const struct pst_meta *meta, const void *data)
 
 /* Formats a number as the shortest text that reads back as the same value of
  * its dtype. */
-static void format(enum pst_dtype dtype, double x, char out[32])
+static void format_number(enum pst_dtype dtype, double x, char out[32])
 {
     if (dtype == PST_F64 || isnan(x)) {
         pst_format_f64(x, out);
@@ -143,7 +144,8 @@ static void add_values(const struct pst_meta *meta, const void *data,
         char text[32];
 
         if (pst_dtype_kind(meta->dtype) == PST_KIND_FLOAT) {
-            format(meta->dtype, pst_load_f64(meta->dtype, data, i), text);
+            format_number(meta->dtype, pst_load_f64(meta->dtype, data, i),
+                          text);
             pst_str_addf(out, "%s%s", i > 0 ? " " : "", text);
         } else {
             pst_str_addf(out, "%s%" PRId64, i > 0 ? " " : "",
@@ -160,16 +162,16 @@ static void add_shape(const struct pst_meta *meta, struct pst_str *out)
     pst_str_add(out, "]");
 }
 
-static void put_text(struct pstd_note *note, const char *key,
-                     struct pst_str *text)
+static void move_text(struct pstd_note *note, const char *key,
+                      struct pst_str *text)
 {
     pstd_note_text(note, key, pst_str_text(text));
     pst_str_fini(text);
 }
 
 /* Adds the tensor's other names and its location. */
-static void describe(const struct getter *g, const struct pst_attr *attr,
-                     struct pstd_note *note)
+static void describe_attr(const struct getter *g, const struct pst_attr *attr,
+                          struct pstd_note *note)
 {
     const struct pst_plan_param *param = &g->plan->params.at[attr->param];
     const struct pst_schedule *sched = pst_engine_schedule(g->s->w->engine);
@@ -191,13 +193,13 @@ static void describe(const struct getter *g, const struct pst_attr *attr,
             pst_str_addf(&ranks, "%s%d", ranks.len > 0 ? "," : "", rank);
         last = rank;
     }
-    put_text(note, "names", &names);
+    move_text(note, "names", &names);
     pstd_note_text(note, "kind",
                    param->kind == PST_VALUE_PARAM    ? "parameter"
                    : param->kind == PST_VALUE_BUFFER ? "buffer"
                                                      : "constant");
-    put_text(note, "stages", &stages);
-    put_text(note, "ranks", &ranks);
+    move_text(note, "stages", &stages);
+    move_text(note, "ranks", &ranks);
     pstd_note_int(note, "requires_grad", param->requires_grad);
 }
 
@@ -205,17 +207,17 @@ static void emit_attr(const struct getter *g, const struct pst_attr *attr)
 {
     const struct pst_plan_param *param = &g->plan->params.at[attr->param];
     const struct pst_meta meta = pst_attr_meta(g->plan, attr);
-    const struct summary sum = sum_up(&meta, g->part);
+    const struct summary sum = summarise_values(&meta, g->part);
     struct pst_str shape = {0}, values = {0};
     struct pstd_note note;
 
-    pstd_change_note(g->s, PSTD_EVENT_ATTR, "name", attr->name, &note);
+    pstd_change_note_init(g->s, PSTD_EVENT_ATTR, "name", attr->name, &note);
     add_shape(&meta, &shape);
     pstd_note_text(&note, "dtype",
                    pst_dtype_name(param->rounded ? param->rounds : meta.dtype));
     if (param->rounded)
         pstd_note_text(&note, "kept", pst_dtype_name(meta.dtype));
-    put_text(&note, "shape", &shape);
+    move_text(&note, "shape", &shape);
     if (pst_meta_numel(&meta) > sum.nans) {
         pstd_note_real(&note, "min", sum.min);
         pstd_note_real(&note, "max", sum.max);
@@ -224,15 +226,15 @@ static void emit_attr(const struct getter *g, const struct pst_attr *attr)
     pstd_note_int(&note, "nans", sum.nans);
     if (pst_meta_numel(&meta) <= MAX_SHOWN) {
         add_values(&meta, g->part, &values);
-        put_text(&note, "values", &values);
+        move_text(&note, "values", &values);
     }
-    describe(g, attr, &note);
+    describe_attr(g, attr, &note);
     pstd_mailbox_post(g->s->w->mailbox, &note, true);
 }
 
 /* True if the name before this one in `found` is another name of the same
  * tensor. */
-static bool is_again(const struct pst_attrs *found, size_t i)
+static bool is_alias(const struct pst_attrs *found, size_t i)
 {
     const struct pst_attr *a = &found->at.at[i];
 
@@ -240,7 +242,7 @@ static bool is_again(const struct pst_attrs *found, size_t i)
            a[-1].param == a->param;
 }
 
-static enum pst_status declare(struct getter *g)
+static enum pst_status declare_tensors(struct getter *g)
 {
     enum pst_status status =
         pst_safetensors_writer_new(g->order->path, &g->file, g->diag);
@@ -271,7 +273,7 @@ static enum pst_status alloc_buffers(struct getter *g)
         if (i > 0 && g->found.at.at[i - 1].param == param)
             continue;
         all = PST_MAX(all, pst_meta_bytes(&p->meta));
-        part = PST_MAX(part, pst_attrs_room(g->plan, &g->found, param));
+        part = PST_MAX(part, pst_attrs_capacity(g->plan, &g->found, param));
     }
     g->all = pst_alloc(PST_TAG_DAEMON, all);
     g->part = pst_alloc(PST_TAG_DAEMON, part);
@@ -280,12 +282,12 @@ static enum pst_status alloc_buffers(struct getter *g)
                : pst_diag_nomem(g->diag, all + part);
 }
 
-static enum pst_status prepare(struct getter *g)
+static enum pst_status prepare_get(struct getter *g)
 {
     enum pst_status status =
         pst_attrs_find(g->plan, g->order->name, &g->found, g->diag);
 
-    if (status == PST_OK && g->found.at.n > MAX_TOLD &&
+    if (status == PST_OK && g->found.at.n > MAX_EVENTS &&
         g->order->path[0] == '\0')
         status = pst_diag_set(g->diag, PST_E_ATTR_NAME,
                               "\"%.200s\" has %zu names of tensors: name a "
@@ -294,13 +296,13 @@ static enum pst_status prepare(struct getter *g)
     if (status == PST_OK && g->s->w->rank == 0)
         status = alloc_buffers(g);
     if (status == PST_OK && g->s->w->rank == 0 && g->order->path[0] != '\0')
-        status = declare(g);
+        status = declare_tensors(g);
     return pstd_agree(g->s->w, status, g->diag);
 }
 
 /* Rank 0: for each found name of a parameter, whose values are in g->all,
  * reports the tensor and writes it to the file. */
-static enum pst_status give(struct getter *g, unsigned param)
+static enum pst_status put_param(struct getter *g, unsigned param)
 {
     enum pst_status status = PST_OK;
 
@@ -309,20 +311,20 @@ static enum pst_status give(struct getter *g, unsigned param)
 
         if (a->param != param)
             continue;
-        pst_attr_take(g->plan, a, g->all, g->part);
+        pst_attr_copy_part(g->plan, a, g->all, g->part);
         if (g->file != NULL)
             status = pst_safetensors_writer_put(g->file, g->n_put++, g->part,
                                                 g->diag);
-        if (status == PST_OK && g->found.at.n <= MAX_TOLD &&
-            !is_again(&g->found, i))
+        if (status == PST_OK && g->found.at.n <= MAX_EVENTS &&
+            !is_alias(&g->found, i))
             emit_attr(g, a);
     }
     return status;
 }
 
-static enum pst_status get(struct getter *g)
+static enum pst_status get_tensors(struct getter *g)
 {
-    enum pst_status status = prepare(g), mine = PST_OK;
+    enum pst_status status = prepare_get(g), mine = PST_OK;
     struct pst_diag why;
 
     if (status != PST_OK)
@@ -336,7 +338,7 @@ static enum pst_status get(struct getter *g)
             pst_engine_fetch_param(g->s->w->engine, param, g->all, g->diag);
         /* Rank 0 keeps receiving from the others after an error of its own. */
         if (g->s->w->rank == 0 && status == PST_OK && mine == PST_OK) {
-            mine = give(g, param);
+            mine = put_param(g, param);
             if (mine != PST_OK)
                 why = *g->diag;
         }
@@ -358,16 +360,16 @@ enum pst_status pstd_attr_get(struct pstd_session *s,
 {
     const double begin = pstd_change_clock();
     struct getter g = {.s = s, .plan = plan, .order = order, .diag = diag};
-    enum pst_status status = get(&g);
+    enum pst_status status = get_tensors(&g);
     struct pstd_note note;
 
     if (status == PST_OK) {
-        pstd_change_done(s, order, g.found.tensors, &note);
+        pstd_change_note_done(s, order, g.found.tensors, &note);
         pstd_note_text(&note, "path", order->path);
         pstd_note_real(&note, "seconds", pstd_change_clock() - begin);
         pstd_mailbox_post(s->w->mailbox, &note, true);
     } else if (status != PST_ERR_PEER) {
-        pstd_change_refused(s, order, diag);
+        pstd_change_emit_refused(s, order, diag);
     }
     pst_safetensors_writer_free(g.file);
     pst_attrs_fini(&g.found);

@@ -74,7 +74,7 @@ void pstd_changed_set_microbatches(struct pstd_changed *changed, unsigned n)
         pst_tokens_set_microbatches(changed->tokens, n);
 }
 
-static const struct pst_batch *batch_of(const struct pstd_executor *w)
+static const struct pst_batch *current_batch(const struct pstd_executor *w)
 {
     return w->changed != NULL ? &w->changed->of.batch : &w->batch;
 }
@@ -83,7 +83,7 @@ static bool is_fresh(void *ctx, const char *fqn)
 {
     const struct change *x = ctx;
 
-    return pstd_replaced_has(&x->replaced, fqn) ||
+    return pstd_replaced_has_param(&x->replaced, fqn) ||
            pstd_attr_has(&x->attr, x->before, fqn);
 }
 
@@ -92,7 +92,7 @@ static bool is_fresh(void *ctx, const char *fqn)
 static const char *old_name(void *ctx, const char *fqn)
 {
     const struct change *x = ctx;
-    const char *old = pstd_change_states_of(&x->states, fqn);
+    const char *old = pstd_change_states_get(&x->states, fqn);
 
     if (old != NULL)
         return old;
@@ -108,7 +108,7 @@ static const char *old_value(void *ctx, const char *fqn)
     return x->kind != PSTD_CHANGE_CAST && is_fresh(ctx, fqn) ? NULL : fqn;
 }
 
-static void convert(void *ctx, const char *fqn, float *data, int64_t n)
+static void convert_values(void *ctx, const char *fqn, float *data, int64_t n)
 {
     const struct change *x = ctx;
     const int was = pst_plan_find_param(x->before, fqn);
@@ -117,9 +117,9 @@ static void convert(void *ctx, const char *fqn, float *data, int64_t n)
         pst_casting_convert(x->attr.casting, (unsigned)was, data, n);
 }
 
-static enum pst_status edit(struct change *x,
-                            const struct pstd_change_order *order,
-                            const char *path, struct pst_diag *diag)
+static enum pst_status edit_model(struct change *x,
+                                  const struct pstd_change_order *order,
+                                  const char *path, struct pst_diag *diag)
 {
     const struct pst_replacement what = {
         .path = order->name, .call = order->call, .aliases = order->aliases};
@@ -154,14 +154,14 @@ static enum pst_status make_plan(struct pstd_session *s, struct change *x,
                                  const struct pstd_change_order *order,
                                  const char *path, struct pst_diag *diag)
 {
-    const struct pst_batch *from = batch_of(s->w);
+    const struct pst_batch *from = current_batch(s->w);
     struct pstd_changed_plan *to = &x->changed->of;
     enum pst_status status;
 
     x->before = from->plan;
     status = pst_plan_model(from->plan, read_start, x, &x->old, diag);
     if (status == PST_OK)
-        status = edit(x, order, path, diag);
+        status = edit_model(x, order, path, diag);
     if (status == PST_OK)
         status = pst_split_again(x->replaced.model != NULL ? x->replaced.model
                                                            : x->old,
@@ -172,7 +172,7 @@ static enum pst_status make_plan(struct pstd_session *s, struct change *x,
         status = pstd_change_states_check(&x->states, &x->replaced, x->before,
                                           to->plan, diag);
     return status == PST_OK
-               ? pstd_changed_name(to, from, s->w->plan, is_fresh, x, diag)
+               ? pstd_changed_complete(to, from, s->w->plan, is_fresh, x, diag)
                : status;
 }
 
@@ -215,11 +215,11 @@ static enum pst_status check_file(const struct pstd_executor *w,
 
 /* COLLECTIVE. Copies the values of params that no stage reads, so that the new
  * plan needs neither the models nor the old engine. */
-static enum pst_status keep_unread(struct pstd_session *s, struct change *x,
+static enum pst_status copy_unread(struct pstd_session *s, struct change *x,
                                    struct pst_diag *diag)
 {
     enum pst_status status =
-        pstd_agree(s->w, pstd_changed_keep(&x->changed->of, diag), diag);
+        pstd_agree(s->w, pstd_changed_copy_params(&x->changed->of, diag), diag);
 
     return status == PST_OK ? pstd_changed_gather(&x->changed->of, s->w->engine,
                                                   x->before, old_value, x, diag)
@@ -228,13 +228,14 @@ static enum pst_status keep_unread(struct pstd_session *s, struct change *x,
 
 /* COLLECTIVE. Makes the new plan and its engine (*ret), which adopts the values
  * of the engine in use. */
-static enum pst_status prepare(struct pstd_session *s, struct change *x,
-                               const struct pstd_change_order *order,
-                               struct pst_engine **ret, struct pst_diag *diag)
+static enum pst_status prepare_engine(struct pstd_session *s, struct change *x,
+                                      const struct pstd_change_order *order,
+                                      struct pst_engine **ret,
+                                      struct pst_diag *diag)
 {
     struct pstd_executor *w = s->w;
     struct pst_exec_options options = s->options;
-    const struct pst_adoption how = {old_name, old_value, convert, x};
+    const struct pst_adoption how = {old_name, old_value, convert_values, x};
     struct pst_str places = {0};
     enum pst_status status = PST_OK;
 
@@ -250,7 +251,8 @@ static enum pst_status prepare(struct pstd_session *s, struct change *x,
         status = make_tokens(s, x->changed, &options, diag);
     }
     if (status == PST_OK)
-        status = pstd_changed_places(w->engine, &options, &places, diag);
+        status =
+            pstd_changed_keep_placement(w->engine, &options, &places, diag);
     status = pstd_agree(w, status, diag);
     if (status == PST_OK)
         status = pst_engine_new(x->changed->of.batch.plan, w->transport,
@@ -267,7 +269,7 @@ static enum pst_status prepare(struct pstd_session *s, struct change *x,
     status = pst_engine_adopt(*ret, w->engine, &how, diag);
     pst_engine_list_renewed(*ret, w->engine, &how, &x->renewed);
     if (status == PST_OK)
-        status = keep_unread(s, x, diag);
+        status = copy_unread(s, x, diag);
     status = pstd_agree(w, status, diag);
     if (status == PST_OK)
         s->options = options;
@@ -291,7 +293,7 @@ static void emit_done(struct pstd_session *s, const struct change *x,
 {
     struct pstd_note note;
 
-    pstd_change_done(s, order, x->n, &note);
+    pstd_change_note_done(s, order, x->n, &note);
     if (order->kind == PSTD_CHANGE_CAST) {
         pstd_note_text(&note, "dtype", order->value);
         pstd_note_int(&note, "skipped", (int64_t)x->attr.counts.skipped);
@@ -308,11 +310,11 @@ static void emit_done(struct pstd_session *s, const struct change *x,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-static void take_over(struct pstd_session *s, const struct change *x,
-                      struct pst_engine *engine)
+static void switch_engine(struct pstd_session *s, const struct change *x,
+                          struct pst_engine *engine)
 {
     pstd_eval_drop(s);
-    pstd_session_save_drop(s);
+    pstd_session_drop_save(s);
     pst_engine_free(s->w->engine);
     pstd_changed_free(s->w->changed);
     s->w->engine = engine;
@@ -322,7 +324,7 @@ static void take_over(struct pstd_session *s, const struct change *x,
     s->batch = &x->changed->of.batch;
     s->changes++;
     if (s->config.checkpoint != NULL)
-        pstd_interval_want(&s->interval);
+        pstd_interval_request(&s->interval);
 }
 
 static void end_change(struct change *x)
@@ -336,9 +338,9 @@ static void end_change(struct change *x)
     pstd_spread_fini(&x->file);
 }
 
-static enum pst_status change(struct pstd_session *s,
-                              const struct pstd_change_order *order,
-                              struct pst_diag *diag)
+static enum pst_status make_change(struct pstd_session *s,
+                                   const struct pstd_change_order *order,
+                                   struct pst_diag *diag)
 {
     const double begin = pstd_change_clock();
     struct change x = {.from = s->w->engine, .file = {.file = -1}};
@@ -353,15 +355,15 @@ static enum pst_status change(struct pstd_session *s,
         status = pst_diag_nomem(diag, sizeof(*x.changed));
     status = pstd_agree(s->w, status, diag);
     if (status == PST_OK)
-        status = prepare(s, &x, order, &engine, diag);
+        status = prepare_engine(s, &x, order, &engine, diag);
     if (status == PST_OK) {
-        take_over(s, &x, engine);
+        switch_engine(s, &x, engine);
         emit_done(s, &x, order, pstd_change_clock() - begin);
     } else {
         pst_engine_free(engine);
         pstd_changed_free(x.changed);
         if (status != PST_ERR_PEER)
-            pstd_change_refused(s, order, diag);
+            pstd_change_emit_refused(s, order, diag);
     }
     end_change(&x);
     return status == PST_ERR_PEER ? status : PST_OK;
@@ -384,10 +386,10 @@ static enum pst_status check_ranks(const struct pstd_session *s,
                         plan->stages.n, ranks);
 }
 
-static enum pst_status restore(struct pstd_session *s,
-                               struct pstd_changed *changed,
-                               const struct pstd_found *found,
-                               struct pst_diag *diag)
+static enum pst_status restore_plan(struct pstd_session *s,
+                                    struct pstd_changed *changed,
+                                    const struct pstd_found *found,
+                                    struct pst_diag *diag)
 {
     enum pst_status status = pst_carried_open(
         s->w->plan,
@@ -412,7 +414,7 @@ enum pst_status pstd_session_restore(struct pstd_session *s,
 
     if (!s->config.resume.on)
         return PST_OK;
-    status = pstd_session_recall(s, diag);
+    status = pstd_session_find_fallback(s, diag);
     if (status != PST_OK)
         return status;
     if (s->w->rank == 0)
@@ -432,7 +434,7 @@ enum pst_status pstd_session_restore(struct pstd_session *s,
     changed = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*changed));
     status = changed == NULL ? pst_diag_nomem(diag, sizeof(*changed)) : PST_OK;
     if (changed != NULL)
-        status = restore(s, changed, &found, diag);
+        status = restore_plan(s, changed, &found, diag);
     status = pstd_agree(s->w, status, diag);
     if (status == PST_OK && changed->carried != NULL) {
         pst_engine_free(s->w->engine);
@@ -461,8 +463,8 @@ enum pst_status pstd_session_change(struct pstd_session *s,
         return status;
     }
     status = o.kind == PSTD_CHANGE_GET
-                 ? pstd_attr_get(s, batch_of(s->w)->plan, &o, diag)
-                 : change(s, &o, diag);
+                 ? pstd_attr_get(s, current_batch(s->w)->plan, &o, diag)
+                 : make_change(s, &o, diag);
     if (status == PST_OK && o.kind != PSTD_CHANGE_GET)
         pstd_health_reset(s); /* steps of the changed model differ in time */
     pst_alive_leave(before);

@@ -31,8 +31,9 @@ double pstd_change_clock(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-void pstd_change_note(const struct pstd_session *s, enum pstd_event event,
-                      const char *key, const char *name, struct pstd_note *ret)
+void pstd_change_note_init(const struct pstd_session *s, enum pstd_event event,
+                           const char *key, const char *name,
+                           struct pstd_note *ret)
 {
     pstd_note_init(ret, event);
     pstd_note_int(ret, "run", (int64_t)s->result->run);
@@ -40,24 +41,24 @@ void pstd_change_note(const struct pstd_session *s, enum pstd_event event,
     pstd_note_text(ret, key, name);
 }
 
-void pstd_change_done(const struct pstd_session *s,
-                      const struct pstd_change_order *order, unsigned n,
-                      struct pstd_note *ret)
+void pstd_change_note_done(const struct pstd_session *s,
+                           const struct pstd_change_order *order, unsigned n,
+                           struct pstd_note *ret)
 {
     const struct words *w = &words[order->kind];
 
-    pstd_change_note(s, w->done, w->name, order->name, ret);
+    pstd_change_note_init(s, w->done, w->name, order->name, ret);
     pstd_note_int(ret, w->number, (int64_t)n);
 }
 
-void pstd_change_refused(const struct pstd_session *s,
-                         const struct pstd_change_order *order,
-                         const struct pst_diag *diag)
+void pstd_change_emit_refused(const struct pstd_session *s,
+                              const struct pstd_change_order *order,
+                              const struct pst_diag *diag)
 {
     const struct words *w = &words[order->kind];
     struct pstd_note note;
 
-    pstd_change_note(s, w->refused, w->name, order->name, &note);
+    pstd_change_note_init(s, w->refused, w->name, order->name, &note);
     pstd_note_text(&note, "status", pst_status_name(diag->status));
     pstd_note_error(&note, diag);
     pstd_mailbox_post(s->w->mailbox, &note, true);

@@ -8,11 +8,12 @@
 #include "stages/run/state/carried.h"
 
 /* number of newest checkpoints that are read: hardly all are damaged */
-#define LOOKED_AT 16
+#define MAX_READ 16
 
 static bool has_changes(const struct pst_checkpoint *ckpt)
 {
-    return pst_carried_is_in(ckpt) || pstd_settings_are_in(ckpt->info.options);
+    return pst_carried_is_in(ckpt) ||
+           pstd_settings_has_changes(ckpt->info.options);
 }
 
 /* True if one of the newest checkpoints has a changed plan or changed options.
@@ -25,7 +26,7 @@ static bool any_has_changes(const char *dir)
 
     if (pst_checkpoint_list(dir, &steps, &ignored) != PST_OK)
         steps.n = 0;
-    for (size_t i = 0; i < PST_MIN(steps.n, (size_t)LOOKED_AT) && !any; i++) {
+    for (size_t i = 0; i < PST_MIN(steps.n, (size_t)MAX_READ) && !any; i++) {
         const struct pst_checkpoint_query query = {.dir = dir,
                                                    .step = steps.at[i]};
         struct pst_checkpoint *ckpt;

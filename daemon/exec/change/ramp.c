@@ -16,8 +16,8 @@ void pstd_ramp_prepare(struct pstd_session *s)
 }
 
 /* Sets the number of microbatches of everything but the data. */
-static enum pst_status take(struct pstd_session *s, unsigned n,
-                            struct pst_diag *diag)
+static enum pst_status set_microbatches(struct pstd_session *s, unsigned n,
+                                        struct pst_diag *diag)
 {
     struct pst_batch *batch = &s->w->batch;
     const enum pst_status status =
@@ -46,7 +46,7 @@ enum pst_status pstd_ramp_begin(struct pstd_session *s,
     enum pst_status status = PST_OK;
 
     if (s->w->batch.n_tail == 0 && n != s->w->batch.microbatches)
-        status = take(s, n, diag);
+        status = set_microbatches(s, n, diag);
     if (status != PST_OK || s->data == NULL)
         return status;
     if (s->w->batch.n_tail == 0)
@@ -54,7 +54,7 @@ enum pst_status pstd_ramp_begin(struct pstd_session *s,
     return pst_data_begin(s->data, s->step, place, diag);
 }
 
-enum pst_status pstd_ramp_follow(struct pstd_session *s, struct pst_diag *diag)
+enum pst_status pstd_ramp_update(struct pstd_session *s, struct pst_diag *diag)
 {
     const unsigned before = s->w->batch.microbatches;
     const struct pst_data_place place = pstd_session_place(s);

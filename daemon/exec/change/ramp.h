@@ -15,7 +15,7 @@ void pstd_ramp_prepare(struct pstd_session *s);
 /* COLLECTIVE, between steps: gives engine, data and batch the number of
  * microbatches of the next step, s->step. Data continue after the last sample
  * that was read. */
-enum pst_status pstd_ramp_follow(struct pstd_session *s,
+enum pst_status pstd_ramp_update(struct pstd_session *s,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 /* Not collective. The same, with data that begin at position `place`. */
 enum pst_status pstd_ramp_begin(struct pstd_session *s,

@@ -15,7 +15,7 @@
 /* Maximum bytes of changed options in a checkpoint's options. */
 #define MAX_TEXT (PST_CHECKPOINT_OPTIONS / 2)
 
-/* Limits of leave_fewest(): changed options that it chooses from, and subsets
+/* Limits of drop_fewest(): changed options that it chooses from, and subsets
  * of them that it tries. */
 #define MAX_LINES   32u
 #define MAX_CHOICES 4096u
@@ -24,8 +24,8 @@ typedef enum pst_status (*line_fn)(void *ctx, const char *name,
                                    const char *value, struct pst_diag *diag);
 
 /* Calls fn(ctx, NAME, VALUE) for each line "NAME=VALUE". */
-static enum pst_status each_line(const char *lines, line_fn fn, void *ctx,
-                                 struct pst_diag *diag)
+static enum pst_status for_each_line(const char *lines, line_fn fn, void *ctx,
+                                     struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
@@ -48,16 +48,16 @@ static enum pst_status each_line(const char *lines, line_fn fn, void *ctx,
     return status;
 }
 
-static enum pst_status set_one(void *ctx, const char *name, const char *value,
-                               struct pst_diag *diag)
+static enum pst_status set_option(void *ctx, const char *name,
+                                  const char *value, struct pst_diag *diag)
 {
     return pstd_config_set_running(ctx, name, value, diag);
 }
 
 /* Appends the text of an option; "not given" if it has none, and for a number
  * of steps that follows from --epochs. */
-static void text_of(const struct pstd_config *config,
-                    const struct pstd_option *row, struct pst_str *out)
+static void add_text(const struct pstd_config *config,
+                     const struct pstd_option *row, struct pst_str *out)
 {
     const bool counted = row->at == offsetof(struct pstd_config, steps) &&
                          !isnan(config->epochs) && !PSTD_GIVEN(config, steps);
@@ -67,11 +67,11 @@ static void text_of(const struct pstd_config *config,
 }
 
 /* Remembers the text that the option had before its first change. */
-static enum pst_status remember(void *ctx, const char *name, const char *value,
-                                struct pst_diag *diag)
+static enum pst_status record_given(void *ctx, const char *name,
+                                    const char *value, struct pst_diag *diag)
 {
     struct pstd_session *s = ctx;
-    struct pstd_set_option set = {.row = pstd_option_named(PSTD_OPT_SET, name)};
+    struct pstd_set_option set = {.row = pstd_option_find(PSTD_OPT_SET, name)};
     struct pst_str text = {0};
     bool ok;
 
@@ -79,7 +79,7 @@ static enum pst_status remember(void *ctx, const char *name, const char *value,
     for (size_t i = 0; i < s->set.n; i++)
         if (s->set.at[i].row == set.row)
             return PST_OK;
-    text_of(&s->config, set.row, &text);
+    add_text(&s->config, set.row, &text);
     set.given = pst_arena_strdup(&s->config.arena, pst_str_text(&text));
     ok = !text.failed && set.given != NULL &&
          pst_vec_push(PST_TAG_DAEMON, &s->set, set);
@@ -139,9 +139,9 @@ static enum pst_status check_size(const struct pstd_session *s,
                 given = s->set.at[k].given;
         if (given == NULL && !is_named(lines, rows[i].name))
             continue;
-        text_of(now, &rows[i], &text);
+        add_text(now, &rows[i], &text);
         if (given == NULL)
-            text_of(&s->config, &rows[i], &text);
+            add_text(&s->config, &rows[i], &text);
         size += text.len + (given != NULL ? strlen(given) : 0) +
                 2 * strlen(rows[i].name) + strlen("--=\n" GIVEN "=\n");
         pst_str_fini(&text);
@@ -179,8 +179,9 @@ static enum pst_status check_ramp(const struct pstd_session *s,
 }
 
 /* Tries the change on a copy of the options. */
-static enum pst_status try(const struct pstd_session *s, const char *lines,
-                           bool retune, struct pst_diag *diag)
+static enum pst_status try_change(const struct pstd_session *s,
+                                  const char *lines, bool retune,
+                                  struct pst_diag *diag)
 {
     struct pst_exec_options options;
     struct pstd_config config;
@@ -188,7 +189,7 @@ static enum pst_status try(const struct pstd_session *s, const char *lines,
 
     if (status != PST_OK)
         return status;
-    status = each_line(lines, set_one, &config, diag);
+    status = for_each_line(lines, set_option, &config, diag);
     if (status == PST_OK)
         status = check_ramp(s, &config, diag);
     if (status == PST_OK && retune && s->epoch_rows > 0 &&
@@ -208,14 +209,14 @@ static enum pst_status try(const struct pstd_session *s, const char *lines,
 }
 
 /* Makes the change, which has been tried: it fails only if memory is out. */
-static enum pst_status apply(struct pstd_session *s, const char *lines,
-                             bool retune, struct pst_diag *diag)
+static enum pst_status apply_change(struct pstd_session *s, const char *lines,
+                                    bool retune, struct pst_diag *diag)
 {
     struct pst_exec_options options;
-    enum pst_status status = each_line(lines, remember, s, diag);
+    enum pst_status status = for_each_line(lines, record_given, s, diag);
 
     if (status == PST_OK)
-        status = each_line(lines, set_one, &s->config, diag);
+        status = for_each_line(lines, set_option, &s->config, diag);
     if (status == PST_OK)
         status = make_options(s, &s->config, &options, diag);
     if (status != PST_OK)
@@ -228,9 +229,9 @@ static enum pst_status apply(struct pstd_session *s, const char *lines,
 }
 
 /* Reports the change by an event, with at most 800 bytes of its lines. */
-static void emit(struct pstd_session *s, enum pstd_event event,
-                 const char *lines, uint64_t step,
-                 const struct pst_diag *refused)
+static void emit_change(struct pstd_session *s, enum pstd_event event,
+                        const char *lines, uint64_t step,
+                        const struct pst_diag *refused)
 {
     struct pst_str text = {0};
     struct pstd_note note;
@@ -256,17 +257,18 @@ static void emit(struct pstd_session *s, enum pstd_event event,
 enum pst_status pstd_session_set(struct pstd_session *s, const char *lines,
                                  struct pst_diag *diag)
 {
-    enum pst_status status = pstd_agree(s->w, try(s, lines, true, diag), diag);
+    enum pst_status status =
+        pstd_agree(s->w, try_change(s, lines, true, diag), diag);
 
     if (status == PST_ERR_PEER)
         return status;
     if (status != PST_OK) {
-        emit(s, PSTD_EVENT_SET_REFUSED, lines, s->step, diag);
+        emit_change(s, PSTD_EVENT_SET_REFUSED, lines, s->step, diag);
         return PST_OK;
     }
-    status = pstd_agree(s->w, apply(s, lines, true, diag), diag);
+    status = pstd_agree(s->w, apply_change(s, lines, true, diag), diag);
     if (status == PST_OK)
-        status = pstd_session_rekey(s, diag);
+        status = pstd_session_record_key(s, diag);
     if (status != PST_OK)
         return status;
     if (s->w->rank == 0)
@@ -276,7 +278,7 @@ enum pst_status pstd_session_set(struct pstd_session *s, const char *lines,
     if (s->good_changes == s->changes)
         s->good_changes++;
     s->changes++;
-    emit(s, PSTD_EVENT_SET, lines, s->step, NULL);
+    emit_change(s, PSTD_EVENT_SET, lines, s->step, NULL);
     return PST_OK;
 }
 
@@ -288,7 +290,7 @@ void pstd_settings_add(const struct pstd_session *s, struct pst_str *course)
         const struct pstd_set_option *set = &s->set.at[i];
         struct pst_str text = {0};
 
-        text_of(&s->config, set->row, &text);
+        add_text(&s->config, set->row, &text);
         pst_str_addf(course, "--%s=%s\n" GIVEN "%s=%s\n", set->row->name,
                      pst_str_text(&text), set->row->name, set->given);
         course->failed |= text.failed;
@@ -296,7 +298,7 @@ void pstd_settings_add(const struct pstd_session *s, struct pst_str *course)
     }
 }
 
-bool pstd_settings_are_in(const char *course)
+bool pstd_settings_has_changes(const char *course)
 {
     while (*course != '\0' && !pst_has_prefix(course, GIVEN)) {
         course += strcspn(course, "\n");
@@ -315,7 +317,8 @@ struct restored {
 
 /* Finds the value in the line "--NAME=VALUE"; NULL: there is none. *ret_n: its
  * length. */
-static const char *value_in(const char *course, const char *name, size_t *ret_n)
+static const char *find_value(const char *course, const char *name,
+                              size_t *ret_n)
 {
     const size_t n = strlen(name);
 
@@ -334,8 +337,8 @@ static const char *value_in(const char *course, const char *name, size_t *ret_n)
 
 /* Takes a line "given --NAME=VALUE" of a checkpoint: if this run was started
  * with the same text, it continues with the changed one. */
-static enum pst_status take_given(void *ctx, const char *name,
-                                  const char *value, struct pst_diag *diag)
+static enum pst_status restore_line(void *ctx, const char *name,
+                                    const char *value, struct pst_diag *diag)
 {
     struct restored *r = ctx;
     const struct pstd_option *row;
@@ -347,11 +350,11 @@ static enum pst_status take_given(void *ctx, const char *name,
     if (!pst_has_prefix(name, GIVEN))
         return PST_OK;
     name += strlen(GIVEN);
-    row = pstd_option_named(PSTD_OPT_SET, name);
-    changed = value_in(r->course, name, &n);
+    row = pstd_option_find(PSTD_OPT_SET, name);
+    changed = find_value(r->course, name, &n);
     if (row == NULL || changed == NULL)
         return PST_OK; /* another version of the program wrote the checkpoint */
-    text_of(&r->s->config, row, &own);
+    add_text(&r->s->config, row, &own);
     /* The changed text of rules begins with the given ones, to which setting
      * the option adds. */
     same = row->type == PSTD_RULES && strcmp(value, NOT_GIVEN) != 0
@@ -368,8 +371,8 @@ static enum pst_status take_given(void *ctx, const char *name,
 /* Adds a line to `kept` if it is valid with the options of this run, else
  * reports it: for instance, the numbers of a schedule are useless in a resume
  * with another schedule. */
-static enum pst_status take_fitting(void *ctx, const char *name,
-                                    const char *value, struct pst_diag *diag)
+static enum pst_status keep_if_valid(void *ctx, const char *name,
+                                     const char *value, struct pst_diag *diag)
 {
     struct restored *r = ctx;
     const size_t before = r->kept.len;
@@ -379,7 +382,7 @@ static enum pst_status take_fitting(void *ctx, const char *name,
     pst_str_addf(&r->kept, "%s=%s\n", name, value);
     if (r->kept.failed)
         return pst_diag_nomem(diag, r->kept.len);
-    if (try(r->s, r->kept.text, false, &why) == PST_OK)
+    if (try_change(r->s, r->kept.text, false, &why) == PST_OK)
         return PST_OK;
     r->kept.len = before;
     r->kept.text[before] = '\0';
@@ -397,7 +400,7 @@ static enum pst_status take_fitting(void *ctx, const char *name,
 }
 
 /* Appends each line whose number, from 0, is a set bit of `bits`. */
-static void pick(const char *lines, uint64_t bits, struct pst_str *out)
+static void add_lines(const char *lines, uint64_t bits, struct pst_str *out)
 {
     for (unsigned i = 0; *lines != '\0'; i++) {
         const size_t n = strcspn(lines, "\n") + 1;
@@ -420,8 +423,8 @@ static uint64_t next_choice(uint64_t bits)
  * valid together and with the options of this run: some options need each
  * other, so that none of them can be tried alone. Appends the remaining ones to
  * `kept`, the others to `left` (all lines if there are too many choices). */
-static enum pst_status leave_fewest(struct restored *r, struct pst_str *left,
-                                    struct pst_diag *diag)
+static enum pst_status drop_fewest(struct restored *r, struct pst_str *dropped,
+                                   struct pst_diag *diag)
 {
     const char *lines = r->lines.text;
     unsigned n = 0, tries = 0;
@@ -437,17 +440,18 @@ static enum pst_status leave_fewest(struct restored *r, struct pst_str *left,
              bits <= all && tries < MAX_CHOICES; bits = next_choice(bits)) {
             tries++;
             pst_str_fini(&r->kept);
-            pick(lines, ~bits, &r->kept);
+            add_lines(lines, ~bits, &r->kept);
             if (r->kept.failed)
                 return pst_diag_nomem(diag, r->lines.len);
-            if (try(r->s, r->kept.text, false, &ignored) != PST_OK)
+            if (try_change(r->s, r->kept.text, false, &ignored) != PST_OK)
                 continue;
-            pick(lines, bits, left);
-            return left->failed ? pst_diag_nomem(diag, r->lines.len) : PST_OK;
+            add_lines(lines, bits, dropped);
+            return dropped->failed ? pst_diag_nomem(diag, r->lines.len)
+                                   : PST_OK;
         }
     pst_str_fini(&r->kept);
-    pst_str_add(left, lines);
-    return left->failed ? pst_diag_nomem(diag, r->lines.len) : PST_OK;
+    pst_str_add(dropped, lines);
+    return dropped->failed ? pst_diag_nomem(diag, r->lines.len) : PST_OK;
 }
 
 enum pst_status pstd_settings_restore(struct pstd_session *s,
@@ -455,28 +459,29 @@ enum pst_status pstd_settings_restore(struct pstd_session *s,
                                       struct pst_diag *diag)
 {
     struct restored r = {.s = s, .course = course};
-    struct pst_str left = {0};
+    struct pst_str dropped = {0};
     struct pst_diag ignored;
-    enum pst_status status = each_line(course, take_given, &r, diag);
+    enum pst_status status = for_each_line(course, restore_line, &r, diag);
 
     if (status == PST_OK && r.lines.failed)
         status = pst_diag_nomem(diag, r.lines.len);
     if (status == PST_OK && r.lines.len > 0) {
-        if (try(s, r.lines.text, false, &ignored) == PST_OK)
+        if (try_change(s, r.lines.text, false, &ignored) == PST_OK)
             pst_str_add(&r.kept, r.lines.text);
         else
-            status = leave_fewest(&r, &left, diag);
+            status = drop_fewest(&r, &dropped, diag);
         if (status == PST_OK)
-            status = each_line(pst_str_text(&left), take_fitting, &r, diag);
+            status =
+                for_each_line(pst_str_text(&dropped), keep_if_valid, &r, diag);
     }
     /* An engine kept from an earlier run is not changed here: the engine of
      * this run is made later, with the changed options. */
     if (status == PST_OK && r.kept.len > 0)
-        status = apply(s, r.kept.text, false, diag);
+        status = apply_change(s, r.kept.text, false, diag);
     if (status == PST_OK && r.kept.len > 0 && s->w->rank == 0)
-        emit(s, PSTD_EVENT_SET_RESTORED, r.kept.text, step, NULL);
+        emit_change(s, PSTD_EVENT_SET_RESTORED, r.kept.text, step, NULL);
     pst_str_fini(&r.lines);
     pst_str_fini(&r.kept);
-    pst_str_fini(&left);
+    pst_str_fini(&dropped);
     return status;
 }

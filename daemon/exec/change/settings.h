@@ -23,7 +23,7 @@ enum pst_status pstd_settings_restore(struct pstd_session *s,
                                       const char *course, uint64_t step,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 /* True if a checkpoint with this course records changed options. */
-bool pstd_settings_are_in(const char *course);
+bool pstd_settings_has_changes(const char *course);
 /* Appends the lines of changed options to the course of the run. */
 void pstd_settings_add(const struct pstd_session *s, struct pst_str *course);
 

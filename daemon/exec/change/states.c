@@ -46,8 +46,8 @@ void pstd_change_states_fini(struct pstd_change_states *states)
     pst_free(states->text);
 }
 
-const char *pstd_change_states_of(const struct pstd_change_states *states,
-                                  const char *fqn)
+const char *pstd_change_states_get(const struct pstd_change_states *states,
+                                   const char *fqn)
 {
     return pst_map_get(&states->old, fqn);
 }
@@ -62,8 +62,8 @@ static const struct pst_plan_param *find_param(const struct pst_plan *plan,
 
 /* True if each stage that updates the new parameter also has the states of the
  * old one. */
-static bool is_near(const struct pst_plan_param *to,
-                    const struct pst_plan_param *from)
+static bool is_on_same_stages(const struct pst_plan_param *to,
+                              const struct pst_plan_param *from)
 {
     for (unsigned i = 0; i < to->n_stages; i++) {
         bool found = false;
@@ -78,10 +78,10 @@ static bool is_near(const struct pst_plan_param *to,
     return true;
 }
 
-static enum pst_status check(const char *name, const char *old,
-                             const struct pst_plan_param *to,
-                             const struct pst_plan_param *from,
-                             struct pst_diag *diag)
+static enum pst_status check_pair(const char *name, const char *old,
+                                  const struct pst_plan_param *to,
+                                  const struct pst_plan_param *from,
+                                  struct pst_diag *diag)
 {
     char new_text[PST_META_TEXT], old_text[PST_META_TEXT];
 
@@ -95,7 +95,7 @@ static enum pst_status check(const char *name, const char *old,
                             "--state: \"%.200s\" is %s and \"%.200s\" was %s",
                             name, pst_meta_text(&to->meta, new_text), old,
                             pst_meta_text(&from->meta, old_text));
-    if (!is_near(to, from))
+    if (!is_on_same_stages(to, from))
         return pst_diag_set(diag, PST_E_STATE_OTHER_STAGE,
                             "--state: the state of \"%.200s\" is in another "
                             "stage than \"%.200s\"",
@@ -116,7 +116,7 @@ enum pst_status pstd_change_states_check(
         const struct pst_plan_param *to = find_param(after, name);
         const struct pst_plan_param *from = find_param(before, old);
 
-        if (to == NULL || !pstd_replaced_has(replaced, to->fqn))
+        if (to == NULL || !pstd_replaced_has_param(replaced, to->fqn))
             return pst_diag_set(diag, PST_E_STATE_MAP,
                                 "--state: the new module has no parameter "
                                 "\"%.200s\"",
@@ -131,7 +131,7 @@ enum pst_status pstd_change_states_check(
                                 "--state: the model had no parameter "
                                 "\"%.200s\"",
                                 old);
-        status = check(name, old, to, from, diag);
+        status = check_pair(name, old, to, from, diag);
     }
     return status;
 }

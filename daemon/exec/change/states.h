@@ -22,8 +22,8 @@ enum pst_status pstd_change_states_read(const struct pstd_change_order *order,
                                         struct pst_diag *diag) PST_MUST_CHECK;
 void pstd_change_states_fini(struct pstd_change_states *states);
 /* Returns the old parameter of a new one; NULL: it is not in the mapping. */
-const char *pstd_change_states_of(const struct pstd_change_states *states,
-                                  const char *fqn);
+const char *pstd_change_states_get(const struct pstd_change_states *states,
+                                   const char *fqn);
 /* Checks that both parameters of each pair exist, have the same shape, are
  * trained and are on the same stages. PST_ERR_INPUT or PST_ERR_UNSUPPORTED,
  * with their names, if not. */

@@ -9,8 +9,8 @@
 #include "daemon/exec/eval/evaluation.h"
 #include "stages/base/str.h"
 
-static enum pst_status path_of(const struct pstd_session *s, const char *name,
-                               struct pst_str *ret, struct pst_diag *diag)
+static enum pst_status make_path(const struct pstd_session *s, const char *name,
+                                 struct pst_str *ret, struct pst_diag *diag)
 {
     pst_str_addf(ret, "%s/%s", s->config.checkpoint, name);
     return ret->failed ? pst_diag_nomem(diag, strlen(s->config.checkpoint))
@@ -20,14 +20,16 @@ static enum pst_status path_of(const struct pstd_session *s, const char *name,
 /* True if recorded evaluations cannot be compared with those of this run. of:
  * the line of the file that identifies what was evaluated; empty: the file has
  * none, and only the options of the checkpoint tell. */
-static bool are_other(const struct pstd_session *s, const struct pst_str *of)
+static bool are_incomparable(const struct pstd_session *s,
+                             const struct pst_str *of)
 {
     return of->len > 0 ? strcmp(of->text, pst_str_text(&s->evals_of)) != 0
                        : s->other_eval;
 }
 
-enum pst_status pstd_best_recall(const struct pstd_session *s, const char *path,
-                                 struct pstd_evals *ret, struct pst_diag *diag)
+enum pst_status pstd_best_read_past(const struct pstd_session *s,
+                                    const char *path, struct pstd_evals *ret,
+                                    struct pst_diag *diag)
 {
     struct pst_str of = {0};
     enum pst_status status;
@@ -36,7 +38,7 @@ enum pst_status pstd_best_recall(const struct pstd_session *s, const char *path,
     if (!s->config.resume.on)
         return PST_OK;
     status = pstd_evals_read(path, ret, &of, diag);
-    if (status == PST_OK && are_other(s, &of))
+    if (status == PST_OK && are_incomparable(s, &of))
         ret->n = 0;
     pst_str_fini(&of);
     return status;
@@ -50,7 +52,7 @@ static enum pst_status list_best(const struct pstd_session *s,
 {
     struct pst_str dir = {0};
     struct stat st;
-    enum pst_status status = path_of(s, PSTD_BEST_FOLDER, &dir, diag);
+    enum pst_status status = make_path(s, PSTD_BEST_FOLDER, &dir, diag);
 
     if (status == PST_OK && lstat(dir.text, &st) == 0 && S_ISLNK(st.st_mode) &&
         stat(dir.text, &st) != 0)
@@ -73,7 +75,7 @@ static bool has_step(const struct pst_checkpoint_rows *rows, uint64_t step)
     return false;
 }
 
-enum pst_status pstd_best_look(const struct pstd_session *s,
+enum pst_status pstd_best_find(const struct pstd_session *s,
                                struct pstd_evals *past, uint64_t but,
                                const struct pstd_eval **ret,
                                struct pst_diag *diag)
@@ -97,11 +99,11 @@ enum pst_status pstd_best_look(const struct pstd_session *s,
     return status;
 }
 
-enum pst_status pstd_best_is_free(const struct pstd_session *s,
-                                  struct pst_diag *diag)
+enum pst_status pstd_best_check_folder(const struct pstd_session *s,
+                                       struct pst_diag *diag)
 {
     struct pst_str dir = {0};
-    enum pst_status status = path_of(s, PSTD_BEST_FOLDER, &dir, diag);
+    enum pst_status status = make_path(s, PSTD_BEST_FOLDER, &dir, diag);
 
     if (status == PST_OK && pst_checkpoint_is_owned(dir.text))
         status = pst_diag_set(
@@ -120,7 +122,7 @@ enum pst_status pstd_best_set_aside(struct pstd_session *s, uint64_t above,
 {
     struct pst_checkpoint_former former = {0};
     struct pst_str dir = {0};
-    enum pst_status status = path_of(s, PSTD_BEST_FOLDER, &dir, diag);
+    enum pst_status status = make_path(s, PSTD_BEST_FOLDER, &dir, diag);
 
     if (status == PST_OK && access(dir.text, F_OK) == 0 &&
         !pst_checkpoint_is_owned(dir.text))
@@ -133,7 +135,7 @@ enum pst_status pstd_best_set_aside(struct pstd_session *s, uint64_t above,
 
 /* Removes the evaluations of another run. A file that is not one of ours stays;
  * if this run evaluates, it is refused. */
-static enum pst_status forget_all(const struct pstd_session *s,
+static enum pst_status remove_all(const struct pstd_session *s,
                                   const char *path, struct pst_diag *diag)
 {
     struct pstd_evals past = {0};
@@ -147,7 +149,7 @@ static enum pst_status forget_all(const struct pstd_session *s,
                : pst_diag_errno(diag, errno, "cannot remove %s", path);
 }
 
-static enum pst_status forget_after(const char *path, uint64_t step,
+static enum pst_status remove_after(const char *path, uint64_t step,
                                     struct pst_diag *diag)
 {
     struct pstd_evals past = {0};
@@ -155,7 +157,7 @@ static enum pst_status forget_after(const char *path, uint64_t step,
     enum pst_status status = pstd_evals_read(path, &past, &of, diag);
     const size_t before = past.n;
 
-    pstd_evals_forget(&past, step);
+    pstd_evals_drop_after(&past, step);
     if (status == PST_OK && past.n < before)
         status = pstd_evals_write(path, &past, pst_str_text(&of), diag);
     pstd_evals_fini(&past);
@@ -167,8 +169,9 @@ static enum pst_status forget_after(const char *path, uint64_t step,
  * Reports it if the comparison with the checkpoint's options could not: after
  * that checkpoint was saved, other evaluations were recorded, or the run went
  * on without any. */
-static enum pst_status find_anew(struct pstd_session *s, const char *path,
-                                 bool *ret, struct pst_diag *diag)
+static enum pst_status check_comparable(struct pstd_session *s,
+                                        const char *path, bool *ret,
+                                        struct pst_diag *diag)
 {
     struct pstd_evals past = {0};
     struct pst_str of = {0}, text = {0};
@@ -178,7 +181,7 @@ static enum pst_status find_anew(struct pstd_session *s, const char *path,
     if (*ret || s->config.eval_data == NULL)
         return PST_OK;
     status = pstd_evals_read(path, &past, &of, diag);
-    *ret = status == PST_OK && are_other(s, &of);
+    *ret = status == PST_OK && are_incomparable(s, &of);
     if (*ret && !s->other_eval && past.n > 0) {
         pst_str_addf(&text,
                      "earlier evaluations of this run are forgotten, since "
@@ -192,21 +195,21 @@ static enum pst_status find_anew(struct pstd_session *s, const char *path,
     return status;
 }
 
-enum pst_status pstd_best_settle(struct pstd_session *s, struct pst_diag *diag)
+enum pst_status pstd_best_clean(struct pstd_session *s, struct pst_diag *diag)
 {
     struct pst_str path = {0};
     uint64_t step = 0;
     bool anew = false;
-    enum pst_status status = path_of(s, PSTD_BEST_PAST, &path, diag);
+    enum pst_status status = make_path(s, PSTD_BEST_PAST, &path, diag);
 
     if (status == PST_OK)
-        status = find_anew(s, path.text, &anew, diag);
+        status = check_comparable(s, path.text, &anew, diag);
     if (!anew)
         step = s->config.resume.step;
     if (status == PST_OK && anew)
-        status = forget_all(s, path.text, diag);
+        status = remove_all(s, path.text, diag);
     else if (status == PST_OK && step > 0)
-        status = forget_after(path.text, step, diag);
+        status = remove_after(path.text, step, diag);
     pst_str_fini(&path);
     return status == PST_OK && (anew || step > 0)
                ? pstd_best_set_aside(s, step, diag)

@@ -82,8 +82,8 @@ static double limit_left(const struct pstd_session *s)
 }
 
 /* A pst_weigh_fn for the set that is evaluated. */
-static enum pst_status weigh(void *ctx, uint64_t step, double *ret,
-                             struct pst_diag *diag)
+static enum pst_status weigh_microbatches(void *ctx, uint64_t step, double *ret,
+                                          struct pst_diag *diag)
 {
     const struct pstd_evaluation *e = ctx;
 
@@ -114,7 +114,7 @@ static enum pst_status make_engine(struct pstd_session *s,
     options.side_by_side = s->options.side_by_side;
     options.flights = s->options.flights;
     options.memory_limit = limit_left(s);
-    options.weigh = weigh;
+    options.weigh = weigh_microbatches;
     options.weigh_ctx = e;
     status = pstd_agree(s->w, status, diag);
     return status == PST_OK ? pst_engine_new(e->batch.plan, s->w->transport,
@@ -210,7 +210,7 @@ static enum pst_status share_data(struct pstd_session *s,
     return status;
 }
 
-void pstd_eval_unmake(struct pstd_evaluation *e)
+void pstd_eval_free_engine(struct pstd_evaluation *e)
 {
     pstd_metric_close(&e->metric);
     pst_engine_free(e->engine);
@@ -231,8 +231,9 @@ void pstd_eval_unmake(struct pstd_evaluation *e)
     e->of = NULL;
 }
 
-enum pst_status pstd_eval_make(struct pstd_session *s,
-                               struct pstd_evaluation *e, struct pst_diag *diag)
+enum pst_status pstd_eval_make_engine(struct pstd_session *s,
+                                      struct pstd_evaluation *e,
+                                      struct pst_diag *diag)
 {
     const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_LOAD);
     struct pst_str places = {0};
@@ -255,7 +256,7 @@ enum pst_status pstd_eval_make(struct pstd_session *s,
     e->from = NULL; /* start values are needed only to make the engine */
     if (status != PST_OK) {
         pst_diag_prefix(diag, "--eval-data");
-        pstd_eval_unmake(e);
+        pstd_eval_free_engine(e);
     } else {
         emit_memory(s, e);
     }

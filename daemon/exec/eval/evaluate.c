@@ -52,7 +52,7 @@ enum pst_status pstd_eval_check(const struct pstd_config *config,
 void pstd_eval_drop(struct pstd_session *s)
 {
     if (s->evaluation != NULL)
-        pstd_eval_unmake(s->evaluation);
+        pstd_eval_free_engine(s->evaluation);
 }
 
 void pstd_eval_close(struct pstd_session *s)
@@ -61,7 +61,7 @@ void pstd_eval_close(struct pstd_session *s)
 
     if (e == NULL)
         return;
-    pstd_eval_unmake(e);
+    pstd_eval_free_engine(e);
     pstd_evals_fini(&e->past);
     pst_str_fini(&e->best);
     pst_str_fini(&e->file);
@@ -86,7 +86,7 @@ static enum pst_status find_best(struct pstd_session *s, struct pst_diag *diag)
 
     if (best == NULL || !s->config.keep_best)
         return PST_OK;
-    status = pstd_best_look(s, &e->past, 0, &kept, diag);
+    status = pstd_best_find(s, &e->past, 0, &kept, diag);
     if (status != PST_OK || !best->lost)
         return status;
     pstd_note_init(&note, PSTD_EVENT_BEST_GONE);
@@ -104,9 +104,9 @@ static enum pst_status find_best(struct pstd_session *s, struct pst_diag *diag)
  * repeats the steps after it and, with the same options, gets the same results;
  * if it gets worse ones, the best one stays the best (put_eval). A run that
  * goes back further, or starts again, forgets them. Changes nothing in the
- * folder, which another job may own: pstd_best_settle() does.
+ * folder, which another job may own: pstd_best_clean() does.
  */
-static enum pst_status recall(struct pstd_session *s, struct pst_diag *diag)
+static enum pst_status load_past(struct pstd_session *s, struct pst_diag *diag)
 {
     struct pstd_evaluation *e = s->evaluation;
     const char *path = pst_str_text(&e->file);
@@ -116,13 +116,13 @@ static enum pst_status recall(struct pstd_session *s, struct pst_diag *diag)
         return pst_diag_nomem(diag, e->file.len);
     if (s->config.checkpoint == NULL)
         return PST_OK;
-    status = pstd_best_recall(s, path, &e->past, diag);
+    status = pstd_best_read_past(s, path, &e->past, diag);
     if (status == PST_OK && s->config.resume.step > 0)
-        pstd_evals_forget(&e->past, s->step);
+        pstd_evals_drop_after(&e->past, s->step);
     return status == PST_OK ? find_best(s, diag) : status;
 }
 
-static struct eval_decision judge(const struct pstd_session *s)
+static struct eval_decision decide(const struct pstd_session *s)
 {
     const struct pstd_evals *past = &s->evaluation->past;
     const bool largest = pstd_metric_largest(&s->config);
@@ -142,7 +142,8 @@ static struct eval_decision judge(const struct pstd_session *s)
     return v;
 }
 
-static void take_decision(struct pstd_session *s, const struct eval_decision *v)
+static void apply_decision(struct pstd_session *s,
+                           const struct eval_decision *v)
 {
     s->enough = v->enough != 0;
     s->result->enough = s->enough;
@@ -152,14 +153,16 @@ static void take_decision(struct pstd_session *s, const struct eval_decision *v)
 }
 
 /* COLLECTIVE. Broadcasts rank 0's decision. */
-static enum pst_status spread(struct pstd_session *s, enum pst_status status,
-                              struct eval_decision *v, struct pst_diag *diag)
+static enum pst_status share_decision(struct pstd_session *s,
+                                      enum pst_status status,
+                                      struct eval_decision *v,
+                                      struct pst_diag *diag)
 {
     status = pstd_agree(s->w, status, diag);
     if (status == PST_OK && s->w->size > 1)
         status = pstd_broadcast(s->w, v, sizeof(*v), diag);
     if (status == PST_OK)
-        take_decision(s, v);
+        apply_decision(s, v);
     return status;
 }
 
@@ -203,8 +206,8 @@ static void find_doubts(struct pstd_session *s, const struct pstd_eval_set *set)
         pst_str_fini(&text);
     }
     if (s->config.data == NULL || strcmp(path, s->config.data) != 0)
-        pstd_doubts_of_data(&s->config, path, &e->batch, set->data, 0,
-                            pstd_session_emit_doubt, s);
+        pstd_doubts_check_data(&s->config, path, &e->batch, set->data, 0,
+                               pstd_session_emit_doubt, s);
 }
 
 static enum pst_status name_sets(struct pstd_session *s,
@@ -245,7 +248,7 @@ enum pst_status pstd_eval_prepare(struct pstd_session *s, struct pst_diag *diag)
         pst_str_addf(&e->best, "%s/" PSTD_BEST_FOLDER, s->config.checkpoint);
         pst_str_addf(&e->file, "%s/" PSTD_BEST_PAST, s->config.checkpoint);
     }
-    status = pstd_eval_make(s, e, diag);
+    status = pstd_eval_make_engine(s, e, diag);
     for (unsigned i = 0; status == PST_OK && i < e->n_sets; i++)
         if (s->w->rank == 0)
             find_doubts(s, &e->sets[i]);
@@ -261,15 +264,15 @@ enum pst_status pstd_eval_open(struct pstd_session *s, struct pst_diag *diag)
     if (s->evals_of.failed)
         status = pst_diag_nomem(diag, s->evals_of.len);
     else if (s->owner != NULL)
-        status = pstd_best_settle(s, diag);
+        status = pstd_best_clean(s, diag);
     status = pstd_agree(s->w, status, diag);
     if (status != PST_OK || e == NULL)
         return status;
     if (s->w->rank == 0) {
-        status = recall(s, diag);
-        v = judge(s);
+        status = load_past(s, diag);
+        v = decide(s);
     }
-    status = spread(s, status, &v, diag);
+    status = share_decision(s, status, &v, diag);
     if (status != PST_OK)
         return status;
     /* If nothing is recorded, a stop has interrupted the evaluation of this
@@ -296,10 +299,10 @@ static void emit_failed(struct pstd_session *s, const struct pst_diag *diag)
  * A save in progress continues, and a requested checkpoint or trace is made.
  * PST_AGAIN: other words interrupt the evaluation; they are added to *control.
  */
-static enum pst_status obey(struct pstd_session *s, unsigned words,
-                            unsigned *control, struct pst_diag *diag)
+static enum pst_status obey_words(struct pstd_session *s, unsigned words,
+                                  unsigned *control, struct pst_diag *diag)
 {
-    enum pst_status status = pstd_session_save_on(s, words, diag);
+    enum pst_status status = pstd_session_continue_save(s, words, diag);
 
     if (status != PST_OK)
         return status;
@@ -335,7 +338,7 @@ static enum pst_status run_set(struct pstd_session *s, unsigned *control,
     if (counts)
         pst_mean_begin(set->mean);
     for (uint64_t i = 0; i < set->extent.steps && status == PST_OK; i++) {
-        const unsigned asked = pstd_mailbox_take(s->w->mailbox, words) |
+        const unsigned asked = pstd_mailbox_take_control(s->w->mailbox, words) |
                                (pstd_session_words(s) & PSTD_CTL_SAVING);
         struct pst_step_result r = {0};
 
@@ -350,9 +353,9 @@ static enum pst_status run_set(struct pstd_session *s, unsigned *control,
         if (counts)
             pst_mean_take(set->mean, &r);
         status =
-            pstd_metric_take(&e->metric, e->engine, counts, set->mean, diag);
+            pstd_metric_add(&e->metric, e->engine, counts, set->mean, diag);
         if (status == PST_OK)
-            status = obey(s, r.control, control, diag);
+            status = obey_words(s, r.control, control, diag);
     }
     if (status != PST_OK)
         return status;
@@ -373,8 +376,8 @@ static enum pst_status run_forward(struct pstd_session *s, unsigned *control,
                                    struct pst_diag *diag)
 {
     struct pstd_evaluation *e = s->evaluation;
-    enum pst_status status =
-        pstd_agree(s->w, pst_engine_show(e->engine, s->w->engine, diag), diag);
+    enum pst_status status = pstd_agree(
+        s->w, pst_engine_copy_values(e->engine, s->w->engine, diag), diag);
 
     for (e->now = 0; e->now < e->n_sets && status == PST_OK; e->now++)
         status = run_set(s, control, diag);
@@ -387,7 +390,7 @@ static enum pst_status run_forward(struct pstd_session *s, unsigned *control,
  * only a later resume is affected: it does not know the best evaluation. If the
  * folder could not be taken at the start, which was reported, writes nothing
  * until a save has taken it. */
-static void remember(struct pstd_session *s)
+static void write_past(struct pstd_session *s)
 {
     const struct pstd_evaluation *e = s->evaluation;
     struct pstd_evals known = e->past; /* borrows the entries */
@@ -404,17 +407,17 @@ static void remember(struct pstd_session *s)
 }
 
 /* Records the evaluation of this step, whose save has ended. */
-static void record(struct pstd_session *s, uint64_t step)
+static void record_saved(struct pstd_session *s, uint64_t step)
 {
     if (s->evaluation->unsaved == step)
         s->evaluation->unsaved = 0;
-    remember(s);
+    write_past(s);
 }
 
 /* Removes what the best checkpoint, that of this step, takes the place of.
  * Nothing if best/ has a better one, which came back on its disk meanwhile. */
-static enum pst_status replace(struct pstd_session *s, uint64_t step,
-                               struct pst_diag *diag)
+static enum pst_status replace_best(struct pstd_session *s, uint64_t step,
+                                    struct pst_diag *diag)
 {
     const struct pst_checkpoint_rule rule = {.keep = 1};
     struct pstd_evaluation *e = s->evaluation;
@@ -422,7 +425,7 @@ static enum pst_status replace(struct pstd_session *s, uint64_t step,
     enum pst_status status = pstd_best_set_aside(s, step, diag);
 
     if (status == PST_OK)
-        status = pstd_best_look(s, &e->past, step, &kept, diag);
+        status = pstd_best_find(s, &e->past, step, &kept, diag);
     if (status == PST_OK && kept != NULL && kept->step == step)
         pst_checkpoint_prune(pst_str_text(&e->best), step, &rule);
     return status;
@@ -430,9 +433,9 @@ static enum pst_status replace(struct pstd_session *s, uint64_t step,
 
 /* COLLECTIVE. Called when the save of the best checkpoint has ended; only then
  * the evaluation is recorded, before older checkpoints are removed. */
-static enum pst_status best_ended(struct pstd_session *s, enum pst_status saved,
-                                  uint64_t step, const char *bad,
-                                  struct pst_diag *diag)
+static enum pst_status end_best_save(struct pstd_session *s,
+                                     enum pst_status saved, uint64_t step,
+                                     const char *bad, struct pst_diag *diag)
 {
     const char *dir = pst_str_text(&s->evaluation->best);
     const bool is_bad = bad[0] != '\0';
@@ -442,10 +445,10 @@ static enum pst_status best_ended(struct pstd_session *s, enum pst_status saved,
     if (status == PST_OK && s->owner != NULL)
         status = pst_checkpoint_still_own(s->owner, diag);
     if (status == PST_OK && s->owner != NULL)
-        status = pstd_best_is_free(s, diag);
+        status = pstd_best_check_folder(s, diag);
     if (status == PST_OK && s->owner != NULL) {
-        record(s, step);
-        status = replace(s, step, diag);
+        record_saved(s, step);
+        status = replace_best(s, step, diag);
     }
     status = pstd_agree(s->w, status, diag);
     pstd_note_init(&note, status != PST_OK ? PSTD_EVENT_CHECKPOINT_FAILED
@@ -468,7 +471,7 @@ static enum pst_status best_ended(struct pstd_session *s, enum pst_status saved,
     if (status == PST_ERR_PEER || status == PST_ERR_INTERNAL)
         return status;
     if (status != PST_OK)
-        record(s, step);
+        record_saved(s, step);
     return PST_OK;
 }
 
@@ -486,23 +489,23 @@ static enum pst_status save_best(struct pstd_session *s, double loss,
     enum pst_status status = PST_OK;
 
     if (s->saving.best != NULL || s->saving.then_best != NULL)
-        status = pstd_session_save_end(s, diag);
+        status = pstd_session_end_save(s, diag);
     if (status != PST_OK)
         return status;
     s->evaluation->best_loss = loss;
     if (s->w->rank == 0)
-        status = pstd_best_is_free(s, diag);
+        status = pstd_best_check_folder(s, diag);
     status = pstd_agree(s->w, status, diag);
     if (status != PST_OK)
-        return best_ended(s, status, s->step, bad, diag);
-    status = pstd_session_save_best(s, dir, best_ended, &begun, diag);
+        return end_best_save(s, status, s->step, bad, diag);
+    status = pstd_session_save_best(s, dir, end_best_save, &begun, diag);
     if (status != PST_OK || begun)
         return status;
     before = pst_alive_enter(PST_ALIVE_SAVE);
     status = pstd_session_claim_to_save(s, false, diag);
     if (status == PST_OK)
         status = pst_engine_save(s->w->engine, dir, s->step, 0, &what, diag);
-    status = best_ended(s, status, s->step, bad, diag);
+    status = end_best_save(s, status, s->step, bad, diag);
     pst_alive_leave(before);
     return status;
 }
@@ -569,13 +572,13 @@ static void emit_evaluated(struct pstd_session *s, double seconds,
 /* Finds out which evaluations have no checkpoint in best/ now, without the one
  * that is just made and the one that is being saved. If best/ cannot be read,
  * it counts as before. */
-static void look_again(struct pstd_session *s, bool is_put)
+static void update_lost(struct pstd_session *s, bool is_put)
 {
     struct pstd_evaluation *e = s->evaluation;
     const struct pstd_eval *kept;
     struct pst_diag unread;
 
-    if (pstd_best_look(s, &e->past, is_put ? s->step : 0, &kept, &unread) !=
+    if (pstd_best_find(s, &e->past, is_put ? s->step : 0, &kept, &unread) !=
         PST_OK)
         emit_failed(s, &unread);
 }
@@ -610,8 +613,9 @@ static enum pst_status put_eval(struct pstd_session *s, bool *ret,
 
 /* COLLECTIVE. Records the results of an evaluation, reports them and acts on
  * rank 0's decision. */
-static enum pst_status conclude(struct pstd_session *s, double seconds,
-                                struct pst_diag *diag)
+static enum pst_status conclude_evaluation(struct pstd_session *s,
+                                           double seconds,
+                                           struct pst_diag *diag)
 {
     struct pstd_evaluation *e = s->evaluation;
     struct eval_decision v = {.best_loss = NAN};
@@ -621,13 +625,13 @@ static enum pst_status conclude(struct pstd_session *s, double seconds,
     if (s->w->rank == 0) {
         status = put_eval(s, &is_put, diag);
         if (status == PST_OK && s->config.keep_best)
-            look_again(s, is_put);
-        v = judge(s);
+            update_lost(s, is_put);
+        v = decide(s);
         v.best = v.best && is_put;
         for (unsigned i = 0; i < e->n_sets; i++)
             v.found[i] = e->sets[i].found;
     }
-    status = spread(s, status, &v, diag);
+    status = share_decision(s, status, &v, diag);
     if (status != PST_OK)
         return status;
     emit_evaluated(s, seconds, &v);
@@ -636,7 +640,7 @@ static enum pst_status conclude(struct pstd_session *s, double seconds,
         e->unsaved = s->step;
         status = save_best(s, v.found[e->decides].loss, diag);
     } else {
-        remember(s);
+        write_past(s);
     }
     emit_enough(s, &v);
     return status;
@@ -663,7 +667,7 @@ enum pst_status pstd_eval_step(struct pstd_session *s, unsigned *control,
     if (!pstd_eval_is_due(s))
         return PST_OK;
     if (e->engine == NULL)
-        status = pstd_eval_make(s, e, diag);
+        status = pstd_eval_make_engine(s, e, diag);
     if (status == PST_OK) {
         (void)pst_alive_enter(PST_ALIVE_STEP);
         status = run_forward(s, &came, diag);
@@ -672,12 +676,12 @@ enum pst_status pstd_eval_step(struct pstd_session *s, unsigned *control,
     if (status == PST_AGAIN)
         return PST_OK;
     if (status == PST_ERR_PEER || status == PST_ERR_INTERNAL) {
-        pstd_mailbox_control(s->w->mailbox, came & PSTD_CTL_STOPS);
+        pstd_mailbox_set_control(s->w->mailbox, came & PSTD_CTL_STOPS);
         return status;
     }
     e->at = s->step;
     if (status == PST_OK)
-        return conclude(s, pst_now() - begin, diag);
+        return conclude_evaluation(s, pst_now() - begin, diag);
     emit_failed(s, diag);
     return PST_OK;
 }

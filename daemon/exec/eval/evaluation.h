@@ -60,10 +60,10 @@ struct pstd_evaluation {
 
 /* engine.c: COLLECTIVE. Makes plan, data and engine of the evaluations. After
  * an error there are none of them. */
-enum pst_status pstd_eval_make(struct pstd_session *s,
-                               struct pstd_evaluation *e,
-                               struct pst_diag *diag) PST_MUST_CHECK;
-/* Frees what pstd_eval_make has made. */
-void pstd_eval_unmake(struct pstd_evaluation *e);
+enum pst_status pstd_eval_make_engine(struct pstd_session *s,
+                                      struct pstd_evaluation *e,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
+/* Frees what pstd_eval_make_engine has made. */
+void pstd_eval_free_engine(struct pstd_evaluation *e);
 
 #endif

@@ -10,8 +10,8 @@
 
 /* Returns the text without the name of a set before it. *ret: index of the set,
  * or -1. */
-static const char *after_set(const char *text, const struct pstd_sets *sets,
-                             int *ret)
+static const char *skip_set(const char *text, const struct pstd_sets *sets,
+                            int *ret)
 {
     const size_t n = strcspn(text, "/");
 
@@ -39,7 +39,7 @@ static enum pst_status check_text(const char *text,
                                   struct pst_diag *diag)
 {
     int set;
-    const char *output = after_set(text, sets, &set);
+    const char *output = skip_set(text, sets, &set);
     struct pst_str names = {0};
     enum pst_status status;
 
@@ -87,7 +87,7 @@ unsigned pstd_metric_set(const struct pstd_config *config,
     int set = -1;
 
     if (config->eval_metric != NULL)
-        (void)after_set(config->eval_metric, sets, &set);
+        (void)skip_set(config->eval_metric, sets, &set);
     return set < 0 ? 0 : (unsigned)set;
 }
 
@@ -111,9 +111,9 @@ static bool is_scalar(const struct pst_plan_output *o)
             o->meta.dtype == PST_I64);
 }
 
-static enum pst_status not_found(const struct pstd_config *config,
-                                 const struct pst_plan *plan,
-                                 struct pst_diag *diag)
+static enum pst_status refuse_output(const struct pstd_config *config,
+                                     const struct pst_plan *plan,
+                                     struct pst_diag *diag)
 {
     struct pst_str names = {0};
     enum pst_status status;
@@ -140,7 +140,7 @@ enum pst_status pstd_metric_open(struct pstd_eval_metric *metric,
 {
     int set;
     const char *text = config->eval_metric != NULL
-                           ? after_set(config->eval_metric, sets, &set)
+                           ? skip_set(config->eval_metric, sets, &set)
                            : "";
     struct pstd_eval_metric m = {
         .on = true, .largest = pstd_metric_largest(config), .n = microbatches};
@@ -158,12 +158,12 @@ enum pst_status pstd_metric_open(struct pstd_eval_metric *metric,
              strncmp(plan->outputs.at[m.output].path, text, n) == 0))
         m.output++;
     if (m.output == plan->outputs.n)
-        return not_found(config, plan, diag);
+        return refuse_output(config, plan, diag);
     status = pst_engine_output_meta(engine, m.output, &meta, &dim, &rows, diag);
     if (status != PST_OK)
         return status;
     if (pst_meta_numel(&meta) != (int64_t)microbatches)
-        return not_found(config, plan, diag);
+        return refuse_output(config, plan, diag);
     m.dtype = meta.dtype;
     m.raw = pst_calloc(PST_TAG_DAEMON, microbatches, 8);
     m.values = pst_calloc(PST_TAG_DAEMON, microbatches, sizeof(*m.values));
@@ -173,9 +173,9 @@ enum pst_status pstd_metric_open(struct pstd_eval_metric *metric,
                : pst_diag_nomem(diag, microbatches * sizeof(*m.values));
 }
 
-enum pst_status pstd_metric_take(struct pstd_eval_metric *m,
-                                 struct pst_engine *engine, bool counts,
-                                 struct pst_mean *mean, struct pst_diag *diag)
+enum pst_status pstd_metric_add(struct pstd_eval_metric *m,
+                                struct pst_engine *engine, bool counts,
+                                struct pst_mean *mean, struct pst_diag *diag)
 {
     enum pst_status status;
 
@@ -188,7 +188,7 @@ enum pst_status pstd_metric_take(struct pstd_eval_metric *m,
         m->values[k] = m->dtype == PST_F32   ? (double)((float *)m->raw)[k]
                        : m->dtype == PST_F64 ? ((double *)m->raw)[k]
                                              : (double)((int64_t *)m->raw)[k];
-    pst_mean_take_metric(mean, m->values);
+    pst_mean_add_metric(mean, m->values);
     return PST_OK;
 }
 

@@ -39,10 +39,10 @@ enum pst_status pstd_metric_open(struct pstd_eval_metric *metric,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 /* COLLECTIVE, after a step of the evaluation: adds its values to `mean` on rank
  * 0. Elsewhere mean may be NULL. counts: this is rank 0. */
-enum pst_status pstd_metric_take(struct pstd_eval_metric *metric,
-                                 struct pst_engine *engine, bool counts,
-                                 struct pst_mean *mean,
-                                 struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstd_metric_add(struct pstd_eval_metric *metric,
+                                struct pst_engine *engine, bool counts,
+                                struct pst_mean *mean,
+                                struct pst_diag *diag) PST_MUST_CHECK;
 void pstd_metric_close(struct pstd_eval_metric *metric);
 
 #endif

@@ -5,11 +5,13 @@
 
 #include "stages/base/host/alive.h"
 
-#define TOLD_S 15.0 /* seconds between events that report no difference */
+#define EVENT_GAP_S                                                            \
+    15.0 /* seconds between events that report no difference                   \
+          */
 
 /* Reports how many tensors and bytes were compared, and how many tensors are
  * sharded, so that no copies exist. */
-static void emit(struct pstd_session *s, double seconds)
+static void emit_compared(struct pstd_session *s, double seconds)
 {
     const struct pst_copies c = pst_engine_copies(s->w->engine);
     struct pstd_note note;
@@ -60,9 +62,9 @@ enum pst_status pstd_replicas_compare(struct pstd_session *s,
     if (status == PST_ERR_INTERNAL)
         emit_differ(s, diag);
     if (status != PST_OK ||
-        (s->compared_at > 0 && begin - s->compared_at < TOLD_S))
+        (s->compared_at > 0 && begin - s->compared_at < EVENT_GAP_S))
         return status;
-    emit(s, pst_now() - begin);
+    emit_compared(s, pst_now() - begin);
     s->compared_at = begin;
     return PST_OK;
 }

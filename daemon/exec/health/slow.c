@@ -93,7 +93,7 @@ unsigned pstd_health_words(const struct pstd_session *s)
 
 /* Returns the seconds that a rank spent on sending, and on waiting for messages
  * that were already sent. */
-static double with_messages(const struct pst_shares *shares)
+static double message_seconds(const struct pst_shares *shares)
 {
     double sum = shares->seconds[PST_SPAN_MESSAGE];
 
@@ -103,9 +103,9 @@ static double with_messages(const struct pst_shares *shares)
     return sum;
 }
 
-static enum pst_status judge(struct pstd_session *s,
-                             const struct pst_timeline *t,
-                             struct pst_diag *diag)
+static enum pst_status add_measurement(struct pstd_session *s,
+                                       const struct pst_timeline *t,
+                                       struct pst_diag *diag)
 {
     struct pst_shares *shares =
         pst_calloc(PST_TAG_DAEMON, t->n_ranks + 1, sizeof(*shares));
@@ -118,7 +118,7 @@ static enum pst_status judge(struct pstd_session *s,
     } else if (t->n_ranks == s->stragglers.ranks) {
         pst_timeline_shares(t, shares);
         for (unsigned k = 0; k < t->n_ranks; k++)
-            messages[k] = with_messages(&shares[k]);
+            messages[k] = message_seconds(&shares[k]);
         pstd_stragglers_measured(&s->stragglers, messages);
         emit_changes(s);
     }
@@ -134,7 +134,7 @@ enum pst_status pstd_health_measure(struct pstd_session *s,
     enum pst_status status = pst_engine_timeline(s->w->engine, &t, diag);
 
     if (status == PST_OK && s->w->rank == 0)
-        status = judge(s, &t, diag);
+        status = add_measurement(s, &t, diag);
     pst_timeline_fini(&t);
     return pstd_agree(s->w, status, diag);
 }

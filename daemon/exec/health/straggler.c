@@ -59,7 +59,7 @@ static unsigned count_slow(const struct pstd_series *p)
 
 /* Adds the time of step n (from 0), one of those from which the base is
  * computed. */
-static void learn(struct pstd_series *p, uint64_t n, double seconds)
+static void add_base_time(struct pstd_series *p, uint64_t n, double seconds)
 {
     if (n < COLD)
         return;
@@ -68,7 +68,8 @@ static void learn(struct pstd_series *p, uint64_t n, double seconds)
         p->base = window_median(p->newest);
 }
 
-static void note(struct pstd_series *p, uint64_t n, double ratio, bool slow)
+static void add_ratio(struct pstd_series *p, uint64_t n, double ratio,
+                      bool slow)
 {
     p->ratios[n % PSTD_STRAGGLER_WINDOW] = ratio;
     p->slow = (p->slow << 1 | slow) & ((1u << PSTD_STRAGGLER_WINDOW) - 1);
@@ -76,7 +77,7 @@ static void note(struct pstd_series *p, uint64_t n, double ratio, bool slow)
 
 /* Updates p->named; returns true if it has changed. wanted: minimum number of
  * slow steps in the window for a series to be named. */
-static bool turns(struct pstd_series *p, unsigned wanted)
+static bool update_named(struct pstd_series *p, unsigned wanted)
 {
     const unsigned n = count_slow(p);
 
@@ -151,7 +152,7 @@ void pstd_stragglers_reset(struct pstd_stragglers *s)
 /* Returns the factor by which the other ranks have become slower since their
  * first steps: the median, at least 1. This rank may be slower by the same
  * factor. s->sorted has the ratios of all ranks; own: this rank's ratio. */
-static double excuse(const struct pstd_stragglers *s, double own)
+static double slowdown_of_others(const struct pstd_stragglers *s, double own)
 {
     const unsigned n = s->ranks - 1; /* number of the other ranks */
     unsigned at = 0;
@@ -166,8 +167,8 @@ static double excuse(const struct pstd_stragglers *s, double own)
 
 /* Returns the median time of the ranks with the same stages in other replicas,
  * scaled to this rank's number of microbatches; 0: there are no such ranks. */
-static double of_peers(const struct pstd_stragglers *s,
-                       const struct pstd_work *work, unsigned rank)
+static double peers_median(const struct pstd_stragglers *s,
+                           const struct pstd_work *work, unsigned rank)
 {
     unsigned n = 0;
 
@@ -177,36 +178,36 @@ static double of_peers(const struct pstd_stragglers *s,
     return median(s->peers, n) * work[rank].microbatches;
 }
 
-static void look_at(struct pstd_stragglers *s, const struct pstd_work *work,
-                    unsigned rank, double least)
+static void check_rank(struct pstd_stragglers *s, const struct pstd_work *work,
+                       unsigned rank, double least)
 {
     struct pstd_series *p = &s->of[rank];
-    const double took = work[rank].seconds, peers = of_peers(s, work, rank);
-    double expected = p->base * excuse(s, took / p->base);
+    const double took = work[rank].seconds, peers = peers_median(s, work, rank);
+    double expected = p->base * slowdown_of_others(s, took / p->base);
 
     /* Detects a rank that has been slow from the first step on. */
     if (peers > 0 && peers < expected)
         expected = peers;
-    note(p, s->n, took / expected,
-         took > TIMES * expected && took - expected > least);
-    if (turns(p, NAMED))
+    add_ratio(p, s->n, took / expected,
+              took > TIMES * expected && took - expected > least);
+    if (update_named(p, NAMED))
         emit_straggler(s, rank, p, p->named, false);
 }
 
 /* Detects steps that have become slower although no rank computes for longer.
  * All steps of the window must be slow: a shared processor slows some steps
  * down, late messages slow all of them down. */
-static void look_at_steps(struct pstd_stragglers *s, double seconds,
-                          bool is_explained)
+static void check_steps(struct pstd_stragglers *s, double seconds,
+                        bool is_explained)
 {
     struct pstd_series *p = &s->steps;
     const bool was = p->named;
 
     if (is_explained)
         return;
-    note(p, s->n_steps++, seconds / p->base,
-         seconds > TIMES * p->base && seconds - p->base > LEAST_S);
-    (void)turns(p, PSTD_STRAGGLER_WINDOW);
+    add_ratio(p, s->n_steps++, seconds / p->base,
+              seconds > TIMES * p->base && seconds - p->base > LEAST_S);
+    (void)update_named(p, PSTD_STRAGGLER_WINDOW);
     if (was && !p->named && s->has_link) {
         s->has_link = false;
         emit_straggler(s, s->link, p, false, true);
@@ -227,8 +228,8 @@ void pstd_stragglers_step(struct pstd_stragglers *s,
         return;
     if (s->n < COLD + PSTD_STRAGGLER_WINDOW) {
         for (unsigned k = 0; k < s->ranks; k++)
-            learn(&s->of[k], s->n, PST_MAX(work[k].seconds, 1e-9));
-        learn(&s->steps, s->n++, PST_MAX(seconds, 1e-9));
+            add_base_time(&s->of[k], s->n, PST_MAX(work[k].seconds, 1e-9));
+        add_base_time(&s->steps, s->n++, PST_MAX(seconds, 1e-9));
         return;
     }
     for (unsigned k = 0; k < s->ranks; k++) {
@@ -239,8 +240,8 @@ void pstd_stragglers_step(struct pstd_stragglers *s,
     }
     (void)median(s->sorted, s->ranks);
     for (unsigned k = 0; k < s->ranks; k++)
-        look_at(s, work, k, least);
-    look_at_steps(s, seconds, is_explained);
+        check_rank(s, work, k, least);
+    check_steps(s, seconds, is_explained);
     s->n++;
 }
 

@@ -86,8 +86,9 @@ static void emit_resumed(struct pstd_session *s,
     pstd_mailbox_post(s->w->mailbox, &note, true);
 }
 
-static enum pst_status resume(struct pstd_session *s, struct pst_str *differs,
-                              struct pst_diag *diag)
+static enum pst_status load_checkpoint(struct pstd_session *s,
+                                       struct pst_str *differs,
+                                       struct pst_diag *diag)
 {
     const struct pst_load_choice choice = {
         .differs = differs,
@@ -138,7 +139,7 @@ enum pst_status pstd_session_resume(struct pstd_session *s,
     enum pst_status status = PST_OK;
 
     if (s->config.resume.on)
-        status = resume(s, &differs, diag);
+        status = load_checkpoint(s, &differs, diag);
     pst_str_fini(&differs);
     return status;
 }

@@ -56,9 +56,9 @@ static void emit_doubt(struct pstd_session *s, const char *dir,
     pst_str_fini(&text);
 }
 
-static enum pst_status claim(struct pstd_session *s, bool fallback,
-                             struct pst_checkpoint_owner **ret,
-                             struct pst_diag *diag)
+static enum pst_status claim_folder(struct pstd_session *s, bool fallback,
+                                    struct pst_checkpoint_owner **ret,
+                                    struct pst_diag *diag)
 {
     const char *second = s->config.checkpoint_fallback;
     const struct pst_checkpoint_claim claim = {
@@ -89,8 +89,8 @@ bool pstd_same_folder(const char *a, const char *b)
                                  x.st_dev == y.st_dev && x.st_ino == y.st_ino);
 }
 
-static enum pst_status check_two(const struct pstd_session *s,
-                                 struct pst_diag *diag)
+static enum pst_status check_distinct(const struct pstd_session *s,
+                                      struct pst_diag *diag)
 {
     const char *fallback = s->config.checkpoint_fallback;
 
@@ -105,8 +105,9 @@ static enum pst_status check_two(const struct pstd_session *s,
 /* Sets --checkpoint-fallback, unless it is given, to `fallback`, the second
  * folder that the run had before (or NULL), since the newest checkpoint may be
  * there. */
-static enum pst_status recall(struct pstd_session *s, const char *fallback,
-                              struct pst_diag *diag)
+static enum pst_status restore_fallback(struct pstd_session *s,
+                                        const char *fallback,
+                                        struct pst_diag *diag)
 {
     if (fallback == NULL || s->config.checkpoint_fallback != NULL)
         return PST_OK;
@@ -122,8 +123,8 @@ static enum pst_status recall(struct pstd_session *s, const char *fallback,
                            fallback, diag);
 }
 
-static enum pst_status has_any(const char *dir, bool *ret,
-                               struct pst_diag *diag)
+static enum pst_status has_checkpoints(const char *dir, bool *ret,
+                                       struct pst_diag *diag)
 {
     struct pst_checkpoint_rows rows = {0};
     enum pst_status status = PST_OK;
@@ -138,25 +139,27 @@ static enum pst_status has_any(const char *dir, bool *ret,
 
 /* Sets *ret if the run has checkpoints, or if its second folder, which may have
  * some, is missing; the resume then reports that. */
-static enum pst_status find_any(const struct pstd_session *s, bool *ret,
-                                struct pst_diag *diag)
+static enum pst_status find_checkpoints(const struct pstd_session *s, bool *ret,
+                                        struct pst_diag *diag)
 {
     const char *first = s->config.checkpoint;
     const char *second = s->config.checkpoint_fallback;
     struct pst_checkpoint_run run = {0};
-    enum pst_status status = has_any(first, ret, diag);
+    enum pst_status status = has_checkpoints(first, ret, diag);
 
     if (status == PST_OK && !*ret && second == NULL && access(first, F_OK) == 0)
         status = pst_checkpoint_whose(first, &run, diag);
     if (status == PST_OK && !*ret)
-        status = has_any(second != NULL ? second : run.fallback, ret, diag);
+        status =
+            has_checkpoints(second != NULL ? second : run.fallback, ret, diag);
     if (status == PST_OK && run.fallback != NULL)
         *ret |= access(run.fallback, F_OK) != 0;
     pst_free(run.fallback);
     return status;
 }
 
-enum pst_status pstd_session_find(struct pstd_session *s, struct pst_diag *diag)
+enum pst_status pstd_session_find_checkpoint(struct pstd_session *s,
+                                             struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
     bool any = false;
@@ -164,7 +167,7 @@ enum pst_status pstd_session_find(struct pstd_session *s, struct pst_diag *diag)
     if (!s->config.resume.if_any)
         return PST_OK;
     if (s->w->rank == 0)
-        status = find_any(s, &any, diag);
+        status = find_checkpoints(s, &any, diag);
     status = pstd_agree(s->w, status, diag);
     if (status == PST_OK && s->w->size > 1)
         status = pstd_broadcast(s->w, &any, sizeof(any), diag);
@@ -196,7 +199,7 @@ static enum pst_status name_run(struct pstd_session *s, struct pst_diag *diag)
     if (s->config.resume.on)
         status = pst_checkpoint_whose(s->config.checkpoint, &first, diag);
     if (status == PST_OK && s->config.resume.on)
-        status = recall(s, first.fallback, diag);
+        status = restore_fallback(s, first.fallback, diag);
     if (status == PST_OK && s->config.resume.on && first.name[0] == '\0' &&
         s->config.checkpoint_fallback != NULL)
         status =
@@ -232,8 +235,8 @@ static enum pst_status share_fallback(struct pstd_session *s,
     return status;
 }
 
-enum pst_status pstd_session_recall(struct pstd_session *s,
-                                    struct pst_diag *diag)
+enum pst_status pstd_session_find_fallback(struct pstd_session *s,
+                                           struct pst_diag *diag)
 {
     struct pst_checkpoint_run run = {0};
     enum pst_status status = PST_OK;
@@ -241,7 +244,7 @@ enum pst_status pstd_session_recall(struct pstd_session *s,
     if (s->w->rank == 0 && s->config.checkpoint_fallback == NULL) {
         status = pst_checkpoint_whose(s->config.checkpoint, &run, diag);
         if (status == PST_OK)
-            status = recall(s, run.fallback, diag);
+            status = restore_fallback(s, run.fallback, diag);
         pst_free(run.fallback);
     }
     status = pstd_agree(s->w, status, diag);
@@ -267,7 +270,7 @@ static enum pst_status claim_early(struct pstd_session *s, bool fallback,
                                    struct pst_diag *diag)
 {
     const enum pst_status status =
-        claim(s, fallback, owner_of(s, fallback), diag);
+        claim_folder(s, fallback, owner_of(s, fallback), diag);
     const bool can_save =
         fallback ? s->owner != NULL : s->config.checkpoint_fallback != NULL;
     struct pstd_note note;
@@ -289,7 +292,7 @@ static enum pst_status claim_late(struct pstd_session *s, bool fallback,
                                   struct pst_diag *diag)
 {
     struct pst_checkpoint_owner **owner = owner_of(s, fallback);
-    enum pst_status status = claim(s, fallback, owner, diag);
+    enum pst_status status = claim_folder(s, fallback, owner, diag);
 
     if (status != PST_OK)
         return status;
@@ -297,7 +300,7 @@ static enum pst_status claim_late(struct pstd_session *s, bool fallback,
         status = pstd_session_set_newer_aside(s, dir_of(s, fallback),
                                               s->result->first_step, diag);
     if (status == PST_OK && !fallback)
-        status = pstd_best_settle(s, diag);
+        status = pstd_best_clean(s, diag);
     if (status != PST_OK) {
         pst_checkpoint_disown(*owner);
         *owner = NULL;
@@ -342,14 +345,14 @@ static enum pst_status claim_both(struct pstd_session *s, struct pst_diag *diag)
     enum pst_status status = name_run(s, diag);
 
     if (status == PST_OK)
-        status = check_two(s, diag);
+        status = check_distinct(s, diag);
     if (status == PST_OK && s->config.keep_best)
-        status = pstd_best_is_free(s, diag);
+        status = pstd_best_check_folder(s, diag);
     if (status == PST_OK)
         status = claim_early(s, false, diag);
     if (status == PST_OK)
         /* the first folder may have been created just now */
-        status = check_two(s, diag);
+        status = check_distinct(s, diag);
     if (status == PST_OK && s->config.checkpoint_fallback != NULL)
         status = claim_early(s, true, diag);
     return status;
@@ -357,19 +360,19 @@ static enum pst_status claim_both(struct pstd_session *s, struct pst_diag *diag)
 
 /* Appends the path of the file by which ranks check that they see the same
  * folder. The name is new each time, so that no host answers from its cache. */
-static void seen_path(const char *dir, const char *token, struct pst_str *ret)
+static void token_path(const char *dir, const char *token, struct pst_str *ret)
 {
     pst_str_addf(ret, "%s/seen-%s", dir, token);
 }
 
-static enum pst_status leave_token(const char *dir, const char *token,
+static enum pst_status write_token(const char *dir, const char *token,
                                    struct pst_diag *diag)
 {
     struct pst_str path = {0};
     enum pst_status status = PST_OK;
     int fd = -1;
 
-    seen_path(dir, token, &path);
+    token_path(dir, token, &path);
     if (path.failed)
         status = pst_diag_nomem(diag, strlen(dir));
     else
@@ -382,25 +385,25 @@ static enum pst_status leave_token(const char *dir, const char *token,
     return status;
 }
 
-static void take_token_away(const char *dir, const char *token)
+static void remove_token(const char *dir, const char *token)
 {
     struct pst_str path = {0};
 
-    seen_path(dir, token, &path);
+    token_path(dir, token, &path);
     if (!path.failed)
         (void)unlink(path.text);
     pst_str_fini(&path);
 }
 
-static enum pst_status look_for_token(const struct pstd_session *s,
-                                      const char *option, const char *dir,
-                                      const char *of_zero, const char *token,
-                                      struct pst_diag *diag)
+static enum pst_status check_token(const struct pstd_session *s,
+                                   const char *option, const char *dir,
+                                   const char *of_zero, const char *token,
+                                   struct pst_diag *diag)
 {
     struct pst_str path = {0};
     enum pst_status status = PST_OK;
 
-    seen_path(dir, token, &path);
+    token_path(dir, token, &path);
     if (path.failed)
         status = pst_diag_nomem(diag, strlen(dir));
     else if (access(path.text, F_OK) != 0)
@@ -416,7 +419,7 @@ static enum pst_status look_for_token(const struct pstd_session *s,
 
 /* Rank 0: true if this job owns the folder, which may be taken later
  * (claim_early). */
-static bool is_held(const struct pstd_session *s, const char *dir)
+static bool is_owned(const struct pstd_session *s, const char *dir)
 {
     return (dir == s->config.checkpoint ? s->owner : s->fallback_owner) != NULL;
 }
@@ -433,10 +436,10 @@ static enum pst_status check_shared(struct pstd_session *s, const char *option,
 
     if (s->w->size == 1 || dir == NULL)
         return PST_OK;
-    if (s->w->rank == 0 && is_held(s, dir)) {
+    if (s->w->rank == 0 && is_owned(s, dir)) {
         pst_checkpoint_name_run(zero.token);
         (void)snprintf(zero.dir, sizeof(zero.dir), "%s", dir);
-        status = leave_token(dir, zero.token, diag);
+        status = write_token(dir, zero.token, diag);
     }
     status = pstd_agree(s->w, status, diag);
     if (status != PST_OK)
@@ -444,10 +447,10 @@ static enum pst_status check_shared(struct pstd_session *s, const char *option,
     status = pstd_broadcast(s->w, &zero, sizeof(zero), diag);
     zero.token[32] = zero.dir[sizeof(zero.dir) - 1] = '\0';
     if (status == PST_OK && s->w->rank != 0 && zero.token[0] != '\0')
-        status = look_for_token(s, option, dir, zero.dir, zero.token, diag);
+        status = check_token(s, option, dir, zero.dir, zero.token, diag);
     status = pstd_agree(s->w, status, diag);
     if (s->w->rank == 0 && zero.token[0] != '\0')
-        take_token_away(dir, zero.token);
+        remove_token(dir, zero.token);
     return status;
 }
 

@@ -44,7 +44,7 @@ double pstd_interval_end(struct pstd_interval *v, double stall_s, double now)
     return v->last;
 }
 
-void pstd_interval_want(struct pstd_interval *v)
+void pstd_interval_request(struct pstd_interval *v)
 {
     v->wanted = true;
 }

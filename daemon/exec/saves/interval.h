@@ -34,7 +34,7 @@ void pstd_interval_begin(struct pstd_interval *v, double now);
 double pstd_interval_end(struct pstd_interval *v, double stall_s, double now);
 /* Makes a save due as soon as the pause after the last one is over, whatever
  * its cost. */
-void pstd_interval_want(struct pstd_interval *v);
+void pstd_interval_request(struct pstd_interval *v);
 /* True if a save should begin now; no save may be in progress. */
 bool pstd_interval_is_due(const struct pstd_interval *v, double now);
 

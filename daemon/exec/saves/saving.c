@@ -14,14 +14,14 @@
 
 #define FIRST_PAUSE_S 1
 #define LONG_PAUSE_S  8
-#define LOOK_US       100000
+#define POLL_US       100000
 
 /* --- pruning and events --------------------------------------------------- */
 
 /* Returns the number of checkpoints to keep. --keep 1 keeps two until the step
  * after the newest one has succeeded, which shows that the newest one is good.
  */
-static unsigned keep_now(const struct pstd_session *s)
+static unsigned keep_count(const struct pstd_session *s)
 {
     return s->config.keep == 1 ? 2
                                : (unsigned)PST_MIN(s->config.keep, UINT32_MAX);
@@ -44,7 +44,7 @@ static void emit_kept(void *ctx, const char *dir, uint64_t step,
                                  text);
 }
 
-static void prune(struct pstd_session *s, unsigned keep)
+static void prune_checkpoints(struct pstd_session *s, unsigned keep)
 {
     const char *dir =
         s->in_fallback ? s->config.checkpoint_fallback : s->config.checkpoint;
@@ -65,16 +65,16 @@ static void prune(struct pstd_session *s, unsigned keep)
     pst_checkpoint_prune(dir, s->saved, &rule);
 }
 
-void pstd_session_proven(struct pstd_session *s)
+void pstd_session_prune_proven(struct pstd_session *s)
 {
     if (s->prune_due)
-        prune(s, 1);
+        prune_checkpoints(s, 1);
     s->prune_due = false;
 }
 
 /* Removes the step just saved from the list of skipped checkpoints, since the
  * save has replaced the damaged one. */
-static void forget_passed(struct pstd_session *s)
+static void remove_passed(struct pstd_session *s)
 {
     size_t n = 0;
 
@@ -109,7 +109,7 @@ static bool is_fatal(enum pst_status status)
 }
 
 /* Restores the ownership of a folder that was removed during the save. */
-static void own_again(struct pstd_session *s, bool fallback)
+static void restore_ownership(struct pstd_session *s, bool fallback)
 {
     struct pst_checkpoint_owner *owner =
         fallback ? s->fallback_owner : s->owner;
@@ -136,7 +136,7 @@ void pstd_note_bad(struct pstd_note *note, const char *dir, uint64_t step,
     pstd_note_error(note, &diag);
 }
 
-static void conclude(struct pstd_session *s, const struct outcome *o)
+static void conclude_save(struct pstd_session *s, const struct outcome *o)
 {
     const bool is_saved = o->status == PST_OK;
     const bool is_bad = is_saved && o->bad[0] != '\0';
@@ -165,15 +165,15 @@ static void conclude(struct pstd_session *s, const struct outcome *o)
     s->saved_changes = o->changes;
     s->in_fallback = o->fallback;
     s->prune_due = s->config.keep == 1;
-    own_again(s, o->fallback);
+    restore_ownership(s, o->fallback);
     if (!is_bad) {
         if (s->good != o->step)
             s->good_before = s->good;
         s->good = o->step;
         s->good_changes = o->changes;
-        forget_passed(s);
+        remove_passed(s);
     }
-    prune(s, keep_now(s));
+    prune_checkpoints(s, keep_count(s));
 }
 
 /* --- between two steps ---------------------------------------------------- */
@@ -198,16 +198,16 @@ static enum pst_status save_to(struct pstd_session *s, bool fallback,
                                  0, &note, diag);
     status = pstd_agree(s->w, status, diag);
     if (!is_fatal(status))
-        conclude(s, &(struct outcome){.status = status,
-                                      .why = diag,
-                                      .bad = bad,
-                                      .fallback = fallback,
-                                      .asked = how == PSTD_SAVE_NOW &&
-                                               (status == PST_OK || last),
-                                      .step = s->step,
-                                      .changes = s->changes,
-                                      .seconds = pst_now() - start,
-                                      .stall_s = pst_now() - start});
+        conclude_save(s, &(struct outcome){.status = status,
+                                           .why = diag,
+                                           .bad = bad,
+                                           .fallback = fallback,
+                                           .asked = how == PSTD_SAVE_NOW &&
+                                                    (status == PST_OK || last),
+                                           .step = s->step,
+                                           .changes = s->changes,
+                                           .seconds = pst_now() - start,
+                                           .stall_s = pst_now() - start});
     return status;
 }
 
@@ -230,30 +230,30 @@ static enum pst_status save_anywhere(struct pstd_session *s, enum pstd_save how,
 }
 
 /* COLLECTIVE. Waits `seconds` before another attempt to save, at most until
- * `until`. *ret_go_on: rank 0's decision whether to try again; false if `until`
+ * `until`. *ret_retry: rank 0's decision whether to try again; false if `until`
  * has passed or the job must end at once. */
-static enum pst_status pause_before(struct pstd_session *s, double until,
-                                    double seconds, bool *ret_go_on,
-                                    struct pst_diag *diag)
+static enum pst_status pause_save(struct pstd_session *s, double until,
+                                  double seconds, bool *ret_retry,
+                                  struct pst_diag *diag)
 {
     const double end = PST_MIN(pst_now() + seconds, until);
-    uint32_t go_on = pst_now() < until;
+    uint32_t retry = pst_now() < until;
 
-    while (s->w->rank == 0 && go_on && pst_now() < end) {
-        if (pstd_mailbox_peek(s->w->mailbox, PSTD_CTL_STOP_NOW) != 0)
-            go_on = 0;
-        (void)usleep(LOOK_US);
+    while (s->w->rank == 0 && retry && pst_now() < end) {
+        if (pstd_mailbox_peek_control(s->w->mailbox, PSTD_CTL_STOP_NOW) != 0)
+            retry = 0;
+        (void)usleep(POLL_US);
         pst_alive_progress();
     }
-    *ret_go_on = false;
+    *ret_retry = false;
     if (s->w->size > 1) {
         enum pst_status status = pst_engine_broadcast(
-            s->w->transport, &go_on, sizeof(go_on), NULL, NULL, diag);
+            s->w->transport, &retry, sizeof(retry), NULL, NULL, diag);
 
         if (status != PST_OK)
             return status;
     }
-    *ret_go_on = go_on != 0;
+    *ret_retry = retry != 0;
     return PST_OK;
 }
 
@@ -278,12 +278,12 @@ static enum pst_status save_again(struct pstd_session *s,
     double seconds = FIRST_PAUSE_S;
 
     while (status != PST_OK && !is_fatal(status) && status != PST_ERR_DENIED) {
-        bool go_on;
-        enum pst_status sent = pause_before(s, until, seconds, &go_on, diag);
+        bool retry;
+        enum pst_status sent = pause_save(s, until, seconds, &retry, diag);
 
         if (sent != PST_OK)
             return sent;
-        if (!go_on)
+        if (!retry)
             return pst_diag_pass(
                 diag, diag,
                 "the last checkpoint, of step %llu, is lost: %s. %s another "
@@ -298,8 +298,8 @@ static enum pst_status save_again(struct pstd_session *s,
 }
 
 /* Records in the newest checkpoint that the step after it failed. */
-static enum pst_status mark(struct pstd_session *s, const char *fault,
-                            struct pst_diag *diag)
+static enum pst_status mark_fault(struct pstd_session *s, const char *fault,
+                                  struct pst_diag *diag)
 {
     const char *dir = folder_of(s, s->in_fallback);
     enum pst_status status = pstd_session_claim_again(s, s->in_fallback, diag);
@@ -327,12 +327,12 @@ static enum pst_status mark(struct pstd_session *s, const char *fault,
 
 /* Begins a save in one folder while steps continue. again: saves the copy made
  * for the previous save once more, since steps may have been made meanwhile. */
-static enum pst_status begin_in(struct pstd_session *s, bool fallback,
-                                bool again, struct pst_diag *diag)
+static enum pst_status begin_save_in(struct pstd_session *s, bool fallback,
+                                     bool again, struct pst_diag *diag)
 {
     struct pstd_saving *v = &s->saving;
     const struct pst_save_note what = {.changes = s->changes,
-                                       .options = pstd_course_saved(s),
+                                       .options = pstd_course_for_checkpoint(s),
                                        .place = pstd_session_place(s)};
     const char *dir = v->best != NULL ? v->best_dir : folder_of(s, fallback);
     enum pst_status status = pstd_session_claim_to_save(s, fallback, diag);
@@ -363,8 +363,8 @@ static void emit_direct(struct pstd_session *s, const struct pst_diag *why)
 
 /* COLLECTIVE. Begins a save while steps continue. *ret_begun false: that is not
  * possible, and the caller saves between steps. */
-static enum pst_status begin(struct pstd_session *s, bool *ret_begun,
-                             struct pst_diag *diag)
+static enum pst_status begin_save(struct pstd_session *s, bool *ret_begun,
+                                  struct pst_diag *diag)
 {
     struct pstd_saving *v = &s->saving;
     enum pst_status status = PST_OK;
@@ -380,7 +380,7 @@ static enum pst_status begin(struct pstd_session *s, bool *ret_begun,
     v->begun = pst_now();
     pstd_interval_begin(&s->interval, v->begun);
     if (status == PST_OK)
-        status = begin_in(s, false, false, diag);
+        status = begin_save_in(s, false, false, diag);
     v->stall_s = pst_now() - v->begun;
     *ret_begun = status == PST_OK;
     if (status == PST_ERR_NOMEM)
@@ -398,27 +398,29 @@ unsigned pstd_session_words(const struct pstd_session *s)
     return pst_saver_works(s->saving.saver) ? PSTD_CTL_SAVING : 0;
 }
 
-static enum pst_status end(struct pstd_session *s, enum pst_status status,
-                           double stall_s, struct pst_diag *diag);
-static enum pst_status end_best(struct pstd_session *s, enum pst_status status,
-                                struct pst_diag *diag);
+static enum pst_status end_save(struct pstd_session *s, enum pst_status status,
+                                double stall_s, struct pst_diag *diag);
+static enum pst_status end_best_save(struct pstd_session *s,
+                                     enum pst_status status,
+                                     struct pst_diag *diag);
 
 /* COLLECTIVE. Begins to save the same copy in another folder; if the folder is
  * not available, ends the save as failed. */
-static enum pst_status begin_again(struct pstd_session *s, bool fallback,
-                                   struct pst_diag *diag)
+static enum pst_status begin_save_again(struct pstd_session *s, bool fallback,
+                                        struct pst_diag *diag)
 {
     enum pst_status status;
 
     s->saving.fallback = fallback;
-    status = begin_in(s, fallback, true, diag);
+    status = begin_save_in(s, fallback, true, diag);
     return status == PST_OK || is_fatal(status) ? status
-                                                : end(s, status, 0, diag);
+                                                : end_save(s, status, 0, diag);
 }
 
 /* COLLECTIVE. Begins to save the same copy as the best checkpoint, if that was
  * requested during the save to --checkpoint that has ended. */
-static enum pst_status begin_best(struct pstd_session *s, struct pst_diag *diag)
+static enum pst_status begin_best_save(struct pstd_session *s,
+                                       struct pst_diag *diag)
 {
     struct pstd_saving *v = &s->saving;
     enum pst_status status;
@@ -427,39 +429,41 @@ static enum pst_status begin_best(struct pstd_session *s, struct pst_diag *diag)
         return PST_OK;
     v->best = v->then_best;
     v->then_best = NULL;
-    status = begin_in(s, false, true, diag);
-    return status == PST_OK || is_fatal(status) ? status
-                                                : end_best(s, status, diag);
+    status = begin_save_in(s, false, true, diag);
+    return status == PST_OK || is_fatal(status)
+               ? status
+               : end_best_save(s, status, diag);
 }
 
 /* COLLECTIVE. Ends a save; after a failure in the first folder begins one in
  * the second. Returns only fatal errors: a failed save only costs the
  * checkpoint. */
-static enum pst_status end(struct pstd_session *s, enum pst_status status,
-                           double stall_s, struct pst_diag *diag)
+static enum pst_status end_save(struct pstd_session *s, enum pst_status status,
+                                double stall_s, struct pst_diag *diag)
 {
     struct pstd_saving *v = &s->saving;
 
     v->is_open = false;
-    conclude(s, &(struct outcome){.status = status,
-                                  .why = diag,
-                                  .bad = pst_saver_bad(v->saver),
-                                  .fallback = v->fallback,
-                                  .step = v->step,
-                                  .changes = v->changes,
-                                  .seconds = pst_now() - v->begun,
-                                  .stall_s = v->stall_s + stall_s +
-                                             pst_saver_held(v->saver)});
+    conclude_save(s, &(struct outcome){.status = status,
+                                       .why = diag,
+                                       .bad = pst_saver_bad(v->saver),
+                                       .fallback = v->fallback,
+                                       .step = v->step,
+                                       .changes = v->changes,
+                                       .seconds = pst_now() - v->begun,
+                                       .stall_s = v->stall_s + stall_s +
+                                                  pst_saver_held(v->saver)});
     if (status != PST_OK && !v->fallback &&
         s->config.checkpoint_fallback != NULL)
-        status = begin_again(s, true, diag);
-    return is_fatal(status) ? status : begin_best(s, diag);
+        status = begin_save_again(s, true, diag);
+    return is_fatal(status) ? status : begin_best_save(s, diag);
 }
 
 /* COLLECTIVE. Ends a save of the best checkpoint; begins to save the same copy
  * to --checkpoint if that has become due. */
-static enum pst_status end_best(struct pstd_session *s, enum pst_status status,
-                                struct pst_diag *diag)
+static enum pst_status end_best_save(struct pstd_session *s,
+                                     enum pst_status status,
+                                     struct pst_diag *diag)
 {
     struct pstd_saving *v = &s->saving;
     const pstd_best_fn ended = v->best;
@@ -470,11 +474,12 @@ static enum pst_status end_best(struct pstd_session *s, enum pst_status status,
     if (status != PST_OK || !v->then)
         return status;
     v->then = false;
-    return begin_again(s, false, diag);
+    return begin_save_again(s, false, diag);
 }
 
 /* COLLECTIVE. Continues the save in progress; ends it if it is complete. */
-static enum pst_status go_on(struct pstd_session *s, struct pst_diag *diag)
+static enum pst_status continue_save(struct pstd_session *s,
+                                     struct pst_diag *diag)
 {
     struct pstd_saving *v = &s->saving;
     const double start = pst_now();
@@ -488,12 +493,13 @@ static enum pst_status go_on(struct pstd_session *s, struct pst_diag *diag)
         v->is_open = false;
         return status;
     }
-    return v->best != NULL ? end_best(s, status, diag)
-                           : end(s, status, pst_now() - start, diag);
+    return v->best != NULL ? end_best_save(s, status, diag)
+                           : end_save(s, status, pst_now() - start, diag);
 }
 
-enum pst_status pstd_session_save_on(struct pstd_session *s, unsigned control,
-                                     struct pst_diag *diag)
+enum pst_status pstd_session_continue_save(struct pstd_session *s,
+                                           unsigned control,
+                                           struct pst_diag *diag)
 {
     enum pst_alive_phase before;
     enum pst_status status;
@@ -501,12 +507,12 @@ enum pst_status pstd_session_save_on(struct pstd_session *s, unsigned control,
     if (!s->saving.is_open || (control & PSTD_CTL_SAVING))
         return PST_OK;
     before = pst_alive_enter(PST_ALIVE_SAVE);
-    status = go_on(s, diag);
+    status = continue_save(s, diag);
     pst_alive_leave(before);
     return status;
 }
 
-enum pst_status pstd_session_save_end(struct pstd_session *s,
+enum pst_status pstd_session_end_save(struct pstd_session *s,
                                       struct pst_diag *diag)
 {
     const enum pst_alive_phase before = s->saving.is_open
@@ -516,13 +522,13 @@ enum pst_status pstd_session_save_end(struct pstd_session *s,
 
     while (s->saving.is_open && status == PST_OK) {
         pst_saver_wait(s->saving.saver);
-        status = go_on(s, diag);
+        status = continue_save(s, diag);
     }
     pst_alive_leave(before);
     return status;
 }
 
-void pstd_session_save_drop(struct pstd_session *s)
+void pstd_session_drop_save(struct pstd_session *s)
 {
     pst_saver_free(s->saving.saver);
     s->saving.saver = NULL;
@@ -545,14 +551,14 @@ enum pst_status pstd_session_save_best(struct pstd_session *s, const char *dir,
         v->best_dir = dir;
         return PST_OK;
     }
-    status = pstd_session_save_end(s, diag);
+    status = pstd_session_end_save(s, diag);
     if (status != PST_OK)
         return status;
     pstd_session_flush_history(s);
     before = pst_alive_enter(PST_ALIVE_SAVE);
     s->saving.best = ended;
     s->saving.best_dir = dir;
-    status = begin(s, ret_begun, diag);
+    status = begin_save(s, ret_begun, diag);
     if (!*ret_begun)
         s->saving.best = NULL;
     pst_alive_leave(before);
@@ -561,7 +567,7 @@ enum pst_status pstd_session_save_best(struct pstd_session *s, const char *dir,
 
 /* True if a save of the best checkpoint is in progress, and its state is the
  * current one. */
-static bool best_is_under_way(const struct pstd_session *s)
+static bool is_saving_best(const struct pstd_session *s)
 {
     const struct pstd_saving *v = &s->saving;
 
@@ -590,8 +596,8 @@ static void report_again(struct pstd_session *s)
 /* COLLECTIVE. Forgets the newest checkpoint if it is no longer in its folder:
  * it may have been removed or moved away while no steps were made, for instance
  * in a pause. */
-static enum pst_status look_for_saved(struct pstd_session *s,
-                                      struct pst_diag *diag)
+static enum pst_status check_saved(struct pstd_session *s,
+                                   struct pst_diag *diag)
 {
     struct pst_str path = {0};
     struct pst_diag ignored;
@@ -614,24 +620,24 @@ static enum pst_status look_for_saved(struct pstd_session *s,
     return status;
 }
 
-static enum pst_status save(struct pstd_session *s, enum pstd_save how,
-                            const char *fault, struct pst_diag *diag)
+static enum pst_status save_now(struct pstd_session *s, enum pstd_save how,
+                                const char *fault, struct pst_diag *diag)
 {
     const struct pst_save_note what = {.next_fault = fault,
                                        .diverged = fault != NULL && s->diverged,
                                        .changes = s->changes,
-                                       .options = pstd_course_saved(s),
+                                       .options = pstd_course_for_checkpoint(s),
                                        .place = pstd_session_place(s)};
     const bool changed = s->changes != s->saved_changes;
     const bool is_saved = s->saved == s->step && !changed;
-    enum pst_status status = is_saved ? look_for_saved(s, diag) : PST_OK;
+    enum pst_status status = is_saved ? check_saved(s, diag) : PST_OK;
     const bool is_gone = is_saved && s->saved != s->step;
     bool begun = false;
 
     if (status != PST_OK)
         return status;
     if (is_saved && !is_gone && how != PSTD_SAVE_NOW)
-        return fault != NULL ? mark(s, fault, diag) : PST_OK;
+        return fault != NULL ? mark_fault(s, fault, diag) : PST_OK;
     if (is_saved && !is_gone && s->good == s->step) {
         report_again(s);
         return PST_OK;
@@ -640,7 +646,7 @@ static enum pst_status save(struct pstd_session *s, enum pstd_save how,
         how != PSTD_SAVE_NOW)
         return PST_OK;
     if (how == PSTD_SAVE_BESIDE) {
-        status = begin(s, &begun, diag);
+        status = begin_save(s, &begun, diag);
         if (status != PST_OK || begun)
             return status;
     }
@@ -657,15 +663,15 @@ enum pst_status pstd_session_save(struct pstd_session *s, enum pstd_save how,
     if (s->config.checkpoint == NULL)
         return PST_OK;
     pstd_session_flush_history(s);
-    if (how == PSTD_SAVE_BESIDE && best_is_under_way(s)) {
+    if (how == PSTD_SAVE_BESIDE && is_saving_best(s)) {
         s->saving.then = true;
         return PST_OK;
     }
-    status = pstd_session_save_end(s, diag);
+    status = pstd_session_end_save(s, diag);
     if (status != PST_OK)
         return status;
     before = pst_alive_enter(PST_ALIVE_SAVE);
-    status = save(s, how, fault, diag);
+    status = save_now(s, how, fault, diag);
     pst_alive_leave(before);
     return status;
 }

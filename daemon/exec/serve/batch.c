@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static int64_t capacity(const struct pstd_signature *s)
+static int64_t step_samples(const struct pstd_signature *s)
 {
     return s->samples * s->microbatches;
 }
@@ -15,7 +15,7 @@ enum pst_status pstd_requests_init(struct pstd_requests *r,
                                    struct pst_diag *diag)
 {
     /* Maximum number of runs: one per sample. */
-    const size_t n = (size_t)capacity(signature);
+    const size_t n = (size_t)step_samples(signature);
 
     *r = (struct pstd_requests){.signature = signature, .max_runs = n};
     r->runs = pst_calloc(PST_TAG_DAEMON, n, sizeof(*r->runs));
@@ -38,8 +38,8 @@ static void add_run(struct pstd_requests *r, const struct pstd_ask *ask,
 
 /* Fills positions `at` to end - 1 with the last sample of the request `last`.
  */
-static void pad(struct pstd_requests *r, const struct pstd_ask *last,
-                int64_t at, int64_t end)
+static void pad_positions(struct pstd_requests *r, const struct pstd_ask *last,
+                          int64_t at, int64_t end)
 {
     for (; at < end; at++)
         add_run(r, last, at, last->samples - 1, 1);
@@ -60,19 +60,19 @@ void pstd_requests_set(struct pstd_requests *r, struct pstd_ask *list)
             /* does not happen: the caller's requests fit into one step */
             break;
         if (last != NULL)
-            pad(r, last, end, begin);
+            pad_positions(r, last, end, begin);
         add_run(r, a, begin, 0, a->samples);
         last = a;
     }
     if (last != NULL)
-        pad(r, last, at, capacity(r->signature));
+        pad_positions(r, last, at, step_samples(r->signature));
 }
 
 /* Copies samples `from` to from + n - 1 of the `of` samples in src to position
  * `to` of dst, which has `in` positions. */
-static void copy(const struct pstd_port *port, unsigned char *dst, int64_t in,
-                 int64_t to, const unsigned char *src, int64_t of, int64_t from,
-                 int64_t n)
+static void copy_samples(const struct pstd_port *port, unsigned char *dst,
+                         int64_t in, int64_t to, const unsigned char *src,
+                         int64_t of, int64_t from, int64_t n)
 {
     const size_t inner = port->inner;
 
@@ -107,8 +107,8 @@ enum pst_status pstd_requests_fill(void *ctx, uint64_t step,
             memcpy(dst, src, pst_meta_bytes(&port->meta));
             break;
         }
-        copy(port, dst, each, first - begin, src, run->ask->samples,
-             run->from + first - run->at, n);
+        copy_samples(port, dst, each, first - begin, src, run->ask->samples,
+                     run->from + first - run->at, n);
     }
     return PST_OK;
 }
@@ -132,7 +132,8 @@ enum pst_status pstd_requests_reserve(struct pstd_requests *r,
     return PST_OK;
 }
 
-void pstd_requests_take(struct pstd_requests *r, size_t k, const void *src)
+void pstd_requests_copy_output(struct pstd_requests *r, size_t k,
+                               const void *src)
 {
     const struct pstd_signature *s = r->signature;
     int64_t at = 0;
@@ -145,7 +146,7 @@ void pstd_requests_take(struct pstd_requests *r, size_t k, const void *src)
             return;
         for (size_t i = 0; i < k; i++)
             dst += pstd_port_bytes(&s->outputs[i], a->samples);
-        copy(&s->outputs[k], dst, a->samples, 0, src, capacity(s), begin,
-             a->samples);
+        copy_samples(&s->outputs[k], dst, a->samples, 0, src, step_samples(s),
+                     begin, a->samples);
     }
 }

@@ -40,6 +40,7 @@ enum pst_status pstd_requests_reserve(struct pstd_requests *r,
                                       struct pst_diag *diag) PST_MUST_CHECK;
 /* Copies output number k of the signature, for all samples of the step, to the
  * requests. */
-void pstd_requests_take(struct pstd_requests *r, size_t k, const void *src);
+void pstd_requests_copy_output(struct pstd_requests *r, size_t k,
+                               const void *src);
 
 #endif

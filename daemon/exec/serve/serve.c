@@ -118,7 +118,7 @@ static enum pst_status make_engine(struct serving *s, struct pst_diag *diag)
 
     status = pstd_agree(s->w, status, diag);
     if (status == PST_OK)
-        status = pstd_settle_rates(s->w, s->config->dtype, diag);
+        status = pstd_share_rates(s->w, s->config->dtype, diag);
     if (status != PST_OK)
         return status;
     pstd_set_device(s->w, &options);
@@ -145,7 +145,7 @@ static void emit_skipped(void *ctx, const char *dir, uint64_t step,
 }
 
 /* COLLECTIVE. Loads the newest checkpoint, if --checkpoint is given. */
-static enum pst_status load(struct serving *s, struct pst_diag *diag)
+static enum pst_status load_checkpoint(struct serving *s, struct pst_diag *diag)
 {
     const struct pst_load_choice choice = {
         .dir = s->config->checkpoint,
@@ -215,7 +215,7 @@ static void emit_begin(struct serving *s)
     struct pst_str placement = {0};
     struct pstd_note note;
 
-    pstd_placement(pst_engine_schedule(s->engine), &placement);
+    pstd_print_placement(pst_engine_schedule(s->engine), &placement);
     pstd_note_init(&note, PSTD_EVENT_SERVE_BEGIN);
     pstd_note_int(&note, "step", (int64_t)s->step);
     pstd_note_int(&note, "microbatches", s->batch.microbatches);
@@ -234,7 +234,7 @@ static void emit_begin(struct serving *s)
 }
 
 /* COLLECTIVE. Does everything before the first request. */
-static enum pst_status prepare(struct serving *s, struct pst_diag *diag)
+static enum pst_status prepare_serving(struct serving *s, struct pst_diag *diag)
 {
     struct pstd_signature signature = {0};
     enum pst_status status = make_plan(s, diag);
@@ -248,7 +248,7 @@ static enum pst_status prepare(struct serving *s, struct pst_diag *diag)
     if (status == PST_OK)
         status = pstd_agree(s->w, make_engine(s, diag), diag);
     if (status == PST_OK)
-        status = pstd_agree(s->w, load(s, diag), diag);
+        status = pstd_agree(s->w, load_checkpoint(s, diag), diag);
     if (status == PST_OK) {
         if (s->w->rank == 0)
             status = make_requests(s, &signature, diag);
@@ -262,7 +262,7 @@ static enum pst_status prepare(struct serving *s, struct pst_diag *diag)
 
 /* True if the step has failed because of a value in a request, so that the job
  * can go on with other requests. */
-static bool is_values(enum pst_status status)
+static bool is_value_fault(enum pst_status status)
 {
     return status == PST_ERR_RANGE || status == PST_ERR_INPUT;
 }
@@ -282,7 +282,7 @@ static enum pst_status run_step(struct serving *s, struct pst_diag *diag)
 
         status = pst_engine_output(s->engine, s->kept[k], dst, diag);
         if (status == PST_OK && dst != NULL)
-            pstd_requests_take(&s->requests, k, dst);
+            pstd_requests_copy_output(&s->requests, k, dst);
     }
     return status;
 }
@@ -292,39 +292,40 @@ static enum pst_status run_step(struct serving *s, struct pst_diag *diag)
 /* Rank 0: true if a stop was requested here or on another rank. */
 static bool is_stopped(struct serving *s)
 {
-    const unsigned wishes = pst_pulse_take_wishes(s->w->pulse);
+    const unsigned stops = pst_pulse_take_requests(s->w->pulse);
 
     /* Other ranks repeat their requests until the job ends: only the first one
      * is reported. */
-    if (wishes != 0 && pstd_mailbox_peek(s->w->mailbox, PSTD_CTL_STOPS) == 0)
+    if (stops != 0 &&
+        pstd_mailbox_peek_control(s->w->mailbox, PSTD_CTL_STOPS) == 0)
         pstd_emit_stop(s->w);
-    if (wishes != 0)
-        pstd_mailbox_control(s->w->mailbox, wishes);
-    return pstd_mailbox_peek(s->w->mailbox, PSTD_CTL_STOPS) != 0;
+    if (stops != 0)
+        pstd_mailbox_set_control(s->w->mailbox, stops);
+    return pstd_mailbox_peek_control(s->w->mailbox, PSTD_CTL_STOPS) != 0;
 }
 
-static enum pst_status report_head(struct serving *s, struct head *head,
-                                   struct pst_diag *diag)
+static enum pst_status share_head(struct serving *s, struct head *head,
+                                  struct pst_diag *diag)
 {
     return pstd_broadcast(s->w, head, sizeof(*head), diag);
 }
 
 /* Fails all requests of a list with the same error. */
-static void give_up(struct serving *s, struct pstd_ask *list,
-                    const struct pst_diag *why)
+static void fail_requests(struct serving *s, struct pstd_ask *list,
+                          const struct pst_diag *why)
 {
     for (struct pstd_ask *a = list; a != NULL; a = a->next)
         a->diag = *why;
-    pstd_intake_give(s->intake, list);
+    pstd_intake_put_answers(s->intake, list);
 }
 
-static void give_up_lost(struct serving *s, struct pstd_ask *list)
+static void fail_lost(struct serving *s, struct pstd_ask *list)
 {
     struct pst_diag why;
 
     (void)pst_diag_set(&why, PST_E_SERVE_LOST,
                        "the job lost a rank before it answered; ask again");
-    give_up(s, list, &why);
+    fail_requests(s, list, &why);
 }
 
 /* Runs one step for the list and passes the list back to the intake. If a value
@@ -341,28 +342,28 @@ static enum pst_status try_step(struct serving *s, struct pstd_ask *list,
     if (pstd_requests_reserve(&s->requests, diag) != PST_OK) {
         diag->status =
             PST_ERR_BUSY; /* out of memory for this request; the job goes on */
-        give_up(s, list, diag);
+        fail_requests(s, list, diag);
         return PST_OK;
     }
-    status = report_head(s, &head, diag);
+    status = share_head(s, &head, diag);
     pstd_intake_count_step(s->intake);
     if (status == PST_OK)
         status = run_step(s, diag);
-    if (is_values(status)) {
+    if (is_value_fault(status)) {
         *ret_fault = true;
         return PST_OK;
     }
     if (status == PST_OK)
-        pstd_intake_give(s->intake, list);
+        pstd_intake_put_answers(s->intake, list);
     else
-        give_up_lost(s, list);
+        fail_lost(s, list);
     return status;
 }
 
 /* Answers a list of requests. If a value makes the step fail, runs each request
  * alone, so that the others are still answered. */
-static enum pst_status answer(struct serving *s, struct pstd_ask *list,
-                              struct pst_diag *diag)
+static enum pst_status answer_requests(struct serving *s, struct pstd_ask *list,
+                                       struct pst_diag *diag)
 {
     const bool several = list->next != NULL;
     bool fault;
@@ -371,7 +372,7 @@ static enum pst_status answer(struct serving *s, struct pstd_ask *list,
     if (status != PST_OK || !fault)
         return status;
     if (!several) {
-        give_up(s, list, diag);
+        fail_requests(s, list, diag);
         return PST_OK;
     }
     while (list != NULL && status == PST_OK) {
@@ -381,10 +382,10 @@ static enum pst_status answer(struct serving *s, struct pstd_ask *list,
         ask->next = NULL;
         status = try_step(s, ask, &fault, diag);
         if (status == PST_OK && fault)
-            give_up(s, ask, diag);
+            fail_requests(s, ask, diag);
     }
     if (list != NULL)
-        give_up_lost(s, list);
+        fail_lost(s, list);
     return status;
 }
 
@@ -401,19 +402,19 @@ static enum pst_status serve_first(struct serving *s, struct pst_diag *diag)
         struct pstd_ask *list;
 
         if (stopped)
-            pstd_intake_shut(
-                s->intake,
-                pstd_mailbox_peek(s->w->mailbox, PSTD_CTL_STOP_NOW) != 0);
+            pstd_intake_shut(s->intake,
+                             pstd_mailbox_peek_control(s->w->mailbox,
+                                                       PSTD_CTL_STOP_NOW) != 0);
         (void)pst_alive_enter(PST_ALIVE_IDLE);
         list = pstd_intake_take(s->intake, WAIT_MS, batch_s);
         if (list != NULL)
-            status = answer(s, list, diag);
+            status = answer_requests(s, list, diag);
         else if (stopped)
             break;
         else
-            status = pst_pulse_look(s->w->pulse, 0, diag);
+            status = pst_pulse_poll(s->w->pulse, 0, diag);
     }
-    return status == PST_OK ? report_head(s, &head, diag) : status;
+    return status == PST_OK ? share_head(s, &head, diag) : status;
 }
 
 /* Runs steps until rank 0 reports a stop, on the other ranks. */
@@ -425,12 +426,12 @@ static enum pst_status serve_next(struct serving *s, struct pst_diag *diag)
         struct head head = {0};
 
         (void)pst_alive_enter(PST_ALIVE_IDLE);
-        status = report_head(s, &head, diag);
+        status = share_head(s, &head, diag);
         if (status == PST_OK && head.stop)
             break;
         if (status == PST_OK)
             status = run_step(s, diag);
-        if (is_values(status))
+        if (is_value_fault(status))
             status = PST_OK;
     }
     return status;
@@ -465,7 +466,7 @@ enum pst_status pstd_serve(struct pstd_executor *w, struct pst_diag *diag)
     s->config = pstd_mailbox_config(w->mailbox);
     s->intake = pstd_mailbox_intake(w->mailbox);
     (void)pst_alive_enter(PST_ALIVE_LOAD);
-    status = prepare(s, diag);
+    status = prepare_serving(s, diag);
     w->agreed = status != PST_OK && status != PST_ERR_PEER;
     w->engine = s->engine;
     if (status == PST_OK) {

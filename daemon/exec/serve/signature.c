@@ -17,7 +17,7 @@ struct needs {
     bool nomem;
 };
 
-static void mark(void *ctx, struct pst_value **slot, unsigned arg)
+static void mark_value(void *ctx, struct pst_value **slot, unsigned arg)
 {
     struct needs *n = ctx;
 
@@ -72,7 +72,7 @@ static void mark_operands(struct needs *n, struct pst_node *node)
     for (unsigned i = 0; i < node->n_outs; i++)
         views = views && (node->outs[i] == NULL || node->outs[i]->base != NULL);
     if (!views) {
-        pst_node_uses(node, mark, n);
+        pst_node_uses(node, mark_value, n);
         return;
     }
     for (unsigned i = 0; i < node->n_outs; i++)
@@ -82,7 +82,8 @@ static void mark_operands(struct needs *n, struct pst_node *node)
 
 /* Marks what the marked values of a stage depend on: values, buffers, edges and
  * inputs. */
-static void walk(const struct pst_plan *plan, unsigned stage, struct needs *n)
+static void mark_stage(const struct pst_plan *plan, unsigned stage,
+                       struct needs *n)
 {
     const struct pst_stage *st = &plan->stages.at[stage];
     const struct pst_graph *graph = st->graph;
@@ -129,7 +130,7 @@ static enum pst_status find_needs(const struct pst_plan *plan,
         if (n->values == NULL)
             return pst_diag_nomem(diag, size);
         mark_outputs(plan, (unsigned)k, s, n);
-        walk(plan, (unsigned)k, n);
+        mark_stage(plan, (unsigned)k, n);
         pst_free(n->values);
         n->values = NULL;
     }
@@ -146,8 +147,8 @@ static void fini_needs(struct needs *n)
 
 /* True if the value that is written to the buffer equals it: norms in eval mode
  * write back the values that they have read. */
-static bool is_kept(const struct pst_value *value,
-                    const struct pst_value *buffer)
+static bool is_unchanged(const struct pst_value *value,
+                         const struct pst_value *buffer)
 {
     while (value != buffer) {
         const struct pst_node *def = value->def;
@@ -168,9 +169,9 @@ static bool is_kept(const struct pst_value *value,
 /* Refuses a model whose answers depend on buffers that a step changes, and
  * therefore on earlier requests. Changed buffers that no answer depends on,
  * such as counters, are allowed. */
-static enum pst_status refuse_memory(const struct pst_plan *plan,
-                                     const struct needs *n,
-                                     struct pst_diag *diag)
+static enum pst_status refuse_state(const struct pst_plan *plan,
+                                    const struct needs *n,
+                                    struct pst_diag *diag)
 {
     for (size_t k = 0; k < plan->stages.n; k++) {
         const struct pst_graph *graph = plan->stages.at[k].graph;
@@ -179,7 +180,7 @@ static enum pst_status refuse_memory(const struct pst_plan *plan,
             const struct pst_output *o = &graph->outputs.at[i];
 
             if (o->kind != PST_OUTPUT_BUFFER_UPDATE ||
-                is_kept(o->arg.value, o->target))
+                is_unchanged(o->arg.value, o->target))
                 continue;
             for (size_t f = 0; f < n->fqns.n; f++)
                 if (strcmp(n->fqns.at[f], o->target->fqn) == 0)
@@ -197,9 +198,9 @@ static enum pst_status refuse_memory(const struct pst_plan *plan,
 /* Removes the loss from the answered outputs if an input is needed for the loss
  * only, so that requests need no target. This is for microbatches of one
  * sample: with more, the loss is no output per sample, and is not answered. */
-static enum pst_status leave_loss(const struct pst_plan *plan,
-                                  struct pstd_signature *s, struct needs *n,
-                                  struct pst_diag *diag)
+static enum pst_status remove_loss(const struct pst_plan *plan,
+                                   struct pstd_signature *s, struct needs *n,
+                                   struct pst_diag *diag)
 {
     struct needs but = {0};
     struct pstd_port loss;
@@ -232,8 +233,8 @@ static enum pst_status leave_loss(const struct pst_plan *plan,
     return status;
 }
 
-/* Marks inputs as optional on which no answered output depends, such as targets
- * of a loss. */
+/* Marks the inputs as optional on which no answered output depends, such as the
+ * targets of a loss. Refuses models that keep state between requests. */
 static enum pst_status check_needs(const struct pst_plan *plan,
                                    struct pstd_signature *s,
                                    struct pst_diag *diag)
@@ -242,9 +243,9 @@ static enum pst_status check_needs(const struct pst_plan *plan,
     enum pst_status status = find_needs(plan, s, &n, diag);
 
     if (status == PST_OK)
-        status = leave_loss(plan, s, &n, diag);
+        status = remove_loss(plan, s, &n, diag);
     if (status == PST_OK)
-        status = refuse_memory(plan, &n, diag);
+        status = refuse_state(plan, &n, diag);
     for (size_t i = 0; i < s->n_inputs && status == PST_OK; i++)
         s->inputs[i].optional = !n.inputs[s->inputs[i].index];
     fini_needs(&n);
@@ -282,7 +283,7 @@ static enum pst_status set_port(struct pstd_port *port, const char *name,
 
 /* Returns the number of samples in a microbatch: its rows, if all inputs have
  * as many; else 1. */
-static int64_t samples_of(const struct pst_plan *plan)
+static int64_t count_samples(const struct pst_plan *plan)
 {
     const int64_t rows = pst_plan_rows(plan);
 
@@ -367,8 +368,8 @@ static enum pst_status add_outputs(const struct pst_plan *plan,
 
 /* Sets the maximum number of samples of a request: as many as fit into a step,
  * and into a frame, both with their inputs and with their outputs. */
-static enum pst_status find_most(struct pstd_signature *s,
-                                 struct pst_diag *diag)
+static enum pst_status limit_samples(struct pstd_signature *s,
+                                     struct pst_diag *diag)
 {
     size_t in = 0, in_whole = 0, out = 0;
     int64_t most = s->samples * s->microbatches;
@@ -402,7 +403,7 @@ enum pst_status pstd_signature_make(const struct pst_plan *plan,
                                     struct pstd_signature *ret,
                                     struct pst_diag *diag)
 {
-    struct pstd_signature s = {.samples = samples_of(plan),
+    struct pstd_signature s = {.samples = count_samples(plan),
                                .microbatches = microbatches};
     enum pst_status status = add_inputs(plan, &s, diag);
 
@@ -411,7 +412,7 @@ enum pst_status pstd_signature_make(const struct pst_plan *plan,
     if (status == PST_OK)
         status = check_needs(plan, &s, diag);
     if (status == PST_OK)
-        status = find_most(&s, diag);
+        status = limit_samples(&s, diag);
     if (status == PST_OK)
         *ret = s;
     else

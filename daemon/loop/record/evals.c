@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Returns a field, or NaN if the event has none of that name. */
-static double number_of(const struct pstd_note *note, const char *key)
+static double get_number(const struct pstd_note *note, const char *key)
 {
     for (unsigned i = 0; i < note->n; i++)
         if (note->fields[i].type == PSTD_FIELD_REAL &&
@@ -31,9 +31,9 @@ void pstd_eval_record_note(struct pstd_eval_record *record,
     if (set != NULL)
         (void)snprintf(e.set, sizeof(e.set), "%s", set);
     e.step = (uint64_t)pstd_note_get_int(note, "step");
-    e.loss = number_of(note, "loss");
-    e.metric = number_of(note, "metric");
-    e.bits_per_byte = number_of(note, "bits_per_byte");
+    e.loss = get_number(note, "loss");
+    e.metric = get_number(note, "metric");
+    e.bits_per_byte = get_number(note, "bits_per_byte");
     while (i < record->n && strcmp(record->at[i].set, e.set) != 0)
         i++;
     if (i == PSTD_MAX_SETS)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifndef PENSTOCK_DAEMON_LOOP_RECORD_EVALS_H
 #define PENSTOCK_DAEMON_LOOP_RECORD_EVALS_H
-/* The newest evaluation of a run on each set of --eval-data, from events. Loop
- * thread; plain bytes. */
+/* The newest evaluation of a run on each set of --eval-data, taken from events.
+ * The structs contain no pointers. Loop thread. */
 #include "daemon/common/logfile.h"
 #include "daemon/common/options/sets.h"
 
@@ -12,7 +12,7 @@ struct pstd_eval_newest {
     uint64_t step;
     double loss, metric, bits_per_byte;
 };
-/* Zeroed: none. */
+/* The newest evaluation on each set. A zeroed struct holds none. */
 struct pstd_eval_record {
     struct pstd_eval_newest at[PSTD_MAX_SETS];
     unsigned n;

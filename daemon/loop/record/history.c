@@ -56,8 +56,8 @@ bool pstd_history_add(struct pstd_history *history,
     return event->data != NULL;
 }
 
-void pstd_history_use(struct pstd_history *history,
-                      struct pstd_journal *journal)
+void pstd_history_set_journal(struct pstd_history *history,
+                              struct pstd_journal *journal)
 {
     history->journal = journal;
     history->seq = pstd_journal_next(journal) - 1;
@@ -65,7 +65,8 @@ void pstd_history_use(struct pstd_history *history,
 
 static bool is_kept(const struct pstd_history *history)
 {
-    return history->journal != NULL && pstd_journal_works(history->journal);
+    return history->journal != NULL &&
+           pstd_journal_is_writable(history->journal);
 }
 
 uint64_t pstd_history_oldest(const struct pstd_history *history)

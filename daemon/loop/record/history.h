@@ -26,8 +26,8 @@ struct pstd_history {
 
 /* Call before the first event. Borrows the journal and continues its
  * numbers. */
-void pstd_history_use(struct pstd_history *history,
-                      struct pstd_journal *journal);
+void pstd_history_set_journal(struct pstd_history *history,
+                              struct pstd_journal *journal);
 
 /* Adds the next event. False: no memory; watchers get a gap in its place. */
 bool pstd_history_add(struct pstd_history *history,

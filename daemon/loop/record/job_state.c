@@ -20,7 +20,7 @@ const char *pstd_job_name(enum pstd_job_state state)
     return rows[state].name;
 }
 
-bool pstd_job_go(struct pstd_job *job, enum pstd_job_state to)
+bool pstd_job_set_state(struct pstd_job *job, enum pstd_job_state to)
 {
     const enum pstd_job_state from = job->state;
 
@@ -34,8 +34,9 @@ bool pstd_job_go(struct pstd_job *job, enum pstd_job_state to)
     return true;
 }
 
-enum pst_status pstd_job_demand(const struct pstd_job *job, unsigned states,
-                                const char *command, struct pst_diag *diag)
+enum pst_status pstd_job_check_state(const struct pstd_job *job,
+                                     unsigned states, const char *command,
+                                     struct pst_diag *diag)
 {
     struct pst_str names = {0};
     enum pst_status status;

@@ -47,11 +47,11 @@ struct pstd_job {
 const char *pstd_job_name(enum pstd_job_state state);
 /* Makes a transition. False, without effect, if the table does not allow it.
  * True, without effect, if the job is in that state already. */
-bool pstd_job_go(struct pstd_job *job, enum pstd_job_state to);
+bool pstd_job_set_state(struct pstd_job *job, enum pstd_job_state to);
 /* Returns PST_ERR_BUSY, naming the state and the allowed ones, if the job is
  * not in one of the states. */
-enum pst_status pstd_job_demand(const struct pstd_job *job, unsigned states,
-                                const char *command,
-                                struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstd_job_check_state(const struct pstd_job *job,
+                                     unsigned states, const char *command,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

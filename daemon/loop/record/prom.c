@@ -140,8 +140,8 @@ const struct pstd_metric *pstd_metrics(size_t *ret_n)
 
 /* Returns the value of a field that is an integer or a real number. *ret_known
  * is set if there is such a field. */
-static double value_of(const struct pstd_note *note, const char *key,
-                       bool *ret_known)
+static double get_value(const struct pstd_note *note, const char *key,
+                        bool *ret_known)
 {
     for (unsigned i = 0; i < note->n; i++) {
         const struct pstd_note_field *f = &note->fields[i];
@@ -159,8 +159,8 @@ static bool is_counter(size_t i)
     return strcmp(rows[i].type, "counter") == 0;
 }
 
-static void take_sample(struct pstd_prom *prom, size_t i,
-                        const struct pstd_note *note, uint64_t time_us)
+static void update_metric(struct pstd_prom *prom, size_t i,
+                          const struct pstd_note *note, uint64_t time_us)
 {
     const char *field = rows[i].field, *is = rows[i].is;
     const char *text = is != NULL ? pstd_note_get_text(note, field) : NULL;
@@ -181,7 +181,7 @@ static void take_sample(struct pstd_prom *prom, size_t i,
         return;
     }
     value = strcmp(field, "ts") == 0 ? 1e-6 * (double)time_us
-                                     : value_of(note, field, &known);
+                                     : get_value(note, field, &known);
     if (known || strcmp(field, "ts") == 0) {
         prom->known[i] = true;
         prom->values[i] = value;
@@ -197,8 +197,9 @@ static bool is_known(const struct pstd_prom *prom, size_t i)
            (is_counter(i) && rows[i].event != PSTD_EVENT_SERVING);
 }
 
-/* True for an event that is no row, but has samples of its own. */
-static bool is_of_sets(const struct pstd_note *note)
+/* True for the evaluation of one named set. No row names this event: add_sets
+ * writes its numbers, which have the label `set`. */
+static bool is_set_evaluation(const struct pstd_note *note)
 {
     return note->event == PSTD_EVENT_EVAL_SET;
 }
@@ -206,17 +207,17 @@ static bool is_of_sets(const struct pstd_note *note)
 void pstd_prom_note(struct pstd_prom *prom, const struct pstd_note *note,
                     uint64_t time_us)
 {
-    prom->changed |= is_of_sets(note);
+    prom->changed |= is_set_evaluation(note);
     for (size_t i = 0; i < PST_COUNT(rows); i++) {
         if (rows[i].event == note->event ||
             (rows[i].until != 0 && rows[i].until == note->event)) {
-            take_sample(prom, i, note, time_us);
+            update_metric(prom, i, note, time_us);
             prom->changed = true;
         }
     }
 }
 
-static void set(struct pstd_prom *prom, const char *name, double value)
+static void set_value(struct pstd_prom *prom, const char *name, double value)
 {
     for (size_t i = 0; i < PST_COUNT(rows); i++) {
         if (strcmp(rows[i].name, name) != 0)
@@ -227,15 +228,15 @@ static void set(struct pstd_prom *prom, const char *name, double value)
     }
 }
 
-void pstd_prom_newest(struct pstd_prom *prom, uint64_t step, double loss,
-                      uint64_t time_us)
+void pstd_prom_set_newest(struct pstd_prom *prom, uint64_t step, double loss,
+                          uint64_t time_us)
 {
-    set(prom, PREFIX "step", (double)step);
-    set(prom, PREFIX "loss", loss);
-    set(prom, PREFIX "step_timestamp_seconds", 1e-6 * (double)time_us);
+    set_value(prom, PREFIX "step", (double)step);
+    set_value(prom, PREFIX "loss", loss);
+    set_value(prom, PREFIX "step_timestamp_seconds", 1e-6 * (double)time_us);
 }
 
-void pstd_prom_recall(const struct pstd_prom *prom, struct pstd_note *note)
+void pstd_prom_add_to_note(const struct pstd_prom *prom, struct pstd_note *note)
 {
     for (size_t i = 0; i < PST_COUNT(rows); i++) {
         const bool comes_anyway = rows[i].event == PSTD_EVENT_TOTALS ||
@@ -267,7 +268,8 @@ static void add_head(const char *name, const char *type, const char *help,
     pst_str_addf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-/* set: NULL, or the label `set`. */
+/* Adds a sample of a metric. set: value of the label `set`, or NULL: no such
+ * label. */
 static void add_sample(const struct pstd_prom *prom, const char *name,
                        const char *set, double value, struct pst_str *out)
 {
@@ -333,7 +335,7 @@ static int create_temp(const char *path)
 
 /* Replaces the file atomically; returns an errno, or 0. Does not fsync: after a
  * crash of the host the numbers are useless. */
-static int replace(const char *path, const struct pst_str *text)
+static int replace_file(const char *path, const struct pst_str *text)
 {
     struct pst_str temp = {0};
     size_t done = 0;
@@ -376,7 +378,7 @@ enum pst_status pstd_prom_write(struct pstd_prom *prom, struct pst_diag *diag)
         return PST_OK;
     prom->changed = false;
     pstd_prom_format(prom, &text);
-    err = replace(prom->path, &text);
+    err = replace_file(prom->path, &text);
     pst_str_fini(&text);
     prom->failing = err != 0;
     if (err == 0 || reported)

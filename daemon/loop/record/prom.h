@@ -43,12 +43,13 @@ void pstd_prom_note(struct pstd_prom *prom, const struct pstd_note *note,
                     uint64_t time_us);
 /* Records the newest step even if it is not reported, so that a slow log does
  * not look like a hang. */
-void pstd_prom_newest(struct pstd_prom *prom, uint64_t step, double loss,
-                      uint64_t time_us);
+void pstd_prom_set_newest(struct pstd_prom *prom, uint64_t step, double loss,
+                          uint64_t time_us);
 /* Adds all metrics that do not come from periodic events to a note, as fields
  * with the names of the metrics, for readers that see only the newest part of
  * the log. */
-void pstd_prom_recall(const struct pstd_prom *prom, struct pstd_note *note);
+void pstd_prom_add_to_note(const struct pstd_prom *prom,
+                           struct pstd_note *note);
 /* Appends the content of the file. */
 void pstd_prom_format(const struct pstd_prom *prom, struct pst_str *out);
 /* Replaces the file atomically if something has changed. Returns an error only

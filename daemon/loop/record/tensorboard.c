@@ -44,7 +44,7 @@ static const struct {
     {"metric", PSTD_EVENT_EVAL_SET, "metric"},
 };
 
-static bool has(const struct pstd_note *note, const char *key)
+static bool has_number(const struct pstd_note *note, const char *key)
 {
     for (unsigned i = 0; i < note->n; i++)
         if (note->fields[i].type == PSTD_FIELD_REAL &&
@@ -54,7 +54,7 @@ static bool has(const struct pstd_note *note, const char *key)
 }
 
 /* Returns the CRC32C of the data, masked as TFRecord requires. */
-static uint32_t masked(const void *data, size_t size)
+static uint32_t masked_crc(const void *data, size_t size)
 {
     const uint32_t crc = pst_crc32c(0, data, size);
 
@@ -67,7 +67,7 @@ static void put_le(unsigned char *at, uint64_t x, size_t bytes)
         at[i] = (unsigned char)(x >> 8 * i);
 }
 
-static void fail(struct pstd_tensorboard *t, int err)
+static void record_failure(struct pstd_tensorboard *t, int err)
 {
     if (!t->failing)
         t->reported = false;
@@ -77,8 +77,8 @@ static void fail(struct pstd_tensorboard *t, int err)
 
 /* Appends a record. If it was written only in part, removes it, since readers
  * would stop there; if that fails, closes the file. */
-static void append(struct pstd_tensorboard *t, const unsigned char *bytes,
-                   size_t size)
+static void append_record(struct pstd_tensorboard *t,
+                          const unsigned char *bytes, size_t size)
 {
     const off_t end = lseek(t->fd, 0, SEEK_END);
     ssize_t n;
@@ -90,7 +90,7 @@ static void append(struct pstd_tensorboard *t, const unsigned char *bytes,
         t->failing = false;
         return;
     }
-    fail(t, n < 0 ? errno : ENOSPC);
+    record_failure(t, n < 0 ? errno : ENOSPC);
     if (n > 0 && (end < 0 || ftruncate(t->fd, end) != 0)) {
         (void)close(t->fd);
         t->fd = -1;
@@ -104,14 +104,14 @@ static void write_event(struct pstd_tensorboard *t,
     unsigned char *record = pst_alloc(PST_TAG_DAEMON, size + 16);
 
     if (record == NULL) {
-        fail(t, ENOMEM);
+        record_failure(t, ENOMEM);
         return;
     }
     put_le(record, size, 8);
-    put_le(record + 8, masked(record, 8), 4);
+    put_le(record + 8, masked_crc(record, 8), 4);
     (void)pst__tensorboard__event__pack(event, record + 12);
-    put_le(record + 12 + size, masked(record + 12, size), 4);
-    append(t, record, size + 16);
+    put_le(record + 12 + size, masked_crc(record + 12, size), 4);
+    append_record(t, record, size + 16);
     pst_free(record);
 }
 
@@ -165,7 +165,7 @@ static void write_values(struct pstd_tensorboard *t,
     for (size_t i = 0; i < PST_COUNT(rows); i++) {
         Pst__Tensorboard__Value *v = &values[summary.n_value];
 
-        if (rows[i].event != note->event || !has(note, rows[i].field))
+        if (rows[i].event != note->event || !has_number(note, rows[i].field))
             continue;
         pst__tensorboard__value__init(v);
         /* protobuf-c packs it without changing it */
@@ -249,7 +249,7 @@ static void write_options(struct pstd_tensorboard *t,
     for (size_t i = 0;
          i < MOST && copy != NULL && pstd_config_next_given(&at, &name, &text);
          i++) {
-        set_value(pstd_option_named(~UINT64_C(0), name), text, &values[i]);
+        set_value(pstd_option_find(~UINT64_C(0), name), text, &values[i]);
         pst__tensorboard__named_setting__init(&named[i]);
         named[i].key = (char *)name;
         named[i].value = &values[i];
@@ -261,7 +261,7 @@ static void write_options(struct pstd_tensorboard *t,
     content.len = pst__tensorboard__hparams__get_packed_size(&all);
     content.data = pst_alloc(PST_TAG_DAEMON, content.len);
     if (copy == NULL || content.data == NULL) {
-        fail(t, ENOMEM);
+        record_failure(t, ENOMEM);
     } else {
         (void)pst__tensorboard__hparams__pack(&all, content.data);
         write_plugin(t, time_us, content);

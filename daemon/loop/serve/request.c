@@ -140,10 +140,10 @@ static enum pst_status refuse_names(const struct pstd_signature *s,
 
 /* Checks all tensors of a request. *ret_samples: number of samples; *ret_bytes:
  * bytes of the inputs. */
-static enum pst_status check(const struct pstd_signature *s,
-                             const Pst__Control__Infer *from,
-                             int64_t *ret_samples, size_t *ret_bytes,
-                             struct pst_diag *diag)
+static enum pst_status check_request(const struct pstd_signature *s,
+                                     const Pst__Control__Infer *from,
+                                     int64_t *ret_samples, size_t *ret_bytes,
+                                     struct pst_diag *diag)
 {
     enum pst_status status = refuse_names(s, from, diag);
 
@@ -179,7 +179,7 @@ enum pst_status pstd_serving_read(const struct pstd_signature *s,
     unsigned char *at;
     int64_t samples;
     size_t bytes;
-    enum pst_status status = check(s, from, &samples, &bytes, diag);
+    enum pst_status status = check_request(s, from, &samples, &bytes, diag);
 
     if (status != PST_OK)
         return status;

@@ -115,7 +115,7 @@ enum pst_status pstd_serving_infer(struct pstd_call *call)
     if (status != PST_OK)
         return status;
     call->client->asked++;
-    return PST_AGAIN; /* pstd_serving_answers sends the answer */
+    return PST_AGAIN; /* pstd_serving_send_answers sends the answer */
 }
 
 /* --- answers -------------------------------------------------------------- */
@@ -214,14 +214,14 @@ static enum pst_status send_outputs(const struct pstd_signature *s,
     return there ? PST_OK : PST_ERR_NOMEM;
 }
 
-void pstd_serving_answers(void *ctx)
+void pstd_serving_send_answers(void *ctx)
 {
     struct pstd_daemon *d = ctx;
     struct pstd_ask *ask;
 
     if (d->intake == NULL)
         return;
-    while ((ask = pstd_intake_answer(d->intake)) != NULL) {
+    while ((ask = pstd_intake_pop_answer(d->intake)) != NULL) {
         const struct pstd_signature *s = pstd_intake_signature(d->intake);
         struct pstd_client *client = find_client(d, ask->client);
 
@@ -232,21 +232,21 @@ void pstd_serving_answers(void *ctx)
                 send_failure(client, ask, &ask->diag);
             else if (send_outputs(s, client, ask) != PST_OK)
                 send_no_memory(client, ask);
-            pstd_client_go_on(client);
+            pstd_client_continue(client);
         }
         pstd_ask_free(ask);
     }
 }
 
-void pstd_serving_gone(void *ctx, const struct pstd_client *client)
+void pstd_serving_drop_client(void *ctx, const struct pstd_client *client)
 {
     struct pstd_daemon *d = ctx;
 
     if (d->intake != NULL && client->asked > 0)
-        pstd_intake_forget(d->intake, client->serial);
+        pstd_intake_drop_client(d->intake, client->serial);
 }
 
-void pstd_serving_lost(struct pstd_daemon *d)
+void pstd_serving_drop_all(struct pstd_daemon *d)
 {
     if (d->intake == NULL)
         return;

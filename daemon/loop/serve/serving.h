@@ -18,12 +18,12 @@ enum pst_status pstd_serving_read(const struct pstd_signature *s,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Sends all available answers; ctx is a struct pstd_daemon. */
-void pstd_serving_answers(void *ctx);
+void pstd_serving_send_answers(void *ctx);
 /* Hook of the control socket: the client is about to be closed. */
-void pstd_serving_gone(void *ctx, const struct pstd_client *client);
+void pstd_serving_drop_client(void *ctx, const struct pstd_client *client);
 /* Call when a rank is lost: answers all waiting requests by an error that says
  * to ask again, instead of letting clients wait for the end of this process. */
-void pstd_serving_lost(struct pstd_daemon *d);
+void pstd_serving_drop_all(struct pstd_daemon *d);
 /* Emits the event "serving". */
 void pstd_serving_emit(struct pstd_daemon *d);
 

@@ -95,7 +95,7 @@ void pst_alive_moved(void)
         increment_count(&alive->moves);
 }
 
-void pst_alive_help(atomic_uint_fast64_t *count)
+void pst_alive_count_in(atomic_uint_fast64_t *count)
 {
     helped = count;
 }
@@ -194,7 +194,7 @@ double pst_now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-void pst_awake_look(struct pst_awake *awake, double clock)
+void pst_awake_update(struct pst_awake *awake, double clock)
 {
     const double gap = awake->last > 0 ? clock - awake->last : 0;
 

@@ -95,7 +95,7 @@ void pst_alive_moved(void);
 void pst_alive_progress(void);
 /* Makes the calling thread count its work in *count for the watched thread,
  * which polls *count while it waits. NULL ends this. */
-void pst_alive_help(atomic_uint_fast64_t *count);
+void pst_alive_count_in(atomic_uint_fast64_t *count);
 /* Reports that the watched thread has polled while it waits. */
 void pst_alive_looked(void);
 void pst_alive_step(uint64_t step);
@@ -120,12 +120,12 @@ double pst_alive_limit_of(unsigned phase);
 double pst_alive_limit(void);
 
 /*
- * Time in which this process ran. If pst_awake_look is called more than
+ * Time in which this process ran. If pst_awake_update is called more than
  * PST_AWAKE_GAP after the previous call, the process was stopped in between (by
  * a signal, or as the machine was suspended): that time does not count. Used by
  * the owner's thread only.
  */
-/* seconds; calls of pst_awake_look must follow each other sooner */
+/* seconds; calls of pst_awake_update must follow each other sooner */
 #define PST_AWAKE_GAP 1.0
 
 struct pst_awake {
@@ -134,7 +134,7 @@ struct pst_awake {
     double slept; /* seconds stopped before the last call */
 };
 
-void pst_awake_look(struct pst_awake *awake, double clock);
+void pst_awake_update(struct pst_awake *awake, double clock);
 
 double pst_now(void); /* returns seconds on a monotonic clock */
 

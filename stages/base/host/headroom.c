@@ -177,7 +177,7 @@ uint64_t pst_headroom_oom_kills(const char *root)
     return find_number(text, "oom_kill ", &kills) ? kills : 0;
 }
 
-void pst_headroom_look(const char *root, struct pst_headroom *ret)
+void pst_headroom_read(const char *root, struct pst_headroom *ret)
 {
     char text[8192];
     uint64_t kib, bytes;

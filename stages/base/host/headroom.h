@@ -17,10 +17,10 @@ struct pst_headroom {
 
 /* Reads /proc and the control groups (v1 or v2) below `root` ("" for this
  * system). Values that are missing or cannot be parsed are unknown. */
-void pst_headroom_look(const char *root, struct pst_headroom *ret);
+void pst_headroom_read(const char *root, struct pst_headroom *ret);
 
 /* Returns the number of OOM kills in this process's control group so far; if no
- * group counts them, the number on the host. root: as in pst_headroom_look. */
+ * group counts them, the number on the host. root: as in pst_headroom_read. */
 uint64_t pst_headroom_oom_kills(const char *root);
 
 #endif

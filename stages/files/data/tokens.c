@@ -255,7 +255,7 @@ static enum pst_status open_shard(struct pst_data_shard *shard, size_t width,
         status = find_width(shard, width, diag);
     look.width = (unsigned)shard->width;
     if (status == PST_OK)
-        status = pst_tokens_look(&look, diag);
+        status = pst_tokens_read_head(&look, diag);
     if (status != PST_OK)
         return status;
     shard->begin = look.begin;

@@ -199,7 +199,7 @@ enum pst_status pst_rates_keep(const struct pst_rates *rates,
     return status;
 }
 
-enum pst_status pst_rates_settle(bool *ret, struct pst_str *path,
+enum pst_status pst_rates_ensure(bool *ret, struct pst_str *path,
                                  struct pst_diag *diag)
 {
     struct pst_rates rates;

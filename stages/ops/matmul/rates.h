@@ -55,7 +55,7 @@ enum pst_status pst_rates_keep(const struct pst_rates *rates,
  * *ret: whether it has done so. Appends the file's path to *path; if the file
  * cannot be written, *path is empty and *diag has the reason, but the result is
  * PST_OK. */
-enum pst_status pst_rates_settle(bool *ret, struct pst_str *path,
+enum pst_status pst_rates_ensure(bool *ret, struct pst_str *path,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Appends "products f32 105, f64 52, bf16 820 GFLOP/s, memory 11.2 GB/s a core

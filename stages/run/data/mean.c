@@ -29,7 +29,7 @@ struct pst_mean {
     double *weights;                   /* weights of the newest step */
     /* sum of weighted losses so far; sum of their weights */
     double sum, weight;
-    double metric; /* sum of weighted values of pst_mean_take_metric */
+    double metric; /* sum of weighted values of pst_mean_add_metric */
     double *bytes; /* bytes of targets of the newest step; or NULL */
     double sum_bytes;
 };
@@ -228,7 +228,7 @@ void pst_mean_take(struct pst_mean *mean, const struct pst_step_result *result)
     }
 }
 
-void pst_mean_take_metric(struct pst_mean *mean, const double *values)
+void pst_mean_add_metric(struct pst_mean *mean, const double *values)
 {
     for (unsigned k = 0; k < mean->microbatches; k++)
         if (mean->weights[k] > 0)

@@ -67,7 +67,7 @@ void pst_mean_begin(struct pst_mean *mean);
 void pst_mean_take(struct pst_mean *mean, const struct pst_step_result *result);
 /* Adds other values of the microbatches of the step that was taken last, one
  * for each; pst_mean_metric returns their mean, with the same weights. */
-void pst_mean_take_metric(struct pst_mean *mean, const double *values);
+void pst_mean_add_metric(struct pst_mean *mean, const double *values);
 double pst_mean_metric(const struct pst_mean *mean);
 /* Lets the mean count the bytes of text of its targets, as
  * pst_tokens_count_bytes does; sets *ret to false, and does nothing, if the

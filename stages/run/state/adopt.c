@@ -191,7 +191,8 @@ enum pst_status pst_engine_gather_param(struct pst_engine *engine,
     return status;
 }
 
-/* --- all values (pst_engine_show) ----------------------------------------- */
+/* --- all values (pst_engine_copy_values)
+ * ----------------------------------------- */
 
 /* Sets *ret to the parameter of `from` that has the name and shape of parameter
  * `param` of `to`. */
@@ -273,9 +274,9 @@ static enum pst_status copy_sharded(struct pst_engine *to,
     return status;
 }
 
-enum pst_status pst_engine_show(struct pst_engine *to,
-                                const struct pst_engine *from,
-                                struct pst_diag *diag)
+enum pst_status pst_engine_copy_values(struct pst_engine *to,
+                                       const struct pst_engine *from,
+                                       struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 

@@ -124,7 +124,7 @@ static void *run_part(void *ctx)
 {
     struct pst_saver *s = ctx;
 
-    pst_alive_help(&s->moves);
+    pst_alive_count_in(&s->moves);
     end_copies(s);
     s->status = run_current_part(s);
     atomic_store(&s->done, true);

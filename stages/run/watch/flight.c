@@ -39,8 +39,8 @@ struct pst_flight {
     double offset; /* pst_now() + offset is in seconds since 1970 */
 };
 
-/* Mapped record files of this process, for pst_flight_mend in a signal handler;
- * files beyond MAX_MAPS are not mended. */
+/* Mapped record files of this process, for pst_flight_repair in a signal
+ * handler; files beyond MAX_MAPS are not mended. */
 #define MAX_MAPS 256
 static struct {
     _Atomic(struct file *) at;
@@ -68,7 +68,7 @@ static size_t find_map(const struct file *file)
     return i;
 }
 
-bool pst_flight_mend(const void *address)
+bool pst_flight_repair(const void *address)
 {
     for (size_t i = 0; i < MAX_MAPS; i++) {
         struct file *file = atomic_load(&maps[i].at);

@@ -45,8 +45,8 @@ void pst_flight_close(struct pst_flight *f);
 /* For a handler of SIGBUS: returns true if the address is in a mapped record
  * file that was truncated; the mapping is then replaced by anonymous memory,
  * and the store can be repeated. The file is not updated from then on. */
-bool pst_flight_mend(const void *address);
-/* Returns true once after pst_flight_mend has replaced the mapping. */
+bool pst_flight_repair(const void *address);
+/* Returns true once after pst_flight_repair has replaced the mapping. */
 bool pst_flight_is_lost(struct pst_flight *f);
 
 /* Begins a record, unless one is open. */

@@ -7,7 +7,7 @@
 #define TIMES  10   /* limit, in multiples of the longest of the newest steps */
 #define LEAST  30.0 /* seconds: a link may be down for that long */
 
-double pst_pace_take(struct pst_pace *pace, double seconds)
+double pst_pace_add(struct pst_pace *pace, double seconds)
 {
     double longest = 0;
 

@@ -16,6 +16,6 @@ struct pst_pace {
 
 /* Records the duration of a step. Returns the limit in seconds; 0: too few
  * steps so far. */
-double pst_pace_take(struct pst_pace *pace, double seconds);
+double pst_pace_add(struct pst_pace *pace, double seconds);
 
 #endif

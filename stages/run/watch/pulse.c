@@ -28,7 +28,7 @@
 
 /* A heartbeat message. Plain bytes: it is sent. */
 struct beat {
-    uint32_t phase, wish;
+    uint32_t phase, requests;
     int32_t peer; /* rank that the sender waits for; its own number: none */
     int32_t kind, stage, microbatch;
     uint64_t step, moves;
@@ -63,19 +63,19 @@ struct pst_pulse {
     struct other *others;
     unsigned n_others;
     struct pst_awake awake;
-    double next_look, next_beat;
+    double next_poll, next_beat;
     double slept; /* pst_alive_sleep() at the last detect_stop */
     /* moves: progress of this process at the last detect_stop; sum: progress
      * of all ranks. */
     uint64_t moves, sum;
     double moved; /* seconds awake at which sum changed */
     enum pst_alive_phase sent_phase;
-    pst_wish_fn wish;
-    void *wish_ctx;
+    pst_requests_fn get_requests;
+    void *requests_ctx;
     /* Failure of a message: the job is over. Later transfers return it instead
      * of waiting for other ranks, which wait for something else. */
     struct pst_diag broken;
-    unsigned wishes;
+    unsigned requests;
     /* True while heartbeats are sent, which may allocate: allocating calls
      * exchange_if_due(), which must not recurse. */
     bool busy;
@@ -135,7 +135,8 @@ static void send_own_beat(struct pst_pulse *p, double clock)
     const struct pst_alive_state state = pst_alive_state();
     const struct beat beat = {
         .phase = state.phase,
-        .wish = p->wish != NULL ? p->wish(p->wish_ctx) : 0,
+        .requests =
+            p->get_requests != NULL ? p->get_requests(p->requests_ctx) : 0,
         .peer = (int32_t)p->peer,
         .kind = state.place.kind,
         .stage = state.place.stage,
@@ -182,7 +183,7 @@ static void receive_beats(struct pst_pulse *p)
                 o->longest = PST_MAX(o->longest, p->awake.now - o->arrived);
             o->beat = beat;
             o->arrived = o->heard_at = p->awake.now;
-            p->wishes |= beat.wish;
+            p->requests |= beat.requests;
         }
     } while (status == PST_OK);
 }
@@ -230,8 +231,8 @@ static void detect_stop(struct pst_pulse *p)
 static void exchange_beats(struct pst_pulse *p, double clock)
 {
     p->busy = true;
-    p->next_look = clock + LOOK_EVERY;
-    pst_awake_look(&p->awake, clock);
+    p->next_poll = clock + LOOK_EVERY;
+    pst_awake_update(&p->awake, clock);
     /* before detect_stop, so that old heartbeats do not shorten new limits */
     receive_beats(p);
     detect_stop(p);
@@ -413,7 +414,7 @@ static enum pst_status check_progress(struct pst_pulse *p,
     return PST_OK;
 }
 
-enum pst_status pst_pulse_look(struct pst_pulse *p, unsigned peer,
+enum pst_status pst_pulse_poll(struct pst_pulse *p, unsigned peer,
                                struct pst_diag *diag)
 {
     double clock;
@@ -422,7 +423,7 @@ enum pst_status pst_pulse_look(struct pst_pulse *p, unsigned peer,
     if (has_no_peers(p))
         return PST_OK;
     clock = pst_now();
-    if (clock < p->next_look)
+    if (clock < p->next_poll)
         return PST_OK;
     p->peer = peer;
     exchange_beats(p, clock);
@@ -470,18 +471,18 @@ void pst_pulse_free(struct pst_pulse *p)
     pst_free(p);
 }
 
-void pst_pulse_wish(struct pst_pulse *p, pst_wish_fn fn, void *ctx)
+void pst_pulse_set_requests(struct pst_pulse *p, pst_requests_fn fn, void *ctx)
 {
-    p->wish = fn;
-    p->wish_ctx = ctx;
+    p->get_requests = fn;
+    p->requests_ctx = ctx;
 }
 
-unsigned pst_pulse_take_wishes(struct pst_pulse *p)
+unsigned pst_pulse_take_requests(struct pst_pulse *p)
 {
-    const unsigned wishes = p->wishes;
+    const unsigned requests = p->requests;
 
-    p->wishes = 0;
-    return p->rank == 0 ? wishes : 0;
+    p->requests = 0;
+    return p->rank == 0 ? requests : 0;
 }
 
 bool pst_pulse_take_silence(struct pst_pulse *p, struct pst_silence *ret)
@@ -511,7 +512,7 @@ static enum pst_status await_request(struct pst_transport *t,
         if (status == PST_OK)
             return PST_OK;
         if (status == PST_AGAIN)
-            status = pst_pulse_look(t->pulse, peer, diag);
+            status = pst_pulse_poll(t->pulse, peer, diag);
         else if (status == PST_ERR_DAMAGED)
             return pst_diag_set(diag, PST_E_RUN_MESSAGE_DAMAGED,
                                 "rank %u: checksum mismatch (CRC32C) in a "

@@ -42,11 +42,12 @@ void pst_pulse_free(struct pst_pulse *pulse);
 
 /* Returns this rank's requests to rank 0, as bits; called before each
  * heartbeat. */
-typedef unsigned (*pst_wish_fn)(void *ctx);
-void pst_pulse_wish(struct pst_pulse *pulse, pst_wish_fn fn, void *ctx);
+typedef unsigned (*pst_requests_fn)(void *ctx);
+void pst_pulse_set_requests(struct pst_pulse *pulse, pst_requests_fn fn,
+                            void *ctx);
 /* Returns, on rank 0, the requests of all ranks since the last call, as bits.
  */
-unsigned pst_pulse_take_wishes(struct pst_pulse *pulse);
+unsigned pst_pulse_take_requests(struct pst_pulse *pulse);
 
 /* A time between two heartbeats of a rank. Causes: a link that was down, a
  * stopped process, or work that leaves no time to send. */
@@ -63,10 +64,10 @@ bool pst_pulse_take_silence(struct pst_pulse *pulse, struct pst_silence *ret);
  * waits for rank `peer` (its own number: for something else). PST_ERR_PEER if
  * the job is stuck; the message begins with PST_WATCHDOG_TEXT and names rank
  * and phase. pulse NULL: PST_OK. */
-enum pst_status pst_pulse_look(struct pst_pulse *pulse, unsigned peer,
+enum pst_status pst_pulse_poll(struct pst_pulse *pulse, unsigned peer,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
-/* Transfers one message between `self` and `peer`, with pst_pulse_look while it
+/* Transfers one message between `self` and `peer`, with pst_pulse_poll while it
  * waits. idle, if not NULL, is called while waiting. */
 typedef void (*pst_idle_fn)(void *ctx);
 enum pst_status pst_pulse_transfer(struct pst_transport *t, bool send,

@@ -60,13 +60,13 @@ enum pst_status pst_engine_watch(struct pst_engine *engine,
     struct pst_diag known;
 
     if (pulse != NULL &&
-        pst_pulse_look(pulse,
+        pst_pulse_poll(pulse,
                        m != NULL ? m->peer : pst_role_number(pst_rank_role(r)),
                        &known) != PST_OK)
         return report_stuck_ranks(engine, known.text, diag);
     if (pulse != NULL && !engine->transport->ops->one_process)
         return PST_OK;
-    pst_awake_look(&engine->awake, pst_now());
+    pst_awake_update(&engine->awake, pst_now());
     if (engine->awake.slept > 0)
         engine->awake.now = 0;
     if (engine->grid->options.watchdog <= 0 ||

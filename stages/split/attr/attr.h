@@ -36,11 +36,12 @@ struct pst_meta pst_attr_meta(const struct pst_plan *plan,
                               const struct pst_attr *attr);
 /* Returns the bytes of the largest of the tensor and these parts of it. A part
  * can be larger than the tensor, since its elements may overlap. */
-size_t pst_attrs_room(const struct pst_plan *plan,
-                      const struct pst_attrs *attrs, unsigned param);
+size_t pst_attrs_capacity(const struct pst_plan *plan,
+                          const struct pst_attrs *attrs, unsigned param);
 /* Copies the named part out of the whole tensor `all`; dst is contiguous. */
-void pst_attr_take(const struct pst_plan *plan, const struct pst_attr *attr,
-                   const void *all, void *dst);
+void pst_attr_copy_part(const struct pst_plan *plan,
+                        const struct pst_attr *attr, const void *all,
+                        void *dst);
 
 /* --- values --------------------------------------------------------------- */
 

@@ -116,8 +116,8 @@ struct pst_meta pst_attr_meta(const struct pst_plan *plan,
     return ret;
 }
 
-size_t pst_attrs_room(const struct pst_plan *plan,
-                      const struct pst_attrs *attrs, unsigned param)
+size_t pst_attrs_capacity(const struct pst_plan *plan,
+                          const struct pst_attrs *attrs, unsigned param)
 {
     size_t bytes = pst_meta_bytes(&plan->params.at[param].meta);
 
@@ -130,8 +130,8 @@ size_t pst_attrs_room(const struct pst_plan *plan,
     return bytes;
 }
 
-void pst_attr_take(const struct pst_plan *plan, const struct pst_attr *attr,
-                   const void *all, void *dst)
+void pst_attr_copy_part(const struct pst_plan *plan,
+                        const struct pst_attr *attr, const void *all, void *dst)
 {
     const struct pst_meta to = pst_attr_meta(plan, attr);
     const size_t item = pst_dtype_size(to.dtype);

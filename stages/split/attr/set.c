@@ -85,7 +85,7 @@ static enum pst_status write_given(const struct pst_setting *s,
     if (status != PST_OK)
         return status;
     if (compare) {
-        pst_attr_take(s->plan, g->attr, all, now);
+        pst_attr_copy_part(s->plan, g->attr, all, now);
         *ret_same = memcmp(now, scratch, bytes) == 0;
     } else if (w != NULL) {
         pst_copy_strided(&meta, scratch, &w->meta,
@@ -109,7 +109,7 @@ static enum pst_status write_all_given(const struct pst_setting *s,
                                        unsigned param, void *dst,
                                        struct pst_diag *diag)
 {
-    const size_t bytes = pst_attrs_room(s->plan, s->attrs, param);
+    const size_t bytes = pst_attrs_capacity(s->plan, s->attrs, param);
     void *scratch = pst_alloc(TAG, bytes + 1);
     enum pst_status status =
         scratch != NULL ? PST_OK : pst_diag_nomem(diag, bytes);
@@ -197,7 +197,7 @@ static enum pst_status check_tensor(const struct setter *s, unsigned param)
 {
     const struct pst_setting *set = s->setting;
     const size_t bytes = pst_meta_bytes(&set->plan->params.at[param].meta);
-    const size_t capacity = pst_attrs_room(set->plan, set->attrs, param);
+    const size_t capacity = pst_attrs_capacity(set->plan, set->attrs, param);
     char *all = pst_calloc(TAG, bytes + 1, 1);
     char *scratch = pst_alloc(TAG, 2 * capacity + 1);
     enum pst_status status =

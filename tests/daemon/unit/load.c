@@ -129,7 +129,7 @@ static bool hear(struct client *c)
         return true;
     if (n <= 0 || pstd_frames_push(&c->in, data, (size_t)n, NULL) != PST_OK)
         return false;
-    while ((st = pstd_frames_next(&c->in, &frame, NULL)) == PST_OK) {
+    while ((st = pstd_frames_pop(&c->in, &frame, NULL)) == PST_OK) {
         if (frame->body_case == PST__CONTROL__FRAME__BODY_EVENT) {
             take_event(c, frame->event);
         } else if (frame->body_case == PST__CONTROL__FRAME__BODY_REPLY) {

@@ -23,7 +23,7 @@ static uint64_t digest(off_t size, off_t place)
         assert_int_equal(pwrite(fd, "\1", 1, place), 1);
     assert_int_equal(close(fd), 0);
     assert_ok(pst_file_open(path, &file, &diag), &diag);
-    assert_int_equal(pstd_digest_data(&file, &ret), PST_OK);
+    assert_int_equal(pstd_hash_data(&file, &ret), PST_OK);
     pst_file_close(&file);
     assert_int_equal(unlink(path), 0);
     return ret;

@@ -21,7 +21,7 @@ static unsigned take(enum pstd_event event, unsigned n, uint64_t now_us,
     for (unsigned i = 0; i < n; i++) {
         uint64_t suppressed;
 
-        taken += pstd_budget_takes(&budget, event, now_us, &suppressed);
+        taken += pstd_budget_allows(&budget, event, now_us, &suppressed);
         *told += suppressed;
     }
     return taken;
@@ -52,13 +52,15 @@ static void silence_tells_too(void **state)
 
     (void)state;
     (void)take(PSTD_EVENT_REQUEST, PSTD_BUDGET_EVENTS + 7, begin, &told);
-    assert_int_equal(pstd_budget_over(&budget, begin + 5, &told),
+    assert_int_equal(pstd_budget_find_suppressed(&budget, begin + 5, &told),
                      PSTD_N_EVENTS);
-    assert_int_equal(pstd_budget_over(&budget, begin + SECOND, &told),
-                     PSTD_EVENT_REQUEST);
+    assert_int_equal(
+        pstd_budget_find_suppressed(&budget, begin + SECOND, &told),
+        PSTD_EVENT_REQUEST);
     assert_int_equal(told, 7);
-    assert_int_equal(pstd_budget_over(&budget, begin + 3 * SECOND, &told),
-                     PSTD_N_EVENTS);
+    assert_int_equal(
+        pstd_budget_find_suppressed(&budget, begin + 3 * SECOND, &told),
+        PSTD_N_EVENTS);
     /* A clock that was set back begins a new second. */
     (void)take(PSTD_EVENT_REQUEST, PSTD_BUDGET_EVENTS + 2, begin + 9 * SECOND,
                &told);

@@ -299,7 +299,7 @@ static uint64_t read_events(int fd, uint64_t until)
 
         assert_true(n >= 0);
         assert_ok(pstd_frames_push(&frames, text, (size_t)n, &diag), &diag);
-        while (pstd_frames_next(&frames, &frame, &diag) == PST_OK) {
+        while (pstd_frames_pop(&frames, &frame, &diag) == PST_OK) {
             if (frame->body_case == PST__CONTROL__FRAME__BODY_EVENT)
                 count(frame->event, &last, &missed);
             else if (frame->body_case == PST__CONTROL__FRAME__BODY_REPLY &&

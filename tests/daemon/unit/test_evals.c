@@ -50,7 +50,7 @@ static void finds_the_best(void **state)
     assert_null(pstd_evals_best(&e, false));
     assert_int_equal(pstd_evals_since_best(&e, false, 50), 2);
     e.at[2].lost = e.at[3].lost = e.at[4].lost = e.at[5].lost = false;
-    pstd_evals_forget(&e, 39);
+    pstd_evals_drop_after(&e, 39);
     assert_int_equal(e.n, 4);
     assert_int_equal(pstd_evals_best(&e, false)->step, 30);
     pstd_evals_fini(&e);

@@ -84,11 +84,11 @@ static void blames(const int *peers, unsigned n, int rank, bool cycle)
         logs[i] = (struct pst_flight_log){
             .rank = i, .ranks = n, .n = peers[i] > -3, .at = &at[i]};
     }
-    v = pstctl_blame(logs, n);
+    v = pstctl_find_blamed(logs, n);
     if (!cycle)
         assert_int_equal(v.rank, rank);
     assert_int_equal(v.cycle, cycle);
-    pstctl_blamed_text(&v, logs, &text);
+    pstctl_print_blamed(&v, logs, &text);
     assert_true(text.len > 0);
     assert_int_equal(v.missing, rank >= 0 && !cycle && peers[rank] == -3);
     pst_str_fini(&text);
@@ -127,12 +127,12 @@ static void finds_who_stands_still(void **state)
                 logs[i] = (struct pst_flight_log){
                     .rank = i, .ranks = n, .n = 1, .at = &at[i]};
             }
-            v = pstctl_blame(logs, n);
+            v = pstctl_find_blamed(logs, n);
             assert_int_equal(v.rank, still);
             assert_int_equal(v.waiter, (still + n - 1) % n);
             assert_false(v.cycle);
             assert_true(v.still > 5 && v.still < 7);
-            pstctl_blamed_text(&v, logs, &text);
+            pstctl_print_blamed(&v, logs, &text);
             assert_non_null(strstr(text.text, "has looked for no message"));
             pst_str_fini(&text);
         }

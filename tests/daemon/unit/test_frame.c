@@ -59,17 +59,17 @@ static void survives_every_split(void **state)
         pstd_frames_init(&frames, PSTD_REQUEST_MAX, PSTD_REQUEST_FIELD);
         assert_ok(pstd_frames_push(&frames, data, cut, &diag), &diag);
         if (cut < size)
-            assert_int_equal(pstd_frames_next(&frames, &frame, &diag),
+            assert_int_equal(pstd_frames_pop(&frames, &frame, &diag),
                              PST_AGAIN);
         assert_ok(pstd_frames_push(&frames, data + cut, size - cut, &diag),
                   &diag);
         assert_ok(pstd_frames_push(&frames, data, size, &diag), &diag);
         for (unsigned i = 0; i < 2; i++) {
-            assert_ok(pstd_frames_next(&frames, &frame, &diag), &diag);
+            assert_ok(pstd_frames_pop(&frames, &frame, &diag), &diag);
             check_request(frame);
             pstd_frame_free(frame);
         }
-        assert_int_equal(pstd_frames_next(&frames, &frame, &diag), PST_AGAIN);
+        assert_int_equal(pstd_frames_pop(&frames, &frame, &diag), PST_AGAIN);
         assert_int_equal(frames.n, 0);
         pstd_frames_fini(&frames);
     }
@@ -102,7 +102,7 @@ static void refuses_sizes(void **state)
 
         pstd_frames_init(&frames, PSTD_REQUEST_MAX, PSTD_REQUEST_FIELD);
         assert_ok(pstd_frames_push(&frames, heads[i], 4, &diag), &diag);
-        assert_int_equal(pstd_frames_next(&frames, &frame, &diag),
+        assert_int_equal(pstd_frames_pop(&frames, &frame, &diag),
                          PST_ERR_INPUT);
         pstd_frames_fini(&frames);
     }

@@ -117,13 +117,13 @@ static void what_is_wanted_is_due(void **state)
 
     (void)state;
     pstd_interval_init(&v, 0, START);
-    pstd_interval_want(&v);
+    pstd_interval_request(&v);
     assert_false(pstd_interval_is_due(&v, START + .5));
     assert_true(pstd_interval_is_due(&v, START + 1));
     pstd_interval_begin(&v, START + 1);
     (void)pstd_interval_end(&v, .1, START + 4);
     assert_false(pstd_interval_is_due(&v, START + 100));
-    pstd_interval_want(&v);
+    pstd_interval_request(&v);
     assert_false(pstd_interval_is_due(&v, START + 9));
     assert_true(pstd_interval_is_due(&v, START + 10));
 }

@@ -28,7 +28,7 @@ static void log_open(struct log *log, uint64_t max)
     log->history = pst_calloc(PST_TAG_TEST, 1, sizeof(*log->history));
     assert_non_null(log->history);
     assert_ok(pstd_journal_open(PATH, max, &log->journal, &diag), &diag);
-    pstd_history_use(log->history, &log->journal);
+    pstd_history_set_journal(log->history, &log->journal);
 }
 
 static void log_close(struct log *log)

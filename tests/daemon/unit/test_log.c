@@ -257,26 +257,26 @@ static void makes_legal_transitions(void **state)
     struct pst_diag diag;
 
     (void)state;
-    assert_false(pstd_job_go(&job, PSTD_JOB_TRAINING));
+    assert_false(pstd_job_set_state(&job, PSTD_JOB_TRAINING));
     assert_int_equal(h.n, 0);
-    assert_true(pstd_job_go(&job, PSTD_JOB_LOADING));
-    assert_true(pstd_job_go(&job, PSTD_JOB_READY));
-    assert_true(pstd_job_go(&job, PSTD_JOB_READY));
+    assert_true(pstd_job_set_state(&job, PSTD_JOB_LOADING));
+    assert_true(pstd_job_set_state(&job, PSTD_JOB_READY));
+    assert_true(pstd_job_set_state(&job, PSTD_JOB_READY));
     assert_int_equal(h.n, 2);
-    assert_true(pstd_job_go(&job, PSTD_JOB_TRAINING));
+    assert_true(pstd_job_set_state(&job, PSTD_JOB_TRAINING));
     assert_int_equal(h.from, PSTD_JOB_READY);
-    assert_int_equal(pstd_job_demand(&job, PSTD_IN_READY, "train", &diag),
+    assert_int_equal(pstd_job_check_state(&job, PSTD_IN_READY, "train", &diag),
                      PST_ERR_BUSY);
     assert_string_equal(diag.text,
                         "train needs a job that is ready; this one is "
                         "training");
-    assert_ok(pstd_job_demand(&job, PSTD_IN_ANY, "status", &diag), &diag);
-    assert_true(pstd_job_go(&job, PSTD_JOB_STOPPING));
+    assert_ok(pstd_job_check_state(&job, PSTD_IN_ANY, "status", &diag), &diag);
+    assert_true(pstd_job_set_state(&job, PSTD_JOB_STOPPING));
     /* The end of a run does not make the job ready again. */
-    assert_false(pstd_job_go(&job, PSTD_JOB_READY));
-    assert_true(pstd_job_go(&job, PSTD_JOB_FAILED));
+    assert_false(pstd_job_set_state(&job, PSTD_JOB_READY));
+    assert_true(pstd_job_set_state(&job, PSTD_JOB_FAILED));
     for (int s = 0; s < PSTD_JOB_FAILED; s++)
-        assert_false(pstd_job_go(&job, (enum pstd_job_state)s));
+        assert_false(pstd_job_set_state(&job, (enum pstd_job_state)s));
 }
 
 int main(void)

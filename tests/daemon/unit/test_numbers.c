@@ -18,7 +18,7 @@ static void stops(void **state)
     struct pstd_numbers n = numbers("stop");
 
     (void)state;
-    assert_int_equal(pstd_numbers_failed(&n, 5, 4), PSTD_NUMBERS_STOP);
+    assert_int_equal(pstd_numbers_decide(&n, 5, 4), PSTD_NUMBERS_STOP);
 }
 
 static void skips_so_many_in_a_row(void **state)
@@ -27,10 +27,10 @@ static void skips_so_many_in_a_row(void **state)
 
     (void)state;
     for (uint64_t step = 5; step < 8; step++)
-        assert_int_equal(pstd_numbers_failed(&n, step, 0), PSTD_NUMBERS_SKIP);
-    assert_int_equal(pstd_numbers_failed(&n, 8, 0), PSTD_NUMBERS_STOP);
-    pstd_numbers_applied(&n);
-    assert_int_equal(pstd_numbers_failed(&n, 9, 0), PSTD_NUMBERS_SKIP);
+        assert_int_equal(pstd_numbers_decide(&n, step, 0), PSTD_NUMBERS_SKIP);
+    assert_int_equal(pstd_numbers_decide(&n, 8, 0), PSTD_NUMBERS_STOP);
+    pstd_numbers_count_applied(&n);
+    assert_int_equal(pstd_numbers_decide(&n, 9, 0), PSTD_NUMBERS_SKIP);
     assert_int_equal(n.skipped, 4);
     assert_int_equal(n.in_a_row, 1);
 }
@@ -42,23 +42,23 @@ static void rolls_back(void **state)
     struct pstd_numbers n = numbers("rollback");
 
     (void)state;
-    assert_int_equal(pstd_numbers_failed(&n, 5, 4), PSTD_NUMBERS_ROLLBACK);
-    pstd_numbers_applied(&n);
-    assert_int_equal(pstd_numbers_failed(&n, 5, 4), PSTD_NUMBERS_SKIP);
-    assert_int_equal(pstd_numbers_failed(&n, 6, 4), PSTD_NUMBERS_ROLLBACK);
-    assert_int_equal(pstd_numbers_failed(&n, 7, 4), PSTD_NUMBERS_ROLLBACK);
-    assert_int_equal(pstd_numbers_failed(&n, 8, 4), PSTD_NUMBERS_STOP);
+    assert_int_equal(pstd_numbers_decide(&n, 5, 4), PSTD_NUMBERS_ROLLBACK);
+    pstd_numbers_count_applied(&n);
+    assert_int_equal(pstd_numbers_decide(&n, 5, 4), PSTD_NUMBERS_SKIP);
+    assert_int_equal(pstd_numbers_decide(&n, 6, 4), PSTD_NUMBERS_ROLLBACK);
+    assert_int_equal(pstd_numbers_decide(&n, 7, 4), PSTD_NUMBERS_ROLLBACK);
+    assert_int_equal(pstd_numbers_decide(&n, 8, 4), PSTD_NUMBERS_STOP);
     n = numbers("rollback");
     for (uint64_t step = 10; step < 100; step += 10)
-        assert_int_equal(pstd_numbers_failed(&n, step + 1, step),
+        assert_int_equal(pstd_numbers_decide(&n, step + 1, step),
                          PSTD_NUMBERS_ROLLBACK);
     n = numbers("rollback"); /* the newest checkpoint is 0: there is none */
-    assert_int_equal(pstd_numbers_failed(&n, 1, 0), PSTD_NUMBERS_ROLLBACK);
-    assert_int_equal(pstd_numbers_failed(&n, 1, 0), PSTD_NUMBERS_SKIP);
-    assert_int_equal(pstd_numbers_failed(&n, 2, 0), PSTD_NUMBERS_ROLLBACK);
-    assert_int_equal(pstd_numbers_failed(&n, 3, 0), PSTD_NUMBERS_ROLLBACK);
-    assert_int_equal(pstd_numbers_failed(&n, 4, 0), PSTD_NUMBERS_STOP);
-    assert_int_equal(pstd_numbers_failed(&n, 5, 4), PSTD_NUMBERS_ROLLBACK);
+    assert_int_equal(pstd_numbers_decide(&n, 1, 0), PSTD_NUMBERS_ROLLBACK);
+    assert_int_equal(pstd_numbers_decide(&n, 1, 0), PSTD_NUMBERS_SKIP);
+    assert_int_equal(pstd_numbers_decide(&n, 2, 0), PSTD_NUMBERS_ROLLBACK);
+    assert_int_equal(pstd_numbers_decide(&n, 3, 0), PSTD_NUMBERS_ROLLBACK);
+    assert_int_equal(pstd_numbers_decide(&n, 4, 0), PSTD_NUMBERS_STOP);
+    assert_int_equal(pstd_numbers_decide(&n, 5, 4), PSTD_NUMBERS_ROLLBACK);
 }
 
 static double noise(unsigned *seed)
@@ -77,23 +77,23 @@ static void finds_spikes(void **state)
 
     (void)state;
     for (unsigned i = 0; i < 10000; i++)
-        assert_true(pstd_spikes_take(&s, 2 + 5 * exp(i / -300.0) +
-                                             .2 * noise(&seed)) == 0);
-    assert_true(pstd_spikes_take(&s, (double)NAN) == 0);
-    far = pstd_spikes_take(&s, 4);
+        assert_true(pstd_spikes_add(&s, 2 + 5 * exp(i / -300.0) +
+                                            .2 * noise(&seed)) == 0);
+    assert_true(pstd_spikes_add(&s, (double)NAN) == 0);
+    far = pstd_spikes_add(&s, 4);
     assert_true(far > 10);
     for (unsigned i = 0; i < 5; i++)
-        told += pstd_spikes_take(&s, 4) > 0;
+        told += pstd_spikes_add(&s, 4) > 0;
     assert_int_equal(told, 0);
     /* A loss that stays high is no spike for long. */
     for (unsigned i = 0; i < 1000; i++)
-        told += pstd_spikes_take(&s, 4 + .2 * noise(&seed)) > 0;
+        told += pstd_spikes_add(&s, 4 + .2 * noise(&seed)) > 0;
     assert_true(told < 5);
     assert_true(fabs(s.mean - 4) < .1);
     s = (struct pstd_spikes){0}; /* the loss is constant */
     for (unsigned i = 0; i < 100; i++)
-        assert_true(pstd_spikes_take(&s, 1.5) == 0);
-    assert_true(pstd_spikes_take(&s, 1.6) > 6);
+        assert_true(pstd_spikes_add(&s, 1.5) == 0);
+    assert_true(pstd_spikes_add(&s, 1.6) > 6);
 }
 
 /* Until the window is full, mean and variance are those of all numbers; then
@@ -115,21 +115,21 @@ static void gauges(void **state)
     for (unsigned n = 1; n <= 30; n++) {
         const double x = 2 + noise(&seed);
 
-        assert_true(n <= 20 ? isinf(pstd_gauge_limit(&g, &g.loss))
-                            : isfinite(pstd_gauge_limit(&g, &g.loss)));
+        assert_true(n <= 20 ? isinf(pstd_gauge_compute_limit(&g, &g.loss))
+                            : isfinite(pstd_gauge_compute_limit(&g, &g.loss)));
         pstd_gauge_add(&g, x, (double)NAN);
         sum += x;
         squares += x * x;
     }
     mean = sum / 30;
     variance = squares / 30 - mean * mean;
-    assert_true(fabs(pstd_gauge_limit(&g, &g.loss) -
+    assert_true(fabs(pstd_gauge_compute_limit(&g, &g.loss) -
                      (mean + 3 * sqrt(variance))) < 1e-9);
-    assert_true(isinf(pstd_gauge_limit(&g, &g.norm)));
+    assert_true(isinf(pstd_gauge_compute_limit(&g, &g.norm)));
     pstd_gauge_add(&g, 9, 1);
     variance = 29 / 30. * (variance + (9 - mean) * (9 - mean) / 30);
     mean += (9 - mean) / 30;
-    assert_true(fabs(pstd_gauge_limit(&g, &g.loss) -
+    assert_true(fabs(pstd_gauge_compute_limit(&g, &g.loss) -
                      (mean + 3 * sqrt(variance))) < 1e-9);
     pst_str_add(&text, "--lr=1\n");
     pstd_gauge_print(&g, &did, &text);
@@ -150,7 +150,7 @@ static void gauges(void **state)
     g = (struct pstd_gauge){.window = 2, .threshold = 1};
     pstd_gauge_add(&g, 1, 1);
     pstd_gauge_add(&g, 3, 1);
-    assert_true(fabs(pstd_gauge_limit(&g, &g.loss) - 3) < 1e-12);
+    assert_true(fabs(pstd_gauge_compute_limit(&g, &g.loss) - 3) < 1e-12);
 }
 
 int main(void)

@@ -31,7 +31,7 @@ static void is_owned_while_it_is_written(void **state)
     pid_t child;
 
     (void)state;
-    assert_ok(pstctl_own(path, "test", false, &owner, &diag), &diag);
+    assert_ok(pstctl_own_name(path, "test", false, &owner, &diag), &diag);
     child = fork();
     if (child == 0)
         for (pid_t launcher = 1;; launcher = launcher * 10 % 99999 + 1)
@@ -44,7 +44,7 @@ static void is_owned_while_it_is_written(void **state)
     (void)kill(child, SIGKILL);
     (void)waitpid(child, NULL, 0);
     assert_int_equal(missed, 0);
-    pstctl_disown(&owner, true);
+    pstctl_release_name(&owner, true);
     assert_false(pstctl_is_owned(path));
 }
 
@@ -92,12 +92,12 @@ static bool live_once(const char *job)
     pstd_socket_sweep();
     status = pstd_socket_path(job, 0, &socket, &diag);
     if (status == PST_OK)
-        status = pstctl_own(socket.text, job, true, &owner, &diag);
+        status = pstctl_own_name(socket.text, job, true, &owner, &diag);
     if (status == PST_OK) {
         status = pstd_socket_bind(socket.text, true, &l, &diag);
         if (status == PST_OK)
             pstd_socket_unbind(&l);
-        pstctl_disown(&owner, true);
+        pstctl_release_name(&owner, true);
     }
     if (status != PST_OK)
         (void)fprintf(stderr, "%s: %s\n", job, diag.text);
@@ -205,8 +205,9 @@ static void sweeps_what_nobody_holds(void **state)
     assert_ok(pst_mkdirs(at("empty"), 0700, &diag), &diag);
     for (size_t i = 0; i < PST_COUNT(left); i++)
         make(left[i]);
-    assert_ok(pstctl_own(at("held/rank0.sock"), "held", true, &held, &diag),
-              &diag);
+    assert_ok(
+        pstctl_own_name(at("held/rank0.sock"), "held", true, &held, &diag),
+        &diag);
     make("held/rank0.sock.out");
     make("held/rank1.sock.lock");
     make("user/notes");
@@ -235,7 +236,7 @@ static void sweeps_what_nobody_holds(void **state)
                  is_there("half") || is_there("dead"));
     assert_false(is_there("alone/rank3.sock"));
 
-    pstctl_disown(&held, true);
+    pstctl_release_name(&held, true);
     pstd_socket_unbind(&alone);
     assert_int_equal(unlink(bare.path), 0);
     forget(&bare);
@@ -253,22 +254,25 @@ static void leaves_the_lock_of_another(void **state)
     struct pst_diag diag;
 
     (void)state;
-    assert_ok(pstctl_own(at("x/rank0.sock"), "x", true, &first, &diag), &diag);
+    assert_ok(pstctl_own_name(at("x/rank0.sock"), "x", true, &first, &diag),
+              &diag);
     assert_ok(pst_remove_tree(at("x"), &diag), &diag);
     assert_ok(pstctl_own_again(&first, at("x/rank0.sock"), "x", true, &diag),
               &diag);
     assert_true(pstctl_owns(&first));
-    assert_int_equal(pstctl_own(at("x/rank0.sock"), "x", true, &second, &diag),
-                     PST_ERR_BUSY);
+    assert_int_equal(
+        pstctl_own_name(at("x/rank0.sock"), "x", true, &second, &diag),
+        PST_ERR_BUSY);
     assert_ok(pst_remove_tree(at("x"), &diag), &diag);
-    assert_ok(pstctl_own(at("x/rank0.sock"), "x", true, &second, &diag), &diag);
+    assert_ok(pstctl_own_name(at("x/rank0.sock"), "x", true, &second, &diag),
+              &diag);
     assert_int_equal(
         pstctl_own_again(&first, at("x/rank0.sock"), "x", true, &diag),
         PST_ERR_BUSY);
     assert_non_null(strstr(diag.text, "x is running already: process "));
-    pstctl_disown(&first, true);
+    pstctl_release_name(&first, true);
     assert_true(pstctl_owns(&second));
-    pstctl_disown(&second, true);
+    pstctl_release_name(&second, true);
     pstd_socket_sweep();
 }
 

@@ -27,13 +27,13 @@ static void waits_longer_without_progress(void **state)
 
     (void)state;
     for (size_t i = 0; i < PST_COUNT(want); i++) {
-        assert_true(pstctl_budget_take(&b, 7, &delay));
+        assert_true(pstctl_budget_use(&b, 7, &delay));
         assert_int_equal(delay, want[i]);
     }
-    assert_false(pstctl_budget_take(&b, 7, &delay));
+    assert_false(pstctl_budget_use(&b, 7, &delay));
     /* An older checkpoint does not count as progress. */
-    assert_false(pstctl_budget_take(&b, 6, &delay));
-    assert_true(pstctl_budget_take(&b, 8, &delay));
+    assert_false(pstctl_budget_use(&b, 6, &delay));
+    assert_true(pstctl_budget_use(&b, 8, &delay));
     assert_int_equal(delay, 0);
 }
 
@@ -66,28 +66,28 @@ static void goes_on_with_fewer_ranks(void **state)
     (void)state;
     set_options(&config, "4", "1f1b", "2");
     assert_ok(pstctl_ranks_init(&r, &config, 4, 4, &diag), &diag);
-    assert_false(pstctl_fewer_ranks(&r, true, 0, 0));
-    assert_false(pstctl_fewer_ranks(&r, false, 0, 0)); /* no rank was lost */
-    assert_false(pstctl_fewer_ranks(&r, true, 0, 0));
+    assert_false(pstctl_ranks_reduce(&r, true, 0, 0));
+    assert_false(pstctl_ranks_reduce(&r, false, 0, 0)); /* no rank was lost */
+    assert_false(pstctl_ranks_reduce(&r, true, 0, 0));
     /* There is a newer checkpoint. */
-    assert_false(pstctl_fewer_ranks(&r, true, 10, 0));
+    assert_false(pstctl_ranks_reduce(&r, true, 10, 0));
     assert_int_equal(r.now, 4);
     assert_ok(pstctl_ranks_config(&r, &config, &diag), &diag);
     assert_string_equal(config.place, "0=0");
     assert_int_equal(config.threads, 0);
-    assert_true(pstctl_fewer_ranks(&r, true, 10, 0));
+    assert_true(pstctl_ranks_reduce(&r, true, 10, 0));
     assert_int_equal(r.now, 3);
     assert_ok(pstctl_ranks_config(&r, &config, &diag), &diag);
     assert_null(config.place);
     assert_false(PSTD_GIVEN(&config, place));
     /* A rank keeps the number of threads that it had with four ranks. */
     assert_int_equal(config.threads, PST_MAX(1u, pst_cpu_count() / 4));
-    assert_false(pstctl_fewer_ranks(&r, true, 10, 0));
-    assert_true(pstctl_fewer_ranks(&r, true, 10, 0));
+    assert_false(pstctl_ranks_reduce(&r, true, 10, 0));
+    assert_true(pstctl_ranks_reduce(&r, true, 10, 0));
     assert_int_equal(r.now, 2);
     /* The minimum number of ranks is reached. */
     for (unsigned i = 0; i < 5; i++)
-        assert_false(pstctl_fewer_ranks(&r, true, 10, 0));
+        assert_false(pstctl_ranks_reduce(&r, true, 10, 0));
     assert_int_equal(r.now, 2);
     pstd_config_fini(&config);
 }
@@ -104,8 +104,8 @@ static void goes_on_where_there_is_place(void **state)
     set_options(&config, "2x4", "1f1b", "4");
     assert_ok(pstctl_ranks_init(&r, &config, 4, 4, &diag), &diag);
     /* Too few ranks would have a host. */
-    assert_false(pstctl_fewer_ranks(&r, true, 5, 5));
-    assert_true(pstctl_fewer_ranks(&r, true, 5, 3));
+    assert_false(pstctl_ranks_reduce(&r, true, 5, 5));
+    assert_true(pstctl_ranks_reduce(&r, true, 5, 3));
     assert_int_equal(r.now, 2);
     pstd_config_fini(&config);
 }
@@ -142,7 +142,7 @@ static void has_no_restart_by_default(void **state)
     unsigned delay;
 
     (void)state;
-    assert_false(pstctl_budget_take(&b, 100, &delay));
+    assert_false(pstctl_budget_use(&b, 100, &delay));
 }
 
 static bool is_there(const char *path)
@@ -250,7 +250,7 @@ static void leaves_a_folder_of_another(void **state)
     assert_ok(pst_remove_tree(was, &diag), &diag);
     assert_int_equal(mkdir(was, 0777), 0);
     put(was, "owner", "");
-    assert_false(pstctl_scratch_is_there(&s));
+    assert_false(pstctl_scratch_exists(&s));
     assert_int_not_equal(pstctl_scratch_folder(&s, "plan", &made, &diag),
                          PST_OK);
     assert_ok(pstctl_scratch_keep(base, &s, &fresh, &diag), &diag);
@@ -291,7 +291,7 @@ static void end_of(const char *const *lines, int status, bool is_mpirun,
     for (; *lines != NULL; lines++)
         pstctl_launch_line(&l, *lines);
     memset(ret, 0, sizeof(*ret));
-    pstctl_end_of(&l, "0,1", oom, &why, ret);
+    pstctl_end_describe(&l, "0,1", oom, &why, ret);
     pstctl_launch_fini(&l);
 }
 

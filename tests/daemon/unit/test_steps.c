@@ -137,7 +137,7 @@ static void goes_on_and_back(void **state)
     add(&w, 1, 300, 1);
     flush(&w);
     add(&w, 301, 310, 1);
-    pstd_steps_go_back(&w, 290);
+    pstd_steps_drop_after(&w, 290);
     s = read_all("d", &counts);
     assert_int_equal(s.last, 290);
     add(&w, 291, 295, 1);

@@ -33,7 +33,7 @@ static void comes_back(void **state)
     struct pst_diag diag;
 
     (void)state;
-    assert_ok(pstd_trace_fill(t, &message, &diag), &diag);
+    assert_ok(pstd_trace_to_message(t, &message, &diag), &diag);
     assert_ok(pstd_trace_read(&message, &back, &diag), &diag);
     assert_int_equal(back->step, 7);
     assert_int_equal(back->measured.n_ranks, 2);
@@ -53,7 +53,7 @@ static void comes_back(void **state)
     assert_float_equal(back->predicted.step, 2, 0);
     assert_float_equal(back->shares[0].seconds[PST_SPAN_F], 3e-9, 1e-12);
     pstd_trace_free(back);
-    pstd_trace_unfill(&message);
+    pstd_trace_free_message(&message);
     pstd_trace_free(t);
 }
 
@@ -65,7 +65,7 @@ static void what_is_too_large_is_refused(void **state)
 
     (void)state;
     t->measured.step = 100;
-    assert_int_equal(pstd_trace_fill(t, &message, &diag), PST_ERR_RANGE);
+    assert_int_equal(pstd_trace_to_message(t, &message, &diag), PST_ERR_RANGE);
     assert_non_null(strstr(diag.text, "60001 spans"));
     pstd_trace_free(t);
 }
@@ -122,13 +122,13 @@ static void damage_is_refused(void **state)
         Pst__Control__Trace message;
         struct pst_diag diag;
 
-        assert_ok(pstd_trace_fill(t, &message, &diag), &diag);
+        assert_ok(pstd_trace_to_message(t, &message, &diag), &diag);
         damage(message.measured, what);
         if (pstd_trace_read(&message, &back, &diag) != PST_ERR_INPUT)
             fail_msg("damage %u was not seen", what);
         assert_null(back);
         assert_int_equal(pst_alloc_live(PST_TAG_CLIENT), live);
-        pstd_trace_unfill(&message);
+        pstd_trace_free_message(&message);
     }
     pstd_trace_free(t);
 }

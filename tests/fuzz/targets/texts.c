@@ -57,7 +57,7 @@ bool fuzz_frame(const uint8_t *data, size_t size)
         status = pstd_frames_push(&frames, data + at, piece, &diag);
         at += piece;
         while (status == PST_OK) {
-            status = pstd_frames_next(&frames, &frame, &diag);
+            status = pstd_frames_pop(&frames, &frame, &diag);
             if (status == PST_OK) {
                 use_frame(frame);
                 ret = true;
@@ -400,10 +400,10 @@ bool fuzz_flight(const uint8_t *data, size_t size)
             all[i] = log;
             all[i].n -= PST_MIN(i, log.n);
         }
-        verdict = pstctl_blame(all, log.ranks);
-        pstctl_blamed_text(&verdict, all, &out);
+        verdict = pstctl_find_blamed(all, log.ranks);
+        pstctl_print_blamed(&verdict, all, &out);
         for (size_t i = 0; i < log.n; i++)
-            pstctl_record_text(&log.at[i], &out);
+            pstctl_print_record(&log.at[i], &out);
     }
     pst_str_fini(&out);
     pst_free(log.at);
