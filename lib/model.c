@@ -122,7 +122,8 @@ int penstock_open(const char *path, const struct penstock_open_config *config,
     enum pst_status status;
 
     pst_diag_init(&diag);
-    status = pstl_take_struct("config", config, &c, sizeof(c), &diag);
+    status = pstl_take_struct("struct penstock_open_config", config, &c,
+                              sizeof(c), &diag);
     if (status == PST_OK && (path == NULL || ret == NULL))
         status = pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT, "%s is NULL",
                               path == NULL ? "path" : "ret");

@@ -100,7 +100,8 @@ int penstock_program_open(const char *text, size_t size,
     enum pst_status status;
 
     pst_diag_init(&diag);
-    status = pstl_take_struct("config", config, &c, sizeof(c), &diag);
+    status = pstl_take_struct("struct penstock_program_config", config, &c,
+                              sizeof(c), &diag);
     if (status == PST_OK && (text == NULL || ret == NULL))
         status = pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT, "%s is NULL",
                               text == NULL ? "text" : "ret");

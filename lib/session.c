@@ -377,7 +377,8 @@ int penstock_session_new(penstock_model *model,
     enum pst_status status;
 
     pst_diag_init(&diag);
-    status = pstl_take_struct("config", config, &c, sizeof(c), &diag);
+    status = pstl_take_struct("struct penstock_session_config", config, &c,
+                              sizeof(c), &diag);
     if (status == PST_OK && (model == NULL || ret == NULL))
         status = pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT, "%s is NULL",
                               model == NULL ? "model" : "ret");
