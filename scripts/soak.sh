@@ -37,6 +37,16 @@ part "100 000 played jobs" env PST_TEST_SEED="$seed" \
   build/tests/sim/test-sim --seeds 100000
 part "20 stops of a state of 200 MB" python3 tests/elastic/stop.py $penstock \
   examples/bytegpt/bytegpt.pt2 LICENSE 5 "$seed"
+# lives BUILD: a program opens and closes models and sessions of the library.
+lives() {
+  GLIBC_TUNABLES=glibc.malloc.tcache_count=0 tests/lib/in_folder.sh \
+    "$1/tests/lib/lib-life" $tiny tests/golden/order.pt2 \
+    tests/golden/order-more.pt2 1000
+}
+for build in build build-asan; do
+  [ ! -x $build/tests/lib/lib-life ] ||
+    part "1 000 opens and closes, $build" lives $build
+done
 part "no memory, 5 times" python3 tests/elastic/oom.py $penstock $tiny 5
 part "ranks lost for good" python3 tests/elastic/elastic.py $penstock $norm $tiny
 part "each alert in a job that has its fault" \
