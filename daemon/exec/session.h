@@ -261,6 +261,9 @@ enum pstd_save {
 enum pst_status pstd_session_save(struct pstd_session *s, enum pstd_save how,
                                   const char *fault,
                                   struct pst_diag *diag) PST_MUST_CHECK;
+/* Returns what all checkpoints of the current step record besides the state.
+ * Borrowed until the next call. */
+struct pst_save_note pstd_session_save_note(struct pstd_session *s);
 /* COLLECTIVE. Begins to save the state of this step, which is the best so far,
  * while steps continue. dir: the folder, borrowed until the save has ended.
  * *ret_begun: false if there is no memory for that; then nothing was done. */

@@ -482,8 +482,7 @@ static enum pst_status save_best(struct pstd_session *s, double loss,
 {
     const char *dir = pst_str_text(&s->evaluation->best);
     char bad[PST_CHECKPOINT_REASON] = "";
-    const struct pst_save_note what = {
-        .changes = s->changes, .place = pstd_session_place(s), .ret_bad = bad};
+    struct pst_save_note what = pstd_session_save_note(s);
     enum pst_alive_phase before;
     bool begun = false;
     enum pst_status status = PST_OK;
@@ -492,6 +491,7 @@ static enum pst_status save_best(struct pstd_session *s, double loss,
         status = pstd_session_end_save(s, diag);
     if (status != PST_OK)
         return status;
+    what.ret_bad = bad;
     s->evaluation->best_loss = loss;
     if (s->w->rank == 0)
         status = pstd_best_check_folder(s, diag);
@@ -644,6 +644,14 @@ static enum pst_status conclude_evaluation(struct pstd_session *s,
     }
     emit_enough(s, &v);
     return status;
+}
+
+void pstd_eval_rewind(struct pstd_session *s)
+{
+    struct pstd_evaluation *e = s->evaluation;
+
+    if (e != NULL && e->at > s->step)
+        e->at = s->step;
 }
 
 bool pstd_eval_is_due(const struct pstd_session *s)

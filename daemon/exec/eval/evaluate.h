@@ -21,6 +21,9 @@ enum pst_status pstd_eval_prepare(struct pstd_session *s,
  * s->enough if the run had already stopped early. */
 enum pst_status pstd_eval_open(struct pstd_session *s,
                                struct pst_diag *diag) PST_MUST_CHECK;
+/* Call when the run has gone back to the current step: later ones will be
+ * evaluated again. */
+void pstd_eval_rewind(struct pstd_session *s);
 /* True if the current step has to be evaluated and was not evaluated yet. */
 bool pstd_eval_is_due(const struct pstd_session *s);
 /* Call between steps: evaluates if it is due, saves the best checkpoint, and

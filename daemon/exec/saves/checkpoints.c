@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Resumes a run from its checkpoints, and rolls it back to them. */
 #include "daemon/exec/change/ramp.h"
+#include "daemon/exec/eval/evaluate.h"
 #include "daemon/exec/session.h"
 #include "stages/files/checkpoint.h"
 
@@ -175,6 +176,7 @@ enum pst_status pstd_session_roll_back(struct pstd_session *s,
         return status;
     s->step = s->saved = s->good = info.step;
     s->good_before = UINT64_MAX;
+    pstd_eval_rewind(s);
     /* Options that were set since that checkpoint are in no checkpoint yet; the
      * run keeps them. */
     s->saved_changes = info.changes;

@@ -323,6 +323,13 @@ static enum pst_status mark_fault(struct pstd_session *s, const char *fault,
     return PST_OK;
 }
 
+struct pst_save_note pstd_session_save_note(struct pstd_session *s)
+{
+    return (struct pst_save_note){.changes = s->changes,
+                                  .options = pstd_course_for_checkpoint(s),
+                                  .place = pstd_session_place(s)};
+}
+
 /* --- beside the steps ----------------------------------------------------- */
 
 /* Begins a save in one folder while steps continue. again: saves the copy made
@@ -331,9 +338,7 @@ static enum pst_status begin_save_in(struct pstd_session *s, bool fallback,
                                      bool again, struct pst_diag *diag)
 {
     struct pstd_saving *v = &s->saving;
-    const struct pst_save_note what = {.changes = s->changes,
-                                       .options = pstd_course_for_checkpoint(s),
-                                       .place = pstd_session_place(s)};
+    const struct pst_save_note what = pstd_session_save_note(s);
     const char *dir = v->best != NULL ? v->best_dir : folder_of(s, fallback);
     enum pst_status status = pstd_session_claim_to_save(s, fallback, diag);
 
@@ -623,11 +628,7 @@ static enum pst_status check_saved(struct pstd_session *s,
 static enum pst_status save_now(struct pstd_session *s, enum pstd_save how,
                                 const char *fault, struct pst_diag *diag)
 {
-    const struct pst_save_note what = {.next_fault = fault,
-                                       .diverged = fault != NULL && s->diverged,
-                                       .changes = s->changes,
-                                       .options = pstd_course_for_checkpoint(s),
-                                       .place = pstd_session_place(s)};
+    struct pst_save_note what = pstd_session_save_note(s);
     const bool changed = s->changes != s->saved_changes;
     const bool is_saved = s->saved == s->step && !changed;
     enum pst_status status = is_saved ? check_saved(s, diag) : PST_OK;
@@ -636,6 +637,8 @@ static enum pst_status save_now(struct pstd_session *s, enum pstd_save how,
 
     if (status != PST_OK)
         return status;
+    what.next_fault = fault;
+    what.diverged = fault != NULL && s->diverged;
     if (is_saved && !is_gone && how != PSTD_SAVE_NOW)
         return fault != NULL ? mark_fault(s, fault, diag) : PST_OK;
     if (is_saved && !is_gone && s->good == s->step) {

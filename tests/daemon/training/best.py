@@ -20,6 +20,7 @@ unsaved  an evaluation is recorded only with its checkpoint
 failed   an evaluation whose checkpoint could not be saved does not count
 away     a best checkpoint that comes back is not removed for a worse one
 otherwise  nor is one whose step is made again with other options
+recorded a best checkpoint records the options of the run, however it is saved
 """
 import glob
 import json
@@ -381,12 +382,39 @@ def otherwise(b):
     assert b.tree("other/best") != before[0]
 
 
+def recorded(b):
+    """Checks that a resume from a copy of the best checkpoint knows the options
+    of the run, those that were set while it ran among them."""
+    for mode in (), ("--checkpoint-sync",):
+        name = "recorded" + "".join(mode)
+        words = b.words(f"log-{name}", "--checkpoint", name, "--eval-every",
+                        "2", "--keep-best", "--eval-data", "train.safetensors",
+                        "--lr", "1e-3", "--steps", "6", "--job", name,
+                        *mode)
+        b.gate(0)
+        job = b.begin(*words, PENSTOCK_GATE=b.path("gate"))
+        b.paused_after(1, name)
+        change = b.begin("set", "lr=2e-3", "--job", name)
+        b.call("resume", "--job", name)
+        b.gate(6)
+        b.ended(change)
+        b.ended(job)
+        shutil.copytree(b.path(name, "best"), b.path(f"copy-{name}"))
+        said = b.done(*b.words(f"log-{name}-on", "--checkpoint",
+                               f"copy-{name}", "--resume", "--lr", "1e-3",
+                               "--clip-norm", "1", "--steps", "9")).stderr
+        assert "--clip-norm" in said, (mode, said)
+        rates = {e.rpartition(" lr=")[2].split()[0] for e in
+                 b.events(f"log-{name}-on", "step", "rank-0")}
+        assert rates == {"0.002"}, (mode, rates)
+
+
 def main():
     penstock, norm = map(os.path.abspath, sys.argv[1:3])
     with tempfile.TemporaryDirectory(prefix="pst-") as folder:
         with Bench(penstock, norm, None, "self", folder) as b:
             for part in copied, taken, others, left, second, refused, unsaved, \
-                    failed, away, otherwise:
+                    failed, away, otherwise, recorded:
                 part(b)
     print("ok")
 

@@ -7,6 +7,7 @@ usage: spikes.py PENSTOCK TINY.pt2 self|mpi
 skip      the run has the bits of one whose step --on-nan leaves out
 rollback  the same, after a return to the checkpoint
 skip_data after the return the data continue after the bad step
+evaluated after the return steps are evaluated again
 resumed   killed or stopped at any step, and on other ranks: the same bits
 stop      the run ends before the step, with a good checkpoint
 refused   options that need another one
@@ -129,6 +130,16 @@ def skip_data(b):
     return got
 
 
+def evaluated(b):
+    """Steps that are made again after a return are evaluated again."""
+    for way, steps in (("rollback,skip-data", [7, 7, 14]), ("skip", [7, 14])):
+        b.run("far", "--on-spike", way, *SPIKE[2:], "--eval-data",
+              "none.safetensors", "--eval-every", "7")
+        with open(b.path(f"log{b.n}", "rank-0.log"), encoding="utf-8") as file:
+            got = re.findall(r" event=evaluated .*? step=(\d+) ", file.read())
+        assert list(map(int, got)) == steps, (way, got)
+
+
 def resumed(b, want, skipped):
     ways = {"skip": skipped, "rollback": skipped, "rollback,skip-data": want}
     for way, weights in ways.items():
@@ -189,6 +200,7 @@ def main():
         skipped = skip(b)
         rollback(b, skipped)
         want = skip_data(b)
+        evaluated(b)
         resumed(b, want, skipped)
         stop(b)
         refused(b)
