@@ -521,6 +521,9 @@ def unbegun(b):
                                "its supervisor"))
     if ctypes.CDLL(None).ptrace(PTRACE_SEIZE, child, None, None) != 0:
         print("nothing can be traced here")
+    # A folder that is not locked yet would be left for ten minutes.
+    wait_until(lambda: glob.glob(b.path("penstock-??????", "owner")),
+               "its folder")
     os.kill(child, signal.SIGKILL)
     assert "before its run began" in b.ended(job, 1).stderr
     try:
