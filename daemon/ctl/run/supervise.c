@@ -99,7 +99,9 @@ static void decide_restart(struct pstctl_supervisor *s,
         return;
     ret->paused = fate->unsaved->paused;
     (void)snprintf(ret->undone, sizeof(ret->undone), "%s",
-                   fate->unsaved->changes);
+                   pstctl_unsaved_lost(fate->unsaved, pstd_stays(s->config)
+                                                          ? fate->saved
+                                                          : ret->checkpoint));
 }
 
 /* Determines how a start ended, and if the job is restarted. If the job was

@@ -17,10 +17,14 @@ static const struct {
 };
 
 static void add_change(struct pstctl_unsaved *u, const char *did,
-                       const char *name)
+                       const char *name, uint64_t step)
 {
     const size_t n = strlen(u->changes);
 
+    if (u->n < PSTCTL_UNSAVED) {
+        u->at[u->n].begin = n + (n > 0 ? strlen(", ") : 0);
+        u->at[u->n++].step = step;
+    }
     (void)snprintf(u->changes + n, sizeof(u->changes) - n, "%s%s %.100s",
                    n > 0 ? ", " : "", did, name);
 }
@@ -74,9 +78,26 @@ void pstctl_unsaved_update(struct pstctl_unsaved *u, const pstctl_event *event)
     if (strcmp(name, "train_begin") == 0)
         u->again = false;
     if (strcmp(name, "checkpoint_saved") == 0 ||
-        strcmp(name, "train_begin") == 0)
+        strcmp(name, "train_begin") == 0) {
         u->changes[0] = '\0';
+        u->n = 0;
+    }
     for (size_t i = 0; i < PST_COUNT(rows); i++)
         if (strcmp(name, rows[i].event) == 0)
-            add_change(u, rows[i].did, pstctl_text(event, rows[i].field));
+            add_change(u, rows[i].did, pstctl_text(event, rows[i].field),
+                       (uint64_t)pstctl_integer(event, "step"));
+}
+
+const char *pstctl_unsaved_lost(const struct pstctl_unsaved *u, uint64_t step)
+{
+    const size_t len = strlen(u->changes);
+    unsigned k = 0;
+
+    /* A checkpoint of the step of a change may be older than the change. */
+    while (k < u->n && u->at[k].step < step)
+        k++;
+    if (k == u->n && u->n < PSTCTL_UNSAVED)
+        return "";
+    k = PST_MIN(k, PSTCTL_UNSAVED - 1);
+    return u->changes + (u->n > 0 ? PST_MIN(u->at[k].begin, len) : 0);
 }

@@ -9,6 +9,12 @@
 #include "daemon/ctl/job/conn.h"
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Changes whose steps are known; later ones, of one text, are not told apart.
+ */
+#define PSTCTL_UNSAVED 16
 
 struct pstctl_unsaved {
     bool paused;
@@ -16,8 +22,18 @@ struct pstctl_unsaved {
     /* The ranks were restarted, and the run has not begun again since. */
     bool again;
     char changes[256]; /* "froze blocks.*, set scale", truncated */
+    /* Of each change: the step after which it was made, and where its text
+     * begins in `changes`. */
+    struct {
+        uint64_t step;
+        size_t begin;
+    } at[PSTCTL_UNSAVED];
+    unsigned n;
 };
 
 void pstctl_unsaved_update(struct pstctl_unsaved *u, const pstctl_event *event);
+/* Returns the changes that a checkpoint of that step lacks. It may have been
+ * saved by ranks that died before they reported it. */
+const char *pstctl_unsaved_lost(const struct pstctl_unsaved *u, uint64_t step);
 
 #endif

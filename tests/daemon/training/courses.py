@@ -6,6 +6,8 @@ usage: courses.py PENSTOCK LATE.pt2 LATE-FC.pt2
 
 inputs   a module is replaced in a model whose inputs are used in another order
          than they are declared
+unreported  a job dies when it has saved a change and has not reported that: the
+         change is not among those that are undone
 """
 import os
 import sys
@@ -52,10 +54,28 @@ def inputs(b):
     assert b.losses("swapped") == b.losses("plain")
 
 
+def unreported(b):
+    flag = b.path("flag")
+    run = b.gated("saved", "--checkpoint-every", "4", "--max-restarts", "3",
+                  PENSTOCK_FAULT="saved:1+:kill", PENSTOCK_FAULT_ONCE=flag)
+    b.paused_after(3, "saved")
+    b.call("set", "lr=0.5", "--job", "saved")
+    with open(flag, "x", encoding="utf-8"):
+        pass
+    b.call("resume", "--job", "saved")
+    b.gate(6)
+    out = b.ended(run)
+    restart, = b.events("saved-log", "job_restart")
+    assert " checkpoint_step=4 " in restart, restart
+    assert ' undone="" ' in restart and "undone" not in out.stderr, restart
+    restored, = b.events("saved-log", "set_restored", "rank-0")
+    assert "lr=0.5" in restored, restored
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(*map(os.path.abspath, sys.argv[1:4]), folder) as b:
-        for part in (inputs,):
+        for part in inputs, unreported:
             print(part.__name__, flush=True)
             part(b)
             b.no_files_left()
