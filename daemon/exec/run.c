@@ -236,8 +236,9 @@ static enum pst_status skip_data(struct pstd_session *s,
 }
 
 /* COLLECTIVE. Returns to the newest good checkpoint. If there is none with the
- * current model, repeats the step instead: a failed step leaves the state as it
- * was. from: NULL, or the position at which the data continue. */
+ * current model, or none that can be read, repeats the step instead: a failed
+ * step leaves the state as it was. from: NULL, or the position at which the
+ * data continue. */
 static enum pst_status roll_back(struct pstd_session *s,
                                  const struct pstd_numbers *by, uint64_t failed,
                                  const struct pst_data_place *from,
@@ -248,15 +249,22 @@ static enum pst_status roll_back(struct pstd_session *s,
                              ? "the model was changed after the newest "
                                "checkpoint"
                              : NULL;
-    char text[PST_DIAG_TEXT + 128];
+    char text[PST_DIAG_TEXT + 128], unread[PST_DIAG_TEXT];
 
     if (remark == NULL) {
-        const enum pst_status status = pstd_session_roll_back(s, from, diag);
+        bool begun = false;
+        const enum pst_status status =
+            pstd_session_roll_back(s, from, &begun, diag);
 
-        pstd_steps_drop_after(&s->history, s->step);
-        if (status == PST_OK)
+        if (status == PST_OK) {
+            pstd_steps_drop_after(&s->history, s->step);
             pstd_report_skip(s, PSTD_EVENT_ROLLED_BACK, by, failed, why);
-        return status;
+        }
+        if (status == PST_OK || begun || status == PST_ERR_PEER ||
+            status == PST_ERR_INTERNAL)
+            return status;
+        (void)snprintf(unread, sizeof(unread), "%s", diag->text);
+        remark = unread;
     }
     (void)snprintf(text, sizeof(text), "%s (%s: the step is made again)", why,
                    remark);
@@ -302,8 +310,10 @@ static enum pst_status handle_failed(struct pstd_session *s,
     case PSTD_NUMBERS_ROLLBACK:
         status =
             roll_back(s, by, failed, skips ? &after : NULL, why.text, diag);
-        if (status != PST_OK)
+        if (status != PST_OK) { /* says nothing about the checkpoint */
+            s->diverged = false;
             return status;
+        }
         break;
     case PSTD_NUMBERS_STOP:
         *diag = why;

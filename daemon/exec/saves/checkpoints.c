@@ -145,32 +145,52 @@ enum pst_status pstd_session_resume(struct pstd_session *s,
     return status;
 }
 
+/* COLLECTIVE. Loads the newest good checkpoint of the run, or of its second
+ * folder alone. *ret_begun: see pstd_session_roll_back. */
+static enum pst_status load_newest(struct pstd_session *s, bool second,
+                                   struct pst_checkpoint_info *ret,
+                                   bool *ret_begun, struct pst_diag *diag)
+{
+    bool begun = false;
+    const char *fallback = s->config.checkpoint_fallback;
+    const struct pst_load_choice choice = {
+        .dir = second ? fallback : s->config.checkpoint,
+        .fallback = second ? NULL : fallback,
+        .step = PST_CHECKPOINT_LATEST,
+        .skipped = emit_skipped,
+        .begun = &begun,
+        .ctx = s,
+    };
+    struct pst_diag ignored;
+    enum pst_status status = pstd_session_claim_again(s, second, diag);
+
+    if (status == PST_OK)
+        status =
+            pst_engine_load(s->w->engine, &choice, ret, &s->in_fallback, diag);
+    status = pstd_agree(s->w, status, diag);
+    if (status == PST_OK && second)
+        s->in_fallback = true;
+    *ret_begun =
+        pstd_agree(s->w, begun ? PST_ERR_INTERNAL : PST_OK, &ignored) != PST_OK;
+    return status;
+}
+
 /* Unlike a resume, keeps the measurements of this run, and moves no checkpoint.
  */
 enum pst_status pstd_session_roll_back(struct pstd_session *s,
                                        const struct pst_data_place *from,
-                                       struct pst_diag *diag)
+                                       bool *ret_begun, struct pst_diag *diag)
 {
-    const struct pst_load_choice choice = {
-        .dir = s->config.checkpoint,
-        .fallback = s->config.checkpoint_fallback,
-        .step = PST_CHECKPOINT_LATEST,
-        .skipped = emit_skipped,
-        .ctx = s,
-    };
     const enum pst_alive_phase before = pst_alive_enter(PST_ALIVE_LOAD);
     const unsigned microbatches = s->w->batch.microbatches;
     struct pst_checkpoint_info info = {0};
-    enum pst_status status = pstd_session_claim_again(s, false, diag);
+    enum pst_status status = load_newest(s, false, &info, ret_begun, diag);
 
     /* If the first folder is not available, the second one may have a
      * checkpoint. */
-    if (status == PST_ERR_IO && choice.fallback != NULL)
-        status = pstd_session_claim_again(s, true, diag);
-    if (status == PST_OK)
-        status = pst_engine_load(s->w->engine, &choice, &info, &s->in_fallback,
-                                 diag);
-    status = pstd_agree(s->w, status, diag);
+    if (status == PST_ERR_IO && !*ret_begun &&
+        s->config.checkpoint_fallback != NULL)
+        status = load_newest(s, true, &info, ret_begun, diag);
     pst_alive_leave(before);
     if (status != PST_OK)
         return status;

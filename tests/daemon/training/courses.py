@@ -8,14 +8,20 @@ inputs   a module is replaced in a model whose inputs are used in another order
          than they are declared
 unreported  a job dies when it has saved a change and has not reported that: the
          change is not among those that are undone
+unread   the folder of checkpoints is missing when a run goes back to one, with
+         and without a second folder
 """
+import math
 import os
+import struct
 import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
                                 ".."))
 import job  # noqa: E402  pylint: disable=wrong-import-position
+import tensor_file  # noqa: E402  pylint: disable=wrong-import-position
+from patience import wait_until  # noqa: E402  pylint: disable=C0413
 from evaluate import write_data  # noqa: E402  pylint: disable=C0413
 
 
@@ -34,6 +40,8 @@ class Bench(job.Bench):
     def gated(self, name, *more, **env):
         """Begins a job that waits before its first step."""
         self.gate(0)
+        if os.path.exists(self.path("gate.at")):
+            os.remove(self.path("gate.at"))
         return self.begin(*self.words(name, *more), **env,
                           PENSTOCK_GATE=self.path("gate"))
 
@@ -72,10 +80,43 @@ def unreported(b):
     assert "lr=0.5" in restored, restored
 
 
+def unread(b):
+    tensors, _ = tensor_file.load(b.path("data.safetensors"))
+    dtype, shape, data = tensors["x"]
+    at = 4 * 4 * 17  # of row 17, in step 5
+    tensors["x"] = (dtype, shape, data[:at] + struct.pack("<f", math.nan) +
+                    data[at + 4:])
+    tensor_file.save(b.path("nan.safetensors"), tensors)
+    more = ("--data", "nan.safetensors", "--on-nan", "rollback",
+            "--checkpoint-every", "3")
+    b.call(*b.words("whole", *more))
+    for second in (), ("--checkpoint-fallback", "second"):
+        name = "away" + "".join(second[1:])
+        run = b.gated(name, *more, *second)
+        b.paused_after(4, name)
+        os.rename(b.path(name), b.path("aside"))
+        with open(b.path(name), "x", encoding="utf-8"):
+            pass
+        b.call("checkpoint", "--job", name, code=0 if second else 74)
+        b.call("resume", "--job", name)
+        b.gate(5)
+        wait_until(lambda: b.place() == 6, "step 6")
+        os.remove(b.path(name))
+        os.rename(b.path("aside"), b.path(name))
+        b.gate(6)
+        b.ended(run)
+        rolled, = b.events(name + "-log", "rolled_back", "rank-0")
+        assert (" to=4 " in rolled and
+                ("made again" in rolled) == (not second)), rolled
+        assert not b.events(name + "-log", "checkpoint_bad", "rank-0")
+        assert b.losses(name) == b.losses("whole")
+        assert b.weights(name) == b.weights("whole")
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="pst-") as folder, \
             Bench(*map(os.path.abspath, sys.argv[1:4]), folder) as b:
-        for part in inputs, unreported:
+        for part in inputs, unreported, unread:
             print(part.__name__, flush=True)
             part(b)
             b.no_files_left()
