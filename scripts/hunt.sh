@@ -90,6 +90,13 @@ hunt_jobs() {
 case_of_jobs="the point and its number go into the list that the test goes \
 through always"
 
+hunt_lives() {
+  "$python" "$root/tests/hunt/lives.py" "$penstock" "$1" \
+    --seed "$((PST_TEST_SEED * 1000))" --number 1000 --seconds 300
+}
+case_of_lives="life-SEED/life.sh repeats the commands of a life, whose course \
+goes into tests/daemon/training/courses.py"
+
 # Runs with sanitizers the tests that scripts/test.sh runs only without.
 hunt_sanitizers() {
   [ -f "$root/build-asan/build.ninja" ] || {
@@ -103,7 +110,7 @@ hunt_sanitizers() {
 case_of_sanitizers="a test with few lines, which runs with sanitizers always"
 
 all="aliases layouts chains dtypes trees cuts models commands bytes worlds jobs
-  sanitizers"
+  lives sanitizers"
 
 seed=$((RANDOM * 32768 + RANDOM))
 while [ $# -gt 0 ]; do

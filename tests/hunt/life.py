@@ -1,47 +1,97 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A life of a job: what happens to it, and its plain form."""
+"""A job in its folder: starts, steps, changes, ends; and its plain form."""
+import json
 import os
-import signal
 
 from ground import Broken, Gone
 
+CHANGES = ("set", "swapped", "frozen", "unfrozen", "attr_set", "attr_cast")
+REFUSED = 64, 65, 78  # exit codes of a start that is refused
 
-class Life:
-    """A job in the ground `g`, drawn by `rng` (draw.Drawn `d`)."""
+
+class Refused(Exception):
+    pass
+
+
+class Late(Exception):
+    """The job is already behind the step of an event."""
+
+
+class Job:
+    """The job of a life in the ground `g`, with the options `d` (draw.Drawn).
+    After step n it is changed by `changes` (n, words)."""
 
     def __init__(self, g, d):
         self.g, self.d, self.rng = g, d, d.rng
         self.run = None
-        self.supervised = False
-        self.paused = False
-        self.begun = False  # a checkpoint may be there
-        self.changes = []  # (step, words) that the job's numbers have
+        self.supervised = self.paused = self.begun = self.over = False
+        self.seen = 0  # lines of the log before this start
+        self.changes, self.lost = [], []
         self.told = []  # what happened, for the report
+        self.flag = g.path("flag")
+        self.faulty_saves = True
 
-    # --- the job ------------------------------------------------------------
+    # --- starts -------------------------------------------------------------
 
     def words(self):
-        return ["run", f"m/{self.d.name}.pt2", *self.d.base, *self.d.evals,
-                "--steps", self.d.steps, "--checkpoint", "ck", "--log-dir",
-                "log", "--job", "life", "--quiet"]
+        d = self.d
+        return ["run", f"m/{d.name}.pt2", *d.cut, *d.base, *d.evals, "--steps",
+                d.steps, "--checkpoint", "ck", "--log-dir", "log", "--job",
+                "life", "--quiet"]
 
-    def begin(self, *more, **env):
+    def begin(self, *more):
         """Starts the job, anew or from its newest checkpoint."""
-        self.supervised = self.rng.random() < .4
+        g = self.g
+        self.supervised = self.d.some(.45)
         words = [*self.words(), *self.d.layout(), *self.d.saving(), *more]
         if self.supervised:
             words += ["--max-restarts", "3"]
-        if self.begun:
+        if self.begun and not any(x.startswith("--resume") for x in more):
             words.append("--resume=auto")
-        self.begun = True
         self.paused = False
-        self.seen = len(self.g.lines())
-        self.g.forget_place()
-        self.run = self.g.start(*words, PENSTOCK_GATE=self.g.path("gate"),
-                                **env)
+        self.seen = len(g.lines())
+        g.forget_place()
+        env, self.faulty_saves = self.d.fault(self.flag)
+        self.run = g.start(*words, PENSTOCK_GATE=g.path("gate"), **env)
+
+    def await_start(self):
+        """Waits until a start has begun its run. Returns False if it was
+        refused."""
+        try:
+            self.g.until(lambda: self.events("train_begin"), "train_begin",
+                         self.run)
+        except Gone:
+            done = self.g.wait(self.run, "run")
+            if done.returncode in REFUSED:
+                self.refusal = (done.err.strip().splitlines() or [""])[-1]
+                return False
+            if done.returncode != 0:
+                raise Broken(f"code: the start ended with {done.returncode}:\n"
+                             f"{done.out}{done.err}") from None
+        self.begun = True
+        return True
+
+    def again(self, *more):
+        """Starts the job again, from its newest checkpoint."""
+        for _ in range(4):
+            self.begin(*more)
+            if self.await_start():
+                break
+            self.told.append(f"refused: {self.refusal}")
+        else:
+            raise Refused(self.refusal)
+        return self.lose()
+
+    # --- steps --------------------------------------------------------------
+
+    def events(self, *names):
+        return [x for x in self.g.lines()[self.seen:]
+                if x.get("event") in names]
 
     def reach(self, n):
         """Lets the job go on until it waits at the beginning of step n."""
+        if self.now() >= n:
+            raise Late(n)
         if self.paused:
             self.ask("resume")
             self.paused = False
@@ -49,21 +99,19 @@ class Life:
         self.g.note(f"at {n}")
         self.g.until(lambda: self.g.place() == n, f"step {n}", self.run)
 
-    def ask(self, *words, codes=(0,)):
-        return self.g.do(*words, "--job", "life", codes=codes)
+    def ask(self, *words, codes=(0,), **more):
+        return self.g.do(*words, "--job", "life", codes=codes, **more)
 
-    def events(self, *names):
-        return [x for x in self.g.lines()[self.seen:] if x["event"] in names]
-
-    def requested(self, words, n):
+    def requested(self, words, n, opens=True):
         """Sends a request at the beginning of step n, so that it takes effect
-        after it. Returns the client."""
+        after it. Returns the client. opens: lets the job make that step."""
         before = len(self.events("request"))
         client = self.g.start(*words, "--job", "life")
         self.g.note("sleep .2")
         self.g.until(lambda: client.poll() is not None or len(
             self.events("request")) > before, f"request {words}", self.run)
-        self.g.gate(n)
+        if opens:
+            self.g.gate(n)
         return client
 
     def pause(self, n):
@@ -74,46 +122,98 @@ class Life:
         pause_at(self.g, "life", n)
         self.paused = True
 
+    def now(self):
+        """Returns the newest step that is done."""
+        if self.paused:
+            return int(self.events("paused")[-1]["step"])
+        return max(self.g.place() - 1, 0)
+
     # --- changes ------------------------------------------------------------
 
-    def change(self, n, words):
-        """Changes the job after step n, paused or in its run."""
-        if self.rng.random() < .5:
+    def change(self, n, words, refused=()):
+        """Changes the job after step n, paused or in its run. refused: exit
+        codes that are right, too. Returns the exit code."""
+        # A rollback makes steps again with options that were set later, unless
+        # a checkpoint has them.
+        saves = words[0] == "set" and "rollback" in self.d.base
+        if saves or self.d.some(.5) or (self.paused and self.now() == n):
             self.pause(n)
             done = self.ask(*words, codes=None)
+            if saves:
+                self.ask("checkpoint")
         else:
             self.reach(n)
             done = self.g.wait(self.requested(words, n), words[0])
-        if done.returncode == 0:
-            line = self.events("set", "swapped", "frozen", "unfrozen",
-                               "attr_set", "attr_cast")[-1]
+        code = done.returncode
+        self.told.append(f"  {n}: {' '.join(words)} -> {code}")
+        if code == 0:
+            line = self.events(*CHANGES)[-1]
             self.changes.append((int(line["step"]), words))
-        self.told.append(f"{n}: {' '.join(words)} -> {done.returncode}")
+        elif code not in refused:
+            raise Broken(f"code: {words} ended with {code}:\n"
+                         f"{done.out}{done.err}")
+        return code
 
     def lose(self):
         """After a start from a checkpoint: forgets the changes that it does
         not have. Returns them."""
         lines = self.g.lines()
         first = max(i for i, x in enumerate(lines)
-                    if x["event"] in ("resume", "train_begin"))
-        resumed = [x for x in lines[first - 3:first + 1]
+                    if x["event"] in ("train_begin", "resume"))
+        resumed = [x for x in lines[first - 6:first + 1]
                    if x["event"] == "resume"]
         step = int(resumed[-1]["step"]) if resumed else 0
-        kinds = ("set", "swapped", "frozen", "unfrozen", "attr_set",
-                 "attr_cast")
-        of_step = [x["event"] for x in lines[:first]
-                   if x["event"] in kinds + ("checkpoint_saved",) and
-                   int(x["step"]) == step]
         unsaved = 0
-        for kind in of_step:
-            unsaved = 0 if kind == "checkpoint_saved" else unsaved + 1
+        for x in lines[:first]:
+            if x["event"] in CHANGES and int(x["step"]) == step:
+                unsaved += 1
+            if x["event"] == "checkpoint_saved" and int(x["step"]) == step:
+                unsaved = 0
         kept = [c for c in self.changes if c[0] <= step]
         if unsaved and kept and kept[-1][0] == step:
-            kept = kept[:-unsaved]
+            kept = kept[:-unsaved] + self.present(kept[-unsaved:])
         lost = self.changes[len(kept):]
         self.changes = kept
-        self.told.append(f"from step {step}, lost {lost}")
+        self.lost += lost
+        self.told.append(f"  from step {step}" + (
+            f", lost {[' '.join(w) for _, w in lost]}" if lost else ""))
+        self.not_older(step, lines[:first])
         return lost
+
+    def present(self, changes):
+        """Returns those of the changes that the run has which has begun: a
+        save may have ended that no event reports."""
+        restored = " ".join(x["options"] for x in self.events("set_restored"))
+        digest = json.loads(self.ask("status", "--json").out)["plan_digest"]
+        digests = [x["digest"] for x in self.g.lines() if x["event"] in CHANGES
+                   and "digest" in x]
+        n = sum(c[1][0] != "set" for c in changes)
+        of = iter(digests[-n:] if n else [])
+        found, plan = [], []
+        for at, words in changes:
+            if words[0] == "set":
+                if all(x in restored for x in words[1:]):
+                    found.append((at, words))
+                continue
+            plan.append((at, words))
+            if next(of) == digest:
+                found += plan
+                plan = []
+        return found
+
+    def not_older(self, step, lines):
+        """Checks that the job goes on from the newest checkpoint that was
+        announced."""
+        saved, base = 0, 0
+        for x in lines:
+            if x["event"] == "checkpoint_saved":
+                saved = max(saved, int(x["step"]))
+            if x["event"] in ("rolled_back", "resume"):
+                saved = min(saved, int(x.get("to", x["step"])))
+            base = max(base, saved)
+        if step < saved:
+            raise Broken(f"older: the job goes on from step {step}, although "
+                         f"step {saved} was saved")
 
     # --- ends ---------------------------------------------------------------
 
@@ -122,125 +222,15 @@ class Life:
         if done.returncode not in codes:
             raise Broken(f"code: the run ended with {done.returncode}, not "
                          f"{codes}:\n{done.out}{done.err}")
-        self.run = None
         return done
-
-    def await_start(self):
-        """Waits until a start has begun its run. Returns False if it was
-        refused."""
-        try:
-            self.g.until(lambda: self.events("train_begin"), "train_begin",
-                         self.run)
-        except Gone:
-            done = self.g.wait(self.run, "run")
-            if done.returncode == 0:
-                return True
-            if done.returncode in (64, 65, 78):
-                self.refusal = done.err.strip().splitlines()[-1:]
-                return False
-            raise Broken(f"code: the start ended with {done.returncode}:\n"
-                         f"{done.out}{done.err}") from None
-        return True
-
-    def again(self):
-        """Starts the job again, from its newest checkpoint."""
-        for _ in range(5):
-            self.begin()
-            if self.await_start():
-                break
-            self.told.append(f"refused: {self.refusal}")
-        else:
-            raise Refused(self.refusal)
-        self.lose()
-
-    # --- events: each happens after step n ---------------------------------
-
-    def set(self, n):
-        self.change(n, ["set", f"lr={self.rng.choice([.003, .02, .05])}"])
-
-    def checkpoint(self, n):
-        if self.rng.random() < .5:
-            self.pause(n)
-            self.ask("checkpoint")
-        else:
-            self.reach(n)
-            self.g.wait(self.requested(["checkpoint"], n), "checkpoint")
-
-    def stop(self, n):
-        self.pause(n)
-        self.ask("stop")
-        self.ended(130)
-        self.again()
-
-    def kill(self, n):
-        """Kills rank 0 in step n + 1."""
-        self.reach(n + 1)
-        self.killed(lambda: self.g.pid_of(0), "$(pid 0)")
-
-    def killed(self, who, text):
-        supervised = self.supervised
-        self.g.forget_place()
-        self.seen = len(self.g.lines())
-        self.g.note(f"kill -9 {text}")
-        os.kill(who(), signal.SIGKILL)
-        self.told.append(f"kill, supervised {supervised}")
-        if supervised:
-            if not self.await_start():
-                raise Broken(f"a restart was refused: {self.refusal}")
-            lost = self.lose()
-            line = [x for x in self.g.lines(name="supervisor")
-                    if x["event"] == "job_restart"][-1]
-            if bool(line["undone"]) != bool(lost):
-                raise Broken(f"undone: the supervisor says {line['undone']!r}"
-                             f", lost are {lost}")
-        else:
-            self.ended(1)
-            self.again()
-
-    EVENTS = ["set", "set", "checkpoint", "stop", "kill"]
-
-    def live(self):
-        """Lets the life happen. Returns False if it was refused."""
-        d = self.d
-        n = self.rng.randint(2, 6)
-        at = sorted(self.rng.sample(range(2, d.steps - 1),
-                                    min(n, d.steps - 3)))
-        self.g.gate(0)
-        self.begin()
-        if not self.await_start():
-            return False
-        done = 0
-        try:
-            for n in at:
-                if n <= done:
-                    continue
-                name = self.rng.choice(self.EVENTS)
-                self.told.append(f"{n}: {name}")
-                getattr(self, name)(n)
-                done = max(n, self.now())
-            if self.paused:
-                self.ask("resume")
-            self.g.gate(10 ** 9)
-        except Gone as gone:
-            self.told.append(f"the job ended before {gone}")
-        self.ended(0)
-        return True
-
-    def now(self):
-        """Returns the newest step that a gate or a pause is at."""
-        if self.paused:
-            return int(self.events("paused")[-1]["step"])
-        return self.g.place()
 
     def plain(self):
         """Runs the plain form: one rank for each replica, the changes at their
         steps."""
         g, d = self.g, self.d
-        g.note("rm -f gate.at; mkdir plain")
-        words = ["run", f"m/{d.name}.pt2", *d.base, *d.evals, "--steps",
-                 d.steps, "--checkpoint", "plain-ck", "--log-dir", "plain-log",
-                 "--job", "plain", "--quiet", "-n", f"{d.replicas}x1",
-                 "--transport", "self", "--stages", "1"]
+        words = ["run", f"m/{d.name}.pt2", *d.cut, *d.base, *d.evals,
+                 "--steps", d.steps, "--checkpoint", "plain-ck", "--log-dir",
+                 "plain-log", "--job", "plain", "--quiet", *d.plain_layout()]
         g.forget_place()
         steps = sorted({step for step, _ in self.changes})
         g.gate(0 if steps else 10 ** 9)
@@ -248,11 +238,18 @@ class Life:
         for step in steps:
             g.gate(step - 1)
             g.note(f"at {step}")
-            g.until(lambda s=step: g.place() == s, f"step {step}", run)
+            try:
+                g.until(lambda s=step: g.place() == s, f"step {step}", run)
+            except Gone:
+                done = g.wait(run, "plain run")
+                raise Broken(f"plain: ended before step {step}: "
+                             f"{done.out}{done.err}") from None
             pause_at(g, "plain", step)
             for at, change in self.changes:
                 if at == step:
                     g.do(*change, "--job", "plain")
+            if "rollback" in d.base:
+                g.do("checkpoint", "--job", "plain")
             g.do("resume", "--job", "plain")
         g.gate(10 ** 9)
         done = g.wait(run, "plain run")
@@ -261,15 +258,42 @@ class Life:
 
 
 def pause_at(g, name, n):
-    """Pauses a job that waits at the beginning of step n, after that step."""
+    """Pauses a job that waits at the beginning of step n, after that step. A
+    rollback of that step, after which the pause begins at an earlier one, comes
+    once (--on-nan, --on-spike)."""
     log = {"life": "log", "plain": "plain-log"}[name]
-    g.do("pause", "--detach", "--job", name)
-    g.gate(n)
-    g.do("pause", "--job", name)
-    at = [int(x["step"]) for x in g.lines(log) if x["event"] == "paused"][-1]
-    if at != n:
-        raise Broken(f"pause: after {at}, not {n}")
+
+    def paused():
+        return [int(x["step"]) for x in g.lines(log) if x["event"] == "paused"]
+
+    for _ in range(3):
+        before = len(paused())
+        g.do("pause", "--detach", "--job", name)
+        g.gate(n)
+        g.do("pause", "--job", name)
+        g.until(lambda k=before: len(paused()) > k, f"paused after {n}")
+        at = paused()[-1]
+        if at == n:
+            return
+        rolled = [x for x in g.lines(log) if x["event"] == "rolled_back"]
+        if not rolled or int(rolled[-1]["to"]) != at:
+            break
+        g.forget_place()
+        g.gate(n - 1)
+        g.do("resume", "--job", name)
+        g.until(lambda: g.place() == n, f"step {n}")
+    raise Broken(f"pause: after {at}, not {n}")
 
 
-class Refused(Exception):
-    pass
+def parent(pid):
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        return int(file.read().rsplit(")", 1)[1].split()[1])
+
+
+def name_of(pid):
+    with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
+        return file.read().strip()
+
+
+def is_there(path):
+    return os.path.lexists(path)

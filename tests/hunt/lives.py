@@ -23,6 +23,7 @@ import traceback
 from ground import Broken, Gone, Ground, kill_all
 import check
 import draw
+import events
 import life as lives
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -47,7 +48,7 @@ def one(options, seed, count):
         again = f"lives.py PENSTOCK WORKDIR --seed {seed}"
         g = Ground(options.penstock, models, folder, again)
         before = check.digests(models)
-        life = lives.Life(g, draw.Drawn(rng, about))
+        life = events.Life(g, draw.Drawn(rng, about, options.mpi))
         said, why = "lived", ""
         try:
             if not life.live():
@@ -68,7 +69,8 @@ def one(options, seed, count):
         finally:
             kill_all(folder)
         for text in life.told:
-            count[text.split(": ")[-1].split()[0]] += 1
+            if text[0] != " ":
+                count[text.split(": ")[1].split()[0]] += 1
         if said == "broken" or options.keep:
             kept = os.path.join(options.work, f"life-{seed}")
             shutil.rmtree(kept, ignore_errors=True)
@@ -90,6 +92,7 @@ def main():
     ask.add_argument("--number", type=int, default=1)
     ask.add_argument("--seconds", type=float, default=1e9)
     ask.add_argument("--ground", default="/dev/shm")
+    ask.add_argument("--mpi", type=float, default=.06)
     ask.add_argument("--keep", action="store_true")
     ask.add_argument("-v", "--verbose", action="store_true")
     options = ask.parse_args()

@@ -144,8 +144,12 @@ def export(folder, name):
             model.get_submodule(module), (x,), dynamic_shapes=({0: rows},)),
             os.path.join(folder, f"{name}.{module}.pt2"))
     return {"swaps": list(swaps), "cuts": cuts, "patterns": patterns,
+            "lora": {"gpt": "h.*.qkv", "tied": "h.?.mlp.0",
+                     "plain": "mid.0"}.get(name),
             "tokens": batch != floats, "packed": batch == packed,
             "params": [n for n, p in model.named_parameters()],
+            "modules": [n for n, m in model.named_modules() if n and
+                        any(True for _ in m.parameters(recurse=False))],
             "trained": [n for n, p in model.named_parameters()
                         if p.requires_grad],
             "buffers": [n for n, _ in model.named_buffers()]}
@@ -155,13 +159,19 @@ def data(folder):
     from safetensors.torch import save_file
     torch.manual_seed(3)
     weight = torch.randn(4, 3)
-    for name, rows in ("a", 53), ("b", 31), ("e", 11), ("f", 7):
+    for name, rows in ("a", 53), ("b", 31), ("e", 11), ("f", 14):
         x = torch.randn(rows, 4)
-        save_file({"x": x, "wanted": x @ weight + .3 * torch.randn(rows, 3)},
+        wanted = x @ weight + .3 * torch.randn(rows, 3)
+        save_file({"x": x, "wanted": wanted},
                   os.path.join(folder, f"{name}.safetensors"))
+        if name == "a":  # with a row that is not finite
+            wanted[29, 1] = float("nan")
+            save_file({"x": x, "wanted": wanted},
+                      os.path.join(folder, "n.safetensors"))
         n = rows * LENGTH + 4
         text = torch.arange(n).mul(5).add(torch.randint(0, 3, (n,))) % (
             VOCABULARY)
+        text[4::9] = 0  # ends documents
         with open(os.path.join(folder, f"{name}.bin"), "wb") as file:
             file.write(bytes(text.tolist()))
     with open(os.path.join(folder, "bytes"), "wb") as file:

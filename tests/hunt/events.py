@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What may happen in a life. Each event is a method with the number n of a
+step: it happens after that step."""
+import os
+import signal
+import time
+
+from ground import LIMIT_S, STATUS_S, Broken, Gone, processes
+from life import Job, Late, is_there, name_of, parent
+import check
+
+SETS = ["lr=0.003", "lr=0.05", "weight-decay=0.2", "clip-value=0.02",
+        "group=biases:lr=0.001", "no-decay=biases", "eval-every=2",
+        "checkpoint-every=2", "checkpoint-every=0", "keep=1", "keep=3",
+        "log-every=2", "lr-schedule=cosine", "warmup=3", "steps", "patience=9",
+        "clip-norm=0.4", "microbatches=2", "lr=0.01 weight-decay=0"]
+
+
+class Life(Job):
+    # --- changes of numbers -------------------------------------------------
+
+    def set(self, n):
+        text = self.rng.choice(SETS)
+        if text == "steps":
+            text = f"steps={self.d.steps + self.rng.randint(-2, 3)}"
+        if "clip-norm" in text and not self.d.norms:
+            text = "lr=0.002"
+        self.change(n, ["set", *text.split()], (64, 65, 75))
+
+    def freeze(self, n):
+        pattern = self.rng.choice(self.d.about["patterns"])
+        self.change(n, [self.rng.choice(["freeze", "unfreeze"]), pattern],
+                    (65,))
+
+    def attr_set(self, n):
+        name = self.rng.choice(self.d.about["params"] +
+                               self.d.about["buffers"])
+        state = self.rng.choice([[], ["--state", "reset"]])
+        self.change(n, ["attr", "set", name, self.rng.choice(["0.1", "-0.05"]),
+                        *state], (65,))
+
+    def attr_cast(self, n):
+        name = self.rng.choice(self.d.about["params"] +
+                               self.d.about["patterns"])
+        self.change(n, ["attr", "cast", name, self.rng.choice(
+            ["bf16", "f16", "f32"])], (65,))
+
+    def attr_file(self, n):
+        """Sets a module's tensors to their values of now."""
+        name = self.rng.choice(self.d.about["modules"])
+        self.pause(n)
+        self.ask("attr", "get", name, "-o", "values.safetensors")
+        kept = f"values-{len(self.told)}.safetensors"
+        os.rename(self.g.path("values.safetensors"), self.g.path(kept))
+        self.g.note(f"mv values.safetensors {kept}")
+        self.change(n, ["attr", "set", name, kept], (65,))
+
+    def swap(self, n):
+        name = self.rng.choice(self.d.about["swaps"])
+        state = self.rng.choice([[], ["--state", "keep"],
+                                 ["--state", "reset"]])
+        self.change(n, ["swap", name, f"m/{self.d.name}.{name}.pt2", *state],
+                    (65,))
+
+    # --- what changes no number ---------------------------------------------
+
+    def hold(self, n):
+        self.pause(n)
+
+    def get(self, n):
+        self.reach(n)
+        client = self.requested(["attr", "get", ""], n)
+        if self.g.wait(client, "attr get").returncode != 0:
+            raise Broken(f"code: attr get: {client.out}{client.err}")
+
+    def checkpoint(self, n):
+        if self.d.some(.5):
+            self.pause(n)
+            self.ask("checkpoint")
+        else:
+            self.reach(n)
+            done = self.g.wait(self.requested(["checkpoint"], n), "checkpoint")
+            if done.returncode != 0:
+                raise Broken(f"code: checkpoint: {done.out}{done.err}")
+        saved = [int(x["step"]) for x in self.events("checkpoint_saved")]
+        if not saved or max(saved) != n:
+            raise Broken(f"checkpoint: after step {n}, saved are {saved}")
+
+    def status(self, n):
+        self.reach(n)
+        for words in ("status", "--json"), ("log", "--lines", "5"), (
+                "trace", "--json"):
+            begin = time.monotonic()
+            if words[0] == "trace":
+                self.g.wait(self.requested(["trace"], n), "trace")
+            else:
+                self.ask(*words)
+            if time.monotonic() - begin > STATUS_S:
+                raise Broken(f"status: {words} took "
+                             f"{time.monotonic() - begin:.1f} s")
+
+    def beside(self, n):
+        """Reads the folder from other processes."""
+        self.pause(n)
+        self.ask("checkpoint")
+        d, data = self.d, f"m/e.{self.d.end}"
+        model = [f"m/{d.name}.pt2", *d.cut]
+        pack = ["--pack", "0"] if d.about["packed"] else []
+        for words in self.rng.sample([
+                ["eval", *model, "--data", data, "--checkpoint", "ck", *pack],
+                ["infer", *model, "--data", data, "--checkpoint", "ck",
+                 "--output", "out.safetensors", *pack],
+                ["weights", "ck", "-o", "w.safetensors"],
+                ["checkpoints", "ck", "--verify"], ["history", "ck"],
+                ["runs", "."], ["report", "log"],
+                ["flight", "log"]], 3):
+            # The folder may have a record of a start with more ranks.
+            self.g.do(*words, codes=(0, 65) if words[0] == "flight" else (0,))
+
+    def refused(self, n):
+        """Tries commands that must be refused and change nothing."""
+        d = self.d
+        self.pause(n) if d.some(.5) else self.reach(n)
+        wrong = [(["set", "lr=-1"], (64, 65)), (["set", "batch=3"], (64, 65)),
+                 (["attr", "set", "nothing", "1"], (65,)),
+                 (["swap", "nothing", f"m/{d.name}.pt2"], (65,)),
+                 (["freeze", "nothing"], (65,)),
+                 (["set", "group=nothing:lr=1"], (64, 65))]
+        words, codes = self.rng.choice(wrong)
+        if self.paused:
+            self.ask(*words, codes=codes)
+        else:
+            done = self.g.wait(self.requested(words, n), words[0])
+            if done.returncode not in codes:
+                raise Broken(f"code: {words}: {done.returncode}: {done.err}")
+        if self.paused:
+            before = check.tree(self.g.path("ck"))
+            words = [*self.words(), "--checkpoint-every", "1"]
+            self.g.do(*words, codes=(75, 78))
+            other = [x if x != "life" else "other" for x in words]
+            other[other.index("log")] = "other-log"
+            self.g.do(*other, "--resume=auto", codes=(75, 78))
+            self.unchanged(before, "a second job")
+
+    def unchanged(self, before, what):
+        now = check.tree(self.g.path("ck"))
+        if now != before:
+            raise Broken(f"changed: {what} changed in ck: "
+                         f"{check.different(before, now)}")
+
+    # --- ends and starts ----------------------------------------------------
+
+    def stop(self, n):
+        self.pause(n) if self.d.some(.5) else self.reach(n)
+        # A signal to `attach` ends that command, not the job.
+        how = "stop" if "attach" in self.run.args else self.rng.choice(
+            ["stop", "term", "int"])
+        if how == "stop":
+            if self.paused:
+                self.ask("stop")
+            else:
+                self.g.wait(self.requested(["stop"], n), "stop")
+        else:
+            self.g.note(f"kill -{how.upper()} $!")
+            self.run.send_signal(signal.SIGTERM if how == "term" else
+                                 signal.SIGINT)
+            if not self.paused:
+                time.sleep(.05)
+                self.g.gate(n)
+        self.told.append(f"  by {how}")
+        self.ended(*{"stop": (130,), "term": (143,), "int": (130,)}[how])
+        if self.d.some(.3):
+            self.refused_resume()
+        lost = self.again()
+        if lost:
+            raise Broken(f"lost: {lost} by a stop")
+
+    def refused_resume(self):
+        """Tries to resume with options that do not fit."""
+        other = {"seed": ["--seed", "1000"], "optimizer": ["--optimizer", (
+            "sgd" if self.d.optimizer_name != "sgd" else "adamw")],
+                 "data": ["--data", "m/nothing.bin"],
+                 "eval": ["--eval-data", "m/nothing.bin"],
+                 "steps": ["--steps", "1", "--lr", "-1"],
+                 "model": []}
+        what = self.rng.choice(sorted(other))
+        words = [*self.words(), "--checkpoint-every", "1", *other[what]]
+        if what == "model":
+            words[1] = "m/norm.pt2" if self.d.name != "norm" else "m/plain.pt2"
+            words = [x for x in words if x not in self.d.cut]
+        before = check.tree(self.g.path("ck"))
+        done = self.g.do(*words, "--resume", *self.rng.choice(
+            [[], ["--keep-best"], ["--keep", "1"]]), codes=None)
+        self.told.append(f"  refused resume: {what}")
+        if done.returncode not in (64, 65, 74, 78):
+            raise Broken(f"code: resume with other {what} ended with "
+                         f"{done.returncode}: {done.out}{done.err}")
+        self.unchanged(before, f"a refused resume (other {what})")
+
+    def kill(self, n):
+        """Kills a rank in step n + 1 or in a pause."""
+        self.pause(n) if self.d.some(.3) else self.reach(n + 1)
+        if self.d.some(.5):
+            time.sleep(.03)  # a save may end
+        rank = self.rng.randrange(self.d.ranks) \
+            if self.d.transport == "mpi" else 0
+        self.g.note(f"kill -9 $(pid {rank})")
+        self.died(lambda: os.kill(self.g.pid_of(rank), signal.SIGKILL))
+
+    def launcher(self, n):
+        """Kills mpirun; without it the rank."""
+        self.reach(n + 1)
+        pid = self.g.pid_of(0)
+        if self.d.transport == "mpi":
+            pid = parent(pid)
+            if "mpirun" not in name_of(pid) and "orterun" not in name_of(pid):
+                raise Broken(f"the parent of rank 0 is {name_of(pid)}")
+        self.g.note("kill -9 $(ps -o ppid= $(pid 0))  # with mpi")
+        self.died(lambda: os.kill(pid, signal.SIGKILL))
+
+    def client(self, n):
+        """Kills the command `run`, the supervisor if there is one."""
+        self.reach(n + 1)
+        self.g.note("kill -9 $!")
+        self.run.kill()
+        self.g.wait(self.run, "run")
+        if self.supervised:
+            self.await_nothing()
+            self.again()
+        else:
+            self.run = self.g.start("attach", "life", "--quiet")
+            time.sleep(.1)
+
+    def await_nothing(self):
+        end = time.monotonic() + LIMIT_S
+        while processes(self.g.folder):
+            if time.monotonic() > end:
+                raise Broken(f"left: {processes(self.g.folder)} after the "
+                             "supervisor was killed")
+            time.sleep(.01)
+
+    def fault(self, n):
+        """Kills a rank at a point of a save or of a step."""
+        self.reach(n)
+
+        def happen():
+            client = None
+            if self.faulty_saves:
+                client = self.requested(["checkpoint"], n, opens=False)
+            with open(self.flag, "w", encoding="utf-8"):
+                pass
+            self.g.note("touch flag")
+            self.g.gate(n)
+            if client is not None:
+                self.g.wait(client, "checkpoint")
+        self.died(happen)
+
+    def died(self, happen):
+        """Lets the job die, and goes on after that."""
+        was_paused, supervised = self.paused, self.supervised
+        self.g.forget_place()
+        self.seen = len(self.g.lines())
+        gate = self.now_gate()
+        happen()
+        self.told.append(f"  {'supervised' if supervised else 'alone'}, "
+                         f"{self.d.transport}")
+        if supervised:
+            if not self.await_start():
+                raise Broken(f"a restart was refused: {self.refusal}")
+        else:
+            # `attach` may have been about to connect.
+            self.ended(1, *([69] if "attach" in self.run.args else []))
+        if is_there(self.flag):
+            raise Broken("nothing has died")
+        self.g.gate(gate)
+        if not supervised:
+            self.paused = False
+            self.again()
+            return
+        lost = self.lose()
+        line = [x for x in self.g.lines(name="supervisor")
+                if x["event"] == "job_restart"][-1]
+        if bool(line["undone"]) != bool(lost):
+            raise Broken(f"undone: the supervisor says {line['undone']!r}, "
+                         f"lost are {lost}")
+        if was_paused:
+            self.g.until(lambda: self.events("paused"), "paused again",
+                         self.run)
+
+    def now_gate(self):
+        with open(self.g.path("gate"), encoding="utf-8") as file:
+            return int(file.read())
+
+    def away(self, n):
+        """Puts a file in the place of the checkpoint folder for a while."""
+        self.pause(n)
+        ck, aside = self.g.path("ck"), self.g.path("ck.aside")
+        if not os.path.isdir(ck):
+            return
+        self.g.note("mv ck ck.aside; touch ck")
+        os.rename(ck, aside)
+        with open(ck, "x", encoding="utf-8"):
+            pass
+        done = self.ask("checkpoint", codes=None)
+        if (done.returncode == 0) != self.d.fallback:
+            raise Broken(f"code: checkpoint without a folder: "
+                         f"{done.returncode} {done.out}{done.err}")
+        m = min(n + self.rng.randint(0, 2), self.d.steps - 1)
+        self.pause(m)
+        self.g.note("rm ck; mv ck.aside ck")
+        os.remove(ck)
+        os.rename(aside, ck)
+        self.ask("checkpoint")
+
+    def back(self, n):
+        """Stops, and resumes from an older checkpoint."""
+        self.pause(n)
+        self.ask("stop")
+        self.ended(130)
+        rows = self.g.json_of("checkpoints", "ck")["checkpoints"]
+        step = self.rng.choice(rows)["step"] if rows else 0
+        if not step:
+            self.again()
+            return
+        self.told.append(f"  back to {step}")
+        self.backs = True
+        self.again(f"--resume={step}")
+
+    EVENTS = (["set"] * 3 + ["freeze", "attr_set", "attr_cast", "attr_file"] +
+              ["swap"] * 2 + ["hold", "get", "checkpoint", "checkpoint",
+                              "status", "beside", "refused", "stop", "stop",
+                              "kill", "kill", "launcher", "client", "fault",
+                              "fault", "away", "back"])
+
+    def live(self):
+        """Lets the life happen. Returns False if it was refused."""
+        d = self.d
+        number = self.rng.randint(2, 6)
+        at = sorted(self.rng.sample(range(1, d.steps - 2),
+                                    min(number, d.steps - 4)))
+        self.g.gate(0)
+        self.begin()
+        if not self.await_start():
+            return False
+        try:
+            for n in at:
+                n = max(n, self.now())
+                if n == 0 or n > d.steps - 3:
+                    continue
+                name = self.rng.choice(self.EVENTS)
+                self.told.append(f"{n}: {name}")
+                try:
+                    getattr(self, name)(n)
+                except Late:
+                    self.told.append("  too late")
+            if self.paused:
+                self.ask("resume")
+            self.g.gate(10 ** 9)
+        except Gone as gone:
+            self.told.append(f"  the job ended before {gone}")
+            self.g.gate(10 ** 9)
+        self.ended(0)
+        return True
