@@ -256,7 +256,7 @@ struct penstock_step {
     uint64_t step;    /* finished steps of the session */
     double loss;      /* mean over the microbatches, weighted by their rows */
     double grad_norm; /* norm of all gradients before clipping; NaN: not
-                         computed */
+                         computed ({"clip-norm", "X"} computes it) */
     double lr;
     int32_t applied; /* 1: the optimizer has changed parameters; 0:
                         {"optimizer", "none"} */
@@ -289,8 +289,9 @@ int penstock_train_step_fill(penstock_session *session, penstock_fill_fn fill,
  * penstock_train_step. The first one has its errors, and no step has begun
  * after them; the second one fails as messages do.
  *
- * Between the two, gradients can be read, parameters are the old ones, and
- * buffers have the values that the forward has given them. A
+ * Between the two, gradients can be read and set (penstock_set_gradient),
+ * parameters are the old ones, and buffers have the values that the forward has
+ * given them. A
  * penstock_train_step or penstock_save is refused (library.order). A further
  * penstock_forward_backward takes the place of the first, with the same number
  * of the step and the buffers as they are. penstock_load drops the gradients.
@@ -303,6 +304,21 @@ int penstock_forward_backward(penstock_session *session,
                               struct penstock_error *error);
 int penstock_update(penstock_session *session, struct penstock_step *ret,
                     struct penstock_error *error);
+/* COLLECTIVE. penstock_forward_backward with inputs that a callback fills. */
+int penstock_forward_backward_fill(penstock_session *session,
+                                   penstock_fill_fn fill, void *ctx,
+                                   struct penstock_step *ret,
+                                   struct penstock_error *error);
+/* COLLECTIVE, between penstock_forward_backward and penstock_update. Sets the
+ * gradient of a parameter to src, or, if add is not 0, adds src to it, rounded
+ * once to the parameter's dtype. src has the parameter's dtype and shape, and
+ * all ranks give the same bytes (PENSTOCK_ERR_MISMATCH). The update clips by
+ * the norm of the new gradients, and reports it. PENSTOCK_ERR_RANGE: an element
+ * would not be finite; no gradient has changed. A parameter with several names
+ * has one gradient. */
+int penstock_set_gradient(penstock_session *session, const char *name,
+                          const DLTensor *src, int add,
+                          struct penstock_error *error);
 
 /* COLLECTIVE. Runs the model in eval mode on the current parameters; changes
  * nothing. Random numbers are those of step 0. inputs: as for

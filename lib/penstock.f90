@@ -93,7 +93,8 @@ module penstock
         penstock_session_describe, penstock_train_step, &
         penstock_forward_backward, penstock_update, penstock_forward, &
         penstock_evaluate, penstock_output, penstock_get, penstock_set, &
-        penstock_gradient, penstock_input_gradient, penstock_swap, &
+        penstock_gradient, penstock_set_gradient, penstock_input_gradient, &
+        penstock_swap, &
         penstock_save, penstock_load, penstock_session_bytes, &
         penstock_tensor, penstock_no_tensor, penstock_reversed
 
@@ -564,6 +565,26 @@ contains
         c = no_error()
         code = c_gradient(session%handle, to_c(trim(name)), &
                           to_pointer(dst, dl), c)
+        call finish(code, c, error)
+    end subroutine
+
+    ! Between penstock_forward_backward and penstock_update: sets the gradient,
+    ! or, with add=.true., adds to it.
+    subroutine penstock_set_gradient(session, name, src, add, error)
+        type(penstock_session), intent(in) :: session
+        character(*), intent(in) :: name
+        type(penstock_tensor), intent(in), target :: src
+        logical, intent(in), optional :: add
+        type(penstock_error), intent(out), optional :: error
+        type(c_tensor), target :: dl
+        type(c_error) :: c
+        integer(c_int) :: code, adds
+
+        c = no_error()
+        adds = 0
+        if (present(add)) adds = merge(1, 0, add)
+        code = c_set_gradient(session%handle, to_c(trim(name)), &
+                              to_pointer(src, dl), adds, c)
         call finish(code, c, error)
     end subroutine
 

@@ -60,6 +60,10 @@ class _Tensor(ctypes.Structure):
                 ("strides", ctypes.POINTER(_I64)), ("offset", ctypes.c_uint64)]
 
 
+_FILL = ctypes.CFUNCTYPE(ctypes.c_int, _P, ctypes.c_uint64, ctypes.c_uint32,
+                         ctypes.c_uint32, ctypes.POINTER(_Tensor))
+
+
 class _Sized(ctypes.Structure):
     """A struct that begins with its size."""
 
@@ -150,6 +154,11 @@ def load(path=NAME):
                 ("forward_backward", i,
                  [_P, pointer(pointer(_Tensor)), _Size, pointer(_Step), e]),
                 ("update", i, [_P, pointer(_Step), e]),
+                ("train_step_fill", i, [_P, _FILL, _P, pointer(_Step), e]),
+                ("forward_backward_fill", i,
+                 [_P, _FILL, _P, pointer(_Step), e]),
+                ("set_gradient", i,
+                 [_P, text, pointer(_Tensor), ctypes.c_int, e]),
                 ("forward", i, [_P, pointer(pointer(_Tensor)), _Size,
                                 pointer(ctypes.c_double), e]),
                 ("evaluate", i, [_P, pointer(pointer(_Tensor)), _Size,
@@ -321,6 +330,16 @@ def _empty(info):
     return view.cast(form, shape) if shape and view.nbytes else view.cast(form)
 
 
+def _view(tensor):
+    """Returns a flat memoryview of a contiguous tensor, as _empty() has it."""
+    form = _DTYPES[_NAMES[tensor.dtype.code, tensor.dtype.bits]][2]
+    n = _count(tensor.shape[d] for d in range(tensor.ndim))
+    raw = (ctypes.c_char * (n * tensor.dtype.bits // 8)).from_address(
+        tensor.data + tensor.offset)
+    return memoryview(raw).cast("B").cast(
+        {"e": "H", "Zf": "f", "Zd": "d"}.get(form, form))
+
+
 def _write(info, out, call):
     """Calls call(tensor) with the array `out`, or with a new one, and returns
     it."""
@@ -431,6 +450,36 @@ class Session:
         with self._inputs(inputs) as (tensors, n):
             return self._step("forward_backward", tensors, n)
 
+    def train_step_fill(self, fill):
+        """Makes a step of training whose inputs fill(step, microbatch, input,
+        view) writes: view is a flat, writable memoryview of the elements of a
+        microbatch's input, valid during the call. It may be called in another
+        thread. An exception fails the step, and is raised again."""
+        return self._step_fill("train_step_fill", fill)
+
+    def forward_backward_fill(self, fill):
+        """Makes forward_backward() with inputs that fill() writes, as for
+        train_step_fill()."""
+        return self._step_fill("forward_backward_fill", fill)
+
+    def _step_fill(self, call, fill):
+        raised = []
+
+        def write(_, step, microbatch, index, tensor):
+            try:
+                with _view(tensor.contents) as view:
+                    fill(step, microbatch, index, view)
+            except BaseException as e:  # raised below, in the caller's thread
+                raised.append(e)
+            return len(raised)
+
+        try:
+            return self._step(call, _FILL(write), None)
+        except Error:
+            if raised:
+                raise raised[0]
+            raise
+
     def update(self):
         """Makes the optimizer's step with the gradients of the last
         forward_backward(). Returns a Step."""
@@ -477,6 +526,13 @@ class Session:
             raise IndexError(f"the model has {len(self.inputs)} inputs")
         return _write(self.inputs[index], out, lambda tensor: _call(
             "input_gradient", self._handle, index, tensor))
+
+    def set_gradient(self, name, array, add=False):
+        """Sets the gradient of a parameter between forward_backward() and
+        update(), or adds to it."""
+        with _Arrays([(array, self._named(name))]) as (tensors, _):
+            _call("set_gradient", self._handle, name.encode(), tensors[0],
+                  int(add))
 
     def _named(self, name):
         for info in self.parameters + self.buffers:

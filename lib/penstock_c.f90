@@ -223,6 +223,15 @@ module penstock_c
             type(c_error), intent(inout) :: error
             integer(c_int) :: code
         end function
+        function c_set_gradient(session, name, src, add, error) &
+            bind(c, name='penstock_set_gradient') result(code)
+            import
+            type(c_ptr), value :: session, src
+            character(c_char), intent(in) :: name(*)
+            integer(c_int), value :: add
+            type(c_error), intent(inout) :: error
+            integer(c_int) :: code
+        end function
         function c_swap(session, module, path, options, n, error) &
             bind(c, name='penstock_swap') result(code)
             import

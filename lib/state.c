@@ -64,6 +64,12 @@ static enum pst_status take(const penstock_session *s, const char *name,
                : pst_diag_nomem(diag, pst_meta_bytes(&(*ret_tensor)->meta));
 }
 
+static enum pst_status refuse_untrained(const char *name, struct pst_diag *diag)
+{
+    return pst_diag_set(diag, PST_E_LIBRARY_ARGUMENT,
+                        "'%.200s' is not trained: it has no gradient", name);
+}
+
 typedef enum pst_status (*fetch_fn)(struct pst_engine *engine, unsigned param,
                                     void *dst, struct pst_diag *diag);
 
@@ -81,9 +87,7 @@ static enum pst_status get(penstock_session *s, const char *name, DLTensor *dst,
     if (status == PST_OK)
         status = take(s, name, dst, false, &tensor, &view, &copy, diag);
     if (status == PST_OK && fetch == pst_engine_fetch_grad && !tensor->trained)
-        status =
-            pst_diag_set(diag, PST_E_LIBRARY_ARGUMENT,
-                         "'%.200s' is not trained: it has no gradient", name);
+        status = refuse_untrained(name, diag);
     status = pst_transport_settle(s->transport, status, diag);
     if (status == PST_OK)
         status = fetch(s->engine, tensor->index, pstl_is_first(s) ? copy : NULL,
@@ -126,35 +130,80 @@ int penstock_gradient(penstock_session *session, const char *name,
     return pstl_session_leave(session, status, &diag, error);
 }
 
-int penstock_set(penstock_session *session, const char *name,
-                 const DLTensor *src, struct penstock_error *error)
+typedef enum pst_status (*write_fn)(struct pst_engine *engine, unsigned param,
+                                    const void *src, struct pst_diag *diag);
+
+static enum pst_status replace_grad(struct pst_engine *engine, unsigned param,
+                                    const void *src, struct pst_diag *diag)
+{
+    return pst_engine_write_grad(engine, param, src, false, diag);
+}
+
+static enum pst_status add_grad(struct pst_engine *engine, unsigned param,
+                                const void *src, struct pst_diag *diag)
+{
+    return pst_engine_write_grad(engine, param, src, true, diag);
+}
+
+/* Sets a parameter, buffer or gradient by `write` on all ranks, which give the
+ * same bytes. before: an error found already; PST_OK: none. */
+static enum pst_status set(penstock_session *s, const char *name,
+                           const DLTensor *src, write_fn write,
+                           enum pst_status before, struct pst_diag *diag)
 {
     const struct pstl_tensor *tensor;
     struct pstl_view view;
     void *copy = NULL;
+    enum pst_status status = before;
+
+    if (status == PST_OK)
+        status = take(s, name, src, true, &tensor, &view, &copy, diag);
+    if (status == PST_OK && write != pst_engine_write_param && !tensor->trained)
+        status = refuse_untrained(name, diag);
+    status = pst_transport_settle(s->transport, status, diag);
+    if (status == PST_OK) {
+        const struct pst_meta whole = whole_of(tensor);
+
+        pstl_view_read(&view.meta, view.data, &whole, copy);
+        status = pstl_compare(s, name, copy, pst_meta_bytes(&whole), diag);
+    }
+    if (status == PST_OK)
+        status = pst_transport_settle(
+            s->transport, write(s->engine, tensor->index, copy, diag), diag);
+    pst_free(copy);
+    return status;
+}
+
+int penstock_set(penstock_session *session, const char *name,
+                 const DLTensor *src, struct penstock_error *error)
+{
     struct pst_diag diag;
     enum pst_status status = pstl_session_enter(session, &diag);
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
-    status = pst_transport_settle(
-        session->transport,
-        take(session, name, src, true, &tensor, &view, &copy, &diag), &diag);
-    if (status == PST_OK) {
-        const struct pst_meta whole = whole_of(tensor);
-
-        pstl_view_read(&view.meta, view.data, &whole, copy);
-        status =
-            pstl_compare(session, name, copy, pst_meta_bytes(&whole), &diag);
-    }
-    if (status == PST_OK)
-        status = pst_transport_settle(
-            session->transport,
-            pst_engine_write_param(session->engine, tensor->index, copy, &diag),
-            &diag);
+    status = set(session, name, src, pst_engine_write_param, PST_OK, &diag);
     if (status == PST_OK)
         session->changes++;
-    pst_free(copy);
+    return pstl_session_leave(session, status, &diag, error);
+}
+
+int penstock_set_gradient(penstock_session *session, const char *name,
+                          const DLTensor *src, int add,
+                          struct penstock_error *error)
+{
+    struct pst_diag diag;
+    enum pst_status status = pstl_session_enter(session, &diag);
+
+    if (status != PST_OK)
+        return pstl_return(status, &diag, error);
+    if (!session->is_half)
+        status = pst_diag_set(&diag, PST_E_LIBRARY_ORDER,
+                              "a gradient can be set after "
+                              "penstock_forward_backward and before "
+                              "penstock_update");
+    status = set(session, name, src, add != 0 ? add_grad : replace_grad, status,
+                 &diag);
     return pstl_session_leave(session, status, &diag, error);
 }
 

@@ -225,20 +225,36 @@ int penstock_forward_backward(penstock_session *session,
     return run_on_arrays(session, true, inputs, n_inputs, ret, error);
 }
 
-int penstock_train_step_fill(penstock_session *session, penstock_fill_fn fn,
-                             void *ctx, struct penstock_step *ret,
-                             struct penstock_error *error)
+static int run_on_callback(penstock_session *s, bool holds, penstock_fill_fn fn,
+                           void *ctx, struct penstock_step *ret,
+                           struct penstock_error *error)
 {
-    struct pstl_source source = {.session = session, .fn = fn, .ctx = ctx};
+    struct pstl_source source = {
+        .session = s, .fn = fn, .ctx = ctx, .holds = holds};
     struct pst_diag diag;
-    enum pst_status status = pstl_session_enter(session, &diag);
+    enum pst_status status = pstl_session_enter(s, &diag);
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
-    status = check_step(session, false, ret, &diag);
+    status = check_step(s, holds, ret, &diag);
     if (status == PST_OK && fn == NULL)
         status = pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT, "fill is NULL");
-    return run(session, &source, ret, &diag, error);
+    return run(s, &source, ret, &diag, error);
+}
+
+int penstock_train_step_fill(penstock_session *session, penstock_fill_fn fill,
+                             void *ctx, struct penstock_step *ret,
+                             struct penstock_error *error)
+{
+    return run_on_callback(session, false, fill, ctx, ret, error);
+}
+
+int penstock_forward_backward_fill(penstock_session *session,
+                                   penstock_fill_fn fill, void *ctx,
+                                   struct penstock_step *ret,
+                                   struct penstock_error *error)
+{
+    return run_on_callback(session, true, fill, ctx, ret, error);
 }
 
 int penstock_update(penstock_session *session, struct penstock_step *ret,
@@ -258,7 +274,8 @@ int penstock_update(penstock_session *session, struct penstock_step *ret,
             session->transport, pstl_check_struct("ret", ret, &diag), &diag);
     if (status == PST_OK) {
         session->is_half = false;
-        status = pst_engine_update(session->engine, &diag);
+        status =
+            pst_engine_update(session->engine, &session->half.grad_norm, &diag);
         /* Some ranks have updated their parameters, others perhaps not. */
         session->failed = status != PST_OK;
     }

@@ -375,6 +375,7 @@ static enum pst_status make_step(struct pst_engine *engine, uint64_t step,
         pst_rank_note_fault(engine->ranks[0], engine->fault_error,
                             engine->fault_text);
     engine->fault_text[0] = '\0';
+    engine->new_grads = false;
     return run_ranks(engine, diag);
 }
 
@@ -421,20 +422,29 @@ enum pst_status pst_engine_backward(struct pst_engine *engine, uint64_t step,
     return status;
 }
 
-enum pst_status pst_engine_update(struct pst_engine *engine,
+enum pst_status pst_engine_update(struct pst_engine *engine, double *ret_norm,
                                   struct pst_diag *diag)
 {
+    const struct pst_decision *decision;
     enum pst_status status;
 
     pst_alive_progress();
     for (unsigned i = 0; i < engine->n_local; i++) {
         pst_rank_set_diag(engine->ranks[i], diag);
-        pst_rank_resume(engine->ranks[i]);
+        pst_rank_resume(engine->ranks[i], engine->new_grads);
     }
+    engine->new_grads = false;
     status = run_ranks(engine, diag);
-    if (status == PST_OK)
-        engine->updates++;
-    return status;
+    if (status != PST_OK)
+        return status;
+    decision = pst_rank_decision(engine->ranks[0]);
+    if (decision->fault)
+        return pst_diag_set(diag, (enum pst_error)decision->fault,
+                            "the update was not made: %s",
+                            pst_rank_decision_text(engine->ranks[0]));
+    *ret_norm = decision->norm;
+    engine->updates++;
+    return PST_OK;
 }
 
 void pst_engine_refuse(struct pst_engine *engine, const struct pst_diag *why)

@@ -47,7 +47,8 @@ struct pst_engine {
     char fault_text[600];
     enum pst_error fault_error; /* error of fault_text */
     struct pst_source source;
-    bool holds; /* the next step ends without an update */
+    bool holds;     /* the next step ends without an update */
+    bool new_grads; /* gradients were set since the last step */
     /* time since the last progress, without the time in which the host was
      * suspended */
     struct pst_awake awake;

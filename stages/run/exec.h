@@ -143,14 +143,23 @@ enum pst_status pst_engine_step(struct pst_engine *engine, uint64_t step,
  * new values. Errors are those of pst_engine_step. Afterwards pst_engine_update
  * makes the optimizer's step with these gradients, once; it needs them to be
  * those of the engine's last step, and fails only if messages do. Together they
- * have the bits of pst_engine_step.
+ * have the bits of pst_engine_step. *ret_norm: norm of all gradients before
+ * clipping, as in pst_step_result.
+ *
+ * pst_engine_write_grad, between the two, sets the gradient of
+ * plan->params[param] from src, contiguous, or adds src to it. Every rank calls
+ * it with the same bytes. The update then sums the norms again, and clips by
+ * them. PST_ERR_RANGE: an element would not be finite; nothing has changed.
  */
 enum pst_status pst_engine_backward(struct pst_engine *engine, uint64_t step,
                                     pst_fill_fn fill, void *fill_ctx,
                                     struct pst_step_result *ret,
                                     struct pst_diag *diag) PST_MUST_CHECK;
-enum pst_status pst_engine_update(struct pst_engine *engine,
+enum pst_status pst_engine_update(struct pst_engine *engine, double *ret_norm,
                                   struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_engine_write_grad(struct pst_engine *engine, unsigned param,
+                                      const void *src, bool add,
+                                      struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Later steps whose loss, or whose norm of all gradients, is above these are
  * not applied: PST_ERR_RANGE with result.spiked. Infinite: no limit, as at

@@ -12,6 +12,10 @@
  *   set FOLDER       reads them
  *   grads FOLDER     writes FOLDER/NAME for each gradient of the last step
  *   input-grads FOLDER      the same for each floating-point input
+ *   half arrays|strided|callback      the first part of a step
+ *   keep             sets each gradient to what it is
+ *   change set|add NAME FILE      prints the error if it fails
+ *   update           the second part; prints loss and norm
  *   swap MODULE FILE [NAME=VALUE...]      prints the error if it fails
  *   save FOLDER      load FOLDER
  */
@@ -165,7 +169,7 @@ static void step_apart(const DLTensor *const *inputs, size_t n,
 static void step_on_arrays(const char *mode, size_t step,
                            struct penstock_step *result)
 {
-    const bool strided = strcmp(mode, "strided") == 0;
+    const bool strided = strstr(mode, "strided") != NULL;
     const size_t n = penstock_count(model, PENSTOCK_INPUT);
     const DLTensor *inputs[MAX_INPUTS];
     struct held held[MAX_INPUTS];
@@ -184,6 +188,8 @@ static void step_on_arrays(const char *mode, size_t step,
     }
     if (result != NULL && strcmp(mode, "apart") == 0)
         step_apart(inputs, n, result);
+    else if (result != NULL && strncmp(mode, "half", 4) == 0)
+        good(penstock_forward_backward(session, inputs, n, result, &error));
     else if (result != NULL)
         good(penstock_train_step(session, inputs, n, result, &error));
     else {
@@ -355,6 +361,97 @@ static size_t input_grads(char **argv)
     return 1;
 }
 
+#ifndef OLD_HEADER
+static size_t half(char **argv)
+{
+    struct penstock_step result = PENSTOCK_INIT(result);
+
+    if (strcmp(argv[0], "callback") == 0)
+        good(penstock_forward_backward_fill(session, fill, NULL, &result,
+                                            &error));
+    else
+        step_on_arrays(strcmp(argv[0], "strided") == 0 ? "half-strided"
+                                                       : "half",
+                       next_step, &result);
+    require(result.step == next_step && result.applied == 0);
+    return 1;
+}
+
+static void set_gradient(const struct penstock_info *info, const char *bytes,
+                         bool add)
+{
+    struct held h;
+
+    held_init_strided(&h, info, bytes);
+    if (penstock_set_gradient(session, info->name, &h.tensor, add, &error) != 0)
+        printf("refused %s %s\n", error.id, info->name);
+    held_fini(&h);
+}
+
+static size_t keep(void)
+{
+    for (size_t i = 0; i < penstock_session_count(session, PENSTOCK_PARAMETER);
+         i++) {
+        struct penstock_info info = PENSTOCK_INIT(info);
+        struct held h;
+
+        good(penstock_session_describe(session, PENSTOCK_PARAMETER, i, &info,
+                                       &error));
+        held_init(&h, &info);
+        good(penstock_gradient(session, info.name, &h.tensor, &error));
+        set_gradient(&info, h.memory, false);
+        held_fini(&h);
+    }
+    return 0;
+}
+
+static size_t change(char **argv)
+{
+    struct penstock_info info = PENSTOCK_INIT(info);
+    size_t at, size;
+    char *bytes;
+
+    good(penstock_find(model, PENSTOCK_PARAMETER, argv[1], &at, &error));
+    good(penstock_session_describe(session, PENSTOCK_PARAMETER, at, &info,
+                                   &error));
+    bytes = read_file(argv[2], &size);
+    require(size == count_of(&info) * size_of(&info));
+    info.name = argv[1]; /* it may be another one of its names */
+    set_gradient(&info, bytes, strcmp(argv[0], "add") == 0);
+    free(bytes);
+    return 3;
+}
+
+static size_t update(void)
+{
+    struct penstock_step result = PENSTOCK_INIT(result);
+
+    good(penstock_update(session, &result, &error));
+    require(result.step == next_step + 1 && result.applied == 1);
+    next_step = result.step;
+    printf("loss %a\nnorm %a\n", result.loss, result.grad_norm);
+    return 0;
+}
+
+/* Calls that the header of version 0 does not have. */
+static size_t obey_new(char **argv)
+{
+    const char *what = argv[0];
+
+    return strcmp(what, "half") == 0     ? half(argv + 1)
+           : strcmp(what, "keep") == 0   ? keep()
+           : strcmp(what, "change") == 0 ? change(argv + 1)
+           : strcmp(what, "update") == 0 ? update()
+                                         : 1000;
+}
+#else
+static size_t obey_new(char **argv)
+{
+    (void)argv;
+    return 1000;
+}
+#endif
+
 static size_t swap(char **argv)
 {
     struct penstock_option all[8];
@@ -408,7 +505,7 @@ static size_t obey(char **argv)
                 : strcmp(what, "save") == 0        ? save(argv + 1)
                 : strcmp(what, "load") == 0        ? load(argv + 1)
                 : strcmp(what, "close") == 0       ? close_all()
-                                                   : 1000);
+                                                   : obey_new(argv));
 }
 
 int main(int argc, char **argv)

@@ -156,13 +156,26 @@ contains
 
     ! The update of sgd is lr times the gradient.
     subroutine gradients()
-        real(real32), target :: grad(3, 4, 5), old(3, 4, 5), of_a(n, 3, 4, 5)
+        real(real32), target :: grad(3, 4, 5), old(3, 4, 5), set(3, 4, 5), &
+            of_a(n, 3, 4, 5)
         real(real64) :: loss
         type(penstock_error) :: error
 
-        call penstock_get(session, 'weight', penstock_tensor(old))
         call penstock_gradient(session, 'weight', penstock_tensor(grad))
         call check(maxval(abs(grad)) > 0, 'a gradient')
+        set = 2*grad
+        call penstock_set_gradient(session, 'weight', penstock_tensor(set))
+        set = -grad
+        call penstock_gradient(session, 'weight', penstock_tensor(old))
+        call check(all(abs(old - 2*grad) <= 0), 'a gradient that was set')
+        call penstock_set_gradient(session, 'weight', penstock_tensor(set), &
+                                   add=.true.)
+        call penstock_gradient(session, 'weight', penstock_tensor(old))
+        call check(all(abs(old - grad) <= 0), 'what was added to it')
+        call penstock_set_gradient(session, 'weight', &
+                                   penstock_tensor(set(1:2, :, :)), error=error)
+        call check(error%id == 'library.tensor', 'a part of a gradient')
+        call penstock_get(session, 'weight', penstock_tensor(old))
         call penstock_input_gradient(session, 1, penstock_tensor(of_a))
         call check(maxval(abs(of_a)) > 0, 'a gradient of an input')
         call penstock_input_gradient(session, 2, penstock_tensor(of_a), error)
@@ -219,6 +232,8 @@ contains
         call check(error%id == 'library.option', 'an option of jobs')
         call penstock_update(session, step, error)
         call check(error%status == penstock_err_usage, 'no session')
+        call penstock_set_gradient(session, 'scale', inputs(1), error=error)
+        call check(error%id == 'library.argument', 'no session for a gradient')
         call penstock_train_step(session, inputs, step, error)
         call check(error%status == penstock_err_usage, 'no session')
     end subroutine

@@ -237,8 +237,9 @@ static void compare_inputs(struct run *r, struct run *with, int rank)
     require(penstock_input_gradient(r->session, rank, NULL, &error) != 0);
 }
 
-/* COLLECTIVE. Sets a parameter, on one rank to other bytes if `differ`. */
-static int set(struct run *r, int rank, bool differ)
+/* COLLECTIVE. Sets a parameter or its gradient, on one rank to other bytes if
+ * `differ`. */
+static int set(struct run *r, int rank, bool differ, bool gradient)
 {
     struct penstock_info info = PENSTOCK_INIT(info);
     struct held h;
@@ -250,9 +251,41 @@ static int set(struct run *r, int rank, bool differ)
     held_init(&h, &info);
     for (size_t i = 0; i < count_of(&info); i++)
         ((float *)h.memory)[i] = 0.25f + (float)(differ && rank == 1);
-    status = penstock_set(r->session, "fc.bias", &h.tensor, &error);
+    status = gradient ? penstock_set_gradient(r->session, "fc.bias", &h.tensor,
+                                              1, &error)
+                      : penstock_set(r->session, "fc.bias", &h.tensor, &error);
     held_fini(&h);
     return status;
+}
+
+/* COLLECTIVE. Steps with a gradient that the caller adds to, on MPI and in this
+ * process. Other bytes on one rank are refused on both. */
+static void gradients_are_set(const char *path, int rank)
+{
+    static struct run alone, r;
+
+    begin(&alone, path, NULL, "all");
+    begin(&r, path, &of_column, "all");
+    for (int k = 0; k < STEPS; k++) {
+        struct penstock_step a = PENSTOCK_INIT(a), b = PENSTOCK_INIT(b);
+        int zero = 0;
+
+        good(penstock_forward_backward_fill(alone.session, never, &zero, &a,
+                                            &error));
+        good(penstock_forward_backward_fill(r.session, never, &zero, &b,
+                                            &error));
+        good(set(&alone, 0, false, true));
+        require(set(&r, rank, true, true) == PENSTOCK_ERR_MISMATCH);
+        good(set(&r, rank, false, true));
+        good(penstock_update(alone.session, &a, &error));
+        good(penstock_update(r.session, &b, &error));
+        require(a.loss == b.loss && b.applied == 1);
+        require(memcmp(&a.grad_norm, &b.grad_norm, sizeof(double)) == 0);
+    }
+    require(set(&r, rank, false, true) == PENSTOCK_ERR_USAGE);
+    compare(&r, &alone, rank);
+    end(&alone);
+    end(&r);
 }
 
 /* COLLECTIVE. All calls of one session on MPI, against the one of this process;
@@ -273,10 +306,10 @@ static void exercise(struct run *r, struct run *alone, int rank,
                               rank == 1 ? NULL : &r->mean,
                               &error) == PENSTOCK_ERR_USAGE);
     compare(r, alone, rank);
-    require(set(r, rank, true) == PENSTOCK_ERR_MISMATCH);
+    require(set(r, rank, true, false) == PENSTOCK_ERR_MISMATCH);
     compare(r, alone, rank);
     good(penstock_save(r->session, folder, &error));
-    good(set(r, rank, false));
+    good(set(r, rank, false, false));
     good(penstock_load(r->session, folder, &loaded, &error));
     require(loaded == finished);
     compare(r, alone, rank);
@@ -453,6 +486,7 @@ int main(int argc, char **argv)
     exercise(&column, &alone, column_rank, folder);
     end(&column);
     rank_0_has_the_data(&alone, argv[1], column_rank);
+    gradients_are_set(argv[1], column_rank);
     flood_end();
     end(&alone);
 

@@ -119,14 +119,51 @@ def state(penstock, session, given, folder, losses):
     step = session.forward_backward(*given.values())
     assert (step.loss, step.step, step.applied) == (losses[3], 3, False)
     assert session.gradient("weight").shape == (3, 4, 5)
-    assert any(session.gradient("weight").cast("B").cast("f"))
+    grad = session.gradient("weight").cast("B").cast("f")
+    assert any(grad)
+    session.set_gradient("weight", array.array("f", [3 * g for g in grad]))
+    session.set_gradient("weight", array.array("f", [-2 * g for g in grad]),
+                         add=True)
+    got = session.gradient("weight").cast("B").cast("f")
+    assert all(abs(a - b) < 1e-6 for a, b in zip(got, grad))
+    session.set_gradient("weight", session.gradient("weight"))
+    session.set_gradient("weight", grad)
+    assert session.gradient("weight").cast("B").cast("f") == grad
     assert fails(penstock.Error, session.input_gradient, 0).id == \
         "library.gradient"
     fails(IndexError, session.input_gradient, 4)
     step = session.update()
     assert (step.loss, step.step, step.applied) == (losses[3], 4, True)
     assert fails(penstock.Error, session.update).id == "library.order"
+    assert fails(penstock.Error, session.set_gradient, "weight",
+                 grad).id == "library.order"
     assert session.get("weight") == weight
+
+
+def callbacks(session, given, folder, losses):
+    """Inputs that a function writes: the steps after the checkpoint again."""
+    rows = list(given.values())
+    size = [len(one) // OPTIONS["microbatches"] for one in rows]
+    kept = []
+
+    def fill(step, microbatch, index, view):
+        assert step == session_step and view.nbytes == \
+            size[index] * rows[index].itemsize
+        at = microbatch * size[index]
+        view[:] = rows[index][at:at + size[index]]
+        kept.append(view)
+
+    def bad(*_):
+        raise OverflowError("no data")
+
+    session_step = session.load(os.path.join(folder, "checkpoint"))
+    fails(OverflowError, session.train_step_fill, bad)
+    assert session.train_step_fill(fill).loss == losses[2]
+    session_step += 1
+    fails(OverflowError, session.forward_backward_fill, bad)
+    assert session.forward_backward_fill(fill).loss == losses[3]
+    assert session.update().loss == losses[3]
+    fails(ValueError, kept[0].tolist)
 
 
 def swaps(penstock, root):
@@ -234,6 +271,7 @@ def main():
                 session.save(os.path.join(folder, "checkpoint"))
         assert losses == in_c(drive, path, given, folder), losses
         state(penstock, session, given, folder, losses)
+        callbacks(session, given, folder, losses)
         refusals(penstock, model, session, given)
     swaps(penstock, root)
     overlaps(penstock, root)

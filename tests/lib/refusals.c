@@ -287,6 +287,29 @@ static void bad_gradients(penstock_session *s)
     held_fini(&h);
 }
 
+/* Between the two calls of a step. */
+static void bad_settings(penstock_session *s)
+{
+    struct penstock_info info = PENSTOCK_INIT(info);
+    struct held h;
+
+    good(penstock_describe(model, PENSTOCK_BUFFER, 0, &info, &error));
+    held_init(&h, &info);
+    refused_argument(penstock_set_gradient(s, info.name, &h.tensor, 0, &error));
+    held_fini(&h);
+    good(penstock_describe(model, PENSTOCK_PARAMETER, 0, &info, &error));
+    held_init(&h, &info);
+    refused_argument(
+        penstock_set_gradient(NULL, info.name, &h.tensor, 0, &error));
+    refused_argument(penstock_set_gradient(s, NULL, &h.tensor, 0, &error));
+    refused(penstock_set_gradient(s, "nobody", &h.tensor, 1, &error),
+            PENSTOCK_ERR_NOT_FOUND, "library.name");
+    refused_tensor(penstock_set_gradient(s, info.name, NULL, 1, &error));
+    h.tensor.dtype.bits = 64;
+    refused_tensor(penstock_set_gradient(s, info.name, &h.tensor, 1, &error));
+    held_fini(&h);
+}
+
 /* Steps in two calls, in the wrong order. first, second: the losses of the
  * first two steps. */
 static void bad_halves(const char *folder, double first, double second)
@@ -311,6 +334,7 @@ static void bad_halves(const char *folder, double first, double second)
     refused(penstock_save(s, folder, &error), PENSTOCK_ERR_USAGE,
             "library.order");
     refused_argument(penstock_update(s, NULL, &error));
+    bad_settings(s);
     good(penstock_gradient(s, info.name, &after.tensor, &error));
     good(penstock_get(s, info.name, &after.tensor, &error));
     require(memcmp(before.memory, after.memory,

@@ -109,7 +109,8 @@ static enum pst_status report_outcome(struct pst_rank *r)
     pst_fault_point("report");
     pst_readback_measure(&r->plan.layout, r->device);
     outcome.readback = pst_readback_take(&r->plan.layout, r->device);
-    take_timings(r);
+    if (!r->step.reports_again)
+        take_timings(r);
     note_kernel_fault(r, outcome.readback.fault);
     note_device(r);
     outcome.fault = r->step.error;

@@ -51,9 +51,10 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
                     const struct pst_trace_order *trace);
 /* Lets the step that was begun end without an update. pst_rank_resume, once it
  * has ended and is applied, begins that update; pst_rank_advance continues it.
- */
+ * new_grads: gradients were set meanwhile, so that the ranks report their
+ * squares and decide again. */
 void pst_rank_hold(struct pst_rank *r);
-void pst_rank_resume(struct pst_rank *r);
+void pst_rank_resume(struct pst_rank *r, bool new_grads);
 /* Records a fault of the step that was found before its first action. */
 void pst_rank_note_fault(struct pst_rank *r, enum pst_error error,
                          const char *text);

@@ -424,7 +424,7 @@ void pst_rank_begin(struct pst_rank *r, uint64_t step, pst_fill_fn fill,
     r->step.fill = fill;
     r->step.fill_ctx = fill_ctx;
     r->step.control = control;
-    r->step.holds = false;
+    r->step.holds = r->step.reports_again = false;
     r->step.error = PST_E_NONE;
     r->step.fault_microbatch = -1;
     r->step.fault_text[0] = '\0';
@@ -445,10 +445,11 @@ void pst_rank_hold(struct pst_rank *r)
     r->step.holds = true;
 }
 
-void pst_rank_resume(struct pst_rank *r)
+void pst_rank_resume(struct pst_rank *r, bool new_grads)
 {
     r->step.holds = false;
-    r->step.phase = PST_RANK_APPLY;
+    r->step.reports_again = new_grads;
+    r->step.phase = new_grads ? PST_RANK_REPORT : PST_RANK_APPLY;
     r->step.waiting_since = 0;
 }
 

@@ -33,6 +33,7 @@ struct pst_step {
     void *fill_ctx;
     unsigned control; /* commands requested by this process, as bits */
     bool holds;       /* ends without an update, which pst_rank_resume makes */
+    bool reports_again; /* after the end; the times are reported already */
     /* error of the first fault that the host found; PST_E_NONE: no fault */
     enum pst_error error;
     char fault_text[PST_FAULT_TEXT]; /* message of that fault, with location */

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Sets gradients between the two parts of a step. */
+#include <math.h>
+#include <string.h>
+
+#include "stages/layout/layout.h"
+#include "stages/run/engine.h"
+#include "stages/run/rank/step/device.h"
+
+/* New values of the elements of a gradient that a rank has. */
+struct piece {
+    enum pst_dtype dtype;
+    const unsigned char *src; /* the first of them in the caller's array */
+    unsigned char *to;        /* the host's copy of the sum of the gradient */
+    int64_t n;
+    bool add; /* the new values are added */
+};
+
+/* Writes element i of the piece to element k of dst. Returns false if it is not
+ * finite. */
+static bool write_element(const struct piece *x, int64_t i, void *dst,
+                          int64_t k)
+{
+    double value = pst_load_f64(x->dtype, x->src, i);
+
+    if (x->add)
+        value += pst_load_f64(x->dtype, x->to, i);
+    pst_store_f64(x->dtype, dst, k, value);
+    return isfinite(pst_load_f64(x->dtype, dst, k));
+}
+
+/* Finds the elements of a gradient that a local rank has; n is 0 if it has
+ * none. *ret_at: their address in the arena. */
+static struct piece find_piece(struct pst_rank *r, unsigned param,
+                               const void *src, bool add,
+                               unsigned char **ret_at)
+{
+    const struct pst_plan_param *of = &pst_rank_role(r)->plan->params.at[param];
+    const struct pst_rank_param *p =
+        pst_layout_param(pst_rank_layout(r), param);
+    struct pst_rank_device *d = pst_rank_device(r);
+    const size_t size = pst_dtype_size(of->meta.dtype);
+
+    if (p == NULL || !p->trained || p->n == 0)
+        return (struct piece){0};
+    *ret_at = pst_rank_at(d, p->own_grad);
+    (void)pst_rank_pull(d, p->own_grad, (size_t)p->n * size);
+    return (struct piece){.dtype = of->meta.dtype,
+                          .src = (const unsigned char *)src +
+                                 (size_t)p->begin * size,
+                          .to = pst_device_host(&d->mem, *ret_at),
+                          .n = p->n,
+                          .add = add};
+}
+
+/* Checks the new values on the ranks of this process. */
+static enum pst_status check(struct pst_engine *engine, unsigned param,
+                             const void *src, bool add, struct pst_diag *diag)
+{
+    const char *fqn = engine->grid->plan->params.at[param].fqn;
+
+    if (pst_uses_total(pst_rank_role(engine->ranks[0])->uses, param) == 0)
+        return pst_diag_set(diag, PST_E_LIBRARY_ARGUMENT,
+                            "the loss does not depend on '%.300s', so it has "
+                            "no gradient",
+                            fqn);
+    for (unsigned i = 0; i < engine->n_local; i++) {
+        unsigned char *at;
+        const struct piece x =
+            find_piece(engine->ranks[i], param, src, add, &at);
+        double one;
+
+        for (int64_t k = 0; k < x.n; k++)
+            if (!write_element(&x, k, &one, 0))
+                return pst_diag_set(
+                    diag, PST_E_RUN_NOT_FINITE,
+                    "the new gradient of '%.300s' has an element that is not "
+                    "finite",
+                    fqn);
+    }
+    return PST_OK;
+}
+
+enum pst_status pst_engine_write_grad(struct pst_engine *engine, unsigned param,
+                                      const void *src, bool add,
+                                      struct pst_diag *diag)
+{
+    const size_t size =
+        pst_dtype_size(engine->grid->plan->params.at[param].meta.dtype);
+    const enum pst_status status =
+        pst_engine_settle(engine, check(engine, param, src, add, diag), diag);
+
+    if (status != PST_OK)
+        return status;
+    for (unsigned i = 0; i < engine->n_local; i++) {
+        unsigned char *at;
+        const struct piece x =
+            find_piece(engine->ranks[i], param, src, add, &at);
+
+        for (int64_t k = 0; k < x.n; k++)
+            (void)write_element(&x, k, x.to, k);
+        if (x.n > 0)
+            pst_device_push(&pst_rank_device(engine->ranks[i])->mem, at,
+                            (size_t)x.n * size);
+    }
+    engine->new_grads = true;
+    return PST_OK;
+}
