@@ -388,12 +388,14 @@ int penstock_load(penstock_session *session, const char *folder,
  * job: at each call of the module, or with {"at-call", "K"} at one of them, and
  * with {"aliases", "yes"} also under its other names. Its parameters begin with
  * the values in the file, and are named MODULE.NAME; {"state", "keep"}:
- * optimizer states of parameters with old names and shapes stay. All ranks see
- * the file. The new model is planned and allocated beside the old one, which
- * stays if the call fails. The penstock_model stays as it is: this session's
- * parameters are described by penstock_session_describe. Its checkpoints hold
- * the new model: `penstock run --resume` continues with it, and so does
- * penstock_load in a session that has made the same replacements.
+ * optimizer states of parameters with old names and shapes stay; {"state",
+ * "map:FILE"}: new parameters go on with the states of those that the file, an
+ * object of JSON, names: {"NEW": "OLD", ...}. All ranks see the files. The new
+ * model is planned and allocated beside the old one, which stays if the call
+ * fails. The penstock_model stays as it is: this session's parameters are
+ * described by penstock_session_describe. Its checkpoints hold the new model:
+ * `penstock run --resume` continues with it, and so does penstock_load in a
+ * session that has made the same replacements.
  */
 int penstock_swap(penstock_session *session, const char *module,
                   const char *path, const struct penstock_option *options,

@@ -5,6 +5,7 @@
 
 #include "daemon/common/model/changed.h"
 #include "daemon/common/model/replace.h"
+#include "daemon/common/model/states.h"
 #include "daemon/common/setup.h"
 #include "lib/object.h"
 #include "stages/base/alloc.h"
@@ -22,7 +23,9 @@ struct swap {
     penstock_session *session;
     struct pst_replacement what;
     bool keep; /* optimizer states of parameters with the names of old ones */
-    struct pst_model *old; /* the model of the plan before */
+    struct pstd_states states; /* the others, by {"state", "map:FILE"} */
+    struct pst_str said;       /* both as text, to compare ranks */
+    struct pst_model *old;     /* the model of the plan before */
     struct pstd_replaced replaced;
     struct pstl_changed *changed;
     struct pst_engine *engine;
@@ -76,7 +79,10 @@ static bool is_fresh(void *ctx, const char *fqn)
 static const char *old_state(void *ctx, const char *fqn)
 {
     const struct swap *x = ctx;
+    const char *old = pstd_states_get(&x->states, fqn);
 
+    if (old != NULL)
+        return old;
     return x->keep || !is_fresh(ctx, fqn) ? fqn : NULL;
 }
 
@@ -96,12 +102,13 @@ static enum pst_status read_options(struct swap *x,
 
     if (status == PST_OK)
         status = pstl_options_set(&config, PSTL_SWAP, options, n, diag);
-    if (status == PST_OK && strcmp(config.state, "keep") != 0 &&
-        strcmp(config.state, "reset") != 0)
-        status = pst_diag_set(diag, PST_E_LIBRARY_OPTION,
-                              "\"state\" is reset or keep here");
+    if (status == PST_OK)
+        status = pstd_states_pairs(config.state, &x->said, diag);
+    if (status == PST_OK)
+        status = pstd_states_read(pst_str_text(&x->said), &x->states, diag);
     if (status == PST_OK) {
         x->keep = strcmp(config.state, "keep") == 0;
+        pst_str_addf(&x->said, "%d", x->keep);
         x->what.call = PSTD_GIVEN(&config, at_call) ? (int)config.at_call : -1;
         x->what.aliases = config.aliases;
     }
@@ -130,6 +137,9 @@ static enum pst_status make_plan(struct swap *x, const char *path,
                                  &to->plan, diag);
     if (status == PST_OK)
         status = pstd_replaced_check(before, to->plan, diag);
+    if (status == PST_OK)
+        status =
+            pstd_states_check(&x->states, &x->replaced, before, to->plan, diag);
     if (status == PST_OK)
         status = pstd_changed_complete(to, &s->batch, s->model->opened.plan,
                                        is_fresh, x, diag);
@@ -254,6 +264,8 @@ static void end(struct swap *x)
     pst_model_close(x->replaced.model);
     pst_model_close(x->replaced.module);
     pst_model_close(x->old);
+    pstd_states_fini(&x->states);
+    pst_str_fini(&x->said);
 }
 
 int penstock_swap(penstock_session *session, const char *module,
@@ -272,6 +284,9 @@ int penstock_swap(penstock_session *session, const char *module,
     if (status == PST_OK)
         status = make_plan(&x, path, &diag);
     status = pst_transport_settle(session->transport, status, &diag);
+    if (status == PST_OK)
+        status = pstl_compare(session, "state", pst_str_text(&x.said),
+                              x.said.len, &diag);
     if (status == PST_OK)
         status = make_engine(&x, &diag);
     if (status == PST_OK) {

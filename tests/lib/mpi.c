@@ -358,6 +358,8 @@ static penstock_session *open_chain(penstock_model **ret, const char *path,
  * would put the second of three stages on the other rank. */
 static void swap(const char *chain, const char *wide, int rank)
 {
+    const struct penstock_option states[] = {{"state", "keep"},
+                                             {"state", "reset"}};
     int64_t rows[2] = {4, 8}, numbers[4] = {0, 2, 1, 2};
     float data[32];
     const DLTensor x = {.data = data,
@@ -391,6 +393,8 @@ static void swap(const char *chain, const char *wide, int rank)
         require(penstock_swap(sessions[1], "l.0",
                               rank == k % 2 ? "/nowhere" : wide, NULL, 0,
                               &error) == PENSTOCK_ERR_IO);
+        require(penstock_swap(sessions[1], "l.0", wide, &states[rank], 1,
+                              &error) == PENSTOCK_ERR_MISMATCH);
         for (int i = 0; i < 2 && k == 1; i++)
             good(penstock_swap(sessions[i], "l.0", wide, NULL, 0, &error));
     }

@@ -8,11 +8,13 @@ Before the first step it is the model that `penstock split --swap` makes; in the
 middle it is what `penstock run --resume` makes of the checkpoint that the
 library writes after it. Replacements that are refused change nothing.
 """
+import json
 import os
 import sys
 import tempfile
 
 import bits
+import tensor_file
 
 STEPS = bits.STEPS
 SWAPPED = ["mid.0.bias", "mid.0.weight", "mid.2.bias", "mid.2.weight",
@@ -88,6 +90,47 @@ def states(bench, more):
     assert anew[:3] == keep[:3] and anew[3] != keep[3], (anew, keep)
     one = run(bench, 2, "one", *words, "at-call=0", *end)
     assert one[0][:3] == anew[:3]
+    same = write_map(bench, "same.json", {name: name for name in SWAPPED})
+    assert run(bench, 2, "mapped", *words, same, *end)[0] == keep
+
+
+def write_map(bench, name, pairs):
+    with open(bench.at(name), "w", encoding="utf-8") as file:
+        json.dump(pairs, file)
+    return f"state=map:{bench.at(name)}"
+
+
+def entries(folder):
+    """Returns the tensors of the only checkpoint in a folder: name -> bytes."""
+    found = {}
+    for where, _, files in os.walk(folder):
+        for name in files:
+            if name.endswith(".safetensors"):
+                tensors, _ = tensor_file.load(os.path.join(where, name))
+                found.update((k, data) for k, (_, _, data) in tensors.items())
+    return found
+
+
+def mapped(bench, more):
+    """Optimizer states move between names: those of the checkpoints before and
+    after the swap."""
+    pairs = {"mid.0.weight": "mid.2.weight", "mid.2.weight": "mid.0.weight",
+             "mid.2.bias": "mid.4.bias", "mid.4.weight": "up.weight"}
+    option = write_map(bench, "pairs.json", pairs)
+    for ranks, options in ((1, []), (2, []), ("2x2", ["shard=zero1"])):
+        before, after = (bench.at(f"{name}.{ranks}.{len(options)}")
+                         for name in ("before", "after"))
+        run(bench, ranks, "moved", "swap", "mid", more, "train", "arrays", 2,
+            "save", before, "swap", "mid", more, option, "save", after, "train",
+            "arrays", 1, more=options)
+        before, after = entries(before), entries(after)
+        for name in SWAPPED + ["up.weight", "up.bias"]:
+            for kind in "adamw.m.", "adamw.v.":
+                old = pairs.get(name, name)
+                wanted = before[kind + old] if old != name or \
+                    name not in SWAPPED else bytes(len(before[kind + name]))
+                assert after[kind + name] == wanted, (ranks, kind, name)
+                assert any(before[kind + name])
 
 
 def refusals(bench, more, cut):
@@ -98,9 +141,20 @@ def refusals(bench, more, cut):
                               ("mid", cut, "swap.interface")):
         words += ["swap", name, path]
         wanted.append(error)
-    words += ["swap", "mid", more, "state=map:x", "swap", "mid", more,
-              "lr=1", "train", "arrays", 1]
-    wanted += ["library.option", "library.option"]
+    for option, error in (
+            ("state=map:" + bench.at("none.json"), "file.missing"),
+            ("state=map:" + bench.at("in.0"), "state.map"),
+            ("state=drop", "option.value"), ("lr=1", "library.option"),
+            *((write_map(bench, f"bad.{i}.json", pairs), "state.map")
+              for i, pairs in enumerate((
+                  ["mid.0.bias"], {"mid.0.bias": 1}, {"": "mid.bias"},
+                  {"mid.0.bias": "nobody"}, {"mid.9.bias": "mid.bias"},
+                  {"up.bias": "mid.bias"}, {"mid.0.bias": "mid.weight"}))),
+            (write_map(bench, "far.json", {"mid.0.bias": "down.bias"}),
+             "state.other-stage")):
+        words += ["swap", "mid", more, option]
+        wanted.append(error)
+    words += ["train", "arrays", 1]
     plain, _ = run(bench, 2, "plain", "train", "arrays", STEPS)
     got, said = run(bench, 2, "same", "train", "arrays", 1, *words, *words,
                     "train", "arrays", STEPS - 3)
@@ -118,6 +172,7 @@ def main():
         at_the_start(bench, more)
         in_the_middle(bench, more)
         states(bench, more)
+        mapped(bench, more)
         refusals(bench, more, cut)
     print("ok")
 

@@ -8,11 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "stages/base/host/fs.h"
+#include "daemon/common/model/states.h"
 #include "stages/base/plural.h"
 #include "stages/base/str.h"
-
-#define MAX_STATES ((size_t)1 << 20) /* maximum bytes of a mapping file */
 
 /* Parses FQN or FQN@K; K may also be given by --at-call. *ret_call: K, or -1.
  */
@@ -109,58 +107,6 @@ static enum pst_status send_request(struct pstctl_conn *conn,
     return status;
 }
 
-/* Returns the name; NULL if it is NULL or empty, or contains a newline, which
- * separates names in a request. */
-static const char *check_name(const char *name)
-{
-    return name != NULL && name[0] != '\0' && strchr(name, '\n') == NULL ? name
-                                                                         : NULL;
-}
-
-/* Reads --state=map:FILE, and appends each pair of names as "NEW\nOLD\n". */
-static enum pst_status read_states(const char *state, struct pst_str *out,
-                                   struct pst_diag *diag)
-{
-    const char *path = state + strlen("map:"), *key;
-    enum pst_status status = PST_OK;
-    char *text = NULL;
-    json_t *json, *old;
-    size_t size = 0;
-
-    if (strcmp(state, "keep") == 0 || strcmp(state, "reset") == 0)
-        return PST_OK;
-    if (!pst_has_prefix(state, "map:"))
-        return pst_diag_set(diag, PST_E_OPTION_VALUE,
-                            "--state: \"%.200s\" is none of "
-                            "reset|keep|map:FILE",
-                            state);
-    status = pst_file_read(path, MAX_STATES, &text, &size, diag);
-    if (status != PST_OK)
-        return status;
-    json = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL);
-    pst_free(text);
-    if (!json_is_object(json))
-        status = PST_ERR_INPUT;
-    json_object_foreach(json, key, old)
-    {
-        const char *name = check_name(json_string_value(old));
-
-        if (name == NULL || check_name(key) == NULL)
-            status = PST_ERR_INPUT;
-        else
-            pst_str_addf(out, "%s\n%s\n", key, name);
-    }
-    json_decref(json);
-    if (status == PST_OK && out->failed)
-        return pst_diag_nomem(diag, out->len);
-    return status == PST_OK
-               ? PST_OK
-               : pst_diag_set(diag, PST_E_STATE_MAP,
-                              "%.300s: expected names of parameters as JSON, "
-                              "{\"NEW\": \"OLD\", ...}",
-                              path);
-}
-
 static enum pst_status send_swap(struct pstctl_conn *conn,
                                  const struct pstd_config *config,
                                  const char *fqn, int64_t call,
@@ -196,7 +142,7 @@ static enum pst_status run_swap(const struct pstd_config *config,
                               config->args[1]);
     status = read_name(config, &fqn, &call, diag);
     if (status == PST_OK)
-        status = read_states(config->state, &states, diag);
+        status = pstd_states_pairs(config->state, &states, diag);
     if (status == PST_OK)
         status = pstctl_connect(config, &conn, diag);
     if (status == PST_OK) {

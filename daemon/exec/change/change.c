@@ -6,12 +6,12 @@
 
 #include "daemon/common/model/changed.h"
 #include "daemon/common/model/replace.h"
+#include "daemon/common/model/states.h"
 #include "daemon/common/setup.h"
 #include "daemon/exec/change/attr.h"
 #include "daemon/exec/change/events.h"
 #include "daemon/exec/change/found.h"
 #include "daemon/exec/change/settings.h"
-#include "daemon/exec/change/states.h"
 #include "daemon/exec/eval/evaluate.h"
 #include "daemon/exec/health/health.h"
 #include "daemon/exec/spread.h"
@@ -42,7 +42,7 @@ struct change {
     struct pstd_replaced replaced; /* result of a SWAP */
     unsigned n;            /* calls, parameters or tensors that were changed */
     struct pstd_attr attr; /* result of a SET or CAST */
-    struct pstd_change_states states; /* mapping of optimizer states for SWAP */
+    struct pstd_states states; /* mapping of optimizer states for SWAP */
     /* New tensors with the name of an old one keep its optimizer states. */
     bool keep;
     /* parameters that another optimizer updates now
@@ -92,7 +92,7 @@ static bool is_fresh(void *ctx, const char *fqn)
 static const char *old_name(void *ctx, const char *fqn)
 {
     const struct change *x = ctx;
-    const char *old = pstd_change_states_get(&x->states, fqn);
+    const char *old = pstd_states_get(&x->states, fqn);
 
     if (old != NULL)
         return old;
@@ -169,8 +169,8 @@ static enum pst_status make_plan(struct pstd_session *s, struct change *x,
     if (status == PST_OK && x->replaced.model != NULL)
         status = pstd_replaced_check(x->before, to->plan, diag);
     if (status == PST_OK)
-        status = pstd_change_states_check(&x->states, &x->replaced, x->before,
-                                          to->plan, diag);
+        status = pstd_states_check(&x->states, &x->replaced, x->before,
+                                   to->plan, diag);
     return status == PST_OK
                ? pstd_changed_complete(to, from, s->w->plan, is_fresh, x, diag)
                : status;
@@ -334,7 +334,7 @@ static void end_change(struct change *x)
     pst_model_close(x->old);
     pst_str_fini(&x->renewed);
     pstd_attr_fini(&x->attr);
-    pstd_change_states_fini(&x->states);
+    pstd_states_fini(&x->states);
     pstd_spread_fini(&x->file);
 }
 
@@ -349,7 +349,8 @@ static enum pst_status make_change(struct pstd_session *s,
 
     x.kind = order->kind;
     x.keep = order->keep;
-    status = pstd_change_states_read(order, &x.states, diag);
+    status = pstd_states_read(
+        order->kind == PSTD_CHANGE_SWAP ? order->value : "", &x.states, diag);
     x.changed = pst_calloc(PST_TAG_DAEMON, 1, sizeof(*x.changed));
     if (status == PST_OK && x.changed == NULL)
         status = pst_diag_nomem(diag, sizeof(*x.changed));

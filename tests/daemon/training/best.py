@@ -394,10 +394,9 @@ def recorded(b):
         b.gate(0)
         job = b.begin(*words, PENSTOCK_GATE=b.path("gate"))
         b.paused_after(1, name)
-        change = b.begin("set", "lr=2e-3", "--job", name)
+        b.call("set", "lr=2e-3", "--job", name)
         b.call("resume", "--job", name)
         b.gate(6)
-        b.ended(change)
         b.ended(job)
         shutil.copytree(b.path(name, "best"), b.path(f"copy-{name}"))
         said = b.done(*b.words(f"log-{name}-on", "--checkpoint",

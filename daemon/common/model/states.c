@@ -1,23 +1,77 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/exec/change/states.h"
+#include "daemon/common/model/states.h"
 
+#include <jansson.h>
 #include <string.h>
 
 #include "stages/base/alloc.h"
+#include "stages/base/host/fs.h"
 
-enum pst_status pstd_change_states_read(const struct pstd_change_order *order,
-                                        struct pstd_change_states *ret,
-                                        struct pst_diag *diag)
+#define MAX_BYTES ((size_t)1 << 20) /* of a mapping file */
+
+/* Returns the name; NULL if it is NULL or empty, or contains a newline, which
+ * separates names in a request. */
+static const char *plain_name(const char *name)
 {
-    const bool said = order->kind == PSTD_CHANGE_SWAP;
-    const size_t n = said ? strlen(order->value) + 1 : 1;
+    return name != NULL && name[0] != '\0' && strchr(name, '\n') == NULL ? name
+                                                                         : NULL;
+}
+
+enum pst_status pstd_states_pairs(const char *state, struct pst_str *out,
+                                  struct pst_diag *diag)
+{
+    const char *path, *key;
+    enum pst_status status = PST_OK;
+    char *text = NULL;
+    json_t *json, *old;
+    size_t size = 0;
+
+    if (strcmp(state, "keep") == 0 || strcmp(state, "reset") == 0)
+        return PST_OK;
+    if (!pst_has_prefix(state, "map:"))
+        return pst_diag_set(diag, PST_E_OPTION_VALUE,
+                            "--state: \"%.200s\" is none of "
+                            "reset|keep|map:FILE",
+                            state);
+    path = state + strlen("map:");
+    status = pst_file_read(path, MAX_BYTES, &text, &size, diag);
+    if (status != PST_OK)
+        return status;
+    json = json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL);
+    pst_free(text);
+    if (!json_is_object(json))
+        status = PST_ERR_INPUT;
+    json_object_foreach(json, key, old)
+    {
+        const char *name = plain_name(json_string_value(old));
+
+        if (name == NULL || plain_name(key) == NULL)
+            status = PST_ERR_INPUT;
+        else
+            pst_str_addf(out, "%s\n%s\n", key, name);
+    }
+    json_decref(json);
+    if (status == PST_OK && out->failed)
+        return pst_diag_nomem(diag, out->len);
+    return status == PST_OK
+               ? PST_OK
+               : pst_diag_set(diag, PST_E_STATE_MAP,
+                              "%.300s: expected names of parameters as JSON, "
+                              "{\"NEW\": \"OLD\", ...}",
+                              path);
+}
+
+enum pst_status pstd_states_read(const char *pairs, struct pstd_states *ret,
+                                 struct pst_diag *diag)
+{
+    const size_t n = strlen(pairs) + 1;
     char *at, *end;
 
     pst_map_init(&ret->old, PST_TAG_DAEMON);
     at = ret->text = pst_calloc(PST_TAG_DAEMON, n, 1);
     if (at == NULL)
         return pst_diag_nomem(diag, n);
-    memcpy(at, said ? order->value : "", n);
+    memcpy(at, pairs, n);
     while (*at != '\0') {
         char *name = at;
 
@@ -40,14 +94,13 @@ enum pst_status pstd_change_states_read(const struct pstd_change_order *order,
     return PST_OK;
 }
 
-void pstd_change_states_fini(struct pstd_change_states *states)
+void pstd_states_fini(struct pstd_states *states)
 {
     pst_map_fini(&states->old);
     pst_free(states->text);
 }
 
-const char *pstd_change_states_get(const struct pstd_change_states *states,
-                                   const char *fqn)
+const char *pstd_states_get(const struct pstd_states *states, const char *fqn)
 {
     return pst_map_get(&states->old, fqn);
 }
@@ -103,10 +156,11 @@ static enum pst_status check_pair(const char *name, const char *old,
     return PST_OK;
 }
 
-enum pst_status pstd_change_states_check(
-    const struct pstd_change_states *states,
-    const struct pstd_replaced *replaced, const struct pst_plan *before,
-    const struct pst_plan *after, struct pst_diag *diag)
+enum pst_status pstd_states_check(const struct pstd_states *states,
+                                  const struct pstd_replaced *replaced,
+                                  const struct pst_plan *before,
+                                  const struct pst_plan *after,
+                                  struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
