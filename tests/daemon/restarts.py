@@ -427,7 +427,14 @@ def unkillable(b):
     assert said["cause"] == "stopped", said
     assert f"process {rank} was killed and does not end" in said["text"], said
     b.nothing_left([rank])  # the kernel killed it when its parent ended
-    b.call(*b.words(b.fresh()))  # removes the files that are left
+
+    def is_swept():
+        """A start removes the folder, once no process has its lock: a rank of
+        the killed supervisor may take a moment to die."""
+        b.call(*b.words(b.fresh()))
+        return not glob.glob(b.path("penstock-??????"))
+
+    wait_until(is_swept, "the next start to remove the folder")
 
 
 def output_fails(b):
