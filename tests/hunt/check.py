@@ -40,7 +40,7 @@ def state(folder, step):
     found = {}
     for path in sorted(glob.glob(at + "/*.safetensors")):
         for name, tensor in tensor_file.load(path)[0].items():
-            if name != "plan.pb":
+            if name not in ("plan.pb", "plan.base"):
                 found[name] = tensor
     with open(at + "/manifest.json", encoding="utf-8") as file:
         said = json.load(file)
@@ -109,7 +109,9 @@ def same_numbers(g, life):
     wrong = [k for k in a.keys() & b.keys() if a[k] != b[k] and not remade]
     if wrong:
         raise Broken(f"evaluations: {[(k, a[k], b[k]) for k in wrong]}")
-    missing = b.keys() - a.keys()
+    # An evaluation that could not be written is in the next file.
+    missing = b.keys() - a.keys() - {
+        int(x["step"]) for x in g.lines() if x["event"] == "eval_failed"}
     if missing:
         raise Broken(f"evaluations: none of steps {sorted(missing)}")
 
@@ -118,7 +120,12 @@ def best_is_best(g, life):
     found = evaluations(g.path("ck"))
     if "--keep-best" not in life.d.evals or not found:
         return
-    value = {k: float(v[0]) for k, v in found.items()}
+    # An evaluation counts only with its checkpoint (docs/commands.md).
+    failed = {int(x["step"]) for x in g.lines() if
+              x["event"] == "checkpoint_failed" and x["dir"].endswith("/best")}
+    value = {k: float(v[0]) for k, v in found.items() if k not in failed}
+    if not value:
+        return
     sign = -1 if life.d.best == "max" else 1
     best = min(value, key=lambda k: (sign * value[k], k))
     there = steps_in(g.path("ck/best"))
@@ -142,6 +149,37 @@ def checkpoints_are_good(g, life):
                 raise Broken(f"checkpoint: {folder}: {row}")
 
 
+def evaluates_alike(g, life):
+    """Compares the newest evaluation with the command `eval` for the checkpoint
+    of the same step, and the weights with those of the plain form."""
+    d = life.d
+    folder = os.path.relpath(newest(g), g.folder)
+    last = steps_in(newest(g))[-1]
+    for name, ck in ("weights", folder), ("plain-weights", "plain-ck"):
+        g.do("weights", ck, "-o", name + ".safetensors", *(
+            ["--use-ema"] if "--ema" in d.base and life.d.some(.5) else []))
+    lines = [x for x in g.lines("plain-log") if x["event"] == "evaluated" and
+             int(x["step"]) == last]
+    if not lines or d.replicas > 1 or d.eval_model:
+        return
+    data = d.evals[d.evals.index("--eval-data") + 1].split("=")[-1]
+    words = ["eval", f"m/{d.name}.pt2", *d.cut, "--data", data, "--checkpoint",
+             folder, "-m", d.first]
+    for option in ("--batch", "--microbatch-size", "--dtype", "--pack",
+                   "--microbatch-weights", "--token-dtype", "--threads"):
+        if option in d.base:
+            words += [option, d.base[d.base.index(option) + 1]]
+    if "--no-chunked-loss" in d.base:
+        words.append("--no-chunked-loss")
+    if "--eval-batches" in d.evals:
+        words += ["--batches", "1"]
+    said = g.json_of(*words)
+    want = [x for x in g.lines("plain-log") if x["event"] == "eval_set" and
+            int(x["step"]) == last][:1] or lines
+    if said["step"] != last or said["loss"] != float(want[-1]["loss"]):
+        raise Broken(f"eval: {said} is not {want[-1]}")
+
+
 def nothing_left(g):
     end = time.monotonic() + LIMIT_S
     while True:
@@ -154,8 +192,17 @@ def nothing_left(g):
         time.sleep(.01)
 
 
+def pins_are_kept(g, life):
+    missing = life.pins - set(steps_in(g.path("ck")))
+    if missing:
+        raise Broken(f"pins: {missing} are gone, {steps_in(g.path('ck'))} are "
+                     "there")
+
+
 def check(g, life):
     checkpoints_are_good(g, life)
     best_is_best(g, life)
     same_numbers(g, life)
+    evaluates_alike(g, life)
+    pins_are_kept(g, life)
     nothing_left(g)

@@ -46,7 +46,8 @@ class Drawn:
         # zero1 adds up norms in another order (docs/memory.md)
         self.norms = self.some(.5)
         self.spikes = False
-        self.base = ["--threads", "1", "--seed", str(rng.randrange(100))]
+        self.seed = str(rng.randrange(100))
+        self.base = ["--threads", "1", "--seed", self.seed]
         self.batch()
         self.data()
         self.optimizer()
@@ -54,6 +55,8 @@ class Drawn:
         self.faults()
         self.evaluation()
         self.fallback = self.some(.2)
+        self.stays = self.some(.12)
+        self.plans = 0  # plans that were split
 
     def some(self, p):
         return self.rng.random() < p
@@ -69,8 +72,10 @@ class Drawn:
         if self.ramp:
             self.micro = [2, 4, 6]
             a, b = sorted(rng.sample(range(1, self.steps), 2))
-            self.base += ["-m", f"{rng.choice([2, 4])}:0,4:{a},6:{b},2:{b + 2}"]
+            self.first = rng.choice([2, 4])
+            self.base += ["-m", f"{self.first}:0,4:{a},6:{b},2:{b + 2}"]
         else:
+            self.first = self.micro[0]
             self.base += ["-m", str(self.micro[0])]
         kind = rng.random()
         if kind < .3:
@@ -139,6 +144,7 @@ class Drawn:
     def evaluation(self):
         rng = self.rng
         self.evals = []
+        self.eval_model = False
         self.best = None  # min or max, with --keep-best
         self.patience = False
         self.evaluates = self.some(.65)
@@ -171,12 +177,14 @@ class Drawn:
         self.evals = words
 
     def layout(self):
-        """Returns options of ranks and memory that change no bit."""
+        """Draws a cut (`at`), and returns options of ranks and memory that
+        change no bit."""
         rng = self.rng
         cuts = rng.sample(self.about["cuts"], rng.randint(
             0, min(3, len(self.about["cuts"]))))
-        words = [x for name in cuts for x in ("--at", name)] or [
+        self.at = [x for name in cuts for x in ("--at", name)] or [
             "--stages", "1"]
+        words = []
         ranks = rng.randint(1, len(cuts) + 1)
         self.ranks = ranks * self.replicas
         self.transport = "mpi" if self.ranks > 1 and self.some(self.mpi) \
@@ -247,6 +255,6 @@ class Drawn:
                "PENSTOCK_FAULT_ONCE": flag}
         if self.transport == "mpi":
             rank = self.rng.randrange(self.ranks)
-            env["PENSTOCK_FAULT_RANK"] = "0" if point in (
-                "manifest", "saved", "rename") else str(rank)
+            # The ranks of the first replica alone write files.
+            env["PENSTOCK_FAULT_RANK"] = "0" if saves else str(rank)
         return env, saves

@@ -2,6 +2,7 @@
 """What may happen in a life. Each event is a method with the number n of a
 step: it happens after that step."""
 import os
+import resource
 import signal
 import time
 
@@ -153,7 +154,7 @@ class Life(Job):
     def stop(self, n):
         self.pause(n) if self.d.some(.5) else self.reach(n)
         # A signal to `attach` ends that command, not the job.
-        how = "stop" if "attach" in self.run.args else self.rng.choice(
+        how = "stop" if self.d.stays or "attach" in self.run.args else self.rng.choice(
             ["stop", "term", "int"])
         if how == "stop":
             if self.paused:
@@ -220,6 +221,8 @@ class Life(Job):
 
     def client(self, n):
         """Kills the command `run`, the supervisor if there is one."""
+        if self.d.stays:
+            return
         self.reach(n + 1)
         self.g.note("kill -9 $!")
         self.run.kill()
@@ -280,7 +283,9 @@ class Life(Job):
         lost = self.lose()
         line = [x for x in self.g.lines(name="supervisor")
                 if x["event"] == "job_restart"][-1]
-        if bool(line["undone"]) != bool(lost):
+        # The supervisor of a job that stays does not know the run's folder.
+        if bool(line["undone"]) != bool(lost) and not (
+                self.d.stays and line["undone"]):
             raise Broken(f"undone: the supervisor says {line['undone']!r}, "
                          f"lost are {lost}")
         if was_paused:
@@ -312,6 +317,41 @@ class Life(Job):
         os.rename(aside, ck)
         self.ask("checkpoint")
 
+    def full(self, n):
+        """No file can become longer than some bytes for a while, as on a full
+        disk."""
+        self.pause(n)
+        if self.d.transport == "mpi":
+            return
+        pid = self.g.pid_of(0)
+        limit = self.rng.choice([0, 100, 3000])
+        self.g.note(f"prlimit --pid $(pid 0) --fsize={limit}:")
+        _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit, hard))
+        done = self.ask("checkpoint", codes=None)
+        self.told.append(f"  limit {limit}, checkpoint -> {done.returncode}")
+        self.g.note("prlimit --pid $(pid 0) --fsize=unlimited:")
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
+        self.ask("checkpoint")
+
+    def pin(self, n):
+        """Pins a checkpoint, which stays until the end."""
+        self.pause(n)
+        self.ask("checkpoint")
+        self.g.do("checkpoints", "ck", "--pin", n)
+        self.pins.add(n)
+
+    def warned(self, n):
+        """SIGUSR1 saves a checkpoint."""
+        self.reach(n)
+        self.g.note("kill -USR1 $(pid 0)")
+        os.kill(self.g.pid_of(0), signal.SIGUSR1)
+        self.g.until(lambda: self.events("early_warning"), "early_warning",
+                     self.run)
+        self.g.gate(n)
+        self.g.until(lambda: any(int(x["step"]) >= n for x in self.events(
+            "checkpoint_saved")), "a checkpoint after SIGUSR1", self.run)
+
     def back(self, n):
         """Stops, and resumes from an older checkpoint."""
         self.pause(n)
@@ -323,14 +363,14 @@ class Life(Job):
             self.again()
             return
         self.told.append(f"  back to {step}")
-        self.backs = True
+        self.pins = {x for x in self.pins if x <= step}
         self.again(f"--resume={step}")
 
     EVENTS = (["set"] * 3 + ["freeze", "attr_set", "attr_cast", "attr_file"] +
               ["swap"] * 2 + ["hold", "get", "checkpoint", "checkpoint",
                               "status", "beside", "refused", "stop", "stop",
                               "kill", "kill", "launcher", "client", "fault",
-                              "fault", "away", "back"])
+                              "fault", "away", "back", "full", "pin", "warned"])
 
     def live(self):
         """Lets the life happen. Returns False if it was refused."""

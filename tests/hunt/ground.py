@@ -55,7 +55,7 @@ class Ground(job.Bench):
     # --- the script ---------------------------------------------------------
 
     def note(self, text):
-        self.script.append(text)
+        self.script.append(text.replace(self.folder, "$PWD"))
 
     def shell(self, words, env=None):
         given = [f"{k}={shlex.quote(str(v))}" for k, v in (env or {}).items()]

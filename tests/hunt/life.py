@@ -3,7 +3,7 @@
 import json
 import os
 
-from ground import Broken, Gone
+from ground import Broken, Gone, processes
 
 CHANGES = ("set", "swapped", "frozen", "unfrozen", "attr_set", "attr_cast")
 REFUSED = 64, 65, 78  # exit codes of a start that is refused
@@ -28,31 +28,51 @@ class Job:
         self.seen = 0  # lines of the log before this start
         self.changes, self.lost = [], []
         self.told = []  # what happened, for the report
+        self.pins = set()  # pinned steps
         self.flag = g.path("flag")
         self.faulty_saves = True
 
     # --- starts -------------------------------------------------------------
 
-    def words(self):
+    def words(self, at=()):
+        """Returns the command without options of the layout."""
         d = self.d
-        return ["run", f"m/{d.name}.pt2", *d.cut, *d.base, *d.evals, "--steps",
-                d.steps, "--checkpoint", "ck", "--log-dir", "log", "--job",
-                "life", "--quiet"]
+        return ["run", f"m/{d.name}.pt2", *d.cut, *at, *d.base, *d.evals,
+                "--steps", d.steps, "--checkpoint", "ck", "--log-dir", "log",
+                "--job", "life", "--quiet"]
 
     def begin(self, *more):
         """Starts the job, anew or from its newest checkpoint."""
-        g = self.g
-        self.supervised = self.d.some(.45)
-        words = [*self.words(), *self.d.layout(), *self.d.saving(), *more]
-        if self.supervised:
-            words += ["--max-restarts", "3"]
+        g, d = self.g, self.d
+        layout = [*d.layout(), *d.saving()]
+        words = self.words(d.at)
+        if d.some(.25):
+            d.plans += 1
+            seed = ["--seed", d.seed] if "--lora" in d.cut else []
+            done = g.do("split", *words[1:words.index("--threads")], *seed,
+                        "-o", f"plan-{d.plans}", codes=(0, *REFUSED))
+            if done.returncode != 0:
+                raise Refused(done.err)
+            words[1:words.index("--threads")] = [f"plan-{d.plans}"]
+        words += layout
+        self.supervised = d.stays or d.some(.45)
+        if self.supervised and not d.stays:
+            words += ["--max-restarts", "9"]
+        resume = list(more)
         if self.begun and not any(x.startswith("--resume") for x in more):
-            words.append("--resume=auto")
+            resume.append("--resume=auto")
         self.paused = False
         self.seen = len(g.lines())
         g.forget_place()
-        env, self.faulty_saves = self.d.fault(self.flag)
-        self.run = g.start(*words, PENSTOCK_GATE=g.path("gate"), **env)
+        env, self.faulty_saves = d.fault(self.flag)
+        env["PENSTOCK_GATE"] = g.path("gate")
+        if not d.stays:
+            self.run = g.start(*words, *resume, **env)
+            return
+        done = g.do("up", *words[1:], "--detach", codes=(0, *REFUSED), **env)
+        if done.returncode != 0:
+            raise Refused(done.err)
+        self.run = g.start("train", "--job", "life", "--quiet", *resume)
 
     def await_start(self):
         """Waits until a start has begun its run. Returns False if it was
@@ -62,6 +82,8 @@ class Job:
                          self.run)
         except Gone:
             done = self.g.wait(self.run, "run")
+            if self.d.stays:
+                self.ask("stop", codes=None)
             if done.returncode in REFUSED:
                 self.refusal = (done.err.strip().splitlines() or [""])[-1]
                 return False
@@ -218,10 +240,15 @@ class Job:
     # --- ends ---------------------------------------------------------------
 
     def ended(self, *codes):
+        """Waits until the run has ended, and with it the job."""
         done = self.g.wait(self.run, "run")
         if done.returncode not in codes:
             raise Broken(f"code: the run ended with {done.returncode}, not "
                          f"{codes}:\n{done.out}{done.err}")
+        if self.d.stays:
+            self.ask("stop", codes=(0, 69, 75))
+            self.g.until(lambda: not processes(self.g.folder), "end of a job "
+                         "that stays")
         return done
 
     def plain(self):
@@ -266,6 +293,7 @@ def pause_at(g, name, n):
     def paused():
         return [int(x["step"]) for x in g.lines(log) if x["event"] == "paused"]
 
+    at = 0
     for _ in range(3):
         before = len(paused())
         g.do("pause", "--detach", "--job", name)
