@@ -30,7 +30,7 @@ RATES = ["--lr-schedule cosine", "--lr-schedule linear --lr-min 0.0001",
          "--lr-points 0=0.3,5=1,12=0.2"]
 # points at which a job may be killed, by what makes it pass them
 SAVING = ["save", "shard", "sharded", "rename", "manifest", "saved"]
-STEPPING = ["step", "F", "B", "report", "update", "updated"]
+STEPPING = ["step", "F", "compute", "report", "update", "updated"]
 
 
 class Drawn:

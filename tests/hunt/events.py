@@ -51,7 +51,7 @@ class Life(Job):
         name = self.rng.choice(self.d.about["modules"])
         self.pause(n)
         self.ask("attr", "get", name, "-o", "values.safetensors")
-        kept = f"values-{len(self.told)}.safetensors"
+        kept = f"values-{len(self.course)}.safetensors"
         os.rename(self.g.path("values.safetensors"), self.g.path(kept))
         self.g.note(f"mv values.safetensors {kept}")
         self.change(n, ["attr", "set", name, kept], (65,))
@@ -168,7 +168,7 @@ class Life(Job):
             if not self.paused:
                 time.sleep(.05)
                 self.g.gate(n)
-        self.told.append(f"  by {how}")
+        self.course.append(f"  by {how}")
         self.ended(*{"stop": (130,), "term": (143,), "int": (130,)}[how])
         if self.d.some(.3):
             self.refused_resume()
@@ -192,7 +192,7 @@ class Life(Job):
         before = check.tree(self.g.path("ck"))
         done = self.g.do(*words, "--resume", *self.rng.choice(
             [[], ["--keep-best"], ["--keep", "1"]]), codes=None)
-        self.told.append(f"  refused resume: {what}")
+        self.course.append(f"  refused resume: {what}")
         if done.returncode not in (64, 65, 74, 78):
             raise Broken(f"code: resume with other {what} ended with "
                          f"{done.returncode}: {done.out}{done.err}")
@@ -265,7 +265,7 @@ class Life(Job):
         self.seen = len(self.g.lines())
         gate = self.now_gate()
         happen()
-        self.told.append(f"  {'supervised' if supervised else 'alone'}, "
+        self.course.append(f"  {'supervised' if supervised else 'alone'}, "
                          f"{self.d.transport}")
         if supervised:
             if not self.await_start():
@@ -329,7 +329,7 @@ class Life(Job):
         _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit, hard))
         done = self.ask("checkpoint", codes=None)
-        self.told.append(f"  limit {limit}, checkpoint -> {done.returncode}")
+        self.course.append(f"  limit {limit}, checkpoint -> {done.returncode}")
         self.g.note("prlimit --pid $(pid 0) --fsize=unlimited:")
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
         self.ask("checkpoint")
@@ -362,7 +362,7 @@ class Life(Job):
         if not step:
             self.again()
             return
-        self.told.append(f"  back to {step}")
+        self.course.append(f"  back to {step}")
         self.pins = {x for x in self.pins if x <= step}
         self.again(f"--resume={step}")
 
@@ -388,16 +388,16 @@ class Life(Job):
                 if n == 0 or n > d.steps - 3:
                     continue
                 name = self.rng.choice(self.EVENTS)
-                self.told.append(f"{n}: {name}")
+                self.course.append(f"{n}: {name}")
                 try:
                     getattr(self, name)(n)
                 except Late:
-                    self.told.append("  too late")
+                    self.course.append("  too late")
             if self.paused:
                 self.ask("resume")
             self.g.gate(10 ** 9)
         except Gone as gone:
-            self.told.append(f"  the job ended before {gone}")
+            self.course.append(f"  the job ended before {gone}")
             self.g.gate(10 ** 9)
         self.ended(0)
         return True

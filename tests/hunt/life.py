@@ -14,7 +14,7 @@ class Refused(Exception):
 
 
 class Late(Exception):
-    """The job is already behind the step of an event."""
+    """The job is already past the step of an event."""
 
 
 class Job:
@@ -27,7 +27,7 @@ class Job:
         self.supervised = self.paused = self.begun = self.over = False
         self.seen = 0  # lines of the log before this start
         self.changes, self.lost = [], []
-        self.told = []  # what happened, for the report
+        self.course = []  # what happened, for the report
         self.pins = set()  # pinned steps
         self.flag = g.path("flag")
         self.faulty_saves = True
@@ -99,7 +99,7 @@ class Job:
             self.begin(*more)
             if self.await_start():
                 break
-            self.told.append(f"refused: {self.refusal}")
+            self.course.append(f"refused: {self.refusal}")
         else:
             raise Refused(self.refusal)
         return self.lose()
@@ -167,7 +167,7 @@ class Job:
             self.reach(n)
             done = self.g.wait(self.requested(words, n), words[0])
         code = done.returncode
-        self.told.append(f"  {n}: {' '.join(words)} -> {code}")
+        self.course.append(f"  {n}: {' '.join(words)} -> {code}")
         if code == 0:
             line = self.events(*CHANGES)[-1]
             self.changes.append((int(line["step"]), words))
@@ -197,7 +197,7 @@ class Job:
         lost = self.changes[len(kept):]
         self.changes = kept
         self.lost += lost
-        self.told.append(f"  from step {step}" + (
+        self.course.append(f"  from step {step}" + (
             f", lost {[' '.join(w) for _, w in lost]}" if lost else ""))
         self.not_older(step, lines[:first])
         return lost

@@ -65,10 +65,10 @@ def one(options, seed, count):
             kind = ("" if isinstance(broken, Broken) else
                     traceback.format_exc())
             print(f"seed {seed}: {broken}\n{kind}")
-            print("\n".join("    " + x for x in life.told))
+            print("\n".join("    " + x for x in life.course))
         finally:
             kill_all(folder)
-        for text in life.told:
+        for text in life.course:
             if text[0] != " ":
                 count[text.split(": ")[1].split()[0]] += 1
         if said == "broken" or options.keep:

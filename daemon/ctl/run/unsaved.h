@@ -12,8 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Changes whose steps are known; later ones, of one text, are not told apart.
- */
+/* Changes with a step of their own; all later ones have that of the last. */
 #define PSTCTL_UNSAVED 16
 
 struct pstctl_unsaved {
@@ -22,8 +21,8 @@ struct pstctl_unsaved {
     /* The ranks were restarted, and the run has not begun again since. */
     bool again;
     char changes[256]; /* "froze blocks.*, set scale", truncated */
-    /* Of each change: the step after which it was made, and where its text
-     * begins in `changes`. */
+    /* Each change is made after a step; its text begins at `begin` in
+     * `changes`. */
     struct {
         uint64_t step;
         size_t begin;
