@@ -41,7 +41,7 @@ static enum pst_status run_calibrate(const struct pstd_config *config,
     enum pst_status status = pst_rates_measure(&rates, diag);
 
     if (status == PST_OK)
-        status = pst_rates_keep(&rates, &path, diag);
+        status = pst_rates_save(&rates, &path, diag);
     pst_rates_describe(&rates, &text);
     if (status == PST_OK && config->json)
         status = pstctl_json_print(

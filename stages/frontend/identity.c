@@ -110,11 +110,11 @@ static enum pst_status forget_sizes(struct identity *x, struct pst_arg *arg)
         arg->n == 0)
         return PST_OK;
     if (arg->kind == PST_ARG_INTS)
-        arg->ints = ints = pst_arena_memdup(&x->arena, arg->ints,
-                                            arg->n * sizeof(*ints));
+        arg->ints = ints =
+            pst_arena_memdup(&x->arena, arg->ints, arg->n * sizeof(*ints));
     else
-        arg->floats = floats = pst_arena_memdup(&x->arena, arg->floats,
-                                                arg->n * sizeof(*floats));
+        arg->floats = floats =
+            pst_arena_memdup(&x->arena, arg->floats, arg->n * sizeof(*floats));
     if (ints == NULL && floats == NULL)
         return no_memory(x);
     for (unsigned k = 0; k < arg->n; k++) {
@@ -140,8 +140,8 @@ static enum pst_status digest_node(struct identity *x,
     args = x->args.at;
     for (unsigned i = 0; i < n; i++)
         args[i] = node->args[i];
-    pst_mode_leave(node->schema, args);
-    same = pst_mode_passes(node->op, node->schema, args);
+    pst_mode_set_eval(node->schema, args);
+    same = pst_mode_identity_arg(node->op, node->schema, args);
     if (same >= 0) { /* an export in eval mode lacks the node */
         x->of[node->outs[0]->id] = x->of[args[same].value->id];
         return PST_OK;

@@ -194,7 +194,7 @@ static enum pst_status emit(struct pst_replay *r, const struct pst_node *node)
     if (status != PST_OK)
         return status;
     if (r->eval)
-        pst_mode_leave(node->schema, args);
+        pst_mode_set_eval(node->schema, args);
     for (unsigned k = 0; k < node->n_outs; k++)
         names[k] = node->outs[k]->name;
     set_place(&r->build, node, names);

@@ -113,7 +113,7 @@ static bool is_kept(struct evaluator *e, const struct pst_node *node)
 static bool is_dropout(const struct pst_node *node)
 {
     return (node->op->flags & PST_OP_DROPOUT) != 0 &&
-           pst_mode_drops(node->schema, node->args);
+           pst_mode_has_dropout(node->schema, node->args);
 }
 
 static bool eval_node(void *ctx, const struct pst_node *node)
@@ -170,7 +170,7 @@ static enum pst_status check_random(struct evaluator *e, struct pst_plan *plan,
     for (size_t i = 0; i < graph->nodes.n; i++) {
         const struct pst_node *node = graph->nodes.at[i];
 
-        if (pst_mode_draws(node) && !is_kept(e, node))
+        if (pst_mode_is_random(node) && !is_kept(e, node))
             add_place(&random, node);
     }
     status = random.failed ? pst_diag_nomem(diag, 0) : check_patterns(e, diag);

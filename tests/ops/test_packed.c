@@ -258,14 +258,14 @@ static void rule(void **state)
     for (int form = 0; form < 3; form++) {
         const bool ta = form == 1, tb = form == 2;
 
-        assert_true(pst_packed_likes(best, ta, tb, 32, 1024, 1024));
-        assert_true(pst_packed_likes(best, ta, tb, 1024, 1024, 32));
-        assert_true(pst_packed_likes(best, ta, tb, 4, 512, 2048));
-        assert_false(pst_packed_likes(best, ta, tb, 16, 16, 16));
-        assert_true(pst_packed_likes(best, ta, tb, 512, 2304, 768));
-        assert_true(pst_packed_likes(PST_ISA_AVX2, ta, tb, 2, 1024, 1024));
-        assert_false(pst_packed_likes(PST_ISA_AVX2, ta, tb, 64, 3136, 576));
-        assert_false(pst_packed_likes(PST_ISA_ANY, ta, tb, 4, 512, 2048));
+        assert_true(pst_packed_preferred(best, ta, tb, 32, 1024, 1024));
+        assert_true(pst_packed_preferred(best, ta, tb, 1024, 1024, 32));
+        assert_true(pst_packed_preferred(best, ta, tb, 4, 512, 2048));
+        assert_false(pst_packed_preferred(best, ta, tb, 16, 16, 16));
+        assert_true(pst_packed_preferred(best, ta, tb, 512, 2304, 768));
+        assert_true(pst_packed_preferred(PST_ISA_AVX2, ta, tb, 2, 1024, 1024));
+        assert_false(pst_packed_preferred(PST_ISA_AVX2, ta, tb, 64, 3136, 576));
+        assert_false(pst_packed_preferred(PST_ISA_ANY, ta, tb, 4, 512, 2048));
     }
 }
 

@@ -63,16 +63,16 @@ struct kept {
     struct pst_str path, key;
 };
 
-static void keep(struct kept *k, const struct pst_rates *rates)
+static void save_rates(struct kept *k, const struct pst_rates *rates)
 {
     struct pst_diag d;
 
     pst_diag_init(&d);
     pst_str_fini(&k->path);
-    assert_ok(pst_rates_keep(rates, &k->path, &d), &d);
+    assert_ok(pst_rates_save(rates, &k->path, &d), &d);
 }
 
-static void put(const struct kept *k, const char *text)
+static void write_text(const struct kept *k, const char *text)
 {
     struct pst_diag d;
 
@@ -118,10 +118,10 @@ static void keeps_what_was_measured(void **state)
     assert_true(rates.f32 > 1e8 && rates.f64 > 1e8);
     assert_int_equal(rates.bf16 > 0, pst_gemm_has_bf16());
     assert_true(rates.bytes > 1e8 && rates.launch > 1e-9);
-    keep(k, &rates);
-    put(k, "other: f32=1 bf16=2\n");
-    keep(k, &rates);
-    keep(k, &again);
+    save_rates(k, &rates);
+    write_text(k, "other: f32=1 bf16=2\n");
+    save_rates(k, &rates);
+    save_rates(k, &again);
     assert_ok(pst_file_read(pst_str_text(&k->path), 1 << 16, &text, &size, &d),
               &d);
     assert_int_equal(strncmp(text, "other: f32=1 bf16=2\n", 20), 0);
@@ -164,7 +164,7 @@ static void refuses_what_is_damaged(void **state)
     size_t size;
 
     pst_diag_init(&d);
-    keep(k, &plain);
+    save_rates(k, &plain);
     assert_ok(pst_file_read(pst_str_text(&k->path), 1 << 16, &text, &size, &d),
               &d);
     assert_true(rates_of_child().measured); /* measured even if bf16 is 0 */
@@ -174,7 +174,7 @@ static void refuses_what_is_damaged(void **state)
         struct pst_rates got;
 
         pst_str_addf(&line, "%s%s\n", text, bad[i]);
-        put(k, pst_str_text(&line));
+        write_text(k, pst_str_text(&line));
         got = rates_of_child();
         assert_false(got.measured);
         assert_true(got.f32 == assumed.f32 && got.bytes == assumed.bytes);

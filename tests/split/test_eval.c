@@ -38,8 +38,8 @@ static const char text[] =
     "  output user %y \"0\"\n"
     "}\n";
 
-static const struct pst_node *find(const struct pst_plan *plan,
-                                   const char *name)
+static const struct pst_node *find_node(const struct pst_plan *plan,
+                                        const char *name)
 {
     const struct pst_value *value =
         pst_graph_find(plan->stages.at[0].graph, name);
@@ -61,15 +61,15 @@ static void evaluates(void **state)
     assert_ok(pst_plan_join(plan, &whole, &diag), &diag);
     assert_ok(pst_plan_eval(plan, NULL, &eval, &diag), &diag);
     assert_int_equal(whole->stages.n, 1);
-    assert_true(find(whole, "d")->args[2].b);
-    assert_true(find(whole, "n")->args[2].b);
-    assert_non_null(find(whole, "mode")->outs[0]->base);
-    assert_false(find(eval, "d")->args[2].b);
+    assert_true(find_node(whole, "d")->args[2].b);
+    assert_true(find_node(whole, "n")->args[2].b);
+    assert_non_null(find_node(whole, "mode")->outs[0]->base);
+    assert_false(find_node(eval, "d")->args[2].b);
     /* Its result is a view of its operand: no dropout runs. */
-    assert_non_null(find(eval, "d")->outs[0]->base);
-    assert_false(find(eval, "n")->args[2].b);
-    assert_null(find(eval, "mode")->outs[0]->base);
-    assert_int_equal(find(eval, "y")->id, find(whole, "y")->id);
+    assert_non_null(find_node(eval, "d")->outs[0]->base);
+    assert_false(find_node(eval, "n")->args[2].b);
+    assert_null(find_node(eval, "mode")->outs[0]->base);
+    assert_int_equal(find_node(eval, "y")->id, find_node(whole, "y")->id);
     pst_plan_free(eval);
     pst_plan_free(whole);
     pst_plan_free(plan);
@@ -114,7 +114,7 @@ static unsigned count_draws(const struct pst_plan *plan)
     unsigned n = 0;
 
     for (size_t i = 0; i < graph->nodes.n; i++)
-        n += pst_mode_draws(graph->nodes.at[i]);
+        n += pst_mode_is_random(graph->nodes.at[i]);
     return n;
 }
 
@@ -145,12 +145,12 @@ static void chance_is_refused_by_name(void **state)
     assert_ok(eval_noisy(plan, "a", &eval), &diag);
     assert_int_equal(count_draws(eval), 3);
     assert_int_equal(eval->notes.n, 0);
-    assert_float_equal(find(eval, "s")->args[4].f, 0.0, 0.0);
+    assert_float_equal(find_node(eval, "s")->args[4].f, 0.0, 0.0);
     pst_plan_free(eval);
 
     assert_ok(eval_noisy(plan, "*", &eval), &diag);
     assert_int_equal(count_draws(eval), 4);
-    assert_true(find(eval, "m")->args[2].b);
+    assert_true(find_node(eval, "m")->args[2].b);
     pst_plan_free(eval);
     pst_plan_free(plan);
     model_fini(&model);
@@ -169,7 +169,7 @@ static void dead_chance_is_none(void **state)
     assert_ok(pst_split(&model, &options, &plan, &diag), &diag);
     assert_ok(eval_noisy(plan, NULL, &eval), &diag);
     assert_int_equal(count_draws(eval), 0);
-    assert_ptr_equal(find(eval, "m")->outs[0]->base,
+    assert_ptr_equal(find_node(eval, "m")->outs[0]->base,
                      eval->stages.at[0].graph->inputs.at[0]);
     pst_plan_free(eval);
     pst_plan_free(plan);

@@ -65,8 +65,9 @@ static int64_t row_length(const struct pst_sdpa *p)
 
 /* The scratch of one thread. */
 struct sdpa_scratch {
-    float *kt, *vt;          /* (e, ld), (ev, ld): keys, values transposed */
-    float *k, *v;            /* (s, e), (s, ev): dense copies, if x has gaps */
+    float *kt, *vt; /* (e, ld), (ev, ld): keys, values transposed */
+    /* (s, e), (s, ev): dense copies of operands whose rows have gaps */
+    float *k, *v;
     float *q, *g;            /* (ROWS, e), (ROWS, ev): dense rows of a block */
     float *prob, *ds, *kept; /* (ROWS, ld): probabilities, the gradients of the
                                 scores, probabilities after dropout */
@@ -136,7 +137,7 @@ struct block {
     int64_t i, first, rows, cols;
 };
 
-static int64_t visible(const struct pst_sdpa *p, int64_t row)
+static int64_t count_visible(const struct pst_sdpa *p, int64_t row)
 {
     return p->causal ? PST_MIN(row + 1, p->s) : p->s;
 }
@@ -150,9 +151,9 @@ static int64_t mask_row(const struct pst_sdpa *p, const struct block *b,
 
 /* Returns the number of keys up to the last one that a row of the block sees,
  * at least 1. */
-static int64_t seen(const struct pst_sdpa *p, const struct block *b)
+static int64_t count_seen(const struct pst_sdpa *p, const struct block *b)
 {
-    const int64_t last = visible(p, b->first + b->rows - 1);
+    const int64_t last = count_visible(p, b->first + b->rows - 1);
     int64_t n = 1;
 
     if (p->mask.x == NULL || p->mask.x->meta->dtype != PST_BOOL)
@@ -186,17 +187,19 @@ static void add_mask(const struct pst_sdpa *p, const struct block *b,
     }
 }
 
-static const float *at(const struct pst_sdpa *p,
-                       const struct pst_sdpa_operand *f, int64_t i,
-                       bool grouped)
+static const float *operand_at(const struct pst_sdpa *p,
+                               const struct pst_sdpa_operand *f, int64_t i,
+                               bool grouped)
 {
     return (const float *)f->x->data + pst_sdpa_offset(p, f, i, grouped);
 }
 
 /* to (rows, cols) = alpha * x (rows, width) * t (width, cols) */
-static void scores(const struct pst_sdpa *p, const struct pst_sdpa_loops *loops,
-                   const struct block *b, const float *x, int64_t ldx,
-                   int64_t width, float alpha, const float *t, float *to)
+static void compute_scores(const struct pst_sdpa *p,
+                           const struct pst_sdpa_loops *loops,
+                           const struct block *b, const float *x, int64_t ldx,
+                           int64_t width, float alpha, const float *t,
+                           float *to)
 {
     const int64_t ld = row_length(p), pad = PST_SDPA_PAD;
     const struct pst_tile tile = {
@@ -219,9 +222,11 @@ static void scores(const struct pst_sdpa *p, const struct pst_sdpa_loops *loops,
 }
 
 /* to (rows, width) = alpha * score (rows, cols) * x (cols, width) */
-static void by_row(const struct pst_sdpa *p, const struct pst_sdpa_loops *loops,
-                   const struct block *b, const float *score, const float *x,
-                   int64_t ldx, int64_t width, float alpha, float *to)
+static void multiply_rows(const struct pst_sdpa *p,
+                          const struct pst_sdpa_loops *loops,
+                          const struct block *b, const float *score,
+                          const float *x, int64_t ldx, int64_t width,
+                          float alpha, float *to)
 {
     const struct pst_tile tile = {
         .m = b->rows,
@@ -243,9 +248,11 @@ static void by_row(const struct pst_sdpa *p, const struct pst_sdpa_loops *loops,
 }
 
 /* to (cols, width) += alpha * score^T (cols, rows) * x (rows, width) */
-static void by_col(const struct pst_sdpa *p, const struct pst_sdpa_loops *loops,
-                   const struct block *b, const float *score, const float *x,
-                   int64_t width, float alpha, float *to)
+static void add_transposed(const struct pst_sdpa *p,
+                           const struct pst_sdpa_loops *loops,
+                           const struct block *b, const float *score,
+                           const float *x, int64_t width, float alpha,
+                           float *to)
 {
     const struct pst_tile tile = {
         .m = b->cols,
@@ -273,7 +280,7 @@ static void softmax(const struct pst_sdpa *p,
                     const struct sdpa_scratch *r)
 {
     for (int64_t i = 0; i < b->rows; i++) {
-        const int64_t n = PST_MIN(visible(p, b->first + i), b->cols);
+        const int64_t n = PST_MIN(count_visible(p, b->first + i), b->cols);
 
         if (p->mask.x != NULL)
             add_mask(p, b, i, n, r->prob + i * r->ld);
@@ -281,21 +288,23 @@ static void softmax(const struct pst_sdpa *p,
     }
 }
 
-static void probabilities(const struct pst_sdpa *p,
-                          const struct pst_sdpa_loops *loops,
-                          const struct block *b, const struct sdpa_scratch *r,
-                          const float *q, int64_t ldq)
+static void compute_probabilities(const struct pst_sdpa *p,
+                                  const struct pst_sdpa_loops *loops,
+                                  const struct block *b,
+                                  const struct sdpa_scratch *r, const float *q,
+                                  int64_t ldq)
 {
-    scores(p, loops, b, q, ldq, p->e, (float)p->scale, r->kt, r->prob);
+    compute_scores(p, loops, b, q, ldq, p->e, (float)p->scale, r->kt, r->prob);
     softmax(p, loops, b, r);
 }
 
 /* Computes the probabilities of a block of at most FEW query rows, from keys
  * that are not transposed. */
-static void few_probabilities(const struct pst_sdpa *p,
-                              const struct pst_sdpa_loops *loops,
-                              const struct block *b,
-                              const struct sdpa_scratch *r, const float *q)
+static void compute_few_probabilities(const struct pst_sdpa *p,
+                                      const struct pst_sdpa_loops *loops,
+                                      const struct block *b,
+                                      const struct sdpa_scratch *r,
+                                      const float *q)
 {
     const struct pst_gemm g = {.tb = true,
                                .m = b->rows,
@@ -306,12 +315,12 @@ static void few_probabilities(const struct pst_sdpa *p,
                                .ldc = r->ld,
                                .alpha = p->scale};
 
-    loops->dots(&g, q, at(p, &p->k, b->i, true), r->prob);
+    loops->dots(&g, q, operand_at(p, &p->k, b->i, true), r->prob);
     softmax(p, loops, b, r);
 }
 
-static void drop(const struct pst_sdpa *p, const struct block *b,
-                 const float *from, float *to)
+static void apply_dropout(const struct pst_sdpa *p, const struct block *b,
+                          const float *from, float *to)
 {
     const int64_t ld = row_length(p);
 
@@ -327,8 +336,8 @@ struct job {
     const struct pst_sdpa_loops *loops;
 };
 
-static void run(const struct pst_call *c, const struct pst_sdpa *p,
-                pst_pool_fn fn, struct job *job)
+static void run_parts(const struct pst_call *c, const struct pst_sdpa *p,
+                      pst_pool_fn fn, struct job *job)
 {
     pst_pool_run(
         pst_pool_if(c->pool,
@@ -336,10 +345,11 @@ static void run(const struct pst_call *c, const struct pst_sdpa *p,
         fn, job);
 }
 
-/* Returns dense rows of x: x itself, or a copy in `sdpa_scratch` if x has gaps.
- */
-static const float *dense(const struct pst_sdpa_operand *x, const float *from,
-                          int64_t rows, int64_t width, float *sdpa_scratch)
+/* Returns dense rows of the operand: its own memory, or a copy in
+ * `sdpa_scratch` if its rows have gaps. */
+static const float *get_dense_rows(const struct pst_sdpa_operand *x,
+                                   const float *from, int64_t rows,
+                                   int64_t width, float *sdpa_scratch)
 {
     if (x->row == width)
         return from;
@@ -355,17 +365,17 @@ static void forward_block(const struct job *job, const struct block *b,
                           const struct sdpa_scratch *r, const float *v)
 {
     const struct pst_sdpa *p = job->p;
-    const float *q = at(p, &p->q, b->i, false) + b->first * p->q.row;
+    const float *q = operand_at(p, &p->q, b->i, false) + b->first * p->q.row;
     float *out =
         (float *)job->c->out[0].data + (b->i * p->l + b->first) * p->ev;
 
     if (p->l <= FEW)
-        few_probabilities(p, job->loops, b, r, q);
+        compute_few_probabilities(p, job->loops, b, r, q);
     else
-        probabilities(p, job->loops, b, r, q, p->q.row);
+        compute_probabilities(p, job->loops, b, r, q, p->q.row);
     if (p->dropout > 0.0)
-        drop(p, b, r->prob, r->prob);
-    by_row(p, job->loops, b, r->prob, v, p->ev, p->ev, 1.0f, out);
+        apply_dropout(p, b, r->prob, r->prob);
+    multiply_rows(p, job->loops, b, r->prob, v, p->ev, p->ev, 1.0f, out);
 }
 
 static void forward_part(void *ctx, unsigned part, unsigned parts)
@@ -385,14 +395,15 @@ static void forward_part(void *ctx, unsigned part, unsigned parts)
         struct block b = {.i = n / blocks, .first = n % blocks * ROWS};
 
         b.rows = PST_MIN(p->l - b.first, ROWS);
-        b.cols = seen(p, &b);
+        b.cols = count_seen(p, &b);
         if (b.i / p->group != head) {
             head = b.i / p->group;
             if (p->l > FEW)
-                job->loops->transpose(p->s, p->e, at(p, &p->k, b.i, true),
-                                      p->k.row, r.kt, r.ld);
-            v = dense(&p->v, at(p, &p->v, b.i, true),
-                      blocks == 1 ? b.cols : p->s, p->ev, r.v);
+                job->loops->transpose(p->s, p->e,
+                                      operand_at(p, &p->k, b.i, true), p->k.row,
+                                      r.kt, r.ld);
+            v = get_dense_rows(&p->v, operand_at(p, &p->v, b.i, true),
+                               blocks == 1 ? b.cols : p->s, p->ev, r.v);
         }
         forward_block(job, &b, &r, v);
     }
@@ -407,7 +418,7 @@ void pst_sdpa_run(const struct pst_call *c, const struct pst_sdpa_loops *loops)
     if (p.s == 0)
         memset(c->out[0].data, 0, pst_meta_bytes(c->out[0].meta));
     else if (p.l > 0)
-        run(c, &p, forward_part, &job);
+        run_parts(c, &p, forward_part, &job);
 }
 
 /* --- backward ----------------------------------------------------------- */
@@ -422,7 +433,7 @@ static void store_scores(const struct job *job, const struct block *b,
         (float *)job->c->out[3].data + (b->i * job->p->l + b->first) * s;
 
     for (int64_t i = 0; i < b->rows; i++, to += s) {
-        const int64_t n = visible(job->p, b->first + i);
+        const int64_t n = count_visible(job->p, b->first + i);
 
         memcpy(to, r->ds + i * r->ld, (size_t)n * sizeof(*to));
         memset(to + n, 0, (size_t)(s - n) * sizeof(*to));
@@ -439,25 +450,27 @@ static void backward_block(const struct job *job, const struct block *b,
     const float scale = (float)p->scale, *kept = r->prob, *q, *g;
     float *dq = (float *)job->c->out[0].data + (b->i * p->l + b->first) * p->e;
 
-    q = dense(&p->q, at(p, &p->q, b->i, false) + b->first * p->q.row, b->rows,
-              p->e, r->q);
-    g = dense(&p->g, at(p, &p->g, b->i, false) + b->first * p->g.row, b->rows,
-              p->ev, r->g);
-    probabilities(p, loops, b, r, q, p->e);
-    scores(p, loops, b, g, p->ev, p->ev, 1.0f, r->vt, r->ds);
+    q = get_dense_rows(&p->q,
+                       operand_at(p, &p->q, b->i, false) + b->first * p->q.row,
+                       b->rows, p->e, r->q);
+    g = get_dense_rows(&p->g,
+                       operand_at(p, &p->g, b->i, false) + b->first * p->g.row,
+                       b->rows, p->ev, r->g);
+    compute_probabilities(p, loops, b, r, q, p->e);
+    compute_scores(p, loops, b, g, p->ev, p->ev, 1.0f, r->vt, r->ds);
     if (p->dropout > 0.0) {
         kept = r->kept;
-        drop(p, b, r->prob, r->kept);
-        drop(p, b, r->ds, r->ds);
+        apply_dropout(p, b, r->prob, r->kept);
+        apply_dropout(p, b, r->ds, r->ds);
     }
-    by_col(p, loops, b, kept, g, p->ev, 1.0f, dv);
+    add_transposed(p, loops, b, kept, g, p->ev, 1.0f, dv);
     for (int64_t i = 0; i < b->rows; i++)
-        loops->backward(visible(p, b->first + i), r->prob + i * r->ld,
+        loops->backward(count_visible(p, b->first + i), r->prob + i * r->ld,
                         r->ds + i * r->ld);
     if (job->c->n_out == 4)
         store_scores(job, b, r);
-    by_row(p, loops, b, r->ds, k, p->e, p->e, scale, dq);
-    by_col(p, loops, b, r->ds, q, p->e, scale, dk);
+    multiply_rows(p, loops, b, r->ds, k, p->e, p->e, scale, dq);
+    add_transposed(p, loops, b, r->ds, q, p->e, scale, dk);
 }
 
 /* Pool function: computes the gradients of a share of the key heads, each with
@@ -474,22 +487,22 @@ static void backward_part(void *ctx, unsigned part, unsigned parts)
     pst_pool_share(p->batches / p->group, 1, part, parts, &begin, &end);
     for (int64_t n = begin; n < end; n++) {
         const int64_t first = n * p->group;
-        const float *k = at(p, &p->k, first, true);
+        const float *k = operand_at(p, &p->k, first, true);
         float *dk = (float *)job->c->out[1].data + n * p->s * p->e;
         float *dv = (float *)job->c->out[2].data + n * p->s * p->ev;
 
         memset(dk, 0, (size_t)(p->s * p->e) * sizeof(*dk));
         memset(dv, 0, (size_t)(p->s * p->ev) * sizeof(*dv));
         job->loops->transpose(p->s, p->e, k, p->k.row, r.kt, r.ld);
-        job->loops->transpose(p->s, p->ev, at(p, &p->v, first, true), p->v.row,
-                              r.vt, r.ld);
-        k = dense(&p->k, k, p->s, p->e, r.k);
+        job->loops->transpose(p->s, p->ev, operand_at(p, &p->v, first, true),
+                              p->v.row, r.vt, r.ld);
+        k = get_dense_rows(&p->k, k, p->s, p->e, r.k);
         for (int64_t i = first; i < first + p->group; i++)
             for (int64_t row = 0; row < p->l; row += ROWS) {
                 struct block b = {.i = i, .first = row};
 
                 b.rows = PST_MIN(p->l - row, ROWS);
-                b.cols = visible(p, row + b.rows - 1);
+                b.cols = count_visible(p, row + b.rows - 1);
                 backward_block(job, &b, &r, k, dk, dv);
             }
     }
@@ -505,5 +518,5 @@ void pst_sdpa_backward_run(const struct pst_call *c,
     if (p.s == 0)
         memset(c->out[0].data, 0, pst_meta_bytes(c->out[0].meta));
     else
-        run(c, &p, backward_part, &job);
+        run_parts(c, &p, backward_part, &job);
 }

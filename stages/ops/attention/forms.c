@@ -47,8 +47,9 @@ static struct pst_value *repeat_heads(const struct form *f, struct pst_value *x)
 }
 
 /* Sets the scores where mask is false to minus infinity. */
-static struct pst_value *hide(const struct form *f, struct pst_value *scores,
-                              struct pst_value *mask)
+static struct pst_value *mask_scores(const struct form *f,
+                                     struct pst_value *scores,
+                                     struct pst_value *mask)
 {
     return pst_rw(f->w, &pst_op_where_ScalarOther,
                   PST_ARGS(pst_v(mask), pst_v(scores), pst_f(-INFINITY)));
@@ -91,9 +92,9 @@ static struct pst_value *scores_of(const struct form *f)
     if (scores == NULL)
         return NULL;
     if (f->causal)
-        scores = hide(f, scores, causal_mask(f, scores));
+        scores = mask_scores(f, scores, causal_mask(f, scores));
     if (f->mask != NULL && f->mask->meta.dtype == PST_BOOL)
-        scores = hide(f, scores, f->mask);
+        scores = mask_scores(f, scores, f->mask);
     else if (f->mask != NULL)
         scores = pst_rw_add(w, scores, f->mask);
     return scores;
@@ -104,7 +105,7 @@ static bool has_matrices(const struct form *f)
     return f->q->meta.rank >= 2 && f->k->meta.rank >= 2 && f->v->meta.rank >= 2;
 }
 
-static enum pst_status flash(struct pst_rewrite *w)
+static enum pst_status rewrite_flash(struct pst_rewrite *w)
 {
     const struct pst_arg *a = w->args;
     const struct form f = {.w = w,
@@ -140,9 +141,9 @@ PST_REWRITE(_scaled_dot_product_flash_attention_for_cpu,
             "Tensor key, Tensor value, float dropout_p=0., bool "
             "is_causal=False, *, Tensor? attn_mask=None, float? scale=None) "
             "-> (Tensor output, Tensor logsumexp)",
-            flash);
+            rewrite_flash);
 
-static enum pst_status by_steps(struct pst_rewrite *w)
+static enum pst_status rewrite_math(struct pst_rewrite *w)
 {
     const struct pst_arg *a = w->args;
     struct form f = {.w = w,
@@ -179,4 +180,4 @@ PST_REWRITE(_scaled_dot_product_attention_math,
             "key, Tensor value, Tensor? attn_mask=None, float dropout_p=0., "
             "bool is_causal=False, Tensor? dropout_mask=None, *, float? "
             "scale=None, bool enable_gqa=False) -> (Tensor, Tensor)",
-            by_steps);
+            rewrite_math);

@@ -106,7 +106,8 @@ static double load(const struct pst_sdpa_operand *f, int64_t offset)
 
 /* Returns the address of the operand's elements from `offset` on if they are
  * contiguous f64, else NULL. */
-static const double *line(const struct pst_sdpa_operand *f, int64_t offset)
+static const double *contiguous_f64(const struct pst_sdpa_operand *f,
+                                    int64_t offset)
 {
     return f->x->meta->dtype == PST_F64 && f->col == 1
                ? (const double *)f->x->data + offset
@@ -139,7 +140,7 @@ static void add_line(double *restrict to, const double *restrict x, double by,
 static double dot(const struct pst_sdpa_operand *a, int64_t at_a,
                   const struct pst_sdpa_operand *b, int64_t at_b, int64_t n)
 {
-    const double *x = line(a, at_a), *y = line(b, at_b);
+    const double *x = contiguous_f64(a, at_a), *y = contiguous_f64(b, at_b);
     double sum = 0.0;
 
     if (x != NULL && y != NULL)
@@ -149,8 +150,8 @@ static double dot(const struct pst_sdpa_operand *a, int64_t at_a,
     return sum;
 }
 
-static double score(const struct pst_sdpa *p, int64_t i, int64_t row,
-                    int64_t col)
+static double compute_score(const struct pst_sdpa *p, int64_t i, int64_t row,
+                            int64_t col)
 {
     const int64_t q = pst_sdpa_offset(p, &p->q, i, false) + row * p->q.row;
     const int64_t k = pst_sdpa_offset(p, &p->k, i, true) + col * p->k.row;
@@ -175,7 +176,7 @@ static void row_probabilities(const struct pst_sdpa *p, int64_t i, int64_t row,
     double max = -INFINITY, sum = 0.0;
 
     for (int64_t j = 0; j < p->s; j++) {
-        prob[j] = score(p, i, row, j);
+        prob[j] = compute_score(p, i, row, j);
         max = prob[j] > max || isnan(prob[j]) ? prob[j] : max;
     }
     for (int64_t j = 0; j < p->s; j++) {
@@ -206,12 +207,13 @@ size_t pst_sdpa_ref_scratch(const struct pst_call *c, unsigned threads)
 static void store_row(const struct pst_sdpa *p, const double *prob, int64_t v,
                       struct pst_operand *out, int64_t to)
 {
-    if (out->meta->dtype == PST_F64 && line(&p->v, v) != NULL) {
+    if (out->meta->dtype == PST_F64 && contiguous_f64(&p->v, v) != NULL) {
         double *y = (double *)out->data + to;
 
         memset(y, 0, (size_t)p->ev * sizeof(double));
         for (int64_t j = 0; j < p->s; j++)
-            add_line(y, line(&p->v, v + j * p->v.row), prob[j], p->ev);
+            add_line(y, contiguous_f64(&p->v, v + j * p->v.row), prob[j],
+                     p->ev);
         return;
     }
     for (int64_t d = 0; d < p->ev; d++) {
@@ -288,8 +290,9 @@ static void add_row(const struct pst_sdpa *p, const struct sums *to, int64_t i,
     const int64_t k = pst_sdpa_offset(p, &p->k, i, true);
     const int64_t g = pst_sdpa_offset(p, &p->g, i, false) + row * p->g.row;
 
-    const bool lines = line(&p->q, q) != NULL && line(&p->k, k) != NULL &&
-                       line(&p->g, g) != NULL;
+    const bool lines = contiguous_f64(&p->q, q) != NULL &&
+                       contiguous_f64(&p->k, k) != NULL &&
+                       contiguous_f64(&p->g, g) != NULL;
 
     for (int64_t d = 0; d < p->e; d++)
         to->dq[d] = 0.0;
@@ -299,11 +302,14 @@ static void add_row(const struct pst_sdpa *p, const struct sums *to, int64_t i,
 
         if (lines) {
             if (ds != 0.0) {
-                add_line(to->dq, line(&p->k, k + j * p->k.row), ds, p->e);
-                add_line(to->dk + dk + j * p->e, line(&p->q, q), ds, p->e);
+                add_line(to->dq, contiguous_f64(&p->k, k + j * p->k.row), ds,
+                         p->e);
+                add_line(to->dk + dk + j * p->e, contiguous_f64(&p->q, q), ds,
+                         p->e);
             }
             if (keep != 0.0)
-                add_line(to->dv + dv + j * p->ev, line(&p->g, g), keep, p->ev);
+                add_line(to->dv + dv + j * p->ev, contiguous_f64(&p->g, g),
+                         keep, p->ev);
             continue;
         }
         for (int64_t d = 0; d < p->e && ds != 0.0; d++) {

@@ -16,7 +16,7 @@ static bool batch_fits(const struct pst_meta *q, const struct pst_meta *k,
 
 /* Checks q, k, v from argument `first` on, and mask, dropout, ... after
  * them. */
-static enum pst_status check(const struct pst_infer *c, unsigned first)
+static enum pst_status check_operands(const struct pst_infer *c, unsigned first)
 {
     const struct pst_meta *t[3], *mask = pst_infer_in(c, first + 3);
     const bool gqa = c->args[first + 7].b;
@@ -74,7 +74,7 @@ static enum pst_status check(const struct pst_infer *c, unsigned first)
 static enum pst_status sdpa_infer(struct pst_infer *c)
 {
     const struct pst_meta *q = pst_infer_in(c, 0), *v = pst_infer_in(c, 2);
-    enum pst_status status = check(c, 0);
+    enum pst_status status = check_operands(c, 0);
     int64_t size[PST_MAX_RANK];
 
     if (status != PST_OK)
@@ -93,7 +93,7 @@ static enum pst_status check_backward(const struct pst_infer *c)
     bool fits;
 
     if (status == PST_OK)
-        status = check(c, 1);
+        status = check_operands(c, 1);
     if (status != PST_OK)
         return status;
     fits = g->rank == q->rank && g->size[g->rank - 1] == v->size[g->rank - 1];

@@ -57,9 +57,9 @@ static struct block block_at(const struct pst_sdpa *p, int64_t i, int64_t first)
 }
 
 /* Returns the address of row `first` of batch i of an operand. */
-static const double *at(const struct pst_sdpa *p,
-                        const struct pst_sdpa_operand *f, int64_t i,
-                        bool grouped, int64_t first)
+static const double *operand_at(const struct pst_sdpa *p,
+                                const struct pst_sdpa_operand *f, int64_t i,
+                                bool grouped, int64_t first)
 {
     return (const double *)f->x->data + pst_sdpa_offset(p, f, i, grouped) +
            first * f->row;
@@ -109,8 +109,8 @@ static void softmax(int64_t n, double *x)
 }
 
 /* prob (rows, s) = softmax(scale q k^T + mask) */
-static void probabilities(const struct pst_sdpa *p, const struct block *b,
-                          double *prob)
+static void compute_probabilities(const struct pst_sdpa *p,
+                                  const struct block *b, double *prob)
 {
     const struct pst_gemm g = {.tb = true,
                                .m = b->rows,
@@ -121,8 +121,8 @@ static void probabilities(const struct pst_sdpa *p, const struct block *b,
                                .ldc = p->s,
                                .alpha = p->scale};
 
-    pst_gemm_f64(&g, at(p, &p->q, b->i, false, b->first),
-                 at(p, &p->k, b->i, true, 0), prob);
+    pst_gemm_f64(&g, operand_at(p, &p->q, b->i, false, b->first),
+                 operand_at(p, &p->k, b->i, true, 0), prob);
     for (int64_t row = 0; row < b->rows; row++) {
         double *x = prob + row * p->s;
 
@@ -134,8 +134,8 @@ static void probabilities(const struct pst_sdpa *p, const struct block *b,
     }
 }
 
-static void drop(const struct pst_sdpa *p, const struct block *b,
-                 const double *from, double *to)
+static void apply_dropout(const struct pst_sdpa *p, const struct block *b,
+                          const double *from, double *to)
 {
     for (int64_t row = 0; row < b->rows; row++)
         for (int64_t j = 0; j < b->cols; j++)
@@ -144,9 +144,9 @@ static void drop(const struct pst_sdpa *p, const struct block *b,
 }
 
 /* to (rows, width) = alpha * score (rows, cols) * x (cols, width) */
-static void by_row(const struct pst_sdpa *p, const struct block *b,
-                   const double *score, const struct pst_sdpa_operand *x,
-                   int64_t width, double alpha, double *to)
+static void multiply_rows(const struct pst_sdpa *p, const struct block *b,
+                          const double *score, const struct pst_sdpa_operand *x,
+                          int64_t width, double alpha, double *to)
 {
     const struct pst_gemm g = {.m = b->rows,
                                .n = width,
@@ -156,13 +156,14 @@ static void by_row(const struct pst_sdpa *p, const struct block *b,
                                .ldc = width,
                                .alpha = alpha};
 
-    pst_gemm_f64(&g, score, at(p, x, b->i, true, 0), to);
+    pst_gemm_f64(&g, score, operand_at(p, x, b->i, true, 0), to);
 }
 
 /* to (cols, width) += alpha * score^T (cols, rows) * x (rows, width) */
-static void by_col(const struct pst_sdpa *p, const struct block *b,
-                   const double *score, const struct pst_sdpa_operand *x,
-                   int64_t width, double alpha, double *to)
+static void add_transposed(const struct pst_sdpa *p, const struct block *b,
+                           const double *score,
+                           const struct pst_sdpa_operand *x, int64_t width,
+                           double alpha, double *to)
 {
     const struct pst_gemm g = {.ta = true,
                                .m = b->cols,
@@ -174,7 +175,7 @@ static void by_col(const struct pst_sdpa *p, const struct block *b,
                                .alpha = alpha,
                                .beta = 1.0};
 
-    pst_gemm_f64(&g, score, at(p, x, b->i, false, b->first), to);
+    pst_gemm_f64(&g, score, operand_at(p, x, b->i, false, b->first), to);
 }
 
 struct job {
@@ -182,7 +183,7 @@ struct job {
     const struct pst_sdpa *p;
 };
 
-static void run(struct job *job, pst_pool_fn fn)
+static void run_parts(struct job *job, pst_pool_fn fn)
 {
     const struct pst_sdpa *p = job->p;
     const double scores = (double)p->batches * (double)p->l * (double)p->s;
@@ -204,11 +205,12 @@ static void forward_part(void *ctx, unsigned part, unsigned parts)
     for (int64_t n = begin; n < end; n++) {
         const struct block b = block_at(p, n / blocks, n % blocks * ROWS);
 
-        probabilities(p, &b, prob);
+        compute_probabilities(p, &b, prob);
         if (p->dropout > 0.0)
-            drop(p, &b, prob, prob);
-        by_row(p, &b, prob, &p->v, p->ev, 1.0,
-               (double *)job->c->out[0].data + (b.i * p->l + b.first) * p->ev);
+            apply_dropout(p, &b, prob, prob);
+        multiply_rows(p, &b, prob, &p->v, p->ev, 1.0,
+                      (double *)job->c->out[0].data +
+                          (b.i * p->l + b.first) * p->ev);
     }
 }
 
@@ -221,7 +223,7 @@ void pst_sdpa_f64(const struct pst_call *c)
     if (p.s == 0)
         memset(c->out[0].data, 0, pst_meta_bytes(c->out[0].meta));
     else if (p.l > 0)
-        run(&job, forward_part);
+        run_parts(&job, forward_part);
 }
 
 /* --- backward ------------------------------------------------------------- */
@@ -271,21 +273,22 @@ static void backward_block(const struct job *job, const struct block *b,
                                .alpha = 1.0};
     const double *kept = s->prob;
 
-    probabilities(p, b, s->prob);
-    pst_gemm_f64(&g, at(p, &p->g, b->i, false, b->first),
-                 at(p, &p->v, b->i, true, 0), s->ds);
+    compute_probabilities(p, b, s->prob);
+    pst_gemm_f64(&g, operand_at(p, &p->g, b->i, false, b->first),
+                 operand_at(p, &p->v, b->i, true, 0), s->ds);
     if (p->dropout > 0.0) {
         kept = s->kept;
-        drop(p, b, s->prob, s->kept);
-        drop(p, b, s->ds, s->ds);
+        apply_dropout(p, b, s->prob, s->kept);
+        apply_dropout(p, b, s->ds, s->ds);
     }
-    by_col(p, b, kept, &p->g, p->ev, 1.0, dv);
+    add_transposed(p, b, kept, &p->g, p->ev, 1.0, dv);
     softmax_backward(p, b, s);
     if (job->c->n_out == 4)
         store_scores(job, b, s->ds);
-    by_row(p, b, s->ds, &p->k, p->e, p->scale,
-           (double *)job->c->out[0].data + (b->i * p->l + b->first) * p->e);
-    by_col(p, b, s->ds, &p->q, p->e, p->scale, dk);
+    multiply_rows(p, b, s->ds, &p->k, p->e, p->scale,
+                  (double *)job->c->out[0].data +
+                      (b->i * p->l + b->first) * p->e);
+    add_transposed(p, b, s->ds, &p->q, p->e, p->scale, dk);
 }
 
 /* Pool function: computes the gradients of a share of the key heads, each with
@@ -325,5 +328,5 @@ void pst_sdpa_backward_f64(const struct pst_call *c)
     if (p.s == 0)
         memset(c->out[0].data, 0, pst_meta_bytes(c->out[0].meta));
     else
-        run(&job, backward_part);
+        run_parts(&job, backward_part);
 }

@@ -12,9 +12,9 @@ enum {
 
 /* Emits the einsum of one part of each operand: bit k of `which` chooses the
  * imaginary part of operand k. */
-static struct pst_value *product(struct pst_rewrite *w,
-                                 struct pst_value *parts[][2], unsigned n,
-                                 unsigned which)
+static struct pst_value *emit_part(struct pst_rewrite *w,
+                                   struct pst_value *parts[][2], unsigned n,
+                                   unsigned which)
 {
     struct pst_value *chosen[MAX_OPERANDS];
 
@@ -41,7 +41,7 @@ static enum pst_status einsum(struct pst_rewrite *w)
                        PST_ARGS(pst_v(in->values[k]), pst_i(-1), pst_i(i)));
     for (unsigned which = 0; which < 1U << in->n; which++) {
         unsigned j = 0;
-        struct pst_value *p = product(w, parts, in->n, which), **to;
+        struct pst_value *p = emit_part(w, parts, in->n, which), **to;
 
         for (unsigned k = 0; k < in->n; k++)
             j += which >> k & 1;

@@ -24,7 +24,7 @@ static bool is_real(const struct pst_rewrite *w)
 }
 
 /* Emits 0, 1, ..., n - 1. */
-static struct pst_value *count(struct pst_rewrite *w, struct pst_extent n)
+static struct pst_value *emit_range(struct pst_rewrite *w, struct pst_extent n)
 {
     return pst_rw(w, &pst_op_arange,
                   PST_ARGS(pst_rw_int(w, n), pst_dtype_arg(PST_I64)));
@@ -39,8 +39,9 @@ static struct pst_extent bins_of(struct pst_rewrite *w, struct pst_extent n)
 }
 
 /* Crops dimension dim to its first `to` elements, or pads it with zeros. */
-static struct pst_value *resize(struct pst_rewrite *w, struct pst_value *v,
-                                int64_t dim, struct pst_extent to)
+static struct pst_value *emit_resized(struct pst_rewrite *w,
+                                      struct pst_value *v, int64_t dim,
+                                      struct pst_extent to)
 {
     struct pst_extent have, pad[2 * PST_MAX_RANK] = {0};
     unsigned n;
@@ -62,10 +63,11 @@ static struct pst_value *resize(struct pst_rewrite *w, struct pst_value *v,
 
 /* Multiplies each kept bin of a real signal of n numbers by how often the whole
  * spectrum contains it: once or twice. */
-static struct pst_value *doubled(struct pst_rewrite *w, struct pst_value *v,
-                                 int64_t dim, struct pst_extent n)
+static struct pst_value *emit_doubled(struct pst_rewrite *w,
+                                      struct pst_value *v, int64_t dim,
+                                      struct pst_extent n)
 {
-    struct pst_value *k = count(w, bins_of(w, n));
+    struct pst_value *k = emit_range(w, bins_of(w, n));
     struct pst_value *once, *weight;
     struct pst_extent size[PST_MAX_RANK] = {bins_of(w, n)};
 
@@ -94,11 +96,11 @@ static struct signal one_dim(struct pst_rewrite *w, struct signal x,
     struct pst_node *node;
 
     if (form == C2R) {
-        x.re = doubled(w, resize(w, x.re, dim, bins), dim, n);
-        x.im = doubled(w, resize(w, x.im, dim, bins), dim, n);
+        x.re = emit_doubled(w, emit_resized(w, x.re, dim, bins), dim, n);
+        x.im = emit_doubled(w, emit_resized(w, x.im, dim, bins), dim, n);
     }
-    x.re = resize(w, x.re, dim, n);
-    x.im = resize(w, x.im, dim, n);
+    x.re = emit_resized(w, x.re, dim, n);
+    x.im = emit_resized(w, x.im, dim, n);
     table = pst_rw(w, &pst_op_fft_table, PST_ARGS(pst_rw_int(w, n)));
     node = pst_rw_node(w, &pst_op_fft,
                        PST_ARGS(pst_v(x.re), pst_v(x.im), pst_v(table),
@@ -106,8 +108,8 @@ static struct signal one_dim(struct pst_rewrite *w, struct signal x,
     x.re = pst_rw_nth(node, 0);
     x.im = form == C2R ? NULL : pst_rw_nth(node, 1);
     if (form == R2C) {
-        x.re = resize(w, x.re, dim, bins);
-        x.im = resize(w, x.im, dim, bins);
+        x.re = emit_resized(w, x.re, dim, bins);
+        x.im = emit_resized(w, x.im, dim, bins);
     }
     return x;
 }
@@ -122,7 +124,7 @@ struct plan {
     double power; /* the result is divided by (product of sizes) ^ power */
 };
 
-static struct signal parts(struct pst_rewrite *w, struct pst_value *v)
+static struct signal split_parts(struct pst_rewrite *w, struct pst_value *v)
 {
     struct signal x = {v, NULL};
 
@@ -136,7 +138,7 @@ static struct signal parts(struct pst_rewrite *w, struct pst_value *v)
 }
 
 /* Returns the operand; integers are converted to the default dtype. */
-static struct pst_value *given(struct pst_rewrite *w)
+static struct pst_value *get_operand(struct pst_rewrite *w)
 {
     struct pst_value *v = pst_rewrite_in(w, 0);
 
@@ -145,9 +147,10 @@ static struct pst_value *given(struct pst_rewrite *w)
                : pst_rw_cast(w, v, PST_F32);
 }
 
-static enum pst_status transform(struct pst_rewrite *w, const struct plan *p)
+static enum pst_status emit_transform(struct pst_rewrite *w,
+                                      const struct plan *p)
 {
-    struct signal x = parts(w, given(w));
+    struct signal x = split_parts(w, get_operand(w));
     const struct pst_arg one = pst_f(1);
     struct pst_arg total = pst_f(1), size;
     struct pst_value *y;
@@ -222,8 +225,8 @@ static struct plan plan_of(const struct pst_rewrite *w)
 
 /* Runs the transform. `norm` selects the power of 1 / size by which this
  * direction is scaled. */
-static enum pst_status finish(struct pst_rewrite *w, struct plan *p,
-                              const struct pst_arg *norm)
+static enum pst_status emit_scaled(struct pst_rewrite *w, struct plan *p,
+                                   const struct pst_arg *norm)
 {
     const char *s = norm->kind == PST_ARG_STRING ? norm->s : "backward";
 
@@ -233,7 +236,7 @@ static enum pst_status finish(struct pst_rewrite *w, struct plan *p,
         p->power = p->inverse == (s[0] == 'b') ? 1 : 0;
     else
         return pst_rewrite_fail(w, "norm \"%s\" is unknown", s);
-    return transform(w, p);
+    return emit_transform(w, p);
 }
 
 /* Computes the default size of a real result from its number of bins. */
@@ -247,7 +250,7 @@ static void size_of_real(struct pst_rewrite *w, struct plan *p)
 }
 
 /* Rewrites operators with arguments (self, n, dim, norm). */
-static enum pst_status one(struct pst_rewrite *w)
+static enum pst_status rewrite_one_dim(struct pst_rewrite *w)
 {
     struct plan p = plan_of(w);
 
@@ -256,12 +259,12 @@ static enum pst_status one(struct pst_rewrite *w)
     size_of_real(w, &p);
     if (w->args[1].kind == PST_ARG_INT)
         p.size[0] = pst_extent_in(w->build, &w->args[1], 0);
-    return finish(w, &p, &w->args[3]);
+    return emit_scaled(w, &p, &w->args[3]);
 }
 
 /* Rewrites operators with arguments (self, s, dim, norm). Without dim it
  * transforms the last dimensions that s has, or all. */
-static enum pst_status several(struct pst_rewrite *w)
+static enum pst_status rewrite_dims(struct pst_rewrite *w)
 {
     const struct pst_arg *s = &w->args[1], *dim = &w->args[2];
     const int64_t rank = pst_rewrite_in(w, 0)->meta.rank;
@@ -281,12 +284,12 @@ static enum pst_status several(struct pst_rewrite *w)
     for (unsigned i = 0; i < p.n && s->kind == PST_ARG_INTS; i++)
         if (s->ints[i] != -1)
             p.size[i] = pst_extent_in(w->build, s, i);
-    return finish(w, &p, &w->args[3]);
+    return emit_scaled(w, &p, &w->args[3]);
 }
 
 /* Rewrites operators with (self, dim, normalization, ...), where normalization
  * divides by: 0 nothing, 1 the root of the size, 2 the size. */
-static enum pst_status core(struct pst_rewrite *w, struct plan p)
+static enum pst_status rewrite_core(struct pst_rewrite *w, struct plan p)
 {
     const struct pst_arg *dim = &w->args[1];
 
@@ -297,22 +300,23 @@ static enum pst_status core(struct pst_rewrite *w, struct plan p)
     if (p.form == C2R && p.n > 0)
         p.size[p.n - 1] = pst_extent_in(w->build, &w->args[3], 0);
     p.power = (double)w->args[2].i / 2;
-    return transform(w, &p);
+    return emit_transform(w, &p);
 }
 
 static enum pst_status core_c2c(struct pst_rewrite *w)
 {
-    return core(w, (struct plan){.form = C2C, .inverse = !w->args[3].b});
+    return rewrite_core(w,
+                        (struct plan){.form = C2C, .inverse = !w->args[3].b});
 }
 
 static enum pst_status core_r2c(struct pst_rewrite *w)
 {
-    return core(w, (struct plan){.form = R2C});
+    return rewrite_core(w, (struct plan){.form = R2C});
 }
 
 static enum pst_status core_c2r(struct pst_rewrite *w)
 {
-    return core(w, (struct plan){.form = C2R, .inverse = true});
+    return rewrite_core(w, (struct plan){.form = C2R, .inverse = true});
 }
 
 #define ONE                                                                    \
@@ -324,32 +328,32 @@ static enum pst_status core_c2r(struct pst_rewrite *w)
     "(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) "      \
     "-> Tensor"
 
-PST_REWRITE(complex_fft_fft, "complex::fft_fft" ONE, one);
-PST_REWRITE(complex_fft_ifft, "complex::fft_ifft" ONE, one);
-PST_REWRITE(from_real_fft_rfft, "from_real::fft_rfft" ONE, one);
-PST_REWRITE(complex_fft_irfft, "complex::fft_irfft" ONE, one);
-PST_REWRITE(complex_fft_fft2, "complex::fft_fft2" TWO, several);
-PST_REWRITE(complex_fft_ifft2, "complex::fft_ifft2" TWO, several);
-PST_REWRITE(from_real_fft_rfft2, "from_real::fft_rfft2" TWO, several);
-PST_REWRITE(complex_fft_irfft2, "complex::fft_irfft2" TWO, several);
-PST_REWRITE(complex_fft_fftn, "complex::fft_fftn" MANY, several);
-PST_REWRITE(complex_fft_ifftn, "complex::fft_ifftn" MANY, several);
-PST_REWRITE(from_real_fft_rfftn, "from_real::fft_rfftn" MANY, several);
-PST_REWRITE(complex_fft_irfftn, "complex::fft_irfftn" MANY, several);
+PST_REWRITE(complex_fft_fft, "complex::fft_fft" ONE, rewrite_one_dim);
+PST_REWRITE(complex_fft_ifft, "complex::fft_ifft" ONE, rewrite_one_dim);
+PST_REWRITE(from_real_fft_rfft, "from_real::fft_rfft" ONE, rewrite_one_dim);
+PST_REWRITE(complex_fft_irfft, "complex::fft_irfft" ONE, rewrite_one_dim);
+PST_REWRITE(complex_fft_fft2, "complex::fft_fft2" TWO, rewrite_dims);
+PST_REWRITE(complex_fft_ifft2, "complex::fft_ifft2" TWO, rewrite_dims);
+PST_REWRITE(from_real_fft_rfft2, "from_real::fft_rfft2" TWO, rewrite_dims);
+PST_REWRITE(complex_fft_irfft2, "complex::fft_irfft2" TWO, rewrite_dims);
+PST_REWRITE(complex_fft_fftn, "complex::fft_fftn" MANY, rewrite_dims);
+PST_REWRITE(complex_fft_ifftn, "complex::fft_ifftn" MANY, rewrite_dims);
+PST_REWRITE(from_real_fft_rfftn, "from_real::fft_rfftn" MANY, rewrite_dims);
+PST_REWRITE(complex_fft_irfftn, "complex::fft_irfftn" MANY, rewrite_dims);
 /* Transforms of Hermitian signals, whose spectrum is real, and of real
  * signals. */
-PST_REWRITE(complex_fft_hfft, "complex::fft_hfft" ONE, one);
-PST_REWRITE(complex_fft_hfft2, "complex::fft_hfft2" TWO, several);
-PST_REWRITE(complex_fft_hfftn, "complex::fft_hfftn" MANY, several);
-PST_REWRITE(from_real_fft_ihfft, "from_real::fft_ihfft" ONE, one);
-PST_REWRITE(from_real_fft_ihfft2, "from_real::fft_ihfft2" TWO, several);
-PST_REWRITE(from_real_fft_ihfftn, "from_real::fft_ihfftn" MANY, several);
-PST_REWRITE(fft_hfft, "aten::fft_hfft" ONE, one);
-PST_REWRITE(fft_hfft2, "aten::fft_hfft2" TWO, several);
-PST_REWRITE(fft_hfftn, "aten::fft_hfftn" MANY, several);
-PST_REWRITE(fft_irfft, "aten::fft_irfft" ONE, one);
-PST_REWRITE(fft_irfft2, "aten::fft_irfft2" TWO, several);
-PST_REWRITE(fft_irfftn, "aten::fft_irfftn" MANY, several);
+PST_REWRITE(complex_fft_hfft, "complex::fft_hfft" ONE, rewrite_one_dim);
+PST_REWRITE(complex_fft_hfft2, "complex::fft_hfft2" TWO, rewrite_dims);
+PST_REWRITE(complex_fft_hfftn, "complex::fft_hfftn" MANY, rewrite_dims);
+PST_REWRITE(from_real_fft_ihfft, "from_real::fft_ihfft" ONE, rewrite_one_dim);
+PST_REWRITE(from_real_fft_ihfft2, "from_real::fft_ihfft2" TWO, rewrite_dims);
+PST_REWRITE(from_real_fft_ihfftn, "from_real::fft_ihfftn" MANY, rewrite_dims);
+PST_REWRITE(fft_hfft, "aten::fft_hfft" ONE, rewrite_one_dim);
+PST_REWRITE(fft_hfft2, "aten::fft_hfft2" TWO, rewrite_dims);
+PST_REWRITE(fft_hfftn, "aten::fft_hfftn" MANY, rewrite_dims);
+PST_REWRITE(fft_irfft, "aten::fft_irfft" ONE, rewrite_one_dim);
+PST_REWRITE(fft_irfft2, "aten::fft_irfft2" TWO, rewrite_dims);
+PST_REWRITE(fft_irfftn, "aten::fft_irfftn" MANY, rewrite_dims);
 PST_REWRITE(complex__fft_c2c,
             "complex::_fft_c2c(Tensor self, SymInt[] dim, int normalization, "
             "bool forward) -> Tensor",

@@ -42,7 +42,7 @@ int64_t pst_fourier_scratch(const struct pst_fourier *f)
 }
 
 /* Computes exp(-2 pi i t / n) for 0 <= t < n, from an angle up to pi / 4. */
-static void root(int64_t t, int64_t n, double *re, double *im)
+static void compute_root(int64_t t, int64_t n, double *re, double *im)
 {
     const int64_t quarter = 4 * t / n, rest = 4 * t % n;
     const int64_t near = 2 * rest > n ? n - rest : rest;
@@ -63,11 +63,11 @@ void pst_fourier_table(const struct pst_fourier *f, double *table,
     const double *y;
 
     for (int64_t t = 0; t < m; t++)
-        root(t, m, &table[t], &table[m + t]);
+        compute_root(t, m, &table[t], &table[m + t]);
     if (n == m)
         return;
     for (int64_t j = 0; j < n; j++)
-        root(j * j % (2 * n), 2 * n, &chirp[j], &chirp[n + j]);
+        compute_root(j * j % (2 * n), 2 * n, &chirp[j], &chirp[n + j]);
     /* The kernel of the convolution in Bluestein's algorithm: the transform of
      * the conjugate chirp for both signs of j, scaled by the 1 / m of the
      * inverse transform. */

@@ -3,8 +3,8 @@
 #include "stages/ops/core/rewrite.h"
 #include "stages/ops/core/rows.h"
 
-static struct pst_value *part(struct pst_rewrite *w, struct pst_value *x,
-                              int64_t dim, int64_t from, int64_t to)
+static struct pst_value *slice_part(struct pst_rewrite *w, struct pst_value *x,
+                                    int64_t dim, int64_t from, int64_t to)
 {
     return pst_rw(
         w, &pst_op_slice_Tensor,
@@ -13,8 +13,9 @@ static struct pst_value *part(struct pst_rewrite *w, struct pst_value *x,
 
 /* Multiplies one half by the other until one number is left; the elements left
  * over by odd sizes are multiplied last. */
-static struct pst_value *multiply(struct pst_rewrite *w, struct pst_value *x,
-                                  int64_t dim, int64_t n)
+static struct pst_value *emit_product(struct pst_rewrite *w,
+                                      struct pst_value *x, int64_t dim,
+                                      int64_t n)
 {
     struct pst_value *odd = NULL;
 
@@ -22,15 +23,15 @@ static struct pst_value *multiply(struct pst_rewrite *w, struct pst_value *x,
         const int64_t half = n / 2;
 
         if (n % 2 != 0) {
-            struct pst_value *last = part(w, x, dim, n - 1, n);
+            struct pst_value *last = slice_part(w, x, dim, n - 1, n);
 
             odd = odd == NULL ? last
                               : pst_rw(w, &pst_op_complex_mul_Tensor,
                                        PST_ARGS(pst_v(odd), pst_v(last)));
         }
         x = pst_rw(w, &pst_op_complex_mul_Tensor,
-                   PST_ARGS(pst_v(part(w, x, dim, 0, half)),
-                            pst_v(part(w, x, dim, half, 2 * half))));
+                   PST_ARGS(pst_v(slice_part(w, x, dim, 0, half)),
+                            pst_v(slice_part(w, x, dim, half, 2 * half))));
         n = half;
     }
     if (odd != NULL && x != NULL)
@@ -49,13 +50,13 @@ static enum pst_status prod_along(struct pst_rewrite *w, struct pst_value *x,
     if (n.expr != NULL || n.value < 1)
         return pst_rewrite_refuse(
             w, "complex numbers along a dimension that is free or empty");
-    x = multiply(w, x, dim, n.value);
+    x = emit_product(w, x, dim, n.value);
     if (x != NULL && !keepdim)
         x = pst_rw(w, &pst_op_squeeze_dim, PST_ARGS(pst_v(x), pst_i(dim)));
     return pst_rewrite_out(w, 0, x);
 }
 
-static struct pst_value *operand(struct pst_rewrite *w, unsigned dtype)
+static struct pst_value *get_operand(struct pst_rewrite *w, unsigned dtype)
 {
     struct pst_value *x = pst_rewrite_in(w, 0);
 
@@ -66,7 +67,7 @@ static struct pst_value *operand(struct pst_rewrite *w, unsigned dtype)
 
 static enum pst_status prod_dim(struct pst_rewrite *w)
 {
-    struct pst_value *x = operand(w, 3);
+    struct pst_value *x = get_operand(w, 3);
     const int dim = x != NULL ? pst_meta_dim(&x->meta, w->args[1].i) : -1;
 
     if (x == NULL)
@@ -78,7 +79,7 @@ static enum pst_status prod_dim(struct pst_rewrite *w)
 
 static enum pst_status prod(struct pst_rewrite *w)
 {
-    struct pst_value *x = operand(w, 1);
+    struct pst_value *x = get_operand(w, 1);
 
     if (x != NULL && x->meta.rank > 2)
         x = pst_rw(w, &pst_op_flatten_using_ints,

@@ -5,7 +5,7 @@
 
 /* Rolls element 0 to n / 2 in each dimension, or back. For complex operands the
  * importer lists the dimensions. */
-static enum pst_status shift(struct pst_rewrite *w, bool back)
+static enum pst_status emit_shift(struct pst_rewrite *w, bool back)
 {
     const struct pst_arg *dim = &w->args[1];
     struct pst_value *x = pst_rewrite_in(w, 0);
@@ -41,12 +41,12 @@ static enum pst_status shift(struct pst_rewrite *w, bool back)
 
 static enum pst_status shift_there(struct pst_rewrite *w)
 {
-    return shift(w, false);
+    return emit_shift(w, false);
 }
 
 static enum pst_status shift_back(struct pst_rewrite *w)
 {
-    return shift(w, true);
+    return emit_shift(w, true);
 }
 
 PST_REWRITE(fft_fftshift,

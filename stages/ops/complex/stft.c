@@ -42,7 +42,8 @@ static struct pst_value *window_of(struct pst_rewrite *w, struct pst_value *x,
     return window;
 }
 
-static bool flag(const struct pst_rewrite *w, const char *name, bool otherwise)
+static bool get_flag(const struct pst_rewrite *w, const char *name,
+                     bool otherwise)
 {
     const struct pst_arg *arg = &w->args[pst_schema_arg(w->schema, name)];
 
@@ -51,7 +52,7 @@ static bool flag(const struct pst_rewrite *w, const char *name, bool otherwise)
 
 /* With return_complex=False the result is the same, since its last dimension
  * already holds the two parts. */
-static enum pst_status stft(struct pst_rewrite *w)
+static enum pst_status rewrite_stft(struct pst_rewrite *w)
 {
     const struct pst_arg *hop = &w->args[HOP_LENGTH];
     const int64_t n = w->args[N_FFT].i;
@@ -71,8 +72,8 @@ static enum pst_status stft(struct pst_rewrite *w)
     last = rank; /* (..., frames, n) */
     x = pst_rw(w, &pst_op_from_real__fft_r2c,
                PST_ARGS(pst_v(x), pst_ints(&last, 1),
-                        pst_i(flag(w, "normalized", false)),
-                        pst_b(flag(w, "onesided", true))));
+                        pst_i(get_flag(w, "normalized", false)),
+                        pst_b(get_flag(w, "onesided", true))));
     return pst_rewrite_out(w, 0,
                            pst_rw(w, &pst_op_transpose_int,
                                   PST_ARGS(pst_v(x), pst_i(-2), pst_i(-3))));
@@ -84,8 +85,8 @@ static enum pst_status stft(struct pst_rewrite *w)
     "bool? onesided=None, bool? return_complex=None, "                         \
     "bool? align_to_window=None) -> Tensor"
 
-PST_REWRITE(stft, "aten" STFT, stft);
-PST_REWRITE(from_real_stft, "from_real" STFT, stft);
+PST_REWRITE(stft, "aten" STFT, rewrite_stft);
+PST_REWRITE(from_real_stft, "from_real" STFT, rewrite_stft);
 
 /* --- inverse -------------------------------------------------------------- */
 
@@ -98,7 +99,8 @@ struct inverse {
 };
 
 /* Adds up the frames (batch, frames, n) at their positions: (batch, whole). */
-static struct pst_value *overlap(const struct inverse *v, struct pst_value *x)
+static struct pst_value *add_frames(const struct inverse *v,
+                                    struct pst_value *x)
 {
     const struct pst_extent size[] = {pst_extent(1), v->whole};
     static const int64_t ones[] = {1, 1}, zeros[] = {0, 0};
@@ -117,8 +119,8 @@ static struct pst_value *overlap(const struct inverse *v, struct pst_value *x)
 }
 
 /* Returns the sum of the squared windows of all frames: (1, whole). */
-static struct pst_value *envelope(const struct inverse *v,
-                                  struct pst_value *window)
+static struct pst_value *sum_windows(const struct inverse *v,
+                                     struct pst_value *window)
 {
     const struct pst_extent size[] = {pst_extent(1), v->frames,
                                       pst_extent(v->n)};
@@ -127,7 +129,7 @@ static struct pst_value *envelope(const struct inverse *v,
     window = pst_rw(
         v->w, &pst_op_expand,
         PST_ARGS(pst_v(window), pst_rw_ints(v->w, size, 3), pst_b(false)));
-    return overlap(v, window);
+    return add_frames(v, window);
 }
 
 /* Transforms spectra (batch, bins, frames, 2) to frames (batch, frames, n),
@@ -145,18 +147,19 @@ static struct pst_value *pieces_of(const struct inverse *v, struct pst_value *x)
                             pst_i(1)));
     return pst_rw(w, &pst_op_complex__fft_c2r,
                   PST_ARGS(pst_v(x), pst_ints(&last, 1),
-                           pst_i(flag(w, "normalized", false) ? 1 : 2),
+                           pst_i(get_flag(w, "normalized", false) ? 1 : 2),
                            pst_i(v->n)));
 }
 
 /* Removes the padding before and after the signal from (batch, whole), up to
  * argument `length`. */
-static struct pst_value *cut(const struct inverse *v, struct pst_value *x)
+static struct pst_value *remove_padding(const struct inverse *v,
+                                        struct pst_value *x)
 {
     const struct pst_arg *length =
         &v->w->args[pst_schema_arg(v->w->schema, "length")];
     struct pst_rewrite *w = v->w;
-    const int64_t half = flag(w, "center", true) ? v->n / 2 : 0;
+    const int64_t half = get_flag(w, "center", true) ? v->n / 2 : 0;
     struct pst_extent end =
         pst_extent_sub(w->build, v->whole, pst_extent(half));
 
@@ -195,14 +198,14 @@ static enum pst_status read_spectra(struct inverse *v)
     const unsigned rank = x->meta.rank;
     struct pst_extent bins;
 
-    if (flag(w, "return_complex", false))
+    if (get_flag(w, "return_complex", false))
         return pst_rewrite_refuse(w, "signals of complex numbers");
     if (rank < 3 || rank > 4 || v->n < 1 || v->hop < 1)
         return pst_rewrite_fail(w, "pieces of %lld numbers at steps of %lld",
                                 (long long)v->n, (long long)v->hop);
     bins = pst_rw_size(w, x, rank - 3);
-    v->onesided =
-        flag(w, "onesided", !pst_extent_is(w->build, bins, pst_extent(v->n)));
+    v->onesided = get_flag(w, "onesided",
+                           !pst_extent_is(w->build, bins, pst_extent(v->n)));
     if (!pst_extent_is(w->build, bins,
                        pst_extent(v->onesided ? v->n / 2 + 1 : v->n)))
         return pst_rewrite_fail(w, "%lld bins of pieces of %lld numbers",
@@ -212,7 +215,7 @@ static enum pst_status read_spectra(struct inverse *v)
 
 /* PyTorch rejects windows that leave a position of the signal uncovered; here
  * such positions are NaN. */
-static enum pst_status istft(struct pst_rewrite *w)
+static enum pst_status rewrite_istft(struct pst_rewrite *w)
 {
     const struct pst_arg *hop = &w->args[HOP_LENGTH];
     const int64_t n = w->args[N_FFT].i;
@@ -239,9 +242,10 @@ static enum pst_status istft(struct pst_rewrite *w)
     if (window == NULL && w->build->status == PST_OK)
         window =
             pst_rw(w, &pst_op_new_ones, PST_ARGS(pst_v(y), pst_ints(&n, 1)));
-    y = cut(&v, overlap(&v, pst_rw_mul(w, y, window)));
-    y = pst_rw(w, &pst_op_div_Tensor,
-               PST_ARGS(pst_v(y), pst_v(cut(&v, envelope(&v, window)))));
+    y = remove_padding(&v, add_frames(&v, pst_rw_mul(w, y, window)));
+    y = pst_rw(
+        w, &pst_op_div_Tensor,
+        PST_ARGS(pst_v(y), pst_v(remove_padding(&v, sum_windows(&v, window)))));
     y = fill_up(&v, y);
     if (single)
         y = pst_rw(w, &pst_op_squeeze_dim, PST_ARGS(pst_v(y), pst_i(0)));
@@ -253,4 +257,4 @@ PST_REWRITE(complex_istft,
             "int? win_length=None, Tensor? window=None, bool center=True, "
             "bool normalized=False, bool? onesided=None, int? length=None, "
             "bool return_complex=False) -> Tensor",
-            istft);
+            rewrite_istft);

@@ -147,7 +147,7 @@ static void run_part(void *ctx, unsigned part, unsigned parts)
     }
 }
 
-static void run(const struct pst_call *c, pst_fourier_fn fn)
+static void run_lines(const struct pst_call *c, pst_fourier_fn fn)
 {
     struct lines l = lines_of(c);
 
@@ -160,7 +160,7 @@ static void run(const struct pst_call *c, pst_fourier_fn fn)
 #define RUN(suffix, ISA)                                                       \
     static void fft_##suffix(const struct pst_call *c)                         \
     {                                                                          \
-        run(c, pst_fourier_run_##suffix);                                      \
+        run_lines(c, pst_fourier_run_##suffix);                                \
     }
 PST_SIMD_EACH(RUN)
 

@@ -308,19 +308,19 @@ static struct pst_pool *pool_for(const struct pst_call *call,
         return call->args[TRANSPOSED].b ? PST_CONV_##TURNED                    \
                                         : PST_CONV_##PLAIN;                    \
     }                                                                          \
-    ASK(id, likes_dnnl, pst_conv_dnnl_likes(&c, id##_fill(call)))              \
+    ASK(id, prefers_dnnl, pst_conv_dnnl_preferred(&c, id##_fill(call)))        \
     RUN(id, dnnl,                                                              \
         pst_conv_dnnl_run(&c, id##_fill(call), pool_for(call, &c),             \
                           call->scratch))                                      \
     SCRATCH(id, dnnl_scratch,                                                  \
             pst_conv_dnnl_scratch(&c, id##_fill(call), threads))               \
-    ASK(id, likes_narrow, pst_conv_narrow_likes(&c, id##_fill(call)))          \
+    ASK(id, prefers_narrow, pst_conv_narrow_preferred(&c, id##_fill(call)))    \
     RUN(id, narrow,                                                            \
         pst_conv_narrow_run(&c, id##_fill(call), pool_for(call, &c),           \
                             call->scratch, pst_narrow_loops()))                \
     SCRATCH(id, narrow_scratch,                                                \
             pst_conv_narrow_scratch(&c, id##_fill(call), threads))             \
-    ASK(id, likes_windows, pst_conv_windows_likes(&c, id##_fill(call)))        \
+    ASK(id, prefers_windows, pst_conv_windows_preferred(&c, id##_fill(call)))  \
     RUN(id, windows,                                                           \
         pst_conv_windows_run(&c, id##_fill(call), pool_for(call, &c),          \
                              call->scratch, pst_gemm_windows))                 \
@@ -329,7 +329,7 @@ static struct pst_pool *pool_for(const struct pst_call *call,
     RUN(id, ref, EITHER(call, ref, plain, turned, , &c))                       \
     PRODUCTS(id, plain, turned, )                                              \
     PRODUCTS(id, plain, turned, _f64)                                          \
-    ASK(id, likes_direct, pst_conv_direct_likes(&c, id##_fill(call)))          \
+    ASK(id, prefers_direct, pst_conv_direct_preferred(&c, id##_fill(call)))    \
     SCRATCH(id, direct_scratch,                                                \
             pst_conv_direct_scratch(&c, id##_fill(call), threads))             \
     DIRECT(id, any)                                                            \
@@ -337,13 +337,13 @@ static struct pst_pool *pool_for(const struct pst_call *call,
     PST_SIMD_IF_AVX512(DIRECT(id, avx512))                                     \
     static const struct pst_kernel id##_kernels[] = {                          \
         PST_SIMD_ROWS("convolution_" #id "_direct", id##_direct, PST_D(F32),   \
-                      PST_K_ACCUMULATE, id##_likes_direct,                     \
+                      PST_K_ACCUMULATE, id##_prefers_direct,                   \
                       id##_direct_scratch, 1e-5),                              \
-        CONV_KERNEL(id, "dnnl", F32, PST_K_COMPILES, id##_likes_dnnl,          \
+        CONV_KERNEL(id, "dnnl", F32, PST_K_COMPILES, id##_prefers_dnnl,        \
                     id##_dnnl_scratch, id##_dnnl, 1e-5),                       \
-        CONV_KERNEL(id, "narrow", F32, 0, id##_likes_narrow,                   \
+        CONV_KERNEL(id, "narrow", F32, 0, id##_prefers_narrow,                 \
                     id##_narrow_scratch, id##_narrow, 1e-5),                   \
-        CONV_KERNEL(id, "windows", F32, 0, id##_likes_windows,                 \
+        CONV_KERNEL(id, "windows", F32, 0, id##_prefers_windows,               \
                     id##_windows_scratch, id##_windows, 1e-5),                 \
         CONV_KERNEL(id, "gemm", F32, 0, NULL, id##_scratch, id##_gemm, 1e-5),  \
         CONV_KERNEL(id, "gemm_f64", F64, 0, NULL, id##_scratch_f64,            \
@@ -364,9 +364,11 @@ FILL(weight, w, w, W, W);
 #define WEIGHT  &pst_op_convolution_backward_weight
 
 /* Emits one of the three operators with the settings of the node. */
-static struct pst_value *like(struct pst_vjp *v, const struct pst_op *op,
-                              struct pst_value *a, struct pst_value *b,
-                              const struct pst_meta *made)
+static struct pst_value *emit_same_settings(struct pst_vjp *v,
+                                            const struct pst_op *op,
+                                            struct pst_value *a,
+                                            struct pst_value *b,
+                                            const struct pst_meta *made)
 {
     struct pst_arg args[GROUPS + 1];
 
@@ -387,9 +389,9 @@ static enum pst_status convolution_vjp(struct pst_vjp *v)
     int64_t dims[1 + PST_CONV_DIMS] = {0};
 
     if (pst_vjp_needs(v, 0))
-        pst_vjp_set(v, 0, like(v, INPUT, g, w, &x->meta));
+        pst_vjp_set(v, 0, emit_same_settings(v, INPUT, g, w, &x->meta));
     if (pst_vjp_needs(v, 1))
-        pst_vjp_set(v, 1, like(v, WEIGHT, g, x, &w->meta));
+        pst_vjp_set(v, 1, emit_same_settings(v, WEIGHT, g, x, &w->meta));
     if (pst_vjp_in(v, 2) == NULL || !pst_vjp_needs(v, 2))
         return v->build.status;
     for (unsigned d = 2; d < x->meta.rank; d++)
@@ -405,9 +407,9 @@ static enum pst_status backward_input_vjp(struct pst_vjp *v)
     struct pst_value *g = pst_vjp_in(v, 0), *w = pst_vjp_in(v, 1);
 
     if (pst_vjp_needs(v, 0))
-        pst_vjp_set(v, 0, like(v, FORWARD, gg, w, NULL));
+        pst_vjp_set(v, 0, emit_same_settings(v, FORWARD, gg, w, NULL));
     if (pst_vjp_needs(v, 1))
-        pst_vjp_set(v, 1, like(v, WEIGHT, g, gg, &w->meta));
+        pst_vjp_set(v, 1, emit_same_settings(v, WEIGHT, g, gg, &w->meta));
     return v->build.status;
 }
 
@@ -417,9 +419,9 @@ static enum pst_status backward_weight_vjp(struct pst_vjp *v)
     struct pst_value *g = pst_vjp_in(v, 0), *x = pst_vjp_in(v, 1);
 
     if (pst_vjp_needs(v, 0))
-        pst_vjp_set(v, 0, like(v, FORWARD, x, gg, NULL));
+        pst_vjp_set(v, 0, emit_same_settings(v, FORWARD, x, gg, NULL));
     if (pst_vjp_needs(v, 1))
-        pst_vjp_set(v, 1, like(v, INPUT, g, gg, &x->meta));
+        pst_vjp_set(v, 1, emit_same_settings(v, INPUT, g, gg, &x->meta));
     return v->build.status;
 }
 

@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* Limits of pst_conv_direct_likes(). Convolutions have few channels if a group
- * has fewer than FEW; for gradients of weights, without oneDNN and with
+/* Limits of pst_conv_direct_preferred(). Convolutions have few channels if a
+ * group has fewer than FEW; for gradients of weights, without oneDNN and with
  * AVX-512, up to SOME if a plane has at least LARGE positions. */
 #define FEW        PST_CONV_FEW
 #define SOME       8
@@ -189,10 +189,10 @@ static void part_sums(void *ctx, unsigned part, unsigned parts)
 
 /* Copies n gradients of a block from position `begin` on to the strip, with 0
  * between lines. */
-static void spread(const struct pst_direct_job *j,
-                   const struct pst_direct_pass *p, int64_t image,
-                   int64_t group, int64_t block, int64_t begin, int64_t n,
-                   float *strip)
+static void copy_gradients(const struct pst_direct_job *j,
+                           const struct pst_direct_pass *p, int64_t image,
+                           int64_t group, int64_t block, int64_t begin,
+                           int64_t n, float *strip)
 {
     memset(strip, 0, PST_DIRECT_STRIP * sizeof(float));
     for (int64_t r = 0; r < j->rows; r++, strip += j->strip) {
@@ -221,7 +221,7 @@ static void block_dots(const struct pst_direct_job *j,
                                            .ldy = j->strip,
                                            .lanes = lanes};
 
-        spread(j, p, image, group, block, i, tile.n, scratch->strip);
+        copy_gradients(j, p, image, group, block, i, tile.n, scratch->strip);
         j->loops->dots(&tile);
     }
 }
@@ -303,7 +303,8 @@ static void part_dots(void *ctx, unsigned part, unsigned parts)
  * gradient of x only y's channels count, since its matrix has a row for each
  * window element. Weights are packed once per image, so there must be at least
  * as many positions as taps. */
-bool pst_conv_direct_likes(const struct pst_conv *c, enum pst_conv_fill fill)
+bool pst_conv_direct_preferred(const struct pst_conv *c,
+                               enum pst_conv_fill fill)
 {
     const int64_t ci = c->ci / c->groups, co = c->co / c->groups;
     const int64_t of = fill == PST_CONV_X ? co : PST_MIN(ci, co);

@@ -46,7 +46,8 @@ struct pst_conv_loops {
 extern const struct pst_conv_loops pst_conv_loops_any, pst_conv_loops_avx2,
     pst_conv_loops_avx512;
 
-bool pst_conv_direct_likes(const struct pst_conv *c, enum pst_conv_fill fill);
+bool pst_conv_direct_preferred(const struct pst_conv *c,
+                               enum pst_conv_fill fill);
 size_t pst_conv_direct_scratch(const struct pst_conv *c,
                                enum pst_conv_fill fill, unsigned threads);
 void pst_conv_direct_run(const struct pst_conv *c, enum pst_conv_fill fill,

@@ -7,7 +7,7 @@
 #define ALIGNMENT 16  /* floats; scratch areas begin at multiples */
 #define BLOCK     16  /* floats that are moved at a time */
 
-static int64_t whole(int64_t n, int64_t grain)
+static int64_t round_up(int64_t n, int64_t grain)
 {
     return (n + grain - 1) / grain * grain;
 }
@@ -78,7 +78,7 @@ struct pst_direct_job pst_direct_job(const struct pst_conv *c,
     j.late =
         fill == PST_CONV_W && PST_MIN(j.out, j.copy.channels) >= PST_CONV_FEW;
     j.rows = j.out == 1 ? 1 : PST_CONV_ROWS;
-    j.blocks = whole(j.out, j.rows) / j.rows;
+    j.blocks = round_up(j.out, j.rows) / j.rows;
     j.strip = PST_DIRECT_STRIP / j.rows;
     return j;
 }
@@ -95,7 +95,7 @@ int64_t pst_direct_scratch(const struct pst_direct_job *j, unsigned part,
     do {                                                                       \
         if (at != NULL)                                                        \
             ret->field = (void *)(at + n);                                     \
-        n += whole(floats, ALIGNMENT);                                         \
+        n += round_up(floats, ALIGNMENT);                                      \
     } while (0)
     TAKE(passes,
          j->passes * (int64_t)(sizeof(struct pst_direct_pass) / sizeof(float)));

@@ -15,8 +15,8 @@ enum { X, Y, W, N_OPERANDS };
 /* Areas of the scratch begin at multiples of so many bytes. */
 #define ALIGNMENT 64
 
-/* A compiled oneDNN convolution of a part of the batch or of the channels,
- * cached by its description c. */
+/* A compiled oneDNN convolution, cached under its description c. It may compute
+ * only a part of the batch or of the channels of a convolution. */
 struct form {
     struct form *next;
     struct pst_conv c;
@@ -38,7 +38,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct form *forms;
 static dnnl_engine_t engine;
 
-static bool good(dnnl_status_t status)
+static bool is_ok(dnnl_status_t status)
 {
     return status == dnnl_success;
 }
@@ -93,7 +93,7 @@ static void strides_of(const struct form *f, int operand, int n,
 static bool describe(struct form *f)
 {
     const dnnl_dims_t channels = {f->c.co};
-    bool ret = good(
+    bool ret = is_ok(
         dnnl_memory_desc_init_by_tag(&f->bias, 1, channels, dnnl_f32, dnnl_a));
 
     for (int i = 0; i < N_OPERANDS && ret; i++) {
@@ -101,10 +101,10 @@ static bool describe(struct form *f)
         const int n = sizes_of(&f->c, i, size);
 
         strides_of(f, i, n, size, stride);
-        ret = good(dnnl_memory_desc_init_by_strides(&f->plain[i], n, size,
-                                                    dnnl_f32, stride)) &&
-              good(dnnl_memory_desc_init_by_tag(&f->wanted[i], n, size,
-                                                dnnl_f32, dnnl_format_tag_any));
+        ret = is_ok(dnnl_memory_desc_init_by_strides(&f->plain[i], n, size,
+                                                     dnnl_f32, stride)) &&
+              is_ok(dnnl_memory_desc_init_by_tag(
+                  &f->wanted[i], n, size, dnnl_f32, dnnl_format_tag_any));
     }
     return ret;
 }
@@ -122,14 +122,14 @@ static bool describe_run(const struct form *f, dnnl_convolution_desc_t *ret)
         pad[d] = c->pad[first + d];
     }
     if (f->fill == PST_CONV_Y)
-        return good(dnnl_dilated_convolution_forward_desc_init(
+        return is_ok(dnnl_dilated_convolution_forward_desc_init(
             ret, dnnl_forward_training, dnnl_convolution_direct, &m[X], &m[W],
             f->biased ? &f->bias : NULL, &m[Y], stride, dil, pad, pad));
     if (f->fill == PST_CONV_X)
-        return good(dnnl_dilated_convolution_backward_data_desc_init(
+        return is_ok(dnnl_dilated_convolution_backward_data_desc_init(
             ret, dnnl_convolution_direct, &m[X], &m[W], &m[Y], stride, dil, pad,
             pad));
-    return good(dnnl_dilated_convolution_backward_weights_desc_init(
+    return is_ok(dnnl_dilated_convolution_backward_weights_desc_init(
         ret, dnnl_convolution_direct, &m[X], &m[W], NULL, &m[Y], stride, dil,
         pad, pad));
 }
@@ -167,18 +167,18 @@ static bool make_move(struct form *f, int i)
         if (dnnl_memory_desc_equal(from, to))
             return true;
     } else {
-        if (!good(dnnl_primitive_attr_create(&attr)))
+        if (!is_ok(dnnl_primitive_attr_create(&attr)))
             return false;
-        if (!good(dnnl_post_ops_create(&sum)))
+        if (!is_ok(dnnl_post_ops_create(&sum)))
             return false;
         dnnl_post_ops_append_sum(sum, 1.0f);
         dnnl_primitive_attr_set_post_ops(attr, sum);
         dnnl_post_ops_destroy(sum);
     }
-    ret = good(dnnl_reorder_primitive_desc_create(&desc, from, engine, to,
-                                                  engine, attr));
+    ret = is_ok(dnnl_reorder_primitive_desc_create(&desc, from, engine, to,
+                                                   engine, attr));
     if (ret) {
-        ret = good(dnnl_primitive_create(&f->move[i], desc));
+        ret = is_ok(dnnl_primitive_create(&f->move[i], desc));
         dnnl_primitive_desc_destroy(desc);
     }
     if (attr != NULL)
@@ -201,10 +201,10 @@ static bool forward_hint(const struct form *f, dnnl_primitive_desc_t *ret)
     forward.fill = PST_CONV_Y;
     forward.biased = false;
     return describe_run(&forward, &op) &&
-           good(dnnl_primitive_desc_create(ret, &op, NULL, engine, NULL));
+           is_ok(dnnl_primitive_desc_create(ret, &op, NULL, engine, NULL));
 }
 
-static bool compile(struct form *f)
+static bool compile_form(struct form *f)
 {
     dnnl_primitive_attr_t attr;
     dnnl_primitive_desc_t desc = NULL, hint = NULL;
@@ -214,18 +214,18 @@ static bool compile(struct form *f)
     if (!describe(f) || !describe_run(f, &op) ||
         (f->fill != PST_CONV_Y && !forward_hint(f, &hint)))
         return false;
-    ret = good(dnnl_primitive_attr_create(&attr));
+    ret = is_ok(dnnl_primitive_attr_create(&attr));
     if (ret) {
         dnnl_primitive_attr_set_scratchpad_mode(attr,
                                                 dnnl_scratchpad_mode_user);
-        ret = good(dnnl_primitive_desc_create(&desc, &op, attr, engine, hint));
+        ret = is_ok(dnnl_primitive_desc_create(&desc, &op, attr, engine, hint));
         dnnl_primitive_attr_destroy(attr);
     }
     if (hint != NULL)
         dnnl_primitive_desc_destroy(hint);
     if (!ret)
         return false;
-    ret = good(dnnl_primitive_create(&f->run, desc));
+    ret = is_ok(dnnl_primitive_create(&f->run, desc));
     f->scratch =
         *dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
     f->scratch_bytes =
@@ -259,7 +259,7 @@ static const struct form *find_form(const struct pst_conv *c,
         if (f->fill == fill && f->biased == biased && f->ci == all->ci &&
             f->co == all->co && f->per == per && same_shape(&f->c, c))
             break;
-    if (engine == NULL && !good(dnnl_engine_create(&engine, dnnl_cpu, 0)))
+    if (engine == NULL && !is_ok(dnnl_engine_create(&engine, dnnl_cpu, 0)))
         engine = NULL;
     if (f == NULL && engine != NULL &&
         (f = pst_calloc(PST_TAG_EXEC, 1, sizeof(*f))) != NULL) {
@@ -270,7 +270,7 @@ static const struct form *find_form(const struct pst_conv *c,
         f->fill = fill;
         f->biased = biased;
         f->next = forms;
-        if (!compile(f))
+        if (!compile_form(f))
             f->run = NULL;
         forms = f; /* a refusal is cached too, so that it is not tried again */
     }
@@ -286,31 +286,32 @@ struct set {
     int n;
 };
 
-static void add(struct set *s, int arg, const dnnl_memory_desc_t *md,
-                void *data)
+static void add_tensor(struct set *s, int arg, const dnnl_memory_desc_t *md,
+                       void *data)
 {
-    if (good(dnnl_memory_create(&s->at[s->n].memory, md, engine, data)))
+    if (is_ok(dnnl_memory_create(&s->at[s->n].memory, md, engine, data)))
         s->at[s->n++].arg = arg;
 }
 
-static void execute(dnnl_primitive_t p, dnnl_stream_t stream, struct set *s)
+static void run_primitive(dnnl_primitive_t p, dnnl_stream_t stream,
+                          struct set *s)
 {
     dnnl_primitive_execute(p, stream, s->n, s->at);
     for (int i = 0; i < s->n; i++)
         dnnl_memory_destroy(s->at[i].memory);
 }
 
-static void move(const struct form *f, int i, dnnl_stream_t stream, void *plain,
-                 void *wanted)
+static void convert_layout(const struct form *f, int i, dnnl_stream_t stream,
+                           void *plain, void *wanted)
 {
     const bool result = i == result_of(f->fill);
     struct set s = {.n = 0};
 
-    add(&s, DNNL_ARG_FROM, result ? &f->wanted[i] : &f->plain[i],
-        result ? wanted : plain);
-    add(&s, DNNL_ARG_TO, result ? &f->plain[i] : &f->wanted[i],
-        result ? plain : wanted);
-    execute(f->move[i], stream, &s);
+    add_tensor(&s, DNNL_ARG_FROM, result ? &f->wanted[i] : &f->plain[i],
+               result ? wanted : plain);
+    add_tensor(&s, DNNL_ARG_TO, result ? &f->plain[i] : &f->wanted[i],
+               result ? plain : wanted);
+    run_primitive(f->move[i], stream, &s);
 }
 
 static void run_form(const struct form *f, void *const plain[N_OPERANDS],
@@ -326,9 +327,9 @@ static void run_form(const struct form *f, void *const plain[N_OPERANDS],
     struct set s = {.n = 0};
     dnnl_stream_t stream;
 
-    if (!good(dnnl_stream_create(&stream, engine, dnnl_stream_default_flags)))
+    if (!is_ok(dnnl_stream_create(&stream, engine, dnnl_stream_default_flags)))
         return;
-    add(&s, DNNL_ARG_SCRATCHPAD, &f->scratch, scratch);
+    add_tensor(&s, DNNL_ARG_SCRATCHPAD, &f->scratch, scratch);
     scratch += round_up(dnnl_memory_desc_get_size(&f->scratch));
     for (int i = 0; i < N_OPERANDS; i++) {
         at[i] = plain[i];
@@ -336,25 +337,25 @@ static void run_form(const struct form *f, void *const plain[N_OPERANDS],
             at[i] = scratch;
             scratch += round_up(dnnl_memory_desc_get_size(&f->wanted[i]));
             if (i != result)
-                move(f, i, stream, plain[i], at[i]);
+                convert_layout(f, i, stream, plain[i], at[i]);
         }
-        add(&s, args[f->fill][i], &f->wanted[i], at[i]);
+        add_tensor(&s, args[f->fill][i], &f->wanted[i], at[i]);
     }
     if (f->biased)
-        add(&s, DNNL_ARG_BIAS, &f->bias, (void *)bias);
-    execute(f->run, stream, &s);
+        add_tensor(&s, DNNL_ARG_BIAS, &f->bias, (void *)bias);
+    run_primitive(f->run, stream, &s);
     if (f->move[result] != NULL)
-        move(f, result, stream, plain[result], at[result]);
+        convert_layout(f, result, stream, plain[result], at[result]);
     dnnl_stream_wait(stream);
     dnnl_stream_destroy(stream);
 }
 
 /* --- parts -------------------------------------------------------------- */
 
-/* How a convolution is divided into `parts` for threads: by images (BATCH) or,
- * if they are too few or are summed over, by groups or by channels of the
- * result. units: how many of these there are; grain: parts begin at multiples
- * of it. */
+/* The division of a convolution into `parts` for threads: by images (BATCH) or,
+ * if there are too few images or the result is a sum over them, by groups or by
+ * channels of the result. units: number of images, groups or channels; grain:
+ * each part begins at a multiple of it. */
 enum way { BATCH, GROUPS, CHANNELS };
 struct split {
     enum way way;
@@ -403,8 +404,8 @@ static struct pst_conv part_of(const struct pst_conv *c,
     return ret;
 }
 
-/* Returns the bytes of scratch of a part, enough for storing and for adding to
- * the result: which one it is, is known only at run time. Compiles all
+/* Returns the bytes of scratch that a part needs, for storing as well as for
+ * adding to the result, since only a run decides between the two. Compiles all
  * convolutions that a run with so many parts uses. */
 static size_t scratch_of(const struct pst_conv *c, enum pst_conv_fill fill,
                          const struct split *s)
@@ -444,7 +445,7 @@ static size_t choose_split(const struct pst_conv *c, enum pst_conv_fill fill,
     return scratch_of(c, fill, ret);
 }
 
-bool pst_conv_dnnl_likes(const struct pst_conv *c, enum pst_conv_fill fill)
+bool pst_conv_dnnl_preferred(const struct pst_conv *c, enum pst_conv_fill fill)
 {
     const int64_t per = c->ci / c->groups;
     const double macs = (double)c->n * (double)pst_conv_volume(c->out) *
@@ -532,7 +533,7 @@ void pst_conv_dnnl_run(const struct pst_conv *c, enum pst_conv_fill fill,
 
 #else
 
-bool pst_conv_dnnl_likes(const struct pst_conv *c, enum pst_conv_fill fill)
+bool pst_conv_dnnl_preferred(const struct pst_conv *c, enum pst_conv_fill fill)
 {
     (void)c, (void)fill;
     return false;

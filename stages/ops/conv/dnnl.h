@@ -12,7 +12,7 @@ enum pst_conv_fill { PST_CONV_Y, PST_CONV_X, PST_CONV_W };
 
 /* True for contiguous f32 operands that are large enough to benefit; depends on
  * shapes only. False if oneDNN was not built in. */
-bool pst_conv_dnnl_likes(const struct pst_conv *c, enum pst_conv_fill fill);
+bool pst_conv_dnnl_preferred(const struct pst_conv *c, enum pst_conv_fill fill);
 /* Returns the bytes of scratch for all threads; 0 if oneDNN refuses the
  * convolution. */
 size_t pst_conv_dnnl_scratch(const struct pst_conv *c, enum pst_conv_fill fill,

@@ -17,7 +17,7 @@ struct form {
 };
 
 /* Returns a list with one entry, 0 or 1, for all dimensions. */
-static struct pst_arg same(int64_t entry)
+static struct pst_arg uniform_list(int64_t entry)
 {
     static const int64_t entries[] = {0, 1};
 
@@ -25,7 +25,8 @@ static struct pst_arg same(int64_t entry)
 }
 
 /* Emits the convolution; x without a batch dimension gets one temporarily. */
-static enum pst_status emit(struct pst_rewrite *w, const struct form *f)
+static enum pst_status emit_convolution(struct pst_rewrite *w,
+                                        const struct form *f)
 {
     struct pst_value *x = f->x, *y;
     const bool single = x->meta.rank == f->dims + 1;
@@ -44,7 +45,7 @@ static enum pst_status emit(struct pst_rewrite *w, const struct form *f)
     return pst_rewrite_out(w, 0, y);
 }
 
-static enum pst_status plain(struct pst_rewrite *w, unsigned dims)
+static enum pst_status rewrite_plain(struct pst_rewrite *w, unsigned dims)
 {
     const struct form f = {.x = pst_rewrite_in(w, 0),
                            .w = pst_rewrite_in(w, 1),
@@ -53,13 +54,13 @@ static enum pst_status plain(struct pst_rewrite *w, unsigned dims)
                            .stride = w->args[3],
                            .pad = w->args[4],
                            .dil = w->args[5],
-                           .output_pad = same(0),
+                           .output_pad = uniform_list(0),
                            .groups = w->args[6]};
 
-    return emit(w, &f);
+    return emit_convolution(w, &f);
 }
 
-static enum pst_status transposed(struct pst_rewrite *w, unsigned dims)
+static enum pst_status rewrite_transposed(struct pst_rewrite *w, unsigned dims)
 {
     const struct form f = {.x = pst_rewrite_in(w, 0),
                            .w = pst_rewrite_in(w, 1),
@@ -72,21 +73,21 @@ static enum pst_status transposed(struct pst_rewrite *w, unsigned dims)
                            .dil = w->args[7],
                            .transposed = true};
 
-    return emit(w, &f);
+    return emit_convolution(w, &f);
 }
 
 /* padding="same": an odd padding element goes to the end, so x is padded with
  * it before the convolution. */
-static enum pst_status named(struct pst_rewrite *w, unsigned dims)
+static enum pst_status rewrite_named(struct pst_rewrite *w, unsigned dims)
 {
     struct form f = {.x = pst_rewrite_in(w, 0),
                      .w = pst_rewrite_in(w, 1),
                      .b = pst_rewrite_in(w, 2),
                      .dims = dims,
                      .stride = w->args[3],
-                     .pad = same(0),
+                     .pad = uniform_list(0),
                      .dil = w->args[5],
-                     .output_pad = same(0),
+                     .output_pad = uniform_list(0),
                      .groups = w->args[6]};
     const struct pst_extent zero = pst_extent(0), one = pst_extent(1);
     const struct pst_extent two = pst_extent(2);
@@ -94,7 +95,7 @@ static enum pst_status named(struct pst_rewrite *w, unsigned dims)
     bool any = false;
 
     if (strcmp(w->args[4].s, "valid") == 0)
-        return emit(w, &f);
+        return emit_convolution(w, &f);
     if (strcmp(w->args[4].s, "same") != 0 || f.w->meta.rank != dims + 2)
         return pst_rewrite_fail(w, "padding \"%s\" is unknown", w->args[4].s);
     for (unsigned d = 0; d < dims; d++) {
@@ -118,21 +119,21 @@ static enum pst_status named(struct pst_rewrite *w, unsigned dims)
     if (f.x == NULL)
         return w->build->status;
     f.pad = pst_rw_ints(w, half, dims);
-    return emit(w, &f);
+    return emit_convolution(w, &f);
 }
 
 #define FORMS(dims)                                                            \
     static enum pst_status conv##dims##d(struct pst_rewrite *w)                \
     {                                                                          \
-        return plain(w, dims);                                                 \
+        return rewrite_plain(w, dims);                                         \
     }                                                                          \
     static enum pst_status conv##dims##d_named(struct pst_rewrite *w)          \
     {                                                                          \
-        return named(w, dims);                                                 \
+        return rewrite_named(w, dims);                                         \
     }                                                                          \
     static enum pst_status conv_transpose##dims##d_form(struct pst_rewrite *w) \
     {                                                                          \
-        return transposed(w, dims);                                            \
+        return rewrite_transposed(w, dims);                                    \
     }
 FORMS(1)
 FORMS(2)
@@ -216,9 +217,9 @@ static enum pst_status conv_tbc_form(struct pst_rewrite *w)
     x = pst_rw_permute(w, pst_rewrite_in(w, 0), to_bct, 3);
     weight = pst_rw_permute(w, pst_rewrite_in(w, 1), to_oik, 3);
     y = pst_rw(w, &pst_op_convolution,
-               PST_ARGS(pst_v(x), pst_v(weight), w->args[2], same(1),
-                        pst_ints(&pad, 1), same(1), pst_b(false), same(0),
-                        pst_i(1)));
+               PST_ARGS(pst_v(x), pst_v(weight), w->args[2], uniform_list(1),
+                        pst_ints(&pad, 1), uniform_list(1), pst_b(false),
+                        uniform_list(0), pst_i(1)));
     return pst_rewrite_out(w, 0, pst_rw_permute(w, y, to_tbc, 3));
 }
 

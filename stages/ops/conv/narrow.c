@@ -7,12 +7,13 @@
 #include <string.h>
 
 #define LINE PST_NARROW_LINE
-#define MANY                                                                   \
-    128 /* maximum channels of a group, so that its weights stay in            \
-         * the L2 cache */
-/* maximum channels for y if the step is not 1, since lines are shorter then */
-#define FEWER 64
-#define SLACK 256 /* floats after a copy, as in direct_plan.c */
+#define MAX_CHANNELS                                                           \
+    128 /* maximum channels of a group: its weights then stay in the L2 cache  \
+         */
+/* maximum channels for y if the stride is not 1, since lines are shorter
+ * then */
+#define MAX_STRIDED 64
+#define SLACK       256 /* floats after a copy, as in direct_plan.c */
 /* maximum number of floats of a copy, which stays in the L2 cache */
 #define LARGE (1 << 20)
 
@@ -35,7 +36,7 @@ struct job {
     int64_t copy, turned, sums, part;
 };
 
-static int64_t whole(int64_t n)
+static int64_t round_up(int64_t n)
 {
     return (n + LINE - 1) / LINE * LINE;
 }
@@ -46,11 +47,11 @@ static struct job job_of(const struct pst_conv *c, enum pst_conv_fill fill)
     const int64_t channels = j.plan.copy.channels;
 
     j.rows = j.plan.out;
-    j.width = whole(fill == PST_CONV_W ? channels : j.rows);
+    j.width = round_up(fill == PST_CONV_W ? channels : j.rows);
     j.window = pst_conv_volume(c->k);
     j.taps = channels * j.window;
     j.plane = pst_direct_plane(&j.plan.copy);
-    j.copy = whole(channels * j.plane + SLACK);
+    j.copy = round_up(channels * j.plane + SLACK);
     j.turned = fill == PST_CONV_W ? j.plane * j.width : j.taps * j.width;
     j.sums = fill == PST_CONV_W ? j.window * j.rows * j.width : j.width;
     j.part = j.copy + j.turned + j.sums;
@@ -59,13 +60,13 @@ static struct job job_of(const struct pst_conv *c, enum pst_conv_fill fill)
 
 /* Divides the scratch among the members of *j (scratch NULL: only sets their
  * sizes). Returns its size in floats. */
-static int64_t cut(struct job *j, unsigned threads, float *scratch)
+static int64_t divide_scratch(struct job *j, unsigned threads, float *scratch)
 {
     const int64_t per = sizeof(int64_t) / sizeof(float);
     const int64_t passes =
-        whole(j->plan.passes *
-              (int64_t)(sizeof(struct pst_direct_pass) / sizeof(float)));
-    const int64_t taps = whole(j->taps * 2 * per);
+        round_up(j->plan.passes *
+                 (int64_t)(sizeof(struct pst_direct_pass) / sizeof(float)));
+    const int64_t taps = round_up(j->taps * 2 * per);
 
     if (scratch != NULL) {
         j->shared.passes = (void *)scratch;
@@ -88,7 +89,7 @@ static float *plane_of(const struct job *j, const struct pst_operand *t,
 
 /* Transposes the weights of all passes of a group to (taps, width), in runs of
  * consecutive weights. */
-static void turn_weights(const struct job *j, int64_t group, float *to)
+static void transpose_weights(const struct job *j, int64_t group, float *to)
 {
     const float *w = (const float *)j->c->w->data +
                      group * j->rows * j->plan.copy.channels * j->window;
@@ -163,7 +164,7 @@ static void part_sums(void *ctx, unsigned part, unsigned parts)
                        : plane_of(j, c->y, c->out, image, group, j->rows);
 
         if (group != of_group) {
-            turn_weights(j, group, turned);
+            transpose_weights(j, group, turned);
             fill_bias(j, group, bias);
         }
         if (unit != last)
@@ -265,14 +266,15 @@ bool pst_conv_narrow_fits(const struct pst_conv *c, enum pst_conv_fill fill)
     for (unsigned d = 0; d < PST_CONV_DIMS; d++) {
         floats *= (double)plan.copy.size[d] * (double)plan.copy.phases[d];
         if (c->stride[d] != 1 &&
-            (fill == PST_CONV_X || (fill == PST_CONV_Y && most > FEWER)))
+            (fill == PST_CONV_X || (fill == PST_CONV_Y && most > MAX_STRIDED)))
             return false;
     }
-    return most <= MANY && floats <= LARGE;
+    return most <= MAX_CHANNELS && floats <= LARGE;
 }
 
 #if PST_HAVE_DNNL
-bool pst_conv_narrow_likes(const struct pst_conv *c, enum pst_conv_fill fill)
+bool pst_conv_narrow_preferred(const struct pst_conv *c,
+                               enum pst_conv_fill fill)
 {
     (void)c, (void)fill;
     return false;
@@ -281,7 +283,8 @@ bool pst_conv_narrow_likes(const struct pst_conv *c, enum pst_conv_fill fill)
 /* True if both sides of a group have more than PST_CONV_FEW channels (fewer
  * would leave half of a vector unused) and the window has several elements
  * (with one, the convolution is a matmul). */
-bool pst_conv_narrow_likes(const struct pst_conv *c, enum pst_conv_fill fill)
+bool pst_conv_narrow_preferred(const struct pst_conv *c,
+                               enum pst_conv_fill fill)
 {
     const int64_t ci = c->ci / c->groups, co = c->co / c->groups;
 
@@ -295,7 +298,7 @@ size_t pst_conv_narrow_scratch(const struct pst_conv *c,
 {
     struct job j = job_of(c, fill);
 
-    return (size_t)cut(&j, threads, NULL) * sizeof(float);
+    return (size_t)divide_scratch(&j, threads, NULL) * sizeof(float);
 }
 
 void pst_conv_narrow_run(const struct pst_conv *c, enum pst_conv_fill fill,
@@ -306,7 +309,7 @@ void pst_conv_narrow_run(const struct pst_conv *c, enum pst_conv_fill fill,
     struct job j = job_of(c, fill);
 
     j.loops = loops;
-    cut(&j, threads, scratch);
+    divide_scratch(&j, threads, scratch);
     j.passes = pst_direct_passes(&j.plan, &j.shared);
     j.pieces = c->groups * (fill == PST_CONV_W ? 1 : c->n) % threads == 0
                    ? 1

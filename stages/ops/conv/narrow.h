@@ -2,8 +2,8 @@
 #ifndef PENSTOCK_STAGES_OPS_CONV_NARROW_H
 #define PENSTOCK_STAGES_OPS_CONV_NARROW_H
 /*
- * Convolutions whose groups have few rows, so that one or two vectors hold all
- * of them: only the weights of a group are packed.
+ * Convolutions whose groups have few rows (channels of the result), so that one
+ * or two vectors hold all of them: only the weights of a group are packed.
  *
  * The channels of a group are copied with zero padding (direct_plan.h). A tile
  * of y or x has all rows of some positions of a line: consecutive numbers of
@@ -63,7 +63,8 @@ const struct pst_narrow_loops *pst_narrow_loops(void);
 
 /* True if these kernels are preferred for the convolution, whose operands must
  * be contiguous f32; depends on shapes only. False if oneDNN was built in. */
-bool pst_conv_narrow_likes(const struct pst_conv *c, enum pst_conv_fill fill);
+bool pst_conv_narrow_preferred(const struct pst_conv *c,
+                               enum pst_conv_fill fill);
 /* True if these kernels can compute the convolution, with a copy and weights
  * that stay in the L2 cache; ignores whether others are faster. */
 bool pst_conv_narrow_fits(const struct pst_conv *c, enum pst_conv_fill fill);

@@ -20,8 +20,8 @@ static struct view view_of(const struct pst_operand *of, unsigned dims)
     return v;
 }
 
-static int64_t place(const struct view *v, int64_t a, int64_t b,
-                     const int64_t at[PST_CONV_DIMS])
+static int64_t offset_of(const struct view *v, int64_t a, int64_t b,
+                         const int64_t at[PST_CONV_DIMS])
 {
     return a * v->stride[0] + b * v->stride[1] + at[0] * v->stride[2] +
            at[1] * v->stride[3] + at[2] * v->stride[4];
@@ -30,7 +30,8 @@ static int64_t place(const struct view *v, int64_t a, int64_t b,
 static double load(const struct view *v, int64_t a, int64_t b,
                    const int64_t at[PST_CONV_DIMS])
 {
-    return pst_load_f64(v->of->meta->dtype, v->of->data, place(v, a, b, at));
+    return pst_load_f64(v->of->meta->dtype, v->of->data,
+                        offset_of(v, a, b, at));
 }
 
 static void store(const struct pst_conv *c, const struct view *v, int64_t a,
@@ -38,10 +39,10 @@ static void store(const struct pst_conv *c, const struct view *v, int64_t a,
 {
     if (c->accumulate)
         sum += load(v, a, b, at);
-    pst_store_f64(v->of->meta->dtype, v->of->data, place(v, a, b, at), sum);
+    pst_store_f64(v->of->meta->dtype, v->of->data, offset_of(v, a, b, at), sum);
 }
 
-static double bias(const struct pst_conv *c, int64_t channel)
+static double bias_of(const struct pst_conv *c, int64_t channel)
 {
     if (c->bias == NULL || c->bias->data == NULL)
         return 0.0;
@@ -50,7 +51,8 @@ static double bias(const struct pst_conv *c, int64_t channel)
 }
 
 /* Advances to the next index in row-major order; false after the last one. */
-static bool step(const int64_t size[PST_CONV_DIMS], int64_t at[PST_CONV_DIMS])
+static bool next_index(const int64_t size[PST_CONV_DIMS],
+                       int64_t at[PST_CONV_DIMS])
 {
     for (unsigned d = PST_CONV_DIMS; d-- > 0;) {
         if (++at[d] < size[d])
@@ -62,8 +64,10 @@ static bool step(const int64_t size[PST_CONV_DIMS], int64_t at[PST_CONV_DIMS])
 
 /* Computes where window element k of position p reads x; false in the
  * padding. */
-static bool source(const struct pst_conv *c, const int64_t p[PST_CONV_DIMS],
-                   const int64_t k[PST_CONV_DIMS], int64_t ret[PST_CONV_DIMS])
+static bool find_source(const struct pst_conv *c,
+                        const int64_t p[PST_CONV_DIMS],
+                        const int64_t k[PST_CONV_DIMS],
+                        int64_t ret[PST_CONV_DIMS])
 {
     for (unsigned d = 0; d < PST_CONV_DIMS; d++) {
         ret[d] = p[d] * c->stride[d] - c->pad[d] + k[d] * c->dil[d];
@@ -75,8 +79,10 @@ static bool source(const struct pst_conv *c, const int64_t p[PST_CONV_DIMS],
 
 /* Computes which position of y reads x at q with window element k; false if
  * none does. */
-static bool target(const struct pst_conv *c, const int64_t q[PST_CONV_DIMS],
-                   const int64_t k[PST_CONV_DIMS], int64_t ret[PST_CONV_DIMS])
+static bool find_target(const struct pst_conv *c,
+                        const int64_t q[PST_CONV_DIMS],
+                        const int64_t k[PST_CONV_DIMS],
+                        int64_t ret[PST_CONV_DIMS])
 {
     for (unsigned d = 0; d < PST_CONV_DIMS; d++) {
         const int64_t at = q[d] + c->pad[d] - k[d] * c->dil[d];
@@ -100,9 +106,9 @@ static double sum_y(const struct pst_conv *c, const struct view *x,
         int64_t k[PST_CONV_DIMS] = {0}, q[PST_CONV_DIMS];
 
         do {
-            if (source(c, p, k, q))
+            if (find_source(c, p, k, q))
                 sum += load(x, n, first + i, q) * load(w, o, i, k);
-        } while (step(c->k, k));
+        } while (next_index(c->k, k));
     }
     return sum;
 }
@@ -117,8 +123,9 @@ void pst_conv_ref_y(const struct pst_conv *c)
             int64_t p[PST_CONV_DIMS] = {0};
 
             do
-                store(c, &y, n, o, p, sum_y(c, &x, &w, n, o, p) + bias(c, o));
-            while (step(c->out, p));
+                store(c, &y, n, o, p,
+                      sum_y(c, &x, &w, n, o, p) + bias_of(c, o));
+            while (next_index(c->out, p));
         }
 }
 
@@ -133,9 +140,9 @@ static double sum_x(const struct pst_conv *c, const struct view *y,
         int64_t k[PST_CONV_DIMS] = {0}, p[PST_CONV_DIMS];
 
         do {
-            if (target(c, q, k, p))
+            if (find_target(c, q, k, p))
                 sum += load(y, n, o, p) * load(w, o, i % ci, k);
-        } while (step(c->k, k));
+        } while (next_index(c->k, k));
     }
     return sum;
 }
@@ -150,8 +157,9 @@ void pst_conv_ref_x(const struct pst_conv *c)
             int64_t q[PST_CONV_DIMS] = {0};
 
             do
-                store(c, &x, n, i, q, sum_x(c, &y, &w, n, i, q) + bias(c, i));
-            while (step(c->in, q));
+                store(c, &x, n, i, q,
+                      sum_x(c, &y, &w, n, i, q) + bias_of(c, i));
+            while (next_index(c->in, q));
         }
 }
 
@@ -167,9 +175,9 @@ static double sum_w(const struct pst_conv *c, const struct view *x,
         int64_t p[PST_CONV_DIMS] = {0}, q[PST_CONV_DIMS];
 
         do {
-            if (source(c, p, k, q))
+            if (find_source(c, p, k, q))
                 sum += load(x, n, from, q) * load(y, n, o, p);
-        } while (step(c->out, p));
+        } while (next_index(c->out, p));
     }
     return sum;
 }
@@ -185,6 +193,6 @@ void pst_conv_ref_w(const struct pst_conv *c)
 
             do
                 store(c, &w, o, i, k, sum_w(c, &x, &y, o, i, k));
-            while (step(c->k, k));
+            while (next_index(c->k, k));
         }
 }

@@ -137,8 +137,8 @@ static struct unfold describe(const struct pst_call *c, bool to_image)
     return u;
 }
 
-/* A function that is called for each element of the columns, with the index of
- * its image element; -1 in the padding. */
+/* Function that is called for each element of the columns, with the index of
+ * the image element that it stands for; -1 in the padding. */
 typedef void (*pair_fn)(const struct pst_call *c, int64_t column,
                         int64_t image);
 

@@ -22,7 +22,7 @@
 #define BLOCK      8192      /* floats of weights transposed at a time */
 #define NARROW     64 /* rows: up to 64, line ends cost less than packing */
 
-static int64_t whole(int64_t n)
+static int64_t round_up(int64_t n)
 {
     return (n + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
@@ -92,13 +92,13 @@ static struct pst_windows_job job_of(const struct pst_conv *c,
                pst_conv_volume(c->stride) == 1 && j.sets == 1 &&
                j.each * p <= STRIP;
     j.turned = fill == PST_CONV_X && pst_conv_volume(c->k) > 1 && !j.picked;
-    j.copy = j.bare ? 0 : whole(j.each * j.image + SLACK);
+    j.copy = j.bare ? 0 : round_up(j.each * j.image + SLACK);
     /* The padding keeps the rows of a strip in different cache sets. */
-    j.ld = whole(j.flat ? STRIP : PST_MIN(STRIP, j.each * p)) + ALIGNMENT;
+    j.ld = round_up(j.flat ? STRIP : PST_MIN(STRIP, j.each * p)) + ALIGNMENT;
     j.pairs =
         fill == PST_CONV_X && c->stride[2] == 2 && j.rows * j.ld <= MAX_PAIR;
     if (fill == PST_CONV_W)
-        j.side = j.each > 1 ? whole(j.rows * j.each * p) : 0;
+        j.side = j.each > 1 ? round_up(j.rows * j.each * p) : 0;
     else
         j.side = j.straight ? 0 : j.rows * j.ld * (j.pairs ? 2 : 1);
     j.part = j.copy + j.side + PST_PACKED_SCRATCH;
@@ -107,7 +107,8 @@ static struct pst_windows_job job_of(const struct pst_conv *c,
 
 /* Divides the scratch into passes, taps, weights and parts (scratch NULL: only
  * sets their sizes). Returns its size in floats. */
-static int64_t cut(struct pst_windows_job *j, unsigned threads, float *scratch)
+static int64_t divide_scratch(struct pst_windows_job *j, unsigned threads,
+                              float *scratch)
 {
     const int64_t per = sizeof(int64_t) / sizeof(float);
     const int64_t passes =
@@ -117,13 +118,13 @@ static int64_t cut(struct pst_windows_job *j, unsigned threads, float *scratch)
 
     if (scratch != NULL)
         j->shared.passes = (void *)scratch;
-    n += whole(passes);
+    n += round_up(passes);
     if (scratch != NULL)
         j->shared.taps = (void *)(scratch + n);
-    n += whole(j->taps * 2 * per);
+    n += round_up(j->taps * 2 * per);
     if (scratch != NULL)
         j->weights = scratch + n;
-    n += j->turned ? whole(j->c->groups * j->rows * j->taps) : 0;
+    n += j->turned ? round_up(j->c->groups * j->rows * j->taps) : 0;
     if (scratch != NULL)
         j->parts = scratch + n;
     return n + threads * j->part;
@@ -147,8 +148,9 @@ static const float *weights_of(const struct pst_windows_job *j, int64_t pass,
 
 /* Transposes rows [i, i + n) of a channel's weights, which are contiguous in w;
  * n * window floats must fit BLOCK. */
-static void turn_rows(const struct pst_windows_job *j, int64_t group,
-                      int64_t channel, int64_t i, int64_t n, const float *w)
+static void transpose_rows(const struct pst_windows_job *j, int64_t group,
+                           int64_t channel, int64_t i, int64_t n,
+                           const float *w)
 {
     const int64_t window = pst_conv_volume(j->c->k);
     float block[BLOCK];
@@ -178,7 +180,7 @@ static void part_weights(void *ctx, unsigned part, unsigned parts)
 
         for (int64_t i = 0, n; i < j->rows; i += n) {
             n = PST_MIN(BLOCK / window, j->rows - i);
-            turn_rows(j, a / channels, a % channels, i, n, w + i * window);
+            transpose_rows(j, a / channels, a % channels, i, n, w + i * window);
         }
     }
 }
@@ -186,9 +188,9 @@ static void part_weights(void *ctx, unsigned part, unsigned parts)
 /* --- y and x ------------------------------------------------------------- */
 
 /* Initializes results that the matmul adds to with the bias. */
-static void start(const struct pst_windows_job *j,
-                  const struct pst_windows_range *r, int64_t n, int64_t ld,
-                  float *to)
+static void init_results(const struct pst_windows_job *j,
+                         const struct pst_windows_range *r, int64_t n,
+                         int64_t ld, float *to)
 {
     for (int64_t row = r->row[0]; row < r->row[1]; row++, to += ld) {
         const float bias = pst_windows_bias(j, r->group, row);
@@ -237,7 +239,7 @@ static void multiply_straight(const struct pst_windows_job *j,
     g.ldc = pst_conv_volume(j->fill == PST_CONV_X ? j->c->in : j->c->out);
     g.beta = j->c->accumulate || j->c->bias != NULL ? 1.0 : 0.0;
     if (j->c->bias != NULL)
-        start(j, r, g.n, g.ldc, to);
+        init_results(j, r, g.n, g.ldc, to);
     j->product(&g, first_weights(j, r, r->pass), &b, to, scratch);
 }
 
@@ -263,9 +265,9 @@ static void multiply_strip(const struct pst_windows_job *j,
         memset(to, 0, (size_t)(g.m * g.ldc) * sizeof(*to));
 }
 
-static void multiply(const struct pst_windows_job *j,
-                     const struct pst_windows_range *r, const float *copy,
-                     float *side)
+static void multiply_range(const struct pst_windows_job *j,
+                           const struct pst_windows_range *r, const float *copy,
+                           float *side)
 {
     float *scratch = pst_windows_scratch(j, side);
 
@@ -317,7 +319,7 @@ static void part_sums(void *ctx, unsigned part, unsigned parts)
             pst_windows_fill(j, r.set, r.group, pst_windows_copy(j, part));
         last = unit;
         for (; r.pass < j->passes; r.pass += r.passes) {
-            r.passes = pst_windows_mates(j, r.pass);
+            r.passes = pst_windows_count_paired(j, r.pass);
             r.row[0] = r.at[0] = 0;
             r.row[1] = j->rows;
             r.at[1] = positions_of(j, &r);
@@ -328,8 +330,8 @@ static void part_sums(void *ctx, unsigned part, unsigned parts)
                 pst_pool_share(r.at[1], GRAIN, piece, pieces, &r.at[0],
                                &r.at[1]);
             if (r.row[0] < r.row[1] && r.at[0] < r.at[1])
-                multiply(j, &r, pst_windows_copy(j, part),
-                         pst_windows_beside(j, part));
+                multiply_range(j, &r, pst_windows_copy(j, part),
+                               pst_windows_side_buffer(j, part));
         }
     }
 }
@@ -355,13 +357,15 @@ bool pst_conv_windows_fits(const struct pst_conv *c, enum pst_conv_fill fill)
 }
 
 #if PST_HAVE_DNNL
-bool pst_conv_windows_likes(const struct pst_conv *c, enum pst_conv_fill fill)
+bool pst_conv_windows_preferred(const struct pst_conv *c,
+                                enum pst_conv_fill fill)
 {
     (void)c, (void)fill;
     return false;
 }
 #else
-bool pst_conv_windows_likes(const struct pst_conv *c, enum pst_conv_fill fill)
+bool pst_conv_windows_preferred(const struct pst_conv *c,
+                                enum pst_conv_fill fill)
 {
     const int64_t rows = (fill == PST_CONV_X ? c->ci : c->co) / c->groups;
 
@@ -380,7 +384,7 @@ size_t pst_conv_windows_scratch(const struct pst_conv *c,
 {
     struct pst_windows_job j = job_of(c, fill);
 
-    return (size_t)cut(&j, threads, NULL) * sizeof(float);
+    return (size_t)divide_scratch(&j, threads, NULL) * sizeof(float);
 }
 
 void pst_conv_windows_run(const struct pst_conv *c, enum pst_conv_fill fill,
@@ -392,7 +396,7 @@ void pst_conv_windows_run(const struct pst_conv *c, enum pst_conv_fill fill,
     int64_t units = c->groups * (fill == PST_CONV_W ? 1 : j.sets);
 
     j.product = product;
-    cut(&j, threads, scratch);
+    divide_scratch(&j, threads, scratch);
     j.passes = pst_direct_passes(&j.plan, &j.shared);
     j.pieces = units % threads == 0 ? 1 : threads;
     j.by_rows = j.each * most_positions(&j) <= ENOUGH;

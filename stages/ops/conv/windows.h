@@ -3,11 +3,11 @@
 #define PENSTOCK_STAGES_OPS_CONV_WINDOWS_H
 /*
  * Convolutions as GEMM without a column matrix: GEMM packs its panels from the
- * zero-padded copy of direct_plan.h (from the tensor itself, if there is no
- * padding and no step). Images with few positions are multiplied together. If
- * there are few rows, positions are those of the copy, including the ends of
- * lines: then GEMM can pack a panel while it multiplies the first rows. Used in
- * builds without oneDNN.
+ * zero-padded copy of direct_plan.h (or from the tensor itself, if there is no
+ * padding and all strides are 1). Images with few positions are multiplied
+ * together. If the result has few rows, positions are counted along the copy,
+ * including the ends of its lines: GEMM can then pack a panel while it
+ * multiplies the first rows. Used in builds without oneDNN.
  *
  * Elements of y and x are sums over taps in order; those of w are sums over
  * positions, then images. They do not depend on the number of threads.
@@ -18,7 +18,8 @@
 
 /* True if these kernels are preferred for the convolution, whose operands must
  * be contiguous f32; depends on shapes only. False if oneDNN was built in. */
-bool pst_conv_windows_likes(const struct pst_conv *c, enum pst_conv_fill fill);
+bool pst_conv_windows_preferred(const struct pst_conv *c,
+                                enum pst_conv_fill fill);
 /* True if these kernels can compute the convolution within their limits of
  * memory; ignores whether others are faster. */
 bool pst_conv_windows_fits(const struct pst_conv *c, enum pst_conv_fill fill);

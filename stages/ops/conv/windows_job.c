@@ -6,7 +6,7 @@ float *pst_windows_copy(const struct pst_windows_job *j, unsigned part)
     return j->parts + part * j->part;
 }
 
-float *pst_windows_beside(const struct pst_windows_job *j, unsigned part)
+float *pst_windows_side_buffer(const struct pst_windows_job *j, unsigned part)
 {
     return pst_windows_copy(j, part) + j->copy;
 }

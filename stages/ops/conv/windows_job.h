@@ -42,7 +42,7 @@ struct pst_windows_range {
 /* Return sections of a part's scratch: the copy; the side buffer; after that,
  * the scratch of GEMM. */
 float *pst_windows_copy(const struct pst_windows_job *j, unsigned part);
-float *pst_windows_beside(const struct pst_windows_job *j, unsigned part);
+float *pst_windows_side_buffer(const struct pst_windows_job *j, unsigned part);
 float *pst_windows_scratch(const struct pst_windows_job *j, float *side);
 int64_t pst_windows_images(const struct pst_windows_job *j, int64_t set);
 /* Copies the images of a set, if copies are used. */

@@ -22,7 +22,7 @@ float pst_windows_bias(const struct pst_windows_job *j, int64_t group,
                : ((const float *)j->c->bias->data)[group * j->rows + row];
 }
 
-int64_t pst_windows_mates(const struct pst_windows_job *j, int64_t pass)
+int64_t pst_windows_count_paired(const struct pst_windows_job *j, int64_t pass)
 {
     const struct pst_direct_pass *a = &j->shared.passes[pass], *b = a + 1;
     const bool alternate =
@@ -126,8 +126,8 @@ static void store_at(const struct pst_windows_job *j,
 }
 
 /* Advances to the next line, which may be in the next slab or image. */
-static void advance(struct line *l, const int64_t size[PST_CONV_DIMS],
-                    bool flat)
+static void next_line(struct line *l, const int64_t size[PST_CONV_DIMS],
+                      bool flat)
 {
     l->col = 0;
     if (++l->l1 < size[1])
@@ -161,7 +161,7 @@ void pst_windows_scatter(const struct pst_windows_job *j,
         float *to = pst_windows_plane(j, r->set * j->each, r->group, row);
         struct line l = first;
 
-        for (int64_t i = 0; i < n; i += l.n, advance(&l, size, j->flat)) {
+        for (int64_t i = 0; i < n; i += l.n, next_line(&l, size, j->flat)) {
             l.n = PST_MIN(size[2] - l.col, n - i);
             if (l.l1 < p->count[1])
                 store_at(j, r, &l, bias, from + i,

@@ -12,7 +12,7 @@ float pst_windows_bias(const struct pst_windows_job *j, int64_t group,
                        int64_t row);
 /* Counts the passes from `pass` on, 1 or 2, whose results alternate along a
  * line, so that they are stored together. */
-int64_t pst_windows_mates(const struct pst_windows_job *j, int64_t pass);
+int64_t pst_windows_count_paired(const struct pst_windows_job *j, int64_t pass);
 /* Stores n positions from `at` on for each pass of the range; from is (rows,
  * ld) per pass. */
 void pst_windows_scatter(const struct pst_windows_job *j,

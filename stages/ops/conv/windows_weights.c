@@ -66,6 +66,6 @@ void pst_windows_taps(void *job, unsigned part, unsigned parts)
         if (first < last)
             multiply_taps(j, a / j->pieces, first, last,
                           pst_windows_copy(j, part),
-                          pst_windows_beside(j, part));
+                          pst_windows_side_buffer(j, part));
     }
 }

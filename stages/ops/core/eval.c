@@ -162,7 +162,7 @@ static enum pst_status make_outputs(struct frame *f)
 
 /* Selects the best kernel or, if `reference`, the last portable one that
  * supports the call. */
-static const struct pst_kernel *choose(struct frame *f, bool reference)
+static const struct pst_kernel *choose_kernel(struct frame *f, bool reference)
 {
     const struct pst_op *op = f->node->op;
     const struct pst_kernels kernels = pst_op_kernels(&pst_device_cpu, op);
@@ -187,7 +187,7 @@ static enum pst_status run_kernel(struct frame *f, bool reference)
 
     for (unsigned k = 0; k < f->call.n_out; k++)
         f->call.out[k].meta = &f->node->outs[k]->meta;
-    kernel = choose(f, reference);
+    kernel = choose_kernel(f, reference);
     if (kernel == NULL)
         return pst_diag_set(f->diag, PST_E_OP_NO_KERNEL,
                             "%s has no kernel for these dtypes",

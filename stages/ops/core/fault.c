@@ -21,7 +21,7 @@ static struct {
     uint64_t n;
 } kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-int64_t pst_fault_text_keep(const char *text)
+int64_t pst_fault_keep_text(const char *text)
 {
     uint64_t i;
 

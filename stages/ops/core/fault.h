@@ -39,7 +39,7 @@ _Static_assert(sizeof(struct pst_fault) == 48, "copied from devices");
 /* Keeps a copy of a text that a fault has instead of numbers (%t), and returns
  * its number. The newest 256 texts of the process are kept, which is more than
  * the ranks in it: of each rank only the first fault of a step is read. */
-int64_t pst_fault_text_keep(const char *text);
+int64_t pst_fault_keep_text(const char *text);
 
 /* Formats the text, truncated to `size`. node: the node of the kernel, NULL if
  * unknown. */

@@ -5,8 +5,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static enum pst_status report(const struct pst_infer *c, enum pst_error error,
-                              const char *fmt, va_list args)
+static enum pst_status report_error(const struct pst_infer *c,
+                                    enum pst_error error, const char *fmt,
+                                    va_list args)
 {
     char text[1024];
 
@@ -20,7 +21,7 @@ enum pst_status pst_infer_fail(const struct pst_infer *c, const char *fmt, ...)
     va_list args;
 
     va_start(args, fmt);
-    status = report(c, PST_E_OP_SHAPE, fmt, args);
+    status = report_error(c, PST_E_OP_SHAPE, fmt, args);
     va_end(args);
     return status;
 }
@@ -32,7 +33,7 @@ enum pst_status pst_infer_refuse(const struct pst_infer *c, const char *fmt,
     va_list args;
 
     va_start(args, fmt);
-    status = report(c, PST_E_OP_NOT_SUPPORTED, fmt, args);
+    status = report_error(c, PST_E_OP_NOT_SUPPORTED, fmt, args);
     va_end(args);
     return status;
 }
@@ -45,14 +46,14 @@ struct promotion {
     enum pst_dtype dim, zero, number;
 };
 
-static void join(enum pst_dtype *into, enum pst_dtype dtype)
+static void promote_into(enum pst_dtype *into, enum pst_dtype dtype)
 {
     *into = *into == PST_N_DTYPES ? dtype : pst_dtype_promote(*into, dtype);
 }
 
 static void promote_meta(struct promotion *p, const struct pst_meta *meta)
 {
-    join(meta->rank > 0 ? &p->dim : &p->zero, meta->dtype);
+    promote_into(meta->rank > 0 ? &p->dim : &p->zero, meta->dtype);
 }
 
 static void promote_arg(struct promotion *p, const struct pst_arg *arg)
@@ -67,13 +68,13 @@ static void promote_arg(struct promotion *p, const struct pst_arg *arg)
                 promote_meta(p, &arg->values[k]->meta);
         break;
     case PST_ARG_INT:
-        join(&p->number, PST_I64);
+        promote_into(&p->number, PST_I64);
         break;
     case PST_ARG_FLOAT:
-        join(&p->number, PST_F32);
+        promote_into(&p->number, PST_F32);
         break;
     case PST_ARG_BOOL:
-        join(&p->number, PST_BOOL);
+        promote_into(&p->number, PST_BOOL);
         break;
     default:
         break;
@@ -82,7 +83,7 @@ static void promote_arg(struct promotion *p, const struct pst_arg *arg)
 
 /* Combines the result types of two classes of operands; PST_N_DTYPES: the class
  * has no operand. The lower class decides only if its category is higher. */
-static enum pst_dtype outrank(enum pst_dtype high, enum pst_dtype low)
+static enum pst_dtype combine_classes(enum pst_dtype high, enum pst_dtype low)
 {
     if (high == PST_N_DTYPES)
         return low;
@@ -98,7 +99,7 @@ enum pst_dtype pst_result_type(const struct pst_arg *args, unsigned n)
 
     for (unsigned i = 0; i < n; i++)
         promote_arg(&p, &args[i]);
-    ret = outrank(outrank(p.dim, p.zero), p.number);
+    ret = combine_classes(combine_classes(p.dim, p.zero), p.number);
     return ret == PST_N_DTYPES ? PST_F32 : ret;
 }
 

@@ -24,7 +24,7 @@ static bool is_train_value(const struct pst_param *param)
 /* Clears the arguments that are set in training: flags become false,
  * probabilities 0. None, which counts as true for an optional flag, becomes
  * false as well. */
-void pst_mode_leave(const struct pst_schema *schema, struct pst_arg *args)
+void pst_mode_set_eval(const struct pst_schema *schema, struct pst_arg *args)
 {
     for (unsigned i = 0; i < schema->n_args; i++) {
         if (is_flag(&schema->args[i]))
@@ -38,7 +38,8 @@ void pst_mode_leave(const struct pst_schema *schema, struct pst_arg *args)
 
 /* With p = 0 the result is the input, except for operators whose other operands
  * decide. */
-bool pst_mode_drops(const struct pst_schema *schema, const struct pst_arg *args)
+bool pst_mode_has_dropout(const struct pst_schema *schema,
+                          const struct pst_arg *args)
 {
     const int p = pst_schema_arg(schema, "p");
 
@@ -53,21 +54,22 @@ bool pst_mode_drops(const struct pst_schema *schema, const struct pst_arg *args)
     return false;
 }
 
-int pst_mode_passes(const struct pst_op *op, const struct pst_schema *schema,
-                    const struct pst_arg *args)
+int pst_mode_identity_arg(const struct pst_op *op,
+                          const struct pst_schema *schema,
+                          const struct pst_arg *args)
 {
     int eval;
 
-    if ((op->flags & PST_OP_DROPOUT) == 0 || pst_mode_drops(schema, args))
+    if ((op->flags & PST_OP_DROPOUT) == 0 || pst_mode_has_dropout(schema, args))
         return -1;
     eval = pst_schema_arg(schema, "eval");
     return eval >= 0 ? eval : pst_schema_arg(schema, "p") >= 0 ? 0 : -1;
 }
 
-bool pst_mode_draws(const struct pst_node *node)
+bool pst_mode_is_random(const struct pst_node *node)
 {
     if ((node->op->flags & PST_OP_RANDOM) == 0)
         return false;
     return (node->op->flags & PST_OP_DROPOUT) == 0 ||
-           pst_mode_drops(node->schema, node->args);
+           pst_mode_has_dropout(node->schema, node->args);
 }

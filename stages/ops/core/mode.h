@@ -11,18 +11,19 @@
 
 /* Sets the arguments (schema order) to eval mode. Operands that only training
  * uses become unused. */
-void pst_mode_leave(const struct pst_schema *schema, struct pst_arg *args);
+void pst_mode_set_eval(const struct pst_schema *schema, struct pst_arg *args);
 
 /* True if a row with PST_OP_DROPOUT drops elements with these arguments. */
-bool pst_mode_drops(const struct pst_schema *schema,
-                    const struct pst_arg *args);
+bool pst_mode_has_dropout(const struct pst_schema *schema,
+                          const struct pst_arg *args);
 
 /* Returns the argument that a node without dropout returns unchanged; -1: the
  * node is not an identity. */
-int pst_mode_passes(const struct pst_op *op, const struct pst_schema *schema,
-                    const struct pst_arg *args);
+int pst_mode_identity_arg(const struct pst_op *op,
+                          const struct pst_schema *schema,
+                          const struct pst_arg *args);
 
 /* True if the node draws random numbers with its current arguments. */
-bool pst_mode_draws(const struct pst_node *node);
+bool pst_mode_is_random(const struct pst_node *node);
 
 #endif

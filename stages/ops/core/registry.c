@@ -282,7 +282,7 @@ bool pst_op_runs_for_effect(const struct pst_op *op)
 
 /* Gives a view without elements offset 0 if it would begin outside of its
  * storage: PyTorch allows that, but offsets must be valid. */
-static void settle_empty(struct pst_infer *c, unsigned k)
+static void clear_empty_offset(struct pst_infer *c, unsigned k)
 {
     const struct pst_value *alias = c->alias_of[k];
     int64_t first;
@@ -369,7 +369,7 @@ enum pst_status pst_op_infer(const struct pst_op *op, struct pst_infer *c)
         if (c->alias_of[k] != NULL)
             status = check_alias(c, k);
         if (c->alias_of[k] != NULL && status == PST_OK)
-            settle_empty(c, k);
+            clear_empty_offset(c, k);
         if (status != PST_OK)
             return status;
     }

@@ -180,8 +180,8 @@ struct pst_value *pst_rw_cast(struct pst_rewrite *w, struct pst_value *a,
 
 /* --- refusals ----------------------------------------------------------- */
 
-static enum pst_status report(struct pst_rewrite *w, enum pst_error error,
-                              const char *fmt, va_list args)
+static enum pst_status report_error(struct pst_rewrite *w, enum pst_error error,
+                                    const char *fmt, va_list args)
 {
     char text[1024];
 
@@ -197,7 +197,7 @@ enum pst_status pst_rewrite_fail(struct pst_rewrite *w, const char *fmt, ...)
     va_list args;
 
     va_start(args, fmt);
-    status = report(w, PST_E_OP_SHAPE, fmt, args);
+    status = report_error(w, PST_E_OP_SHAPE, fmt, args);
     va_end(args);
     return status;
 }
@@ -208,7 +208,7 @@ enum pst_status pst_rewrite_refuse(struct pst_rewrite *w, const char *fmt, ...)
     va_list args;
 
     va_start(args, fmt);
-    status = report(w, PST_E_OP_NOT_SUPPORTED, fmt, args);
+    status = report_error(w, PST_E_OP_NOT_SUPPORTED, fmt, args);
     va_end(args);
     return status;
 }

@@ -72,16 +72,17 @@ struct pst_value *pst_vjp_emit(struct pst_vjp *v, const struct pst_op *op,
     return pst_emit(&v->build, op, args, n_args);
 }
 
-static struct pst_value *two(struct pst_vjp *v, const struct pst_op *op,
-                             struct pst_value *a, struct pst_value *b)
+static struct pst_value *emit_binary(struct pst_vjp *v, const struct pst_op *op,
+                                     struct pst_value *a, struct pst_value *b)
 {
     if (a == NULL || b == NULL)
         return NULL;
     return pst_vjp_emit(v, op, PST_ARGS(pst_v(a), pst_v(b)));
 }
 
-static struct pst_value *with_number(struct pst_vjp *v, const struct pst_op *op,
-                                     struct pst_value *a, double b)
+static struct pst_value *emit_with_number(struct pst_vjp *v,
+                                          const struct pst_op *op,
+                                          struct pst_value *a, double b)
 {
     if (a == NULL)
         return NULL;
@@ -91,49 +92,49 @@ static struct pst_value *with_number(struct pst_vjp *v, const struct pst_op *op,
 struct pst_value *pst_vjp_add(struct pst_vjp *v, struct pst_value *a,
                               struct pst_value *b)
 {
-    return two(v, &pst_op_add_Tensor, a, b);
+    return emit_binary(v, &pst_op_add_Tensor, a, b);
 }
 
 struct pst_value *pst_vjp_sub(struct pst_vjp *v, struct pst_value *a,
                               struct pst_value *b)
 {
-    return two(v, &pst_op_sub_Tensor, a, b);
+    return emit_binary(v, &pst_op_sub_Tensor, a, b);
 }
 
 struct pst_value *pst_vjp_mul(struct pst_vjp *v, struct pst_value *a,
                               struct pst_value *b)
 {
-    return two(v, &pst_op_mul_Tensor, a, b);
+    return emit_binary(v, &pst_op_mul_Tensor, a, b);
 }
 
 struct pst_value *pst_vjp_div(struct pst_vjp *v, struct pst_value *a,
                               struct pst_value *b)
 {
-    return two(v, &pst_op_div_Tensor, a, b);
+    return emit_binary(v, &pst_op_div_Tensor, a, b);
 }
 
 struct pst_value *pst_vjp_mul_scalar(struct pst_vjp *v, struct pst_value *a,
                                      double b)
 {
-    return with_number(v, &pst_op_mul_Scalar, a, b);
+    return emit_with_number(v, &pst_op_mul_Scalar, a, b);
 }
 
 struct pst_value *pst_vjp_add_scalar(struct pst_vjp *v, struct pst_value *a,
                                      double b)
 {
-    return with_number(v, &pst_op_add_Scalar, a, b);
+    return emit_with_number(v, &pst_op_add_Scalar, a, b);
 }
 
 struct pst_value *pst_vjp_div_scalar(struct pst_vjp *v, struct pst_value *a,
                                      double b)
 {
-    return with_number(v, &pst_op_div_Scalar, a, b);
+    return emit_with_number(v, &pst_op_div_Scalar, a, b);
 }
 
 struct pst_value *pst_vjp_pow_scalar(struct pst_vjp *v, struct pst_value *a,
                                      double b)
 {
-    return with_number(v, &pst_op_pow_Tensor_Scalar, a, b);
+    return emit_with_number(v, &pst_op_pow_Tensor_Scalar, a, b);
 }
 
 struct pst_value *pst_vjp_neg(struct pst_vjp *v, struct pst_value *a)

@@ -22,10 +22,10 @@ struct factors {
     int64_t batch, rows, cols;
     int64_t bands, size; /* bands of a matrix, rows of a band */
     double step;
-    /* The scratch. For each band: of_cols, the sums of squares of its columns;
-     * of_u, the sum of squares of u; stayed, how many elements kept their
-     * value. row and col: the new states. mean: for each matrix the mean of
-     * `row`. */
+    /* Scratch. By band: of_cols has the sums of squares of its columns, of_u
+     * the sum of squares of u, stayed the number of elements that kept their
+     * value. row and col are the new states; mean has the mean of `row` for
+     * each matrix. */
     double *of_cols, *of_u;
     int64_t *stayed;
     float *row, *col, *mean;
@@ -78,7 +78,7 @@ static struct factors factors_of(const struct pst_task *task)
 }
 
 /* a + w (b - a), from the nearer end, as torch.lerp. */
-static float between(float a, float b, double w)
+static float lerp(float a, float b, double w)
 {
     return w < 0.5 ? a + (float)w * (b - a) : b - (b - a) * (float)(1.0 - w);
 }
@@ -109,7 +109,7 @@ static void run_part(void *ctx, unsigned part, unsigned parts)
     }
 }
 
-static void run(const struct factors *f, band_fn fn)
+static void run_bands(const struct factors *f, band_fn fn)
 {
     struct run r = {f, fn};
 
@@ -128,14 +128,14 @@ static void square_band(const struct factors *f, int64_t at, int64_t begin,
         const double sum = f->simd->adafactor_square(
             f->cols, pst_task_at(t, GRAD, i * f->cols), cols, t->update);
 
-        f->row[i] = between(*pst_task_at(t, ROW, i),
-                            (float)(sum / (double)f->cols), t->update->share);
+        f->row[i] = lerp(*pst_task_at(t, ROW, i),
+                         (float)(sum / (double)f->cols), t->update->share);
     }
 }
 
 /* Computes the new states of matrix k from the sums of its bands; returns false
  * if they are not finite. */
-static bool complete(const struct factors *f, int64_t k)
+static bool compute_states(const struct factors *f, int64_t k)
 {
     const struct pst_update *u = f->task->update;
     double sum = 0, finite = 0;
@@ -147,7 +147,7 @@ static bool complete(const struct factors *f, int64_t k)
         for (int64_t b = 0; b < f->bands; b++)
             squares += f->of_cols[(k * f->bands + b) * f->cols + j];
         f->col[k * f->cols + j] =
-            between(*old, (float)(squares / (double)f->rows), u->share);
+            lerp(*old, (float)(squares / (double)f->rows), u->share);
         finite += 0.0 * (double)f->col[k * f->cols + j];
     }
     for (int64_t i = 0; i < f->rows; i++)
@@ -210,24 +210,24 @@ static void update_factored(const struct pst_task *t, double of_p)
     int64_t stayed = 0;
     bool finite = true;
 
-    run(&f, square_band);
+    run_bands(&f, square_band);
     for (int64_t k = 0; k < f.batch; k++)
-        finite = complete(&f, k) && finite;
+        finite = compute_states(&f, k) && finite;
     if (finite)
-        run(&f, sum_band);
+        run_bands(&f, sum_band);
     for (int64_t i = 0; finite && i < f.batch * f.bands; i++)
         of_u += f.of_u[i];
     if (!finite || !isfinite(of_u)) { /* no element could be updated */
-        pst_cpu_note_stayed(t, t->n);
+        pst_cpu_record_stayed(t, t->n);
         return;
     }
     f.step = step_of(t, of_p, of_u);
-    run(&f, step_band);
+    run_bands(&f, step_band);
     memcpy(t->from[ROW], f.row, (size_t)(f.batch * f.rows) * sizeof(float));
     memcpy(t->from[COL], f.col, (size_t)(f.batch * f.cols) * sizeof(float));
     for (int64_t i = 0; i < f.batch * f.bands; i++)
         stayed += f.stayed[i];
-    pst_cpu_note_stayed(t, stayed);
+    pst_cpu_record_stayed(t, stayed);
 }
 
 /* --- parameters with fewer dimensions ------------------------------------- */
@@ -262,12 +262,12 @@ static void update_plain(struct pst_blocks *b, double of_p)
     pst_blocks_run(b, sum_block);
     of_u = pst_blocks_sum(b, 1);
     if (!isfinite(of_u)) {
-        pst_cpu_note_stayed(b->task, b->task->n);
+        pst_cpu_record_stayed(b->task, b->task->n);
         return;
     }
     b->step = step_of(b->task, of_p, of_u);
     pst_blocks_run(b, step_block);
-    pst_blocks_note(b);
+    pst_blocks_record_stayed(b);
 }
 
 /* --- the step ------------------------------------------------------------- */

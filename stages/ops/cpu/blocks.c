@@ -51,11 +51,11 @@ double pst_blocks_sum(const struct pst_blocks *b, unsigned which)
     return sum;
 }
 
-void pst_blocks_note(const struct pst_blocks *b)
+void pst_blocks_record_stayed(const struct pst_blocks *b)
 {
     int64_t stayed = 0;
 
     for (int64_t k = 0; k < b->n; k++)
         stayed += b->stayed[k];
-    pst_cpu_note_stayed(b->task, stayed);
+    pst_cpu_record_stayed(b->task, stayed);
 }

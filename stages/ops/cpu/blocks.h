@@ -29,8 +29,8 @@ typedef void (*pst_block_fn)(struct pst_blocks *b, int64_t k);
 void pst_blocks_run(struct pst_blocks *b, pst_block_fn fn);
 /* Returns the total of sums[.][which]. */
 double pst_blocks_sum(const struct pst_blocks *b, unsigned which);
-/* Records the elements that stayed (pst_cpu_note_stayed). */
-void pst_blocks_note(const struct pst_blocks *b);
+/* Records the elements that stayed (pst_cpu_record_stayed). */
+void pst_blocks_record_stayed(const struct pst_blocks *b);
 
 /* Returns operand k of the task from element i on. */
 static inline float *pst_task_at(const struct pst_task *task, unsigned k,

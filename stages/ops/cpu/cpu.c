@@ -6,15 +6,16 @@
 #include "stages/ops/cpu/tasks.h"
 #include "stages/ops/cpu/upcast.h"
 
-static void launch(struct pst_device_memory *mem,
-                   const struct pst_kernel *kernel, struct pst_call *frame)
+static void launch_kernel(struct pst_device_memory *mem,
+                          const struct pst_kernel *kernel,
+                          struct pst_call *frame)
 {
     (void)mem;
     kernel->run(frame);
 }
 
-static void run(struct pst_device_memory *mem, pst_task_fn fn,
-                const struct pst_task *task)
+static void run_task(struct pst_device_memory *mem, pst_task_fn fn,
+                     const struct pst_task *task)
 {
     (void)mem;
     fn(task);
@@ -33,8 +34,8 @@ const struct pst_device pst_device_cpu = {
     .wait = pst_host_wait,
     .poll = pst_host_poll,
     .time = pst_host_time,
-    .launch = launch,
-    .run = run,
+    .launch = launch_kernel,
+    .run = run_task,
     .kernels = pst_cpu_kernels,
     .adapt = pst_cpu_adapt,
     .tasks = tasks,

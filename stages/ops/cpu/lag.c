@@ -63,7 +63,7 @@ static bool has_passed(const struct pst_lag *lag, uint64_t ticket)
            lag->queues[ticket % PST_N_QUEUES].passed >= ticket / PST_N_QUEUES;
 }
 
-static unsigned draw(struct pst_lag *lag, unsigned n)
+static unsigned draw_number(struct pst_lag *lag, unsigned n)
 {
     lag->random = lag->random * 6364136223846793005u + 1442695040888963407u;
     return (unsigned)(lag->random >> 33) % n;
@@ -101,23 +101,23 @@ void pst_lag_free(struct pst_lag *lag)
 }
 
 /* Maps a device address to host memory; NULL, an absent operand, stays NULL. */
-static void *real(const struct pst_lag *lag, const void *at)
+static void *host_address(const struct pst_lag *lag, const void *at)
 {
     return at == NULL ? NULL : (unsigned char *)at + lag->shift;
 }
 
 /* --- running actions ------------------------------------------------------ */
 
-static void launch(struct pst_lag *lag, struct work *w)
+static void run_launch(struct pst_lag *lag, struct work *w)
 {
     struct pst_call *c = &w->call;
 
     for (unsigned i = 0; i < c->n_in + c->n_out; i++)
-        w->tail.operands[i].data = real(lag, w->tail.operands[i].data);
+        w->tail.operands[i].data = host_address(lag, w->tail.operands[i].data);
     c->in = w->tail.operands;
     c->out = w->tail.operands + c->n_in;
-    c->scratch = real(lag, c->scratch);
-    c->fault = real(lag, c->fault);
+    c->scratch = host_address(lag, c->scratch);
+    c->fault = host_address(lag, c->fault);
     w->kernel->run(c);
 }
 
@@ -126,25 +126,25 @@ static void run_task(struct pst_lag *lag, struct work *w)
     struct pst_task *t = &w->task;
 
     for (unsigned i = 0; i < t->n_from; i++)
-        w->tail.from_list[i] = real(lag, w->tail.from_list[i]);
+        w->tail.from_list[i] = host_address(lag, w->tail.from_list[i]);
     t->from = w->tail.from_list;
-    t->to = real(lag, t->to);
+    t->to = host_address(lag, t->to);
     t->meta = t->meta != NULL ? &w->meta : NULL;
     t->to_meta = t->to_meta != NULL ? &w->to_meta : NULL;
     t->update = t->update != NULL ? &w->update : NULL;
     w->fn(t);
 }
 
-static void copy(struct pst_lag *lag, const struct work *w)
+static void run_copy(struct pst_lag *lag, const struct work *w)
 {
     const bool in = w->queue == PST_QUEUE_IN, out = w->queue == PST_QUEUE_OUT;
 
     if (w->size > 0)
-        memcpy(out ? w->to : real(lag, w->to),
-               in ? w->from : real(lag, w->from), w->size);
+        memcpy(out ? w->to : host_address(lag, w->to),
+               in ? w->from : host_address(lag, w->from), w->size);
 }
 
-static void record(struct pst_lag *lag, const struct work *w)
+static void run_record(struct pst_lag *lag, const struct work *w)
 {
     struct queue *q = &lag->queues[w->queue];
 
@@ -152,24 +152,24 @@ static void record(struct pst_lag *lag, const struct work *w)
     lag->times[w->queue][q->passed % N_TIMES] = pst_now();
 }
 
-static void do_work(struct pst_lag *lag, struct work *w)
+static void run_work(struct pst_lag *lag, struct work *w)
 {
     switch (w->kind) {
     case LAUNCH:
-        launch(lag, w);
+        run_launch(lag, w);
         break;
     case TASK:
         run_task(lag, w);
         break;
     case COPY:
-        copy(lag, w);
+        run_copy(lag, w);
         break;
     case ZERO:
         if (w->size > 0)
-            memset(real(lag, w->to), 0, w->size);
+            memset(host_address(lag, w->to), 0, w->size);
         break;
     case RECORD:
-        record(lag, w);
+        run_record(lag, w);
         break;
     default:
         break;
@@ -184,9 +184,9 @@ static bool is_runnable(const struct pst_lag *lag, const struct queue *q)
 
 /* Runs one action that is ready, from a random queue; false if there is
  * none. */
-static bool do_one(struct pst_lag *lag)
+static bool run_one(struct pst_lag *lag)
 {
-    const unsigned from = draw(lag, PST_N_QUEUES);
+    const unsigned from = draw_number(lag, PST_N_QUEUES);
 
     for (unsigned i = 0; i < PST_N_QUEUES; i++) {
         struct queue *q = &lag->queues[(from + i) % PST_N_QUEUES];
@@ -200,7 +200,7 @@ static bool do_one(struct pst_lag *lag)
         lag->waiting--;
         lag->failed |= lag->fail != 0 && ++lag->done >= lag->fail;
         if (!lag->failed || w->kind == RECORD)
-            do_work(lag, w);
+            run_work(lag, w);
         free(w);
         return true;
     }
@@ -209,7 +209,7 @@ static bool do_one(struct pst_lag *lag)
 
 /* --- queueing actions ----------------------------------------------------- */
 
-static struct work *make(enum kind kind, enum pst_queue queue, size_t tail)
+static struct work *new_work(enum kind kind, enum pst_queue queue, size_t tail)
 {
     struct work *w = calloc(1, sizeof(*w) + tail);
 
@@ -220,14 +220,14 @@ static struct work *make(enum kind kind, enum pst_queue queue, size_t tail)
     return w;
 }
 
-static void give(struct pst_lag *lag, struct work *w)
+static void queue_work(struct pst_lag *lag, struct work *w)
 {
     struct queue *q = &lag->queues[w->queue];
 
     *q->last = w;
     q->last = &w->next;
     lag->waiting++;
-    while (lag->waiting > MOST_WAITING && do_one(lag)) {
+    while (lag->waiting > MOST_WAITING && run_one(lag)) {
     }
 }
 
@@ -247,23 +247,23 @@ static bool is_source(const struct pst_lag *lag, const void *at, size_t size)
 void pst_lag_copy(struct pst_lag *lag, enum pst_queue queue, void *to,
                   const void *from, size_t size)
 {
-    struct work *w = make(COPY, queue, 0);
+    struct work *w = new_work(COPY, queue, 0);
 
     w->to = to;
     w->from = from;
     w->size = size;
     if (queue == PST_QUEUE_OUT && size > 0 && !is_source(lag, to, size))
         memset(to, POISON, size);
-    give(lag, w);
+    queue_work(lag, w);
 }
 
 void pst_lag_zero(struct pst_lag *lag, void *to, size_t size)
 {
-    struct work *w = make(ZERO, PST_QUEUE_COMPUTE, 0);
+    struct work *w = new_work(ZERO, PST_QUEUE_COMPUTE, 0);
 
     w->to = to;
     w->size = size;
-    give(lag, w);
+    queue_work(lag, w);
 }
 
 void pst_lag_launch(struct pst_lag *lag, const struct pst_kernel *kernel,
@@ -271,7 +271,7 @@ void pst_lag_launch(struct pst_lag *lag, const struct pst_kernel *kernel,
 {
     const unsigned n = frame->n_in + frame->n_out;
     struct work *w =
-        make(LAUNCH, PST_QUEUE_COMPUTE, n * sizeof(struct pst_operand));
+        new_work(LAUNCH, PST_QUEUE_COMPUTE, n * sizeof(struct pst_operand));
 
     w->kernel = kernel;
     w->call = *frame;
@@ -279,14 +279,14 @@ void pst_lag_launch(struct pst_lag *lag, const struct pst_kernel *kernel,
         w->tail.operands[i] = frame->in[i];
     for (unsigned i = 0; i < frame->n_out; i++)
         w->tail.operands[frame->n_in + i] = frame->out[i];
-    give(lag, w);
+    queue_work(lag, w);
 }
 
 void pst_lag_run(struct pst_lag *lag, pst_task_fn fn,
                  const struct pst_task *task)
 {
     struct work *w =
-        make(TASK, PST_QUEUE_COMPUTE, task->n_from * sizeof(void *));
+        new_work(TASK, PST_QUEUE_COMPUTE, task->n_from * sizeof(void *));
 
     w->fn = fn;
     w->task = *task;
@@ -298,32 +298,32 @@ void pst_lag_run(struct pst_lag *lag, pst_task_fn fn,
         w->to_meta = *task->to_meta;
     if (task->update != NULL)
         w->update = *task->update;
-    give(lag, w);
+    queue_work(lag, w);
 }
 
 void pst_lag_record(struct pst_lag *lag, enum pst_queue queue,
                     struct pst_event *event)
 {
-    struct work *w = make(RECORD, queue, 0);
+    struct work *w = new_work(RECORD, queue, 0);
 
     w->ticket = ticket_of(queue, ++lag->queues[queue].given);
     *event = (struct pst_event){.ticket = w->ticket};
-    give(lag, w);
+    queue_work(lag, w);
 }
 
 void pst_lag_wait(struct pst_lag *lag, enum pst_queue queue,
                   const struct pst_event *event)
 {
-    struct work *w = make(WAIT, queue, 0);
+    struct work *w = new_work(WAIT, queue, 0);
 
     w->ticket = event->ticket;
-    give(lag, w);
+    queue_work(lag, w);
 }
 
 enum pst_status pst_lag_poll(struct pst_lag *lag, const struct pst_event *event)
 {
-    for (unsigned n = 1 + draw(lag, MOST_AT_ONCE); n > 0; n--)
-        (void)do_one(lag);
+    for (unsigned n = 1 + draw_number(lag, MOST_AT_ONCE); n > 0; n--)
+        (void)run_one(lag);
     if (lag->failed)
         return PST_ERR_DEVICE;
     return has_passed(lag, event->ticket) ? PST_OK : PST_AGAIN;

@@ -12,10 +12,10 @@
 
 struct pst_lag;
 
-/* Creates the queues. shift: number that is added to an address in the work to
- * get the address of the bytes in host memory. fail: number, from 1, of the
- * piece of work that fails together with all later ones; 0: none. Returns NULL
- * if memory runs out. */
+/* Creates the queues. shift: offset from device addresses, which the work
+ * contains, to host memory. fail: number, from 1, of the piece of work that
+ * fails together with all later ones; 0: none. Returns NULL if memory runs
+ * out. */
 struct pst_lag *pst_lag_new(ptrdiff_t shift, uint64_t seed, uint64_t fail);
 ptrdiff_t pst_lag_shift(const struct pst_lag *lag);
 /* Drops unfinished work. NULL is accepted. */

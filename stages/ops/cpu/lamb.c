@@ -40,5 +40,5 @@ void pst_cpu_update_lamb(const struct pst_task *task)
     if (of_p > 0 && of_u > 0)
         b.step *= sqrt(of_p) / sqrt(of_u);
     pst_blocks_run(&b, update_block);
-    pst_blocks_note(&b);
+    pst_blocks_record_stayed(&b);
 }

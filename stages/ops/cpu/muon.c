@@ -30,7 +30,7 @@ struct muon {
     float *x, *next, *gram, *poly;
 };
 
-static size_t rounded(int64_t floats)
+static size_t round_up_bytes(int64_t floats)
 {
     const size_t bytes = pst_size_mul((size_t)floats, sizeof(float));
 
@@ -41,8 +41,8 @@ size_t pst_muon_work(const struct pst_meta *param)
 {
     const int64_t side = PST_MIN(param->size[0], param->size[1]);
 
-    return pst_size_mul(
-        2, pst_size_add(rounded(pst_meta_numel(param)), rounded(side * side)));
+    return pst_size_mul(2, pst_size_add(round_up_bytes(pst_meta_numel(param)),
+                                        round_up_bytes(side * side)));
 }
 
 static struct muon muon_of(const struct pst_task *task)
@@ -53,10 +53,10 @@ static struct muon muon_of(const struct pst_task *task)
 
     m.side = PST_MIN(m.rows, m.cols);
     m.x = (float *)(void *)work;
-    m.next = (float *)(void *)(work + rounded(task->n));
-    m.gram = (float *)(void *)(work + 2 * rounded(task->n));
-    m.poly = (float *)(void *)(work + 2 * rounded(task->n) +
-                               rounded(m.side * m.side));
+    m.next = (float *)(void *)(work + round_up_bytes(task->n));
+    m.gram = (float *)(void *)(work + 2 * round_up_bytes(task->n));
+    m.poly = (float *)(void *)(work + 2 * round_up_bytes(task->n) +
+                               round_up_bytes(m.side * m.side));
     return m;
 }
 
@@ -87,7 +87,7 @@ static void product_part(void *ctx, unsigned part, unsigned parts)
     }
 }
 
-static void multiply(const struct muon *m, struct product *p)
+static void run_product(const struct muon *m, struct product *p)
 {
     pst_pool_run(pst_pool_if(m->task->pool, p->gemm.m > BAND), product_part, p);
 }
@@ -123,12 +123,12 @@ static void make_poly(const struct muon *m)
                            .d = m->gram,
                            .c = m->poly};
 
-    multiply(m, &gram);
-    multiply(m, &poly);
+    run_product(m, &gram);
+    run_product(m, &poly);
 }
 
 /* Sets x to A x + poly x, or, for more rows than columns, to A x + x poly. */
-static void iterate(struct muon *m)
+static void run_iteration(struct muon *m)
 {
     const bool is_tall = m->rows > m->cols;
     struct product next = {.gemm = {.m = m->rows,
@@ -146,7 +146,7 @@ static void iterate(struct muon *m)
     float *x = m->x;
 
     make_poly(m);
-    multiply(m, &next);
+    run_product(m, &next);
     m->x = m->next;
     m->next = x;
 }
@@ -185,7 +185,7 @@ static void end_block(struct pst_blocks *b, int64_t k)
 
 /* Returns the factor by which torch multiplies the learning rate, so that
  * updates of matrices of all shapes have a similar RMS. */
-static double factor(const struct muon *m)
+static double rate_factor(const struct muon *m)
 {
     const double rows = (double)m->rows, cols = (double)m->cols;
 
@@ -204,16 +204,16 @@ void pst_cpu_update_muon(const struct pst_task *task)
     pst_blocks_run(&b, sum_block);
     norm = sqrt(pst_blocks_sum(&b, 0));
     if (!isfinite(norm)) { /* no element has a finite update */
-        pst_cpu_note_stayed(task, task->n);
+        pst_cpu_record_stayed(task, task->n);
         return;
     }
     b.step = 1 / PST_MAX(norm, u->eps);
     b.with = m.x;
     pst_blocks_run(&b, begin_block);
     for (unsigned i = 0; i < u->ns_steps; i++)
-        iterate(&m);
-    b.step = u->lr * factor(&m);
+        run_iteration(&m);
+    b.step = u->lr * rate_factor(&m);
     b.with = m.x;
     pst_blocks_run(&b, end_block);
-    pst_blocks_note(&b);
+    pst_blocks_record_stayed(&b);
 }

@@ -21,12 +21,12 @@ static struct {
     atomic_uint_fast64_t launches, tasks, copies_in, copies_out, copies;
 } counts;
 
-static uint64_t get(atomic_uint_fast64_t *n)
+static uint64_t load_count(atomic_uint_fast64_t *n)
 {
     return atomic_load_explicit(n, memory_order_relaxed);
 }
 
-static void count(atomic_uint_fast64_t *n)
+static void add_count(atomic_uint_fast64_t *n)
 {
     atomic_fetch_add_explicit(n, 1, memory_order_relaxed);
 }
@@ -34,8 +34,9 @@ static void count(atomic_uint_fast64_t *n)
 struct pst_shadow_counts pst_shadow_counts(void)
 {
     return (struct pst_shadow_counts){
-        get(&counts.launches), get(&counts.tasks), get(&counts.copies_in),
-        get(&counts.copies_out), get(&counts.copies)};
+        load_count(&counts.launches), load_count(&counts.tasks),
+        load_count(&counts.copies_in), load_count(&counts.copies_out),
+        load_count(&counts.copies)};
 }
 
 /* --- memory ------------------------------------------------------------- */
@@ -118,9 +119,9 @@ static void shadow_close(struct pst_device_memory *mem)
 static void shadow_copy(struct pst_device_memory *mem, enum pst_queue queue,
                         void *to, const void *from, size_t size)
 {
-    count(queue == PST_QUEUE_IN    ? &counts.copies_in
-          : queue == PST_QUEUE_OUT ? &counts.copies_out
-                                   : &counts.copies);
+    add_count(queue == PST_QUEUE_IN    ? &counts.copies_in
+              : queue == PST_QUEUE_OUT ? &counts.copies_out
+                                       : &counts.copies);
     pst_lag_copy(mem->context, queue, to, from, size);
 }
 
@@ -133,14 +134,14 @@ static void shadow_launch(struct pst_device_memory *mem,
                           const struct pst_kernel *kernel,
                           struct pst_call *frame)
 {
-    count(&counts.launches);
+    add_count(&counts.launches);
     pst_lag_launch(mem->context, kernel, frame);
 }
 
 static void shadow_run(struct pst_device_memory *mem, pst_task_fn fn,
                        const struct pst_task *task)
 {
-    count(&counts.tasks);
+    add_count(&counts.tasks);
     pst_lag_run(mem->context, fn, task);
 }
 

@@ -125,8 +125,9 @@ void pst_cpu_sumsq(const struct pst_task *task)
     *(double *)task->to = sum;
 }
 
-static void average(int64_t n, float *restrict to, const float *restrict from,
-                    float w, float rest, bool is_small)
+static void lerp_elements(int64_t n, float *restrict to,
+                          const float *restrict from, float w, float rest,
+                          bool is_small)
 {
     for (int64_t i = 0; i < n; i++)
         to[i] = is_small ? to[i] + w * (from[i] - to[i])
@@ -145,8 +146,9 @@ static void ema_part(void *ctx, unsigned part, unsigned parts)
         memcpy((float *)t->to + i, (const float *)t->from[0] + i,
                (size_t)(end - i) * sizeof(float));
     else /* like torch.lerp, from the nearer end */
-        average(end - i, (float *)t->to + i, (const float *)t->from[0] + i,
-                (float)t->number, (float)(1 - t->number), t->number < 0.5);
+        lerp_elements(end - i, (float *)t->to + i,
+                      (const float *)t->from[0] + i, (float)t->number,
+                      (float)(1 - t->number), t->number < 0.5);
 }
 
 void pst_cpu_ema(const struct pst_task *task)

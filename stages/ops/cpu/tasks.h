@@ -27,7 +27,7 @@ void pst_cpu_update_adafactor(const struct pst_task *task);
 void pst_cpu_ema(const struct pst_task *task);
 /* Records n elements that an update left unchanged: the first parameter with
  * such elements, and their total number. */
-void pst_cpu_note_stayed(const struct pst_task *task, int64_t n);
+void pst_cpu_record_stayed(const struct pst_task *task, int64_t n);
 
 /* Table of tasks: name, function. */
 #define PST_CPU_TASKS(X)                                                       \

@@ -16,8 +16,9 @@ struct x32 {
 };
 
 /* Gives a 16-bit operand f32 memory in the scratch at base (may be NULL). */
-static void widen(struct x32 *w, const struct pst_operand *from, char *base,
-                  struct pst_operand *to, struct pst_meta *meta)
+static void upcast_operand(struct x32 *w, const struct pst_operand *from,
+                           char *base, struct pst_operand *to,
+                           struct pst_meta *meta)
 {
     *to = *from;
     if (!pst_simd_is_16(from->meta->dtype))
@@ -37,12 +38,12 @@ static void describe(const struct pst_call *c, char *base, struct x32 *w)
     w->call.out = w->out;
     w->size = 0;
     for (unsigned i = 0; i < c->n_in; i++)
-        widen(w, &c->in[i], base, &w->in[i], &w->in_metas[i]);
+        upcast_operand(w, &c->in[i], base, &w->in[i], &w->in_metas[i]);
     for (unsigned i = 0; i < c->n_out; i++)
-        widen(w, &c->out[i], base, &w->out[i], &w->out_metas[i]);
+        upcast_operand(w, &c->out[i], base, &w->out[i], &w->out_metas[i]);
 }
 
-static size_t scratch(const struct pst_call *c, unsigned threads)
+static size_t upcast_scratch(const struct pst_call *c, unsigned threads)
 {
     struct x32 w;
 
@@ -75,8 +76,9 @@ static void convert_part(void *ctx, unsigned part, unsigned parts)
                                                     x32 + first);
 }
 
-static void convert(const struct pst_call *c, const struct pst_operand *x16,
-                    const struct pst_operand *x32, bool back)
+static void convert_operand(const struct pst_call *c,
+                            const struct pst_operand *x16,
+                            const struct pst_operand *x32, bool back)
 {
     struct conversion v = {x16, x32, back};
 
@@ -86,7 +88,7 @@ static void convert(const struct pst_call *c, const struct pst_operand *x16,
             convert_part, &v);
 }
 
-static void run(const struct pst_call *c)
+static void run_upcast(const struct pst_call *c)
 {
     struct x32 w;
 
@@ -94,17 +96,17 @@ static void run(const struct pst_call *c)
     w.call.scratch = (char *)c->scratch + w.size;
     w.call.scratch_size = c->scratch_size - w.size;
     for (unsigned i = 0; i < c->n_in; i++)
-        convert(c, &c->in[i], &w.in[i], false);
+        convert_operand(c, &c->in[i], &w.in[i], false);
     c->inner->run(&w.call);
     for (unsigned i = 0; i < c->n_out; i++)
-        convert(c, &c->out[i], &w.out[i], true);
+        convert_operand(c, &c->out[i], &w.out[i], true);
 }
 
 static const struct pst_kernel widened = {
     .name = "widened",
     .dtypes = PST_D(BF16) | PST_D(F16),
-    .scratch = scratch,
-    .run = run,
+    .scratch = upcast_scratch,
+    .run = run_upcast,
     .tolerance = 1e-2,
 };
 

@@ -11,7 +11,7 @@ struct update {
     atomic_int_fast64_t stayed;
 };
 
-void pst_cpu_note_stayed(const struct pst_task *task, int64_t n)
+void pst_cpu_record_stayed(const struct pst_task *task, int64_t n)
 {
     uint64_t *words = task->number > 0 ? task->from[task->n_from - 1] : NULL;
 
@@ -22,7 +22,7 @@ void pst_cpu_note_stayed(const struct pst_task *task, int64_t n)
 }
 
 /* Returns operand k from element i on; NULL if it is absent. */
-static float *at(const struct pst_task *task, unsigned k, int64_t i)
+static float *operand_at(const struct pst_task *task, unsigned k, int64_t i)
 {
     return k < task->n_from && task->from[k] != NULL
                ? (float *)task->from[k] + i
@@ -33,8 +33,8 @@ static float *at(const struct pst_task *task, unsigned k, int64_t i)
 #define LIMITED 1024
 
 /* Sets to = g * scale, limited to [-most, most]; NaN stays NaN. */
-static void limit(const float *restrict g, float scale, float most, int64_t n,
-                  float *restrict to)
+static void limit_gradient(const float *restrict g, float scale, float most,
+                           int64_t n, float *restrict to)
 {
     for (int64_t i = 0; i < n; i++) {
         const float x = g[i] * scale;
@@ -67,11 +67,11 @@ static void limit(const float *restrict g, float scale, float most, int64_t n,
                                                                                \
         pst_pool_share(t->n, PST_TASK_GRAIN, part, parts, &i, &end);           \
         if (i < end && !(most > 0))                                            \
-            stayed = name##_piece(u, i, end, at(t, 0, i), &o);                 \
+            stayed = name##_piece(u, i, end, operand_at(t, 0, i), &o);         \
         o.grad_scale = 1;                                                      \
         for (int64_t n; most > 0 && i < end; i += n) {                         \
             n = PST_MIN(end - i, (int64_t)LIMITED);                            \
-            limit(at(t, 0, i), scale, most, n, piece);                         \
+            limit_gradient(operand_at(t, 0, i), scale, most, n, piece);        \
             stayed += name##_piece(u, i, i + n, piece, &o);                    \
         }                                                                      \
         atomic_fetch_add(&u->stayed, stayed);                                  \
@@ -82,16 +82,17 @@ static void limit(const float *restrict g, float scale, float most, int64_t n,
                                                                                \
         pst_pool_run(pst_pool_if(task->pool, task->n > PST_TASK_GRAIN),        \
                      name##_part, &u);                                         \
-        pst_cpu_note_stayed(task, atomic_load(&u.stayed));                     \
+        pst_cpu_record_stayed(task, atomic_load(&u.stayed));                   \
     }
 
-UPDATE(adamw, at(t, 1, i), at(t, 2, i), o->lr, o->beta1, o->beta2, o->eps,
-       o->weight_decay, o->bias1, o->bias2, o->grad_scale)
-UPDATE(sgd, at(t, 1, i), o->lr, o->momentum, o->dampening, o->weight_decay,
-       o->nesterov, o->first, o->grad_scale)
-UPDATE(adam, at(t, 1, i), at(t, 2, i), o)
-UPDATE(adamax, at(t, 1, i), at(t, 2, i), o)
-UPDATE(lion, at(t, 1, i), o)
-UPDATE(rmsprop, at(t, 1, i), at(t, 2, i), at(t, 3, i), o)
-UPDATE(adagrad, at(t, 1, i), o)
-UPDATE(adadelta, at(t, 1, i), at(t, 2, i), o)
+UPDATE(adamw, operand_at(t, 1, i), operand_at(t, 2, i), o->lr, o->beta1,
+       o->beta2, o->eps, o->weight_decay, o->bias1, o->bias2, o->grad_scale)
+UPDATE(sgd, operand_at(t, 1, i), o->lr, o->momentum, o->dampening,
+       o->weight_decay, o->nesterov, o->first, o->grad_scale)
+UPDATE(adam, operand_at(t, 1, i), operand_at(t, 2, i), o)
+UPDATE(adamax, operand_at(t, 1, i), operand_at(t, 2, i), o)
+UPDATE(lion, operand_at(t, 1, i), o)
+UPDATE(rmsprop, operand_at(t, 1, i), operand_at(t, 2, i), operand_at(t, 3, i),
+       o)
+UPDATE(adagrad, operand_at(t, 1, i), o)
+UPDATE(adadelta, operand_at(t, 1, i), operand_at(t, 2, i), o)

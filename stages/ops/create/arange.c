@@ -31,7 +31,7 @@ static struct range range_of(const struct pst_arg *args, unsigned n)
     return r;
 }
 
-static void truncate(struct pst_arg *arg)
+static void truncate_arg(struct pst_arg *arg)
 {
     *arg = pst_i(pst_pw_integer(arg));
 }
@@ -79,9 +79,9 @@ static enum pst_status infer_range(struct pst_infer *c, unsigned n)
         dtype = c->hint;
     dtype = pst_infer_dtype(c, n, dtype);
     if (pst_dtype_kind(dtype) != PST_KIND_FLOAT) {
-        truncate(&r.start);
-        truncate(&r.end);
-        truncate(&r.step);
+        truncate_arg(&r.start);
+        truncate_arg(&r.end);
+        truncate_arg(&r.step);
     }
     if (!count_of(&r, &size))
         return pst_infer_fail(c, "from %g to %g in steps of %g",

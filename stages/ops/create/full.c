@@ -18,8 +18,8 @@ static enum pst_dtype dtype_of(const struct pst_infer *c,
     return c->hint < PST_N_DTYPES ? c->hint : otherwise;
 }
 
-static enum pst_status sized(struct pst_infer *c, enum pst_dtype dtype,
-                             const struct pst_arg *size)
+static enum pst_status set_sizes(struct pst_infer *c, enum pst_dtype dtype,
+                                 const struct pst_arg *size)
 {
     return pst_infer_set(c, 0, dtype, size->n, size->ints);
 }
@@ -33,12 +33,12 @@ static enum pst_status infer_full(struct pst_infer *c)
         dtype = PST_I64;
     else if (c->args[1].kind == PST_ARG_BOOL)
         dtype = PST_BOOL;
-    return sized(c, dtype_of(c, dtype), &c->args[0]);
+    return set_sizes(c, dtype_of(c, dtype), &c->args[0]);
 }
 
 static enum pst_status infer_zeros(struct pst_infer *c)
 {
-    return sized(c, dtype_of(c, PST_F32), &c->args[0]);
+    return set_sizes(c, dtype_of(c, PST_F32), &c->args[0]);
 }
 
 static enum pst_status infer_like(struct pst_infer *c)
@@ -57,7 +57,7 @@ static enum pst_status infer_new(struct pst_infer *c)
     enum pst_status status = pst_infer_tensor(c, 0, &x);
 
     return status != PST_OK ? status
-                            : sized(c, dtype_of(c, x->dtype), &c->args[1]);
+                            : set_sizes(c, dtype_of(c, x->dtype), &c->args[1]);
 }
 
 static enum pst_status infer_scalar_tensor(struct pst_infer *c)
@@ -67,7 +67,7 @@ static enum pst_status infer_scalar_tensor(struct pst_infer *c)
 
 /* --- kernels -------------------------------------------------------------- */
 
-static void fill(const struct pst_call *c, const struct pst_arg *number)
+static void fill_output(const struct pst_call *c, const struct pst_arg *number)
 {
     struct pst_meta one = {.dtype = PST_I64};
     const double f = pst_pw_number(number);
@@ -83,24 +83,24 @@ static void fill(const struct pst_call *c, const struct pst_arg *number)
 
 static void fill_first_ref(const struct pst_call *c)
 {
-    fill(c, &c->args[0]);
+    fill_output(c, &c->args[0]);
 }
 
 static void fill_second_ref(const struct pst_call *c)
 {
-    fill(c, &c->args[1]);
+    fill_output(c, &c->args[1]);
 }
 
 static void fill_third_ref(const struct pst_call *c)
 {
-    fill(c, &c->args[2]);
+    fill_output(c, &c->args[2]);
 }
 
 static void fill_ones_ref(const struct pst_call *c)
 {
     const struct pst_arg one = {.kind = PST_ARG_INT, .i = 1};
 
-    fill(c, &one);
+    fill_output(c, &one);
 }
 
 /* Fills with zeros: all-zero bits mean 0 in every dtype. */

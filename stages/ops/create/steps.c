@@ -27,8 +27,8 @@ static double end_of(const struct pst_call *c, unsigned k)
 
 /* Returns element i of n, computed from the nearer end in the precision of the
  * dtype. */
-static double point(const struct pst_call *c, double start, double end,
-                    int64_t i, int64_t n)
+static double linspace_element(const struct pst_call *c, double start,
+                               double end, int64_t i, int64_t n)
 {
     const enum pst_dtype dtype = c->out[0].meta->dtype;
     double step;
@@ -53,7 +53,7 @@ static void linspace_ref(const struct pst_call *c)
 
     for (int64_t i = 0; i < n; i++)
         pst_store_f64(out->meta->dtype, out->data, i,
-                      point(c, start, end, i, n));
+                      linspace_element(c, start, end, i, n));
 }
 
 static void logspace_ref(const struct pst_call *c)
@@ -65,7 +65,7 @@ static void logspace_ref(const struct pst_call *c)
 
     for (int64_t i = 0; i < n; i++)
         pst_store_f64(out->meta->dtype, out->data, i,
-                      pow(base, point(c, start, end, i, n)));
+                      pow(base, linspace_element(c, start, end, i, n)));
 }
 
 static enum pst_status set_steps(struct pst_infer *c, unsigned dtype)
@@ -127,8 +127,8 @@ STEPS(logspace,
 
 /* Returns x as an argument. Its expression is unknown if one of arguments first
  * to last is symbolic. */
-static struct pst_arg known(struct pst_rewrite *w, unsigned first,
-                            unsigned last, double x)
+static struct pst_arg make_arg(struct pst_rewrite *w, unsigned first,
+                               unsigned last, double x)
 {
     struct pst_arg ret = pst_f(x);
 
@@ -138,7 +138,8 @@ static struct pst_arg known(struct pst_rewrite *w, unsigned first,
     return ret;
 }
 
-static enum pst_status range(struct pst_rewrite *w, double step, unsigned arg)
+static enum pst_status rewrite_range(struct pst_rewrite *w, double step,
+                                     unsigned arg)
 {
     const enum pst_dtype dtype = w->args[arg].kind == PST_ARG_DTYPE
                                      ? (enum pst_dtype)w->args[arg].i
@@ -153,19 +154,19 @@ static enum pst_status range(struct pst_rewrite *w, double step, unsigned arg)
     return pst_rewrite_out(
         w, 0,
         pst_rw(w, &pst_op_arange_start_step,
-               PST_ARGS(known(w, 0, 0, start),
-                        known(w, 0, arg - 1, start + end * step),
-                        known(w, 2, 2, step), pst_dtype_arg(dtype))));
+               PST_ARGS(make_arg(w, 0, 0, start),
+                        make_arg(w, 0, arg - 1, start + end * step),
+                        make_arg(w, 2, 2, step), pst_dtype_arg(dtype))));
 }
 
 static enum pst_status range_rewrite(struct pst_rewrite *w)
 {
-    return range(w, 1.0, 2);
+    return rewrite_range(w, 1.0, 2);
 }
 
 static enum pst_status range_step_rewrite(struct pst_rewrite *w)
 {
-    return range(w, pst_pw_number(&w->args[2]), 3);
+    return rewrite_range(w, pst_pw_number(&w->args[2]), 3);
 }
 
 PST_REWRITE(range, "aten::range(Scalar start, Scalar end, " OPTIONS,
@@ -217,8 +218,8 @@ WINDOW(kaiser,
 
 /* Lists the positions (row, column) with side * (column - row - offset) >= 0,
  * row by row, in out if that is not NULL; returns their number. */
-static int64_t triangle(const struct pst_arg *args, int side,
-                        const struct pst_operand *out)
+static int64_t list_triangle(const struct pst_arg *args, int side,
+                             const struct pst_operand *out)
 {
     const int64_t rows = args[0].i, cols = args[1].i, offset = args[2].i;
     const int64_t n = out != NULL ? out->meta->size[1] : 0;
@@ -245,7 +246,7 @@ static enum pst_status infer_triangle(struct pst_infer *c, int side)
     for (unsigned k = 0; k < 3; k++)
         if (c->args[k].i > INT32_MAX || c->args[k].i < (k < 2 ? 0 : -INT32_MAX))
             return pst_infer_fail(c, "argument %u is out of range", k);
-    size[1] = triangle(c->args, side, NULL);
+    size[1] = list_triangle(c->args, side, NULL);
     return pst_infer_set(c, 0, pst_infer_dtype(c, 3, PST_I64), 2, size);
 }
 
@@ -261,12 +262,12 @@ static enum pst_status infer_triu_indices(struct pst_infer *c)
 
 static void tril_indices_ref(const struct pst_call *c)
 {
-    (void)triangle(c->args, -1, &c->out[0]);
+    (void)list_triangle(c->args, -1, &c->out[0]);
 }
 
 static void triu_indices_ref(const struct pst_call *c)
 {
-    (void)triangle(c->args, 1, &c->out[0]);
+    (void)list_triangle(c->args, 1, &c->out[0]);
 }
 
 #define TRIANGLE(name)                                                         \

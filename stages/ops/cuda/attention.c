@@ -71,8 +71,8 @@ static struct pst_cuda_sdpa params_of(const struct pst_sdpa *p)
 }
 
 /* Launches a block for each tile of n rows in all batches. */
-static void launch(const struct pst_call *c, unsigned kernel, int64_t n,
-                   int64_t batches, struct pst_cuda_sdpa *p)
+static void launch_tiles(const struct pst_call *c, unsigned kernel, int64_t n,
+                         int64_t batches, struct pst_cuda_sdpa *p)
 {
     const unsigned wide = PST_MAX(p->e, p->ev) > PST_CUDA_SDPA_NARROW;
     const int64_t side = kernels[kernel][wide].side;
@@ -90,7 +90,7 @@ static void forward_run(const struct pst_call *c)
     pst_sdpa_describe(c, 0, &of);
     p = params_of(&of);
     p.out = c->out[0].data;
-    launch(c, ROWS, p.l, of.batches, &p);
+    launch_tiles(c, ROWS, p.l, of.batches, &p);
 }
 
 /* Returns the scratch for the statistics of query rows. */
@@ -114,8 +114,8 @@ static void backward_run(const struct pst_call *c)
     p.dq = c->out[0].data;
     p.dk = c->out[1].data;
     p.dv = c->out[2].data;
-    launch(c, QUERY_GRAD, p.l, of.batches, &p);
-    launch(c, KEY_GRAD, p.s, of.batches / p.group, &p);
+    launch_tiles(c, QUERY_GRAD, p.l, of.batches, &p);
+    launch_tiles(c, KEY_GRAD, p.s, of.batches / p.group, &p);
 }
 
 /* --- kernels ----------------------------------------------------------------

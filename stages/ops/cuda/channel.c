@@ -125,7 +125,8 @@ static struct pst_cuda_channels params_of(const struct pst_norm_channels *p)
                                           (double)pst_norm_channels_count(p)};
 }
 
-static void run(const struct pst_call *c, const struct pst_norm_channels *p)
+static void run_channels(const struct pst_call *c,
+                         const struct pst_norm_channels *p)
 {
     struct pst_cuda_channels q = params_of(p);
 
@@ -147,14 +148,14 @@ static void apply_run(const struct pst_call *c)
 {
     const struct pst_norm_channels p = pst_norm_channels_of_apply(c);
 
-    run(c, &p);
+    run_channels(c, &p);
 }
 
 static void input_run(const struct pst_call *c)
 {
     const struct pst_norm_channels p = pst_norm_channels_of_input(c);
 
-    run(c, &p);
+    run_channels(c, &p);
 }
 
 static size_t input_scratch(const struct pst_call *c,

@@ -7,7 +7,8 @@ static void *image_of(struct pst_cuda_context *c, const void *at)
     return at == NULL ? NULL : c->image + ((const unsigned char *)at - c->base);
 }
 
-static void pull(struct pst_cuda_context *c, const void *at, size_t size)
+static void copy_to_host(struct pst_cuda_context *c, const void *at,
+                         size_t size)
 {
     if (at != NULL && size > 0)
         (void)pst_cuda_check(
@@ -17,7 +18,7 @@ static void pull(struct pst_cuda_context *c, const void *at, size_t size)
             "cuMemcpyDtoHAsync");
 }
 
-static void push(struct pst_cuda_context *c, void *at, size_t size)
+static void copy_to_device(struct pst_cuda_context *c, void *at, size_t size)
 {
     if (at != NULL && size > 0)
         (void)pst_cuda_check(
@@ -34,22 +35,24 @@ static size_t span_of(const struct pst_operand *x)
 
 /* Copies all operands to the image. Results are copied, too: a kernel may add
  * to them, or leave the gaps of a strided one as they are. */
-static void pull_all(struct pst_cuda_context *c, const struct pst_call *frame)
+static void copy_operands_to_host(struct pst_cuda_context *c,
+                                  const struct pst_call *frame)
 {
     for (unsigned i = 0; i < frame->n_in; i++)
-        pull(c, frame->in[i].data, span_of(&frame->in[i]));
+        copy_to_host(c, frame->in[i].data, span_of(&frame->in[i]));
     for (unsigned i = 0; i < frame->n_out; i++)
-        pull(c, frame->out[i].data, span_of(&frame->out[i]));
+        copy_to_host(c, frame->out[i].data, span_of(&frame->out[i]));
     if (frame->fault != NULL)
-        pull(c, frame->fault, sizeof(*frame->fault));
+        copy_to_host(c, frame->fault, sizeof(*frame->fault));
 }
 
 /* Copies an operand in the image back to the device. */
-static void push_operand(struct pst_cuda_context *c,
-                         const struct pst_operand *x)
+static void copy_result_to_device(struct pst_cuda_context *c,
+                                  const struct pst_operand *x)
 {
     if (x->data != NULL)
-        push(c, c->base + ((unsigned char *)x->data - c->image), span_of(x));
+        copy_to_device(c, c->base + ((unsigned char *)x->data - c->image),
+                       span_of(x));
 }
 
 void pst_cuda_call_on_host(struct pst_cuda_context *c,
@@ -61,7 +64,7 @@ void pst_cuda_call_on_host(struct pst_cuda_context *c,
     c->on_host++;
     if (!pst_cuda_sync(c)) /* earlier calls may still read the image */
         return;
-    pull_all(c, frame);
+    copy_operands_to_host(c, frame);
     if (!pst_cuda_sync(c))
         return;
     for (unsigned i = 0; i < frame->n_in; i++)
@@ -72,11 +75,11 @@ void pst_cuda_call_on_host(struct pst_cuda_context *c,
     frame->fault = image_of(c, frame->fault);
     kernel->run(frame);
     for (unsigned i = 0; i < frame->n_out; i++)
-        push_operand(c, &frame->out[i]);
+        copy_result_to_device(c, &frame->out[i]);
     if (frame->n_out == 0 && frame->n_in > 0) /* accumulate_grad */
-        push_operand(c, &frame->in[0]);
+        copy_result_to_device(c, &frame->in[0]);
     if (fault != NULL)
-        push(c, fault, sizeof(*fault));
+        copy_to_device(c, fault, sizeof(*fault));
 }
 
 void pst_cuda_task_on_host(const struct pst_task *task, pst_task_fn fn)
@@ -94,7 +97,7 @@ void pst_cuda_task_on_host(const struct pst_task *task, pst_task_fn fn)
     if (!pst_cuda_sync(c))
         return;
     for (unsigned i = 0; i < task->n_from; i++) {
-        pull(c, task->from[i], size);
+        copy_to_host(c, task->from[i], size);
         from[i] = image_of(c, task->from[i]);
     }
     if (!pst_cuda_sync(c))
@@ -102,5 +105,5 @@ void pst_cuda_task_on_host(const struct pst_task *task, pst_task_fn fn)
     here.from = from;
     here.to = image_of(c, task->to);
     fn(&here);
-    push(c, task->to, size);
+    copy_to_device(c, task->to, size);
 }

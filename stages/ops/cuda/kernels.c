@@ -18,11 +18,11 @@ const struct pst_kernels *pst_cuda_kernels[PST_N_KERNEL_OPS] = {
 #undef X
 };
 
-#define MOST_TAKEN 8 /* maximum number of kernels of an operator */
+#define MOST_COPIED 8 /* maximum number of kernels of an operator */
 
 /* Copies the kernels among `from` that run loops or copies, for any instruction
  * set, to `to`, at most `most`; returns how many. */
-static unsigned take_kernels(const struct pst_kernels *from,
+static unsigned copy_kernels(const struct pst_kernels *from,
                              struct pst_kernel *to, unsigned most)
 {
     unsigned n = 0;
@@ -50,14 +50,14 @@ static unsigned take_kernels(const struct pst_kernels *from,
  * of cpu. Runs before anything can look up a kernel. */
 PST_CONSTRUCTOR static void fill_table(void)
 {
-    static struct pst_kernel taken[PST_N_KERNEL_OPS][MOST_TAKEN];
+    static struct pst_kernel taken[PST_N_KERNEL_OPS][MOST_COPIED];
     static struct pst_kernels tables[PST_N_KERNEL_OPS];
 
     for (unsigned i = 0; i < PST_N_KERNEL_OPS; i++) {
         if (pst_cuda_kernels[i] != NULL)
             continue;
         tables[i].at = taken[i];
-        tables[i].n = take_kernels(pst_cpu_kernels[i], taken[i], MOST_TAKEN);
+        tables[i].n = copy_kernels(pst_cpu_kernels[i], taken[i], MOST_COPIED);
         if (tables[i].n > 0)
             pst_cuda_kernels[i] = &tables[i];
     }

@@ -60,8 +60,8 @@ static float number_of(const struct pst_pw_use *use, unsigned k)
 
 /* Sets operand k of the loop; false if its dtype has no device type. Bool loops
  * need no conversion: any byte but 0 is true. */
-static bool take_operand(const struct pst_pw_use *use, unsigned k,
-                         struct pst_cuda_loop *p)
+static bool set_operand(const struct pst_pw_use *use, unsigned k,
+                        struct pst_cuda_loop *p)
 {
     const struct pst_operand *x = use->x[k];
 
@@ -104,7 +104,7 @@ void pst_cuda_loop_run(const struct pst_kernel *kernel,
          pst_cuda_type_of(frame->out[0].meta->dtype, &p.y_type) &&
          pst_cuda_type_of(use.rounds, &p.rounds);
     for (unsigned k = 0; k < use.n && ok; k++) {
-        ok = take_operand(&use, k, &p);
+        ok = set_operand(&use, k, &p);
         metas[k + 1] = use.x[k] != NULL ? use.x[k]->meta : NULL;
     }
     if (!ok) {

@@ -28,7 +28,7 @@ static int64_t tiles_of(int64_t n, int64_t size)
 
 /* Divides the k dimension into splits if there are too few tiles to fill a GPU.
  */
-static void split(struct division *d, int64_t k, int64_t tiles)
+static void set_splits(struct division *d, int64_t k, int64_t tiles)
 {
     const int64_t wanted = tiles > 0 ? BLOCKS / tiles : 1;
     const int64_t most = PST_MIN(k / SPLIT_K, (int64_t)MOST_SPLITS);
@@ -38,33 +38,33 @@ static void split(struct division *d, int64_t k, int64_t tiles)
     d->splits = k > 0 ? tiles_of(k, d->per_split) : 1;
 }
 
-static struct division tile(const struct pst_product *p, int64_t size,
-                            int64_t k)
+static struct division divide_in_tiles(const struct pst_product *p,
+                                       int64_t size, int64_t k)
 {
     struct division d = {.size = size,
                          .k = k,
                          .row_tiles = tiles_of(p->m, size),
                          .col_tiles = tiles_of(p->n, size)};
 
-    split(&d, p->k, d.row_tiles * d.col_tiles * pst_product_batches(p));
+    set_splits(&d, p->k, d.row_tiles * d.col_tiles * pst_product_batches(p));
     return d;
 }
 
-static struct division divide(const struct pst_product *p)
+static struct division divide_product(const struct pst_product *p)
 {
     const int64_t least = PST_MIN(p->m, p->n);
     struct division d;
 
     if (p->dtype == PST_F64)
-        return tile(p, PST_CUDA_TILE_F64, PST_CUDA_TILE_F64_K);
-    d = tile(p, PST_CUDA_TILE_LARGE, PST_CUDA_TILE_LARGE_K);
+        return divide_in_tiles(p, PST_CUDA_TILE_F64, PST_CUDA_TILE_F64_K);
+    d = divide_in_tiles(p, PST_CUDA_TILE_LARGE, PST_CUDA_TILE_LARGE_K);
     /* Small tiles read twice as much from shared and global memory per
      * operation. They are used if large tiles would leave most multiprocessors,
      * or most of a tile, without work. */
     if (least <= PST_CUDA_TILE_SMALL ||
         d.row_tiles * d.col_tiles * d.splits * pst_product_batches(p) <
             BLOCKS / 4)
-        d = tile(p, PST_CUDA_TILE_SMALL, PST_CUDA_TILE_SMALL_K);
+        d = divide_in_tiles(p, PST_CUDA_TILE_SMALL, PST_CUDA_TILE_SMALL_K);
     return d;
 }
 
@@ -77,7 +77,7 @@ static bool fits(const struct pst_call *c, const struct pst_product *p)
         p->b_tiled || p->m > INT_MAX / 2 || p->n > INT_MAX / 2 ||
         p->k > INT_MAX / 2 || batches > INT_MAX)
         return false;
-    d = divide(p);
+    d = divide_product(p);
     return (double)d.row_tiles * (double)d.col_tiles * (double)d.splits *
                (double)batches <=
            INT_MAX;
@@ -85,7 +85,7 @@ static bool fits(const struct pst_call *c, const struct pst_product *p)
 
 static size_t scratch_of(const struct pst_product *p)
 {
-    const struct division d = divide(p);
+    const struct division d = divide_product(p);
 
     return d.splits == 1
                ? 0
@@ -147,7 +147,7 @@ static enum pst_cuda_fn function_of(const struct pst_product *p,
 
 static void multiply(const struct pst_call *c, const struct pst_product *p)
 {
-    const struct division d = divide(p);
+    const struct division d = divide_product(p);
     const int64_t batches = pst_product_batches(p);
     const int64_t elements = 16 / (int64_t)pst_dtype_size(p->dtype);
     const enum pst_cuda_fn end = p->dtype == PST_F64

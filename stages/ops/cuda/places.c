@@ -16,8 +16,10 @@
  * index (in[1]) selects one element of the table. table: the indexed tensor,
  * out or in[0]; list: the tensor on the other side, in each dimension at least
  * as large as the index; NULL: one number for all elements. */
-static void along(const struct pst_call *c, const struct pst_operand *table,
-                  const struct pst_operand *list, struct pst_index_loop *ret)
+static void describe_along(const struct pst_call *c,
+                           const struct pst_operand *table,
+                           const struct pst_operand *list,
+                           struct pst_index_loop *ret)
 {
     const struct pst_operand *index = &c->in[1];
     const struct pst_meta *x = table->meta;
@@ -188,7 +190,7 @@ static bool gather_fits(const struct pst_call *c)
 {
     struct pst_index_loop l;
 
-    along(c, &c->in[0], &c->out[0], &l);
+    describe_along(c, &c->in[0], &c->out[0], &l);
     return fits(c, &l);
 }
 
@@ -196,7 +198,7 @@ static void gather_run(const struct pst_call *c)
 {
     struct pst_index_loop l;
 
-    along(c, &c->in[0], &c->out[0], &l);
+    describe_along(c, &c->in[0], &c->out[0], &l);
     run_read(c, &l, false);
 }
 
@@ -238,7 +240,7 @@ static bool scatter_fits(const struct pst_call *c)
 {
     struct pst_index_loop l;
 
-    along(c, &c->out[0], NULL, &l);
+    describe_along(c, &c->out[0], NULL, &l);
     return fits(c, &l);
 }
 
@@ -246,7 +248,7 @@ static void scatter_src_run(const struct pst_call *c)
 {
     struct pst_index_loop l;
 
-    along(c, &c->out[0], &c->in[2], &l);
+    describe_along(c, &c->out[0], &c->in[2], &l);
     run_write(c, &l, false, c->in[2].data, 0);
 }
 
@@ -262,7 +264,7 @@ static void scatter_value_run(const struct pst_call *c)
     else
         pst_store_i64(dtype, &bits, 0,
                       value->kind == PST_ARG_INT ? value->i : value->b);
-    along(c, &c->out[0], NULL, &l);
+    describe_along(c, &c->out[0], NULL, &l);
     run_write(c, &l, false, NULL, bits);
 }
 
@@ -276,7 +278,7 @@ static size_t scatter_add_scratch(const struct pst_call *c,
 {
     struct pst_index_loop l;
 
-    along(c, &c->out[0], &c->in[2], &l);
+    describe_along(c, &c->out[0], &c->in[2], &l);
     return add_bytes(c, &l);
 }
 
@@ -284,7 +286,7 @@ static void scatter_add_run(const struct pst_call *c)
 {
     struct pst_index_loop l;
 
-    along(c, &c->out[0], &c->in[2], &l);
+    describe_along(c, &c->out[0], &c->in[2], &l);
     run_add(c, &l, false, c->in[2].data);
 }
 

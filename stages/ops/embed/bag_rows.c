@@ -99,8 +99,8 @@ static struct lists lists_of(const struct pst_call *c)
 }
 
 /* Loads entry i; false if it is skipped, or out of range (a fault). */
-static bool entry(const struct pst_call *c, const struct lists *l, int64_t i,
-                  int64_t *from, int64_t *to)
+static bool load_entry(const struct pst_call *c, const struct lists *l,
+                       int64_t i, int64_t *from, int64_t *to)
 {
     *from = pst_load_i64(l->from->meta->dtype, l->from->data,
                          pst_meta_offset(l->from->meta, i));
@@ -138,7 +138,7 @@ static void add_rows_ref(const struct pst_call *c)
         sum[k] =
             c->accumulate ? pst_load_f64(out->meta->dtype, out->data, k) : 0.0;
     for (int64_t i = 0; i < l.n; i++) {
-        if (!entry(c, &l, i, &from, &to))
+        if (!load_entry(c, &l, i, &from, &to))
             continue;
         for (int64_t k = 0; k < l.columns; k++)
             sum[to * l.columns + k] +=
@@ -164,7 +164,7 @@ static void max_rows_ref(const struct pst_call *c)
     for (int64_t k = 0; k < all; k++)
         best[k] = -1;
     for (int64_t i = 0; i < l.n; i++) {
-        if (!entry(c, &l, i, &from, &to))
+        if (!load_entry(c, &l, i, &from, &to))
             continue;
         for (int64_t k = 0; k < l.columns; k++) {
             const double x = table_at(&l, from, k);
@@ -267,7 +267,7 @@ LOOPS(f64, double)
 
 /* Clears columns begin..end-1 of the result; if `best`, also sets their indices
  * to -1. */
-static void clear(const struct job *j, bool best)
+static void clear_columns(const struct job *j, bool best)
 {
     const size_t size = pst_dtype_size(j->c->out[0].meta->dtype);
 
@@ -294,7 +294,7 @@ static void run_part(void *ctx, unsigned part, unsigned parts)
     if (j.begin >= j.end)
         return;
     if (!j.c->accumulate)
-        clear(&j, max);
+        clear_columns(&j, max);
     for (int64_t i = 0; i < j.l.n; i += PST_PLACES) {
         const int64_t n = PST_MIN(j.l.n - i, PST_PLACES);
 

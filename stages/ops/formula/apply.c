@@ -20,13 +20,13 @@ static bool is_zero(const struct pst_arg *a)
     return a->kind == PST_ARG_IGNORED;
 }
 
-static struct pst_arg zero(void)
+static struct pst_arg zero_arg(void)
 {
     return (struct pst_arg){.kind = PST_ARG_IGNORED};
 }
 
-static struct pst_arg emit(struct pst_formula *f, const struct pst_op *op,
-                           const struct pst_arg *args, unsigned n)
+static struct pst_arg emit_node(struct pst_formula *f, const struct pst_op *op,
+                                const struct pst_arg *args, unsigned n)
 {
     if (f->build->status != PST_OK)
         return pst_none();
@@ -56,7 +56,7 @@ static const struct {
 /* Computes a sum, difference or product modulo 2^64. Arguments of a file may be
  * any int64: the range checks of the operators that take the result refuse
  * wrong ones. */
-static int64_t wrap(int64_t a, char op, int64_t b)
+static int64_t compute_wrapped(int64_t a, char op, int64_t b)
 {
     const uint64_t x = (uint64_t)a, y = (uint64_t)b;
 
@@ -64,8 +64,9 @@ static int64_t wrap(int64_t a, char op, int64_t b)
 }
 
 /* Computes op of two numbers: integers give an integer, except with "/". */
-static struct pst_arg compute(struct pst_formula *f, const char *op,
-                              const struct pst_arg *a, const struct pst_arg *b)
+static struct pst_arg compute_number(struct pst_formula *f, const char *op,
+                                     const struct pst_arg *a,
+                                     const struct pst_arg *b)
 {
     const bool whole = a->kind == PST_ARG_INT && b->kind == PST_ARG_INT;
     const double x = pst_formula_number(a), y = pst_formula_number(b);
@@ -90,16 +91,17 @@ static struct pst_arg compute(struct pst_formula *f, const char *op,
     if (op[0] == '/')
         return pst_f(x / y);
     if (op[0] == '+')
-        return whole ? pst_i(wrap(a->i, op[0], b->i)) : pst_f(x + y);
+        return whole ? pst_i(compute_wrapped(a->i, op[0], b->i)) : pst_f(x + y);
     if (op[0] == '-')
-        return whole ? pst_i(wrap(a->i, op[0], b->i)) : pst_f(x - y);
-    return whole ? pst_i(wrap(a->i, op[0], b->i)) : pst_f(x * y);
+        return whole ? pst_i(compute_wrapped(a->i, op[0], b->i)) : pst_f(x - y);
+    return whole ? pst_i(compute_wrapped(a->i, op[0], b->i)) : pst_f(x * y);
 }
 
 /* Computes op of two numbers and records the symbolic expression of the
  * result. */
-static struct pst_arg fold(struct pst_formula *f, const char *op,
-                           const struct pst_arg *a, const struct pst_arg *b)
+static struct pst_arg compute_with_expr(struct pst_formula *f, const char *op,
+                                        const struct pst_arg *a,
+                                        const struct pst_arg *b)
 {
     static const char *const rows[][2] = {
         {"==", "Eq"},
@@ -120,7 +122,7 @@ static struct pst_arg fold(struct pst_formula *f, const char *op,
     for (size_t i = 0; i < PST_COUNT(rows); i++)
         if (strcmp(rows[i][0], op) == 0)
             row = rows[i][1];
-    return pst_extent_fold(f->build, row, a, b, compute(f, op, a, b));
+    return pst_extent_fold(f->build, row, a, b, compute_number(f, op, a, b));
 }
 
 /* Applies op where an operand is zero because its gradient is absent. */
@@ -128,7 +130,7 @@ static struct pst_arg with_zero(struct pst_formula *f, const char *op,
                                 struct pst_arg a, struct pst_arg b)
 {
     if (op[0] == '*' || (op[0] == '/' && is_zero(&a)))
-        return zero();
+        return zero_arg();
     if (op[0] == '+')
         return is_zero(&a) ? b : a;
     if (op[0] == '-')
@@ -146,7 +148,7 @@ struct pst_arg pst_formula_infix(struct pst_formula *f, const char *op,
     if (is_zero(&a) || is_zero(&b))
         return with_zero(f, op, a, b);
     if (na && nb)
-        return fold(f, op, &a, &b);
+        return compute_with_expr(f, op, &a, &b);
     if (a.kind == PST_ARG_DTYPE && b.kind == PST_ARG_DTYPE)
         return pst_b((a.i == b.i) == (op[0] == '='));
     if ((!na && a.kind != PST_ARG_VALUE) || (!nb && b.kind != PST_ARG_VALUE))
@@ -155,15 +157,15 @@ struct pst_arg pst_formula_infix(struct pst_formula *f, const char *op,
         if (strcmp(infix[i].op, op) != 0)
             continue;
         if (!na && !nb)
-            return emit(f, infix[i].tensor, PST_ARGS(a, b));
+            return emit_node(f, infix[i].tensor, PST_ARGS(a, b));
         if (nb)
-            return emit(f, infix[i].scalar, PST_ARGS(a, b));
+            return emit_node(f, infix[i].scalar, PST_ARGS(a, b));
         if (infix[i].flipped != NULL)
-            return emit(f, infix[i].flipped, PST_ARGS(b, a));
-        b = emit(f, &pst_op_reciprocal, PST_ARGS(b));
+            return emit_node(f, infix[i].flipped, PST_ARGS(b, a));
+        b = emit_node(f, &pst_op_reciprocal, PST_ARGS(b));
         if (pst_formula_number(&a) == 1.0)
             return b;
-        return emit(f, &pst_op_mul_Scalar, PST_ARGS(b, a));
+        return emit_node(f, &pst_op_mul_Scalar, PST_ARGS(b, a));
     }
     return pst_formula_fail(f, "%s of tensors", op);
 }
@@ -186,7 +188,8 @@ struct pst_arg pst_formula_negate(struct pst_formula *f, struct pst_arg a,
     }
     if (a.kind != PST_ARG_VALUE)
         return pst_formula_fail(f, "the negative of what is not a tensor");
-    return emit(f, logical ? &pst_op_logical_not : &pst_op_neg, PST_ARGS(a));
+    return emit_node(f, logical ? &pst_op_logical_not : &pst_op_neg,
+                     PST_ARGS(a));
 }
 
 struct pst_arg pst_formula_where(struct pst_formula *f, struct pst_arg cond,
@@ -206,7 +209,7 @@ struct pst_arg pst_formula_where(struct pst_formula *f, struct pst_arg cond,
         op = &pst_op_where_ScalarSelf;
     else if (pst_formula_is_number(&b))
         op = &pst_op_where_ScalarOther;
-    return emit(f, op, PST_ARGS(cond, a, b));
+    return emit_node(f, op, PST_ARGS(cond, a, b));
 }
 
 /* --- lists -------------------------------------------------------------- */
@@ -342,9 +345,9 @@ void pst_formula_check_call(struct pst_formula *f,
 
 /* Assigns positional arguments, then keywords; the others take their
  * defaults. */
-static bool place(struct pst_formula *f, const struct pst_schema *schema,
-                  const struct pst_formula_call *c, struct pst_arg *args,
-                  unsigned *n)
+static bool place_args(struct pst_formula *f, const struct pst_schema *schema,
+                       const struct pst_formula_call *c, struct pst_arg *args,
+                       unsigned *n)
 {
     *n = 0;
     for (unsigned i = 0; i < schema->n_args && i < PST_FORMULA_ARGS; i++)
@@ -363,9 +366,9 @@ static bool place(struct pst_formula *f, const struct pst_schema *schema,
     return true;
 }
 
-static struct pst_arg results(struct pst_formula *f,
-                              struct pst_value *const *outs, unsigned n,
-                              bool is_list)
+static struct pst_arg make_results(struct pst_formula *f,
+                                   struct pst_value *const *outs, unsigned n,
+                                   bool is_list)
 {
     struct pst_value **copy;
 
@@ -381,7 +384,8 @@ static struct pst_arg results(struct pst_formula *f,
 }
 
 /* Emits the call once for each tensor of the list in the first argument. */
-static struct pst_arg map(struct pst_formula *f, struct pst_formula_call *c)
+static struct pst_arg map_list(struct pst_formula *f,
+                               struct pst_formula_call *c)
 {
     const struct pst_arg list = c->args[0];
     struct pst_value **values =
@@ -418,19 +422,19 @@ struct pst_arg pst_formula_apply(struct pst_formula *f,
     schema = pst_op_schema(op);
     if (c->n > 0 && c->args[0].kind == PST_ARG_VALUES && schema->n_args > 0 &&
         schema->args[0].type == PST_TYPE_TENSOR)
-        return map(f, c);
+        return map_list(f, c);
     for (unsigned i = 0; i < c->n; i++)
         if (is_zero(&c->args[i]))
-            return zero();
-    if (!place(f, schema, c, args, &n))
+            return zero_arg();
+    if (!place_args(f, schema, c, args, &n))
         return pst_none();
     if (pst_op_is_rewrite(op)) {
         if (pst_op_rewrite(op, f->build, args, n, &w) != PST_OK)
             return pst_none();
-        return results(f, w.outs, w.n_outs, schema->list_return);
+        return make_results(f, w.outs, w.n_outs, schema->list_return);
     }
     node = pst_emit_node(f->build, op, args, n);
     if (node == NULL)
         return pst_none();
-    return results(f, node->outs, node->n_outs, schema->list_return);
+    return make_results(f, node->outs, node->n_outs, schema->list_return);
 }

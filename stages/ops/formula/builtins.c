@@ -11,8 +11,9 @@
 
 /* Returns the meta of tensor argument i. If it is not a tensor, reports a
  * failure and returns NULL. */
-static const struct pst_meta *meta(struct pst_formula *f,
-                                   const struct pst_formula_call *c, unsigned i)
+static const struct pst_meta *meta_of(struct pst_formula *f,
+                                      const struct pst_formula_call *c,
+                                      unsigned i)
 {
     if (i < c->n && c->args[i].kind == PST_ARG_VALUE)
         return &c->args[i].value->meta;
@@ -37,7 +38,7 @@ static struct pst_arg is_number(struct pst_formula *f,
 static struct pst_arg rank(struct pst_formula *f,
                            const struct pst_formula_call *c)
 {
-    const struct pst_meta *m = meta(f, c, 0);
+    const struct pst_meta *m = meta_of(f, c, 0);
 
     return m == NULL ? pst_none() : pst_i(m->rank);
 }
@@ -46,7 +47,7 @@ static struct pst_arg rank(struct pst_formula *f,
 static struct pst_arg size(struct pst_formula *f,
                            const struct pst_formula_call *c)
 {
-    const struct pst_meta *m = meta(f, c, 0);
+    const struct pst_meta *m = meta_of(f, c, 0);
     int d;
 
     if (m == NULL)
@@ -66,7 +67,8 @@ static struct pst_arg size(struct pst_formula *f,
         f->build, pst_extent_of(f->build, c->args[0].value, (unsigned)d));
 }
 
-static struct pst_arg ints(struct pst_formula *f, const int64_t *at, unsigned n)
+static struct pst_arg int_list(struct pst_formula *f, const int64_t *at,
+                               unsigned n)
 {
     int64_t *copy =
         pst_arena_calloc(&f->build->graph->arena, n + 1, sizeof(*copy));
@@ -82,7 +84,7 @@ static struct pst_arg ints(struct pst_formula *f, const int64_t *at, unsigned n)
 static struct pst_arg sizes(struct pst_formula *f,
                             const struct pst_formula_call *c)
 {
-    const struct pst_meta *m = meta(f, c, 0);
+    const struct pst_meta *m = meta_of(f, c, 0);
 
     return m == NULL ? pst_none() : pst_extents_of(f->build, c->args[0].value);
 }
@@ -92,25 +94,25 @@ static struct pst_arg sizes(struct pst_formula *f,
 static struct pst_arg dims(struct pst_formula *f,
                            const struct pst_formula_call *c)
 {
-    const struct pst_meta *m = meta(f, c, 0);
+    const struct pst_meta *m = meta_of(f, c, 0);
     int64_t all[PST_MAX_RANK];
 
     if (m == NULL)
         return pst_none();
     if (c->n > 1 && c->args[1].kind == PST_ARG_INT)
-        return ints(f, &c->args[1].i, 1);
+        return int_list(f, &c->args[1].i, 1);
     if (c->n > 1 && c->args[1].kind == PST_ARG_INTS && c->args[1].n > 0)
         return c->args[1];
     for (unsigned d = 0; d < m->rank; d++)
         all[d] = d;
-    return ints(f, all, m->rank);
+    return int_list(f, all, m->rank);
 }
 
 /* numel(x): number of elements; numel(x, dims): of these dimensions only. */
 static struct pst_arg numel(struct pst_formula *f,
                             const struct pst_formula_call *c)
 {
-    const struct pst_meta *m = meta(f, c, 0);
+    const struct pst_meta *m = meta_of(f, c, 0);
     struct pst_extent n = pst_extent(1);
     const struct pst_value *x;
     struct pst_arg over;
@@ -143,7 +145,7 @@ static struct pst_arg count(struct pst_formula *f,
 static struct pst_arg dtype(struct pst_formula *f,
                             const struct pst_formula_call *c)
 {
-    const struct pst_meta *m = meta(f, c, 0);
+    const struct pst_meta *m = meta_of(f, c, 0);
 
     return m == NULL ? pst_none() : pst_dtype_arg(m->dtype);
 }
@@ -168,7 +170,7 @@ static struct pst_arg float_type(struct pst_formula *f,
 static struct pst_arg floating(struct pst_formula *f,
                                const struct pst_formula_call *c)
 {
-    const struct pst_meta *m = meta(f, c, 0);
+    const struct pst_meta *m = meta_of(f, c, 0);
 
     return pst_b(m != NULL && pst_dtype_kind(m->dtype) == PST_KIND_FLOAT);
 }
@@ -176,7 +178,7 @@ static struct pst_arg floating(struct pst_formula *f,
 static struct pst_arg is_bool(struct pst_formula *f,
                               const struct pst_formula_call *c)
 {
-    const struct pst_meta *m = meta(f, c, 0);
+    const struct pst_meta *m = meta_of(f, c, 0);
 
     return pst_b(m != NULL && m->dtype == PST_BOOL);
 }
@@ -199,7 +201,7 @@ static struct pst_arg cast(struct pst_formula *f,
 static struct pst_arg values_of(struct pst_formula *f,
                                 const struct pst_formula_call *c)
 {
-    const struct pst_meta *m = meta(f, c, 0);
+    const struct pst_meta *m = meta_of(f, c, 0);
     unsigned bits;
 
     if (m == NULL)
@@ -245,8 +247,8 @@ static struct pst_arg sqrt_of(struct pst_formula *f,
 }
 
 /* fail('why'): rejects the call with that message. */
-static struct pst_arg refuse(struct pst_formula *f,
-                             const struct pst_formula_call *c)
+static struct pst_arg fail_call(struct pst_formula *f,
+                                const struct pst_formula_call *c)
 {
     if (f->build->status == PST_OK)
         f->build->status = pst_diag_set(
@@ -269,7 +271,7 @@ static const struct {
     {"is_bool", is_bool},   {"cast", cast},
     {"same", same_text},    {"values_of", values_of},
     {"log_of", log_of},     {"sqrt_of", sqrt_of},
-    {"fail", refuse},
+    {"fail", fail_call},
 };
 
 bool pst_formula_builtin(struct pst_formula *f,

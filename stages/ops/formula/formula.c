@@ -35,29 +35,29 @@ struct pst_arg pst_formula_fail(struct pst_formula *f, const char *fmt, ...)
 
 /* --- tokens ------------------------------------------------------------- */
 
-static void space(struct pst_formula *f)
+static void skip_spaces(struct pst_formula *f)
 {
     while (*f->at == ' ')
         f->at++;
 }
 
-static bool sees(struct pst_formula *f, const char *token)
+static bool is_next(struct pst_formula *f, const char *token)
 {
-    space(f);
+    skip_spaces(f);
     return strncmp(f->at, token, strlen(token)) == 0;
 }
 
-static bool take_token(struct pst_formula *f, const char *token)
+static bool accept_token(struct pst_formula *f, const char *token)
 {
-    if (!sees(f, token))
+    if (!is_next(f, token))
         return false;
     f->at += strlen(token);
     return true;
 }
 
-static void want(struct pst_formula *f, const char *token)
+static void expect_token(struct pst_formula *f, const char *token)
 {
-    if (!take_token(f, token))
+    if (!accept_token(f, token))
         (void)pst_formula_fail(f, "\"%s\" is missing", token);
 }
 
@@ -67,11 +67,11 @@ static bool is_scope(const char *at)
     return at[0] == ':' && at[1] == ':' && isalpha((unsigned char)at[2]);
 }
 
-static bool take_name(struct pst_formula *f, char *out, size_t size)
+static bool read_name(struct pst_formula *f, char *out, size_t size)
 {
     size_t n = 0;
 
-    space(f);
+    skip_spaces(f);
     if (!isalpha((unsigned char)*f->at) && *f->at != '_')
         return false;
     while (isalnum((unsigned char)f->at[n]) || f->at[n] == '_' ||
@@ -89,13 +89,13 @@ static bool take_name(struct pst_formula *f, char *out, size_t size)
 
 /* Reads NAME and mark ("=" or ":"), but not "=="; consumes nothing if
  * absent. */
-static bool take_key(struct pst_formula *f, const char *mark, char out[32])
+static bool read_key(struct pst_formula *f, const char *mark, char out[32])
 {
     const char *begin = f->at;
     char name[64];
 
     out[0] = '\0';
-    if (take_name(f, name, sizeof(name)) && take_token(f, mark) &&
+    if (read_name(f, name, sizeof(name)) && accept_token(f, mark) &&
         *f->at != '=' && strlen(name) < 32) {
         memcpy(out, name, strlen(name) + 1);
         return true;
@@ -146,11 +146,11 @@ static struct pst_arg list(struct pst_formula *f)
     struct pst_arg items[PST_FORMULA_ARGS];
     unsigned n = 0;
 
-    while (f->build->status == PST_OK && !take_token(f, "]")) {
+    while (f->build->status == PST_OK && !accept_token(f, "]")) {
         if (n == PST_FORMULA_ARGS)
             return pst_formula_fail(f, "a list is too long");
         if (n > 0)
-            want(f, ",");
+            expect_token(f, ",");
         items[n++] = expr(f);
     }
     return f->skip ? pst_none() : pst_formula_list(f, items, n);
@@ -162,12 +162,12 @@ static struct pst_arg call(struct pst_formula *f, const char *name)
     struct pst_arg ret;
 
     snprintf(c.name, sizeof(c.name), "%s", name);
-    while (f->build->status == PST_OK && !take_token(f, ")")) {
+    while (f->build->status == PST_OK && !accept_token(f, ")")) {
         if (c.n == PST_FORMULA_ARGS)
             return pst_formula_fail(f, "a call has too many arguments");
         if (c.n > 0)
-            want(f, ",");
-        (void)take_key(f, "=", c.keys[c.n]);
+            expect_token(f, ",");
+        (void)read_key(f, "=", c.keys[c.n]);
         c.args[c.n++] = expr(f);
     }
     if (f->check && f->build->status == PST_OK)
@@ -180,7 +180,8 @@ static struct pst_arg call(struct pst_formula *f, const char *name)
 }
 
 /* Evaluates a definition at its first use. */
-static struct pst_arg define(struct pst_formula *f, struct pst_formula_name *n)
+static struct pst_arg evaluate_definition(struct pst_formula *f,
+                                          struct pst_formula_name *n)
 {
     const char *back = f->at;
 
@@ -208,7 +209,7 @@ static struct pst_arg named(struct pst_formula *f, const char *name)
         return pst_none();
     for (unsigned i = 0; i < f->n_names; i++)
         if (strcmp(f->names[i].name, name) == 0)
-            return f->skip ? pst_none() : define(f, &f->names[i]);
+            return f->skip ? pst_none() : evaluate_definition(f, &f->names[i]);
     if (arg >= 0)
         return f->skip ? pst_none() : f->args[arg];
     for (size_t i = 0; i < PST_COUNT(constants); i++)
@@ -228,21 +229,21 @@ static struct pst_arg primary(struct pst_formula *f)
     char name[64];
     struct pst_arg ret;
 
-    space(f);
+    skip_spaces(f);
     if (isdigit((unsigned char)*f->at) || *f->at == '.')
         return number(f);
-    if (take_token(f, "'"))
+    if (accept_token(f, "'"))
         return text(f);
-    if (take_token(f, "["))
+    if (accept_token(f, "["))
         return list(f);
-    if (take_token(f, "(")) {
+    if (accept_token(f, "(")) {
         ret = expr(f);
-        want(f, ")");
+        expect_token(f, ")");
         return ret;
     }
-    if (!take_name(f, name, sizeof(name)))
+    if (!read_name(f, name, sizeof(name)))
         return pst_formula_fail(f, "a value is missing");
-    if (take_token(f, "("))
+    if (accept_token(f, "("))
         return call(f, name);
     return named(f, name);
 }
@@ -251,19 +252,19 @@ static struct pst_arg unary(struct pst_formula *f)
 {
     struct pst_arg ret;
 
-    if (take_token(f, "-")) {
+    if (accept_token(f, "-")) {
         ret = unary(f);
         return f->skip ? ret : pst_formula_negate(f, ret, false);
     }
-    if (take_token(f, "!")) {
+    if (accept_token(f, "!")) {
         ret = unary(f);
         return f->skip ? ret : pst_formula_negate(f, ret, true);
     }
     ret = primary(f);
-    while (take_token(f, "[")) {
+    while (accept_token(f, "[")) {
         const struct pst_arg index = expr(f);
 
-        want(f, "]");
+        expect_token(f, "]");
         if (!f->skip)
             ret = pst_formula_item(f, ret, index);
     }
@@ -281,7 +282,7 @@ static struct pst_arg infix(struct pst_formula *f, const char *const *ops,
         const char *op = NULL;
 
         for (unsigned i = 0; ops[i] != NULL && op == NULL; i++)
-            if (take_token(f, ops[i]))
+            if (accept_token(f, ops[i]))
                 op = ops[i];
         if (op == NULL || f->build->status != PST_OK)
             return a;
@@ -317,7 +318,7 @@ static struct pst_arg compare(struct pst_formula *f)
 }
 
 /* Evaluates "cond ? a : b"; a number as cond skips the branch not taken. */
-static struct pst_arg choose(struct pst_formula *f, struct pst_arg cond)
+static struct pst_arg read_choice(struct pst_formula *f, struct pst_arg cond)
 {
     const bool skip = f->skip;
     const bool known = !skip && pst_formula_is_number(&cond);
@@ -328,7 +329,7 @@ static struct pst_arg choose(struct pst_formula *f, struct pst_arg cond)
         pst_extent_decide(f->build, cond.exprs[0], yes);
     f->skip = skip || (known && !yes);
     a = expr(f);
-    want(f, ":");
+    expect_token(f, ":");
     f->skip = skip || (known && yes);
     b = expr(f);
     f->skip = skip;
@@ -347,8 +348,8 @@ static struct pst_arg expr(struct pst_formula *f)
         return pst_formula_fail(f, "too deep");
     f->depth++;
     ret = compare(f);
-    if (take_token(f, "?"))
-        ret = choose(f, ret);
+    if (accept_token(f, "?"))
+        ret = read_choice(f, ret);
     f->depth--;
     return ret;
 }
@@ -356,7 +357,7 @@ static struct pst_arg expr(struct pst_formula *f)
 /* --- formulas ----------------------------------------------------------- */
 
 /* Binds NAME to value; false if there are too many names. */
-static bool give_name(struct pst_formula *f, const char *name,
+static bool bind_name(struct pst_formula *f, const char *name,
                       struct pst_arg value)
 {
     if (f->n_names == PST_FORMULA_NAMES)
@@ -368,13 +369,13 @@ static bool give_name(struct pst_formula *f, const char *name,
 }
 
 /* Records all leading "NAME = expr;" without evaluating them. */
-static void definitions(struct pst_formula *f)
+static void record_definitions(struct pst_formula *f)
 {
     char name[32];
 
-    while (f->build->status == PST_OK && take_key(f, "=", name)) {
-        space(f);
-        if (!give_name(f, name, pst_none())) {
+    while (f->build->status == PST_OK && read_key(f, "=", name)) {
+        skip_spaces(f);
+        if (!bind_name(f, name, pst_none())) {
             (void)pst_formula_fail(f, "too many names");
             return;
         }
@@ -382,7 +383,7 @@ static void definitions(struct pst_formula *f)
         f->skip = true;
         (void)expr(f);
         f->skip = f->check;
-        want(f, ";");
+        expect_token(f, ";");
     }
 }
 
@@ -428,11 +429,11 @@ enum pst_status pst_rewrite_formula(struct pst_rewrite *w)
     unsigned n = 0;
 
     init(&f, w->build, w->op, w->schema, w->args);
-    definitions(&f);
+    record_definitions(&f);
     do
         values[n++] = expr(&f);
-    while (n < PST_FORMULA_ARGS && take_token(&f, ","));
-    space(&f);
+    while (n < PST_FORMULA_ARGS && accept_token(&f, ","));
+    skip_spaces(&f);
     if (*f.at != '\0')
         (void)pst_formula_fail(&f, "more text than expected");
     if (f.build->status == PST_OK)
@@ -451,11 +452,11 @@ static void name_results(struct pst_formula *f, unsigned n,
             snprintf(digit, sizeof(digit), "%u", k);
         snprintf(name, sizeof(name), "grad%s", digit);
         if (v == NULL || v->grads[k] == NULL)
-            (void)give_name(f, name, (struct pst_arg){.kind = PST_ARG_IGNORED});
+            (void)bind_name(f, name, (struct pst_arg){.kind = PST_ARG_IGNORED});
         else
-            (void)give_name(f, name, pst_v(v->grads[k]));
+            (void)bind_name(f, name, pst_v(v->grads[k]));
         snprintf(name, sizeof(name), "result%s", digit);
-        (void)give_name(f, name, pst_v(v != NULL ? v->node->outs[k] : NULL));
+        (void)bind_name(f, name, pst_v(v != NULL ? v->node->outs[k] : NULL));
     }
 }
 
@@ -472,16 +473,16 @@ static void set_gradient(struct pst_vjp *v, unsigned arg, struct pst_arg value)
 }
 
 /* Parses "NAME: expr; ..." and, with v, sets the gradients. */
-static void gradients(struct pst_formula *f, struct pst_vjp *v)
+static void read_gradients(struct pst_formula *f, struct pst_vjp *v)
 {
     char name[32];
 
-    definitions(f);
+    record_definitions(f);
     do {
         int arg;
         struct pst_arg value;
 
-        if (!take_key(f, ":", name))
+        if (!read_key(f, ":", name))
             (void)pst_formula_fail(f, "an argument's name is missing");
         arg = pst_schema_arg(f->schema, name);
         if (f->build->status == PST_OK && arg < 0)
@@ -496,8 +497,8 @@ static void gradients(struct pst_formula *f, struct pst_vjp *v)
         value = expr(f);
         if (!f->skip)
             set_gradient(v, (unsigned)arg, value);
-    } while (take_token(f, ";"));
-    space(f);
+    } while (accept_token(f, ";"));
+    skip_spaces(f);
     if (f->build->status == PST_OK && *f->at != '\0')
         (void)pst_formula_fail(f, "more text than expected");
 }
@@ -508,7 +509,7 @@ enum pst_status pst_vjp_formula(struct pst_vjp *v)
 
     init(&f, &v->build, v->node->op, v->node->schema, v->node->args);
     name_results(&f, v->node->n_outs, v);
-    gradients(&f, v);
+    read_gradients(&f, v);
     return v->build.status;
 }
 
@@ -523,6 +524,6 @@ enum pst_status pst_formula_check(const struct pst_op_added *rows, unsigned n,
     f.own = rows;
     f.n_own = n;
     name_results(&f, rows[i].schema->n_returns, NULL);
-    gradients(&f, NULL);
+    read_gradients(&f, NULL);
     return build.status;
 }

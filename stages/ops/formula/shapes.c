@@ -6,9 +6,9 @@
 
 #include <string.h>
 
-static struct pst_arg view(struct pst_formula *f, struct pst_value *x,
-                           const struct pst_op *op, unsigned rank,
-                           const struct pst_extent *sizes)
+static struct pst_arg emit_view(struct pst_formula *f, struct pst_value *x,
+                                const struct pst_op *op, unsigned rank,
+                                const struct pst_extent *sizes)
 {
     if (f->build->status != PST_OK)
         return pst_none();
@@ -65,7 +65,8 @@ static struct pst_arg kept(struct pst_formula *f,
         sizes[d] = dims[d] ? pst_extent(1) : pst_extent_of(f->build, like, d);
     if (pst_formula_number(&c->args[3]) != 0.0)
         return c->args[0];
-    return view(f, c->args[0].value, &pst_op_reshape, like->meta.rank, sizes);
+    return emit_view(f, c->args[0].value, &pst_op_reshape, like->meta.rank,
+                     sizes);
 }
 
 /* others(x, dim): all dimensions but dim. */
@@ -116,10 +117,10 @@ static struct pst_arg along(struct pst_formula *f,
         one[d] = (int)d == dim ? n : pst_extent(1);
         sizes[d] = (int)d == dim ? n : pst_extent_of(f->build, like, d);
     }
-    ret = view(f, c->args[0].value, &pst_op_reshape, like->meta.rank, one);
+    ret = emit_view(f, c->args[0].value, &pst_op_reshape, like->meta.rank, one);
     if (ret.kind != PST_ARG_VALUE || ret.value == NULL)
         return ret;
-    return view(f, ret.value, &pst_op_expand, like->meta.rank, sizes);
+    return emit_view(f, ret.value, &pst_op_expand, like->meta.rank, sizes);
 }
 
 /* shaped(x, like): x reshaped to like's sizes. */
@@ -165,7 +166,7 @@ static struct pst_arg spread(struct pst_formula *f,
                        ? other
                        : own;
     }
-    return view(f, c->args[0].value, &pst_op_expand, x->meta.rank, sizes);
+    return emit_view(f, c->args[0].value, &pst_op_expand, x->meta.rank, sizes);
 }
 
 /* cropped(x, like): the first elements of x in each dimension, as many as like

@@ -84,8 +84,8 @@ static void move_row(void *ctx, const struct pst_nd *nd, const int64_t *offset,
 
 /* Returns m with the sizes of index; the dimension that is indexed has stride
  * 0. */
-static struct pst_meta cut(const struct pst_meta *m,
-                           const struct pst_meta *index, int dim)
+static struct pst_meta with_sizes_of(const struct pst_meta *m,
+                                     const struct pst_meta *index, int dim)
 {
     struct pst_meta ret = *index;
 
@@ -133,8 +133,8 @@ void pst_along_run(const struct pst_call *c, enum pst_places_mode mode,
                    const struct pst_operand *index,
                    const struct pst_operand *list)
 {
-    const struct pst_meta at = cut(table->meta, index->meta, dim);
-    const struct pst_meta side = cut(list->meta, index->meta, -1);
+    const struct pst_meta at = with_sizes_of(table->meta, index->meta, dim);
+    const struct pst_meta side = with_sizes_of(list->meta, index->meta, -1);
     const struct pst_meta *metas[3] = {&side, index->meta, &at};
     struct along a = {
         .c = c,

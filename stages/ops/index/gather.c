@@ -81,8 +81,8 @@ static int64_t offset_at(const struct pst_meta *m, const int64_t *at, int dim,
 typedef void (*element_fn)(const struct pst_call *c, const int64_t *at, int dim,
                            int64_t index, int64_t number);
 
-static void each(const struct pst_call *c, const struct pst_meta *x,
-                 element_fn fn)
+static void each_index(const struct pst_call *c, const struct pst_meta *x,
+                       element_fn fn)
 {
     const struct pst_operand *index = &c->in[1];
     const struct pst_meta *m = index->meta;
@@ -104,8 +104,8 @@ static void each(const struct pst_call *c, const struct pst_meta *x,
 }
 
 /* Copies element `from` of in to element `to` of out[0]; if `add`, adds it. */
-static void put(const struct pst_call *c, const struct pst_operand *in,
-                int64_t from, int64_t to, bool add)
+static void copy_element(const struct pst_call *c, const struct pst_operand *in,
+                         int64_t from, int64_t to, bool add)
 {
     const struct pst_operand *out = &c->out[0];
     const struct pst_meta one = {.dtype = in->meta->dtype};
@@ -121,21 +121,22 @@ static void put(const struct pst_call *c, const struct pst_operand *in,
 static void gather_at(const struct pst_call *c, const int64_t *at, int dim,
                       int64_t index, int64_t number)
 {
-    put(c, &c->in[0], offset_at(c->in[0].meta, at, dim, index), number, false);
+    copy_element(c, &c->in[0], offset_at(c->in[0].meta, at, dim, index), number,
+                 false);
 }
 
 static void scatter_at(const struct pst_call *c, const int64_t *at, int dim,
                        int64_t index, int64_t number PST_UNUSED)
 {
-    put(c, &c->in[2], offset_at(c->in[2].meta, at, -1, 0),
-        offset_at(c->out[0].meta, at, dim, index), false);
+    copy_element(c, &c->in[2], offset_at(c->in[2].meta, at, -1, 0),
+                 offset_at(c->out[0].meta, at, dim, index), false);
 }
 
 static void scatter_add_at(const struct pst_call *c, const int64_t *at, int dim,
                            int64_t index, int64_t number PST_UNUSED)
 {
-    put(c, &c->in[2], offset_at(c->in[2].meta, at, -1, 0),
-        offset_at(c->out[0].meta, at, dim, index), true);
+    copy_element(c, &c->in[2], offset_at(c->in[2].meta, at, -1, 0),
+                 offset_at(c->out[0].meta, at, dim, index), true);
 }
 
 static void scatter_value_at(const struct pst_call *c, const int64_t *at,
@@ -155,7 +156,7 @@ static void scatter_value_at(const struct pst_call *c, const int64_t *at,
 static void gather_ref(const struct pst_call *c)
 {
     memset(c->out[0].data, 0, pst_meta_bytes(c->out[0].meta));
-    each(c, c->in[0].meta, gather_at);
+    each_index(c, c->in[0].meta, gather_at);
 }
 
 static void scatter(const struct pst_call *c, element_fn fn)
@@ -164,7 +165,7 @@ static void scatter(const struct pst_call *c, element_fn fn)
 
     if (out->data != x->data)
         pst_view_copy(c->pool, x->meta, x->data, out->meta, out->data, false);
-    each(c, out->meta, fn);
+    each_index(c, out->meta, fn);
 }
 
 static void scatter_src_ref(const struct pst_call *c)
@@ -293,8 +294,8 @@ static enum pst_status gather_vjp(struct pst_vjp *v)
 
 /* Pads g with zeros at the end to the sizes of `to`: elements of the source
  * beyond the sizes of the index were not used. */
-static struct pst_value *enlarged(struct pst_vjp *v, struct pst_value *g,
-                                  const struct pst_meta *to)
+static struct pst_value *pad_to(struct pst_vjp *v, struct pst_value *g,
+                                const struct pst_meta *to)
 {
     int64_t pad[2 * PST_MAX_RANK] = {0};
 
@@ -323,7 +324,7 @@ static enum pst_status scatter_any_vjp(struct pst_vjp *v, bool add)
         return v->build.status;
     part =
         pst_vjp_emit(v, &pst_op_gather, PST_ARGS(pst_v(g), args[1], args[2]));
-    return pst_vjp_set(v, pst_vjp_flat(v, 3), enlarged(v, part, &src->meta));
+    return pst_vjp_set(v, pst_vjp_flat(v, 3), pad_to(v, part, &src->meta));
 }
 
 static enum pst_status scatter_vjp(struct pst_vjp *v)

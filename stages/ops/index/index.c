@@ -137,9 +137,10 @@ static enum pst_status infer_index_put(struct pst_infer *c)
 
 /* Returns the offset in x of place i, or -1 after a fault. Negative indices
  * count from the end. */
-static int64_t place(const struct pst_call *c, const struct plan *p,
-                     const struct pst_meta *x, const struct pst_operand *index,
-                     unsigned n, int64_t i)
+static int64_t place_offset(const struct pst_call *c, const struct plan *p,
+                            const struct pst_meta *x,
+                            const struct pst_operand *index, unsigned n,
+                            int64_t i)
 {
     int64_t coordinate[PST_MAX_RANK], offset = 0, rest = i;
 
@@ -218,7 +219,7 @@ static void index_ref(const struct pst_call *c)
     plan_of(c, x->meta, n, &p);
     to = rest_in(&p, out->meta);
     for (int64_t i = 0; i < pst_meta_numel(&p.places); i++) {
-        const int64_t from = place(c, &p, x->meta, c->in + 1, n, i);
+        const int64_t from = place_offset(c, &p, x->meta, c->in + 1, n, i);
         char *dst = (char *)out->data + place_in(&p, out->meta, i) * size;
 
         if (from < 0)
@@ -248,7 +249,7 @@ static void index_put_ref(const struct pst_call *c)
     all = pst_index_stretched(values->meta, &p.all);
     from = rest_in(&p, &all);
     for (int64_t i = 0; i < pst_meta_numel(&p.places); i++) {
-        const int64_t to = place(c, &p, out->meta, c->in + 1, n, i);
+        const int64_t to = place_offset(c, &p, out->meta, c->in + 1, n, i);
 
         if (to >= 0)
             pst_view_copy(NULL, &from,

@@ -77,9 +77,9 @@ static void masked_gather_ref(const struct pst_call *c)
 
 /* --- row by row ----------------------------------------------------------- */
 
-/* State of TAKE and GIVE. Operands of nd: 0 result of TAKE or gradient of GIVE,
- * 1 mask, 2 self. */
-struct take {
+/* State of SCATTER and GATHER. Operands of nd: 0 result of SCATTER or gradient
+ * of GATHER, 1 mask, 2 self. */
+struct progress {
     const struct pst_call *c;
     const char *source;
     char *out;
@@ -88,11 +88,11 @@ struct take {
 
 /* Where the mask is true, takes the next element of the source, unless that is
  * used up. */
-#define TAKE(name, type)                                                       \
+#define SCATTER(name, type)                                                    \
     static void name(void *ctx, const struct pst_nd *nd,                       \
                      const int64_t *offset, int64_t n)                         \
     {                                                                          \
-        struct take *t = ctx;                                                  \
+        struct progress *t = ctx;                                              \
         const unsigned last = nd->rank - 1;                                    \
         const int64_t a = nd->stride[1][last], b = nd->stride[2][last];        \
         const uint8_t *mask = (const uint8_t *)t->c->in[1].data + offset[1];   \
@@ -109,17 +109,17 @@ struct take {
         }                                                                      \
         t->used = used;                                                        \
     }
-TAKE(take_1, uint8_t)
-TAKE(take_2, uint16_t)
-TAKE(take_4, uint32_t)
-TAKE(take_8, uint64_t)
+SCATTER(scatter_1, uint8_t)
+SCATTER(scatter_2, uint16_t)
+SCATTER(scatter_4, uint32_t)
+SCATTER(scatter_8, uint64_t)
 
 /* Gradient of the source: collects the elements where the mask is true. */
-#define GIVE(name, type)                                                       \
+#define GATHER(name, type)                                                     \
     static void name(void *ctx, const struct pst_nd *nd,                       \
                      const int64_t *offset, int64_t n)                         \
     {                                                                          \
-        struct take *t = ctx;                                                  \
+        struct progress *t = ctx;                                              \
         const int64_t a = nd->stride[1][nd->rank - 1];                         \
         const uint8_t *mask = (const uint8_t *)t->c->in[1].data + offset[1];   \
         const type *g = (const type *)t->c->in[0].data + offset[0];            \
@@ -130,10 +130,10 @@ TAKE(take_8, uint64_t)
             t->used += mask[i * a] != 0;                                       \
         }                                                                      \
     }
-GIVE(give_1, uint8_t)
-GIVE(give_2, uint16_t)
-GIVE(give_4, uint32_t)
-GIVE(give_8, uint64_t)
+GATHER(gather_1, uint8_t)
+GATHER(gather_2, uint16_t)
+GATHER(gather_4, uint32_t)
+GATHER(gather_8, uint64_t)
 
 static pst_nd_fn by_size(size_t size, const pst_nd_fn *fns)
 {
@@ -142,12 +142,12 @@ static pst_nd_fn by_size(size_t size, const pst_nd_fn *fns)
 
 static void masked_scatter_run(const struct pst_call *c)
 {
-    static const pst_nd_fn fns[] = {take_1, take_2, take_4, take_8};
+    static const pst_nd_fn fns[] = {scatter_1, scatter_2, scatter_4, scatter_8};
     const struct pst_meta *out = c->out[0].meta;
-    struct take t = {.c = c,
-                     .source = c->in[2].data,
-                     .out = c->out[0].data,
-                     .n = pst_meta_numel(c->in[2].meta)};
+    struct progress t = {.c = c,
+                         .source = c->in[2].data,
+                         .out = c->out[0].data,
+                         .n = pst_meta_numel(c->in[2].meta)};
     struct pst_nd nd;
 
     pst_nd_init(&nd, 3,
@@ -160,10 +160,11 @@ static void masked_scatter_run(const struct pst_call *c)
 
 static void masked_gather_run(const struct pst_call *c)
 {
-    static const pst_nd_fn fns[] = {give_1, give_2, give_4, give_8};
+    static const pst_nd_fn fns[] = {gather_1, gather_2, gather_4, gather_8};
     const struct pst_meta *out = c->out[0].meta;
     const size_t size = pst_dtype_size(out->dtype);
-    struct take t = {.c = c, .out = c->out[0].data, .n = pst_meta_numel(out)};
+    struct progress t = {
+        .c = c, .out = c->out[0].data, .n = pst_meta_numel(out)};
     struct pst_nd nd;
 
     pst_nd_init(&nd, 2,

@@ -29,7 +29,7 @@ struct cell {
     int64_t whole, n;
 };
 
-static double pick(enum how how, double a, double b)
+static double extremum(enum how how, double a, double b)
 {
     if (isnan(a) || isnan(b))
         return NAN;
@@ -48,7 +48,7 @@ static void add(struct cell *cell, enum how how, double x, int64_t whole)
         cell->y *= x;
         cell->whole = (int64_t)((uint64_t)cell->whole * (uint64_t)whole);
     } else {
-        cell->y = pick(how, cell->y, x);
+        cell->y = extremum(how, cell->y, x);
         cell->whole = how == AMAX ? PST_MAX(cell->whole, whole)
                                   : PST_MIN(cell->whole, whole);
     }
@@ -65,8 +65,9 @@ static void load(struct cell *cell, enum how how, const struct pst_operand *x,
 
 /* Returns the offset in `meta` of element i of the index tensor; its coordinate
  * in dim is `index` unless that is negative. */
-static int64_t place(const struct pst_meta *at, int64_t i,
-                     const struct pst_meta *meta, unsigned dim, int64_t index)
+static int64_t offset_in(const struct pst_meta *at, int64_t i,
+                         const struct pst_meta *meta, unsigned dim,
+                         int64_t index)
 {
     int64_t offset = 0;
 
@@ -79,8 +80,8 @@ static int64_t place(const struct pst_meta *at, int64_t i,
     return offset;
 }
 
-static void finish(const struct pst_call *c, const struct cell *cells,
-                   enum how how)
+static void store_results(const struct pst_call *c, const struct cell *cells,
+                          enum how how)
 {
     const struct pst_operand *x = &c->in[0], *out = &c->out[0];
     const bool whole = pst_dtype_kind(out->meta->dtype) != PST_KIND_FLOAT;
@@ -127,10 +128,10 @@ static void scatter_reduce_ref(const struct pst_call *c)
         const int64_t at = pst_load_i64(index->meta->dtype, index->data, i);
 
         if (pst_index_check(c, at, size))
-            load(&cells[place(index->meta, i, m, dim, at)], how, src,
-                 place(index->meta, i, src->meta, dim, -1));
+            load(&cells[offset_in(index->meta, i, m, dim, at)], how, src,
+                 offset_in(index->meta, i, src->meta, dim, -1));
     }
-    finish(c, cells, how);
+    store_results(c, cells, how);
 }
 
 static size_t scatter_reduce_scratch(const struct pst_call *c,
@@ -152,8 +153,8 @@ static const double starts[] = {0.0, 1.0, 0.0, -INFINITY, INFINITY};
 
 /* Accumulates m elements, `apart` from each other, into accumulators that are
  * `step` apart. */
-static void collect(const struct fast *f, double *y, double *n, int64_t step,
-                    const float *x, int64_t apart, int64_t m)
+static void accumulate(const struct fast *f, double *y, double *n, int64_t step,
+                       const float *x, int64_t apart, int64_t m)
 {
 #define EACH(next)                                                             \
     for (int64_t i = 0; i < m; i++) {                                          \
@@ -195,7 +196,8 @@ static void collect_row(void *ctx, const struct pst_nd *nd,
         const int64_t to = offset[2] + i * step + at * f->stride;
 
         if (pst_index_check(f->c, at, f->size))
-            collect(f, f->y + to, f->n + to, step, x + i * apart, apart, many);
+            accumulate(f, f->y + to, f->n + to, step, x + i * apart, apart,
+                       many);
     }
 }
 

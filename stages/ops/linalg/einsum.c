@@ -56,7 +56,7 @@ static void sum_over(struct pst_rewrite *w, struct term *t, const bool *over)
 }
 
 /* Replaces a label that occurs twice in an operand by the diagonal. */
-static void take_diagonals(struct pst_rewrite *w, struct term *t)
+static void extract_diagonals(struct pst_rewrite *w, struct term *t)
 {
     for (unsigned a = 0; a < t->n; a++)
         for (unsigned b = a + 1; b < t->n; b++) {
@@ -81,9 +81,9 @@ static void take_diagonals(struct pst_rewrite *w, struct term *t)
 
 /* Permutes t's dimensions to the order of labels (a label that t lacks has size
  * 1), then reshapes them to (first, middle, last). */
-static struct pst_value *matrix(struct pst_rewrite *w, const struct term *t,
-                                const unsigned char *labels, unsigned n,
-                                const struct pst_extent size[3])
+static struct pst_value *as_matrix(struct pst_rewrite *w, const struct term *t,
+                                   const unsigned char *labels, unsigned n,
+                                   const struct pst_extent size[3])
 {
     int64_t order[MAX_LABELS];
     unsigned k = 0;
@@ -100,8 +100,8 @@ static struct pst_value *matrix(struct pst_rewrite *w, const struct term *t,
 }
 
 /* Expands dimensions of size 1 to the other operand's size. */
-static void stretch(struct pst_rewrite *w, struct term *t,
-                    const struct term *like)
+static void expand_ones(struct pst_rewrite *w, struct term *t,
+                        const struct term *like)
 {
     struct pst_extent size[PST_MAX_RANK];
     bool more = false;
@@ -154,15 +154,16 @@ static void make_plan(const struct term *a, const struct term *b,
             p->right[p->n_right++] = b->label[d];
 }
 
-static unsigned join(unsigned char *to, unsigned n, const unsigned char *from,
-                     unsigned m)
+static unsigned append_labels(unsigned char *to, unsigned n,
+                              const unsigned char *from, unsigned m)
 {
     memcpy(to + n, from, m);
     return n + m;
 }
 
-static struct pst_extent product(struct pst_rewrite *w, const struct term *t,
-                                 const unsigned char *labels, unsigned n)
+static struct pst_extent multiply_sizes(struct pst_rewrite *w,
+                                        const struct term *t,
+                                        const unsigned char *labels, unsigned n)
 {
     struct pst_extent size = pst_extent(1);
 
@@ -181,28 +182,28 @@ static void contract(struct pst_rewrite *w, struct term *a, struct term *b,
     struct plan p;
     unsigned n;
 
-    stretch(w, a, b);
+    expand_ones(w, a, b);
     if (w->build->status == PST_OK)
-        stretch(w, b, a);
+        expand_ones(w, b, a);
     if (w->build->status != PST_OK)
         return;
     make_plan(a, b, needed, &p);
-    n = join(labels, 0, p.both, p.n_both);
-    n = join(labels, n, p.left, p.n_left);
-    n = join(labels, n, p.gone, p.n_gone);
-    size[0] = product(w, a, p.both, p.n_both);
-    size[1] = product(w, a, p.left, p.n_left);
-    size[2] = product(w, a, p.gone, p.n_gone);
-    x = matrix(w, a, labels, n, size);
-    n = join(labels, 0, p.both, p.n_both);
-    n = join(labels, n, p.gone, p.n_gone);
-    n = join(labels, n, p.right, p.n_right);
+    n = append_labels(labels, 0, p.both, p.n_both);
+    n = append_labels(labels, n, p.left, p.n_left);
+    n = append_labels(labels, n, p.gone, p.n_gone);
+    size[0] = multiply_sizes(w, a, p.both, p.n_both);
+    size[1] = multiply_sizes(w, a, p.left, p.n_left);
+    size[2] = multiply_sizes(w, a, p.gone, p.n_gone);
+    x = as_matrix(w, a, labels, n, size);
+    n = append_labels(labels, 0, p.both, p.n_both);
+    n = append_labels(labels, n, p.gone, p.n_gone);
+    n = append_labels(labels, n, p.right, p.n_right);
     size[1] = size[2];
-    size[2] = product(w, b, p.right, p.n_right);
-    y = matrix(w, b, labels, n, size);
-    n = join(labels, 0, p.both, p.n_both);
-    n = join(labels, n, p.left, p.n_left);
-    n = join(labels, n, p.right, p.n_right);
+    size[2] = multiply_sizes(w, b, p.right, p.n_right);
+    y = as_matrix(w, b, labels, n, size);
+    n = append_labels(labels, 0, p.both, p.n_both);
+    n = append_labels(labels, n, p.left, p.n_left);
+    n = append_labels(labels, n, p.right, p.n_right);
     if (n > PST_MAX_RANK) {
         (void)pst_rewrite_refuse(w, "more than %d labels at once",
                                  PST_MAX_RANK);
@@ -217,8 +218,8 @@ static void contract(struct pst_rewrite *w, struct term *a, struct term *b,
 }
 
 /* Contracts all operands and permutes the result to the labels of `out`. */
-static enum pst_status run(struct pst_rewrite *w, struct term *terms,
-                           unsigned n, const struct term *out)
+static enum pst_status contract_all(struct pst_rewrite *w, struct term *terms,
+                                    unsigned n, const struct term *out)
 {
     int64_t order[MAX_LABELS];
 
@@ -296,8 +297,8 @@ static bool read_labels(const char **text, struct term *t, unsigned *dots)
 
 /* Makes the result of an equation without "->": the dimensions of "...", then
  * the labels that occur once, sorted. */
-static void implied(const struct term *terms, unsigned n, unsigned dots,
-                    struct term *out)
+static void set_implied_result(const struct term *terms, unsigned n,
+                               unsigned dots, struct term *out)
 {
     for (unsigned d = dots; d-- > 0;)
         out->label[out->n++] = (unsigned char)(ELLIPSIS + d);
@@ -333,14 +334,14 @@ static enum pst_status einsum_rewrite(struct pst_rewrite *w)
             return pst_rewrite_fail(w, "\"%s\" is not understood",
                                     w->args[0].s);
     } else if (*text == '\0') {
-        implied(terms, in->n, dots, &out);
+        set_implied_result(terms, in->n, dots, &out);
     } else {
         return pst_rewrite_fail(w, "\"%s\" has more operands than %u",
                                 w->args[0].s, in->n);
     }
     for (unsigned k = 0; k < in->n; k++)
-        take_diagonals(w, &terms[k]);
-    return run(w, terms, in->n, &out);
+        extract_diagonals(w, &terms[k]);
+    return contract_all(w, terms, in->n, &out);
 }
 
 PST_REWRITE(einsum,
@@ -375,7 +376,7 @@ static enum pst_status tensordot_rewrite(struct pst_rewrite *w)
         for (unsigned d = 0; d < terms[k].n; d++)
             if (find_label(&terms[1 - k], terms[k].label[d]) < 0)
                 out.label[out.n++] = terms[k].label[d];
-    return run(w, terms, 2, &out);
+    return contract_all(w, terms, 2, &out);
 }
 
 PST_REWRITE(tensordot,

@@ -56,9 +56,10 @@ static void factor_one(const struct pst_call *c, int64_t k, double *a)
         pst_linalg_fault(c, c->args[3].s, k, info);
 }
 
-static void back(const struct pst_call *c, const struct pst_operand *lu,
-                 const struct pst_operand *pivots, const struct pst_operand *b,
-                 int64_t k, bool left, bool adjoint, double *scratch)
+static void solve_by_lu(const struct pst_call *c, const struct pst_operand *lu,
+                        const struct pst_operand *pivots,
+                        const struct pst_operand *b, int64_t k, bool left,
+                        bool adjoint, double *scratch)
 {
     const int64_t n = pst_matrix_size(lu->meta, 1);
     const int64_t of = pst_matrix_broadcast(b->meta, k, lu->meta);
@@ -77,7 +78,8 @@ static void back(const struct pst_call *c, const struct pst_operand *lu,
 
 static void solve_one(const struct pst_call *c, int64_t k, double *scratch)
 {
-    back(c, &c->out[1], &c->out[2], &c->in[1], k, c->args[2].b, false, scratch);
+    solve_by_lu(c, &c->out[1], &c->out[2], &c->in[1], k, c->args[2].b, false,
+                scratch);
 }
 
 static void solve_lapack(const struct pst_call *c)
@@ -97,8 +99,8 @@ static size_t back_scratch(const struct pst_call *c, unsigned threads)
 
 static void back_one(const struct pst_call *c, int64_t k, double *scratch)
 {
-    back(c, &c->in[0], &c->in[1], &c->in[2], k, c->args[3].b, c->args[4].b,
-         scratch);
+    solve_by_lu(c, &c->in[0], &c->in[1], &c->in[2], k, c->args[3].b,
+                c->args[4].b, scratch);
 }
 
 static void back_lapack(const struct pst_call *c)
@@ -334,8 +336,9 @@ static bool is_vector(const struct pst_meta *a, const struct pst_meta *b)
 }
 
 /* Expands b to the batch to which a and b broadcast. */
-static struct pst_value *widen(struct pst_rewrite *w, const struct pst_value *a,
-                               struct pst_value *b)
+static struct pst_value *expand_batch(struct pst_rewrite *w,
+                                      const struct pst_value *a,
+                                      struct pst_value *b)
 {
     const unsigned rank = PST_MAX(a->meta.rank, b->meta.rank);
     struct pst_extent size[PST_MAX_RANK];
@@ -358,8 +361,8 @@ static struct pst_value *widen(struct pst_rewrite *w, const struct pst_value *a,
 }
 
 /* Emits the solution; ret gets X, LU, pivots, info. */
-static enum pst_status solve(struct pst_rewrite *w, const char *check,
-                             struct pst_value *ret[4])
+static enum pst_status emit_solve(struct pst_rewrite *w, const char *check,
+                                  struct pst_value *ret[4])
 {
     struct pst_value *a = pst_rewrite_in(w, 0), *b = pst_rewrite_in(w, 1);
     const bool left = w->args[2].b;
@@ -374,7 +377,7 @@ static enum pst_status solve(struct pst_rewrite *w, const char *check,
     if (vector)
         b = pst_rw(w, &pst_op_unsqueeze, PST_ARGS(pst_v(b), pst_i(-1)));
     if (b != NULL)
-        b = widen(w, a, b);
+        b = expand_batch(w, a, b);
     if (b == NULL)
         return w->build->status;
     node =
@@ -392,7 +395,7 @@ static enum pst_status solve(struct pst_rewrite *w, const char *check,
 static enum pst_status solve_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *r[4];
-    enum pst_status status = solve(w, "linalg.solve", r);
+    enum pst_status status = emit_solve(w, "linalg.solve", r);
 
     return status == PST_OK ? pst_rewrite_out(w, 0, r[0]) : status;
 }
@@ -400,7 +403,8 @@ static enum pst_status solve_rewrite(struct pst_rewrite *w)
 static enum pst_status solve_ex_rewrite(struct pst_rewrite *w)
 {
     struct pst_value *r[4];
-    enum pst_status status = solve(w, w->args[3].b ? "linalg.solve_ex" : "", r);
+    enum pst_status status =
+        emit_solve(w, w->args[3].b ? "linalg.solve_ex" : "", r);
 
     if (status == PST_OK)
         status = pst_rewrite_out(w, 0, r[0]);
@@ -430,7 +434,7 @@ static enum pst_status by_lu(struct pst_rewrite *w, struct pst_value *lu,
 {
     if (lu->meta.rank < 2 || b->meta.rank < 2)
         return pst_rewrite_fail(w, "wants matrices");
-    b = widen(w, lu, b);
+    b = expand_batch(w, lu, b);
     if (b == NULL)
         return w->build->status;
     return pst_rewrite_out(w, 0,
@@ -470,7 +474,7 @@ static struct pst_value *by_triangle(struct pst_rewrite *w, struct pst_value *a,
         return NULL;
     }
     if (a != NULL && b != NULL)
-        b = widen(w, a, b);
+        b = expand_batch(w, a, b);
     return b == NULL ? NULL
                      : pst_rw(w, &pst_op_solve_by_triangle,
                               PST_ARGS(pst_v(a), pst_v(b), pst_b(upper),
@@ -498,7 +502,7 @@ static enum pst_status by_cholesky(struct pst_rewrite *w,
         return w->build->status;
     if (factor->meta.rank < 2 || b->meta.rank < 2)
         return pst_rewrite_fail(w, "wants matrices");
-    b = widen(w, factor, b);
+    b = expand_batch(w, factor, b);
     if (b == NULL)
         return w->build->status;
     return pst_rewrite_out(

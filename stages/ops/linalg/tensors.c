@@ -19,8 +19,8 @@ static struct pst_extent sizes_between(struct pst_rewrite *w,
     return product;
 }
 
-static struct pst_value *square(struct pst_rewrite *w, struct pst_value *x,
-                                struct pst_extent n)
+static struct pst_value *as_square(struct pst_rewrite *w, struct pst_value *x,
+                                   struct pst_extent n)
 {
     return pst_rw_reshape(w, x, 2, (struct pst_extent[]){n, n});
 }
@@ -44,7 +44,7 @@ static enum pst_status tensorinv_rewrite(struct pst_rewrite *w)
         return pst_rewrite_fail(w, "not square: %lld times %lld",
                                 (long long)rows.value,
                                 (long long)columns.value);
-    x = square(w, x, rows);
+    x = as_square(w, x, rows);
     x = pst_rw(w, &pst_op_linalg_inv, PST_ARGS(pst_v(x)));
     return pst_rewrite_out(w, 0, pst_rw_reshape(w, x, rank, sizes));
 }
@@ -80,7 +80,7 @@ static enum pst_status tensorsolve_rewrite(struct pst_rewrite *w)
         return pst_rewrite_fail(w, "%lld unknowns for %lld equations",
                                 (long long)n.value,
                                 (long long)pst_meta_numel(&b->meta));
-    a = square(w, a, n);
+    a = as_square(w, a, n);
     b = pst_rw_reshape(w, b, 1, &n);
     a = pst_rw(w, &pst_op_linalg_solve,
                PST_ARGS(pst_v(a), pst_v(b), pst_b(true)));

@@ -79,8 +79,8 @@ static int64_t batch_in(const struct pst_meta *x, const struct pst_meta *all,
 }
 
 /* Returns element k of row i of a batch. */
-static double at(const struct pst_operand *x, int64_t batch, int64_t i,
-                 int64_t k)
+static double element_at(const struct pst_operand *x, int64_t batch, int64_t i,
+                         int64_t k)
 {
     const int64_t n = x->meta->size[x->meta->rank - 2];
     const int64_t m = x->meta->size[x->meta->rank - 1];
@@ -128,8 +128,10 @@ static void distances_ref(const struct pst_call *c)
             double sum = 0.0;
 
             for (int64_t e = 0; e < s.m; e++)
-                sum = pst_distance_next(
-                    sum, at(s.x, bx, i / s.k, e) - at(s.y, by, i % s.k, e), p);
+                sum = pst_distance_add(sum,
+                                       element_at(s.x, bx, i / s.k, e) -
+                                           element_at(s.y, by, i % s.k, e),
+                                       p);
             pst_store_f64(s.all->dtype, c->out[0].data, b * s.n * s.k + i,
                           pst_distance_of(sum, p));
         }
@@ -154,17 +156,17 @@ static void backward_ref(const struct pst_call *c)
         for (int64_t i = 0; i < s.n * s.m; i++) {
             const int64_t bx = batch_in(s.x->meta, s.all, b);
             const int64_t by = batch_in(s.y->meta, s.all, b);
-            const double x = at(s.x, bx, i / s.m, i % s.m);
+            const double x = element_at(s.x, bx, i / s.m, i % s.m);
             double sum = 0.0;
 
             for (int64_t k = 0; k < s.k; k++) {
                 const int64_t row = second ? k : i / s.m;
                 const int64_t column = second ? i / s.m : k;
 
-                sum += at(&c->in[0], b, row, column) *
-                       pst_distance_slope(dtype, x - at(s.y, by, k, i % s.m),
-                                          at(&c->in[3], b, row, column),
-                                          c->args[3].f);
+                sum += element_at(&c->in[0], b, row, column) *
+                       pst_distance_slope(
+                           dtype, x - element_at(s.y, by, k, i % s.m),
+                           element_at(&c->in[3], b, row, column), c->args[3].f);
             }
             pst_store_f64(dtype, c->out[0].data, b * s.n * s.m + i, sum);
         }
@@ -186,8 +188,8 @@ static int64_t batch_y(const void *ctx, int64_t b)
     return batch_in(s->y->meta, s->all, b);
 }
 
-static struct pst_distances pairs(const struct sides *s, double p,
-                                  const struct pst_distance_loops *loops)
+static struct pst_distances describe_pairs(
+    const struct sides *s, double p, const struct pst_distance_loops *loops)
 {
     return (struct pst_distances){
         .loops = loops,
@@ -210,7 +212,7 @@ static struct pst_distances pairs(const struct sides *s, double p,
     {                                                                          \
         const struct sides s = sides_of(&c->in[0], &c->in[1], c->out[0].meta); \
         const struct pst_distances d =                                         \
-            pairs(&s, c->args[2].f, &pst_distance_loops_##isa);                \
+            describe_pairs(&s, c->args[2].f, &pst_distance_loops_##isa);       \
                                                                                \
         pst_distance_forward(&d, c->pool, c->out[0].data);                     \
     }                                                                          \
@@ -218,7 +220,7 @@ static struct pst_distances pairs(const struct sides *s, double p,
     {                                                                          \
         const struct sides s = backward_sides(c);                              \
         struct pst_distances d =                                               \
-            pairs(&s, c->args[3].f, &pst_distance_loops_##isa);                \
+            describe_pairs(&s, c->args[3].f, &pst_distance_loops_##isa);       \
                                                                                \
         d.swapped = c->args[5].i != 0;                                         \
         pst_distance_backward(&d, c->pool, c->scratch, c->in[0].data,          \

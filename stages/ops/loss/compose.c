@@ -7,8 +7,8 @@
 #include <math.h>
 
 /* Sets result 0 to x, its mean or its sum. */
-static enum pst_status reduced(struct pst_rewrite *w, struct pst_value *x,
-                               int64_t reduction)
+static enum pst_status set_reduced(struct pst_rewrite *w, struct pst_value *x,
+                                   int64_t reduction)
 {
     if (reduction < PST_REDUCE_NONE || reduction > PST_REDUCE_SUM)
         return pst_rewrite_fail(w, "reduction %d is none of 0, 1, 2",
@@ -60,7 +60,7 @@ static enum pst_status l1_rewrite(struct pst_rewrite *w)
     struct pst_value *d =
         pst_rw_sub(w, pst_rewrite_in(w, 0), pst_rewrite_in(w, 1));
 
-    return reduced(w, unary(w, &pst_op_abs, d), w->args[2].i);
+    return set_reduced(w, unary(w, &pst_op_abs, d), w->args[2].i);
 }
 
 /* y log y - y x; e^y (y - x) if the targets are logarithms */
@@ -74,7 +74,7 @@ static enum pst_status kl_div_rewrite(struct pst_rewrite *w)
         x = pst_rw_sub(
             w, pst_rw(w, &pst_op_xlogy_Tensor, PST_ARGS(pst_v(y), pst_v(y))),
             pst_rw_mul(w, y, x));
-    return reduced(w, x, w->args[2].i);
+    return set_reduced(w, x, w->args[2].i);
 }
 
 /* e^x - y x if x is a logarithm, else x - y log(x + eps); `full` adds
@@ -102,7 +102,7 @@ static enum pst_status poisson_rewrite(struct pst_rewrite *w)
                    PST_ARGS(pst_v(s), pst_v(mask), pst_i(0)));
         loss = pst_rw_add(w, loss, s);
     }
-    return reduced(w, loss, w->args[5].i);
+    return set_reduced(w, loss, w->args[5].i);
 }
 
 /* max(0, margin - x) where the target is not 1, x where it is not -1 */
@@ -112,10 +112,10 @@ static enum pst_status hinge_rewrite(struct pst_rewrite *w)
     struct pst_value *margin =
         above_zero(w, pst_rw_shift(w, pst_rw_scale(w, x, -1.0), w->args[2].f));
 
-    return reduced(w,
-                   pst_rw_add(w, where_target(w, t, false, 1, margin),
-                              where_target(w, t, false, -1, x)),
-                   w->args[3].i);
+    return set_reduced(w,
+                       pst_rw_add(w, where_target(w, t, false, 1, margin),
+                                  where_target(w, t, false, -1, x)),
+                       w->args[3].i);
 }
 
 /* max(0, margin - t (x - y)) */
@@ -125,8 +125,8 @@ static enum pst_status ranking_rewrite(struct pst_rewrite *w)
         pst_rw_sub(w, pst_rewrite_in(w, 0), pst_rewrite_in(w, 1));
 
     d = pst_rw_mul(w, pst_rw_scale(w, pst_rewrite_in(w, 2), -1.0), d);
-    return reduced(w, above_zero(w, pst_rw_shift(w, d, w->args[3].f)),
-                   w->args[4].i);
+    return set_reduced(w, above_zero(w, pst_rw_shift(w, d, w->args[3].f)),
+                       w->args[4].i);
 }
 
 /* --- vectors -------------------------------------------------------------- */
@@ -166,7 +166,7 @@ static enum pst_status triplet_rewrite(struct pst_rewrite *w)
         far = pst_rw(
             w, &pst_op_minimum,
             PST_ARGS(pst_v(far), pst_v(distance(w, p, n, order, eps, false))));
-    return reduced(
+    return set_reduced(
         w,
         above_zero(w, pst_rw_shift(w, pst_rw_sub(w, near, far), w->args[3].f)),
         w->args[7].i);
@@ -241,10 +241,10 @@ static enum pst_status cosine_rewrite(struct pst_rewrite *w)
     c = pst_rw(w, &pst_op_div_Tensor, PST_ARGS(pst_v(c), pst_v(d)));
     d = pst_rw_shift(w, pst_rw_scale(w, c, -1.0), 1.0);
     c = above_zero(w, pst_rw_shift(w, c, -w->args[3].f));
-    return reduced(w,
-                   pst_rw_add(w, where_target(w, t, true, 1, d),
-                              where_target(w, t, true, -1, c)),
-                   w->args[4].i);
+    return set_reduced(w,
+                       pst_rw_add(w, where_target(w, t, true, 1, d),
+                                  where_target(w, t, true, -1, c)),
+                       w->args[4].i);
 }
 
 static enum pst_status pdist_rewrite(struct pst_rewrite *w)

@@ -130,7 +130,7 @@ static void cross_entropy_ref(const struct pst_call *c)
 
 /* Returns the gradient of the loss at position i, divided by the mean's
  * divisor. */
-double pst_entropy_arriving(const struct pst_call *c,
+double pst_entropy_incoming(const struct pst_call *c,
                             const struct pst_classes *p, int64_t i,
                             double divisor)
 {
@@ -155,7 +155,7 @@ static void cross_entropy_backward_ref(const struct pst_call *c)
 
     for (int64_t i = 0; i < p.n * p.d; i++) {
         const int64_t y = p.probabilities ? 0 : pst_classes_target(c, &p, i);
-        const double g = pst_entropy_arriving(c, &p, i, divisor);
+        const double g = pst_entropy_incoming(c, &p, i, divisor);
         double max = 0.0, log_sum = 0.0, total = 0.0;
 
         if (y >= 0)

@@ -10,7 +10,7 @@ struct pst_classes pst_entropy_classes(const struct pst_call *c,
                                        unsigned first);
 /* Returns the incoming gradient at position i, divided by the mean's
  * divisor. */
-double pst_entropy_arriving(const struct pst_call *c,
+double pst_entropy_incoming(const struct pst_call *c,
                             const struct pst_classes *p, int64_t i,
                             double divisor);
 double pst_entropy_divisor(const struct pst_call *c,

@@ -109,7 +109,7 @@ static void row_grad(const struct job *j, int64_t i)
             dx[k] = 0.0f;
         return;
     }
-    g = pst_entropy_arriving(j->c, p, i, j->divisor);
+    g = pst_entropy_incoming(j->c, p, i, j->divisor);
     if (!is_soft(p)) {
         const float scale = (float)(g * pst_classes_weight(p, y));
 
@@ -159,7 +159,7 @@ static void plane_grads(const struct job *j, int64_t i, int64_t cols)
 
         scale[k] =
             y < 0 ? 0.0f
-                  : (float)(pst_entropy_arriving(j->c, p, i + k, j->divisor) *
+                  : (float)(pst_entropy_incoming(j->c, p, i + k, j->divisor) *
                             pst_classes_weight(p, y));
     }
     j->loops->columns_scaled(p->classes, cols, p->d,
@@ -228,7 +228,7 @@ static void soft_grads(const struct job *j, int64_t i, int64_t cols)
     for (int64_t k = 0; k < cols; k++)
         g[k] = classes[k] < 0
                    ? 0.0f
-                   : (float)pst_entropy_arriving(j->c, p, i + k, j->divisor);
+                   : (float)pst_entropy_incoming(j->c, p, i + k, j->divisor);
     j->loops->columns_soft_grad(p->classes, cols, p->d,
                                 (const float *)p->x->data + class_at(p, i), &t,
                                 more, g, dx);
@@ -260,7 +260,7 @@ static void run_part(const struct job *j, unsigned part, unsigned parts,
     }
 }
 
-static void losses(const struct job *j, int64_t i, int64_t cols)
+static void compute_losses(const struct job *j, int64_t i, int64_t cols)
 {
     if (j->p->d == 1)
         j->losses[i] = row_loss(j, i);
@@ -270,7 +270,7 @@ static void losses(const struct job *j, int64_t i, int64_t cols)
         plane_losses(j, i, cols);
 }
 
-static void grads(const struct job *j, int64_t i, int64_t cols)
+static void compute_grads(const struct job *j, int64_t i, int64_t cols)
 {
     if (j->p->d == 1)
         row_grad(j, i);
@@ -282,12 +282,12 @@ static void grads(const struct job *j, int64_t i, int64_t cols)
 
 static void forward_part(void *ctx, unsigned part, unsigned parts)
 {
-    run_part(ctx, part, parts, losses);
+    run_part(ctx, part, parts, compute_losses);
 }
 
 static void backward_part(void *ctx, unsigned part, unsigned parts)
 {
-    run_part(ctx, part, parts, grads);
+    run_part(ctx, part, parts, compute_grads);
 }
 
 size_t pst_entropy_forward_scratch(const struct pst_call *c, unsigned threads)
@@ -304,8 +304,8 @@ size_t pst_entropy_backward_scratch(const struct pst_call *c, unsigned threads)
     return scratch_size(&p, threads);
 }
 
-static void start(const struct pst_call *c, const struct pst_classes *p,
-                  pst_pool_fn fn, struct job *job)
+static void run_positions(const struct pst_call *c, const struct pst_classes *p,
+                          pst_pool_fn fn, struct job *job)
 {
     pst_pool_run(pst_pool_if(c->pool, p->n * p->d * p->classes >= 8192), fn,
                  job);
@@ -325,7 +325,7 @@ static void forward_f32(const struct pst_call *c,
     double sum = 0.0;
 
     divide_scratch(&job, scratch + p.n * p.d);
-    start(c, &p, forward_part, &job);
+    run_positions(c, &p, forward_part, &job);
     if (none)
         return;
     for (int64_t i = 0; i < p.n * p.d; i++)
@@ -343,7 +343,7 @@ static void backward_f32(const struct pst_call *c,
         .c = c, .p = &p, .loops = loops, .divisor = pst_entropy_divisor(c, &p)};
 
     divide_scratch(&job, c->scratch);
-    start(c, &p, backward_part, &job);
+    run_positions(c, &p, backward_part, &job);
 }
 
 #define RUN(suffix, set)                                                       \

@@ -13,7 +13,7 @@
 
 /* --- one coordinate at a time --------------------------------------------- */
 
-double pst_distance_next(double sum, double d, double p)
+double pst_distance_add(double sum, double d, double p)
 {
     d = fabs(d);
     if (p == 0.0)
@@ -98,7 +98,7 @@ static const void *batch_of_y(const struct job *j, int64_t b)
 }
 
 /* Returns the index of the distance between i and k. */
-static int64_t place(const struct pst_distances *d, int64_t i, int64_t k)
+static int64_t pair_index(const struct pst_distances *d, int64_t i, int64_t k)
 {
     const int64_t a = PST_MIN(i, k), b = PST_MAX(i, k);
 
@@ -110,8 +110,8 @@ static int64_t place(const struct pst_distances *d, int64_t i, int64_t k)
 /* --- distances ------------------------------------------------------------ */
 
 /* Returns the sum of |d|^p over the differences d of two rows. */
-static double powers(const struct job *j, const void *a, const void *b,
-                     double p)
+static double sum_powers(const struct job *j, const void *a, const void *b,
+                         double p)
 {
     double sum = 0.0;
 
@@ -124,14 +124,14 @@ static double powers(const struct job *j, const void *a, const void *b,
 }
 
 /* Computes the distances between a row and the next `others` rows. */
-static void distances(const struct job *j, const void *a, const void *b,
-                      int64_t others, double *ret)
+static void compute_distances(const struct job *j, const void *a, const void *b,
+                              int64_t others, double *ret)
 {
     const double p = j->d->p;
 
     if (j->kind == PST_DISTANCE_P) {
         for (int64_t k = 0; k < others; k++)
-            ret[k] = pow(powers(j, a, row(j, b, k), p), 1.0 / p);
+            ret[k] = pow(sum_powers(j, a, row(j, b, k), p), 1.0 / p);
         return;
     }
     j->d->loops->measure[j->f64][j->kind](j->d->m, a, others, b, ret);
@@ -140,7 +140,7 @@ static void distances(const struct job *j, const void *a, const void *b,
     for (int64_t k = 0; k < others; k++) {
         /* Recomputes squares of f32 that overflowed or underflowed. */
         if (!j->f64 && !(ret[k] > 1e-28 && ret[k] < 1e37))
-            ret[k] = powers(j, a, row(j, b, k), 2.0);
+            ret[k] = sum_powers(j, a, row(j, b, k), 2.0);
         ret[k] = sqrt(ret[k]);
     }
 }
@@ -160,23 +160,23 @@ static void forward_part(void *ctx, unsigned part, unsigned parts)
             for (int64_t i = first; i < last; i++) {
                 const int64_t from = d->half ? PST_MAX(k0, i + 1) : k0;
                 const int64_t others = PST_MIN(k0 + OTHERS, d->k) - from;
-                const int64_t out = b * d->n * d->k + place(d, i, from);
+                const int64_t out = b * d->n * d->k + pair_index(d, i, from);
 
                 if (others <= 0)
                     continue;
-                distances(j, row(j, x, i), row(j, y, from), others, r);
+                compute_distances(j, row(j, x, i), row(j, y, from), others, r);
                 for (int64_t k = 0; k < others; k++)
                     store(j, j->out, out + k, r[k]);
             }
     }
 }
 
-static bool worth(const struct pst_distances *d)
+static bool is_parallel(const struct pst_distances *d)
 {
     return d->batches * d->n * d->k >= PST_ND_SERIAL / PST_MAX(d->m, 1);
 }
 
-static struct job start(const struct pst_distances *d)
+static struct job make_job(const struct pst_distances *d)
 {
     return (struct job){
         .d = d,
@@ -190,10 +190,10 @@ static struct job start(const struct pst_distances *d)
 void pst_distance_forward(const struct pst_distances *d, struct pst_pool *pool,
                           void *out)
 {
-    struct job j = start(d);
+    struct job j = make_job(d);
 
     j.out = out;
-    pst_pool_run(pst_pool_if(pool, worth(d)), forward_part, &j);
+    pst_pool_run(pst_pool_if(pool, is_parallel(d)), forward_part, &j);
 }
 
 /* --- gradients ------------------------------------------------------------ */
@@ -240,13 +240,14 @@ struct meeting {
  * derivative, and neither has the distance of a row to itself. The outer loop
  * is over k, because distances of pairs are stored by columns: each cache line
  * is read once. */
-static void meet(const struct job *j, struct meeting *t, int64_t base,
-                 int64_t first, int64_t rows, int64_t k0, int64_t others)
+static void load_pairs(const struct job *j, struct meeting *t, int64_t base,
+                       int64_t first, int64_t rows, int64_t k0, int64_t others)
 {
     for (int64_t k = 0; k < others; k++)
         for (int64_t i = 0; i < rows; i++) {
             const bool same = j->d->half && first + i == k0 + k;
-            const int64_t at = same ? 0 : base + place(j->d, first + i, k0 + k);
+            const int64_t at =
+                same ? 0 : base + pair_index(j->d, first + i, k0 + k);
             const double r = same ? 0.0 : load(j, j->r, at);
 
             t->r[i][k] = r;
@@ -272,8 +273,8 @@ static void add_row(const struct job *j, const void *x, const void *y,
 /* Computes the gradient of rows [first, first + rows) of x in batch b. The
  * terms of the rows of y are added in order: within a block of OTHERS rows in
  * the dtype of x, over the blocks in double. */
-static void slopes(const struct job *j, int64_t b, int64_t first, int64_t rows,
-                   double *sums)
+static void row_gradients(const struct job *j, int64_t b, int64_t first,
+                          int64_t rows, double *sums)
 {
     const struct pst_distances *d = j->d;
     const void *x = batch_of_x(j, b), *y = batch_of_y(j, b);
@@ -284,7 +285,7 @@ static void slopes(const struct job *j, int64_t b, int64_t first, int64_t rows,
     for (int64_t k0 = 0; k0 < d->k; k0 += OTHERS) {
         const int64_t others = PST_MIN(d->k - k0, OTHERS);
 
-        meet(j, &t, b * d->n * d->k, first, rows, k0, others);
+        load_pairs(j, &t, b * d->n * d->k, first, rows, k0, others);
         for (int64_t i = 0; i < rows; i++) {
             memset(acc, 0, (size_t)d->m * j->size);
             add_row(j, row(j, x, first + i), row(j, y, k0), t.w[i], t.r[i],
@@ -305,7 +306,7 @@ static void backward_part(void *ctx, unsigned part, unsigned parts)
         const int64_t b = t / j->blocks, first = t % j->blocks * ROWS;
         const int64_t rows = PST_MIN(d->n - first, ROWS);
 
-        slopes(j, b, first, rows, sums);
+        row_gradients(j, b, first, rows, sums);
         for (int64_t e = 0; e < rows * d->m; e++)
             store(j, j->out, (b * d->n + first) * d->m + e, sums[e]);
     }
@@ -315,7 +316,7 @@ void pst_distance_backward(const struct pst_distances *d, struct pst_pool *pool,
                            void *scratch, const void *g, const void *r,
                            void *dx)
 {
-    struct job j = start(d);
+    struct job j = make_job(d);
 
     j.g = g;
     j.r = r;
@@ -324,5 +325,5 @@ void pst_distance_backward(const struct pst_distances *d, struct pst_pool *pool,
     if (j.kind == PST_DISTANCE_0)
         memset(dx, 0, (size_t)(d->batches * d->n * d->m) * j.size);
     else
-        pst_pool_run(pst_pool_if(pool, worth(d)), backward_part, &j);
+        pst_pool_run(pst_pool_if(pool, is_parallel(d)), backward_part, &j);
 }

@@ -18,9 +18,9 @@ enum pst_distance_kind {
 
 /* --- single differences, for reference kernels ---------------------------- */
 
-/* pst_distance_next adds one more difference d to a sum; pst_distance_of
+/* pst_distance_add adds one more difference d to a sum; pst_distance_of
  * converts the sum of all differences to the distance. */
-double pst_distance_next(double sum, double d, double p);
+double pst_distance_add(double sum, double d, double p);
 double pst_distance_of(double sum, double p);
 /* Returns the derivative of the distance r with respect to the difference d of
  * a coordinate, rounded to the dtype like the distance; 0 where it is not

@@ -51,7 +51,8 @@ static enum pst_status check_shapes(const struct pst_infer *c, unsigned first)
     return PST_OK;
 }
 
-static enum pst_status check(const struct pst_infer *c, unsigned first)
+static enum pst_status check_arguments(const struct pst_infer *c,
+                                       unsigned first)
 {
     const struct pst_arg *a = c->args + first;
     const struct pst_meta *g;
@@ -98,14 +99,14 @@ static enum pst_status set_weights(struct pst_infer *c)
 
 static enum pst_status loss_infer(struct pst_infer *c)
 {
-    enum pst_status status = check(c, 0);
+    enum pst_status status = check_arguments(c, 0);
 
     return status != PST_OK ? status : set_loss(c, 0, 0);
 }
 
 static enum pst_status input_infer(struct pst_infer *c)
 {
-    enum pst_status status = check(c, 1);
+    enum pst_status status = check_arguments(c, 1);
 
     if (status == PST_OK)
         status = set_like(c, 0, 1 + INPUT);
@@ -114,14 +115,14 @@ static enum pst_status input_infer(struct pst_infer *c)
 
 static enum pst_status weight_infer(struct pst_infer *c)
 {
-    enum pst_status status = check(c, 1);
+    enum pst_status status = check_arguments(c, 1);
 
     return status != PST_OK ? status : set_weights(c);
 }
 
 static enum pst_status backward_infer(struct pst_infer *c)
 {
-    enum pst_status status = check(c, 1);
+    enum pst_status status = check_arguments(c, 1);
 
     if (status == PST_OK)
         status = set_weights(c);
@@ -187,21 +188,22 @@ struct row {
     int64_t target; /* -1: ignored */
 };
 
-static double at(const struct pst_operand *o, int64_t i)
+static double element_at(const struct pst_operand *o, int64_t i)
 {
     return pst_load_f64(o->meta->dtype, o->data, pst_meta_offset(o->meta, i));
 }
 
-static void logits(const struct pst_head *h, int64_t i, struct row *r)
+static void compute_logits(const struct pst_head *h, int64_t i, struct row *r)
 {
     double sum = 0.0;
 
     r->max = -INFINITY;
     for (int64_t k = 0; k < h->classes; k++) {
-        double z = h->bias != NULL ? at(h->bias, k) : 0.0;
+        double z = h->bias != NULL ? element_at(h->bias, k) : 0.0;
 
         for (int64_t d = 0; d < h->depth; d++)
-            z += at(h->x, i * h->depth + d) * at(h->weight, k * h->depth + d);
+            z += element_at(h->x, i * h->depth + d) *
+                 element_at(h->weight, k * h->depth + d);
         z *= h->scale;
         r->y[k] = h->cap > 0.0 ? h->cap * tanh(z / h->cap) : z;
         r->max = r->y[k] > r->max || isnan(r->y[k]) ? r->y[k] : r->max;
@@ -252,7 +254,7 @@ static void store_dx(const struct pst_head *h, int64_t i, const double *dy)
         double sum = 0.0;
 
         for (int64_t k = 0; k < h->classes; k++)
-            sum += dy[k] * at(h->weight, k * h->depth + d);
+            sum += dy[k] * element_at(h->weight, k * h->depth + d);
         pst_store_f64(h->dx->meta->dtype, h->dx->data, i * h->depth + d, sum);
     }
 }
@@ -273,7 +275,8 @@ static void store_dweight(const struct pst_call *c, const struct pst_head *h,
                 c->accumulate ? pst_load_f64(dtype, h->dweight->data, to) : 0.0;
 
             for (int64_t i = 0; i < h->rows; i++)
-                sum += dy[i * h->classes + k] * at(h->x, i * h->depth + d);
+                sum +=
+                    dy[i * h->classes + k] * element_at(h->x, i * h->depth + d);
             pst_store_f64(dtype, h->dweight->data, to, sum);
         }
         for (int64_t i = 0; i < h->rows; i++)
@@ -299,7 +302,8 @@ static void head_ref(const struct pst_call *c)
     const struct pst_head h = pst_head_describe(c);
     const bool mean = h.targets.reduction == PST_REDUCE_MEAN;
     const double divisor = mean ? pst_classes_divisor(c, &h.targets) : 1.0;
-    const double g = h.arriving != NULL ? at(h.arriving, 0) / divisor : 0.0;
+    const double g =
+        h.arriving != NULL ? element_at(h.arriving, 0) / divisor : 0.0;
     double sum = 0.0;
 
     for (int64_t i = 0; i < h.rows; i++) {
@@ -307,7 +311,7 @@ static void head_ref(const struct pst_call *c)
                              (h.dweight != NULL ? i * h.classes : 0),
                         .target = pst_classes_target(c, &h.targets, i)};
 
-        logits(&h, i, &r);
+        compute_logits(&h, i, &r);
         if (r.target >= 0)
             sum += row_loss(&h, &r);
         if (h.arriving != NULL)

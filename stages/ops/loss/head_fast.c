@@ -41,7 +41,7 @@ static int64_t chunk_of(const struct pst_head *h)
     return PST_MIN(h->rows, pst_head_chunk(h->classes));
 }
 
-static size_t rounded(int64_t floats)
+static size_t rounded_bytes(int64_t floats)
 {
     return ((size_t)floats * sizeof(float) + 63) / 64 * 64;
 }
@@ -59,9 +59,9 @@ size_t pst_head_scratch(const struct pst_call *c, unsigned threads)
 {
     const struct pst_head h = pst_head_describe(c);
 
-    return rounded(chunk_of(&h) * h.classes) + rounded(h.rows) +
+    return rounded_bytes(chunk_of(&h) * h.classes) + rounded_bytes(h.rows) +
            (h.cap > 0.0 && h.arriving != NULL
-                ? rounded((int64_t)threads * h.classes)
+                ? rounded_bytes((int64_t)threads * h.classes)
                 : 0);
 }
 
@@ -143,7 +143,8 @@ static void rows_part(void *ctx, unsigned part, unsigned parts)
 
 /* --- one chunk ------------------------------------------------------------ */
 
-static struct pst_product product(int64_t m, int64_t n, int64_t k, float *out)
+static struct pst_product make_product(int64_t m, int64_t n, int64_t k,
+                                       float *out)
 {
     return (struct pst_product){.dtype = PST_F32,
                                 .operand_dtype = PST_F32,
@@ -161,7 +162,7 @@ static void make_logits(const struct job *j)
 {
     const struct pst_head *h = j->h;
     struct pst_product p =
-        product(j->end - j->at, h->classes, h->depth, j->logits);
+        make_product(j->end - j->at, h->classes, h->depth, j->logits);
 
     p.a = (struct pst_product_operand){.data = (const float *)h->x->data +
                                                j->at * h->depth,
@@ -177,8 +178,9 @@ static void make_logits(const struct job *j)
 static void make_dx(const struct job *j)
 {
     const struct pst_head *h = j->h;
-    struct pst_product p = product(j->end - j->at, h->depth, h->classes,
-                                   (float *)h->dx->data + j->at * h->depth);
+    struct pst_product p =
+        make_product(j->end - j->at, h->depth, h->classes,
+                     (float *)h->dx->data + j->at * h->depth);
 
     p.a = (struct pst_product_operand){
         .data = j->logits, .row = h->classes, .col = 1};
@@ -204,8 +206,8 @@ static void bias_part(void *ctx, unsigned part, unsigned parts)
 static void add_dweight(const struct job *j)
 {
     const struct pst_head *h = j->h;
-    struct pst_product p = product(h->classes, h->depth, j->end - j->at,
-                                   (float *)h->dweight->data);
+    struct pst_product p = make_product(h->classes, h->depth, j->end - j->at,
+                                        (float *)h->dweight->data);
 
     p.a = (struct pst_product_operand){
         .data = j->logits, .row = 1, .col = h->classes};
@@ -240,9 +242,9 @@ static void run(const struct pst_call *c, const struct loops *loops)
 
     j.divisor = mean ? pst_classes_divisor(c, &h.targets) : 1.0;
     j.logits = (float *)scratch;
-    j.losses = (float *)(scratch + rounded(chunk * h.classes));
+    j.losses = (float *)(scratch + rounded_bytes(chunk * h.classes));
     if (h.cap > 0.0 && h.arriving != NULL)
-        j.capped = (float *)((char *)j.losses + rounded(h.rows));
+        j.capped = (float *)((char *)j.losses + rounded_bytes(h.rows));
     for (j.at = 0; j.at < h.rows; j.at = j.end) {
         j.end = PST_MIN(j.at + chunk, h.rows);
         run_chunk(&j);

@@ -51,8 +51,8 @@ static int64_t class_at(const struct pst_call *c, const struct rows *r,
 
 /* Returns the gradient of the loss of sample i, divided by the mean's
  * divisor. */
-static double arriving(const struct pst_call *c, const struct rows *r,
-                       int64_t i)
+static double incoming_gradient(const struct pst_call *c, const struct rows *r,
+                                int64_t i)
 {
     const struct pst_operand *g = &c->in[0];
     const int64_t at = r->reduction == PST_REDUCE_NONE ? i : 0;
@@ -82,8 +82,8 @@ static void store_sum(const struct pst_call *c, const struct rows *r,
 /* Checks that argument 0 is x of rank 1 or 2 and argument 1 a target with
  * `rank_less` fewer dimensions. Result 0 is one loss, or one for each
  * sample. */
-static enum pst_status check(struct pst_infer *c, unsigned rank_less,
-                             int64_t reduction)
+static enum pst_status check_shapes(struct pst_infer *c, unsigned rank_less,
+                                    int64_t reduction)
 {
     const struct pst_meta *x, *t;
     char a[PST_META_TEXT], b[PST_META_TEXT];
@@ -155,7 +155,7 @@ static enum pst_status multi_infer(struct pst_infer *c)
 {
     const struct pst_meta *w = pst_infer_in(c, 4);
     const double p = pst_pw_number(&c->args[2]);
-    enum pst_status status = check(c, 1, c->args[5].i);
+    enum pst_status status = check_shapes(c, 1, c->args[5].i);
 
     if (status != PST_OK)
         return status;
@@ -198,7 +198,7 @@ static void multi_backward_ref(const struct pst_call *c)
 
     for (int64_t i = 0; i < r->n; i++) {
         const int64_t y = class_at(c, r, i, 0);
-        const double g = arriving(c, r, i);
+        const double g = incoming_gradient(c, r, i);
         double all = 0.0;
 
         for (int64_t k = 0; k < r->classes; k++) {
@@ -241,7 +241,7 @@ static int64_t target_at(const struct pst_call *c, const struct rows *r,
 
 static enum pst_status labels_infer(struct pst_infer *c)
 {
-    enum pst_status status = check(c, 0, c->args[2].i);
+    enum pst_status status = check_shapes(c, 0, c->args[2].i);
 
     return status != PST_OK
                ? status
@@ -298,7 +298,7 @@ static void labels_backward_ref(const struct pst_call *c)
     unsigned char *is_target = c->scratch;
 
     for (int64_t i = 0; i < r.n; i++) {
-        const double g = arriving(c, &r, i) / (double)r.classes;
+        const double g = incoming_gradient(c, &r, i) / (double)r.classes;
         const int64_t row = i * r.classes;
 
         for (int64_t k = 0; k < r.classes; k++) {

@@ -35,8 +35,8 @@ static enum pst_status mse_backward_infer(struct pst_infer *c)
 /* --- reference ---------------------------------------------------------- */
 
 /* Returns row-major element i of `shape` in x, which broadcasts to it. */
-static double at(const struct pst_operand *x, const struct pst_meta *shape,
-                 int64_t i)
+static double element_at(const struct pst_operand *x,
+                         const struct pst_meta *shape, int64_t i)
 {
     const unsigned lead = shape->rank - x->meta->rank;
     int64_t offset = 0;
@@ -61,7 +61,8 @@ static void mse_ref(const struct pst_call *c)
         return;
     n = pst_meta_numel(&shape);
     for (int64_t i = 0; i < n; i++) {
-        const double d = at(&c->in[0], &shape, i) - at(&c->in[1], &shape, i);
+        const double d =
+            element_at(&c->in[0], &shape, i) - element_at(&c->in[1], &shape, i);
 
         if (reduction == PST_REDUCE_NONE)
             pst_store_f64(y->meta->dtype, y->data, i, d * d);
@@ -87,7 +88,8 @@ static void mse_backward_ref(const struct pst_call *c)
 
         if (reduction == PST_REDUCE_MEAN)
             d /= (double)n;
-        d *= at(&c->in[1], dx->meta, i) - at(&c->in[2], dx->meta, i);
+        d *= element_at(&c->in[1], dx->meta, i) -
+             element_at(&c->in[2], dx->meta, i);
         pst_store_f64(dx->meta->dtype, dx->data, i, d);
     }
 }

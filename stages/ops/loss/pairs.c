@@ -51,8 +51,8 @@ struct walk {
 
 /* Sets the operands from the arguments after the first `shift`; false if they
  * do not broadcast. */
-static bool start(struct walk *w, const struct pst_call *c,
-                  const struct pst_pairs *f, unsigned shift)
+static bool walk_init(struct walk *w, const struct pst_call *c,
+                      const struct pst_pairs *f, unsigned shift)
 {
     w->n = f->n;
     w->s = f->number > 0 ? c->args[f->number + shift].f : 0.0;
@@ -74,8 +74,8 @@ static bool start(struct walk *w, const struct pst_call *c,
 }
 
 /* Returns the offset of element i of the shape in x, which broadcasts to it. */
-static int64_t offset(const struct pst_meta *x, const struct pst_meta *shape,
-                      int64_t i)
+static int64_t broadcast_offset(const struct pst_meta *x,
+                                const struct pst_meta *shape, int64_t i)
 {
     const unsigned lead = shape->rank - x->rank;
     int64_t at = 0;
@@ -97,7 +97,8 @@ static void load(const struct walk *w, int64_t i, double *x)
         if (from != NULL)
             x[k] = pst_load_f64(
                 from->meta->dtype, from->data,
-                w->straight[k] ? i : offset(from->meta, &w->shape, i));
+                w->straight[k] ? i
+                               : broadcast_offset(from->meta, &w->shape, i));
     }
 }
 
@@ -109,7 +110,7 @@ void pst_pairs_forward(const struct pst_call *c, const struct pst_pairs *f)
     struct walk w;
     int64_t n;
 
-    if (!start(&w, c, f, 0))
+    if (!walk_init(&w, c, f, 0))
         return;
     n = pst_meta_numel(&w.shape);
     for (int64_t i = 0; i < n; i++) {
@@ -139,7 +140,7 @@ void pst_pairs_backward(const struct pst_call *c, const struct pst_pairs *f)
     struct walk w;
     int64_t n;
 
-    if (!start(&w, c, f, 1))
+    if (!walk_init(&w, c, f, 1))
         return;
     n = pst_meta_numel(&w.shape);
     if (reduction == PST_REDUCE_MEAN)

@@ -93,8 +93,8 @@ static void gather_row(void *ctx, const struct pst_nd *nd,
 
 /* Returns the weights of elements [i, i + m); `scratch` is a buffer for them.
  */
-static const float *weights(const struct weight *w, int64_t i, int64_t m,
-                            float *scratch)
+static const float *load_weights(const struct weight *w, int64_t i, int64_t m,
+                                 float *scratch)
 {
     struct gather g = {w->data, scratch};
 
@@ -120,19 +120,20 @@ struct job {
 };
 
 /* Computes elements [i, i + m) into y. */
-static void block(const struct job *j, int64_t i, int64_t m, float *y)
+static void compute_block(const struct job *j, int64_t i, int64_t m, float *y)
 {
     float scratch[BLOCK];
     const void *x[3] = {j->a + i, j->b + i};
 
     if (j->with.data != NULL) {
-        x[2] = weights(&j->with, i, m, scratch);
+        x[2] = load_weights(&j->with, i, m, scratch);
         j->loop_with(m, x, 0, j->s, y);
     } else {
         j->loop(m, x, 0, j->s, y);
     }
     if (j->scale.data != NULL) {
-        const void *const operands[2] = {y, weights(&j->scale, i, m, scratch)};
+        const void *const operands[2] = {
+            y, load_weights(&j->scale, i, m, scratch)};
 
         j->mul(m, operands, 0, j->s, y);
     }
@@ -170,7 +171,7 @@ static void run_part(void *ctx, unsigned part, unsigned parts)
 
         if (j->f->unit && j->sums != NULL)
             check_unit(j, i, m);
-        block(j, i, m, y);
+        compute_block(j, i, m, y);
         if (j->sums != NULL)
             j->sums[k] = (double)j->sum->along(m, y, 0.0f);
     }

@@ -33,19 +33,20 @@ static enum pst_status backward_infer(struct pst_infer *c)
     return status != PST_OK ? status : pst_infer_set_like(c, 0, x->dtype, x);
 }
 
-static double at(const struct pst_operand *x, int64_t i)
+static double element_at(const struct pst_operand *x, int64_t i)
 {
     return pst_load_f64(x->meta->dtype, x->data, pst_meta_offset(x->meta, i));
 }
 
-static double distance(const struct pst_operand *x, int64_t i, int64_t j,
-                       double p)
+static double pair_distance(const struct pst_operand *x, int64_t i, int64_t j,
+                            double p)
 {
     const int64_t m = x->meta->size[1];
     double sum = 0.0;
 
     for (int64_t k = 0; k < m; k++)
-        sum = pst_distance_next(sum, at(x, i * m + k) - at(x, j * m + k), p);
+        sum = pst_distance_add(
+            sum, element_at(x, i * m + k) - element_at(x, j * m + k), p);
     return pst_distance_of(sum, p);
 }
 
@@ -58,7 +59,7 @@ static void pdist_ref(const struct pst_call *c)
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = i + 1; j < n; j++)
             pst_store_f64(y->meta->dtype, y->data, pair++,
-                          distance(&c->in[0], i, j, c->args[1].f));
+                          pair_distance(&c->in[0], i, j, c->args[1].f));
 }
 
 static void backward_ref(const struct pst_call *c)
@@ -78,11 +79,11 @@ static void backward_ref(const struct pst_call *c)
                 const int64_t pair = a * (2 * n - a - 1) / 2 + b - a - 1;
 
                 if (j != i)
-                    sum +=
-                        at(&c->in[0], pair) *
-                        pst_distance_slope(x->meta->dtype,
-                                           at(x, i * m + k) - at(x, j * m + k),
-                                           at(&c->in[2], pair), p);
+                    sum += element_at(&c->in[0], pair) *
+                           pst_distance_slope(x->meta->dtype,
+                                              element_at(x, i * m + k) -
+                                                  element_at(x, j * m + k),
+                                              element_at(&c->in[2], pair), p);
             }
             pst_store_f64(dx->meta->dtype, dx->data, i * m + k, sum);
         }
@@ -90,8 +91,9 @@ static void backward_ref(const struct pst_call *c)
 
 /* --- rows of f32 or f64 by pointer ---------------------------------------- */
 
-static struct pst_distances pairs(const struct pst_operand *x, double p,
-                                  const struct pst_distance_loops *loops)
+static struct pst_distances describe_pairs(
+    const struct pst_operand *x, double p,
+    const struct pst_distance_loops *loops)
 {
     return (struct pst_distances){
         .loops = loops,
@@ -110,15 +112,15 @@ static struct pst_distances pairs(const struct pst_operand *x, double p,
 #define RUN(isa)                                                               \
     static void pdist_##isa(const struct pst_call *c)                          \
     {                                                                          \
-        const struct pst_distances d =                                         \
-            pairs(&c->in[0], c->args[1].f, &pst_distance_loops_##isa);         \
+        const struct pst_distances d = describe_pairs(                         \
+            &c->in[0], c->args[1].f, &pst_distance_loops_##isa);               \
                                                                                \
         pst_distance_forward(&d, c->pool, c->out[0].data);                     \
     }                                                                          \
     static void pdist_backward_##isa(const struct pst_call *c)                 \
     {                                                                          \
-        const struct pst_distances d =                                         \
-            pairs(&c->in[1], c->args[2].f, &pst_distance_loops_##isa);         \
+        const struct pst_distances d = describe_pairs(                         \
+            &c->in[1], c->args[2].f, &pst_distance_loops_##isa);               \
                                                                                \
         pst_distance_backward(&d, c->pool, c->scratch, c->in[0].data,          \
                               c->in[2].data, c->out[0].data);                  \

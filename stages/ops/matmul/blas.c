@@ -95,7 +95,7 @@ void pst_blas_choose(void)
 }
 
 /* Runs after the constructors of the libraries that the program links. */
-PST_CONSTRUCTOR static void at_start(void)
+PST_CONSTRUCTOR static void choose_at_start(void)
 {
     pst_blas_choose();
 #if PST_HAVE_DNNL
@@ -140,7 +140,7 @@ void pst_products_describe(struct pst_str *out)
 
 /* CBLAS rejects a leading dimension below the matrix's width, even for one
  * row. */
-static int leading(int64_t ld, int64_t width)
+static int leading_dimension(int64_t ld, int64_t width)
 {
     return (int)PST_MAX(PST_MAX(ld, width), 1);
 }
@@ -151,9 +151,9 @@ void pst_gemm_f32(const struct pst_gemm *g, const float *a, const float *b,
     cblas_sgemm(CblasRowMajor, g->ta ? CblasTrans : CblasNoTrans,
                 g->tb ? CblasTrans : CblasNoTrans, (int)g->m, (int)g->n,
                 (int)g->k, (float)g->alpha, a,
-                leading(g->lda, g->ta ? g->m : g->k), b,
-                leading(g->ldb, g->tb ? g->k : g->n), (float)g->beta, c,
-                leading(g->ldc, g->n));
+                leading_dimension(g->lda, g->ta ? g->m : g->k), b,
+                leading_dimension(g->ldb, g->tb ? g->k : g->n), (float)g->beta,
+                c, leading_dimension(g->ldc, g->n));
 }
 
 void pst_gemm_f64(const struct pst_gemm *g, const double *a, const double *b,
@@ -161,7 +161,8 @@ void pst_gemm_f64(const struct pst_gemm *g, const double *a, const double *b,
 {
     cblas_dgemm(CblasRowMajor, g->ta ? CblasTrans : CblasNoTrans,
                 g->tb ? CblasTrans : CblasNoTrans, (int)g->m, (int)g->n,
-                (int)g->k, g->alpha, a, leading(g->lda, g->ta ? g->m : g->k), b,
-                leading(g->ldb, g->tb ? g->k : g->n), g->beta, c,
-                leading(g->ldc, g->n));
+                (int)g->k, g->alpha, a,
+                leading_dimension(g->lda, g->ta ? g->m : g->k), b,
+                leading_dimension(g->ldb, g->tb ? g->k : g->n), g->beta, c,
+                leading_dimension(g->ldc, g->n));
 }

@@ -24,7 +24,7 @@ bool pst_gemm_is_small(bool ta, bool tb, int64_t m, int64_t n, int64_t k)
 
 /* CBLAS rejects a leading dimension below the matrix's width, even for one
  * row. */
-static int leading(int64_t ld, int64_t width)
+static int leading_dimension(int64_t ld, int64_t width)
 {
     return (int)PST_MAX(PST_MAX(ld, width), 1);
 }
@@ -49,12 +49,13 @@ void pst_gemm_f32_dnnl(const struct pst_gemm *g, const float *a, const float *b,
 {
     pst_gemm_prepare_dnnl();
     dnnl_sgemm(g->ta ? 'T' : 'N', g->tb ? 'T' : 'N', g->m, g->n, g->k,
-               (float)g->alpha, a, leading(g->lda, g->ta ? g->m : g->k), b,
-               leading(g->ldb, g->tb ? g->k : g->n), (float)g->beta, c,
-               leading(g->ldc, g->n));
+               (float)g->alpha, a,
+               leading_dimension(g->lda, g->ta ? g->m : g->k), b,
+               leading_dimension(g->ldb, g->tb ? g->k : g->n), (float)g->beta,
+               c, leading_dimension(g->ldc, g->n));
 }
 
-bool pst_gemm_likes_dnnl(bool ta, bool tb, int64_t m, int64_t n, int64_t k)
+bool pst_gemm_prefers_dnnl(bool ta, bool tb, int64_t m, int64_t n, int64_t k)
 {
     return !pst_gemm_is_small(ta, tb, m, n, k);
 }
@@ -71,7 +72,7 @@ void pst_gemm_f32_dnnl(const struct pst_gemm *g, const float *a, const float *b,
     pst_gemm_f32(g, a, b, c);
 }
 
-bool pst_gemm_likes_dnnl(bool ta, bool tb, int64_t m, int64_t n, int64_t k)
+bool pst_gemm_prefers_dnnl(bool ta, bool tb, int64_t m, int64_t n, int64_t k)
 {
     (void)ta, (void)tb, (void)m, (void)n, (void)k;
     return false;

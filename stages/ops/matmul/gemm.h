@@ -34,6 +34,6 @@ void pst_gemm_warm_up(void);
  * packing, which are the fastest then. */
 bool pst_gemm_is_small(bool ta, bool tb, int64_t m, int64_t n, int64_t k);
 /* True if oneDNN is available and faster for one matmul of this shape. */
-bool pst_gemm_likes_dnnl(bool ta, bool tb, int64_t m, int64_t n, int64_t k);
+bool pst_gemm_prefers_dnnl(bool ta, bool tb, int64_t m, int64_t n, int64_t k);
 
 #endif

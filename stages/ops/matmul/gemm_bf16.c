@@ -56,7 +56,7 @@ static bool matrix(dnnl_memory_desc_t *ret, dnnl_data_type_t type, int64_t rows,
 
 /* Makes the attributes: the caller owns the scratch, alpha scales, and beta 1
  * accumulates into c. */
-static dnnl_primitive_attr_t attributes(const struct pst_gemm *g)
+static dnnl_primitive_attr_t make_attributes(const struct pst_gemm *g)
 {
     const float alpha = (float)g->alpha;
     dnnl_primitive_attr_t attr;
@@ -81,10 +81,10 @@ static dnnl_primitive_attr_t attributes(const struct pst_gemm *g)
     return NULL;
 }
 
-static bool compile(struct form *f)
+static bool compile_form(struct form *f)
 {
     const struct pst_gemm *g = &f->g;
-    dnnl_primitive_attr_t attr = attributes(g);
+    dnnl_primitive_attr_t attr = make_attributes(g);
     dnnl_primitive_desc_t desc;
     dnnl_matmul_desc_t op;
     bool good = false;
@@ -117,7 +117,7 @@ static const struct form *find_form(const struct pst_gemm *g)
         f = f->next;
     if (f == NULL && (f = pst_calloc(PST_TAG_EXEC, 1, sizeof(*f))) != NULL) {
         f->g = *g;
-        if (compile(f)) {
+        if (compile_form(f)) {
             f->next = *chain;
             *chain = f;
         } else {
@@ -175,7 +175,7 @@ static _Thread_local struct handles {
 } handles;
 
 /* Releases the handles when the thread ends. */
-static void drop(void *ctx)
+static void free_handles(void *ctx)
 {
     struct handles *h = ctx;
 
@@ -187,11 +187,11 @@ static void drop(void *ctx)
     *h = (struct handles){0};
 }
 
-static pthread_key_t at_end;
+static pthread_key_t handles_key;
 
 static void make_key(void)
 {
-    (void)pthread_key_create(&at_end, drop);
+    (void)pthread_key_create(&handles_key, free_handles);
 }
 
 /* Returns the thread's handles for f; NULL if memory runs out. */
@@ -205,15 +205,15 @@ static struct handles *handles_of(const struct form *f)
     if (h->form == f)
         return h;
     pthread_once(&once, make_key);
-    drop(h);
+    free_handles(h);
     for (size_t i = 0; i < PST_COUNT(descs) && good; i++)
         good = dnnl_memory_create(&h->memory[i], descs[i], engine,
                                   DNNL_MEMORY_NONE) == dnnl_success;
     good = good &&
            dnnl_stream_create(&h->stream, engine, dnnl_stream_default_flags) ==
                dnnl_success;
-    if (!good || pthread_setspecific(at_end, h) != 0) {
-        drop(h);
+    if (!good || pthread_setspecific(handles_key, h) != 0) {
+        free_handles(h);
         return NULL;
     }
     h->form = f;

@@ -15,7 +15,8 @@
  *
  * The gradients of both consist of these two operators. */
 
-static enum pst_status operands(struct pst_infer *c, const struct pst_meta **t)
+static enum pst_status check_operands(struct pst_infer *c,
+                                      const struct pst_meta **t)
 {
     enum pst_status status = pst_matmul_operands(c, 0, 2, t);
 
@@ -34,7 +35,7 @@ static enum pst_status operands(struct pst_infer *c, const struct pst_meta **t)
 static enum pst_status product_infer(struct pst_infer *c)
 {
     const struct pst_meta *t[3];
-    enum pst_status status = operands(c, t);
+    enum pst_status status = check_operands(c, t);
     char a[PST_META_TEXT], b[PST_META_TEXT];
 
     if (status != PST_OK)
@@ -53,7 +54,7 @@ static enum pst_status product_infer(struct pst_infer *c)
 static enum pst_status outer_infer(struct pst_infer *c)
 {
     const struct pst_meta *t[3];
-    enum pst_status status = operands(c, t);
+    enum pst_status status = check_operands(c, t);
     char a[PST_META_TEXT], b[PST_META_TEXT];
 
     if (status != PST_OK)
@@ -66,8 +67,9 @@ static enum pst_status outer_infer(struct pst_infer *c)
         (int64_t[]){t[2]->size[0], t[0]->size[0], t[1]->size[1]});
 }
 
-static struct pst_value *emit(struct pst_vjp *v, const struct pst_op *op,
-                              struct pst_value *a, struct pst_value *b)
+static struct pst_value *emit_grouped(struct pst_vjp *v,
+                                      const struct pst_op *op,
+                                      struct pst_value *a, struct pst_value *b)
 {
     if (a == NULL || b == NULL)
         return NULL;
@@ -78,13 +80,13 @@ static struct pst_value *emit(struct pst_vjp *v, const struct pst_op *op,
 static struct pst_value *emit_product(struct pst_vjp *v, struct pst_value *x,
                                       struct pst_value *weight)
 {
-    return emit(v, &pst_op_grouped_product, x, weight);
+    return emit_grouped(v, &pst_op_grouped_product, x, weight);
 }
 
 static struct pst_value *emit_outer(struct pst_vjp *v, struct pst_value *a,
                                     struct pst_value *b)
 {
-    return emit(v, &pst_op_grouped_outer, a, b);
+    return emit_grouped(v, &pst_op_grouped_outer, a, b);
 }
 
 /* dx = g w^T; dw = x^T g in the memory order of w, so that a parameter that is
@@ -151,7 +153,7 @@ static bool fits_blas(const struct pst_call *c)
     return pst_product_fits_blas(&p);
 }
 
-static const char *at(const struct pst_operand *x, int64_t offset)
+static const char *address_at(const struct pst_operand *x, int64_t offset)
 {
     return (const char *)x->data +
            offset * (int64_t)pst_dtype_size(x->meta->dtype);
@@ -192,13 +194,13 @@ static void product(const struct pst_call *c, multiply_fn multiply)
         if (!group_end(c, g, begin, rows, &end))
             return;
         p.m = end - begin;
-        p.a.data = at(&c->in[0], begin * p.a.row);
-        p.b.data = at(&c->in[1], g * c->in[1].meta->stride[0]);
-        p.out = (void *)at(&c->out[0], begin * p.n);
+        p.a.data = address_at(&c->in[0], begin * p.a.row);
+        p.b.data = address_at(&c->in[1], g * c->in[1].meta->stride[0]);
+        p.out = (void *)address_at(&c->out[0], begin * p.n);
         multiply(&p, c->pool);
     }
     if (begin < rows && !c->accumulate)
-        memset((void *)at(&c->out[0], begin * p.n), 0,
+        memset((void *)address_at(&c->out[0], begin * p.n), 0,
                (size_t)((rows - begin) * p.n) * pst_dtype_size(p.dtype));
 }
 
@@ -214,9 +216,9 @@ static void outer(const struct pst_call *c, multiply_fn multiply)
         if (!group_end(c, g, begin, rows, &end))
             return;
         p.k = end - begin;
-        p.a.data = at(&c->in[0], begin * p.a.col);
-        p.b.data = at(&c->in[1], begin * p.b.row);
-        p.out = (void *)at(&c->out[0], g * p.m * p.n);
+        p.a.data = address_at(&c->in[0], begin * p.a.col);
+        p.b.data = address_at(&c->in[1], begin * p.b.row);
+        p.out = (void *)address_at(&c->out[0], g * p.m * p.n);
         multiply(&p, c->pool);
     }
 }

@@ -58,7 +58,7 @@ static bool run_launches(const struct trial *t)
 }
 
 /* Returns CPU time of this thread: other threads on the core do not count. */
-static double now(void)
+static double cpu_seconds(void)
 {
     struct timespec t;
 
@@ -68,34 +68,34 @@ static double now(void)
 
 /* Returns the fewest seconds of ROUNDS rounds after a warm-up round; 0 if the
  * work cannot run. */
-static double seconds(work_fn work, const struct trial *t)
+static double best_seconds(work_fn work, const struct trial *t)
 {
     double best = 1e9;
 
     for (int i = 0; i <= ROUNDS; i++) {
-        const double start = now();
+        const double start = cpu_seconds();
 
         if (!work(t))
             return 0;
         if (i > 0)
-            best = PST_MIN(best, PST_MAX(now() - start, 1e-9));
+            best = PST_MIN(best, PST_MAX(cpu_seconds() - start, 1e-9));
     }
     return best;
 }
 
-static void measure(struct trial *t, bool has_bf16, struct pst_rates *ret)
+static void measure_rates(struct trial *t, bool has_bf16, struct pst_rates *ret)
 {
     const double flops = 2.0 * M * N * K;
     double bf16 = 0;
 
     /* Ordered so that no result overwrites what a later measurement reads. */
-    ret->f64 = flops / seconds(run_f64, t);
+    ret->f64 = flops / best_seconds(run_f64, t);
     if (has_bf16)
-        bf16 = seconds(run_bf16, t);
+        bf16 = best_seconds(run_bf16, t);
     ret->bf16 = bf16 > 0 ? flops / bf16 : 0;
-    ret->f32 = flops / seconds(run_f32, t);
-    ret->bytes = 8.0 * MANY / seconds(run_memory, t);
-    ret->launch = seconds(run_launches, t) / SMALL;
+    ret->f32 = flops / best_seconds(run_f32, t);
+    ret->bytes = 8.0 * MANY / best_seconds(run_memory, t);
+    ret->launch = best_seconds(run_launches, t) / SMALL;
     ret->measured = true;
 }
 
@@ -133,7 +133,7 @@ enum pst_status pst_rates_measure(struct pst_rates *ret, struct pst_diag *diag)
     for (size_t i = 0; i < most / sizeof(double); i++)
         t.da[i] = 1.5;
     *ret = pst_rates_by_features(pst_cpu_features());
-    measure(&t, has, ret);
+    measure_rates(&t, has, ret);
     pst_free(whole);
     return PST_OK;
 }

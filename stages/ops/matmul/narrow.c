@@ -34,7 +34,7 @@ bool pst_product_is_16bit(const struct pst_call *c, const struct pst_product *p)
 }
 
 /* Reserves bytes, rounded up to 64, of the scratch at base (may be NULL). */
-static void *take_scratch(struct matmul16 *w, char *base, size_t bytes)
+static void *reserve_scratch(struct matmul16 *w, char *base, size_t bytes)
 {
     char *at = base == NULL ? NULL : base + w->size;
 
@@ -62,7 +62,7 @@ static void plan_operand(struct matmul16 *w, unsigned i, char *base)
     for (unsigned d = 0; d < p->n_batch; d++)
         if (f->batch[d] != 0)
             pack->n = pst_product_batches(p);
-    pack->to = take_scratch(
+    pack->to = reserve_scratch(
         w, base, (size_t)(pack->n * rows * cols) * (w->bf16 ? 2 : 4));
     *to = (struct pst_product_operand){
         .data = pack->to, .row = trans ? 1 : cols, .col = trans ? rows : 1};
@@ -70,7 +70,8 @@ static void plan_operand(struct matmul16 *w, unsigned i, char *base)
         to->batch[d] = step;
 }
 
-static void plan(const struct pst_product *p, char *base, struct matmul16 *w)
+static void plan_matmul(const struct pst_product *p, char *base,
+                        struct matmul16 *w)
 {
     *w = (struct matmul16){.p = p, .q = *p, .bf16 = p->dtype != PST_F16};
     w->bf16 = w->bf16 && pst_rates_use_bf16();
@@ -80,9 +81,9 @@ static void plan(const struct pst_product *p, char *base, struct matmul16 *w)
     plan_operand(w, 1, base);
     if (p->dtype == PST_F32)
         return;
-    w->sum = take_scratch(w, base,
-                          (size_t)(pst_product_batches(p) * p->m * p->n) *
-                              sizeof(float));
+    w->sum = reserve_scratch(w, base,
+                             (size_t)(pst_product_batches(p) * p->m * p->n) *
+                                 sizeof(float));
     w->q.out = w->sum;
     w->q.accumulate = false;
     w->q.c.data = NULL;
@@ -92,13 +93,14 @@ size_t pst_product_16bit_scratch(const struct pst_product *p, unsigned threads)
 {
     struct matmul16 w;
 
-    plan(p, NULL, &w);
+    plan_matmul(p, NULL, &w);
     return w.size + (w.bf16 ? pst_product_bf16_scratch(&w.q, threads) : 0);
 }
 
 /* --- conversion --------------------------------------------------------- */
 
-static void convert(const struct matmul16 *w, int64_t n, const char *x, char *y)
+static void convert_elements(const struct matmul16 *w, int64_t n, const char *x,
+                             char *y)
 {
     const enum pst_isa isa = pst_cpu_isa();
 
@@ -128,8 +130,9 @@ static void pack_part(void *ctx, unsigned part, unsigned parts)
             const int64_t at = pst_product_offset(w->p, k->from, r / k->rows) +
                                r % k->rows * k->ld;
 
-            convert(w, k->cols, (const char *)k->from->data + at * from_size,
-                    (char *)k->to + r * k->cols * to_size);
+            convert_elements(w, k->cols,
+                             (const char *)k->from->data + at * from_size,
+                             (char *)k->to + r * k->cols * to_size);
         }
     }
 }
@@ -180,7 +183,7 @@ void pst_product_16bit(const struct pst_call *c, const struct pst_product *p)
     worth =
         pst_product_batches(p) * (p->m * p->k + p->k * p->n + p->m * p->n) >=
         PST_ND_SERIAL;
-    plan(p, c->scratch, &w);
+    plan_matmul(p, c->scratch, &w);
     pst_pool_run(pst_pool_if(c->pool, worth), pack_part, &w);
     if (w.bf16)
         run_bf16(c, &w.q, (char *)c->scratch + w.size);
@@ -199,7 +202,7 @@ enum pst_form pst_product_form(const struct pst_call *c,
         return PST_FORM_OWN;
     if (!pst_rates_use_bf16())
         return PST_FORM_ROUNDED;
-    return is_b && pst_product_likes_tiles(p) ? p->b_form : PST_FORM_BF16;
+    return is_b && pst_product_prefers_tiles(p) ? p->b_form : PST_FORM_BF16;
 }
 
 bool pst_product_is_prepared(const struct pst_product *p)

@@ -9,10 +9,10 @@
 #include <sys/mman.h>
 
 /* y = alpha A x + beta y, with A transposed if trans. */
-static void times_vector(const struct pst_gemm *g, bool trans, int64_t rows,
-                         int64_t cols, const float *a, int64_t lda,
-                         const float *x, int64_t x_step, float *y,
-                         int64_t y_step)
+static void multiply_vector(const struct pst_gemm *g, bool trans, int64_t rows,
+                            int64_t cols, const float *a, int64_t lda,
+                            const float *x, int64_t x_step, float *y,
+                            int64_t y_step)
 {
     cblas_sgemv(CblasRowMajor, trans ? CblasTrans : CblasNoTrans, (int)rows,
                 (int)cols, (float)g->alpha, a, (int)PST_MAX(lda, cols), x,
@@ -93,13 +93,13 @@ void pst_gemm_packed(const struct pst_gemm *g, const float *a, const float *b,
     float *scratch;
 
     if (g->m == 1 && g->n > 0 && g->k > 0) {
-        times_vector(g, !g->tb, g->tb ? g->n : g->k, g->tb ? g->k : g->n, b,
-                     g->ldb, a, g->ta ? g->lda : 1, c, 1);
+        multiply_vector(g, !g->tb, g->tb ? g->n : g->k, g->tb ? g->k : g->n, b,
+                        g->ldb, a, g->ta ? g->lda : 1, c, 1);
         return;
     }
     if (g->n == 1 && g->m > 0 && g->k > 0) {
-        times_vector(g, g->ta, g->ta ? g->k : g->m, g->ta ? g->m : g->k, a,
-                     g->lda, b, g->tb ? 1 : g->ldb, c, g->ldc);
+        multiply_vector(g, g->ta, g->ta ? g->k : g->m, g->ta ? g->m : g->k, a,
+                        g->lda, b, g->tb ? 1 : g->ldb, c, g->ldc);
         return;
     }
     scratch = thread_scratch();
@@ -121,8 +121,8 @@ void pst_gemm_windows(const struct pst_gemm *g, const float *a,
  * 78 : 131, 83 : 110, 83 : 135; 128^3 126 : 165, 121 : 159, 132 : 159. With
  * AVX2, packing in OpenBLAS costs less than the matmul except for a few rows or
  * columns. */
-bool pst_packed_likes(enum pst_isa isa, bool ta, bool tb, int64_t m, int64_t n,
-                      int64_t k)
+bool pst_packed_preferred(enum pst_isa isa, bool ta, bool tb, int64_t m,
+                          int64_t n, int64_t k)
 {
     const double work = (double)m * (double)n * (double)k;
 
@@ -135,17 +135,17 @@ bool pst_packed_likes(enum pst_isa isa, bool ta, bool tb, int64_t m, int64_t n,
     return false;
 }
 
-bool pst_gemm_likes_packed(bool ta, bool tb, int64_t m, int64_t n, int64_t k)
+bool pst_gemm_prefers_packed(bool ta, bool tb, int64_t m, int64_t n, int64_t k)
 {
-    return pst_packed_likes(pst_cpu_isa(), ta, tb, m, n, k);
+    return pst_packed_preferred(pst_cpu_isa(), ta, tb, m, n, k);
 }
 
 void pst_gemm_f32_best(const struct pst_gemm *g, const float *a, const float *b,
                        float *c)
 {
-    if (pst_gemm_likes_dnnl(g->ta, g->tb, g->m, g->n, g->k))
+    if (pst_gemm_prefers_dnnl(g->ta, g->tb, g->m, g->n, g->k))
         pst_gemm_f32_dnnl(g, a, b, c);
-    else if (pst_gemm_likes_packed(g->ta, g->tb, g->m, g->n, g->k))
+    else if (pst_gemm_prefers_packed(g->ta, g->tb, g->m, g->n, g->k))
         pst_gemm_packed(g, a, b, c);
     else
         pst_gemm_f32(g, a, b, c);

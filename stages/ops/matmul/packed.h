@@ -71,7 +71,7 @@ PST_WINDOWS_DECL(avx512);
 /* GEMM of few rows of A and transposed B: sums along k without packing
  * (simd/dots.c). */
 #define PST_DOTS_DECL(suffix)                                                  \
-    bool pst_simd_dots_likes_##suffix(const struct pst_gemm *g);               \
+    bool pst_simd_dots_preferred_##suffix(const struct pst_gemm *g);           \
     void pst_simd_dots_##suffix(const struct pst_gemm *g, const float *a,      \
                                 const float *b, float *c)
 PST_DOTS_DECL(any);
@@ -88,11 +88,11 @@ void pst_gemm_windows(const struct pst_gemm *g, const float *a,
                       const struct pst_windows *b, float *c, float *scratch);
 /* True if pst_gemm_packed is faster than OpenBLAS for one matmul of this shape
  * with that instruction set. */
-bool pst_packed_likes(enum pst_isa isa, bool ta, bool tb, int64_t m, int64_t n,
-                      int64_t k);
+bool pst_packed_preferred(enum pst_isa isa, bool ta, bool tb, int64_t m,
+                          int64_t n, int64_t k);
 /* True if pst_gemm_packed is faster than OpenBLAS for one matmul of this shape
  * on this processor. */
-bool pst_gemm_likes_packed(bool ta, bool tb, int64_t m, int64_t n, int64_t k);
+bool pst_gemm_prefers_packed(bool ta, bool tb, int64_t m, int64_t n, int64_t k);
 
 /* GEMM by the fastest of oneDNN, pst_gemm_packed and OpenBLAS. */
 void pst_gemm_f32_best(const struct pst_gemm *g, const float *a, const float *b,

@@ -39,8 +39,8 @@ int64_t pst_product_offset(const struct pst_product *p,
 }
 
 /* True if dimensions [from, to) of x can be merged into one of *size, *step. */
-static bool merges(const struct pst_meta *x, unsigned from, unsigned to,
-                   int64_t *size, int64_t *step)
+static bool can_merge(const struct pst_meta *x, unsigned from, unsigned to,
+                      int64_t *size, int64_t *step)
 {
     bool any = false;
 
@@ -68,7 +68,7 @@ void pst_product_rows(struct pst_product *p, const struct pst_meta *x)
     p->a.col = x->stride[rank - 1];
     p->m = 1;
     p->a.row = 0;
-    if (rank == 1 || merges(x, 0, rank - 1, &p->m, &p->a.row))
+    if (rank == 1 || can_merge(x, 0, rank - 1, &p->m, &p->a.row))
         return;
     p->n_batch = rank - 2;
     for (unsigned d = 0; d + 2 < rank; d++) {
@@ -106,23 +106,23 @@ static double dot(const struct pst_product *p, int64_t a, int64_t b)
     return sum;
 }
 
-static uint64_t exact(int64_t whole, double number)
+static uint64_t exact_factor(int64_t whole, double number)
 {
     return (uint64_t)(whole != 0 ? whole : (int64_t)number);
 }
 
 /* Computes one element of an integer result. */
-static void whole(const struct pst_product *p, int64_t a, int64_t b, int64_t c,
-                  int64_t o)
+static void compute_integer(const struct pst_product *p, int64_t a, int64_t b,
+                            int64_t c, int64_t o)
 {
     uint64_t sum = 0;
 
     for (int64_t k = 0; k < p->k; k++)
         sum += (uint64_t)pst_load_i64(p->dtype, p->a.data, a + k * p->a.col) *
                (uint64_t)pst_load_i64(p->dtype, p->b.data, b + k * p->b.row);
-    sum *= exact(p->whole_alpha, p->alpha);
+    sum *= exact_factor(p->whole_alpha, p->alpha);
     if (p->c.data != NULL && p->beta != 0.0)
-        sum += exact(p->whole_beta, p->beta) *
+        sum += exact_factor(p->whole_beta, p->beta) *
                (uint64_t)pst_load_i64(p->dtype, p->c.data, c);
     if (p->accumulate)
         sum += (uint64_t)pst_load_i64(p->dtype, p->out, o);
@@ -143,8 +143,8 @@ void pst_product_ref(const struct pst_product *p)
         for (int64_t r = 0; r < p->m; r++) {
             for (int64_t s = 0; s < p->n; s++, o++) {
                 if (!floating) {
-                    whole(p, a + r * p->a.row, b + s * p->b.col,
-                          c + r * p->c.row + s * p->c.col, o);
+                    compute_integer(p, a + r * p->a.row, b + s * p->b.col,
+                                    c + r * p->c.row + s * p->c.col, o);
                     continue;
                 }
                 double y =
@@ -197,7 +197,7 @@ bool pst_product_fits_blas(const struct pst_product *p)
 
 /* False for matmuls that are too small, or whose left operand is not row-major.
  */
-bool pst_product_likes_tiles(const struct pst_product *p)
+bool pst_product_prefers_tiles(const struct pst_product *p)
 {
     bool trans;
     int64_t ld;
@@ -209,9 +209,9 @@ bool pst_product_likes_tiles(const struct pst_product *p)
            pst_product_operand_layout(&p->a, p->m, p->k, &trans, &ld) && !trans;
 }
 
-typedef bool (*likes_fn)(bool ta, bool tb, int64_t m, int64_t n, int64_t k);
+typedef bool (*preferred_fn)(bool ta, bool tb, int64_t m, int64_t n, int64_t k);
 
-static bool likes(const struct pst_product *p, likes_fn ask)
+static bool is_preferred(const struct pst_product *p, preferred_fn ask)
 {
     bool ta, tb;
     int64_t ld;
@@ -223,14 +223,14 @@ static bool likes(const struct pst_product *p, likes_fn ask)
     return ask(ta, tb, p->m, p->n, p->k);
 }
 
-bool pst_product_likes_dnnl(const struct pst_product *p)
+bool pst_product_prefers_dnnl(const struct pst_product *p)
 {
-    return likes(p, pst_gemm_likes_dnnl);
+    return is_preferred(p, pst_gemm_prefers_dnnl);
 }
 
-bool pst_product_likes_packed(const struct pst_product *p)
+bool pst_product_prefers_packed(const struct pst_product *p)
 {
-    return likes(p, pst_gemm_likes_packed);
+    return is_preferred(p, pst_gemm_prefers_packed);
 }
 
 /* A block of one matmul of the batch: [0] is the first row or column, [1] the
@@ -427,9 +427,9 @@ void pst_product_packed(const struct pst_product *p, struct pst_pool *pool)
 
 void pst_product_best(const struct pst_product *p, struct pst_pool *pool)
 {
-    if (p->dtype == PST_F32 && pst_product_likes_dnnl(p))
+    if (p->dtype == PST_F32 && pst_product_prefers_dnnl(p))
         pst_product_dnnl(p, pool);
-    else if (p->dtype == PST_F32 && pst_product_likes_packed(p))
+    else if (p->dtype == PST_F32 && pst_product_prefers_packed(p))
         pst_product_packed(p, pool);
     else
         pst_product_blas(p, pool);
@@ -464,7 +464,7 @@ static size_t bf16_each(const struct pst_product *p, unsigned threads)
 
 size_t pst_product_bf16_scratch(const struct pst_product *p, unsigned threads)
 {
-    if (pst_product_likes_tiles(p))
+    if (pst_product_prefers_tiles(p))
         return p->b_tiled
                    ? 0
                    : (size_t)pst_tiles_numel(p->k, p->n) * sizeof(uint16_t);
@@ -490,7 +490,7 @@ bool pst_product_bf16(const struct pst_product *p, struct pst_pool *pool,
 {
     struct job job = {.p = p, .lib = PST_PRODUCT_BF16, .scratch = scratch};
 
-    if (pst_product_likes_tiles(p)) {
+    if (pst_product_prefers_tiles(p)) {
         job.lib = PST_PRODUCT_TILES;
         job.tiles = p->b_tiled ? p->b.data : scratch;
         if (!p->b_tiled)

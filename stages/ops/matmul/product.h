@@ -66,13 +66,13 @@ void pst_product_matrix(struct pst_product *p, const struct pst_operand *b,
  * place. */
 bool pst_product_fits_blas(const struct pst_product *p);
 /* True if oneDNN is the faster library (a function of shapes only). */
-bool pst_product_likes_dnnl(const struct pst_product *p);
+bool pst_product_prefers_dnnl(const struct pst_product *p);
 /* True if our GEMM (packed.h) is faster than OpenBLAS (by shapes and
  * instruction set only). */
-bool pst_product_likes_packed(const struct pst_product *p);
+bool pst_product_prefers_packed(const struct pst_product *p);
 
 /* True if tiles.h is the fastest for bf16 operands (by shapes only). */
-bool pst_product_likes_tiles(const struct pst_product *p);
+bool pst_product_prefers_tiles(const struct pst_product *p);
 
 enum pst_product_lib {
     PST_PRODUCT_BLAS,
@@ -183,12 +183,14 @@ void pst_product_rows(struct pst_product *p, const struct pst_meta *x);
     PST_PRODUCT_ASK(id, describe, is_plain, pst_product_is_plain(&p))          \
     PST_PRODUCT_ASK(id, describe, fits_plain,                                  \
                     pst_product_is_plain(&p) && pst_product_fits_blas(&p))     \
-    PST_PRODUCT_ASK(id, describe, likes_dnnl, pst_product_likes_dnnl(&p))      \
+    PST_PRODUCT_ASK(id, describe, likes_dnnl, pst_product_prefers_dnnl(&p))    \
     PST_PRODUCT_ASK(id, describe, fits_dnnl,                                   \
-                    pst_product_fits_blas(&p) && pst_product_likes_dnnl(&p))   \
-    PST_PRODUCT_ASK(id, describe, likes_packed, pst_product_likes_packed(&p))  \
+                    pst_product_fits_blas(&p) && pst_product_prefers_dnnl(&p)) \
+    PST_PRODUCT_ASK(id, describe, likes_packed,                                \
+                    pst_product_prefers_packed(&p))                            \
     PST_PRODUCT_ASK(id, describe, fits_packed,                                 \
-                    pst_product_fits_blas(&p) && pst_product_likes_packed(&p)) \
+                    pst_product_fits_blas(&p) &&                               \
+                        pst_product_prefers_packed(&p))                        \
     static enum pst_form id##_form(const struct pst_call *c, unsigned i)       \
     {                                                                          \
         struct pst_product p;                                                  \

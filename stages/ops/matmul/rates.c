@@ -62,14 +62,14 @@ static const struct field {
     {"launch", offsetof(struct pst_rates, launch), 1e-9, 1e-2, false},
 };
 
-static double *place(struct pst_rates *rates, const struct field *f)
+static double *rate_in(struct pst_rates *rates, const struct field *f)
 {
     return (double *)(void *)((char *)rates + f->offset);
 }
 
 /* Writes the folder of the file of rates; empty if the environment names none.
  */
-static void folder(struct pst_str *out)
+static void append_folder(struct pst_str *out)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
 
@@ -80,7 +80,7 @@ static void folder(struct pst_str *out)
 }
 
 /* Writes the key of this machine's line: processor features and libraries. */
-static void key(struct pst_str *out)
+static void append_key(struct pst_str *out)
 {
     pst_str_addf(out, "%s; ", pst_cpu_features());
     pst_products_describe(out);
@@ -95,7 +95,7 @@ static bool read_text(char **ret)
     bool good;
 
     pst_diag_init(&diag);
-    folder(&path);
+    append_folder(&path);
     pst_str_add(&path, "/rates");
     good = path.len > strlen("/rates") && !path.failed &&
            pst_file_read(path.text, MAX_FILE, ret, &size, &diag) == PST_OK;
@@ -105,7 +105,7 @@ static bool read_text(char **ret)
 
 /* Parses " f32=1.05e+11 f64=..."; returns false and changes nothing on
  * error. */
-static bool parse(char *text, struct pst_rates *ret)
+static bool parse_rates(char *text, struct pst_rates *ret)
 {
     struct pst_rates rates = *ret;
     char *rest = NULL, *word = strtok_r(text, " ", &rest);
@@ -119,7 +119,7 @@ static bool parse(char *text, struct pst_rates *ret)
             !pst_parse_f64(word + n + 1, &x) ||
             !((x >= f->least && x <= f->most) || (f->or_none && x == 0)))
             return false;
-        *place(&rates, f) = x;
+        *rate_in(&rates, f) = x;
         word = strtok_r(NULL, " ", &rest);
     }
     if (word != NULL)
@@ -138,11 +138,11 @@ static void load_rates(void)
     here = pst_rates_by_features(pst_cpu_features());
     if (!read_text(&text))
         return;
-    key(&begin);
+    append_key(&begin);
     for (char *line = strtok_r(text, "\n", &rest);
          line != NULL && !here.measured; line = strtok_r(NULL, "\n", &rest))
         if (!begin.failed && pst_has_prefix(line, pst_str_text(&begin)))
-            here.measured = parse(line + begin.len, &here);
+            here.measured = parse_rates(line + begin.len, &here);
     pst_str_fini(&begin);
     pst_free(text);
 }
@@ -161,7 +161,7 @@ void pst_rates_adopt(const struct pst_rates *rates)
     here = *rates;
 }
 
-enum pst_status pst_rates_keep(const struct pst_rates *rates,
+enum pst_status pst_rates_save(const struct pst_rates *rates,
                                struct pst_str *path, struct pst_diag *diag)
 {
     struct pst_rates copy = *rates;
@@ -169,7 +169,7 @@ enum pst_status pst_rates_keep(const struct pst_rates *rates,
     char *text = NULL, *rest = NULL;
     enum pst_status status;
 
-    folder(path);
+    append_folder(path);
     if (path->len == 0)
         return pst_diag_set(diag, PST_E_HOST_CACHE,
                             "neither XDG_CACHE_HOME nor HOME names a folder "
@@ -178,7 +178,7 @@ enum pst_status pst_rates_keep(const struct pst_rates *rates,
     if (status != PST_OK)
         return status;
     pst_str_add(path, "/rates");
-    key(&begin);
+    append_key(&begin);
     if (read_text(&text))
         for (char *line = strtok_r(text, "\n", &rest); line != NULL;
              line = strtok_r(NULL, "\n", &rest))
@@ -187,7 +187,7 @@ enum pst_status pst_rates_keep(const struct pst_rates *rates,
     pst_str_add(&out, pst_str_text(&begin));
     for (size_t i = 0; i < PST_COUNT(fields); i++)
         pst_str_addf(&out, " %s=%.4g", fields[i].name,
-                     *place(&copy, &fields[i]));
+                     *rate_in(&copy, &fields[i]));
     pst_str_add(&out, "\n");
     if (out.failed || begin.failed || path->failed)
         status = pst_diag_nomem(diag, MAX_FILE);
@@ -213,7 +213,7 @@ enum pst_status pst_rates_ensure(bool *ret, struct pst_str *path,
         return status;
     *ret = true;
     pst_rates_adopt(&rates);
-    if (pst_rates_keep(&rates, path, diag) != PST_OK)
+    if (pst_rates_save(&rates, path, diag) != PST_OK)
         pst_str_fini(path);
     return PST_OK;
 }

@@ -46,7 +46,7 @@ enum pst_status pst_rates_measure(struct pst_rates *ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* Replaces this machine's line in the file of rates. Appends the file's path to
  * *path. */
-enum pst_status pst_rates_keep(const struct pst_rates *rates,
+enum pst_status pst_rates_save(const struct pst_rates *rates,
                                struct pst_str *path,
                                struct pst_diag *diag) PST_MUST_CHECK;
 

@@ -235,7 +235,7 @@ static void run_columns(const struct pst_tiles_product *p,
                                         {s, PST_MIN(x->k[1], s + STEP)}});
 }
 
-PST_TARGET("amx-tile") static void release(void)
+PST_TARGET("amx-tile") static void release_tiles(void)
 {
     _tile_release();
 }
@@ -250,7 +250,7 @@ void pst_tiles_run(const struct pst_tiles_product *p)
                 run_columns(p, &(struct range){{i, PST_MIN(p->m, i + ROWS)},
                                                {j, PST_MIN(p->n, j + 32)},
                                                {d, PST_MIN(p->k, d + DEPTH)}});
-    release();
+    release_tiles();
 }
 
 #else

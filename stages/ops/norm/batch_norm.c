@@ -15,7 +15,7 @@ struct bn {
     struct pst_value *new_mean, *new_var;
 };
 
-static struct bn begin(struct pst_rewrite *w)
+static struct bn read_arguments(struct pst_rewrite *w)
 {
     return (struct bn){.w = w,
                        .x = pst_rewrite_in(w, 0),
@@ -30,15 +30,15 @@ static struct pst_extent channels(const struct bn *b)
     return b->x->meta.rank < 2 ? pst_extent(0) : pst_rw_size(b->w, b->x, 1);
 }
 
-static struct pst_value *apply(struct bn *b, bool training)
+static struct pst_value *emit_apply(struct bn *b, bool training)
 {
     return pst_rw(b->w, &pst_op_norm_apply,
                   PST_ARGS(pst_v(b->x), pst_v(b->weight), pst_v(b->bias),
                            pst_v(b->mean), pst_v(b->rstd), pst_b(training)));
 }
 
-static struct pst_node *stats(struct bn *b, struct pst_extent groups,
-                              bool batch, bool trains, bool together)
+static struct pst_node *emit_stats(struct bn *b, struct pst_extent groups,
+                                   bool batch, bool trains, bool together)
 {
     struct pst_node *node = pst_rw_node(
         b->w, &pst_op_norm_stats,
@@ -78,8 +78,8 @@ static struct pst_value *unbiased(struct bn *b, struct pst_value *var,
 
 /* Returns (1 - momentum) running + momentum now, with `now` averaged over
  * blocks. */
-static struct pst_value *mix(struct bn *b, struct pst_value *running,
-                             struct pst_value *now)
+static struct pst_value *mix_running(struct bn *b, struct pst_value *running,
+                                     struct pst_value *now)
 {
     const struct pst_extent n = channels(b), one = pst_extent(1);
     const int64_t first = 0;
@@ -100,9 +100,9 @@ static struct pst_value *mix(struct bn *b, struct pst_value *running,
 
 /* Normalises with the statistics of the batch, or of each image if not `batch`,
  * and computes new running statistics. */
-static enum pst_status train(struct bn *b, bool batch)
+static enum pst_status normalise_by_batch(struct bn *b, bool batch)
 {
-    struct pst_node *node = stats(b, channels(b), batch, true, false);
+    struct pst_node *node = emit_stats(b, channels(b), batch, true, false);
     const bool no_grad = b->w->build->no_grad;
     struct pst_extent count = pst_extent(1); /* elements per statistic */
 
@@ -114,11 +114,12 @@ static enum pst_status train(struct bn *b, bool batch)
                 pst_extent_mul(b->w->build, count, pst_rw_size(b->w, b->x, d));
     b->mean = by_mode(b, b->mean, b->running_mean, pst_none());
     b->rstd = by_mode(b, b->rstd, b->running_var, pst_f(b->eps));
-    b->y = apply(b, true);
+    b->y = emit_apply(b, true);
     b->w->build->no_grad = true;
-    b->new_mean = mix(b, b->running_mean, node->outs[0]);
+    b->new_mean = mix_running(b, b->running_mean, node->outs[0]);
     if (b->running_var != NULL)
-        b->new_var = mix(b, b->running_var, unbiased(b, node->outs[2], count));
+        b->new_var =
+            mix_running(b, b->running_var, unbiased(b, node->outs[2], count));
     b->w->build->no_grad = no_grad;
     return b->w->build->status;
 }
@@ -133,7 +134,7 @@ static struct pst_value *as_row(struct bn *b, struct pst_value *v)
 }
 
 /* Normalises with the running statistics. */
-static enum pst_status evaluate(struct bn *b)
+static enum pst_status normalise_by_running(struct bn *b)
 {
     struct pst_value *var;
     const int64_t n = channels(b).value;
@@ -147,11 +148,12 @@ static enum pst_status evaluate(struct bn *b)
     var = as_row(b, b->running_var);
     b->rstd = pst_rw(b->w, &pst_op_rsqrt,
                      PST_ARGS(pst_v(pst_rw_shift(b->w, var, b->eps))));
-    b->y = apply(b, false);
+    b->y = emit_apply(b, false);
     return b->w->build->status;
 }
 
-static struct pst_value *nothing(struct pst_rewrite *w, enum pst_dtype dtype)
+static struct pst_value *empty_tensor(struct pst_rewrite *w,
+                                      enum pst_dtype dtype)
 {
     const int64_t zero = 0;
 
@@ -167,23 +169,23 @@ static void save_stats(struct bn *b, bool training)
     const struct pst_extent n = channels(b);
 
     b->w->outs[0] = b->y;
-    b->w->outs[1] =
-        training ? pst_rw_reshape(b->w, b->mean, 1, &n) : nothing(b->w, dtype);
-    b->w->outs[2] =
-        training ? pst_rw_reshape(b->w, b->rstd, 1, &n) : nothing(b->w, dtype);
+    b->w->outs[1] = training ? pst_rw_reshape(b->w, b->mean, 1, &n)
+                             : empty_tensor(b->w, dtype);
+    b->w->outs[2] = training ? pst_rw_reshape(b->w, b->rstd, 1, &n)
+                             : empty_tensor(b->w, dtype);
 }
 
 /* --- batch norm --------------------------------------------------------- */
 
 static enum pst_status batch_norm(struct pst_rewrite *w)
 {
-    struct bn b = begin(w);
+    struct bn b = read_arguments(w);
     const bool training = w->args[5].b;
     enum pst_status status;
 
     b.momentum = w->args[6].f;
     b.eps = w->args[7].f;
-    status = training ? train(&b, true) : evaluate(&b);
+    status = training ? normalise_by_batch(&b, true) : normalise_by_running(&b);
     w->writes[3] = b.new_mean;
     w->writes[4] = b.new_var;
     w->outs[0] = b.y;
@@ -192,13 +194,13 @@ static enum pst_status batch_norm(struct pst_rewrite *w)
 
 static enum pst_status native_batch_norm(struct pst_rewrite *w)
 {
-    struct bn b = begin(w);
+    struct bn b = read_arguments(w);
     const bool training = w->args[5].b;
     enum pst_status status;
 
     b.momentum = w->args[6].f;
     b.eps = w->args[7].f;
-    status = training ? train(&b, true) : evaluate(&b);
+    status = training ? normalise_by_batch(&b, true) : normalise_by_running(&b);
     w->writes[3] = b.new_mean;
     w->writes[4] = b.new_var;
     if (status == PST_OK)
@@ -225,7 +227,7 @@ static enum pst_status no_stats(struct pst_rewrite *w)
                    .bias = pst_rewrite_in(w, 2),
                    .momentum = w->args[4].f,
                    .eps = w->args[5].f};
-    enum pst_status status = train(&b, true);
+    enum pst_status status = normalise_by_batch(&b, true);
 
     if (status == PST_OK)
         save_stats(&b, true);
@@ -236,19 +238,19 @@ static enum pst_status no_stats(struct pst_rewrite *w)
  * result is empty. */
 static enum pst_status with_reserve(struct pst_rewrite *w, bool training)
 {
-    struct bn b = begin(w);
+    struct bn b = read_arguments(w);
     enum pst_status status;
 
     b.momentum = w->args[5].f;
     b.eps = w->args[6].f;
-    status = training ? train(&b, true) : evaluate(&b);
+    status = training ? normalise_by_batch(&b, true) : normalise_by_running(&b);
     w->writes[3] = b.new_mean;
     w->writes[4] = b.new_var;
     if (status != PST_OK)
         return status;
     save_stats(&b, training);
     if (w->n_outs > 3)
-        w->outs[3] = nothing(w, PST_U8);
+        w->outs[3] = empty_tensor(w, PST_U8);
     return w->build->status;
 }
 
@@ -324,12 +326,13 @@ PST_REWRITE(_batch_norm_with_update_functional,
 
 static enum pst_status instance_norm(struct pst_rewrite *w)
 {
-    struct bn b = begin(w);
+    struct bn b = read_arguments(w);
     enum pst_status status;
 
     b.momentum = w->args[6].f;
     b.eps = w->args[7].f;
-    status = w->args[5].b ? train(&b, false) : evaluate(&b);
+    status =
+        w->args[5].b ? normalise_by_batch(&b, false) : normalise_by_running(&b);
     w->writes[3] = b.new_mean;
     w->writes[4] = b.new_var;
     w->outs[0] = b.y;
@@ -350,7 +353,7 @@ static struct pst_node *group_stats(struct bn *b, int64_t groups)
 {
     const bool one = pst_meta_numel(&b->x->meta) == groups;
 
-    return stats(b, pst_extent(groups), false, false, !one);
+    return emit_stats(b, pst_extent(groups), false, false, !one);
 }
 
 static enum pst_status group_norm(struct pst_rewrite *w)
@@ -363,7 +366,7 @@ static enum pst_status group_norm(struct pst_rewrite *w)
 
     if (group_stats(&b, w->args[1].i) == NULL)
         return w->build->status;
-    return pst_rewrite_out(w, 0, apply(&b, true));
+    return pst_rewrite_out(w, 0, emit_apply(&b, true));
 }
 
 PST_REWRITE(group_norm,
@@ -375,7 +378,7 @@ PST_REWRITE(group_norm,
 /* The arguments N, C and HxW must match the sizes of the input. */
 static enum pst_status native_group_norm(struct pst_rewrite *w)
 {
-    struct bn b = begin(w);
+    struct bn b = read_arguments(w);
     const enum pst_dtype dtype = b.x->meta.dtype;
 
     b.running_mean = b.running_var = NULL;
@@ -388,7 +391,7 @@ static enum pst_status native_group_norm(struct pst_rewrite *w)
         return pst_rewrite_fail(w, "N and C are not the input's");
     if (group_stats(&b, w->args[6].i) == NULL)
         return w->build->status;
-    w->outs[0] = apply(&b, true);
+    w->outs[0] = emit_apply(&b, true);
     w->outs[1] = pst_rw_cast(w, b.mean, dtype);
     w->outs[2] = pst_rw_cast(w, b.rstd, dtype);
     return w->build->status;

@@ -6,7 +6,7 @@
 
 /* --- reference ---------------------------------------------------------- */
 
-static double at(const struct pst_operand *x, int64_t i)
+static double element_at(const struct pst_operand *x, int64_t i)
 {
     /* Checks for contiguity first, because pst_meta_offset() divides. */
     return pst_load_f64(
@@ -16,16 +16,16 @@ static double at(const struct pst_operand *x, int64_t i)
 
 static double at_or(const struct pst_operand *x, int64_t i, double otherwise)
 {
-    return x == NULL || x->data == NULL ? otherwise : at(x, i);
+    return x == NULL || x->data == NULL ? otherwise : element_at(x, i);
 }
 
-static void put(struct pst_operand *y, int64_t i, double value)
+static void store_at(struct pst_operand *y, int64_t i, double value)
 {
     pst_store_f64(y->meta->dtype, y->data, i, value);
 }
 
-static int64_t element(const struct pst_norm_channels *p, int64_t n, int64_t c,
-                       int64_t s)
+static int64_t element_index(const struct pst_norm_channels *p, int64_t n,
+                             int64_t c, int64_t s)
 {
     return pst_norm_channels_at(p, n, c) + s;
 }
@@ -40,7 +40,8 @@ static double moment(const struct pst_norm_channels *p, int64_t i,
     for (int64_t n = r.n0; n < r.n1; n++)
         for (int64_t c = r.c0; c < r.c1; c++)
             for (int64_t s = 0; s < p->s; s++) {
-                const double d = at(p->x, element(p, n, c, s)) - centre;
+                const double d =
+                    element_at(p->x, element_index(p, n, c, s)) - centre;
 
                 sum += power == 1 ? d : d * d;
             }
@@ -55,9 +56,9 @@ void pst_norm_channels_ref_stats(const struct pst_norm_channels *p,
     for (int64_t i = 0; i < p->blocks * p->g; i++) {
         const double m = moment(p, i, 0.0, 1), v = moment(p, i, m, 2);
 
-        put(mean, i, m);
-        put(rstd, i, 1.0 / sqrt(v + p->eps));
-        put(var, i, v);
+        store_at(mean, i, m);
+        store_at(rstd, i, 1.0 / sqrt(v + p->eps));
+        store_at(var, i, v);
     }
 }
 
@@ -67,13 +68,14 @@ void pst_norm_channels_ref_apply(const struct pst_norm_channels *p,
     for (int64_t n = 0; n < p->n; n++)
         for (int64_t c = 0; c < p->c; c++) {
             const int64_t i = pst_norm_channels_group(p, n, c);
-            const double mean = at(p->mean, i), rstd = at(p->rstd, i);
+            const double mean = element_at(p->mean, i),
+                         rstd = element_at(p->rstd, i);
             const double w = at_or(p->w, c, 1.0), b = at_or(p->b, c, 0.0);
 
             for (int64_t s = 0; s < p->s; s++) {
-                const int64_t e = element(p, n, c, s);
+                const int64_t e = element_index(p, n, c, s);
 
-                put(y, e, (at(p->x, e) - mean) * rstd * w + b);
+                store_at(y, e, (element_at(p->x, e) - mean) * rstd * w + b);
             }
         }
 }
@@ -89,18 +91,19 @@ void pst_norm_channels_ref_sums(const struct pst_norm_channels *p,
 
         for (int64_t n = first; n < first + images; n++) {
             const int64_t k = pst_norm_channels_group(p, n, c);
-            const double mean = at(p->mean, k), rstd = at(p->rstd, k);
+            const double mean = element_at(p->mean, k),
+                         rstd = element_at(p->rstd, k);
 
             for (int64_t s = 0; s < p->s; s++) {
-                const int64_t e = element(p, n, c, s);
-                const double dy = at(p->dy, e);
+                const int64_t e = element_index(p, n, c, s);
+                const double dy = element_at(p->dy, e);
 
                 sum_a += dy;
-                sum_b += dy * (at(p->x, e) - mean) * rstd;
+                sum_b += dy * (element_at(p->x, e) - mean) * rstd;
             }
         }
-        put(a, i, sum_a);
-        put(b, i, sum_b);
+        store_at(a, i, sum_a);
+        store_at(b, i, sum_b);
     }
 }
 
@@ -120,19 +123,21 @@ void pst_norm_channels_ref_input(const struct pst_norm_channels *p,
 {
     for (int64_t i = 0; i < p->blocks * p->g; i++) {
         const struct pst_norm_channels_range r = pst_norm_channels_range(p, i);
-        const double mean = at(p->mean, i), rstd = at(p->rstd, i);
+        const double mean = element_at(p->mean, i),
+                     rstd = element_at(p->rstd, i);
         const double of_a = pst_norm_channels_group_mean(p, i, p->sum_a);
         const double of_b = pst_norm_channels_group_mean(p, i, p->sum_b);
 
         for (int64_t n = r.n0; n < r.n1; n++)
             for (int64_t c = r.c0; c < r.c1; c++)
                 for (int64_t s = 0; s < p->s; s++) {
-                    const int64_t e = element(p, n, c, s);
-                    const double xhat = (at(p->x, e) - mean) * rstd;
+                    const int64_t e = element_index(p, n, c, s);
+                    const double xhat = (element_at(p->x, e) - mean) * rstd;
 
-                    put(dx, e,
-                        rstd * (at(p->dy, e) * at_or(p->w, c, 1.0) - of_a -
-                                xhat * of_b));
+                    store_at(dx, e,
+                             rstd *
+                                 (element_at(p->dy, e) * at_or(p->w, c, 1.0) -
+                                  of_a - xhat * of_b));
                 }
     }
 }
@@ -160,9 +165,9 @@ static float value_or(const struct pst_operand *x, int64_t i, float otherwise)
     return data == NULL ? otherwise : data[i];
 }
 
-static void start(const struct pst_call *call,
-                  const struct pst_norm_channels *p,
-                  const struct pst_channel_loops *loops, pst_pool_fn fn)
+static void run_parts(const struct pst_call *call,
+                      const struct pst_norm_channels *p,
+                      const struct pst_channel_loops *loops, pst_pool_fn fn)
 {
     struct job job = {call, p, loops};
 
@@ -185,11 +190,11 @@ static void stats_part(void *ctx, unsigned part, unsigned parts)
         double mean = 0.0, var = 0.0;
 
         for (int64_t n = r.n0; n < r.n1; n++)
-            mean += j->loops->sum(run, x + element(p, n, r.c0, 0));
+            mean += j->loops->sum(run, x + element_index(p, n, r.c0, 0));
         mean /= count;
         for (int64_t n = r.n0; n < r.n1; n++)
-            var +=
-                j->loops->squares(run, x + element(p, n, r.c0, 0), (float)mean);
+            var += j->loops->squares(run, x + element_index(p, n, r.c0, 0),
+                                     (float)mean);
         var /= count;
         ((float *)j->call->out[0].data)[i] = (float)mean;
         ((float *)j->call->out[1].data)[i] = (float)(1.0 / sqrt(var + p->eps));
@@ -201,7 +206,7 @@ void pst_norm_channels_run_stats(const struct pst_call *c,
                                  const struct pst_norm_channels *p,
                                  const struct pst_channel_loops *loops)
 {
-    start(c, p, loops, stats_part);
+    run_parts(c, p, loops, stats_part);
 }
 
 static void apply_part(void *ctx, unsigned part, unsigned parts)
@@ -227,7 +232,7 @@ void pst_norm_channels_run_apply(const struct pst_call *c,
                                  const struct pst_norm_channels *p,
                                  const struct pst_channel_loops *loops)
 {
-    start(c, p, loops, apply_part);
+    run_parts(c, p, loops, apply_part);
 }
 
 static void sums_part(void *ctx, unsigned part, unsigned parts)
@@ -246,7 +251,7 @@ static void sums_part(void *ctx, unsigned part, unsigned parts)
         double a = 0.0, b = 0.0;
 
         for (int64_t n = first; n < first + images; n++) {
-            const int64_t e = element(p, n, c, 0);
+            const int64_t e = element_index(p, n, c, 0);
 
             j->loops->sums(p->s, dy + e, x + e, mean[k], &a, &b);
         }
@@ -259,7 +264,7 @@ void pst_norm_channels_run_sums(const struct pst_call *c,
                                 const struct pst_norm_channels *p,
                                 const struct pst_channel_loops *loops)
 {
-    start(c, p, loops, sums_part);
+    run_parts(c, p, loops, sums_part);
 }
 
 static void input_part(void *ctx, unsigned part, unsigned parts)
@@ -279,7 +284,7 @@ static void input_part(void *ctx, unsigned part, unsigned parts)
 
         for (int64_t n = r.n0; n < r.n1; n++)
             for (int64_t c = r.c0; c < r.c1; c++) {
-                const int64_t e = element(p, n, c, 0);
+                const int64_t e = element_index(p, n, c, 0);
 
                 j->loops->input(p->s, dy + e, x + e, mean[i],
                                 rstd[i] * value_or(p->w, c, 1.0f),
@@ -293,5 +298,5 @@ void pst_norm_channels_run_input(const struct pst_call *c,
                                  const struct pst_norm_channels *p,
                                  const struct pst_channel_loops *loops)
 {
-    start(c, p, loops, input_part);
+    run_parts(c, p, loops, input_part);
 }

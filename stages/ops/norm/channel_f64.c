@@ -26,8 +26,8 @@ static double value_or(const struct pst_operand *x, int64_t i, double otherwise)
     return data == NULL ? otherwise : data[i];
 }
 
-static void start(const struct pst_call *call,
-                  const struct pst_norm_channels *p, pst_pool_fn fn)
+static void run_parts(const struct pst_call *call,
+                      const struct pst_norm_channels *p, pst_pool_fn fn)
 {
     struct job job = {call, p};
 
@@ -54,7 +54,7 @@ static double sum(int64_t n, const double *restrict x)
     return total(part);
 }
 
-static double squares(int64_t n, const double *restrict x, double mean)
+static double sum_squares(int64_t n, const double *restrict x, double mean)
 {
     double part[SUMS] = {0.0};
     int64_t i = 0;
@@ -68,8 +68,8 @@ static double squares(int64_t n, const double *restrict x, double mean)
 }
 
 /* Returns the sum of g (x - mean). */
-static double products(int64_t n, const double *restrict g,
-                       const double *restrict x, double mean)
+static double sum_products(int64_t n, const double *restrict g,
+                           const double *restrict x, double mean)
 {
     double part[SUMS] = {0.0};
     int64_t i = 0;
@@ -100,7 +100,7 @@ static void stats_part(void *ctx, unsigned part, unsigned parts)
             mean += sum(run, x + pst_norm_channels_at(p, n, r.c0));
         mean /= count;
         for (int64_t n = r.n0; n < r.n1; n++)
-            var += squares(run, x + pst_norm_channels_at(p, n, r.c0), mean);
+            var += sum_squares(run, x + pst_norm_channels_at(p, n, r.c0), mean);
         var /= count;
         ((double *)j->call->out[0].data)[i] = mean;
         ((double *)j->call->out[1].data)[i] = 1.0 / sqrt(var + p->eps);
@@ -111,7 +111,7 @@ static void stats_part(void *ctx, unsigned part, unsigned parts)
 void pst_norm_channels_f64_stats(const struct pst_call *c,
                                  const struct pst_norm_channels *p)
 {
-    start(c, p, stats_part);
+    run_parts(c, p, stats_part);
 }
 
 /* Pool function: computes a share of y, which may be x (in place). */
@@ -139,7 +139,7 @@ static void apply_part(void *ctx, unsigned part, unsigned parts)
 void pst_norm_channels_f64_apply(const struct pst_call *c,
                                  const struct pst_norm_channels *p)
 {
-    start(c, p, apply_part);
+    run_parts(c, p, apply_part);
 }
 
 static void sums_part(void *ctx, unsigned part, unsigned parts)
@@ -160,7 +160,7 @@ static void sums_part(void *ctx, unsigned part, unsigned parts)
             const double *x = data_of(p->x) + pst_norm_channels_at(p, n, c);
 
             a += sum(p->s, g);
-            b += products(p->s, g, x, data_of(p->mean)[k]);
+            b += sum_products(p->s, g, x, data_of(p->mean)[k]);
         }
         ((double *)j->call->out[0].data)[i] = a;
         ((double *)j->call->out[1].data)[i] = b * data_of(p->rstd)[k];
@@ -170,7 +170,7 @@ static void sums_part(void *ctx, unsigned part, unsigned parts)
 void pst_norm_channels_f64_sums(const struct pst_call *c,
                                 const struct pst_norm_channels *p)
 {
-    start(c, p, sums_part);
+    run_parts(c, p, sums_part);
 }
 
 /* Pool function: computes a share of dx, which may be dy (in place). */
@@ -207,5 +207,5 @@ static void input_part(void *ctx, unsigned part, unsigned parts)
 void pst_norm_channels_f64_input(const struct pst_call *c,
                                  const struct pst_norm_channels *p)
 {
-    start(c, p, input_part);
+    run_parts(c, p, input_part);
 }

@@ -4,7 +4,7 @@
 #include "stages/ops/norm/columns.h"
 
 /* Returns the dtype of statistics and sums. */
-static enum pst_dtype wide(enum pst_dtype dtype)
+static enum pst_dtype stats_dtype(enum pst_dtype dtype)
 {
     return dtype == PST_F64 ? PST_F64 : PST_F32;
 }
@@ -12,8 +12,8 @@ static enum pst_dtype wide(enum pst_dtype dtype)
 /* --- inference ---------------------------------------------------------- */
 
 /* Checks that argument i is (N, C, ...). */
-static enum pst_status images(const struct pst_infer *c, unsigned i,
-                              const struct pst_meta **ret)
+static enum pst_status check_images(const struct pst_infer *c, unsigned i,
+                                    const struct pst_meta **ret)
 {
     enum pst_status status = pst_infer_tensor(c, i, ret);
     char text[PST_META_TEXT];
@@ -32,7 +32,7 @@ static enum pst_status stats_infer(struct pst_infer *c)
     const struct pst_meta *x;
     const int64_t groups = c->args[1].i;
     int64_t size[2] = {1, groups};
-    enum pst_status status = images(c, 0, &x);
+    enum pst_status status = check_images(c, 0, &x);
     char text[PST_META_TEXT];
 
     if (status != PST_OK)
@@ -51,7 +51,7 @@ static enum pst_status stats_infer(struct pst_infer *c)
             c, "groups need more than one value in all samples, %s has one",
             pst_meta_text(x, text));
     for (unsigned k = 0; k < 3 && status == PST_OK; k++)
-        status = pst_infer_set(c, k, wide(x->dtype), 2, size);
+        status = pst_infer_set(c, k, stats_dtype(x->dtype), 2, size);
     return status;
 }
 
@@ -91,7 +91,7 @@ static enum pst_status check_sizes(const struct pst_infer *c, unsigned i,
 static enum pst_status apply_infer(struct pst_infer *c)
 {
     const struct pst_meta *x;
-    enum pst_status status = images(c, 0, &x);
+    enum pst_status status = check_images(c, 0, &x);
 
     for (unsigned i = 1; i < 3 && status == PST_OK; i++)
         status = check_sizes(c, i, 1, &x->size[1]);
@@ -108,7 +108,7 @@ static enum pst_status backward_check(const struct pst_infer *c,
                                       unsigned first_stat,
                                       const struct pst_meta **x)
 {
-    enum pst_status status = images(c, 1, x);
+    enum pst_status status = check_images(c, 1, x);
 
     if (status == PST_OK && !pst_meta_same(pst_infer_in(c, 0), *x))
         status = pst_infer_fail(c, "gradient and input differ");
@@ -131,7 +131,7 @@ static enum pst_status sums_infer(struct pst_infer *c)
     size[0] = pst_infer_in(c, 2)->size[0];
     size[1] = x->size[1];
     for (unsigned k = 0; k < 2 && status == PST_OK; k++)
-        status = pst_infer_set(c, k, wide(x->dtype), 2, size);
+        status = pst_infer_set(c, k, stats_dtype(x->dtype), 2, size);
     return status;
 }
 

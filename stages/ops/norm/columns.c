@@ -29,9 +29,9 @@ static int64_t stats_run(const struct pst_norm_channels *p)
     return p->c / p->g * p->s;
 }
 
-static bool start(const struct pst_call *call,
-                  const struct pst_norm_channels *p,
-                  const struct pst_channel_loops *loops, pst_pool_fn fn)
+static bool run_parts(const struct pst_call *call,
+                      const struct pst_norm_channels *p,
+                      const struct pst_channel_loops *loops, pst_pool_fn fn)
 {
     struct job job = {call, p, loops};
 
@@ -104,7 +104,7 @@ bool pst_columns_run_stats(const struct pst_call *c,
     const int64_t run = stats_run(p);
 
     return run > 0 && run < FEW && p->n > p->blocks &&
-           start(c, p, loops, stats_part);
+           run_parts(c, p, loops, stats_part);
 }
 
 /* --- operators split by channels ------------------------------------------ */
@@ -145,8 +145,9 @@ static int64_t group_of(const struct pst_norm_channels *p,
     return s->block * p->g + (p->g == p->c ? c : c / (p->c / p->g));
 }
 
-static void spread(const struct pst_norm_channels *p, const struct strip *s,
-                   float *to, int64_t c, float value)
+static void fill_channel(const struct pst_norm_channels *p,
+                         const struct strip *s, float *to, int64_t c,
+                         float value)
 {
     for (int64_t i = 0; i < p->s; i++)
         to[(c - s->c0) * p->s + i] = value;
@@ -163,9 +164,9 @@ static void strip_apply(const struct job *j, struct strip *s)
     for (int64_t c = s->c0; c < s->c1; c++) {
         const int64_t k = group_of(p, s, c);
 
-        spread(p, s, s->mean, c, mean[k]);
-        spread(p, s, s->scale, c, rstd[k] * (w == NULL ? 1.0f : w[c]));
-        spread(p, s, s->shift, c, b == NULL ? 0.0f : b[c]);
+        fill_channel(p, s, s->mean, c, mean[k]);
+        fill_channel(p, s, s->scale, c, rstd[k] * (w == NULL ? 1.0f : w[c]));
+        fill_channel(p, s, s->shift, c, b == NULL ? 0.0f : b[c]);
     }
     for (int64_t n = 0; n < s->images; n++)
         j->loops->column_apply(s->columns, x + n * s->row, s->mean, s->scale,
@@ -181,7 +182,7 @@ bool pst_columns_run_apply(const struct pst_call *c,
                            const struct pst_norm_channels *p,
                            const struct pst_channel_loops *loops)
 {
-    return p->s > 0 && p->s < FEW && start(c, p, loops, apply_part);
+    return p->s > 0 && p->s < FEW && run_parts(c, p, loops, apply_part);
 }
 
 static void strip_sums(const struct job *j, struct strip *s)
@@ -194,7 +195,7 @@ static void strip_sums(const struct job *j, struct strip *s)
     double a[STRIP] = {0.0}, b[STRIP] = {0.0};
 
     for (int64_t c = s->c0; c < s->c1; c++)
-        spread(p, s, s->mean, c, mean[group_of(p, s, c)]);
+        fill_channel(p, s, s->mean, c, mean[group_of(p, s, c)]);
     for (int64_t n = 0; n < s->images; n++)
         j->loops->column_products(s->columns, dy + n * s->row, x + n * s->row,
                                   s->mean, a, b);
@@ -216,7 +217,7 @@ bool pst_columns_run_sums(const struct pst_call *c,
                           const struct pst_norm_channels *p,
                           const struct pst_channel_loops *loops)
 {
-    return p->s > 0 && p->s < FEW && start(c, p, loops, sums_part);
+    return p->s > 0 && p->s < FEW && run_parts(c, p, loops, sums_part);
 }
 
 /* Returns the mean over the strip's group k of w_c times the sums. */
@@ -254,10 +255,10 @@ static void strip_input(const struct job *j, struct strip *s)
             of_b = group_mean(p, s, k, p->sum_b);
             last = k;
         }
-        spread(p, s, s->mean, c, mean[k]);
-        spread(p, s, s->scale, c, rstd[k] * (w == NULL ? 1.0f : w[c]));
-        spread(p, s, s->by, c, -rstd[k] * rstd[k] * of_b);
-        spread(p, s, s->shift, c, -rstd[k] * of_a);
+        fill_channel(p, s, s->mean, c, mean[k]);
+        fill_channel(p, s, s->scale, c, rstd[k] * (w == NULL ? 1.0f : w[c]));
+        fill_channel(p, s, s->by, c, -rstd[k] * rstd[k] * of_b);
+        fill_channel(p, s, s->shift, c, -rstd[k] * of_a);
     }
     for (int64_t n = 0; n < s->images; n++)
         j->loops->column_input(s->columns, dy + n * s->row, x + n * s->row,
@@ -274,5 +275,5 @@ bool pst_columns_run_input(const struct pst_call *c,
                            const struct pst_norm_channels *p,
                            const struct pst_channel_loops *loops)
 {
-    return p->s > 0 && p->s < FEW && start(c, p, loops, input_part);
+    return p->s > 0 && p->s < FEW && run_parts(c, p, loops, input_part);
 }

@@ -114,8 +114,9 @@ static struct pst_value *back_sum(const struct back *b, struct pst_value *x)
 }
 
 /* Reshapes x to the sizes of `other`. */
-static struct pst_value *like(struct pst_rewrite *w, struct pst_value *x,
-                              const struct pst_value *other)
+static struct pst_value *reshape_like(struct pst_rewrite *w,
+                                      struct pst_value *x,
+                                      const struct pst_value *other)
 {
     return pst_rw(w, &pst_op_reshape,
                   PST_ARGS(pst_v(x), pst_extents_of(w->build, other)));
@@ -173,7 +174,7 @@ static enum pst_status layer_norm_backward(struct pst_rewrite *w)
                PST_ARGS(pst_v(pst_rw_reshape(w, x, 3, size)), pst_none(),
                         pst_none(), pst_v(pst_rw_reshape(w, mean, 2, size)),
                         pst_v(pst_rw_reshape(w, rstd, 2, size)), pst_b(true)));
-    b.xhat = like(w, xhat, x);
+    b.xhat = reshape_like(w, xhat, x);
     if (mask->bools[0])
         w->outs[0] = back_input(&b);
     if (mask->bools[1])
@@ -217,7 +218,7 @@ static enum pst_status group_norm_backward(struct pst_rewrite *w)
     if (weight != NULL)
         b.weight = pst_rw_reshape(w, weight, 4, of_w);
     if (mask->bools[0])
-        w->outs[0] = like(w, back_input(&b), x);
+        w->outs[0] = reshape_like(w, back_input(&b), x);
     if (mask->bools[1])
         w->outs[1] =
             pst_rw_reshape(w, back_sum(&b, pst_rw_mul(w, b.g, b.xhat)), 1, &c);

@@ -64,7 +64,7 @@ void pst_norm_rows(struct pst_norm *p, const struct pst_meta *x,
 
 /* --- reference ---------------------------------------------------------- */
 
-static double at(const struct pst_operand *x, int64_t i)
+static double element_at(const struct pst_operand *x, int64_t i)
 {
     return pst_load_f64(x->meta->dtype, x->data, pst_meta_offset(x->meta, i));
 }
@@ -72,7 +72,7 @@ static double at(const struct pst_operand *x, int64_t i)
 /* Returns element j of an optional weight or bias. */
 static double at_or(const struct pst_operand *x, int64_t j, double otherwise)
 {
-    return x == NULL || x->data == NULL ? otherwise : at(x, j);
+    return x == NULL || x->data == NULL ? otherwise : element_at(x, j);
 }
 
 static void row_stats(const struct pst_norm *p, int64_t r, double *ret_mean,
@@ -81,10 +81,10 @@ static void row_stats(const struct pst_norm *p, int64_t r, double *ret_mean,
     double mean = 0.0, var = 0.0;
 
     for (int64_t j = 0; p->centre && j < p->n; j++)
-        mean += at(p->x, r * p->n + j);
+        mean += element_at(p->x, r * p->n + j);
     mean /= (double)p->n;
     for (int64_t j = 0; j < p->n; j++) {
-        const double d = at(p->x, r * p->n + j) - mean;
+        const double d = element_at(p->x, r * p->n + j) - mean;
 
         var += d * d;
     }
@@ -92,7 +92,7 @@ static void row_stats(const struct pst_norm *p, int64_t r, double *ret_mean,
     *ret_rstd = 1.0 / sqrt(var / (double)p->n + p->eps);
 }
 
-static void put(struct pst_operand *y, int64_t i, double value)
+static void store_at(struct pst_operand *y, int64_t i, double value)
 {
     pst_store_f64(y->meta->dtype, y->data, i, value);
 }
@@ -105,13 +105,14 @@ void pst_norm_ref(const struct pst_norm *p, struct pst_operand *y,
 
         row_stats(p, r, &m, &s);
         for (int64_t j = 0; j < p->n; j++)
-            put(y, r * p->n + j,
-                (at(p->x, r * p->n + j) - m) * s * at_or(p->w, j, 1.0) +
-                    at_or(p->b, j, 0.0));
+            store_at(y, r * p->n + j,
+                     (element_at(p->x, r * p->n + j) - m) * s *
+                             at_or(p->w, j, 1.0) +
+                         at_or(p->b, j, 0.0));
         if (mean != NULL)
-            put(mean, r, m);
+            store_at(mean, r, m);
         if (rstd != NULL)
-            put(rstd, r, s);
+            store_at(rstd, r, s);
     }
 }
 
@@ -124,18 +125,20 @@ void pst_norm_input_ref(const struct pst_norm *p, struct pst_operand *dx)
 
         row_stats(p, r, &m, &s);
         for (int64_t j = 0; j < p->n; j++) {
-            const double gw = at(p->g, r * p->n + j) * at_or(p->w, j, 1.0);
+            const double gw =
+                element_at(p->g, r * p->n + j) * at_or(p->w, j, 1.0);
 
             sum += gw;
-            dot += gw * (at(p->x, r * p->n + j) - m) * s;
+            dot += gw * (element_at(p->x, r * p->n + j) - m) * s;
         }
         sum = p->centre ? sum / (double)p->n : 0.0;
         dot /= (double)p->n;
         for (int64_t j = 0; j < p->n; j++) {
-            const double gw = at(p->g, r * p->n + j) * at_or(p->w, j, 1.0);
-            const double xhat = (at(p->x, r * p->n + j) - m) * s;
+            const double gw =
+                element_at(p->g, r * p->n + j) * at_or(p->w, j, 1.0);
+            const double xhat = (element_at(p->x, r * p->n + j) - m) * s;
 
-            put(dx, r * p->n + j, s * (gw - sum - xhat * dot));
+            store_at(dx, r * p->n + j, s * (gw - sum - xhat * dot));
         }
     }
 }
@@ -159,11 +162,12 @@ void pst_norm_weight_ref(const struct pst_norm *p, struct pst_operand *dw,
             for (int64_t j = 0; j < m; j++) {
                 const int64_t i = r * p->n + first + j;
 
-                sum[j] += at(p->g, i) * (at(p->x, i) - mean) * rstd;
+                sum[j] +=
+                    element_at(p->g, i) * (element_at(p->x, i) - mean) * rstd;
             }
         }
         for (int64_t j = 0; j < m; j++)
-            put(dw, first + j, sum[j]);
+            store_at(dw, first + j, sum[j]);
     }
 }
 
@@ -173,8 +177,8 @@ void pst_norm_bias_ref(const struct pst_norm *p, struct pst_operand *db)
         double sum = 0.0;
 
         for (int64_t r = 0; r < p->rows; r++)
-            sum += at(p->g, r * p->n + j);
-        put(db, j, sum);
+            sum += element_at(p->g, r * p->n + j);
+        store_at(db, j, sum);
     }
 }
 
@@ -212,7 +216,7 @@ static struct job job_of(const struct pst_call *c, const struct pst_norm *p,
     };
 }
 
-static void start(const struct pst_call *c, pst_pool_fn fn, struct job *job)
+static void run_parts(const struct pst_call *c, pst_pool_fn fn, struct job *job)
 {
     pst_pool_run(pst_pool_if(c->pool, job->p->rows * job->p->n >= SERIAL), fn,
                  job);
@@ -235,7 +239,7 @@ void pst_norm_run(const struct pst_call *c, const struct pst_norm *p,
     struct job job = job_of(c, p, loops);
 
     job.stats = c->n_out == 3 ? c->scratch : NULL;
-    start(c, forward_part, &job);
+    run_parts(c, forward_part, &job);
     for (int64_t r = 0; job.stats != NULL && r < p->rows; r++)
         for (int64_t k = 0; k < 2; k++)
             memcpy((char *)c->out[1 + k].data + r * job.size,
@@ -257,7 +261,7 @@ void pst_norm_run_input(const struct pst_call *c, const struct pst_norm *p,
 {
     struct job job = job_of(c, p, loops);
 
-    start(c, input_part, &job);
+    run_parts(c, input_part, &job);
 }
 
 /* Number of rows whose statistics are computed just before their sums, while

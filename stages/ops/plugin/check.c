@@ -44,8 +44,8 @@ static enum pst_status check_size(const char *what, const void *object,
     return PST_OK;
 }
 
-static enum pst_status lacks(const struct penstock_op *op, const char *what,
-                             struct pst_diag *diag)
+static enum pst_status fail_incomplete(const struct penstock_op *op,
+                                       const char *what, struct pst_diag *diag)
 {
     return pst_diag_set(diag, PST_E_PLUGIN_INCOMPLETE, "%.100s: %s", op->schema,
                         what);
@@ -62,15 +62,15 @@ static enum pst_status check_kernel(const struct penstock_op *op, size_t i,
     if (status != PST_OK)
         return status;
     if (k->run == NULL)
-        return lacks(op, "a kernel has no function run", diag);
+        return fail_incomplete(op, "a kernel has no function run", diag);
     if (k->dtypes == NULL || k->n_dtypes == 0 || k->n_dtypes > 64)
-        return lacks(op, "a kernel has no dtypes, or too many", diag);
+        return fail_incomplete(op, "a kernel has no dtypes, or too many", diag);
     if (k->flags & ~(uint32_t)PENSTOCK_STRIDED)
-        return lacks(op, "a kernel has an unknown flag", diag);
+        return fail_incomplete(op, "a kernel has an unknown flag", diag);
     for (size_t d = 0; d < k->n_dtypes; d++)
         if (!pst_dtype_from_dl(k->dtypes[d], &dtype))
-            return lacks(op, "a kernel has a dtype that is not supported",
-                         diag);
+            return fail_incomplete(
+                op, "a kernel has a dtype that is not supported", diag);
     return PST_OK;
 }
 
@@ -87,9 +87,9 @@ static enum pst_status check_op(const struct penstock_plugin *given, size_t i,
         return pst_diag_set(diag, PST_E_PLUGIN_INCOMPLETE,
                             "operator %zu has no schema (NULL)", i);
     if (op->kernels == NULL || op->n_kernels == 0)
-        return lacks(op, "it has no kernel", diag);
+        return fail_incomplete(op, "it has no kernel", diag);
     if (op->n_kernels > PST_PLUGIN_MAX_KERNELS)
-        return lacks(op, "it has too many kernels", diag);
+        return fail_incomplete(op, "it has too many kernels", diag);
     for (size_t k = 0; k < op->n_kernels && status == PST_OK; k++)
         status = check_kernel(op, k, diag);
     return status;
@@ -169,8 +169,8 @@ enum pst_status pst_plugin_check(const struct penstock_plugin *given,
     return status;
 }
 
-static enum pst_status refuse(const struct penstock_op *op, const char *why,
-                              struct pst_diag *diag)
+static enum pst_status fail_schema(const struct penstock_op *op,
+                                   const char *why, struct pst_diag *diag)
 {
     return pst_diag_set(diag, PST_E_PLUGIN_SCHEMA, "schema \"%.200s\": %s",
                         op->schema, why);
@@ -185,34 +185,36 @@ enum pst_status pst_plugin_check_schema(const struct penstock_plugin *given,
     bool tensor = false;
 
     if (strncmp(schema->name, given->name, n) != 0 || schema->name[n] != '.')
-        return refuse(op, "its namespace is not the plugin's name", diag);
+        return fail_schema(op, "its namespace is not the plugin's name", diag);
     if (schema->n_args > PENSTOCK_MAX_ARGS)
-        return refuse(op, "it has too many arguments", diag);
+        return fail_schema(op, "it has too many arguments", diag);
     if (schema->list_return || schema->n_returns == 0 ||
         schema->n_returns > PENSTOCK_MAX_TENSORS)
-        return refuse(op,
-                      "its results must be a fixed number of tensors, at "
-                      "least one",
-                      diag);
+        return fail_schema(op,
+                           "its results must be a fixed number of tensors, at "
+                           "least one",
+                           diag);
     for (unsigned i = 0; i < schema->n_args; i++) {
         if (schema->args[i].written || schema->args[i].shared)
-            return refuse(op,
-                          "no argument may be written or shared with a "
-                          "result (Tensor(a!))",
-                          diag);
+            return fail_schema(op,
+                               "no argument may be written or shared with a "
+                               "result (Tensor(a!))",
+                               diag);
         if (pst_schema_arg(schema, schema->args[i].name) != (int)i)
-            return refuse(op, "two arguments have one name", diag);
+            return fail_schema(op, "two arguments have one name", diag);
         if (schema->args[i].type == PST_TYPE_IGNORED)
-            return refuse(op,
-                          "it has an argument of a type that plugins "
-                          "cannot use",
-                          diag);
+            return fail_schema(op,
+                               "it has an argument of a type that plugins "
+                               "cannot use",
+                               diag);
         tensor = tensor || (schema->args[i].type == PST_TYPE_TENSOR &&
                             !schema->args[i].optional);
     }
     if (schema->shares_result)
-        return refuse(op, "no result may share memory with an argument", diag);
+        return fail_schema(op, "no result may share memory with an argument",
+                           diag);
     if (!tensor && op->infer == NULL)
-        return refuse(op, "without a tensor argument it needs infer", diag);
+        return fail_schema(op, "without a tensor argument it needs infer",
+                           diag);
     return PST_OK;
 }

@@ -52,8 +52,8 @@ static void parallel_for(const struct penstock_kernel_call *call, size_t n,
 
 /* --- calls ---------------------------------------------------------------- */
 
-static void give_tensors(const struct pst_operand *from, unsigned n,
-                         DLTensor *to)
+static void set_tensors(const struct pst_operand *from, unsigned n,
+                        DLTensor *to)
 {
     for (unsigned i = 0; i < n; i++) {
         const struct pst_meta *meta = from[i].meta;
@@ -77,8 +77,8 @@ static void frame_begin(struct frame *f, const struct pst_call *c)
     memset(&f->given, 0, sizeof(f->given));
     /* Inference has checked the number of tensors. */
     (void)pst_plugin_args_set(&row->schema, c->args, &f->args);
-    give_tensors(c->in, c->n_in, f->in);
-    give_tensors(c->out, c->n_out, f->out);
+    set_tensors(c->in, c->n_in, f->in);
+    set_tensors(c->out, c->n_out, f->out);
     memset(f->reason, 0, sizeof(f->reason));
     f->pool = c->pool;
     f->given.size = sizeof(f->given);

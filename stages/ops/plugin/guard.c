@@ -61,7 +61,7 @@ static bool is_filled(const unsigned char *at, size_t n, unsigned char byte)
 }
 
 /* Returns where memory outside of g was written: "before", "after" or NULL. */
-static const char *broken(const struct guarded *g, unsigned char fill)
+static const char *find_overrun(const struct guarded *g, unsigned char fill)
 {
     if (!is_filled(g->at - GUARD, GUARD, fill ^ 0x55))
         return "before";
@@ -119,12 +119,12 @@ static uint64_t hash_of(const struct pst_operand *x)
     return x->data == NULL ? 0 : pst_hash(x->data, pst_meta_span(x->meta), 1);
 }
 
-/* Looks at the memory that the kernel may not write. */
+/* True if the kernel has left memory alone that it may not write. */
 static bool is_intact(const struct pst_call *c, const struct trial *t,
                       const uint64_t *hashes, char *why)
 {
     for (unsigned k = 0; k < c->n_out; k++) {
-        const char *where = broken(&t->out[k], t->fill);
+        const char *where = find_overrun(&t->out[k], t->fill);
 
         if (where != NULL) {
             (void)snprintf(why, PST_PLUGIN_FAULT_TEXT,
@@ -134,11 +134,11 @@ static bool is_intact(const struct pst_call *c, const struct trial *t,
             return false;
         }
     }
-    if (broken(&t->scratch, t->fill) != NULL) {
+    if (find_overrun(&t->scratch, t->fill) != NULL) {
         (void)snprintf(why, PST_PLUGIN_FAULT_TEXT,
                        "the plugin's kernel writes %s the %zu bytes of its "
                        "scratch",
-                       broken(&t->scratch, t->fill), t->scratch.bytes);
+                       find_overrun(&t->scratch, t->fill), t->scratch.bytes);
         return false;
     }
     for (unsigned i = 0; i < c->n_in; i++)
@@ -151,8 +151,8 @@ static bool is_intact(const struct pst_call *c, const struct trial *t,
     return true;
 }
 
-static bool try(const struct pst_call *c, struct trial *t,
-                struct pst_pool *pool, const uint64_t *hashes, char *why)
+static bool run_trial(const struct pst_call *c, struct trial *t,
+                      struct pst_pool *pool, const uint64_t *hashes, char *why)
 {
     struct pst_call call = *c;
 
@@ -200,10 +200,10 @@ bool pst_plugin_guard_run(const struct pst_call *c,
     if (!good)
         (void)snprintf(why, PST_PLUGIN_FAULT_TEXT,
                        "there is no memory to check the plugin's kernel");
-    good = good && try(c, &first, c->pool, hashes, why);
+    good = good && run_trial(c, &first, c->pool, hashes, why);
     for (unsigned k = 0; good && k < c->n_out; k++)
         memcpy(c->out[k].data, first.out[k].at, first.out[k].bytes);
-    good = good && try(c, &second, NULL, hashes, why) &&
+    good = good && run_trial(c, &second, NULL, hashes, why) &&
            is_same(c, &first, &second, why);
     trial_fini(&first, c->n_out);
     trial_fini(&second, c->n_out);

@@ -24,14 +24,14 @@ static void run(const struct pst_call *c)
                                                : pst_plugin_frame_run(c, why);
 
     if (!good && c->fault != NULL && !c->fault->set)
-        pst_call_fault(c, PST_FAULT_PLUGIN, {.i = pst_fault_text_keep(why)});
+        pst_call_fault(c, PST_FAULT_PLUGIN, {.i = pst_fault_keep_text(why)});
 }
 
 /* --- the last kernel ------------------------------------------------------ */
 
 /* Chooses the kernel for the last one of the row: the first that has the dtype,
  * else one of f32 with conversions. Sets c->inner; NULL if there is none. */
-static const struct pst_kernel *settle(struct pst_call *c)
+static const struct pst_kernel *choose_kernel(struct pst_call *c)
 {
     const struct pst_plugin_kernel *last = c->inner->owner;
     const struct pst_plugin_row *row = last->row;
@@ -49,7 +49,7 @@ static const struct pst_kernel *settle(struct pst_call *c)
 static size_t last_scratch(const struct pst_call *c, unsigned threads)
 {
     struct pst_call call = *c;
-    const struct pst_kernel *kernel = settle(&call);
+    const struct pst_kernel *kernel = choose_kernel(&call);
 
     return kernel == NULL || kernel->scratch == NULL
                ? 0
@@ -59,7 +59,7 @@ static size_t last_scratch(const struct pst_call *c, unsigned threads)
 static void last_run(const struct pst_call *c)
 {
     struct pst_call call = *c;
-    const struct pst_kernel *kernel = settle(&call);
+    const struct pst_kernel *kernel = choose_kernel(&call);
 
     if (kernel != NULL)
         kernel->run(&call);

@@ -42,7 +42,7 @@ const struct pst_plugin *pst_plugin_of(const struct pst_op *op)
     return p;
 }
 
-static const struct pst_plugin *find(const char *name)
+static const struct pst_plugin *find_plugin(const char *name)
 {
     const struct pst_plugin *p = pst_plugins();
 
@@ -51,11 +51,11 @@ static const struct pst_plugin *find(const char *name)
     return p;
 }
 
-enum pst_status pst_plugin_need(const char *who, const char *name,
-                                const char *version, const char *digest,
-                                struct pst_diag *diag)
+enum pst_status pst_plugin_require(const char *who, const char *name,
+                                   const char *version, const char *digest,
+                                   struct pst_diag *diag)
 {
-    const struct pst_plugin *p = find(name);
+    const struct pst_plugin *p = find_plugin(name);
 
     if (p == NULL)
         return pst_diag_set(diag, PST_E_PLUGIN_MISSING,
@@ -74,7 +74,7 @@ enum pst_status pst_plugin_need(const char *who, const char *name,
 
 /* --- adding --------------------------------------------------------------- */
 
-static void drop(struct loaded *l)
+static void free_loaded(struct loaded *l)
 {
     struct pst_arena arena = l->arena;
 
@@ -145,9 +145,9 @@ static bool digest_texts(const struct penstock_plugin *given, char ret[33])
 
 /* Makes the plugin with its rows, which are not in the registry yet. path,
  * digest: NULL if it is part of the program. */
-static enum pst_status make(const struct penstock_plugin *given,
-                            const char *path, const char *digest,
-                            struct loaded **ret, struct pst_diag *diag)
+static enum pst_status make_loaded(const struct penstock_plugin *given,
+                                   const char *path, const char *digest,
+                                   struct loaded **ret, struct pst_diag *diag)
 {
     enum pst_status status = pst_plugin_check(given, diag);
     struct pst_arena arena;
@@ -173,26 +173,26 @@ static enum pst_status make(const struct penstock_plugin *given,
     if (digest != NULL)
         memcpy(l->plugin.digest, digest, sizeof(l->plugin.digest));
     if (status != PST_OK)
-        drop(l);
+        free_loaded(l);
     else
         *ret = l;
     return status;
 }
 
 /* Adds the plugin unless it is there. The lock is held. */
-static enum pst_status add(const struct penstock_plugin *given,
-                           const char *path, const char *digest,
-                           struct pst_diag *diag)
+static enum pst_status add_locked(const struct penstock_plugin *given,
+                                  const char *path, const char *digest,
+                                  struct pst_diag *diag)
 {
     struct loaded *l = NULL;
     const struct pst_plugin *same;
     enum pst_status status = pst_registry_init(diag);
 
     if (status == PST_OK)
-        status = make(given, path, digest, &l, diag);
+        status = make_loaded(given, path, digest, &l, diag);
     if (status != PST_OK)
         return status;
-    same = find(l->plugin.name);
+    same = find_plugin(l->plugin.name);
     if (same != NULL) {
         if (strcmp(same->digest, l->plugin.digest) != 0)
             status = pst_diag_set(diag, PST_E_PLUGIN_NAME,
@@ -200,12 +200,12 @@ static enum pst_status add(const struct penstock_plugin *given,
                                   same->name, same->version,
                                   same->path[0] != '\0' ? ", from " : "",
                                   same->path);
-        drop(l);
+        free_loaded(l);
         return status;
     }
     status = pst_registry_add(l->added, l->n, diag);
     if (status != PST_OK) {
-        drop(l);
+        free_loaded(l);
         return status;
     }
     l->plugin.next = (struct pst_plugin *)newest;
@@ -219,7 +219,7 @@ enum pst_status pst_plugin_add(const struct penstock_plugin *given,
     enum pst_status status;
 
     pthread_mutex_lock(&lock);
-    status = add(given, NULL, NULL, diag);
+    status = add_locked(given, NULL, NULL, diag);
     pthread_mutex_unlock(&lock);
     return status;
 }
@@ -254,13 +254,13 @@ static enum pst_status open_library(const char *path, const char *digest,
                             "it exports no function penstock_plugin");
     }
     memcpy(&describe, &symbol, sizeof(describe));
-    status = add(describe(), path, digest, diag);
+    status = add_locked(describe(), path, digest, diag);
     if (status != PST_OK)
         (void)dlclose(library);
     return status;
 }
 
-static enum pst_status load(const char *path, struct pst_diag *diag)
+static enum pst_status load_file(const char *path, struct pst_diag *diag)
 {
     struct pst_file file = {0};
     char digest[33], *real = NULL;
@@ -285,7 +285,7 @@ enum pst_status pst_plugin_load(const char *path, struct pst_diag *diag)
     enum pst_status status;
 
     pthread_mutex_lock(&lock);
-    status = load(path, diag);
+    status = load_file(path, diag);
     pthread_mutex_unlock(&lock);
     if (status != PST_OK)
         pst_diag_prefix(diag, "plugin %.500s", path);

@@ -37,8 +37,8 @@ const struct pst_plugin *pst_plugins(void);
 const struct pst_plugin *pst_plugin_of(const struct pst_op *op);
 /* Checks that this process has a plugin, with that version and digest. who:
  * what needs it, "the plan". PST_E_PLUGIN_MISSING, PST_E_PLUGIN_OTHER. */
-enum pst_status pst_plugin_need(const char *who, const char *name,
-                                const char *version, const char *digest,
-                                struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pst_plugin_require(const char *who, const char *name,
+                                   const char *version, const char *digest,
+                                   struct pst_diag *diag) PST_MUST_CHECK;
 
 #endif

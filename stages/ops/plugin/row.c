@@ -104,8 +104,8 @@ struct inference {
 
 /* Returns the size with a symbol for its expression: 0 for an unknown one,
  * PENSTOCK_FIXED for none, else 2 plus the index in `exprs`. */
-static struct penstock_size give_size(struct inference *s,
-                                      struct pst_extent size)
+static struct penstock_size to_plugin_size(struct inference *s,
+                                           struct pst_extent size)
 {
     struct penstock_size ret = {size.value, PENSTOCK_FIXED};
 
@@ -119,8 +119,8 @@ static struct penstock_size give_size(struct inference *s,
     return ret;
 }
 
-static struct pst_extent take_size(const struct inference *s,
-                                   struct penstock_size size)
+static struct pst_extent from_plugin_size(const struct inference *s,
+                                          struct penstock_size size)
 {
     struct pst_extent ret = pst_extent(size.value);
 
@@ -165,8 +165,9 @@ static struct penstock_size compute_size(const struct penstock_shapes *shapes,
     if (op == PENSTOCK_DIV && b.value <= 0)
         return (struct penstock_size){-1, 0};
     if (s->build != NULL)
-        return give_size(
-            s, compute_extent(s->build, op, take_size(s, a), take_size(s, b)));
+        return to_plugin_size(s, compute_extent(s->build, op,
+                                                from_plugin_size(s, a),
+                                                from_plugin_size(s, b)));
     none.diag = &why; /* sums that overflow */
     a.value =
         compute_extent(&none, op, pst_extent(a.value), pst_extent(b.value))
@@ -177,8 +178,8 @@ static struct penstock_size compute_size(const struct penstock_shapes *shapes,
     return a;
 }
 
-static void give_meta(struct inference *s, const struct pst_value *value,
-                      struct penstock_meta *ret)
+static void to_plugin_meta(struct inference *s, const struct pst_value *value,
+                           struct penstock_meta *ret)
 {
     memset(ret, 0, sizeof(*ret));
     ret->ndim = -1;
@@ -189,13 +190,13 @@ static void give_meta(struct inference *s, const struct pst_value *value,
     for (unsigned d = 0; d < value->meta.rank; d++)
         ret->shape[d] =
             s->build != NULL
-                ? give_size(s, pst_extent_of(s->build, value, d))
+                ? to_plugin_size(s, pst_extent_of(s->build, value, d))
                 : (struct penstock_size){value->meta.size[d], PENSTOCK_FIXED};
 }
 
 /* Adds the symbols of an integer or a list of them. */
-static void give_numbers(struct inference *s, const struct pst_arg *arg,
-                         struct penstock_arg *to)
+static void add_symbols(struct inference *s, const struct pst_arg *arg,
+                        struct penstock_arg *to)
 {
     const unsigned n = arg->kind == PST_ARG_INTS ? arg->n : 1;
 
@@ -206,8 +207,9 @@ static void give_numbers(struct inference *s, const struct pst_arg *arg,
         const int64_t i = arg->kind == PST_ARG_INTS ? arg->ints[k] : arg->i;
 
         s->numbers[s->n_numbers++] =
-            s->build != NULL ? give_size(s, pst_extent_in(s->build, arg, k))
-                             : (struct penstock_size){i, PENSTOCK_FIXED};
+            s->build != NULL
+                ? to_plugin_size(s, pst_extent_in(s->build, arg, k))
+                : (struct penstock_size){i, PENSTOCK_FIXED};
     }
 }
 
@@ -226,13 +228,13 @@ static bool shapes_begin(struct inference *s, const struct pst_schema *schema,
         const unsigned n = pst_call_count_arg(schema, i, &args[i]);
 
         for (unsigned k = 0; k < n; k++)
-            give_meta(s,
-                      args[i].kind == PST_ARG_VALUE    ? args[i].value
-                      : args[i].kind == PST_ARG_VALUES ? args[i].values[k]
-                                                       : NULL,
-                      &s->in[at++]);
+            to_plugin_meta(s,
+                           args[i].kind == PST_ARG_VALUE    ? args[i].value
+                           : args[i].kind == PST_ARG_VALUES ? args[i].values[k]
+                                                            : NULL,
+                           &s->in[at++]);
         if (args[i].kind == PST_ARG_INT || args[i].kind == PST_ARG_INTS)
-            give_numbers(s, &args[i], &s->args.at[i]);
+            add_symbols(s, &args[i], &s->args.at[i]);
     }
     for (unsigned k = 0; k < schema->n_returns; k++)
         if (at > 0)
@@ -252,7 +254,7 @@ static bool shapes_begin(struct inference *s, const struct pst_schema *schema,
 }
 
 /* Checks result k and converts it. */
-static enum pst_status take_result(struct pst_infer *c,
+static enum pst_status read_result(struct pst_infer *c,
                                    const struct inference *s, unsigned k)
 {
     const struct penstock_meta *from = &s->out[k];
@@ -304,7 +306,7 @@ static enum pst_status infer(struct pst_infer *c)
             s.given.reason[0] != '\0' ? s.given.reason
                                       : "infer failed without a reason");
     for (unsigned k = 0; k < c->schema->n_returns && status == PST_OK; k++)
-        status = take_result(c, &s, k);
+        status = read_result(c, &s, k);
     return status;
 }
 
@@ -321,7 +323,7 @@ static void set_sizes(struct pst_build *build, struct pst_node *node)
         return;
     for (unsigned k = 0; k < node->n_outs; k++)
         for (unsigned d = 0; d < node->outs[k]->meta.rank; d++) {
-            struct pst_extent size = take_size(&s, s.out[k].shape[d]);
+            struct pst_extent size = from_plugin_size(&s, s.out[k].shape[d]);
 
             if (size.value != node->outs[k]->meta.size[d])
                 size.expr = pst_expr_unknown;
@@ -339,7 +341,7 @@ static double flops(const struct pst_node *node)
     if (!shapes_begin(&s, node->schema, node->args, NULL))
         return 0.0;
     for (unsigned k = 0; k < node->n_outs; k++)
-        give_meta(&s, node->outs[k], &s.out[k]);
+        to_plugin_meta(&s, node->outs[k], &s.out[k]);
     n = row->given->flops(&s.given);
     return n > 0.0 ? n : 0.0;
 }

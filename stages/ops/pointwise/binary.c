@@ -7,8 +7,8 @@
 
 /* Runs f or i with number operands rounded to the 16-bit dtype of the
  * tensors. */
-static void rounded(const struct pst_call *call, pst_pw_f64_fn f,
-                    pst_pw_i64_fn i)
+static void run_rounded(const struct pst_call *call, pst_pw_f64_fn f,
+                        pst_pw_i64_fn i)
 {
     struct pst_pw p;
 
@@ -22,7 +22,7 @@ static void rounded(const struct pst_call *call, pst_pw_f64_fn f,
     PST_PW_F64(name##_f64, 2, expr)                                            \
     static void name##_ref(const struct pst_call *call)                        \
     {                                                                          \
-        rounded(call, name##_f64, NULL);                                       \
+        run_rounded(call, name##_f64, NULL);                                   \
     }                                                                          \
     PST_PW_ROW(name, #name "(Tensor self, Tensor other) -> Tensor", how, name, \
                gradient)
@@ -33,7 +33,7 @@ static void rounded(const struct pst_call *call, pst_pw_f64_fn f,
     PST_PW_F64(name##_f64, 2, expr)                                            \
     static void name##_ref(const struct pst_call *call)                        \
     {                                                                          \
-        rounded(call, name##_f64, NULL);                                       \
+        run_rounded(call, name##_f64, NULL);                                   \
     }                                                                          \
     PST_PW_LOOP_ROUNDED(name, 2, 0)                                            \
     PST_PW_FAST_ROW(name, #name "(Tensor self, Tensor other) -> Tensor", how,  \
@@ -101,7 +101,7 @@ GAMMA(igammac, "-");
 PST_PW_F64(copysign_f64, 2, copysign(a, b))
 static void copysign_ref(const struct pst_call *call)
 {
-    rounded(call, copysign_f64, NULL);
+    run_rounded(call, copysign_f64, NULL);
 }
 PST_PW_LOOP_ROUNDED(copysign, 2, 0)
 COPYSIGN(copysign_Tensor,
@@ -116,7 +116,7 @@ COPYSIGN(copysign_Scalar,
     PST_PW_I64(name##_i64, 2, whole)                                           \
     static void name##_ref(const struct pst_call *call)                        \
     {                                                                          \
-        rounded(call, name##_f64, name##_i64);                                 \
+        run_rounded(call, name##_f64, name##_i64);                             \
     }                                                                          \
     PST_PW_LOOP_ROUNDED(name, 2, 0)                                            \
     PST_PW_FAST_ROW(name, #name "(Tensor self, Tensor other) -> Tensor",       \
@@ -133,7 +133,7 @@ PST_PW_F64(heaviside_f64, 2, a == 0.0 ? b : (double)(a > 0.0))
 PST_PW_I64(heaviside_i64, 2, a == 0 ? b : a > 0)
 static void heaviside_ref(const struct pst_call *call)
 {
-    rounded(call, heaviside_f64, heaviside_i64);
+    run_rounded(call, heaviside_f64, heaviside_i64);
 }
 PST_PW_LOOP_ROUNDED(heaviside, 2, 0)
 PST_PW_FAST_ROW(heaviside, "heaviside(Tensor self, Tensor values) -> Tensor",
@@ -195,11 +195,11 @@ PST_PW_F64(xlogy_f64, 2, x_log_y(a, log(b), b))
 PST_PW_F64(xlog1py_f64, 2, x_log_y(a, log1p(b), b))
 static void xlogy_ref(const struct pst_call *call)
 {
-    rounded(call, xlogy_f64, NULL);
+    run_rounded(call, xlogy_f64, NULL);
 }
 static void xlog1py_ref(const struct pst_call *call)
 {
-    rounded(call, xlog1py_f64, NULL);
+    run_rounded(call, xlog1py_f64, NULL);
 }
 
 PST_PW_LOOP_ROUNDED(xlogy, 2, 0)

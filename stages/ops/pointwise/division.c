@@ -9,7 +9,7 @@
 /* Rounds an intermediate result to the dtype, as PyTorch does. For a 16-bit
  * dtype with a single divisor (k[0] is 1) the divisor and all steps are
  * rounded to f32 only. */
-static double step(const struct pst_pw *p, double x)
+static double round_step(const struct pst_pw *p, double x)
 {
     if (p->compute == PST_F64)
         return x;
@@ -25,13 +25,13 @@ static double floor_divide(const struct pst_pw *p, double a, double b)
     if (b == 0.0)
         return a / b;
     rest = fmod(a, b);
-    quotient = step(p, step(p, a - rest) / b);
+    quotient = round_step(p, round_step(p, a - rest) / b);
     if (rest != 0.0 && (b < 0.0) != (rest < 0.0))
-        quotient = step(p, quotient - 1.0);
+        quotient = round_step(p, quotient - 1.0);
     if (quotient == 0.0)
         return copysign(0.0, a / b);
     whole = floor(quotient);
-    return step(p, quotient - whole) > 0.5 ? whole + 1.0 : whole;
+    return round_step(p, quotient - whole) > 0.5 ? whole + 1.0 : whole;
 }
 
 static double remainder_of(double a, double b)
@@ -43,7 +43,7 @@ static double remainder_of(double a, double b)
 
 static double trunc_divide(const struct pst_pw *p, double a, double b)
 {
-    return trunc(step(p, pst_pw_round(p->compute, a) / b));
+    return trunc(round_step(p, pst_pw_round(p->compute, a) / b));
 }
 
 /* --- integers ------------------------------------------------------------- */

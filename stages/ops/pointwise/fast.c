@@ -92,7 +92,7 @@ struct fast {
     enum pst_dtype rounds; /* dtype that f32 operands are rounded to */
     pst_loop_fn loop;
     bool blocks;
-    bool puts;               /* results of the loop are stored by put() */
+    bool puts; /* results of the loop are stored by store_block() */
     struct pst_nd rows[MAX]; /* for short rows: the result and operand k */
 };
 
@@ -155,7 +155,7 @@ static void pack_f32(const struct pst_operand *x, int64_t at, int64_t stride,
 }
 
 /* Fills a block with the number of operand k. */
-static void fill(const struct fast *r, unsigned k, int64_t n, void *to)
+static void fill_block(const struct fast *r, unsigned k, int64_t n, void *to)
 {
     const struct pst_arg *arg = r->arg[k];
 
@@ -187,7 +187,7 @@ static void pack_of(const struct fast *r, unsigned k,
     const bool as_is = x != NULL && x->meta->dtype == r->rounds;
 
     if (x == NULL)
-        fill(r, k, n, to);
+        fill_block(r, k, n, to);
     else if (r->as[k] == PST_F32)
         pack_f32(x, at, stride, n, to);
     else if (r->as[k] == PST_I64)
@@ -278,7 +278,7 @@ static void row_direct(void *ctx, const struct pst_nd *nd,
 }
 
 /* Stores a block of results: rounds it, adds it to the old values, or both. */
-static void put(const struct fast *r, int64_t n, float *x, void *y)
+static void store_block(const struct fast *r, int64_t n, float *x, void *y)
 {
     const enum pst_dtype dtype = r->call->out[0].meta->dtype;
     const enum pst_isa isa = pst_cpu_isa();
@@ -325,7 +325,7 @@ static void row_blocks(void *ctx, const struct pst_nd *nd,
         }
         r->loop(m, in, r->fixed, r->s, r->puts ? some : (void *)y);
         if (r->puts)
-            put(r, m, some, y);
+            store_block(r, m, some, y);
     }
 }
 

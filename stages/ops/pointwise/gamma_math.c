@@ -58,7 +58,7 @@ static double log_gamma_1p(double a)
 }
 
 /* Returns x^a e^-x / Gamma(a + 1). */
-static double front(double a, double x)
+static double leading_factor(double a, double x)
 {
     const double m = (x - a) / a, b = 1.0 / (a * a);
     const double stirling =
@@ -76,7 +76,7 @@ static double front(double a, double x)
 /* P = front (1 + x/(a+1) + x^2/(a+1)(a+2) + ...) */
 static double lower_sum(double a, double x)
 {
-    const double y = front(a, x);
+    const double y = leading_factor(a, x);
     double term = 1.0, sum = 1.0;
 
     for (int k = 1; y > 0.0 && k < MAX_SUM && term > sum * 1e-17; k++) {
@@ -104,7 +104,7 @@ static double upper_sum(double a, double x)
 static double upper_fraction(double a, double x)
 {
     double b = x + 1.0 - a, c = 1.0 / DBL_MIN, d = 1.0 / b, f = d;
-    const double y = front(a, x);
+    const double y = leading_factor(a, x);
 
     for (int k = 1; y > 0.0 && k < MAX_SUM; k++) {
         const double numerator = -k * (k - a);

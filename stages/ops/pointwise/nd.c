@@ -18,7 +18,7 @@ static bool can_merge(const struct pst_nd *nd, unsigned outer, unsigned inner)
     return true;
 }
 
-static void drop(struct pst_nd *nd, unsigned d)
+static void remove_dimension(struct pst_nd *nd, unsigned d)
 {
     const size_t tail = (nd->rank - d - 1) * sizeof(int64_t);
 
@@ -50,10 +50,10 @@ void pst_nd_init(struct pst_nd *nd, unsigned n,
     }
     for (unsigned d = nd->rank; d-- > 0;) {
         if (nd->size[d] == 1)
-            drop(nd, d);
+            remove_dimension(nd, d);
         else if (d + 1 < nd->rank && can_merge(nd, d, d + 1)) {
             nd->size[d + 1] *= nd->size[d];
-            drop(nd, d);
+            remove_dimension(nd, d);
         }
     }
     if (nd->rank == 0) {

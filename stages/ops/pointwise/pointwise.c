@@ -107,7 +107,8 @@ double pst_pw_round(enum pst_dtype dtype, double x)
 
 /* Returns the dtype that an operand of dtype `from` is rounded to before
  * computation in p->compute; f64 means no rounding. */
-static enum pst_dtype rounding(const struct pst_pw *p, enum pst_dtype from)
+static enum pst_dtype rounding_dtype(const struct pst_pw *p,
+                                     enum pst_dtype from)
 {
     if (from == p->compute || p->compute == PST_F64 ||
         pst_dtype_kind(from) == PST_KIND_BOOL)
@@ -127,7 +128,7 @@ static const double *load_f64(const struct pst_pw *p, unsigned k,
     const enum pst_dtype dtype =
         x != NULL ? x->meta->dtype
                   : (p->arg[k]->kind == PST_ARG_FLOAT ? PST_F64 : PST_I64);
-    const enum pst_dtype round = rounding(p, dtype);
+    const enum pst_dtype round = rounding_dtype(p, dtype);
 
     if (x == NULL) {
         const double s = pst_pw_round(round, pst_pw_number(p->arg[k]));

@@ -188,7 +188,7 @@ PST_PW_FAST_ROW(
     "self: inside ? grad / (self * (1 - self)) : (is(eps) ? 0 : nan)");
 
 /* Returns the largest finite number of a dtype. */
-static double largest(enum pst_dtype dtype)
+static double largest_finite(enum pst_dtype dtype)
 {
     switch (dtype) {
     case PST_F64:
@@ -205,7 +205,7 @@ static double largest(enum pst_dtype dtype)
 static void nan_to_num_f64(const struct pst_pw *p, int64_t n,
                            const double *const *x, double *y)
 {
-    const double max = largest(p->compute);
+    const double max = largest_finite(p->compute);
     /* s[] cannot be used here: None is NaN in it, and an argument may be
      * NaN. */
     const struct pst_arg *args = p->call->args;

@@ -14,7 +14,7 @@
 enum pool_arg { KERNEL, STRIDE, PADDING, CEIL, INCLUDE, DIVISOR };
 enum resize_arg { SIZE, MODE, ALIGN, SCALES };
 
-static int64_t entry(const struct pst_arg *list, unsigned d)
+static int64_t list_entry(const struct pst_arg *list, unsigned d)
 {
     return list->ints[list->n == 1 ? 0 : d];
 }
@@ -35,9 +35,10 @@ static void average_axis(const struct pst_arg *args, unsigned d, int64_t in,
     *ret = (struct pst_axis){
         .kind = PST_AXIS_AVERAGE,
         .in = in,
-        .k = entry(&args[KERNEL], d),
-        .stride = entry(args[STRIDE].n > 0 ? &args[STRIDE] : &args[KERNEL], d),
-        .pad = entry(&args[PADDING], d),
+        .k = list_entry(&args[KERNEL], d),
+        .stride =
+            list_entry(args[STRIDE].n > 0 ? &args[STRIDE] : &args[KERNEL], d),
+        .pad = list_entry(&args[PADDING], d),
         .include_pad = args[INCLUDE].b,
         .unweighted = divides,
         .divisor = divides && d == 0 ? (double)args[DIVISOR].i : 1.0};
@@ -50,7 +51,7 @@ static void adaptive_axis(const struct pst_arg *args, unsigned d, int64_t in,
 {
     (void)single;
     *ret = (struct pst_axis){
-        .kind = PST_AXIS_ADAPTIVE, .in = in, .out = entry(&args[SIZE], d)};
+        .kind = PST_AXIS_ADAPTIVE, .in = in, .out = list_entry(&args[SIZE], d)};
 }
 
 static const struct mode {
@@ -78,7 +79,7 @@ static void resize_axis(const struct pst_arg *args, unsigned d, int64_t in,
 
     *ret = (struct pst_axis){.kind = kind,
                              .in = in,
-                             .out = entry(&args[SIZE], d),
+                             .out = list_entry(&args[SIZE], d),
                              .align = args[ALIGN].b};
     if (kind == PST_AXIS_NEAREST || kind == PST_AXIS_EXACT)
         single = true;
@@ -102,7 +103,7 @@ static enum pst_status average_check(const struct pst_infer *c, unsigned first,
     if (status == PST_OK)
         status = pst_pool_check_list(c, first + PADDING, dims, 0);
     for (unsigned d = 0; d < dims && status == PST_OK; d++)
-        if (entry(&args[PADDING], d) * 2 > entry(&args[KERNEL], d))
+        if (list_entry(&args[PADDING], d) * 2 > list_entry(&args[KERNEL], d))
             status = pst_infer_fail(c, "the padding is larger than half the "
                                        "kernel");
     if (status == PST_OK && args[DIVISOR].kind == PST_ARG_INT &&

@@ -8,7 +8,7 @@
 
 /* Sets the results to those of the node: values and, if the operator has them,
  * indices. */
-static enum pst_status results(struct pst_rewrite *w, struct pst_node *node)
+static enum pst_status set_results(struct pst_rewrite *w, struct pst_node *node)
 {
     for (unsigned k = 0; k < w->n_outs; k++)
         w->outs[k] = pst_rw_nth(node, k);
@@ -17,19 +17,20 @@ static enum pst_status results(struct pst_rewrite *w, struct pst_node *node)
 
 static enum pst_status max_pool(struct pst_rewrite *w)
 {
-    return results(w, pst_rw_node(w, &pst_op_max_pool, w->args, 6));
+    return set_results(w, pst_rw_node(w, &pst_op_max_pool, w->args, 6));
 }
 
 static enum pst_status adaptive_max_pool(struct pst_rewrite *w)
 {
-    return results(w, pst_rw_node(w, &pst_op_adaptive_max_pool, w->args, 2));
+    return set_results(w,
+                       pst_rw_node(w, &pst_op_adaptive_max_pool, w->args, 2));
 }
 
 static enum pst_status fractional_max_pool(struct pst_rewrite *w)
 {
-    return results(w, pst_rw_node(w, &pst_op_fractional_max_pool,
-                                  PST_ARGS(w->args[0], w->args[3], w->args[1],
-                                           w->args[2])));
+    return set_results(w, pst_rw_node(w, &pst_op_fractional_max_pool,
+                                      PST_ARGS(w->args[0], w->args[3],
+                                               w->args[1], w->args[2])));
 }
 
 #define MAX_POOL(dims)                                                         \
@@ -64,8 +65,8 @@ FRACTIONAL(2);
 FRACTIONAL(3);
 
 /* Flattens the last dims dimensions of x: (lead..., n). */
-static struct pst_value *flat(struct pst_rewrite *w, struct pst_value *x,
-                              unsigned dims)
+static struct pst_value *flatten(struct pst_rewrite *w, struct pst_value *x,
+                                 unsigned dims)
 {
     const unsigned lead = x->meta.rank - dims;
     struct pst_extent size[PST_MAX_RANK];
@@ -82,9 +83,9 @@ static struct pst_value *flat(struct pst_rewrite *w, struct pst_value *x,
 
 /* Scatters x into zeros whose planes have the sizes `planes`; op adds or
  * writes. */
-static enum pst_status scatter(struct pst_rewrite *w, const struct pst_op *op,
-                               struct pst_value *x, struct pst_value *places,
-                               const struct pst_extent *planes, unsigned dims)
+static enum pst_status scatter_planes(
+    struct pst_rewrite *w, const struct pst_op *op, struct pst_value *x,
+    struct pst_value *places, const struct pst_extent *planes, unsigned dims)
 {
     const unsigned lead = x->meta.rank - dims;
     struct pst_extent size[PST_MAX_RANK], whole = pst_extent(1);
@@ -104,8 +105,8 @@ static enum pst_status scatter(struct pst_rewrite *w, const struct pst_op *op,
                PST_ARGS(pst_rw_ints(w, size, lead + 1), pst_i(0),
                         pst_dtype_arg(x->meta.dtype)));
     y = pst_rw(w, op,
-               PST_ARGS(pst_v(y), pst_i(lead), pst_v(flat(w, places, dims)),
-                        pst_v(flat(w, x, dims))));
+               PST_ARGS(pst_v(y), pst_i(lead), pst_v(flatten(w, places, dims)),
+                        pst_v(flatten(w, x, dims))));
     for (unsigned d = 0; d < dims; d++)
         size[lead + d] = planes[d];
     return pst_rewrite_out(w, 0, pst_rw_reshape(w, y, x->meta.rank, size));
@@ -120,8 +121,8 @@ static enum pst_status max_unpool(struct pst_rewrite *w)
         return pst_rewrite_fail(w, "%u sizes", size->n);
     for (unsigned d = 0; d < size->n; d++)
         planes[d] = pst_extent_in(w->build, size, d);
-    return scatter(w, &pst_op_scatter_src, pst_rewrite_in(w, 0),
-                   pst_rewrite_in(w, 1), planes, size->n);
+    return scatter_planes(w, &pst_op_scatter_src, pst_rewrite_in(w, 0),
+                          pst_rewrite_in(w, 1), planes, size->n);
 }
 
 PST_REWRITE(max_unpool2d,
@@ -143,8 +144,8 @@ static enum pst_status max_pool_backward(struct pst_rewrite *w)
         return pst_rewrite_fail(w, "the input has %u dimensions", rank);
     planes[0] = pst_rw_size(w, x, rank - 2);
     planes[1] = pst_rw_size(w, x, rank - 1);
-    return scatter(w, &pst_op_scatter_add, pst_rewrite_in(w, 0),
-                   pst_rewrite_in(w, 7), planes, 2);
+    return scatter_planes(w, &pst_op_scatter_add, pst_rewrite_in(w, 0),
+                          pst_rewrite_in(w, 7), planes, 2);
 }
 
 PST_REWRITE(max_pool2d_with_indices_backward,

@@ -21,7 +21,7 @@ struct window {
 typedef struct window (*window_fn)(const struct pst_max_pool *p, int64_t plane,
                                    unsigned d, int64_t o);
 
-static int64_t entry(const struct pst_arg *list, unsigned d)
+static int64_t list_entry(const struct pst_arg *list, unsigned d)
 {
     return list->ints[list->n == 1 ? 0 : d];
 }
@@ -33,7 +33,7 @@ enum { KERNEL = 1, STRIDE, PADDING, DILATION, CEIL };
 
 static int64_t stride_of(const struct pst_arg *args, unsigned d)
 {
-    return entry(args[STRIDE].n > 0 ? &args[STRIDE] : &args[KERNEL], d);
+    return list_entry(args[STRIDE].n > 0 ? &args[STRIDE] : &args[KERNEL], d);
 }
 
 void pst_max_pool_taps(const struct pst_max_pool *p, unsigned d,
@@ -41,10 +41,10 @@ void pst_max_pool_taps(const struct pst_max_pool *p, unsigned d,
 {
     const struct pst_arg *args = p->call->args;
 
-    *ret = (struct pst_max_taps){.size = entry(&args[KERNEL], d),
+    *ret = (struct pst_max_taps){.size = list_entry(&args[KERNEL], d),
                                  .stride = stride_of(args, d),
-                                 .pad = entry(&args[PADDING], d),
-                                 .dil = entry(&args[DILATION], d)};
+                                 .pad = list_entry(&args[PADDING], d),
+                                 .dil = list_entry(&args[DILATION], d)};
 }
 
 static struct window pool_window(const struct pst_max_pool *p, int64_t plane,
@@ -52,11 +52,11 @@ static struct window pool_window(const struct pst_max_pool *p, int64_t plane,
 {
     const struct pst_arg *args = p->call->args;
     const int64_t n = p->in[PST_SPACE - p->dims + d];
-    const int64_t dil = entry(&args[DILATION], d);
-    struct window w = {.start =
-                           o * stride_of(args, d) - entry(&args[PADDING], d),
+    const int64_t dil = list_entry(&args[DILATION], d);
+    struct window w = {.start = o * stride_of(args, d) -
+                                list_entry(&args[PADDING], d),
                        .step = dil};
-    int64_t end = w.start + (entry(&args[KERNEL], d) - 1) * dil + 1;
+    int64_t end = w.start + (list_entry(&args[KERNEL], d) - 1) * dil + 1;
 
     (void)plane;
     end = PST_MIN(end, n);
@@ -85,7 +85,7 @@ static struct window fractional_window(const struct pst_max_pool *p,
 {
     const struct pst_operand *r = &p->call->in[1];
     const unsigned e = PST_SPACE - p->dims + d;
-    const int64_t k = entry(&p->call->args[2], d);
+    const int64_t k = list_entry(&p->call->args[2], d);
     const unsigned at = p->dims == 2 ? 1 - d : d;
     const double given =
         pst_load_f64(r->meta->dtype, r->data,
@@ -168,7 +168,8 @@ static void find_max(const struct pst_operand *x, int64_t first, int64_t place,
     best->any = true;
 }
 
-static void put(const struct pst_call *c, int64_t i, const struct best *best)
+static void store_best(const struct pst_call *c, int64_t i,
+                       const struct best *best)
 {
     struct pst_operand *y = &c->out[0];
 
@@ -213,7 +214,7 @@ static void run_ref(const struct pst_call *c, window_fn window)
                                      p.in[2] +
                                  w[2].start + k * w[2].step,
                              &best);
-        put(c, i, &best);
+        store_best(c, i, &best);
     }
 }
 
@@ -276,9 +277,9 @@ static void block_f32(const struct job *j, const struct window w[2],
     }
     for (int64_t a = 0; a < w[0].count; a++)
         for (int64_t b = 0; b < w[1].count; b++)
-            for (int64_t k = 0; k < entry(&args[KERNEL], d); k++) {
-                const int64_t first =
-                    k * entry(&args[DILATION], d) - entry(&args[PADDING], d);
+            for (int64_t k = 0; k < list_entry(&args[KERNEL], d); k++) {
+                const int64_t first = k * list_entry(&args[DILATION], d) -
+                                      list_entry(&args[PADDING], d);
                 const int64_t low = first < 0 ? (-first + step - 1) / step : 0;
                 const int64_t high =
                     first >= width ? 0 : (width - 1 - first) / step + 1;
@@ -362,7 +363,7 @@ static enum pst_status space_of(const struct pst_infer *c, unsigned dims,
 }
 
 /* Sets the metas of the values and of their indices. */
-static enum pst_status both(struct pst_infer *c, const struct pst_meta *y)
+static enum pst_status set_both(struct pst_infer *c, const struct pst_meta *y)
 {
     enum pst_status status = pst_infer_set_like(c, 0, y->dtype, y);
 
@@ -390,9 +391,9 @@ static enum pst_status pool_infer(struct pst_infer *c)
     y = *x;
     for (unsigned d = 0; d < dims; d++) {
         int64_t *n = &y.size[x->rank - dims + d];
-        const int64_t k = entry(&args[KERNEL], d);
-        const int64_t pad = entry(&args[PADDING], d);
-        const int64_t dil = entry(&args[DILATION], d);
+        const int64_t k = list_entry(&args[KERNEL], d);
+        const int64_t pad = list_entry(&args[PADDING], d);
+        const int64_t dil = list_entry(&args[DILATION], d);
 
         if (pad * 2 > (k - 1) * dil + 1)
             return pst_infer_fail(c, "the padding is larger than half the "
@@ -401,7 +402,7 @@ static enum pst_status pool_infer(struct pst_infer *c)
         if (*n < 1)
             return pst_infer_fail(c, "the kernel does not fit into the input");
     }
-    return both(c, &y);
+    return set_both(c, &y);
 }
 
 static enum pst_status adaptive_infer(struct pst_infer *c)
@@ -419,9 +420,9 @@ static enum pst_status adaptive_infer(struct pst_infer *c)
     for (unsigned d = 0; d < dims; d++) {
         if (x->size[x->rank - dims + d] < 1)
             return pst_infer_fail(c, "the input is empty");
-        y.size[x->rank - dims + d] = entry(&c->args[1], d);
+        y.size[x->rank - dims + d] = list_entry(&c->args[1], d);
     }
-    return both(c, &y);
+    return set_both(c, &y);
 }
 
 static enum pst_status fractional_infer(struct pst_infer *c)
@@ -449,11 +450,11 @@ static enum pst_status fractional_infer(struct pst_infer *c)
     for (unsigned d = 0; d < dims; d++) {
         int64_t *n = &y.size[x->rank - dims + d];
 
-        if (entry(&c->args[3], d) + entry(&c->args[2], d) - 1 > *n)
+        if (list_entry(&c->args[3], d) + list_entry(&c->args[2], d) - 1 > *n)
             return pst_infer_fail(c, "the kernel does not fit into the input");
-        *n = entry(&c->args[3], d);
+        *n = list_entry(&c->args[3], d);
     }
-    return both(c, &y);
+    return set_both(c, &y);
 }
 
 /* --- gradient ----------------------------------------------------------- */

@@ -13,7 +13,7 @@ static int64_t volume(const struct pst_resample *r, bool in)
     return n;
 }
 
-static int64_t cut(int64_t i, int64_t n)
+static int64_t clamp_index(int64_t i, int64_t n)
 {
     return i < 0 ? 0 : i >= n ? n - 1 : i;
 }
@@ -34,9 +34,9 @@ static void each_tap(const struct pst_resample *r, const int64_t o[PST_SPACE],
     for (int64_t i = 0; i < t[0].count; i++)
         for (int64_t j = 0; j < t[1].count; j++)
             for (int64_t k = 0; k < t[2].count; k++) {
-                const int64_t a = cut(t[0].first + i, r->axis[0].in);
-                const int64_t b = cut(t[1].first + j, r->axis[1].in);
-                const int64_t c = cut(t[2].first + k, r->axis[2].in);
+                const int64_t a = clamp_index(t[0].first + i, r->axis[0].in);
+                const int64_t b = clamp_index(t[1].first + j, r->axis[1].in);
+                const int64_t c = clamp_index(t[2].first + k, r->axis[2].in);
 
                 fn(ctx, (a * r->axis[1].in + b) * r->axis[2].in + c,
                    pst_taps_weight(&t[0], i) * pst_taps_weight(&t[1], j) *
@@ -176,7 +176,7 @@ static char *fill_table(const struct pst_axis *a, char *at, struct table *ret)
         pst_axis_taps(a, o, &t);
         ret->begin[o] = k;
         for (int64_t i = 0; i < t.count; i++, k++) {
-            ret->index[k] = cut(t.first + i, a->in);
+            ret->index[k] = clamp_index(t.first + i, a->in);
             ret->weight[k] = (float)pst_taps_weight(&t, i);
         }
     }
@@ -187,8 +187,8 @@ static char *fill_table(const struct pst_axis *a, char *at, struct table *ret)
 /* Computes line (o0, o1) of y: a weighted sum of lines of x, which is then
  * resampled along the line. Transposed (gradient): adds that line of y to the
  * lines of x that it depends on. row: scratch for a line of x. */
-static void line(const struct job *j, int64_t plane, int64_t o0, int64_t o1,
-                 float *row)
+static void compute_line(const struct job *j, int64_t plane, int64_t o0,
+                         int64_t o1, float *row)
 {
     const struct pst_resample *r = j->r;
     const struct table *t = j->table;
@@ -236,7 +236,7 @@ static void planes_part(void *ctx, unsigned part, unsigned parts)
                    (size_t)n_in * sizeof(float));
         for (int64_t o0 = 0; o0 < r->axis[0].out; o0++)
             for (int64_t o1 = 0; o1 < r->axis[1].out; o1++)
-                line(j, p, o0, o1, j->rows + part * r->axis[2].in);
+                compute_line(j, p, o0, o1, j->rows + part * r->axis[2].in);
     }
 }
 

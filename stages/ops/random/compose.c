@@ -230,8 +230,8 @@ PST_REWRITE_FORMULA(draws_of,
 
 /* Returns a random mask with 0 (probability p) or 1 for each element of x, or
  * for each of its channels. */
-static struct pst_value *mask(struct pst_rewrite *w, struct pst_value *x,
-                              bool channels, double p)
+static struct pst_value *random_mask(struct pst_rewrite *w, struct pst_value *x,
+                                     bool channels, double p)
 {
     struct pst_extent size[PST_MAX_RANK];
     struct pst_value *ones;
@@ -256,7 +256,8 @@ static enum pst_status by_mode(struct pst_rewrite *w, struct pst_value *train,
 
 /* With alpha, dropped elements get the lower limit of the activation (SELU),
  * and the result is scaled to preserve mean 0 and variance 1. */
-static enum pst_status drop(struct pst_rewrite *w, bool channels, bool alpha)
+static enum pst_status rewrite_dropout(struct pst_rewrite *w, bool channels,
+                                       bool alpha)
 {
     const double limit = -1.7580993408473766;
     const double p = w->args[1].f, keep = 1.0 - p;
@@ -269,7 +270,7 @@ static enum pst_status drop(struct pst_rewrite *w, bool channels, bool alpha)
         return pst_rewrite_out(w, 0, x);
     if (p == 1.0)
         return by_mode(w, pst_rw_scale(w, x, 0.0), in);
-    y = mask(w, x, channels, p);
+    y = random_mask(w, x, channels, p);
     if (!alpha)
         return by_mode(w, pst_rw_mul(w, x, pst_rw_scale(w, y, 1.0 / keep)), in);
     a = 1.0 / sqrt((limit * limit * p + 1.0) * keep);
@@ -282,7 +283,7 @@ static enum pst_status drop(struct pst_rewrite *w, bool channels, bool alpha)
 #define DROP(name, channels, alpha)                                            \
     static enum pst_status name##_rewrite(struct pst_rewrite *w)               \
     {                                                                          \
-        return drop(w, channels, alpha);                                       \
+        return rewrite_dropout(w, channels, alpha);                            \
     }                                                                          \
     PST_REWRITE(                                                               \
         name, "aten::" #name "(Tensor input, float p, bool train) -> Tensor",  \

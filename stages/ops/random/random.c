@@ -47,7 +47,7 @@ static enum pst_status infer_bernoulli(struct pst_infer *c)
 
 /* Returns u in [0, 1) with no more bits than the dtype has; a longer number
  * could be rounded up to 1. */
-static double fitting(enum pst_dtype dtype, double u)
+static double truncate_bits(enum pst_dtype dtype, double u)
 {
     const double values = dtype == PST_BF16  ? 0x1p8
                           : dtype == PST_F16 ? 0x1p11
@@ -61,11 +61,12 @@ static void rand_ref(const struct pst_call *c)
     const struct pst_meta *out = c->out[0].meta;
 
     for (int64_t i = 0; i < pst_meta_numel(out); i++)
-        pst_store_f64(out->dtype, c->out[0].data, i,
-                      out->dtype == PST_F64
-                          ? pst_rng_f64(&c->rng, (uint64_t)i)
-                          : fitting(out->dtype,
-                                    (double)pst_rng_f32(&c->rng, (uint64_t)i)));
+        pst_store_f64(
+            out->dtype, c->out[0].data, i,
+            out->dtype == PST_F64
+                ? pst_rng_f64(&c->rng, (uint64_t)i)
+                : truncate_bits(out->dtype,
+                                (double)pst_rng_f32(&c->rng, (uint64_t)i)));
 }
 
 static void randn_ref(const struct pst_call *c)
@@ -116,7 +117,7 @@ static void rand_part(void *ctx, unsigned part, unsigned parts)
         f->loop(n, i, f->stream, block);
         for (int64_t k = 0; k < n; k++)
             pst_store_f64(out->meta->dtype, out->data, i + k,
-                          fitting(out->meta->dtype, (double)block[k]));
+                          truncate_bits(out->meta->dtype, (double)block[k]));
     }
 }
 
@@ -163,8 +164,8 @@ static void bernoulli_part(void *ctx, unsigned part, unsigned parts)
     }
 }
 
-static void fill(const struct pst_call *c, pst_pool_fn part,
-                 pst_uniform_fn loop)
+static void fill_random(const struct pst_call *c, pst_pool_fn part,
+                        pst_uniform_fn loop)
 {
     struct fill f = {.c = c, .loop = loop};
 
@@ -179,15 +180,16 @@ static void fill(const struct pst_call *c, pst_pool_fn part,
     {                                                                          \
         const bool wide = c->out[0].meta->dtype == PST_F64;                    \
                                                                                \
-        fill(c, wide ? rand_f64_part : rand_part, pst_simd_uniform_##suffix);  \
+        fill_random(c, wide ? rand_f64_part : rand_part,                       \
+                    pst_simd_uniform_##suffix);                                \
     }                                                                          \
     static void randn_##suffix(const struct pst_call *c)                       \
     {                                                                          \
-        fill(c, randn_part, NULL);                                             \
+        fill_random(c, randn_part, NULL);                                      \
     }                                                                          \
     static void bernoulli_##suffix(const struct pst_call *c)                   \
     {                                                                          \
-        fill(c, bernoulli_part, pst_simd_uniform_##suffix);                    \
+        fill_random(c, bernoulli_part, pst_simd_uniform_##suffix);             \
     }
 PST_SIMD_EACH(RUN)
 

@@ -11,8 +11,8 @@
 typedef void (*lane_fn)(const struct pst_call *c, int64_t first, int64_t inner,
                         int64_t n);
 
-static void lanes(const struct pst_call *c, const struct pst_meta *x,
-                  int64_t dim, lane_fn fn)
+static void each_lane(const struct pst_call *c, const struct pst_meta *x,
+                      int64_t dim, lane_fn fn)
 {
     const struct pst_lane l = pst_lane_of(x, dim);
 
@@ -53,13 +53,13 @@ static void logcumsumexp_lane(const struct pst_call *c, int64_t first,
 
 static void logcumsumexp_ref(const struct pst_call *c)
 {
-    lanes(c, c->in[0].meta, c->args[1].i, logcumsumexp_lane);
+    each_lane(c, c->in[0].meta, c->args[1].i, logcumsumexp_lane);
 }
 
 /* --- cummax, cummin: the last of equal elements; NaN propagates ----------- */
 
-static void extremes(const struct pst_call *c, int64_t first, int64_t inner,
-                     int64_t n, double sign)
+static void scan_extremes(const struct pst_call *c, int64_t first,
+                          int64_t inner, int64_t n, double sign)
 {
     const struct pst_operand *x = &c->in[0];
     const bool whole = pst_dtype_kind(x->meta->dtype) != PST_KIND_FLOAT;
@@ -91,29 +91,29 @@ static void extremes(const struct pst_call *c, int64_t first, int64_t inner,
 static void cummax_lane(const struct pst_call *c, int64_t first, int64_t inner,
                         int64_t n)
 {
-    extremes(c, first, inner, n, 1.0);
+    scan_extremes(c, first, inner, n, 1.0);
 }
 
 static void cummin_lane(const struct pst_call *c, int64_t first, int64_t inner,
                         int64_t n)
 {
-    extremes(c, first, inner, n, -1.0);
+    scan_extremes(c, first, inner, n, -1.0);
 }
 
 static void cummax_ref(const struct pst_call *c)
 {
-    lanes(c, c->in[0].meta, c->args[1].i, cummax_lane);
+    each_lane(c, c->in[0].meta, c->args[1].i, cummax_lane);
 }
 
 static void cummin_ref(const struct pst_call *c)
 {
-    lanes(c, c->in[0].meta, c->args[1].i, cummin_lane);
+    each_lane(c, c->in[0].meta, c->args[1].i, cummin_lane);
 }
 
 /* --- rows ----------------------------------------------------------------- */
 
-static enum pst_status check(const struct pst_infer *c,
-                             const struct pst_meta **x)
+static enum pst_status check_dim(const struct pst_infer *c,
+                                 const struct pst_meta **x)
 {
     unsigned dim;
     enum pst_status status = pst_infer_tensor(c, 0, x);
@@ -124,7 +124,7 @@ static enum pst_status check(const struct pst_infer *c,
 static enum pst_status infer_logcumsumexp(struct pst_infer *c)
 {
     const struct pst_meta *x;
-    enum pst_status status = check(c, &x);
+    enum pst_status status = check_dim(c, &x);
 
     return status != PST_OK
                ? status
@@ -134,7 +134,7 @@ static enum pst_status infer_logcumsumexp(struct pst_infer *c)
 static enum pst_status infer_extremes(struct pst_infer *c)
 {
     const struct pst_meta *x;
-    enum pst_status status = check(c, &x);
+    enum pst_status status = check_dim(c, &x);
 
     if (status == PST_OK)
         status = pst_infer_set_like(c, 0, x->dtype, x);

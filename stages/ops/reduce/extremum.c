@@ -8,7 +8,8 @@
 
 /* Updates acc with better elements; a NaN is better than all but an earlier
  * NaN. */
-static void pick(struct pst_acc *acc, int64_t n, const double *x, double sign)
+static void update_extremum(struct pst_acc *acc, int64_t n, const double *x,
+                            double sign)
 {
     for (int64_t i = 0; i < n; i++) {
         const bool first = acc->n + i == 0;
@@ -36,7 +37,7 @@ static void pick_i64(struct pst_acc *acc, int64_t n, const int64_t *x,
 
 static void max_add(struct pst_acc *acc, int64_t n, const double *x)
 {
-    pick(acc, n, x, 1.0);
+    update_extremum(acc, n, x, 1.0);
 }
 
 static void max_add_i64(struct pst_acc *acc, int64_t n, const int64_t *x)
@@ -46,7 +47,7 @@ static void max_add_i64(struct pst_acc *acc, int64_t n, const int64_t *x)
 
 static void min_add(struct pst_acc *acc, int64_t n, const double *x)
 {
-    pick(acc, n, x, -1.0);
+    update_extremum(acc, n, x, -1.0);
 }
 
 static void min_add_i64(struct pst_acc *acc, int64_t n, const int64_t *x)
@@ -93,8 +94,8 @@ static enum pst_status infer_max(struct pst_infer *c)
 }
 
 /* Returns a mask of the elements where x and y are equal or both NaN. */
-static struct pst_value *matches(struct pst_vjp *v, struct pst_value *x,
-                                 struct pst_value *y)
+static struct pst_value *equal_mask(struct pst_vjp *v, struct pst_value *x,
+                                    struct pst_value *y)
 {
     struct pst_value *same, *nan_x, *nan_y;
 
@@ -123,7 +124,7 @@ static enum pst_status divide_vjp(struct pst_vjp *v, int arg, int keepdim)
     if (y == NULL || g == NULL)
         return v->build.status;
     if (arg == PST_REDUCE_ALL)
-        mask = matches(v, x, y);
+        mask = equal_mask(v, x, y);
     else
         mask = pst_vjp_emit(v, &pst_op_eq_Tensor, PST_ARGS(pst_v(x), pst_v(y)));
     if (mask == NULL)

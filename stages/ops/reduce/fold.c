@@ -105,7 +105,7 @@ static double line_run(const struct job *k, const struct pst_fold *fold,
 }
 
 /* Returns m rounded to the dtype of the elements. */
-static double rounded(const struct job *k, double m)
+static double round_to_dtype(const struct job *k, double m)
 {
     return k->wide ? m : (double)(float)m;
 }
@@ -142,7 +142,7 @@ static double rounded(const struct job *k, double m)
 FIND(float)
 FIND(double)
 
-static void put(const struct pst_call *c, int64_t o, double y)
+static void store_result(const struct pst_call *c, int64_t o, double y)
 {
     float *to = (float *)c->out[0].data + o;
     double *wide = (double *)c->out[0].data + o;
@@ -167,16 +167,16 @@ static void one_along(const struct job *k, int64_t o, const char *x)
             k->wide ? find_along_double(x, k->r.n_in, first)
                     : find_along_float(x, k->r.n_in, first);
         if (k->values)
-            put(c, o, first);
+            store_result(c, o, first);
         return;
     }
     if (two != NULL) {
-        m = rounded(k, how->between(first, k->r.n_in));
+        m = round_to_dtype(k, how->between(first, k->r.n_in));
         second = line_run(k, two, x, m);
     }
     if (how->end != NULL)
         first = how->end(c, first, m, second, k->r.n_in);
-    put(c, o, first);
+    store_result(c, o, first);
 }
 
 static void along_row(void *ctx, const struct pst_nd *nd, const int64_t *offset,
@@ -236,19 +236,19 @@ static void some_across(const struct job *k, int64_t o, const char *x,
         (k->wide ? find_across_double : find_across_float)(
             k, x, cols, first, (int64_t *)c->out[c->n_out - 1].data + o);
         for (int64_t j = 0; k->values && j < cols; j++)
-            put(c, o + j, first[j]);
+            store_result(c, o + j, first[j]);
         return;
     }
     if (two != NULL) {
         for (int64_t j = 0; j < cols; j++)
-            m[j] = rounded(k, how->between(first[j], k->r.n_in));
+            m[j] = round_to_dtype(k, how->between(first[j], k->r.n_in));
         sheet_run(k, two, x, cols, m, second);
     }
     for (int64_t j = 0; j < cols; j++) {
         if (how->end != NULL)
             first[j] = how->end(c, first[j], m[j],
                                 two != NULL ? second[j] : 0.0, k->r.n_in);
-        put(c, o + j, first[j]);
+        store_result(c, o + j, first[j]);
     }
 }
 

@@ -12,7 +12,8 @@ static double load(const struct pst_operand *x, int64_t i)
 }
 
 /* Sets the smallest and the largest element; changes nothing if x is empty. */
-static void extremes(const struct pst_operand *x, double *low, double *high)
+static void find_extremes(const struct pst_operand *x, double *low,
+                          double *high)
 {
     for (int64_t i = 0; i < pst_meta_numel(x->meta); i++) {
         *low = i == 0 ? load(x, 0) : fmin(*low, load(x, i));
@@ -21,7 +22,7 @@ static void extremes(const struct pst_operand *x, double *low, double *high)
 }
 
 /* Moves equal ends apart, by `by` each; they are equal if all elements are. */
-static void widen(double by, double *low, double *high)
+static void widen_range(double by, double *low, double *high)
 {
     if (*low == *high) {
         *low -= by;
@@ -39,8 +40,8 @@ static void histc_ref(const struct pst_call *c)
     double low = pst_pw_number(&c->args[2]), high = pst_pw_number(&c->args[3]);
 
     if (low == high)
-        extremes(x, &low, &high);
-    widen(1.0, &low, &high);
+        find_extremes(x, &low, &high);
+    widen_range(1.0, &low, &high);
     memset(out->data, 0, pst_meta_bytes(out->meta));
     for (int64_t i = 0; i < pst_meta_numel(x->meta); i++) {
         const double a = load(x, i);
@@ -79,8 +80,8 @@ static int64_t find_bin(const struct pst_operand *edges, int64_t bins, double a)
     return low;
 }
 
-static void count(const struct pst_call *c, const struct pst_operand *weight,
-                  bool density)
+static void count_bins(const struct pst_call *c,
+                       const struct pst_operand *weight, bool density)
 {
     const struct pst_operand *x = &c->in[0], *out = &c->out[0];
     const struct pst_operand *edges = &c->out[1];
@@ -105,8 +106,8 @@ static void count(const struct pst_call *c, const struct pst_operand *weight,
 
 /* Returns edge k of bins + 1, computed as linspace does: from the nearer end,
  * in the precision of the dtype. */
-static double edge(enum pst_dtype dtype, double low, double high, int64_t k,
-                   int64_t bins)
+static double edge_at(enum pst_dtype dtype, double low, double high, int64_t k,
+                      int64_t bins)
 {
     double step;
 
@@ -131,22 +132,23 @@ static void histogram_count_ref(const struct pst_call *c)
         low = range->floats[0];
         high = range->floats[1];
     } else {
-        extremes(&c->in[0], &low, &high);
+        find_extremes(&c->in[0], &low, &high);
     }
-    widen(0.5, &low, &high);
+    widen_range(0.5, &low, &high);
     for (int64_t k = 0; k <= bins; k++)
         pst_store_f64(c->out[1].meta->dtype, c->out[1].data, k,
-                      edge(c->out[1].meta->dtype, low, high, k, bins));
-    count(c, &c->in[1], c->args[4].b);
+                      edge_at(c->out[1].meta->dtype, low, high, k, bins));
+    count_bins(c, &c->in[1], c->args[4].b);
 }
 
 static void histogram_edges_ref(const struct pst_call *c)
 {
     memcpy(c->out[1].data, c->in[1].data, pst_meta_bytes(c->out[1].meta));
-    count(c, &c->in[2], c->args[3].b);
+    count_bins(c, &c->in[2], c->args[3].b);
 }
 
-static enum pst_status check(struct pst_infer *c, int64_t bins, int weight)
+static enum pst_status check_arguments(struct pst_infer *c, int64_t bins,
+                                       int weight)
 {
     const struct pst_meta *x;
     const struct pst_meta *w =
@@ -164,13 +166,13 @@ static enum pst_status check(struct pst_infer *c, int64_t bins, int weight)
 
 static enum pst_status infer_histc(struct pst_infer *c)
 {
-    return check(c, c->args[1].i, -1);
+    return check_arguments(c, c->args[1].i, -1);
 }
 
 static enum pst_status set_edges(struct pst_infer *c, int64_t bins, int weight)
 {
     const int64_t n = bins + 1;
-    enum pst_status status = check(c, bins, weight);
+    enum pst_status status = check_arguments(c, bins, weight);
 
     return status != PST_OK ? status
                             : pst_infer_set(c, 1, c->out[0].dtype, 1, &n);

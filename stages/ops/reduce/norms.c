@@ -29,14 +29,14 @@ static void sum_two(struct pst_acc *acc, int64_t n, const double *x)
         acc->a += x[i] * x[i];
 }
 
-static void largest(struct pst_acc *acc, int64_t n, const double *x)
+static void add_largest(struct pst_acc *acc, int64_t n, const double *x)
 {
     for (int64_t i = 0; i < n; i++)
         if (isnan(x[i]) || fabs(x[i]) > acc->a)
             acc->a = fabs(x[i]);
 }
 
-static void smallest(struct pst_acc *acc, int64_t n, const double *x)
+static void add_smallest(struct pst_acc *acc, int64_t n, const double *x)
 {
     for (int64_t i = 0; i < n; i++)
         if (acc->n + i == 0 || isnan(x[i]) || fabs(x[i]) < acc->a)
@@ -74,7 +74,8 @@ static void vector_norm_ref(const struct pst_call *c)
     else if (p == 2.0)
         how = (struct pst_reduction){sum_two, root_two, NULL};
     else if (isinf(p))
-        how = (struct pst_reduction){p > 0.0 ? largest : smallest, NULL, NULL};
+        how = (struct pst_reduction){p > 0.0 ? add_largest : add_smallest, NULL,
+                                     NULL};
     how.b = p;
     pst_reduce_run(c, 2, &how);
 }

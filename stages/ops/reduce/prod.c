@@ -7,7 +7,8 @@
 
 /* Returns the lanes along dimension `arg`; without one, all elements are one
  * lane. */
-static struct pst_lane lane(const struct pst_meta *x, const struct pst_arg *arg)
+static struct pst_lane lane_along(const struct pst_meta *x,
+                                  const struct pst_arg *arg)
 {
     if (arg != NULL && arg->kind == PST_ARG_INT)
         return pst_lane_of(x, arg->i);
@@ -18,7 +19,7 @@ static struct pst_lane lane(const struct pst_meta *x, const struct pst_arg *arg)
 static void prod(const struct pst_call *c, const struct pst_arg *dim)
 {
     const struct pst_operand *x = &c->in[0], *out = &c->out[0];
-    const struct pst_lane l = lane(x->meta, dim);
+    const struct pst_lane l = lane_along(x->meta, dim);
     const bool whole = pst_dtype_kind(out->meta->dtype) != PST_KIND_FLOAT;
 
     for (int64_t k = 0; k < pst_lane_count(&l); k++) {
@@ -75,7 +76,7 @@ static void backward_lane(const struct pst_call *c, double g, int64_t first,
 static void prod_backward_ref(const struct pst_call *c)
 {
     const struct pst_operand *g = &c->in[0];
-    const struct pst_lane l = lane(c->in[1].meta, &c->args[2]);
+    const struct pst_lane l = lane_along(c->in[1].meta, &c->args[2]);
 
     for (int64_t k = 0; k < pst_lane_count(&l); k++)
         backward_lane(c, pst_load_f64(g->meta->dtype, g->data, k),
@@ -139,7 +140,7 @@ static void backward_part(void *ctx, unsigned part, unsigned parts)
 
 static void prod_backward_f32(const struct pst_call *c)
 {
-    struct backward b = {c, lane(c->in[1].meta, &c->args[2])};
+    struct backward b = {c, lane_along(c->in[1].meta, &c->args[2])};
 
     pst_pool_run(
         pst_pool_if(c->pool, pst_meta_numel(c->in[1].meta) >= PST_ND_SERIAL),

@@ -126,8 +126,8 @@ static void walk_row(void *ctx, const struct pst_nd *nd, const int64_t *offset,
     }
 }
 
-static void walk(struct walk *w, const struct pst_reduce *r,
-                 const struct pst_nd *nd, int64_t o)
+static void reduce_one(struct walk *w, const struct pst_reduce *r,
+                       const struct pst_nd *nd, int64_t o)
 {
     memset(&w->acc, 0, sizeof(w->acc));
     w->acc.b = w->how->b;
@@ -159,7 +159,7 @@ void pst_reduce_run(const struct pst_call *call, int arg,
     for (int64_t o = 0; o < r.n_out; o++) {
         double y;
 
-        walk(&w, &r, &nd, o);
+        reduce_one(&w, &r, &nd, o);
         if (w.whole) {
             pst_store_i64(out->meta->dtype, out->data, o, w.acc.whole);
             continue;
@@ -180,7 +180,7 @@ void pst_reduce_run_best(const struct pst_call *call, int arg, unsigned k,
 
     walk_init(&w, &r, &nd, call, arg, how, call->in[0].meta->dtype);
     for (int64_t o = 0; o < r.n_out; o++) {
-        walk(&w, &r, &nd, o);
+        reduce_one(&w, &r, &nd, o);
         ((int64_t *)call->out[k].data)[o] = w.acc.best;
     }
 }

@@ -198,8 +198,8 @@ bool pst_running_extreme_supports(const struct pst_call *c)
     return dtype == PST_F32 || dtype == PST_F64 || dtype == PST_I64;
 }
 
-static void extreme(const struct pst_call *c, pst_running_fn f32,
-                    pst_running_fn f64, pst_running_fn i64)
+static void run_extreme(const struct pst_call *c, pst_running_fn f32,
+                        pst_running_fn f64, pst_running_fn i64)
 {
     const enum pst_dtype dtype = c->in[0].meta->dtype;
 
@@ -212,10 +212,10 @@ static void extreme(const struct pst_call *c, pst_running_fn f32,
 
 void pst_running_max(const struct pst_call *c)
 {
-    extreme(c, max_f32, max_f64, max_i64);
+    run_extreme(c, max_f32, max_f64, max_i64);
 }
 
 void pst_running_min(const struct pst_call *c)
 {
-    extreme(c, min_f32, min_f64, min_i64);
+    run_extreme(c, min_f32, min_f64, min_i64);
 }

@@ -95,7 +95,7 @@ struct joined {
     int64_t size; /* elements of a joined lane */
 };
 
-static void join(const struct pst_call *c, struct joined *ret)
+static void join_parts(const struct pst_call *c, struct joined *ret)
 {
     const struct pst_operand *order[3] = {&c->in[1], &c->in[0], &c->in[2]};
 
@@ -132,7 +132,7 @@ static void diff_ref(const struct pst_call *c)
     const enum pst_dtype dtype = out->meta->dtype;
     struct joined j;
 
-    join(c, &j);
+    join_parts(c, &j);
     for (int64_t at = 0; at < l.outer * l.size * l.inner; at++) {
         const int64_t inner = at % l.inner, i = at / l.inner % l.size;
         const int64_t outer = at / l.inner / l.size;
@@ -246,8 +246,8 @@ static enum pst_status infer_diff(struct pst_infer *c)
 }
 
 /* Returns the gradient of one difference: element i gets g[i - 1] - g[i]. */
-static struct pst_value *undo(struct pst_vjp *v, struct pst_value *g,
-                              unsigned dim)
+static struct pst_value *diff_gradient(struct pst_vjp *v, struct pst_value *g,
+                                       unsigned dim)
 {
     int64_t pad[2 * PST_MAX_RANK] = {0};
     const unsigned at = 2 * (g->meta.rank - 1 - dim);
@@ -281,7 +281,7 @@ static enum pst_status diff_vjp(struct pst_vjp *v)
         return v->build.status;
     }
     for (int64_t k = 0; k < args[1].i && g != NULL; k++)
-        g = undo(v, g, dim);
+        g = diff_gradient(v, g, dim);
     for (unsigned k = 0; k < 3 && g != NULL; k++) {
         const struct pst_value *x = pst_vjp_in(v, order[k]);
 

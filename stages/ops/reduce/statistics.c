@@ -47,7 +47,7 @@ static const struct pst_reduction any_how = {any_add, NULL, NULL};
 static const struct pst_reduction all_how = {all_add, all_end, NULL};
 
 /* u8 gives u8, as in PyTorch, where it was the boolean type before bool. */
-static enum pst_dtype truth(const struct pst_infer *c)
+static enum pst_dtype logic_dtype(const struct pst_infer *c)
 {
     const struct pst_meta *x = pst_infer_in(c, 0);
 
@@ -56,12 +56,12 @@ static enum pst_dtype truth(const struct pst_infer *c)
 
 static enum pst_status infer_any(struct pst_infer *c)
 {
-    return pst_reduce_infer(c, 0, truth(c), PST_REDUCE_ALL, -1);
+    return pst_reduce_infer(c, 0, logic_dtype(c), PST_REDUCE_ALL, -1);
 }
 
 static enum pst_status infer_any_dim(struct pst_infer *c)
 {
-    return pst_reduce_infer(c, 0, truth(c), 1, 2);
+    return pst_reduce_infer(c, 0, logic_dtype(c), 1, 2);
 }
 
 bool pst_reduce_none(const struct pst_arg *dim)
@@ -75,8 +75,9 @@ static enum pst_status infer_any_dims(struct pst_infer *c)
     enum pst_status status = pst_infer_tensor(c, 0, &x);
 
     if (status == PST_OK && pst_reduce_none(&c->args[1]))
-        return pst_infer_set_like(c, 0, truth(c), x);
-    return status != PST_OK ? status : pst_reduce_infer(c, 0, truth(c), 1, 2);
+        return pst_infer_set_like(c, 0, logic_dtype(c), x);
+    return status != PST_OK ? status
+                            : pst_reduce_infer(c, 0, logic_dtype(c), 1, 2);
 }
 
 static void logic_dims(const struct pst_call *c,

@@ -279,8 +279,8 @@ static enum pst_status infer_mean_dim(struct pst_infer *c)
     return infer_mean_of(c, 1, 2, 3);
 }
 
-static enum pst_status spread(struct pst_vjp *v, struct pst_value *g, int arg,
-                              int keepdim)
+static enum pst_status set_spread(struct pst_vjp *v, struct pst_value *g,
+                                  int arg, int keepdim)
 {
     g = pst_vjp_cast(v, g, pst_vjp_in(v, 0)->meta.dtype);
     return pst_vjp_set(v, 0, pst_reduce_spread(v, g, arg, keepdim));
@@ -288,16 +288,16 @@ static enum pst_status spread(struct pst_vjp *v, struct pst_value *g, int arg,
 
 static enum pst_status sum_vjp(struct pst_vjp *v)
 {
-    return spread(v, pst_vjp_grad(v, 0), PST_REDUCE_ALL, -1);
+    return set_spread(v, pst_vjp_grad(v, 0), PST_REDUCE_ALL, -1);
 }
 
 static enum pst_status sum_dim_vjp(struct pst_vjp *v)
 {
-    return spread(v, pst_vjp_grad(v, 0), 1, 2);
+    return set_spread(v, pst_vjp_grad(v, 0), 1, 2);
 }
 
 /* Divides the gradient before it is expanded: fewer divisions. */
-static struct pst_value *share(struct pst_vjp *v, int arg)
+static struct pst_value *mean_gradient(struct pst_vjp *v, int arg)
 {
     return pst_vjp_div_scalar(v, pst_vjp_grad(v, 0),
                               (double)pst_reduce_count(v, arg));
@@ -305,12 +305,12 @@ static struct pst_value *share(struct pst_vjp *v, int arg)
 
 static enum pst_status mean_vjp(struct pst_vjp *v)
 {
-    return spread(v, share(v, PST_REDUCE_ALL), PST_REDUCE_ALL, -1);
+    return set_spread(v, mean_gradient(v, PST_REDUCE_ALL), PST_REDUCE_ALL, -1);
 }
 
 static enum pst_status mean_dim_vjp(struct pst_vjp *v)
 {
-    return spread(v, share(v, 1), 1, 2);
+    return set_spread(v, mean_gradient(v, 1), 1, 2);
 }
 
 static double input_flops(const struct pst_node *node)

@@ -31,7 +31,8 @@ bool pst_whole_fits_logic(const struct pst_call *call, int arg)
            pst_reduce_box(call, arg, &box);
 }
 
-static void put(const struct whole *w, int64_t o, int64_t n, const int64_t *sum)
+static void store_results(const struct whole *w, int64_t o, int64_t n,
+                          const int64_t *sum)
 {
     uint8_t *yes = w->call->out[0].data;
     int64_t *y = w->call->out[0].data;
@@ -58,7 +59,7 @@ static void along_part(void *ctx, unsigned part, unsigned parts)
                 ? w->simd->sum_i64(n, (const int64_t *)x->data + o * n)
                 : w->simd->sum_bool(n, (const uint8_t *)x->data + o * n);
 
-        put(w, o, 1, &sum);
+        store_results(w, o, 1, &sum);
     }
 }
 
@@ -81,7 +82,7 @@ static void across_part(void *ctx, unsigned part, unsigned parts)
             else
                 w->simd->columns_bool(b->rows, n, b->cols,
                                       (const uint8_t *)x->data + at, sum);
-            put(w, o * b->cols + j, n, sum);
+            store_results(w, o * b->cols + j, n, sum);
         }
 }
 

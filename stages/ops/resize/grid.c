@@ -26,10 +26,10 @@ struct sampler {
 
 /* --- inference ---------------------------------------------------------- */
 
-static enum pst_status check(const struct pst_infer *c, unsigned dims,
-                             const struct pst_meta *x,
-                             const struct pst_meta *grid, unsigned settings,
-                             int64_t size[5])
+static enum pst_status check_sampler(const struct pst_infer *c, unsigned dims,
+                                     const struct pst_meta *x,
+                                     const struct pst_meta *grid,
+                                     unsigned settings, int64_t size[5])
 {
     const int64_t mode = c->args[settings].i, pad = c->args[settings + 1].i;
     char a[PST_META_TEXT], b[PST_META_TEXT];
@@ -62,7 +62,7 @@ static enum pst_status sampler_infer(struct pst_infer *c, unsigned dims)
     if (status == PST_OK)
         status = pst_infer_tensor(c, 1, &grid);
     if (status == PST_OK)
-        status = check(c, dims, x, grid, 2, size);
+        status = check_sampler(c, dims, x, grid, 2, size);
     return status == PST_OK ? pst_infer_set(c, 0, x->dtype, dims + 2, size)
                             : status;
 }
@@ -95,7 +95,7 @@ static enum pst_status backward_infer(struct pst_infer *c, unsigned like)
     want.dtype = x->dtype;
     if (x->rank != 4 && x->rank != 5)
         return pst_infer_fail(c, "the input has %u dimensions", x->rank);
-    status = check(c, x->rank - 2, x, grid, 3, want.size);
+    status = check_sampler(c, x->rank - 2, x, grid, 3, want.size);
     if (status == PST_OK && !pst_meta_same(g, &want))
         status = pst_infer_fail(c, "the gradient is not of the result");
     x = like == 1 ? x : grid;

@@ -37,7 +37,8 @@ static struct place reflect(struct place p, double low, double high)
     return (struct place){span - extra + min, -sign * p.slope};
 }
 
-static struct place pad(int padding, bool align, int64_t n, struct place p)
+static struct place pad_place(int padding, bool align, int64_t n,
+                              struct place p)
 {
     if (padding == PST_GRID_REFLECT)
         p = align ? reflect(p, 0.0, 2.0 * (double)(n - 1))
@@ -96,15 +97,15 @@ void pst_grid_taps(int mode, int padding, bool align, unsigned dims_f32,
         from = floor(p.at);
         cubic_weights(p.at - from, ret->weight, ret->slope);
         for (int i = 0; i < 4; i++) {
-            const struct place tap =
-                pad(padding, align, n, (struct place){from + i - 1.0, 0.0});
+            const struct place tap = pad_place(
+                padding, align, n, (struct place){from + i - 1.0, 0.0});
 
             ret->at[i] = index_of(tap.at, n);
             ret->slope[i] *= p.slope;
         }
         return;
     }
-    p = pad(padding, align, n, p);
+    p = pad_place(padding, align, n, p);
     if (mode == PST_GRID_NEAREST) {
         ret->at[0] = index_of(nearbyint(p.at), n);
         ret->weight[0] = 1.0;

@@ -4,7 +4,7 @@
 
 /* Leading dimensions stay. (C r^2, H, W) is viewed as (C, r, r, H, W) and
  * permuted to (C, H, r, W, r); unshuffle does the reverse. */
-static enum pst_status shuffle(struct pst_rewrite *w, bool up)
+static enum pst_status rewrite_shuffle(struct pst_rewrite *w, bool up)
 {
     struct pst_value *x = pst_rewrite_in(w, 0);
     const int64_t r = w->args[1].i;
@@ -55,12 +55,12 @@ static enum pst_status shuffle(struct pst_rewrite *w, bool up)
 
 static enum pst_status shuffle_rewrite(struct pst_rewrite *w)
 {
-    return shuffle(w, true);
+    return rewrite_shuffle(w, true);
 }
 
 static enum pst_status unshuffle_rewrite(struct pst_rewrite *w)
 {
-    return shuffle(w, false);
+    return rewrite_shuffle(w, false);
 }
 
 PST_REWRITE(pixel_shuffle,

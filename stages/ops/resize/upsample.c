@@ -6,9 +6,9 @@
 
 #include <math.h>
 
-static enum pst_status emit(struct pst_rewrite *w, const char *mode,
-                            struct pst_arg size, const double *factors,
-                            unsigned dims, bool align)
+static enum pst_status emit_resize(struct pst_rewrite *w, const char *mode,
+                                   struct pst_arg size, const double *factors,
+                                   unsigned dims, bool align)
 {
     const struct pst_arg scales = {
         .kind = PST_ARG_FLOATS, .n = dims, .floats = factors};
@@ -32,7 +32,8 @@ static enum pst_status sized(struct pst_rewrite *w, const char *mode,
     for (unsigned d = 0; d < dims; d++)
         if (w->args[first + d].kind == PST_ARG_FLOAT)
             factors[d] = w->args[first + d].f;
-    return emit(w, mode, w->args[1], factors, dims, aligns && w->args[2].b);
+    return emit_resize(w, mode, w->args[1], factors, dims,
+                       aligns && w->args[2].b);
 }
 
 /* Returns n times the scale factor, rounded down. */
@@ -77,8 +78,8 @@ static enum pst_status vec(struct pst_rewrite *w, const char *mode,
         size[d] =
             scaled(w, pst_rw_size(w, x, x->meta.rank - dims + d), factors[d]);
     }
-    return emit(w, mode, pst_rw_ints(w, size, dims), factors, dims,
-                aligns && w->args[2].b);
+    return emit_resize(w, mode, pst_rw_ints(w, size, dims), factors, dims,
+                       aligns && w->args[2].b);
 }
 
 #define FORM(id, how, mode, dims, aligns)                                      \

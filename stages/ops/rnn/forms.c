@@ -25,8 +25,8 @@ static struct pst_value *nth(struct rnn *r, struct pst_value *x, unsigned i)
 
 /* Emits one direction of a layer; i counts layers and directions. Its
  * parameters are w_ih, w_hh, b_ih, b_hh and w_hr. */
-static struct pst_value *direction(struct rnn *r, struct pst_value *x,
-                                   unsigned i, bool reverse)
+static struct pst_value *emit_direction(struct rnn *r, struct pst_value *x,
+                                        unsigned i, bool reverse)
 {
     const unsigned per = 2 + (r->biases ? 2 : 0) + (r->projects ? 1 : 0);
     struct pst_value **p = r->params->values + i * per;
@@ -49,19 +49,21 @@ static struct pst_value *direction(struct rnn *r, struct pst_value *x,
     return pst_rw_nth(node, 0);
 }
 
-static struct pst_value *layer(struct rnn *r, struct pst_value *x, unsigned l)
+static struct pst_value *emit_layer(struct rnn *r, struct pst_value *x,
+                                    unsigned l)
 {
-    struct pst_value *both[2] = {direction(r, x, l * r->directions, false)};
+    struct pst_value *both[2] = {
+        emit_direction(r, x, l * r->directions, false)};
 
     if (r->directions == 1 || both[0] == NULL)
         return both[0];
-    both[1] = direction(r, x, l * 2 + 1, true);
+    both[1] = emit_direction(r, x, l * 2 + 1, true);
     if (both[1] == NULL)
         return NULL;
     return pst_rw(r->w, &pst_op_cat, PST_ARGS(pst_values(both, 2), pst_i(2)));
 }
 
-static struct pst_value *stack(struct rnn *r, struct pst_value **of)
+static struct pst_value *stack_states(struct rnn *r, struct pst_value **of)
 {
     if (r->w->build->status != PST_OK)
         return NULL;
@@ -70,7 +72,7 @@ static struct pst_value *stack(struct rnn *r, struct pst_value **of)
         PST_ARGS(pst_values(of, r->layers * r->directions), pst_i(0)));
 }
 
-static struct pst_value *turn(struct rnn *r, struct pst_value *x)
+static struct pst_value *swap_first_dims(struct rnn *r, struct pst_value *x)
 {
     return pst_rw(r->w, &pst_op_transpose_int,
                   PST_ARGS(pst_v(x), pst_i(0), pst_i(1)));
@@ -83,8 +85,8 @@ static bool has_layers(struct rnn *r, const struct pst_value *state, int64_t n)
                          pst_extent(n));
 }
 
-static enum pst_status check(struct rnn *r, const struct pst_value *x,
-                             int64_t layers)
+static enum pst_status check_layers(struct rnn *r, const struct pst_value *x,
+                                    int64_t layers)
 {
     const unsigned per = 2 + (r->biases ? 2 : 0) + (r->projects ? 1 : 0);
     const int64_t n = layers * r->directions;
@@ -102,8 +104,8 @@ static enum pst_status check(struct rnn *r, const struct pst_value *x,
 
 /* Emits all layers; the arguments from `params` on are the same in all four
  * operators. */
-static enum pst_status layers(struct pst_rewrite *w, const char *mode,
-                              struct pst_value *h, struct pst_value *c)
+static enum pst_status emit_layers(struct pst_rewrite *w, const char *mode,
+                                   struct pst_value *h, struct pst_value *c)
 {
     const struct pst_arg *a = w->args + 2;
     struct pst_value *x = pst_rewrite_in(w, 0);
@@ -120,25 +122,25 @@ static enum pst_status layers(struct pst_rewrite *w, const char *mode,
     r.projects =
         c != NULL && h->meta.rank == 3 && c->meta.rank == 3 &&
         !pst_extent_is(w->build, pst_rw_size(w, h, 2), pst_rw_size(w, c, 2));
-    if (check(&r, x, a[2].i) != PST_OK)
+    if (check_layers(&r, x, a[2].i) != PST_OK)
         return w->build->status;
     if (a[6].b)
-        x = turn(&r, x);
+        x = swap_first_dims(&r, x);
     for (unsigned l = 0; l < r.layers && x != NULL; l++) {
-        x = layer(&r, x, l);
+        x = emit_layer(&r, x, l);
         if (x != NULL && r.train && r.dropout > 0.0 && l + 1 < r.layers)
             x = pst_rw(w, &pst_op_dropout,
                        PST_ARGS(pst_v(x), pst_f(r.dropout), pst_b(true)));
     }
-    w->outs[0] = a[6].b && x != NULL ? turn(&r, x) : x;
-    w->outs[1] = stack(&r, r.h_n);
+    w->outs[0] = a[6].b && x != NULL ? swap_first_dims(&r, x) : x;
+    w->outs[1] = stack_states(&r, r.h_n);
     if (c != NULL)
-        w->outs[2] = stack(&r, r.c_n);
+        w->outs[2] = stack_states(&r, r.c_n);
     return w->build->status;
 }
 
 /* Returns entry i of the list hx. */
-static struct pst_value *state(const struct pst_rewrite *w, unsigned i)
+static struct pst_value *state_at(const struct pst_rewrite *w, unsigned i)
 {
     return w->args[1].kind == PST_ARG_VALUES && w->args[1].n == 2
                ? w->args[1].values[i]
@@ -147,15 +149,15 @@ static struct pst_value *state(const struct pst_rewrite *w, unsigned i)
 
 static enum pst_status lstm(struct pst_rewrite *w)
 {
-    if (state(w, 0) == NULL || state(w, 1) == NULL)
+    if (state_at(w, 0) == NULL || state_at(w, 1) == NULL)
         return pst_rewrite_fail(w, "needs two states");
-    return layers(w, "lstm", state(w, 0), state(w, 1));
+    return emit_layers(w, "lstm", state_at(w, 0), state_at(w, 1));
 }
 
 #define LAYERS(id, mode)                                                       \
     static enum pst_status id##_layers(struct pst_rewrite *w)                  \
     {                                                                          \
-        return layers(w, mode, pst_rewrite_in(w, 1), NULL);                    \
+        return emit_layers(w, mode, pst_rewrite_in(w, 1), NULL);               \
     }                                                                          \
     PST_REWRITE(id##_input,                                                    \
                 "aten::" #id ".input(Tensor input, Tensor hx, Tensor[] "       \
@@ -175,8 +177,8 @@ PST_REWRITE(lstm_input,
 
 /* --- cells: one step ---------------------------------------------------- */
 
-static struct pst_node *cell(struct pst_rewrite *w, const char *mode,
-                             struct pst_value *h, struct pst_value *c)
+static struct pst_node *emit_cell(struct pst_rewrite *w, const char *mode,
+                                  struct pst_value *h, struct pst_value *c)
 {
     struct pst_value *x;
 
@@ -196,9 +198,9 @@ static enum pst_status lstm_cell_form(struct pst_rewrite *w)
 {
     struct pst_node *node;
 
-    if (state(w, 0) == NULL || state(w, 1) == NULL)
+    if (state_at(w, 0) == NULL || state_at(w, 1) == NULL)
         return pst_rewrite_fail(w, "needs two states");
-    node = cell(w, "lstm", state(w, 0), state(w, 1));
+    node = emit_cell(w, "lstm", state_at(w, 0), state_at(w, 1));
     w->outs[0] = pst_rw_nth(node, 1);
     w->outs[1] = pst_rw_nth(node, 2);
     return w->build->status;
@@ -213,7 +215,8 @@ PST_REWRITE(lstm_cell,
     static enum pst_status id##_form(struct pst_rewrite *w)                    \
     {                                                                          \
         return pst_rewrite_out(                                                \
-            w, 0, pst_rw_nth(cell(w, mode, pst_rewrite_in(w, 1), NULL), 1));   \
+            w, 0,                                                              \
+            pst_rw_nth(emit_cell(w, mode, pst_rewrite_in(w, 1), NULL), 1));    \
     }                                                                          \
     PST_REWRITE(id,                                                            \
                 "aten::" #id "(Tensor input, Tensor hx, Tensor w_ih, Tensor "  \

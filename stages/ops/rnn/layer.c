@@ -33,9 +33,9 @@ static int find_mode(const char *name)
 /* --- inference ---------------------------------------------------------- */
 
 /* Checks that argument i is absent or has these sizes (rank 2: n x m; 1: n). */
-static enum pst_status expect(const struct pst_infer *c, unsigned i,
-                              unsigned rank, int64_t n, int64_t m,
-                              enum pst_dtype dtype)
+static enum pst_status check_sizes(const struct pst_infer *c, unsigned i,
+                                   unsigned rank, int64_t n, int64_t m,
+                                   enum pst_dtype dtype)
 {
     const struct pst_meta *t = pst_infer_in(c, i);
     char text[PST_META_TEXT];
@@ -75,7 +75,7 @@ static enum pst_status read_shape(const struct pst_infer *c, unsigned mode,
     if ((pst_infer_in(c, c0) != NULL) != (s->mode == PST_RNN_LSTM) ||
         (s->projects && s->mode != PST_RNN_LSTM))
         return pst_infer_fail(c, "has arguments of another kind of layer");
-    return expect(c, w_hr, 2, s->r, s->h, w->dtype);
+    return check_sizes(c, w_hr, 2, s->r, s->h, w->dtype);
 }
 
 static enum pst_status set3(struct pst_infer *c, unsigned k,
@@ -109,13 +109,13 @@ static enum pst_status layer_infer(struct pst_infer *c)
         return pst_infer_fail(c, "the input does not fit the weights");
     s.t = x->size[0];
     s.b = x->size[1];
-    status = expect(c, H0, 2, s.b, s.r, x->dtype);
+    status = check_sizes(c, H0, 2, s.b, s.r, x->dtype);
     if (status == PST_OK)
-        status = expect(c, C0, 2, s.b, s.h, x->dtype);
+        status = check_sizes(c, C0, 2, s.b, s.h, x->dtype);
     if (status == PST_OK)
-        status = expect(c, W_HH, 2, x->size[2], s.r, x->dtype);
+        status = check_sizes(c, W_HH, 2, x->size[2], s.r, x->dtype);
     if (status == PST_OK)
-        status = expect(c, B_HH, 1, x->size[2], 0, x->dtype);
+        status = check_sizes(c, B_HH, 1, x->size[2], 0, x->dtype);
     if (status == PST_OK)
         status = set3(c, 0, x->dtype, s.t, s.b, s.r);
     if (status == PST_OK)
@@ -151,8 +151,8 @@ static enum pst_status backward_infer(struct pst_infer *c)
     s.b = y->size[1];
     gates = pst_rnn_gates(s.mode) * s.h;
     for (unsigned i = DH_N; i <= BC0 && status == PST_OK; i++)
-        status =
-            expect(c, i, 2, s.b, i == DC_N || i == BC0 ? s.h : s.r, y->dtype);
+        status = check_sizes(c, i, 2, s.b, i == DC_N || i == BC0 ? s.h : s.r,
+                             y->dtype);
     if (status == PST_OK && pst_infer_in(c, BH0) == NULL)
         status = pst_infer_fail(c, "there is no state");
     if (status == PST_OK)
@@ -322,7 +322,7 @@ static double *load(const struct pst_operand *x, double **scratch)
     return ret;
 }
 
-static double *reserve(const struct pst_operand *y, double **scratch)
+static double *reserve_scratch(const struct pst_operand *y, double **scratch)
 {
     double *ret = *scratch;
 
@@ -349,7 +349,7 @@ static void layer_ref(const struct pst_call *c)
                             .w_hr = load(&c->in[W_HR], &scratch)};
 
     for (unsigned i = 0; i < 4; i++)
-        out[i] = reserve(&c->out[i], &scratch);
+        out[i] = reserve_scratch(&c->out[i], &scratch);
     p.y = out[0];
     p.h_n = out[1];
     p.c_n = out[2];
@@ -376,7 +376,7 @@ static void backward_ref(const struct pst_call *c)
                             .saved = load(&c->in[SAVED], &scratch)};
 
     for (unsigned i = 0; i < 5; i++)
-        out[i] = reserve(&c->out[i], &scratch);
+        out[i] = reserve_scratch(&c->out[i], &scratch);
     p.dgates = out[0];
     p.dgates_h = out[1];
     p.dh0 = out[2];
@@ -410,7 +410,7 @@ static const struct pst_kernel backward_kernels[] = {
 /* --- gradient ----------------------------------------------------------- */
 
 /* Reshapes (T, B, n) to (T B, n). */
-static struct pst_value *flat(struct pst_vjp *v, struct pst_value *x)
+static struct pst_value *flatten(struct pst_vjp *v, struct pst_value *x)
 {
     int64_t size[2];
 
@@ -422,26 +422,26 @@ static struct pst_value *flat(struct pst_vjp *v, struct pst_value *x)
 }
 
 /* Returns a^T b, summed over all steps and samples of both. */
-static struct pst_value *inner(struct pst_vjp *v, struct pst_value *a,
-                               struct pst_value *b)
+static struct pst_value *inner_product(struct pst_vjp *v, struct pst_value *a,
+                                       struct pst_value *b)
 {
-    a = pst_vjp_transpose(v, flat(v, a), 0, 1);
-    b = flat(v, b);
+    a = pst_vjp_transpose(v, flatten(v, a), 0, 1);
+    b = flatten(v, b);
     if (a == NULL || b == NULL)
         return NULL;
     return pst_vjp_emit(v, &pst_op_mm, PST_ARGS(pst_v(a), pst_v(b)));
 }
 
-static struct pst_value *narrow(struct pst_vjp *v, struct pst_value *x,
-                                int64_t dim, int64_t from, int64_t n)
+static struct pst_value *emit_narrow(struct pst_vjp *v, struct pst_value *x,
+                                     int64_t dim, int64_t from, int64_t n)
 {
     return pst_vjp_emit(v, &pst_op_narrow,
                         PST_ARGS(pst_v(x), pst_i(dim), pst_i(from), pst_i(n)));
 }
 
 /* Returns the state before each step: y shifted by one step, with h0. */
-static struct pst_value *states(struct pst_vjp *v, struct pst_value *y,
-                                struct pst_value *h0, bool reverse)
+static struct pst_value *previous_states(struct pst_vjp *v, struct pst_value *y,
+                                         struct pst_value *h0, bool reverse)
 {
     const int64_t t = y->meta.size[0];
     struct pst_value *first = pst_vjp_unsqueeze(v, h0, 0);
@@ -449,7 +449,7 @@ static struct pst_value *states(struct pst_vjp *v, struct pst_value *y,
 
     if (t == 1)
         return first;
-    parts[1] = narrow(v, y, 0, reverse ? 1 : 0, t - 1);
+    parts[1] = emit_narrow(v, y, 0, reverse ? 1 : 0, t - 1);
     if (reverse) {
         parts[0] = parts[1];
         parts[1] = first;
@@ -486,18 +486,21 @@ static enum pst_status layer_vjp(struct pst_vjp *v)
     if (lstm)
         pst_vjp_set(v, C0, node->outs[3]);
     if (pst_vjp_needs(v, W_HH))
-        pst_vjp_set(
-            v, W_HH,
-            inner(v, dgates, states(v, y, pst_vjp_in(v, H0), a[REVERSE].b)));
+        pst_vjp_set(v, W_HH,
+                    inner_product(v, dgates,
+                                  previous_states(v, y, pst_vjp_in(v, H0),
+                                                  a[REVERSE].b)));
     if (pst_vjp_in(v, B_HH) != NULL && pst_vjp_needs(v, B_HH))
         pst_vjp_set(v, B_HH, pst_vjp_sum_dims(v, dgates, first_two, 2, false));
     if (pst_vjp_in(v, W_HR) != NULL && pst_vjp_needs(v, W_HR)) {
         const int64_t h = saved->meta.size[2] / 5;
-        struct pst_value *o = narrow(v, saved, 2, 3 * h, h);
-        struct pst_value *c = pst_vjp_emit(
-            v, &pst_op_tanh, PST_ARGS(pst_v(narrow(v, saved, 2, 4 * h, h))));
+        struct pst_value *o = emit_narrow(v, saved, 2, 3 * h, h);
+        struct pst_value *c =
+            pst_vjp_emit(v, &pst_op_tanh,
+                         PST_ARGS(pst_v(emit_narrow(v, saved, 2, 4 * h, h))));
 
-        pst_vjp_set(v, W_HR, inner(v, node->outs[4], pst_vjp_mul(v, o, c)));
+        pst_vjp_set(v, W_HR,
+                    inner_product(v, node->outs[4], pst_vjp_mul(v, o, c)));
     }
     return v->build.status;
 }

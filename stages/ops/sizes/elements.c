@@ -20,8 +20,8 @@ void pst_sizes_like_2(const struct pst_site *s)
     pst_site_like(s, 0, pst_site_in(s, 2));
 }
 
-static void join(const struct pst_site *s, const struct pst_value *v,
-                 unsigned rank, struct pst_extent *sizes)
+static void broadcast_sizes(const struct pst_site *s, const struct pst_value *v,
+                            unsigned rank, struct pst_extent *sizes)
 {
     for (unsigned d = 0; d < v->meta.rank && d < rank; d++) {
         struct pst_extent *at = &sizes[rank - 1 - d];
@@ -43,10 +43,10 @@ void pst_sizes_elements(const struct pst_site *s)
         const struct pst_arg *arg = &s->node->args[i];
 
         if (arg->kind == PST_ARG_VALUE)
-            join(s, arg->value, rank, sizes);
+            broadcast_sizes(s, arg->value, rank, sizes);
         for (unsigned k = 0; arg->kind == PST_ARG_VALUES && k < arg->n; k++)
             if (arg->values[k] != NULL)
-                join(s, arg->values[k], rank, sizes);
+                broadcast_sizes(s, arg->values[k], rank, sizes);
     }
     for (unsigned k = 0; k < s->node->n_outs; k++)
         for (unsigned d = 0; d < rank; d++)
@@ -102,7 +102,7 @@ void pst_sizes_of_rows(const struct pst_site *s)
 
 /* (..., n, k) by (..., k, m) is (..., n, m); with `rows` the second operand is
  * (..., m, k). Vectors have no n or m. */
-static void multiplied(const struct pst_site *s, bool rows)
+static void set_product_sizes(const struct pst_site *s, bool rows)
 {
     const struct pst_value *a = pst_site_in(s, 0), *b = pst_site_in(s, 1);
     const unsigned rank = s->node->outs[0]->meta.rank;
@@ -132,12 +132,12 @@ static void multiplied(const struct pst_site *s, bool rows)
 
 void pst_sizes_multiplied(const struct pst_site *s)
 {
-    multiplied(s, false);
+    set_product_sizes(s, false);
 }
 
 void pst_sizes_paired(const struct pst_site *s)
 {
-    multiplied(s, true);
+    set_product_sizes(s, true);
 }
 
 void pst_sizes_linear(const struct pst_site *s)
@@ -245,7 +245,7 @@ void pst_sizes_selected(const struct pst_site *s)
 /* The last n dimensions of the results depend on argument 0 and on integer
  * arguments; they are unknown if any of these is symbolic. The dimensions
  * before them are those of argument 0. */
-static void behind(const struct pst_site *s, unsigned n)
+static void set_last_unknown(const struct pst_site *s, unsigned n)
 {
     const struct pst_value *x = pst_site_in(s, 0);
     bool free = false;
@@ -265,7 +265,7 @@ static void behind(const struct pst_site *s, unsigned n)
 
 void pst_sizes_pooled(const struct pst_site *s)
 {
-    behind(s, s->node->args[1].n);
+    set_last_unknown(s, s->node->args[1].n);
 }
 
 /* A recurrent layer returns the states of all steps, the last states, and what

@@ -70,7 +70,7 @@ struct pst_softmax_runs pst_softmax_runs_of(const struct pst_meta *x,
 
 /* --- reference ---------------------------------------------------------- */
 
-static double at(const struct pst_operand *x, int64_t i)
+static double element_at(const struct pst_operand *x, int64_t i)
 {
     return pst_load_f64(x->meta->dtype, x->data, pst_meta_offset(x->meta, i));
 }
@@ -85,15 +85,15 @@ static void softmax_run_ref(const struct pst_call *c, enum kind kind,
     double max = -INFINITY, sum = 0.0;
 
     for (int64_t j = 0; j < r->n; j++) {
-        const double v = at(x, first + j * r->inner);
+        const double v = element_at(x, first + j * r->inner);
 
         max = v > max || isnan(v) ? v : max;
     }
     for (int64_t j = 0; j < r->n; j++)
-        sum += exp(at(x, first + j * r->inner) - max);
+        sum += exp(element_at(x, first + j * r->inner) - max);
     for (int64_t j = 0; j < r->n; j++) {
         const int64_t i = first + j * r->inner;
-        double v = at(x, i) - max;
+        double v = element_at(x, i) - max;
 
         if (kind == SAFE_SOFTMAX && max == -INFINITY)
             v = 0.0;
@@ -122,12 +122,14 @@ static void backward_run_ref(const struct pst_call *c, enum kind kind,
     for (int64_t j = 0; j < r->n; j++) {
         const int64_t i = first + j * r->inner;
 
-        sum += at(g, i) * (kind == LOG_SOFTMAX ? 1.0 : at(y, i));
+        sum +=
+            element_at(g, i) * (kind == LOG_SOFTMAX ? 1.0 : element_at(y, i));
     }
     for (int64_t j = 0; j < r->n; j++) {
         const int64_t i = first + j * r->inner;
-        const double d = kind == LOG_SOFTMAX ? at(g, i) - exp(at(y, i)) * sum
-                                             : at(y, i) * (at(g, i) - sum);
+        const double d = kind == LOG_SOFTMAX
+                             ? element_at(g, i) - exp(element_at(y, i)) * sum
+                             : element_at(y, i) * (element_at(g, i) - sum);
 
         pst_store_f64(c->out[0].meta->dtype, c->out[0].data, i, d);
     }
@@ -213,7 +215,7 @@ static void columns_part(const struct job *k, int64_t strips, int64_t a,
     }
 }
 
-static void part_of_it(void *ctx, unsigned part, unsigned parts)
+static void run_part(void *ctx, unsigned part, unsigned parts)
 {
     const struct job *k = ctx;
     const int64_t strips =
@@ -234,7 +236,7 @@ static void run(const struct pst_call *c, struct job *k, int64_t dim)
     k->size = (int64_t)pst_dtype_size(c->out[0].meta->dtype);
     pst_pool_run(
         pst_pool_if(c->pool, k->r.outer * k->r.n * k->r.inner >= 16384),
-        part_of_it, k);
+        run_part, k);
 }
 
 /* Computes softmax or log softmax; loops[0] are for f32, loops[1] for f64. */

@@ -119,18 +119,19 @@ static int64_t load_all(const struct lane *l, struct pst_sort_pair *ret)
 
 /* --- order: by key, then by index ----------------------------------------- */
 
-static bool below(const struct pst_sort_pair *a, const struct pst_sort_pair *b)
+static bool is_below(const struct pst_sort_pair *a,
+                     const struct pst_sort_pair *b)
 {
     return a->key < b->key || (a->key == b->key && a->index < b->index);
 }
 
-static void insert(struct pst_sort_pair *a, int64_t n)
+static void insertion_sort(struct pst_sort_pair *a, int64_t n)
 {
     for (int64_t i = 1; i < n; i++) {
         const struct pst_sort_pair x = a[i];
         int64_t k = i;
 
-        for (; k > 0 && below(&x, &a[k - 1]); k--)
+        for (; k > 0 && is_below(&x, &a[k - 1]); k--)
             a[k] = a[k - 1];
         a[k] = x;
     }
@@ -139,8 +140,8 @@ static void insert(struct pst_sort_pair *a, int64_t n)
 /* Sorts by digits of 8 bits, the lowest first; digits that all keys share are
  * skipped. Equal keys keep their order, which is that of the indices if pairs
  * came in that order. */
-static void digits(struct pst_sort_pair *a, struct pst_sort_pair *spare,
-                   int64_t n, unsigned bytes)
+static void radix_sort(struct pst_sort_pair *a, struct pst_sort_pair *spare,
+                       int64_t n, unsigned bytes)
 {
     struct pst_sort_pair *from = a, *to = spare;
 
@@ -169,7 +170,7 @@ static void digits(struct pst_sort_pair *a, struct pst_sort_pair *spare,
 
 /* Partitions so that the k smallest come first, in any order, and the largest
  * of them is at k - 1; 0 < k <= n. */
-static void divide(struct pst_sort_pair *a, int64_t n, int64_t k)
+static void partition(struct pst_sort_pair *a, int64_t n, int64_t k)
 {
     int64_t low = 0, high = n - 1;
 
@@ -178,11 +179,11 @@ static void divide(struct pst_sort_pair *a, int64_t n, int64_t k)
                                          a[high]};
         int64_t i = low, j = high;
 
-        insert(pivot, 3);
+        insertion_sort(pivot, 3);
         while (i <= j) {
-            while (below(&a[i], &pivot[1]))
+            while (is_below(&a[i], &pivot[1]))
                 i++;
-            while (below(&pivot[1], &a[j]))
+            while (is_below(&pivot[1], &a[j]))
                 j--;
             if (i <= j) {
                 const struct pst_sort_pair swap = a[i];
@@ -198,25 +199,25 @@ static void divide(struct pst_sort_pair *a, int64_t n, int64_t k)
         else
             return;
     }
-    insert(a + low, high - low + 1);
+    insertion_sort(a + low, high - low + 1);
 }
 
 /* Keeps the first k of n pairs in sorted order, without reordering them;
  * returns the last key. */
-static uint64_t cut(struct pst_sort_pair *a, int64_t n, int64_t k,
-                    struct pst_sort_pair *spare)
+static uint64_t keep_first(struct pst_sort_pair *a, int64_t n, int64_t k,
+                           struct pst_sort_pair *spare)
 {
     struct pst_sort_pair last;
     int64_t left = 0;
 
     memcpy(spare, a, (size_t)n * sizeof(*a));
-    divide(spare, n, k);
+    partition(spare, n, k);
     last = spare[k - 1];
     for (int64_t i = 0; i < n; i++) {
         const struct pst_sort_pair x = a[i];
 
         a[left] = x;
-        left += !below(&last, &x);
+        left += !is_below(&last, &x);
     }
     return last.key;
 }
@@ -249,8 +250,8 @@ static void collect_few(const struct lane *l, int64_t k,
 /* Collects the first k < n elements in sorted order to a, ordered by index. a
  * and spare have the capacity pst_sort_capacity(n, k): candidates are collected
  * in a, and cut to k whenever a is full. */
-static void collect(const struct lane *l, int64_t k, struct pst_sort_pair *a,
-                    struct pst_sort_pair *spare)
+static void collect_first(const struct lane *l, int64_t k,
+                          struct pst_sort_pair *a, struct pst_sort_pair *spare)
 {
     const int64_t capacity = pst_sort_capacity(l->n, k);
     uint64_t block[BLOCK], limit = UINT64_MAX;
@@ -260,7 +261,7 @@ static void collect(const struct lane *l, int64_t k, struct pst_sort_pair *a,
         const int64_t m = PST_MIN(l->n - i, BLOCK);
 
         if (have + m > capacity) {
-            limit = cut(a, have, k, spare);
+            limit = keep_first(a, have, k, spare);
             have = k;
         }
         load(l, i, m, block);
@@ -269,7 +270,7 @@ static void collect(const struct lane *l, int64_t k, struct pst_sort_pair *a,
             if (block[j] < limit || limit == UINT64_MAX)
                 a[have++] = (struct pst_sort_pair){block[j], i + j};
     }
-    (void)cut(a, have, k, spare);
+    (void)keep_first(a, have, k, spare);
 }
 
 /* --- lanes ---------------------------------------------------------------- */
@@ -343,11 +344,11 @@ static void run_first(const struct job *j, const struct lane *lane,
     if (settled && n <= FEW)
         collect_few(lane, n, a);
     else if (settled && n < lane->n)
-        collect(lane, n, a, spare);
+        collect_first(lane, n, a, spare);
     else if (settled)
         (void)load_all(lane, a);
     if (settled && n > FEW)
-        digits(a, spare, n, (unsigned)pst_dtype_size(lane->dtype));
+        radix_sort(a, spare, n, (unsigned)pst_dtype_size(lane->dtype));
     if (!settled || ((j->topk || loose) && has_ties(a, n))) {
         (void)load_all(lane, a);
         if (j->topk)
@@ -388,7 +389,7 @@ static void run_part(void *ctx, unsigned part, unsigned parts)
         if (j->kth)
             pst_sort_kth(a, lane.n, at);
         else
-            divide(a, lane.n, at + 1);
+            partition(a, lane.n, at + 1);
         pst_sort_store(j->c, i, first + a[at].index * lane.inner, a[at].index);
     }
 }

@@ -220,8 +220,8 @@ ROW(topk,
 
 /* --- one element of a lane ------------------------------------------------ */
 
-static void choose(const struct pst_call *c, const struct pst_lane *l,
-                   pst_sort_choice_fn fn)
+static void select_element(const struct pst_call *c, const struct pst_lane *l,
+                           pst_sort_choice_fn fn)
 {
     const bool real = pst_dtype_kind(c->in[0].meta->dtype) == PST_KIND_FLOAT;
     struct pst_sort_item *items = c->scratch;
@@ -260,7 +260,7 @@ static int64_t nanmedian_at(const struct pst_call *c PST_UNUSED, int64_t n,
     {                                                                          \
         const struct pst_lane l = lane;                                        \
                                                                                \
-        choose(c, &l, fn);                                                     \
+        select_element(c, &l, fn);                                             \
     }                                                                          \
     static void name##_run(const struct pst_call *c)                           \
     {                                                                          \

@@ -29,14 +29,14 @@ static number load(enum pst_dtype dtype, const void *data, int64_t i)
 
 /* Returns the number of an argument, wrapped to the sorted dtype if it is an
  * integer. */
-static number literal(enum pst_dtype dtype, const struct pst_arg *arg)
+static number number_of(enum pst_dtype dtype, const struct pst_arg *arg)
 {
     return arg->kind == PST_ARG_FLOAT
                ? (number)arg->f
                : (number)pst_pw_wrap(dtype, pst_pw_integer(arg));
 }
 
-static number element(const struct row *r, int64_t i)
+static number element_at(const struct row *r, int64_t i)
 {
     if (r->sorter != NULL && r->sorter->data != NULL)
         i = pst_load_i64(r->sorter->meta->dtype, r->sorter->data, r->first + i);
@@ -45,13 +45,13 @@ static number element(const struct row *r, int64_t i)
 
 /* Returns the number of elements before x (right: before or equal); NaN is
  * last. */
-static int64_t search(const struct row *r, number x)
+static int64_t search_row(const struct row *r, number x)
 {
     int64_t low = 0, high = r->n;
 
     while (low < high) {
         const int64_t middle = low + (high - low) / 2;
-        const number e = element(r, middle);
+        const number e = element_at(r, middle);
         const bool before = r->right ? !(e > x) && !(isnan(e) && !isnan(x))
                                      : !(e >= x) && !isnan(e);
 
@@ -81,8 +81,9 @@ static void search_all(const struct pst_call *c,
         if (m->rank > 1)
             r.first = i / width * n;
         pst_store_i64(out->meta->dtype, out->data, i,
-                      search(&r, x != NULL ? load(x->meta->dtype, x->data, i)
-                                           : literal(m->dtype, value)));
+                      search_row(&r, x != NULL
+                                         ? load(x->meta->dtype, x->data, i)
+                                         : number_of(m->dtype, value)));
     }
 }
 

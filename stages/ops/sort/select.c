@@ -13,7 +13,7 @@
 
 typedef struct pst_sort_pair item;
 
-static bool before(const item *a, const item *b)
+static bool is_before(const item *a, const item *b)
 {
     return a->key < b->key;
 }
@@ -37,7 +37,7 @@ static void sift(item *a, int64_t n, int64_t hole, item v)
 
     while (child < (n - 1) / 2) {
         child = 2 * child + 2;
-        if (before(&a[child], &a[child - 1]))
+        if (is_before(&a[child], &a[child - 1]))
             child--;
         a[hole] = a[child];
         hole = child;
@@ -47,7 +47,7 @@ static void sift(item *a, int64_t n, int64_t hole, item v)
         a[hole] = a[child];
         hole = child;
     }
-    while (hole > top && before(&a[(hole - 1) / 2], &v)) {
+    while (hole > top && is_before(&a[(hole - 1) / 2], &v)) {
         a[hole] = a[(hole - 1) / 2];
         hole = (hole - 1) / 2;
     }
@@ -69,7 +69,7 @@ static void heap_select(item *a, int64_t k, int64_t n)
     for (int64_t i = (k - 2) / 2; k > 1 && i >= 0; i--)
         sift(a, k, i, a[i]);
     for (int64_t i = k; i < n; i++)
-        if (before(&a[i], &a[0]))
+        if (is_before(&a[i], &a[0]))
             exchange(a, k, &a[i]);
 }
 
@@ -88,7 +88,7 @@ static void insert(item *a, int64_t i)
 {
     const item v = a[i];
 
-    for (; before(&v, &a[i - 1]); i--)
+    for (; is_before(&v, &a[i - 1]); i--)
         a[i] = a[i - 1];
     a[i] = v;
 }
@@ -96,7 +96,7 @@ static void insert(item *a, int64_t i)
 static void insertion_sort(item *a, int64_t n)
 {
     for (int64_t i = 1; i < n; i++) {
-        if (before(&a[i], &a[0])) {
+        if (is_before(&a[i], &a[0])) {
             const item v = a[i];
 
             memmove(a + 1, a, (size_t)i * sizeof(*a));
@@ -112,10 +112,10 @@ static void choose_pivot(item *a, int64_t n)
 {
     item *x = a + 1, *y = a + n / 2, *z = a + n - 1, *median;
 
-    if (before(x, y))
-        median = before(y, z) ? y : before(x, z) ? z : x;
+    if (is_before(x, y))
+        median = is_before(y, z) ? y : is_before(x, z) ? z : x;
     else
-        median = before(x, z) ? x : before(y, z) ? z : y;
+        median = is_before(x, z) ? x : is_before(y, z) ? z : y;
     swap(a, median);
 }
 
@@ -212,9 +212,9 @@ void pst_sort_select(struct pst_sort_pair *a, int64_t n, int64_t k, bool sorted)
 
 /* --- kthvalue ------------------------------------------------------------- */
 
-static void order(item *a, item *b)
+static void order_pair(item *a, item *b)
 {
-    if (before(b, a))
+    if (is_before(b, a))
         swap(a, b);
 }
 
@@ -222,15 +222,16 @@ static void order(item *a, item *b)
  * of them to a[1], and the largest to the end. Then partitions and moves a[0]
  * to *ret_high: nothing before it is larger, and nothing from *ret_low on is
  * smaller. */
-static void divide(item *a, int64_t n, int64_t *ret_low, int64_t *ret_high)
+static void partition_by_median(item *a, int64_t n, int64_t *ret_low,
+                                int64_t *ret_high)
 {
     int64_t low = 1, high = n - 1;
     uint64_t pivot;
 
     swap(a + high / 2, a + 1);
-    order(a + 1, a + high);
-    order(a, a + high);
-    order(a + 1, a);
+    order_pair(a + 1, a + high);
+    order_pair(a, a + high);
+    order_pair(a + 1, a);
     pivot = a[0].key;
     for (;;) {
         do
@@ -255,12 +256,12 @@ void pst_sort_kth(struct pst_sort_pair *a, int64_t n, int64_t k)
     while (end - begin > 2) {
         int64_t low, high;
 
-        divide(a + begin, end - begin, &low, &high);
+        partition_by_median(a + begin, end - begin, &low, &high);
         if (begin + high >= k)
             end = begin + high;
         if (begin + high <= k)
             begin += low; /* if the pivot is k, this ends the loop */
     }
     if (end - begin == 2)
-        order(a + begin, a + begin + 1);
+        order_pair(a + begin, a + begin + 1);
 }

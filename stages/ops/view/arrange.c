@@ -5,15 +5,17 @@
 
 #include <string.h>
 
-static struct pst_value *expand(struct pst_rewrite *w, struct pst_value *x,
-                                unsigned rank, const struct pst_extent *sizes)
+static struct pst_value *emit_expand(struct pst_rewrite *w, struct pst_value *x,
+                                     unsigned rank,
+                                     const struct pst_extent *sizes)
 {
     return pst_rw(w, &pst_op_expand,
                   PST_ARGS(pst_v(x), pst_rw_ints(w, sizes, rank)));
 }
 
-static struct pst_value *cat(struct pst_rewrite *w, struct pst_value **parts,
-                             unsigned n, int64_t dim)
+static struct pst_value *emit_cat(struct pst_rewrite *w,
+                                  struct pst_value **parts, unsigned n,
+                                  int64_t dim)
 {
     return pst_rw(w, &pst_op_cat, PST_ARGS(pst_values(parts, n), pst_i(dim)));
 }
@@ -58,10 +60,10 @@ static enum pst_status meshgrid(struct pst_rewrite *w, bool xy)
         for (unsigned i = 0; i < n; i++)
             one[i] = i == d ? size[d] : pst_extent(1);
         w->outs[k] =
-            expand(w,
-                   pst_rw(w, &pst_op_view,
-                          PST_ARGS(pst_v(in[k]), pst_rw_ints(w, one, n))),
-                   n, size);
+            emit_expand(w,
+                        pst_rw(w, &pst_op_view,
+                               PST_ARGS(pst_v(in[k]), pst_rw_ints(w, one, n))),
+                        n, size);
     }
     return w->build->status;
 }
@@ -132,7 +134,7 @@ static enum pst_status repeat_interleave_rewrite(struct pst_rewrite *w)
     }
     x = pst_rw(w, &pst_op_unsqueeze,
                PST_ARGS(pst_v(x), pst_i((int64_t)dim + 1)));
-    x = expand(w, x, rank + 1, size);
+    x = emit_expand(w, x, rank + 1, size);
     size[dim] = pst_extent_mul(w->build, size[dim], repeats);
     for (unsigned d = dim + 1; d < rank; d++)
         size[d] = size[d + 1];
@@ -150,8 +152,8 @@ PST_REWRITE(repeat_interleave_self_int,
 
 /* --- tensor_split --------------------------------------------------------- */
 
-static void piece(struct pst_rewrite *w, unsigned k, unsigned dim,
-                  struct pst_arg start, struct pst_arg end)
+static void emit_piece(struct pst_rewrite *w, unsigned k, unsigned dim,
+                       struct pst_arg start, struct pst_arg end)
 {
     w->outs[k] = pst_rw(w, &pst_op_slice_Tensor,
                         PST_ARGS(pst_v(pst_rewrite_in(w, 0)), pst_i(dim), start,
@@ -180,7 +182,7 @@ static enum pst_status sections_rewrite(struct pst_rewrite *w)
         const struct pst_extent end = pst_extent_add(
             w->build, at, pst_extent_ceildiv(w->build, rest, pst_extent(n)));
 
-        piece(w, k, dim, pst_rw_int(w, at), pst_rw_int(w, end));
+        emit_piece(w, k, dim, pst_rw_int(w, at), pst_rw_int(w, end));
         at = end;
     }
     return w->build->status;
@@ -195,11 +197,11 @@ static enum pst_status indices_rewrite(struct pst_rewrite *w)
         return pst_rewrite_refuse(w, "%u indices", at->n);
     w->n_outs = at->n + 1;
     for (unsigned k = 0; k <= at->n; k++)
-        piece(w, k, dim,
-              k > 0 ? pst_rw_int(w, pst_extent_in(w->build, at, k - 1))
-                    : pst_i(0),
-              k < at->n ? pst_rw_int(w, pst_extent_in(w->build, at, k))
-                        : pst_none());
+        emit_piece(w, k, dim,
+                   k > 0 ? pst_rw_int(w, pst_extent_in(w->build, at, k - 1))
+                         : pst_i(0),
+                   k < at->n ? pst_rw_int(w, pst_extent_in(w->build, at, k))
+                             : pst_none());
     return w->build->status;
 }
 
@@ -253,9 +255,9 @@ PST_REWRITE(movedim_intlist,
 
 /* --- blocks, sequences ---------------------------------------------------- */
 
-static struct pst_value *pad(struct pst_rewrite *w, struct pst_value *x,
-                             const struct pst_extent *by, unsigned n,
-                             double value)
+static struct pst_value *emit_pad(struct pst_rewrite *w, struct pst_value *x,
+                                  const struct pst_extent *by, unsigned n,
+                                  double value)
 {
     return pst_rw(w, &pst_op_constant_pad_nd,
                   PST_ARGS(pst_v(x), pst_rw_ints(w, by, n), pst_f(value)));
@@ -285,9 +287,9 @@ static enum pst_status block_diag_rewrite(struct pst_rewrite *w)
                                          pst_extent_sub(w->build, width, end)};
 
         left = end;
-        rows[k] = pad(w, rows[k], by, 2, 0.0);
+        rows[k] = emit_pad(w, rows[k], by, 2, 0.0);
     }
-    return pst_rewrite_out(w, 0, cat(w, rows, in->n, 0));
+    return pst_rewrite_out(w, 0, emit_cat(w, rows, in->n, 0));
 }
 
 static enum pst_status pad_sequence_rewrite(struct pst_rewrite *w)
@@ -311,7 +313,7 @@ static enum pst_status pad_sequence_rewrite(struct pst_rewrite *w)
 
         by[n - (left ? 2 : 1)] =
             pst_extent_sub(w->build, longest, pst_rw_size(w, in->values[k], 0));
-        rows[k] = pad(w, in->values[k], by, n, w->args[2].f);
+        rows[k] = emit_pad(w, in->values[k], by, n, w->args[2].f);
     }
     return pst_rewrite_out(
         w, 0,

@@ -22,7 +22,7 @@ struct copy {
 
 /* --- conversion and sums -------------------------------------------------- */
 
-static void put(const struct copy *c, int64_t to, int64_t from)
+static void convert_element(const struct copy *c, int64_t to, int64_t from)
 {
     if (pst_dtype_kind(c->from) == PST_KIND_FLOAT ||
         pst_dtype_kind(c->to) == PST_KIND_FLOAT) {
@@ -48,10 +48,11 @@ static void row_any(void *ctx, const struct pst_nd *nd, const int64_t *offset,
     const int64_t from = nd->stride[1][nd->rank - 1];
 
     for (int64_t i = 0; i < n; i++)
-        put(c, offset[0] + i * to, offset[1] + i * from);
+        convert_element(c, offset[0] + i * to, offset[1] + i * from);
 }
 
-/* Conversions of common pairs of dtypes, with the same bits as put(). */
+/* Conversions of common pairs of dtypes, with the same bits as
+ * convert_element(). */
 #define CONVERT(name, type, other, expr)                                       \
     static void name(const struct copy *c, int64_t dst, int64_t to,            \
                      int64_t src, int64_t from, int64_t n)                     \
@@ -378,7 +379,7 @@ void pst_view_copy(struct pst_pool *pool, const struct pst_meta *from,
     if (one) { /* the element is converted once */
         c.dst = cell;
         c.accumulate = false;
-        put(&c, 0, 0);
+        convert_element(&c, 0, 0);
         c.src = cell;
         c.dst = dst;
         c.from = c.to;
@@ -442,15 +443,15 @@ void pst_view_copy_ref(const struct pst_meta *from, const void *src,
             index[d] = rest % to->size[d];
             rest /= to->size[d];
         }
-        put(&c, broadcast_offset(to, to->rank, index),
-            broadcast_offset(from, to->rank, index));
+        convert_element(&c, broadcast_offset(to, to->rank, index),
+                        broadcast_offset(from, to->rank, index));
     }
 }
 
 /* --- kernels -------------------------------------------------------------- */
 
 /* Returns the meta of out[0] as a contiguous tensor of in[0]'s sizes. */
-static struct pst_meta shaped(const struct pst_call *c)
+static struct pst_meta contiguous_output(const struct pst_call *c)
 {
     struct pst_meta to = *c->in[0].meta;
 
@@ -461,7 +462,7 @@ static struct pst_meta shaped(const struct pst_call *c)
 
 static void copy_run(const struct pst_call *c)
 {
-    const struct pst_meta to = shaped(c);
+    const struct pst_meta to = contiguous_output(c);
 
     pst_view_copy(c->pool, c->in[0].meta, c->in[0].data, &to, c->out[0].data,
                   c->accumulate);
@@ -469,7 +470,7 @@ static void copy_run(const struct pst_call *c)
 
 static void copy_ref_run(const struct pst_call *c)
 {
-    const struct pst_meta to = shaped(c);
+    const struct pst_meta to = contiguous_output(c);
 
     pst_view_copy_ref(c->in[0].meta, c->in[0].data, &to, c->out[0].data,
                       c->accumulate);

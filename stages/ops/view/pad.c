@@ -44,7 +44,7 @@ static enum pst_status infer_pad(struct pst_infer *c)
 }
 
 /* Sets every element to the value. */
-static void fill(const struct pst_operand *out, double value)
+static void fill_output(const struct pst_operand *out, double value)
 {
     const int64_t n = pst_meta_numel(out->meta);
 
@@ -78,7 +78,7 @@ static void pad_into(const struct pst_call *c, const struct pst_arg *value,
         from.size[d] = to.size[d] = n;
     }
     if (reference)
-        fill(&c->out[0], number);
+        fill_output(&c->out[0], number);
     else
         pst_view_copy(c->pool, &one, &number, c->out[0].meta, c->out[0].data,
                       false);

@@ -12,9 +12,9 @@ enum mode { REFLECT, REPLICATE, CIRCULAR, CONSTANT, N_MODES };
 static const char *const names[] = {"reflect", "replicate", "circular",
                                     "constant"};
 
-static struct pst_value *slice(struct pst_rewrite *w, struct pst_value *x,
-                               unsigned dim, struct pst_extent start,
-                               struct pst_extent end)
+static struct pst_value *emit_slice(struct pst_rewrite *w, struct pst_value *x,
+                                    unsigned dim, struct pst_extent start,
+                                    struct pst_extent end)
 {
     return pst_rw(w, &pst_op_slice_Tensor,
                   PST_ARGS(pst_v(x), pst_i(dim), pst_rw_int(w, start),
@@ -22,9 +22,9 @@ static struct pst_value *slice(struct pst_rewrite *w, struct pst_value *x,
 }
 
 /* Returns the n elements that are added before (`before`) or after x. */
-static struct pst_value *edge(struct pst_rewrite *w, struct pst_value *x,
-                              unsigned dim, struct pst_extent n, enum mode mode,
-                              bool before)
+static struct pst_value *emit_edge(struct pst_rewrite *w, struct pst_value *x,
+                                   unsigned dim, struct pst_extent n,
+                                   enum mode mode, bool before)
 {
     const struct pst_extent size = pst_rw_size(w, x, dim);
     const struct pst_extent zero = pst_extent(0), one = pst_extent(1);
@@ -34,19 +34,21 @@ static struct pst_value *edge(struct pst_rewrite *w, struct pst_value *x,
     struct pst_value *part;
 
     if (mode == CIRCULAR)
-        return before
-                   ? slice(w, x, dim, pst_extent_sub(w->build, size, n), size)
-                   : slice(w, x, dim, zero, n);
+        return before ? emit_slice(w, x, dim, pst_extent_sub(w->build, size, n),
+                                   size)
+                      : emit_slice(w, x, dim, zero, n);
     if (mode == REFLECT) {
-        part = before
-                   ? slice(w, x, dim, one, pst_extent_add(w->build, n, one))
-                   : slice(w, x, dim, pst_extent_sub(w->build, last, n), last);
+        part = before ? emit_slice(w, x, dim, one,
+                                   pst_extent_add(w->build, n, one))
+                      : emit_slice(w, x, dim, pst_extent_sub(w->build, last, n),
+                                   last);
         return pst_rw(w, &pst_op_flip,
                       PST_ARGS(pst_v(part), pst_ints(&axis, 1)));
     }
     for (unsigned d = 0; d < x->meta.rank; d++)
         sizes[d] = d == dim ? n : pst_rw_size(w, x, d);
-    part = before ? slice(w, x, dim, zero, one) : slice(w, x, dim, last, size);
+    part = before ? emit_slice(w, x, dim, zero, one)
+                  : emit_slice(w, x, dim, last, size);
     return pst_rw(w, &pst_op_expand,
                   PST_ARGS(pst_v(part), pst_rw_ints(w, sizes, x->meta.rank)));
 }
@@ -70,7 +72,7 @@ static struct pst_value *pad_dim(struct pst_rewrite *w, struct pst_value *x,
     if (cuts)
         end = pst_extent_add(w->build, end, behind);
     if (crops || cuts)
-        x = slice(w, x, dim, start, end);
+        x = emit_slice(w, x, dim, start, end);
     if (x == NULL || (!grows && !extends))
         return x;
     if (mode == REFLECT || mode == CIRCULAR)
@@ -84,15 +86,15 @@ static struct pst_value *pad_dim(struct pst_rewrite *w, struct pst_value *x,
         return NULL;
     }
     if (grows)
-        parts[n++] = edge(w, x, dim, before, mode, true);
+        parts[n++] = emit_edge(w, x, dim, before, mode, true);
     parts[n++] = x;
     if (extends)
-        parts[n++] = edge(w, x, dim, behind, mode, false);
+        parts[n++] = emit_edge(w, x, dim, behind, mode, false);
     return pst_rw(w, &pst_op_cat, PST_ARGS(pst_values(parts, n), pst_i(dim)));
 }
 
-static enum pst_status pad(struct pst_rewrite *w, enum mode mode,
-                           struct pst_arg value)
+static enum pst_status rewrite_pad(struct pst_rewrite *w, enum mode mode,
+                                   struct pst_arg value)
 {
     struct pst_value *x = pst_rewrite_in(w, 0);
     const struct pst_arg *by = &w->args[1];
@@ -122,7 +124,7 @@ static enum pst_status pad_rewrite(struct pst_rewrite *w)
 {
     for (unsigned k = 0; k < N_MODES; k++)
         if (strcmp(w->args[2].s, names[k]) == 0)
-            return pad(w, k, w->args[3]);
+            return rewrite_pad(w, k, w->args[3]);
     return pst_rewrite_refuse(w, "mode \"%s\"", w->args[2].s);
 }
 
@@ -132,22 +134,22 @@ static enum pst_status pad_enum_rewrite(struct pst_rewrite *w)
 
     if (mode < 0 || mode >= N_MODES)
         return pst_rewrite_refuse(w, "mode %lld", (long long)mode);
-    return pad(w, (enum mode)mode, w->args[3]);
+    return rewrite_pad(w, (enum mode)mode, w->args[3]);
 }
 
 static enum pst_status reflect_rewrite(struct pst_rewrite *w)
 {
-    return pad(w, REFLECT, pst_none());
+    return rewrite_pad(w, REFLECT, pst_none());
 }
 
 static enum pst_status replicate_rewrite(struct pst_rewrite *w)
 {
-    return pad(w, REPLICATE, pst_none());
+    return rewrite_pad(w, REPLICATE, pst_none());
 }
 
 static enum pst_status circular_rewrite(struct pst_rewrite *w)
 {
-    return pad(w, CIRCULAR, pst_none());
+    return rewrite_pad(w, CIRCULAR, pst_none());
 }
 
 PST_REWRITE(pad,

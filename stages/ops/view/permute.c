@@ -4,8 +4,9 @@
 #include "stages/ops/view/view.h"
 
 /* Sets result 0 to argument 0 with dimension order[d] at position d. */
-static enum pst_status permuted(struct pst_infer *c, const struct pst_meta *x,
-                                const unsigned *order)
+static enum pst_status set_permuted(struct pst_infer *c,
+                                    const struct pst_meta *x,
+                                    const unsigned *order)
 {
     struct pst_meta view = *x;
 
@@ -44,7 +45,7 @@ static enum pst_status infer_transpose(struct pst_infer *c)
         return status;
     identity(order);
     swap(order, a, b);
-    return permuted(c, x, order);
+    return set_permuted(c, x, order);
 }
 
 static enum pst_status infer_t(struct pst_infer *c)
@@ -61,7 +62,7 @@ static enum pst_status infer_t(struct pst_infer *c)
     identity(order);
     if (x->rank == 2)
         swap(order, 0, 1);
-    return permuted(c, x, order);
+    return set_permuted(c, x, order);
 }
 
 static enum pst_status infer_mT(struct pst_infer *c)
@@ -76,7 +77,7 @@ static enum pst_status infer_mT(struct pst_infer *c)
         return pst_infer_fail(c, "needs at least 2 dimensions");
     identity(order);
     swap(order, x->rank - 2, x->rank - 1);
-    return permuted(c, x, order);
+    return set_permuted(c, x, order);
 }
 
 static enum pst_status infer_numpy_T(struct pst_infer *c)
@@ -89,7 +90,7 @@ static enum pst_status infer_numpy_T(struct pst_infer *c)
         return status;
     for (unsigned d = 0; d < x->rank; d++)
         order[d] = x->rank - 1 - d;
-    return permuted(c, x, order);
+    return set_permuted(c, x, order);
 }
 
 /* Reads argument 1 as a permutation of the dimensions of x. */
@@ -123,11 +124,11 @@ static enum pst_status infer_permute(struct pst_infer *c)
 
     if (status == PST_OK)
         status = read_order(c, x, order);
-    return status != PST_OK ? status : permuted(c, x, order);
+    return status != PST_OK ? status : set_permuted(c, x, order);
 }
 
-static void moved(unsigned rank, unsigned from, unsigned to,
-                  unsigned order[PST_MAX_RANK])
+static void move_dimension(unsigned rank, unsigned from, unsigned to,
+                           unsigned order[PST_MAX_RANK])
 {
     unsigned next = 0;
 
@@ -150,8 +151,8 @@ static enum pst_status infer_movedim(struct pst_infer *c)
         status = pst_infer_dim(c, 2, x, &to);
     if (status != PST_OK)
         return status;
-    moved(x->rank, from, to, order);
-    return permuted(c, x, order);
+    move_dimension(x->rank, from, to, order);
+    return set_permuted(c, x, order);
 }
 
 /* The gradient of the operator is the operator applied to g. */
@@ -233,9 +234,9 @@ VIEW(movedim_int, "movedim.int(Tensor(a) self, int source, int destination)",
 /* --- expand --------------------------------------------------------------- */
 
 /* Returns in *ret the view of x with `sizes`; -1 keeps a size of x. */
-static enum pst_status expanded(struct pst_infer *c, unsigned k,
-                                const struct pst_meta *x, unsigned rank,
-                                const int64_t *sizes, struct pst_meta *ret)
+static enum pst_status expand_view(struct pst_infer *c, unsigned k,
+                                   const struct pst_meta *x, unsigned rank,
+                                   const int64_t *sizes, struct pst_meta *ret)
 {
     struct pst_meta view = {.dtype = x->dtype, .rank = rank};
     const unsigned added = rank - x->rank;
@@ -267,7 +268,7 @@ static enum pst_status expand_to(struct pst_infer *c, unsigned rank,
     enum pst_status status = pst_infer_tensor(c, 0, &x);
 
     if (status == PST_OK)
-        status = expanded(c, 0, x, rank, sizes, &view);
+        status = expand_view(c, 0, x, rank, sizes, &view);
     return status != PST_OK ? status : pst_infer_view(c, 0, 0, &view, 0);
 }
 
@@ -317,8 +318,8 @@ static enum pst_status infer_broadcast_tensors(struct pst_infer *c)
     }
     c->n_outs = list->n;
     for (unsigned k = 0; k < list->n; k++) {
-        enum pst_status status = expanded(c, k, &list->values[k]->meta, to.rank,
-                                          to.size, &c->out[k]);
+        enum pst_status status = expand_view(c, k, &list->values[k]->meta,
+                                             to.rank, to.size, &c->out[k]);
 
         if (status != PST_OK)
             return status;

@@ -40,9 +40,10 @@ static bool view_of_sizes(const struct pst_meta *from, unsigned rank,
 }
 
 /* Copies `sizes` to ret, with -1 replaced. */
-static enum pst_status resolve(struct pst_infer *c, const struct pst_meta *x,
-                               unsigned rank, const int64_t *sizes,
-                               int64_t ret[PST_MAX_RANK])
+static enum pst_status resolve_sizes(struct pst_infer *c,
+                                     const struct pst_meta *x, unsigned rank,
+                                     const int64_t *sizes,
+                                     int64_t ret[PST_MAX_RANK])
 {
     const int64_t numel = pst_meta_numel(x);
     char text[PST_META_TEXT];
@@ -87,7 +88,7 @@ static enum pst_status infer_sizes(struct pst_infer *c, unsigned rank,
     enum pst_status status = pst_infer_tensor(c, 0, &x);
 
     if (status == PST_OK)
-        status = resolve(c, x, rank, sizes, to);
+        status = resolve_sizes(c, x, rank, sizes, to);
     if (status != PST_OK)
         return status;
     if (view_of_sizes(x, rank, to, &view))
@@ -250,8 +251,8 @@ static enum pst_status infer_unsqueeze(struct pst_infer *c)
     return pst_infer_view(c, 0, 0, &view, 0);
 }
 
-static enum pst_status squeezed(struct pst_infer *c, const struct pst_meta *x,
-                                const bool *dims)
+static enum pst_status set_squeezed(struct pst_infer *c,
+                                    const struct pst_meta *x, const bool *dims)
 {
     struct pst_meta view = *x;
 
@@ -268,7 +269,7 @@ static enum pst_status infer_squeeze(struct pst_infer *c)
     enum pst_status status = pst_infer_tensor(c, 0, &x);
 
     memset(dims, true, sizeof(dims));
-    return status != PST_OK ? status : squeezed(c, x, dims);
+    return status != PST_OK ? status : set_squeezed(c, x, dims);
 }
 
 static enum pst_status infer_squeeze_dim(struct pst_infer *c)
@@ -283,7 +284,7 @@ static enum pst_status infer_squeeze_dim(struct pst_infer *c)
     if (status != PST_OK)
         return status;
     dims[dim] = true;
-    return squeezed(c, x, dims);
+    return set_squeezed(c, x, dims);
 }
 
 static enum pst_status infer_squeeze_dims(struct pst_infer *c)
@@ -299,7 +300,7 @@ static enum pst_status infer_squeeze_dims(struct pst_infer *c)
         if (status == PST_OK)
             dims[dim] = true;
     }
-    return status != PST_OK ? status : squeezed(c, x, dims);
+    return status != PST_OK ? status : set_squeezed(c, x, dims);
 }
 
 #define VIEW(id, text, how)                                                    \

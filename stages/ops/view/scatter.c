@@ -14,7 +14,7 @@ struct job {
 
 /* --- order ---------------------------------------------------------------- */
 
-static int64_t divisor(int64_t a, int64_t b)
+static int64_t common_divisor(int64_t a, int64_t b)
 {
     while (b != 0) {
         const int64_t rest = a % b;
@@ -37,14 +37,14 @@ static bool stands_alone(const struct pst_nd *nd, unsigned d)
         if (stride[k] < stride[d])
             reach += stride[k] * (nd->size[k] - 1);
         else if (k != d)
-            steps = divisor(stride[k], steps);
+            steps = common_divisor(stride[k], steps);
     if (stride[d] <= reach)
         return false;
     reach += stride[d] * (nd->size[d] - 1);
     return steps == 0 || steps > reach;
 }
 
-static void take_dim(struct pst_nd *to, const struct pst_nd *nd, unsigned d)
+static void append_dim(struct pst_nd *to, const struct pst_nd *nd, unsigned d)
 {
     to->size[to->rank] = nd->size[d];
     for (unsigned k = 0; k < nd->n; k++)
@@ -93,12 +93,12 @@ static void arrange(struct job *j, const struct pst_nd *nd, int64_t size)
     }
     for (unsigned d = 0; d < nd->rank; d++)
         if (alone[d] && (int)d != row)
-            take_dim(to, nd, d);
+            append_dim(to, nd, d);
     for (unsigned d = 0; d < nd->rank; d++)
         if (!alone[d])
-            take_dim(to, nd, d);
+            append_dim(to, nd, d);
     if (row >= 0)
-        take_dim(to, nd, (unsigned)row);
+        append_dim(to, nd, (unsigned)row);
     else if (meet == 2 && to->size[to->rank - 1] < to->size[to->rank - 2] &&
              to->stride[0][to->rank - 1] > 0 && to->stride[0][to->rank - 2] > 0)
         swap_last(j, size);

@@ -70,8 +70,8 @@ static enum pst_status infer_select(struct pst_infer *c)
 }
 
 /* Sets result 0 to the window of slice s in dimension dim. */
-static enum pst_status window(struct pst_infer *c, const struct pst_meta *x,
-                              unsigned dim, struct pst_slice s)
+static enum pst_status set_window(struct pst_infer *c, const struct pst_meta *x,
+                                  unsigned dim, struct pst_slice s)
 {
     struct pst_meta view = *x;
 
@@ -93,7 +93,7 @@ static enum pst_status infer_slice(struct pst_infer *c)
         return status;
     if (x->rank == 0 || c->args[4].i < 1)
         return pst_infer_fail(c, "needs a dimension and a positive step");
-    return window(
+    return set_window(
         c, x, dim,
         pst_view_slice(x->size[dim], &c->args[2], &c->args[3], c->args[4].i));
 }
@@ -130,7 +130,7 @@ static enum pst_status infer_narrow(struct pst_infer *c)
         status = pst_infer_dim(c, 1, x, &dim);
     if (status == PST_OK)
         status = read_narrow(c, x, dim, &s);
-    return status != PST_OK ? status : window(c, x, dim, s);
+    return status != PST_OK ? status : set_window(c, x, dim, s);
 }
 
 static enum pst_status select_vjp(struct pst_vjp *v)

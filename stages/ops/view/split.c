@@ -6,9 +6,9 @@
 
 /* Sets the results to consecutive pieces along dim, with sizes[k] or, if sizes
  * is NULL, with size `each` (the last one may be shorter). */
-static enum pst_status pieces(struct pst_infer *c, const struct pst_meta *x,
-                              unsigned dim, unsigned n, const int64_t *sizes,
-                              int64_t each)
+static enum pst_status set_pieces(struct pst_infer *c, const struct pst_meta *x,
+                                  unsigned dim, unsigned n,
+                                  const int64_t *sizes, int64_t each)
 {
     int64_t at = 0;
 
@@ -42,8 +42,8 @@ static enum pst_status pieces(struct pst_infer *c, const struct pst_meta *x,
     return PST_OK;
 }
 
-static enum pst_status read(struct pst_infer *c, const struct pst_meta **x,
-                            unsigned arg, unsigned *dim)
+static enum pst_status read_dim(struct pst_infer *c, const struct pst_meta **x,
+                                unsigned arg, unsigned *dim)
 {
     enum pst_status status = pst_infer_tensor(c, 0, x);
 
@@ -61,15 +61,15 @@ static enum pst_status equal_pieces(struct pst_infer *c,
         return pst_infer_fail(c, "pieces of size %lld", (long long)each);
     if (each > 0 && size > 0)
         n = (size - 1) / each + 1;
-    return pieces(c, x, dim, (unsigned)PST_MIN(n, PST_MAX_OUTS + 1), NULL,
-                  each);
+    return set_pieces(c, x, dim, (unsigned)PST_MIN(n, PST_MAX_OUTS + 1), NULL,
+                      each);
 }
 
 static enum pst_status infer_split(struct pst_infer *c)
 {
     const struct pst_meta *x;
     unsigned dim;
-    enum pst_status status = read(c, &x, 2, &dim);
+    enum pst_status status = read_dim(c, &x, 2, &dim);
 
     return status != PST_OK ? status : equal_pieces(c, x, dim, c->args[1].i);
 }
@@ -79,15 +79,15 @@ static enum pst_status infer_chunk(struct pst_infer *c)
     const int64_t n = c->args[1].i;
     const struct pst_meta *x;
     unsigned dim;
-    enum pst_status status = read(c, &x, 2, &dim);
+    enum pst_status status = read_dim(c, &x, 2, &dim);
 
     if (status != PST_OK)
         return status;
     if (x->rank == 0 || n < 1)
         return pst_infer_fail(c, "%lld pieces", (long long)n);
     if (x->size[dim] == 0) /* as many as requested, all empty */
-        return pieces(c, x, dim, (unsigned)PST_MIN(n, PST_MAX_OUTS + 1), NULL,
-                      0);
+        return set_pieces(c, x, dim, (unsigned)PST_MIN(n, PST_MAX_OUTS + 1),
+                          NULL, 0);
     return equal_pieces(c, x, dim, x->size[dim] / n + (x->size[dim] % n != 0));
 }
 
@@ -95,18 +95,18 @@ static enum pst_status infer_split_sizes(struct pst_infer *c)
 {
     const struct pst_meta *x;
     unsigned dim;
-    enum pst_status status = read(c, &x, 2, &dim);
+    enum pst_status status = read_dim(c, &x, 2, &dim);
 
     return status != PST_OK
                ? status
-               : pieces(c, x, dim, c->args[1].n, c->args[1].ints, 0);
+               : set_pieces(c, x, dim, c->args[1].n, c->args[1].ints, 0);
 }
 
 static enum pst_status infer_unbind(struct pst_infer *c)
 {
     const struct pst_meta *x;
     unsigned dim;
-    enum pst_status status = read(c, &x, 1, &dim);
+    enum pst_status status = read_dim(c, &x, 1, &dim);
 
     if (status != PST_OK)
         return status;

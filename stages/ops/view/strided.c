@@ -78,9 +78,11 @@ static enum pst_status infer_as_strided(struct pst_infer *c)
 
 /* Returns zeros of x's shape, contiguous, with g added to the window that the
  * view has; overlapping elements are summed. */
-static struct pst_value *scatter(struct pst_vjp *v, const struct pst_meta *x,
-                                 struct pst_value *g,
-                                 const struct pst_meta *view, int64_t offset)
+static struct pst_value *emit_scatter(struct pst_vjp *v,
+                                      const struct pst_meta *x,
+                                      struct pst_value *g,
+                                      const struct pst_meta *view,
+                                      int64_t offset)
 {
     return pst_vjp_emit(v, &pst_op_scatter_strided,
                         PST_ARGS(pst_v(g), pst_ints(x->size, x->rank),
@@ -103,10 +105,11 @@ static enum pst_status diagonal_vjp(struct pst_vjp *v)
             view.stride[d++] = flat.stride[k];
     view.stride[d] = flat.stride[a] + flat.stride[b];
     return pst_vjp_set(v, 0,
-                       scatter(v, x, pst_vjp_grad(v, 0), &view,
-                               pst_meta_numel(&view) == 0 ? 0
-                               : args[1].i >= 0 ? args[1].i * flat.stride[b]
-                                                : -args[1].i * flat.stride[a]));
+                       emit_scatter(v, x, pst_vjp_grad(v, 0), &view,
+                                    pst_meta_numel(&view) == 0 ? 0
+                                    : args[1].i >= 0
+                                        ? args[1].i * flat.stride[b]
+                                        : -args[1].i * flat.stride[a]));
 }
 
 /* --- unfold --------------------------------------------------------------- */
@@ -156,12 +159,12 @@ static enum pst_status unfold_vjp(struct pst_vjp *v)
 
     pst_meta_set_contiguous(&flat);
     flat = unfold_window(&flat, args, (unsigned)pst_meta_dim(x, args[1].i));
-    return pst_vjp_set(v, 0, scatter(v, x, pst_vjp_grad(v, 0), &flat, 0));
+    return pst_vjp_set(v, 0, emit_scatter(v, x, pst_vjp_grad(v, 0), &flat, 0));
 }
 
 /* Returns the number of elements from the start of the storage to the end of
  * v. */
-static int64_t reach(const struct pst_value *v)
+static int64_t storage_end(const struct pst_value *v)
 {
     return v->offset +
            (int64_t)(pst_meta_span(&v->meta) / pst_dtype_size(v->meta.dtype));
@@ -197,15 +200,15 @@ static struct pst_value *through_storage(struct pst_vjp *v, struct pst_value *x,
                                          struct pst_value *y)
 {
     const int64_t first = PST_MIN(x->offset, y->offset);
-    const int64_t n = PST_MAX(reach(x), reach(y)) - first;
+    const int64_t n = PST_MAX(storage_end(x), storage_end(y)) - first;
     const struct pst_meta storage = pst_meta_make(x->meta.dtype, 1, &n);
-    struct pst_value *g =
-        scatter(v, &storage, pst_vjp_grad(v, 0), &y->meta, y->offset - first);
+    struct pst_value *g = emit_scatter(v, &storage, pst_vjp_grad(v, 0),
+                                       &y->meta, y->offset - first);
 
     if (shares_memory(&x->meta)) {
         struct pst_value *count =
-            scatter(v, &storage, pst_vjp_full(v, &x->meta, 1.0), &x->meta,
-                    x->offset - first);
+            emit_scatter(v, &storage, pst_vjp_full(v, &x->meta, 1.0), &x->meta,
+                         x->offset - first);
 
         if (count != NULL)
             count = pst_vjp_emit(v, &pst_op_clamp_min,
@@ -226,9 +229,9 @@ static enum pst_status as_strided_vjp(struct pst_vjp *v)
     if (pst_meta_numel(&y->meta) == 0 || pst_meta_numel(&x->meta) == 0)
         g = pst_vjp_zeros_like(v, x);
     else if (pst_meta_is_contiguous(&x->meta) && y->offset >= x->offset &&
-             reach(y) <= reach(x))
-        g = scatter(v, &x->meta, pst_vjp_grad(v, 0), &y->meta,
-                    y->offset - x->offset);
+             storage_end(y) <= storage_end(x))
+        g = emit_scatter(v, &x->meta, pst_vjp_grad(v, 0), &y->meta,
+                         y->offset - x->offset);
     else
         g = through_storage(v, x, y);
     return pst_vjp_set(v, 0, g);

@@ -9,7 +9,7 @@
 
 /* Copies element (r, c) where side * (c - r - diagonal) >= 0 and sets all
  * others to 0, even if they are infinite. */
-static void triangle(const struct pst_call *c, int side)
+static void copy_triangle(const struct pst_call *c, int side)
 {
     const struct pst_meta *x = c->in[0].meta;
     const int64_t rows = x->size[x->rank - 2], columns = x->size[x->rank - 1];
@@ -98,12 +98,12 @@ static void tril_rows(const struct pst_call *c)
 
 static void triu_ref(const struct pst_call *c)
 {
-    triangle(c, 1);
+    copy_triangle(c, 1);
 }
 
 static void tril_ref(const struct pst_call *c)
 {
-    triangle(c, -1);
+    copy_triangle(c, -1);
 }
 
 static enum pst_status infer_triangle(struct pst_infer *c)

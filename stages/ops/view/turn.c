@@ -9,8 +9,8 @@ struct turn {
     int64_t origin[PST_MAX_RANK], step[PST_MAX_RANK];
 };
 
-static void turn_ref(const struct pst_call *c, const struct pst_meta *x,
-                     const struct turn *t)
+static void reorder_ref(const struct pst_call *c, const struct pst_meta *x,
+                        const struct turn *t)
 {
     struct pst_meta one = {.dtype = x->dtype}, to = *x;
     const size_t size = pst_dtype_size(x->dtype);
@@ -36,8 +36,8 @@ static void turn_ref(const struct pst_call *c, const struct pst_meta *x,
 /* Copies strided views instead of single elements: a flipped dimension is read
  * with a negative stride, a rolled one is copied as two ranges that change
  * places. */
-static void turn_windows(const struct pst_call *c, const struct pst_meta *x,
-                         const struct turn *t)
+static void reorder_windows(const struct pst_call *c, const struct pst_meta *x,
+                            const struct turn *t)
 {
     const int64_t size = (int64_t)pst_dtype_size(x->dtype);
     struct pst_meta all = *x;
@@ -92,7 +92,7 @@ static void flip_ref(const struct pst_call *c)
 {
     const struct turn t = flip_of(c);
 
-    turn_ref(c, c->in[0].meta, &t);
+    reorder_ref(c, c->in[0].meta, &t);
 }
 
 static void flip_run(const struct pst_call *c)
@@ -100,7 +100,7 @@ static void flip_run(const struct pst_call *c)
     const struct turn t = flip_of(c);
 
     if (pst_meta_numel(c->in[0].meta) > 0)
-        turn_windows(c, c->in[0].meta, &t);
+        reorder_windows(c, c->in[0].meta, &t);
 }
 
 /* Returns the order of roll, and in ret_x the input; without dims, that is a
@@ -136,7 +136,7 @@ static void roll_ref(const struct pst_call *c)
     struct pst_meta x;
     const struct turn t = roll_of(c, &x);
 
-    turn_ref(c, &x, &t);
+    reorder_ref(c, &x, &t);
 }
 
 static void roll_run(const struct pst_call *c)
@@ -145,7 +145,7 @@ static void roll_run(const struct pst_call *c)
     const struct turn t = roll_of(c, &x);
 
     if (pst_meta_numel(&x) > 0)
-        turn_windows(c, &x, &t);
+        reorder_windows(c, &x, &t);
 }
 
 static enum pst_status infer_flip(struct pst_infer *c)

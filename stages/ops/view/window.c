@@ -9,8 +9,8 @@
 #include <string.h>
 
 /* Copies in[0] to out[0], then in[1] into the window of out[0]. */
-static void overwrite(const struct pst_call *c, bool reference,
-                      const struct pst_meta *window, int64_t offset)
+static void write_window(const struct pst_call *c, bool reference,
+                         const struct pst_meta *window, int64_t offset)
 {
     char *at = (char *)c->out[0].data +
                offset * (int64_t)pst_dtype_size(window->dtype);
@@ -136,7 +136,7 @@ static void slice_scatter_into(const struct pst_call *c, bool reference)
     const struct pst_meta window =
         slice_window(c->out[0].meta, c->args, &offset);
 
-    overwrite(c, reference, &window, offset);
+    write_window(c, reference, &window, offset);
 }
 
 static void select_scatter_into(const struct pst_call *c, bool reference)
@@ -145,7 +145,7 @@ static void select_scatter_into(const struct pst_call *c, bool reference)
     const struct pst_meta window =
         select_window(c->out[0].meta, c->args, &offset);
 
-    overwrite(c, reference, &window, offset);
+    write_window(c, reference, &window, offset);
 }
 
 /* The base gets the gradient with zeros in the window, the source gets the
@@ -263,7 +263,7 @@ static void write_strided_into(const struct pst_call *c, bool reference)
     const struct pst_meta window =
         strided_window(c->out[0].meta->dtype, &c->args[2]);
 
-    overwrite(c, reference, &window, c->args[4].i);
+    write_window(c, reference, &window, c->args[4].i);
 }
 
 static enum pst_status write_strided_vjp(struct pst_vjp *v)

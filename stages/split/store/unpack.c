@@ -408,9 +408,9 @@ static enum pst_status check_plugins(struct unpacker *u, const pb_plan *pb)
     enum pst_status status = PST_OK;
 
     for (size_t i = 0; i < pb->n_plugins && status == PST_OK; i++)
-        status = pst_plugin_need("the plan", pb->plugins[i]->name,
-                                 pb->plugins[i]->version,
-                                 pb->plugins[i]->digest, u->diag);
+        status = pst_plugin_require("the plan", pb->plugins[i]->name,
+                                    pb->plugins[i]->version,
+                                    pb->plugins[i]->digest, u->diag);
     return status;
 }
 

@@ -51,7 +51,7 @@ void PST_SIMD(pst_simd_from_bf16)(int64_t n, const uint16_t *restrict x,
 
 /* Returns yes ? a : b without branches; a compare of signed numbers suffices
  * for SSE2. */
-static PST_ALWAYS_INLINE int32_t choose(int yes, int32_t a, int32_t b)
+static PST_ALWAYS_INLINE int32_t select_bits(int yes, int32_t a, int32_t b)
 {
     return (a & -yes) | (b & (yes - 1));
 }
@@ -63,9 +63,9 @@ static PST_ALWAYS_INLINE float from_f16(uint16_t h)
     const int32_t u = (h & 0x7fff) << 13, infinite = 0x7c00 << 13;
     const int32_t small = pst_vm_bits(pst_vm_float(u + (113 << 23)) - 0x1p-14f);
     const int32_t special = u | 0x7f800000 | (u > infinite) << 22;
-    const int32_t y = choose(u < 1 << 23, small, u + (112 << 23));
+    const int32_t y = select_bits(u < 1 << 23, small, u + (112 << 23));
 
-    return pst_vm_float(choose(u >= infinite, special, y) |
+    return pst_vm_float(select_bits(u >= infinite, special, y) |
                         (int32_t)((uint32_t)(h & 0x8000) << 16));
 }
 
@@ -78,8 +78,8 @@ static PST_ALWAYS_INLINE uint16_t to_f16(float x)
     const int32_t nan = 0x7e00 | (u >> 13 & 0x1ff);
     int32_t y = (u - (112 << 23) + 0xfff + (u >> 13 & 1)) >> 13;
 
-    y = choose(u < 113 << 23, small, y);
-    y = choose(u >= 143 << 23, choose(u > infinite, nan, 0x7c00), y);
+    y = select_bits(u < 113 << 23, small, y);
+    y = select_bits(u >= 143 << 23, select_bits(u > infinite, nan, 0x7c00), y);
     return (uint16_t)(y | (pst_vm_bits(x) >> 16 & 0x8000));
 }
 

@@ -51,7 +51,7 @@
 
 /* Returns a vector whose parts each have one number of every x[j]: adding the
  * parts gives the four sums. */
-static PST_ALWAYS_INLINE pst_vec fold(const pst_vec x[COLS])
+static PST_ALWAYS_INLINE pst_vec fold_parts(const pst_vec x[COLS])
 {
     const pst_vec a = LOW(x[0], x[1]) + HIGH(x[0], x[1]);
     const pst_vec b = LOW(x[2], x[3]) + HIGH(x[2], x[3]);
@@ -60,8 +60,8 @@ static PST_ALWAYS_INLINE pst_vec fold(const pst_vec x[COLS])
 }
 
 /* Adds the parts of each of mr rows: 4 sums a row. */
-static PST_ALWAYS_INLINE void join(int mr, const pst_vec r[ROWS],
-                                   pst_vec4 ret[ROWS])
+static PST_ALWAYS_INLINE void add_parts(int mr, const pst_vec r[ROWS],
+                                        pst_vec4 ret[ROWS])
 {
 #if VEC == 16
     const pst_vec a = r[0], b = mr > 1 ? r[1] : a;
@@ -86,9 +86,9 @@ static PST_ALWAYS_INLINE void join(int mr, const pst_vec r[ROWS],
 
 /* Computes C (mr, n) for n up to 4. Rows of a are lda apart; they have k
  * numbers, like those of b. */
-static PST_ALWAYS_INLINE void dots(int mr, const struct pst_gemm *g, int64_t n,
-                                   const float *a, const float *const b[COLS],
-                                   float *c)
+static PST_ALWAYS_INLINE void dot_rows(int mr, const struct pst_gemm *g,
+                                       int64_t n, const float *a,
+                                       const float *const b[COLS], float *c)
 {
     pst_vec acc[ROWS][COLS] = {0}, r[ROWS];
     pst_vec4 y[ROWS];
@@ -105,8 +105,8 @@ static PST_ALWAYS_INLINE void dots(int mr, const struct pst_gemm *g, int64_t n,
         }
 #pragma GCC unroll 4
     for (int i = 0; i < mr; i++)
-        r[i] = fold(acc[i]);
-    join(mr, r, y);
+        r[i] = fold_parts(acc[i]);
+    add_parts(mr, r, y);
     for (; p < g->k; p++) {
         const pst_vec4 at = {b[0][p], b[1][p], b[2][p], b[3][p]};
 
@@ -129,8 +129,8 @@ static PST_ALWAYS_INLINE void dots(int mr, const struct pst_gemm *g, int64_t n,
     }
 }
 
-static void rows(const struct pst_gemm *g, int64_t n, const float *a,
-                 const float *const b[COLS], float *c)
+static void run_rows(const struct pst_gemm *g, int64_t n, const float *a,
+                     const float *const b[COLS], float *c)
 {
     for (int64_t i = 0; i < g->m; i += ROWS) {
         const float *ai = a + i * g->lda;
@@ -138,17 +138,17 @@ static void rows(const struct pst_gemm *g, int64_t n, const float *a,
 
         switch (PST_MIN(g->m - i, ROWS)) {
         case 1:
-            dots(1, g, n, ai, b, ci);
+            dot_rows(1, g, n, ai, b, ci);
             break;
         case 2:
-            dots(2, g, n, ai, b, ci);
+            dot_rows(2, g, n, ai, b, ci);
             break;
 #if ROWS > 2
         case 3:
-            dots(3, g, n, ai, b, ci);
+            dot_rows(3, g, n, ai, b, ci);
             break;
         default:
-            dots(4, g, n, ai, b, ci);
+            dot_rows(4, g, n, ai, b, ci);
             break;
 #endif
         }
@@ -158,7 +158,7 @@ static void rows(const struct pst_gemm *g, int64_t n, const float *a,
 /* True for at most 8 rows, for which packing B does not pay, and for k of at
  * least a vector, since adding up the lanes costs as much as some dozens of k.
  */
-bool PST_SIMD(pst_simd_dots_likes)(const struct pst_gemm *g)
+bool PST_SIMD(pst_simd_dots_preferred)(const struct pst_gemm *g)
 {
     return !g->ta && g->tb && g->m <= 8 && g->k >= VEC;
 }
@@ -178,7 +178,7 @@ void PST_SIMD(pst_simd_dots)(const struct pst_gemm *g, const float *a,
                 at + PST_MIN(2, n - 1) * g->ldb,
                 at + PST_MIN(3, n - 1) * g->ldb};
 
-            rows(&part, n, a + p, columns, c + j);
+            run_rows(&part, n, a + p, columns, c + j);
         }
     }
 }

@@ -56,9 +56,9 @@ static void pass_4(const struct pass *p)
 }
 
 /* y += (c + i s) x */
-static void add_times(int64_t n, double c, double s, const double *restrict xr,
-                      const double *restrict xi, double *restrict yr,
-                      double *restrict yi)
+static void add_scaled(int64_t n, double c, double s, const double *restrict xr,
+                       const double *restrict xi, double *restrict yr,
+                       double *restrict yi)
 {
     for (int64_t q = 0; q < n; q++) {
         yr[q] += c * xr[q] - s * xi[q];
@@ -66,8 +66,8 @@ static void add_times(int64_t n, double c, double s, const double *restrict xr,
     }
 }
 
-static void times(int64_t n, double c, double s, double *restrict yr,
-                  double *restrict yi)
+static void scale_complex(int64_t n, double c, double s, double *restrict yr,
+                          double *restrict yi)
 {
     for (int64_t q = 0; q < n; q++) {
         const double r = yr[q];
@@ -78,9 +78,9 @@ static void times(int64_t n, double c, double s, double *restrict yr,
 }
 
 /* x *= w */
-static void times_table(int64_t n, const double *restrict wr,
-                        const double *restrict wi, double *restrict xr,
-                        double *restrict xi)
+static void multiply_table(int64_t n, const double *restrict wr,
+                           const double *restrict wi, double *restrict xr,
+                           double *restrict xi)
 {
     for (int64_t i = 0; i < n; i++) {
         const double r = xr[i];
@@ -106,18 +106,18 @@ static void pass_any(const struct pass *p, int radix)
                 const int64_t at = (t + p->m * k) * s;
                 const int64_t w = j * k % radix * turn;
 
-                add_times(s, p->cos[w], p->sin[w], p->xr + at, p->xi + at, yr,
-                          yi);
+                add_scaled(s, p->cos[w], p->sin[w], p->xr + at, p->xi + at, yr,
+                           yi);
             }
             if (j > 0 && t > 0)
-                times(s, p->cos[t * j * s], p->sin[t * j * s], yr, yi);
+                scale_complex(s, p->cos[t * j * s], p->sin[t * j * s], yr, yi);
         }
 }
 
 /* Runs all passes, from (xr, xi) to (yr, yi) and back in turn; true if the
  * result is in (yr, yi). */
-static bool passes(const struct pst_fourier *f, const double *roots, double *xr,
-                   double *xi, double *yr, double *yi)
+static bool run_passes(const struct pst_fourier *f, const double *roots,
+                       double *xr, double *xi, double *yr, double *yi)
 {
     struct pass p = {.m = f->length,
                      .s = 1,
@@ -148,24 +148,24 @@ const double *PST_SIMD(pst_fourier_run)(const struct pst_fourier *f,
     const double *chirp = table + 2 * m, *kernel = chirp + 2 * n;
 
     if (n == m)
-        return passes(f, table, x, x + m, y, y + m) ? y : x;
-    times_table(n, chirp, chirp + n, x, x + m);
+        return run_passes(f, table, x, x + m, y, y + m) ? y : x;
+    multiply_table(n, chirp, chirp + n, x, x + m);
     memset(x + n, 0, (size_t)(m - n) * sizeof(*x));
     memset(x + m + n, 0, (size_t)(m - n) * sizeof(*x));
-    if (passes(f, table, x, x + m, y, y + m)) {
+    if (run_passes(f, table, x, x + m, y, y + m)) {
         double *was = x;
 
         x = y;
         y = was;
     }
-    times_table(m, kernel, kernel + m, x, x + m);
+    multiply_table(m, kernel, kernel + m, x, x + m);
     /* Transforms back: real and imaginary parts are swapped. */
-    if (passes(f, table, x + m, x, y + m, y)) {
+    if (run_passes(f, table, x + m, x, y + m, y)) {
         double *was = x;
 
         x = y;
         y = was;
     }
-    times_table(n, chirp, chirp + n, x, x + m);
+    multiply_table(n, chirp, chirp + n, x, x + m);
     return x;
 }

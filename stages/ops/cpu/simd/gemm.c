@@ -51,8 +51,9 @@ static void pack_a(bool trans, int64_t m, int64_t mr, int64_t k, const float *a,
 
 /* Packs m rows of A by columns, for tiles of mr rows, from weights that are not
  * in this order: w->weights has their offsets. */
-static void pick_a(const struct pst_windows *w, int64_t first, int64_t m,
-                   int64_t mr, int64_t k, const float *a, float *to)
+static void pack_a_by_offset(const struct pst_windows *w, int64_t first,
+                             int64_t m, int64_t mr, int64_t k, const float *a,
+                             float *to)
 {
     const int64_t *weights = w->weights + first, apart = w->apart;
 
@@ -123,8 +124,8 @@ struct block {
 };
 
 /* Packs columns [j, j + n) of the block into rows of nv vectors. */
-static void pack(const struct block *w, int64_t j, int64_t n, int64_t nv,
-                 float *to)
+static void pack_panel(const struct block *w, int64_t j, int64_t n, int64_t nv,
+                       float *to)
 {
     const struct pst_gemm *g = w->g;
 
@@ -186,7 +187,7 @@ static void panel_by_taps(const struct block *w, int64_t j)
 
 /* Multiplies by all panels of B; each is packed just before it is used, or read
  * in place. */
-static void panels(const struct block *w)
+static void multiply_panels(const struct block *w)
 {
     const struct pst_gemm *g = w->g;
     const int64_t most = (w->m <= FEW ? NW : NV) * VEC;
@@ -205,7 +206,7 @@ static void panels(const struct block *w)
             t.b = w->b + j;
             t.ldb = g->ldb;
         } else {
-            pack(w, j, n, nv, w->scratch);
+            pack_panel(w, j, n, nv, w->scratch);
             t.b = w->scratch;
         }
         for (int64_t i = 0; i < w->m; i += w->mr) {
@@ -257,10 +258,10 @@ static void pack_all(const struct block *w)
         const int64_t last = n % PANEL, most = n - last;
 
         if (most > 0)
-            pack(w, j, most, NV, w->scratch + j * w->k);
+            pack_panel(w, j, most, NV, w->scratch + j * w->k);
         if (last > 0)
-            pack(w, j + most, last, (last + VEC - 1) / VEC,
-                 w->scratch + (j + most) * w->k);
+            pack_panel(w, j + most, last, (last + VEC - 1) / VEC,
+                       w->scratch + (j + most) * w->k);
     }
 }
 
@@ -271,8 +272,8 @@ static void pack_weights(const struct block *w, int64_t i, const float *a,
     const struct pst_gemm *g = w->g;
 
     if (w->windows != NULL && w->windows->weights != NULL)
-        pick_a(w->windows, w->p, w->m, w->mr, w->k, a + i * w->windows->apart,
-               to);
+        pack_a_by_offset(w->windows, w->p, w->m, w->mr, w->k,
+                         a + i * w->windows->apart, to);
     else
         pack_a(g->ta, w->m, w->mr, w->k, w->a, g->lda, to);
 }
@@ -289,8 +290,8 @@ static int64_t part_of(int64_t n, int64_t most, int64_t grain)
 
 /* Computes columns [w->j, w->j + w->n) of C. whole: they are packed before the
  * first of them is used. */
-static void columns(struct block *w, const float *a, const float *b, float *c,
-                    float *scratch, bool whole)
+static void compute_columns(struct block *w, const float *a, const float *b,
+                            float *c, float *scratch, bool whole)
 {
     const struct pst_gemm *g = w->g;
     const int64_t kc = part_of(g->k, KC, 8);
@@ -318,7 +319,7 @@ static void columns(struct block *w, const float *a, const float *b, float *c,
             if (whole)
                 packed_panels(w);
             else
-                panels(w);
+                multiply_panels(w);
         }
     }
 }
@@ -363,9 +364,9 @@ static void find_taps(struct block *w, const float *b, int64_t own[KC])
  * since longer pieces of a line are read then. If there is one panel, A is read
  * only once, so it is not packed.
  */
-static void run(const struct pst_gemm *g, const float *a, const float *b,
-                const struct pst_windows *windows, float *c, bool turned,
-                float *scratch)
+static void run_gemm(const struct pst_gemm *g, const float *a, const float *b,
+                     const struct pst_windows *windows, float *c, bool turned,
+                     float *scratch)
 {
     const int64_t kc = part_of(g->k, KC, 8);
     const bool once = g->n <= OFTEN * PANEL && !g->ta;
@@ -388,7 +389,7 @@ static void run(const struct pst_gemm *g, const float *a, const float *b,
     w.scratch = w.side + PST_PACKED_NR * LINE + VEC;
     for (w.j = 0; w.j < g->n; w.j += nc) {
         w.n = PST_MIN(g->n - w.j, nc);
-        columns(&w, a, b, c, scratch, whole);
+        compute_columns(&w, a, b, c, scratch, whole);
     }
 }
 
@@ -408,17 +409,17 @@ void PST_SIMD(pst_simd_gemm)(const struct pst_gemm *g, const float *a,
                                      .alpha = g->alpha,
                                      .beta = g->beta};
 
-    if (PST_SIMD(pst_simd_dots_likes)(g))
+    if (PST_SIMD(pst_simd_dots_preferred)(g))
         PST_SIMD(pst_simd_dots)(g, a, b, c);
     else if (g->ta && g->n <= AGAIN * MR && g->n < g->m)
-        run(&swapped, b, a, NULL, c, true, scratch);
+        run_gemm(&swapped, b, a, NULL, c, true, scratch);
     else
-        run(g, a, b, NULL, c, false, scratch);
+        run_gemm(g, a, b, NULL, c, false, scratch);
 }
 
 void PST_SIMD(pst_simd_gemm_windows)(const struct pst_gemm *g, const float *a,
                                      const struct pst_windows *b, float *c,
                                      float *scratch)
 {
-    run(g, a, NULL, b, c, false, scratch);
+    run_gemm(g, a, NULL, b, c, false, scratch);
 }

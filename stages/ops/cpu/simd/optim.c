@@ -13,7 +13,7 @@
 
 /* Prefetches the elements AHEAD of a block; x NULL: no such tensor. Addresses
  * past the end are never loaded. */
-static PST_ALWAYS_INLINE void call_up(const float *x, int64_t at)
+static PST_ALWAYS_INLINE void prefetch_ahead(const float *x, int64_t at)
 {
     const uintptr_t from = (uintptr_t)x + sizeof(*x) * (size_t)(at + AHEAD);
 
@@ -22,7 +22,7 @@ static PST_ALWAYS_INLINE void call_up(const float *x, int64_t at)
 }
 
 /* Returns 0 if all are finite, else NaN. */
-static PST_ALWAYS_INLINE float probe(float a, float b, float c)
+static PST_ALWAYS_INLINE float finite_or_nan(float a, float b, float c)
 {
     return 0.0f * a + 0.0f * b + 0.0f * c;
 }
@@ -36,8 +36,8 @@ struct block {
 /* Restores elements of a block, which begins at element `at` of the tensors x
  * (NULL after the last one), that were finite and no longer are; returns their
  * number. */
-static int64_t put_back(const struct block *b, int64_t at, int64_t n,
-                        float *const x[TENSORS])
+static int64_t restore_elements(const struct block *b, int64_t at, int64_t n,
+                                float *const x[TENSORS])
 {
     int64_t count = 0;
 
@@ -75,10 +75,10 @@ static int64_t adamw(int64_t n, float *restrict p, const float *restrict g,
         struct block b;
         int is_odd = 0;
 
-        call_up(p, at);
-        call_up(g, at);
-        call_up(m, at);
-        call_up(v, at);
+        prefetch_ahead(p, at);
+        prefetch_ahead(g, at);
+        prefetch_ahead(m, at);
+        prefetch_ahead(v, at);
         for (int64_t i = at; i < end; i++) {
             const float gi = g[i] * gs;
             const float mi = m[i] + b1 * (gi - m[i]);
@@ -91,11 +91,11 @@ static int64_t adamw(int64_t n, float *restrict p, const float *restrict g,
             m[i] = mi;
             v[i] = vi;
             p[i] = pi;
-            is_odd |= probe(pi, mi, vi) != 0;
+            is_odd |= finite_or_nan(pi, mi, vi) != 0;
         }
         if (is_odd)
-            stayed +=
-                put_back(&b, at, end - at, (float *const[TENSORS]){p, m, v});
+            stayed += restore_elements(&b, at, end - at,
+                                       (float *const[TENSORS]){p, m, v});
     }
     return stayed;
 }
@@ -114,16 +114,16 @@ static int64_t sgd(int64_t n, float *restrict p, const float *restrict g,
         struct block b;
         int is_odd = 0;
 
-        call_up(p, at);
-        call_up(g, at);
-        call_up(buf, at);
+        prefetch_ahead(p, at);
+        prefetch_ahead(g, at);
+        prefetch_ahead(buf, at);
         if (buf == NULL) {
             for (int64_t i = at; i < end; i++) {
                 const float pi = p[i] - a * (g[i] * gs + decay * p[i]);
 
                 b.was[0][i - at] = p[i];
                 p[i] = pi;
-                is_odd |= probe(pi, 0, 0) != 0;
+                is_odd |= finite_or_nan(pi, 0, 0) != 0;
             }
         } else { /* The first step stores the gradient undamped, as torch does.
                   */
@@ -136,12 +136,12 @@ static int64_t sgd(int64_t n, float *restrict p, const float *restrict g,
                 b.was[1][i - at] = buf[i];
                 buf[i] = bi;
                 p[i] = pi;
-                is_odd |= probe(pi, bi, 0) != 0;
+                is_odd |= finite_or_nan(pi, bi, 0) != 0;
             }
         }
         if (is_odd)
-            stayed +=
-                put_back(&b, at, end - at, (float *const[TENSORS]){p, buf});
+            stayed += restore_elements(&b, at, end - at,
+                                       (float *const[TENSORS]){p, buf});
     }
     return stayed;
 }
@@ -162,10 +162,10 @@ static int64_t adam(int64_t n, float *restrict p, const float *restrict g,
         struct block b;
         int is_odd = 0;
 
-        call_up(p, at);
-        call_up(g, at);
-        call_up(m, at);
-        call_up(v, at);
+        prefetch_ahead(p, at);
+        prefetch_ahead(g, at);
+        prefetch_ahead(m, at);
+        prefetch_ahead(v, at);
         for (int64_t i = at; i < end; i++) {
             const float gi = g[i] * gs + decay * p[i];
             const float mi = m[i] + b1 * (gi - m[i]);
@@ -178,11 +178,11 @@ static int64_t adam(int64_t n, float *restrict p, const float *restrict g,
             m[i] = mi;
             v[i] = vi;
             p[i] = pi;
-            is_odd |= probe(pi, mi, vi) != 0;
+            is_odd |= finite_or_nan(pi, mi, vi) != 0;
         }
         if (is_odd)
-            stayed +=
-                put_back(&b, at, end - at, (float *const[TENSORS]){p, m, v});
+            stayed += restore_elements(&b, at, end - at,
+                                       (float *const[TENSORS]){p, m, v});
     }
     return stayed;
 }
@@ -201,10 +201,10 @@ static int64_t adamax(int64_t n, float *restrict p, const float *restrict g,
         struct block b;
         int is_odd = 0;
 
-        call_up(p, at);
-        call_up(g, at);
-        call_up(m, at);
-        call_up(top, at);
+        prefetch_ahead(p, at);
+        prefetch_ahead(g, at);
+        prefetch_ahead(m, at);
+        prefetch_ahead(top, at);
         for (int64_t i = at; i < end; i++) {
             const float gi = g[i] * gs + decay * p[i];
             const float mi = m[i] + b1 * (gi - m[i]);
@@ -218,11 +218,11 @@ static int64_t adamax(int64_t n, float *restrict p, const float *restrict g,
             m[i] = mi;
             top[i] = ti;
             p[i] = pi;
-            is_odd |= probe(pi, mi, ti) != 0;
+            is_odd |= finite_or_nan(pi, mi, ti) != 0;
         }
         if (is_odd)
-            stayed +=
-                put_back(&b, at, end - at, (float *const[TENSORS]){p, m, top});
+            stayed += restore_elements(&b, at, end - at,
+                                       (float *const[TENSORS]){p, m, top});
     }
     return stayed;
 }
@@ -241,9 +241,9 @@ static int64_t lion(int64_t n, float *restrict p, const float *restrict g,
         struct block b;
         int is_odd = 0;
 
-        call_up(p, at);
-        call_up(g, at);
-        call_up(m, at);
+        prefetch_ahead(p, at);
+        prefetch_ahead(g, at);
+        prefetch_ahead(m, at);
         for (int64_t i = at; i < end; i++) {
             const float gi = g[i] * gs;
             const float to = b1 * m[i] + c1 * gi;
@@ -255,10 +255,11 @@ static int64_t lion(int64_t n, float *restrict p, const float *restrict g,
             b.was[1][i - at] = m[i];
             m[i] = mi;
             p[i] = pi;
-            is_odd |= probe(pi, mi, 0) != 0;
+            is_odd |= finite_or_nan(pi, mi, 0) != 0;
         }
         if (is_odd)
-            stayed += put_back(&b, at, end - at, (float *const[TENSORS]){p, m});
+            stayed += restore_elements(&b, at, end - at,
+                                       (float *const[TENSORS]){p, m});
     }
     return stayed;
 }
@@ -266,11 +267,10 @@ static int64_t lion(int64_t n, float *restrict p, const float *restrict g,
 /* The loop of rmsprop. Callers pass `moves` (with momentum) and `centered` as
  * constants, so that each combination is compiled; buf is NULL without
  * momentum, mean if not centered. */
-static PST_ALWAYS_INLINE int64_t rms(bool moves, bool centered, int64_t n,
-                                     float *restrict p, const float *restrict g,
-                                     float *restrict v, float *restrict buf,
-                                     float *restrict mean,
-                                     const struct pst_update *u)
+static PST_ALWAYS_INLINE int64_t
+rmsprop_loop(bool moves, bool centered, int64_t n, float *restrict p,
+             const float *restrict g, float *restrict v, float *restrict buf,
+             float *restrict mean, const struct pst_update *u)
 {
     const float a = (float)u->lr, mu = (float)u->momentum, e = (float)u->eps;
     const float b2 = (float)u->alpha, c2 = (float)(1.0 - u->alpha);
@@ -282,11 +282,11 @@ static PST_ALWAYS_INLINE int64_t rms(bool moves, bool centered, int64_t n,
         struct block b;
         int is_odd = 0;
 
-        call_up(p, at);
-        call_up(g, at);
-        call_up(v, at);
-        call_up(buf, at);
-        call_up(mean, at);
+        prefetch_ahead(p, at);
+        prefetch_ahead(g, at);
+        prefetch_ahead(v, at);
+        prefetch_ahead(buf, at);
+        prefetch_ahead(mean, at);
         for (int64_t i = at; i < end; i++) {
             const float gi = g[i] * gs + decay * p[i];
             const float vi = b2 * v[i] + c2 * gi * gi;
@@ -310,12 +310,13 @@ static PST_ALWAYS_INLINE int64_t rms(bool moves, bool centered, int64_t n,
             b.was[1][i - at] = v[i];
             v[i] = vi;
             p[i] = pi;
-            is_odd |= probe(pi, vi, mi) + probe(by, 0, 0) != 0;
+            is_odd |= finite_or_nan(pi, vi, mi) + finite_or_nan(by, 0, 0) != 0;
         }
         if (is_odd)
-            stayed += put_back(&b, at, end - at,
-                               (float *const[TENSORS]){p, v, moves ? buf : mean,
-                                                       moves ? mean : NULL});
+            stayed += restore_elements(
+                &b, at, end - at,
+                (float *const[TENSORS]){p, v, moves ? buf : mean,
+                                        moves ? mean : NULL});
     }
     return stayed;
 }
@@ -327,10 +328,10 @@ static int64_t rmsprop(int64_t n, float *p, const float *g, float *v,
     const bool moves = u->momentum != 0;
 
     if (u->centered)
-        return moves ? rms(true, true, n, p, g, v, buf, mean, u)
-                     : rms(false, true, n, p, g, v, NULL, mean, u);
-    return moves ? rms(true, false, n, p, g, v, buf, NULL, u)
-                 : rms(false, false, n, p, g, v, NULL, NULL, u);
+        return moves ? rmsprop_loop(true, true, n, p, g, v, buf, mean, u)
+                     : rmsprop_loop(false, true, n, p, g, v, NULL, mean, u);
+    return moves ? rmsprop_loop(true, false, n, p, g, v, buf, NULL, u)
+                 : rmsprop_loop(false, false, n, p, g, v, NULL, NULL, u);
 }
 
 static int64_t adagrad(int64_t n, float *restrict p, const float *restrict g,
@@ -345,9 +346,9 @@ static int64_t adagrad(int64_t n, float *restrict p, const float *restrict g,
         struct block b;
         int is_odd = 0;
 
-        call_up(p, at);
-        call_up(g, at);
-        call_up(sum, at);
+        prefetch_ahead(p, at);
+        prefetch_ahead(g, at);
+        prefetch_ahead(sum, at);
         for (int64_t i = at; i < end; i++) {
             const float gi = g[i] * gs + decay * p[i];
             const float si = sum[i] + gi * gi;
@@ -357,11 +358,11 @@ static int64_t adagrad(int64_t n, float *restrict p, const float *restrict g,
             b.was[1][i - at] = sum[i];
             sum[i] = si;
             p[i] = pi;
-            is_odd |= probe(pi, si, 0) != 0;
+            is_odd |= finite_or_nan(pi, si, 0) != 0;
         }
         if (is_odd)
-            stayed +=
-                put_back(&b, at, end - at, (float *const[TENSORS]){p, sum});
+            stayed += restore_elements(&b, at, end - at,
+                                       (float *const[TENSORS]){p, sum});
     }
     return stayed;
 }
@@ -380,10 +381,10 @@ static int64_t adadelta(int64_t n, float *restrict p, const float *restrict g,
         struct block b;
         int is_odd = 0;
 
-        call_up(p, at);
-        call_up(g, at);
-        call_up(v, at);
-        call_up(s, at);
+        prefetch_ahead(p, at);
+        prefetch_ahead(g, at);
+        prefetch_ahead(v, at);
+        prefetch_ahead(s, at);
         for (int64_t i = at; i < end; i++) {
             const float gi = g[i] * gs + decay * p[i];
             const float vi = b2 * v[i] + c2 * gi * gi;
@@ -397,11 +398,11 @@ static int64_t adadelta(int64_t n, float *restrict p, const float *restrict g,
             v[i] = vi;
             s[i] = si;
             p[i] = pi;
-            is_odd |= probe(pi, vi, si) != 0;
+            is_odd |= finite_or_nan(pi, vi, si) != 0;
         }
         if (is_odd)
-            stayed +=
-                put_back(&b, at, end - at, (float *const[TENSORS]){p, v, s});
+            stayed += restore_elements(&b, at, end - at,
+                                       (float *const[TENSORS]){p, v, s});
     }
     return stayed;
 }
@@ -415,7 +416,7 @@ static double sumsq(int64_t n, const float *x)
 
     for (; i + 16 <= n; i += 16) {
         if (i % BLOCK == 0)
-            call_up(x, i);
+            prefetch_ahead(x, i);
         for (int j = 0; j < 16; j++)
             lane[j] += (double)x[i + j] * (double)x[i + j];
     }

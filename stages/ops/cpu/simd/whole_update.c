@@ -21,13 +21,13 @@ static PST_ALWAYS_INLINE bool is_finite(float x)
 }
 
 /* Returns the largest absolute value of an element of the gradient. */
-static PST_ALWAYS_INLINE float most_of(const struct pst_update *u)
+static PST_ALWAYS_INLINE float gradient_limit(const struct pst_update *u)
 {
     return u->clip_value > 0 ? (float)u->clip_value : INFINITY;
 }
 
 /* NaN stays NaN. */
-static PST_ALWAYS_INLINE float limited(float x, float most)
+static PST_ALWAYS_INLINE float clamp_abs(float x, float most)
 {
     return x > most ? most : x < -most ? -most : x;
 }
@@ -51,7 +51,7 @@ static PST_ALWAYS_INLINE struct lamb lamb_of(const struct pst_update *u)
                          .root = (float)(1.0 / sqrt(u->bias2)),
                          .e = (float)u->eps,
                          .gs = (float)u->grad_scale,
-                         .most = most_of(u),
+                         .most = gradient_limit(u),
                          .decay = (float)u->weight_decay};
 }
 
@@ -59,7 +59,7 @@ static PST_ALWAYS_INLINE struct lamb_element lamb_next(const struct lamb *l,
                                                        float p, float g,
                                                        float m, float v)
 {
-    const float gi = limited(g * l->gs, l->most);
+    const float gi = clamp_abs(g * l->gs, l->most);
     const float mi = m + l->b1 * (gi - m);
     const float vi = l->b2 * v + l->c2 * gi * gi;
     const float ui = mi * l->by1 / (sqrtf(vi) * l->root + l->e) + l->decay * p;
@@ -118,14 +118,14 @@ static int64_t lamb(int64_t n, float *restrict p, const float *restrict g,
 
 struct muon {
     float by, gs, most, mu;
-    bool nesterov, is_small; /* is_small: momentum < 0.5, for between() */
+    bool nesterov, is_small; /* is_small: momentum < 0.5, for lerp() */
 };
 
 static PST_ALWAYS_INLINE struct muon muon_of(const struct pst_update *u)
 {
     return (struct muon){.by = (float)(1.0 - u->momentum),
                          .gs = (float)u->grad_scale,
-                         .most = most_of(u),
+                         .most = gradient_limit(u),
                          .mu = (float)u->momentum,
                          .nesterov = u->nesterov,
                          .is_small = u->momentum < 0.5};
@@ -133,8 +133,8 @@ static PST_ALWAYS_INLINE struct muon muon_of(const struct pst_update *u)
 
 /* Returns a + w * (b - a), computed from the nearer end, as torch does. rest: 1
  * - w; is_small: w is the smaller one. */
-static PST_ALWAYS_INLINE float between(float a, float b, float w, float rest,
-                                       bool is_small)
+static PST_ALWAYS_INLINE float lerp(float a, float b, float w, float rest,
+                                    bool is_small)
 {
     return is_small ? a + w * (b - a) : b - (b - a) * rest;
 }
@@ -142,10 +142,10 @@ static PST_ALWAYS_INLINE float between(float a, float b, float w, float rest,
 static PST_ALWAYS_INLINE float muon_next(const struct muon *x, float g,
                                          float *b)
 {
-    const float gi = limited(g * x->gs, x->most);
+    const float gi = clamp_abs(g * x->gs, x->most);
 
-    *b = between(*b, gi, x->by, x->mu, !x->is_small);
-    return x->nesterov ? between(gi, *b, x->mu, x->by, x->is_small) : *b;
+    *b = lerp(*b, gi, x->by, x->mu, !x->is_small);
+    return x->nesterov ? lerp(gi, *b, x->mu, x->by, x->is_small) : *b;
 }
 
 static double muon_sum(int64_t n, const float *g, const float *b,
@@ -201,14 +201,14 @@ static double adafactor_square(int64_t n, const float *restrict g,
                                double *restrict cols,
                                const struct pst_update *u)
 {
-    const float gs = (float)u->grad_scale, most = most_of(u);
+    const float gs = (float)u->grad_scale, most = gradient_limit(u);
     double lane[LANES] = {0};
 
     for (int64_t at = 0; at < n; at += LANES) {
         const int64_t end = n - at < LANES ? n - at : LANES;
 
         for (int64_t j = 0; j < end; j++) {
-            const double gi = (double)limited(g[at + j] * gs, most);
+            const double gi = (double)clamp_abs(g[at + j] * gs, most);
 
             lane[j] += gi * gi;
             cols[at + j] += gi * gi;
@@ -229,7 +229,7 @@ static PST_ALWAYS_INLINE struct adafactor adafactor_of(
     return (struct adafactor){.w = (float)u->share,
                               .rest = (float)(1.0 - u->share),
                               .gs = (float)u->grad_scale,
-                              .most = most_of(u),
+                              .most = gradient_limit(u),
                               .least = (float)(u->eps * u->eps),
                               .row = at->row,
                               .by_mean = 1.0f / at->mean,
@@ -242,10 +242,10 @@ static PST_ALWAYS_INLINE struct adafactor adafactor_of(
 static PST_ALWAYS_INLINE float adafactor_next(const struct adafactor *x,
                                               int64_t i, float g, float *v)
 {
-    const float gi = limited(g * x->gs, x->most);
+    const float gi = clamp_abs(g * x->gs, x->most);
 
     *v = x->col != NULL ? x->row * x->col[i] * x->by_mean
-                        : between(*v, gi * gi, x->w, x->rest, x->is_small);
+                        : lerp(*v, gi * gi, x->w, x->rest, x->is_small);
     return gi / sqrtf(*v > x->least ? *v : x->least);
 }
 

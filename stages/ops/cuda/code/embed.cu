@@ -3,7 +3,7 @@
 #include "stages/ops/cuda/code/embed.h"
 #include "stages/ops/cuda/code/fault.cuh"
 
-template <typename T> PST_DEVICE void embed(const struct pst_cuda_embed &p)
+template <typename T> PST_DEVICE void embed_rows(const struct pst_cuda_embed &p)
 {
     PST_GRID_LOOP(i, p.n * p.width)
     {
@@ -23,19 +23,19 @@ PST_CUDA_KERNEL(pst_embed, struct pst_cuda_embed)
 {
     switch (p.unit) {
     case 1:
-        embed<uint8_t>(p);
+        embed_rows<uint8_t>(p);
         break;
     case 2:
-        embed<uint16_t>(p);
+        embed_rows<uint16_t>(p);
         break;
     case 4:
-        embed<uint32_t>(p);
+        embed_rows<uint32_t>(p);
         break;
     case 8:
-        embed<uint64_t>(p);
+        embed_rows<uint64_t>(p);
         break;
     default:
-        embed<float4>(p);
+        embed_rows<float4>(p);
     }
 }
 

@@ -4,7 +4,7 @@
 #include "stages/ops/cuda/code/grad.h"
 
 template <typename T>
-PST_DEVICE void accumulate(const struct pst_cuda_accumulate &p)
+PST_DEVICE void accumulate_grad(const struct pst_cuda_accumulate &p)
 {
     PST_GRID_LOOP(i, p.nd.numel)
     {
@@ -15,12 +15,12 @@ PST_DEVICE void accumulate(const struct pst_cuda_accumulate &p)
 
 PST_CUDA_KERNEL(pst_grad_accumulate_f32, struct pst_cuda_accumulate)
 {
-    accumulate<float>(p);
+    accumulate_grad<float>(p);
 }
 
 PST_CUDA_KERNEL(pst_grad_accumulate_f64, struct pst_cuda_accumulate)
 {
-    accumulate<double>(p);
+    accumulate_grad<double>(p);
 }
 
 /* Four elements a thread; the last n % 4 by the first threads. */

@@ -136,7 +136,7 @@ PST_CUDA_KERNEL(pst_task_upcast_last, struct pst_cuda_convert)
 
 /* --- optimizers ----------------------------------------------------------- */
 
-PST_DEVICE bool is_odd(float a, float b, float c)
+PST_DEVICE bool is_any_non_finite(float a, float b, float c)
 {
     return 0.0f * a + 0.0f * b + 0.0f * c != 0.0f;
 }
@@ -164,7 +164,7 @@ PST_CUDA_KERNEL(pst_task_adamw, struct pst_cuda_update)
         const float to =
             was * p.keep - p.step * (m / (sqrtf(v) * p.root + p.eps));
 
-        if (is_odd(to, m, v) && !is_odd(was, m0, v0)) {
+        if (is_any_non_finite(to, m, v) && !is_any_non_finite(was, m0, v0)) {
             stayed++;
             continue;
         }
@@ -187,8 +187,8 @@ PST_CUDA_KERNEL(pst_task_sgd, struct pst_cuda_update)
         const float by = p.m != nullptr && p.nesterov ? g + p.mu * m : m;
         const float to = was - p.lr * by;
 
-        if (is_odd(to, p.m != nullptr ? m : 0.0f, 0.0f) &&
-            !is_odd(was, m0, 0.0f)) {
+        if (is_any_non_finite(to, p.m != nullptr ? m : 0.0f, 0.0f) &&
+            !is_any_non_finite(was, m0, 0.0f)) {
             stayed++;
             continue;
         }
@@ -213,7 +213,7 @@ PST_DEVICE unsigned write_finite(const struct pst_cuda_update &p, int64_t i,
     const float m0 = p.m != nullptr ? p.m[i] : 0.0f;
     const float v0 = p.v != nullptr ? p.v[i] : 0.0f;
 
-    if (is_odd(to, m, v) && !is_odd(p.p[i], m0, v0))
+    if (is_any_non_finite(to, m, v) && !is_any_non_finite(p.p[i], m0, v0))
         return 1;
     p.p[i] = to;
     if (p.m != nullptr)

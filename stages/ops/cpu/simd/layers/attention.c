@@ -6,7 +6,7 @@
 
 /* Fills a row up to whole lanes: a causal row has any length, and needs no
  * scalar loop if it is followed by -inf. */
-static int64_t fill(int64_t n, float *x, float value)
+static int64_t fill_lanes(int64_t n, float *x, float value)
 {
     const int64_t whole = (n + PST_LANES - 1) / PST_LANES * PST_LANES;
 
@@ -17,7 +17,7 @@ static int64_t fill(int64_t n, float *x, float value)
 
 static void softmax(int64_t n, float *x)
 {
-    const int64_t m = fill(n, x, -INFINITY);
+    const int64_t m = fill_lanes(n, x, -INFINITY);
     const float max = pst_row_max(m, x);
 
     if (max == -INFINITY) {
@@ -34,7 +34,7 @@ static void softmax(int64_t n, float *x)
 
 static void backward(int64_t n, const float *restrict p, float *restrict dp)
 {
-    const int64_t m = fill(n, dp, 0.0f);
+    const int64_t m = fill_lanes(n, dp, 0.0f);
     float sum = 0.0f;
 
     PST_LANES_SUM(sum, m, p[i] * dp[i]);
@@ -42,7 +42,7 @@ static void backward(int64_t n, const float *restrict p, float *restrict dp)
         dp[i] = p[i] * (dp[i] - sum);
 }
 
-static void product(const struct pst_tile *tile)
+static void multiply_tile(const struct pst_tile *tile)
 {
     pst_tile_product(tile);
 }
@@ -52,13 +52,13 @@ static void transpose(int64_t rows, int64_t cols, const float *from,
 {
     pst_tile_transpose(rows, cols, from, ld_from, to, ld_to);
     for (int64_t c = 0; c < cols; c++)
-        fill(rows, to + c * ld_to, 0.0f);
+        fill_lanes(rows, to + c * ld_to, 0.0f);
 }
 
 const struct pst_sdpa_loops PST_SIMD(pst_sdpa_loops) = {
     .softmax = softmax,
     .backward = backward,
-    .product = product,
+    .product = multiply_tile,
     .dots = PST_SIMD(pst_simd_dots),
     .transpose = transpose,
 };

@@ -21,7 +21,7 @@ static double sum(int64_t n, const float *x)
     return ret;
 }
 
-static double squares(int64_t n, const float *x, float mean)
+static double sum_squares(int64_t n, const float *x, float mean)
 {
     double ret = 0.0;
 
@@ -36,16 +36,16 @@ static double squares(int64_t n, const float *x, float mean)
     return ret;
 }
 
-static void apply(int64_t n, const float *x, float mean, float scale,
-                  float shift, float *y)
+static void normalise(int64_t n, const float *x, float mean, float scale,
+                      float shift, float *y)
 {
     PST_INDEPENDENT
     for (int64_t i = 0; i < n; i++)
         y[i] = (x[i] - mean) * scale + shift;
 }
 
-static void sums(int64_t n, const float *g, const float *x, float mean,
-                 double *a, double *b)
+static void gradient_sums(int64_t n, const float *g, const float *x, float mean,
+                          double *a, double *b)
 {
     for (int64_t at = 0; at < n; at += BLOCK) {
         const int64_t m = n - at < BLOCK ? n - at : BLOCK;
@@ -59,8 +59,9 @@ static void sums(int64_t n, const float *g, const float *x, float mean,
     }
 }
 
-static void input(int64_t n, const float *g, const float *x, float mean,
-                  float scale, float by, float shift, float *dx)
+static void input_gradient(int64_t n, const float *g, const float *x,
+                           float mean, float scale, float by, float shift,
+                           float *dx)
 {
     PST_INDEPENDENT
     for (int64_t i = 0; i < n; i++)
@@ -113,10 +114,10 @@ static void column_input(int64_t n, const float *g, const float *x,
 
 const struct pst_channel_loops PST_SIMD(pst_channel_loops) = {
     .sum = sum,
-    .squares = squares,
-    .apply = apply,
-    .sums = sums,
-    .input = input,
+    .squares = sum_squares,
+    .apply = normalise,
+    .sums = gradient_sums,
+    .input = input_gradient,
     .column_sums = column_sums,
     .column_squares = column_squares,
     .column_apply = column_apply,

@@ -17,8 +17,8 @@
 
 /* --- sums --------------------------------------------------------------- */
 
-static PST_ALWAYS_INLINE void sums(int rows, int nv,
-                                   const struct pst_conv_tile *t, int64_t i)
+static PST_ALWAYS_INLINE void sum_tile(int rows, int nv,
+                                       const struct pst_conv_tile *t, int64_t i)
 {
     pst_vec acc[PST_CONV_ROWS][ONE] = {0};
     const float *w = t->w;
@@ -52,11 +52,11 @@ static void sums_of_one(const struct pst_conv_tile *t)
     int64_t i = 0;
 
     for (; i + ONE * VEC <= t->n; i += ONE * VEC)
-        sums(1, ONE, t, i);
+        sum_tile(1, ONE, t, i);
     for (; i + 2 * VEC < t->n; i += 4 * VEC)
-        sums(1, 4, t, i);
+        sum_tile(1, 4, t, i);
     for (; i < t->n; i += 2 * VEC)
-        sums(1, 2, t, i);
+        sum_tile(1, 2, t, i);
 }
 
 static void sums_of_all(const struct pst_conv_tile *t)
@@ -64,11 +64,11 @@ static void sums_of_all(const struct pst_conv_tile *t)
     int64_t i = 0;
 
     for (; i + (ALL - 1) * VEC < t->n; i += ALL * VEC)
-        sums(PST_CONV_ROWS, ALL, t, i);
+        sum_tile(PST_CONV_ROWS, ALL, t, i);
     for (; i + VEC < t->n; i += 2 * VEC)
-        sums(PST_CONV_ROWS, 2, t, i);
+        sum_tile(PST_CONV_ROWS, 2, t, i);
     for (; i < t->n; i += VEC)
-        sums(PST_CONV_ROWS, 1, t, i);
+        sum_tile(PST_CONV_ROWS, 1, t, i);
 }
 
 static void all_sums(const struct pst_conv_tile *t)
@@ -81,8 +81,8 @@ static void all_sums(const struct pst_conv_tile *t)
 
 /* --- dot products ------------------------------------------------------- */
 
-static PST_ALWAYS_INLINE void dots(int rows, int nt,
-                                   const struct pst_conv_tile *t, int64_t k)
+static PST_ALWAYS_INLINE void dot_tile(int rows, int nt,
+                                       const struct pst_conv_tile *t, int64_t k)
 {
     pst_vec acc[PST_CONV_ROWS][ONE] = {0};
     const float *x[ONE];
@@ -119,16 +119,16 @@ static void all_dots(const struct pst_conv_tile *t)
 
     if (t->rows == 1) {
         for (; k + ONE <= t->taps; k += ONE)
-            dots(1, ONE, t, k);
+            dot_tile(1, ONE, t, k);
         for (; k + 3 <= t->taps; k += 3)
-            dots(1, 3, t, k);
+            dot_tile(1, 3, t, k);
         for (; k < t->taps; k++)
-            dots(1, 1, t, k);
+            dot_tile(1, 1, t, k);
     } else {
         for (; k + FAN <= t->taps; k += FAN)
-            dots(PST_CONV_ROWS, FAN, t, k);
+            dot_tile(PST_CONV_ROWS, FAN, t, k);
         for (; k < t->taps; k++)
-            dots(PST_CONV_ROWS, 1, t, k);
+            dot_tile(PST_CONV_ROWS, 1, t, k);
     }
 }
 

@@ -8,8 +8,8 @@
 /* Computes pst_rng_block for LANES blocks from `block` on, word by word:
  * out[k][j] is word k of block j. Uses the rounds and constants of base/rng.c.
  */
-static inline void blocks(uint64_t block, const uint32_t stream[4],
-                          uint32_t out[4][LANES])
+static inline void random_blocks(uint64_t block, const uint32_t stream[4],
+                                 uint32_t out[4][LANES])
 {
     uint32_t k0 = stream[0], k1 = stream[1];
 
@@ -42,7 +42,7 @@ void PST_SIMD(pst_simd_uniform)(int64_t n, int64_t first,
     for (int64_t at = 0; at < n; at += 4 * LANES) {
         const int64_t m = n - at < 4 * LANES ? n - at : 4 * LANES;
 
-        blocks((uint64_t)(first + at) / 4, stream, words);
+        random_blocks((uint64_t)(first + at) / 4, stream, words);
         for (int64_t i = 0; i < m; i++)
             y[at + i] = (float)(words[i % 4][i / 4] >> 8) * 0x1p-24f;
     }
@@ -57,7 +57,7 @@ void PST_SIMD(pst_simd_dropout)(int64_t n, int64_t first,
     for (int64_t at = 0; at < n; at += 4 * LANES) {
         const int64_t m = n - at < 4 * LANES ? n - at : 4 * LANES;
 
-        blocks((uint64_t)(first + at) / 4, stream, words);
+        random_blocks((uint64_t)(first + at) / 4, stream, words);
         for (int64_t i = 0; i < m; i++)
             y[at + i] = words[i % 4][i / 4] >> 8 >= threshold
                             ? x[at + i] * scale

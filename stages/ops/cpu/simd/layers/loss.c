@@ -31,7 +31,8 @@ static float nll_grad(int64_t n, const float *x, int64_t y, float a, float *dx)
     return pst_vm_log(sum) - of_y;
 }
 
-static float soft(int64_t n, const float *x, const struct pst_soft_target *t)
+static float soft_loss(int64_t n, const float *x,
+                       const struct pst_soft_target *t)
 {
     const float max = pst_row_max(n, x), a = t->a, b = t->b;
     const float log_sum = pst_vm_log(pst_row_sum_exp(n, x, max));
@@ -76,8 +77,8 @@ static void soft_grad(int64_t n, const float *x,
         dx[t->y] -= g * t->c;
 }
 
-static void weighted(int64_t n, const struct pst_soft_target *t, const float *w,
-                     float *to)
+static void weigh_targets(int64_t n, const struct pst_soft_target *t,
+                          const float *w, float *to)
 {
     const float *q = t->q;
 
@@ -179,7 +180,7 @@ static void columns_soft_grad(int64_t n, int64_t cols, int64_t stride,
     }
 }
 
-static void capped(int64_t n, float scale, float cap, float *x)
+static void cap_logits(int64_t n, float scale, float cap, float *x)
 {
     const float inner = cap != 0.0f ? scale / cap : scale;
 
@@ -204,7 +205,7 @@ static void capped_grad(int64_t n, float scale, float cap, const float *y,
             dx[i] *= scale;
 }
 
-static double squares(int64_t n, const float *a, const float *b)
+static double sum_squares(int64_t n, const float *a, const float *b)
 {
     double lane[16] = {0};
     int64_t i = 0;
@@ -226,8 +227,8 @@ static double squares(int64_t n, const float *a, const float *b)
     return lane[0];
 }
 
-static void difference(int64_t n, const float *a, const float *b, float s,
-                       float *dx)
+static void scaled_difference(int64_t n, const float *a, const float *b,
+                              float s, float *dx)
 {
     PST_INDEPENDENT
     for (int64_t i = 0; i < n; i++)
@@ -238,15 +239,15 @@ const struct pst_loss_loops PST_SIMD(pst_loss_loops) = {
     .nll = nll,
     .softmax_scaled = softmax_scaled,
     .nll_grad = nll_grad,
-    .soft = soft,
+    .soft = soft_loss,
     .soft_grad = soft_grad,
     .columns_log_sum = columns_log_sum,
     .columns_scaled = columns_scaled,
     .columns_soft = columns_soft,
     .columns_soft_grad = columns_soft_grad,
-    .capped = capped,
+    .capped = cap_logits,
     .capped_grad = capped_grad,
-    .weighted = weighted,
-    .squares = squares,
-    .difference = difference,
+    .weighted = weigh_targets,
+    .squares = sum_squares,
+    .difference = scaled_difference,
 };

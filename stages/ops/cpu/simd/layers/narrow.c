@@ -62,8 +62,8 @@ static void store(const struct pst_narrow_sums *s, int64_t m, int64_t rows,
     }
 }
 
-static PST_ALWAYS_INLINE void sums(const struct pst_narrow_sums *s, int m,
-                                   int nv, int64_t i, int64_t col)
+static PST_ALWAYS_INLINE void sum_tile(const struct pst_narrow_sums *s, int m,
+                                       int nv, int64_t i, int64_t col)
 {
     const float *x = s->x + i, *w = s->w + col;
     pst_vec acc[M1][NV], tile[LD * NV];
@@ -97,8 +97,8 @@ static PST_ALWAYS_INLINE void sums(const struct pst_narrow_sums *s, int m,
 
 /* --- dots ----------------------------------------------------------------- */
 
-static PST_ALWAYS_INLINE void dots(const struct pst_narrow_dots *s, int m,
-                                   int nv, int64_t row, int64_t col)
+static PST_ALWAYS_INLINE void dot_tile(const struct pst_narrow_dots *s, int m,
+                                       int nv, int64_t row, int64_t col)
 {
     const int64_t ldy = s->ldy, width = s->width;
     float *to = s->sums + row * width + col;
@@ -139,12 +139,12 @@ static PST_ALWAYS_INLINE void dots(const struct pst_narrow_dots *s, int m,
     static void sums_##m##_##nv(const struct pst_narrow_sums *s, int64_t i,    \
                                 int64_t col)                                   \
     {                                                                          \
-        sums(s, m, nv, i, col);                                                \
+        sum_tile(s, m, nv, i, col);                                            \
     }                                                                          \
     static void dots_##m##_##nv(const struct pst_narrow_dots *s, int64_t row,  \
                                 int64_t col)                                   \
     {                                                                          \
-        dots(s, m, nv, row, col);                                              \
+        dot_tile(s, m, nv, row, col);                                          \
     }
 #define SUMS(m, nv) [nv - 1][m - 1] = sums_##m##_##nv,
 #define DOTS(m, nv) [nv - 1][m - 1] = dots_##m##_##nv,
@@ -169,7 +169,7 @@ static void (*const dots_of[NV][M1])(const struct pst_narrow_dots *s,
                                      int64_t row, int64_t col) = {TILES(DOTS)};
 
 /* Returns how many vectors the panel at a column has. */
-static int vectors(int64_t width, int64_t col)
+static int count_vectors(int64_t width, int64_t col)
 {
     return width - col > VEC ? 2 : 1;
 }
@@ -177,7 +177,7 @@ static int vectors(int64_t width, int64_t col)
 static void all_sums(const struct pst_narrow_sums *s)
 {
     for (int64_t col = 0, nv; col < s->width; col += nv * VEC) {
-        nv = vectors(s->width, col);
+        nv = count_vectors(s->width, col);
         const int64_t step = part_of(s->n, nv == 1 ? M1 : M2);
 
         for (int64_t i = 0; i < s->n; i += step)
@@ -188,7 +188,7 @@ static void all_sums(const struct pst_narrow_sums *s)
 static void all_dots(const struct pst_narrow_dots *s)
 {
     for (int64_t col = 0, nv; col < s->width; col += nv * VEC) {
-        nv = vectors(s->width, col);
+        nv = count_vectors(s->width, col);
         const int64_t step = part_of(s->rows, nv == 1 ? M1 : M2);
 
         for (int64_t row = 0; row < s->rows; row += step)
@@ -196,8 +196,8 @@ static void all_dots(const struct pst_narrow_dots *s)
     }
 }
 
-static void turn(int64_t rows, int64_t cols, const float *from, int64_t ld_from,
-                 float *to, int64_t ld_to)
+static void transpose_tile(int64_t rows, int64_t cols, const float *from,
+                           int64_t ld_from, float *to, int64_t ld_to)
 {
     pst_tile_transpose(rows, cols, from, ld_from, to, ld_to);
 }
@@ -205,5 +205,5 @@ static void turn(int64_t rows, int64_t cols, const float *from, int64_t ld_from,
 const struct pst_narrow_loops PST_SIMD(pst_narrow_loops) = {
     .sums = all_sums,
     .dots = all_dots,
-    .turn = turn,
+    .turn = transpose_tile,
 };

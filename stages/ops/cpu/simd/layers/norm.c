@@ -38,8 +38,8 @@ static int block_rows(int64_t left)
     return (int)(left < BLOCK ? left : BLOCK);
 }
 
-static void turn(int m, int64_t n, const pst_real *restrict x,
-                 line *restrict to)
+static void transpose_rows(int m, int64_t n, const pst_real *restrict x,
+                           line *restrict to)
 {
     for (int k = 0; k < m; k++)
         for (int64_t i = 0; i < n; i++)
@@ -49,8 +49,8 @@ static void turn(int m, int64_t n, const pst_real *restrict x,
             to[i][k] = 0;
 }
 
-static void turn_back(int m, int64_t n, const line *restrict from,
-                      pst_real *restrict y)
+static void transpose_back(int m, int64_t n, const line *restrict from,
+                           pst_real *restrict y)
 {
     for (int k = 0; k < m; k++)
         for (int64_t i = 0; i < n; i++)
@@ -58,7 +58,7 @@ static void turn_back(int m, int64_t n, const line *restrict from,
 }
 
 /* Sums the n lines of t in the order of pst_lanes_sum; overwrites t. */
-static void tree(int64_t n, line *restrict t, pst_real *restrict ret)
+static void sum_lines(int64_t n, line *restrict t, pst_real *restrict ret)
 {
     for (int w = PST_LANES / 2; w > 0; w /= 2)
         for (int64_t j = 0; j < w && j + w < n; j++)
@@ -80,14 +80,14 @@ static void block_stats(const struct pst_norm_rows *p, const line *restrict x,
         for (int64_t i = 0; i < p->n; i++)
             for (int k = 0; k < BLOCK; k++)
                 t[i][k] = x[i][k];
-        tree(p->n, t, mean);
+        sum_lines(p->n, t, mean);
         for (int k = 0; k < BLOCK; k++)
             mean[k] /= (pst_real)p->n;
     }
     for (int64_t i = 0; i < p->n; i++)
         for (int k = 0; k < BLOCK; k++)
             t[i][k] = (x[i][k] - mean[k]) * (x[i][k] - mean[k]);
-    tree(p->n, t, var);
+    sum_lines(p->n, t, var);
     for (int k = 0; k < BLOCK; k++)
         rstd[k] = (pst_real)1 /
                   pst_real_sqrt(var[k] / (pst_real)p->n + (pst_real)p->eps);
@@ -108,7 +108,7 @@ static void stats_block(const struct pst_norm_rows *p, int m,
     line x[PST_LANES];
     pst_real mean[BLOCK], rstd[BLOCK];
 
-    turn(m, p->n, px, x);
+    transpose_rows(m, p->n, px, x);
     block_stats(p, x, mean, rstd);
     put_stats(m, mean, rstd, ret);
 }
@@ -120,7 +120,7 @@ static void forward_block(const struct pst_norm_rows *p, int m,
     line x[PST_LANES];
     pst_real mean[BLOCK], rstd[BLOCK];
 
-    turn(m, p->n, px, x);
+    transpose_rows(m, p->n, px, x);
     block_stats(p, x, mean, rstd);
     for (int64_t i = 0; i < p->n; i++) {
         for (int k = 0; k < BLOCK; k++)
@@ -130,7 +130,7 @@ static void forward_block(const struct pst_norm_rows *p, int m,
         for (int k = 0; b != NULL && k < BLOCK; k++)
             x[i][k] += b[i];
     }
-    turn_back(m, p->n, x, py);
+    transpose_back(m, p->n, x, py);
     if (stats != NULL)
         put_stats(m, mean, rstd, stats);
 }
@@ -143,8 +143,8 @@ static void input_block(const struct pst_norm_rows *p, int m,
     line x[PST_LANES], g[PST_LANES], t[PST_LANES];
     pst_real mean[BLOCK], rstd[BLOCK], sum[BLOCK] = {0}, dot[BLOCK];
 
-    turn(m, p->n, px, x);
-    turn(m, p->n, pg, g);
+    transpose_rows(m, p->n, px, x);
+    transpose_rows(m, p->n, pg, g);
     block_stats(p, x, mean, rstd);
     for (int64_t i = 0; i < p->n; i++) {
         for (int k = 0; w != NULL && k < BLOCK; k++)
@@ -154,12 +154,12 @@ static void input_block(const struct pst_norm_rows *p, int m,
         for (int k = 0; k < BLOCK; k++)
             t[i][k] = g[i][k] * x[i][k];
     }
-    tree(p->n, t, dot);
+    sum_lines(p->n, t, dot);
     if (p->centre) {
         for (int64_t i = 0; i < p->n; i++)
             for (int k = 0; k < BLOCK; k++)
                 t[i][k] = g[i][k];
-        tree(p->n, t, sum);
+        sum_lines(p->n, t, sum);
     }
     for (int k = 0; k < BLOCK; k++) {
         sum[k] /= n;
@@ -168,7 +168,7 @@ static void input_block(const struct pst_norm_rows *p, int m,
     for (int64_t i = 0; i < p->n; i++)
         for (int k = 0; k < BLOCK; k++)
             x[i][k] = rstd[k] * (g[i][k] - sum[k] - x[i][k] * dot[k]);
-    turn_back(m, p->n, x, pdx);
+    transpose_back(m, p->n, x, pdx);
 }
 
 /* --- rows ----------------------------------------------------------------- */
@@ -242,8 +242,8 @@ static void row_dots(const struct pst_norm_rows *p, const pst_real *restrict g,
     *ret_dot = pst_lanes_sum(dot);
 }
 
-static void input(const struct pst_norm_rows *p, int64_t rows, const void *pg,
-                  const void *px, void *pdx)
+static void input_gradient(const struct pst_norm_rows *p, int64_t rows,
+                           const void *pg, const void *px, void *pdx)
 {
     const pst_real *restrict w = p->w, *g = pg, *x = px;
     pst_real *dx = pdx;
@@ -271,8 +271,8 @@ static void input(const struct pst_norm_rows *p, int64_t rows, const void *pg,
     }
 }
 
-static void stats(const struct pst_norm_rows *p, int64_t rows, const void *px,
-                  void *pret)
+static void compute_stats(const struct pst_norm_rows *p, int64_t rows,
+                          const void *px, void *pret)
 {
     const pst_real *x = px;
     pst_real *ret = pret;
@@ -292,8 +292,9 @@ static void stats(const struct pst_norm_rows *p, int64_t rows, const void *px,
 
 typedef pst_real vec PST_VECTOR(PST_TILE_VEC * 4);
 
-static void strip(int64_t rows, int64_t n, const pst_real *g, const pst_real *x,
-                  const pst_real *moments, pst_real *dw, pst_real *db)
+static void add_strip(int64_t rows, int64_t n, const pst_real *g,
+                      const pst_real *x, const pst_real *moments, pst_real *dw,
+                      pst_real *db)
 {
     vec w[VECS] = {0}, b[VECS] = {0};
 
@@ -318,9 +319,9 @@ static void strip(int64_t rows, int64_t n, const pst_real *g, const pst_real *x,
 
 /* Adds the gradients of weight and bias for the last columns, which are fewer
  * than STRIP. */
-static void rest(int64_t rows, int64_t n, int64_t columns, const pst_real *g,
-                 const pst_real *x, const pst_real *moments, pst_real *dw,
-                 pst_real *db)
+static void add_rest(int64_t rows, int64_t n, int64_t columns,
+                     const pst_real *g, const pst_real *x,
+                     const pst_real *moments, pst_real *dw, pst_real *db)
 {
     pst_real w[STRIP] = {0}, b[STRIP] = {0};
 
@@ -338,9 +339,9 @@ static void rest(int64_t rows, int64_t n, int64_t columns, const pst_real *g,
     }
 }
 
-static void affine(int64_t rows, int64_t n, int64_t begin, int64_t end,
-                   const void *pg, const void *px, const void *pmoments,
-                   void *pdw, void *pdb)
+static void affine_gradient(int64_t rows, int64_t n, int64_t begin, int64_t end,
+                            const void *pg, const void *px,
+                            const void *pmoments, void *pdw, void *pdb)
 {
     const pst_real *g = pg, *x = px, *moments = pmoments;
     pst_real *dw = pdw, *db = pdb;
@@ -352,13 +353,13 @@ static void affine(int64_t rows, int64_t n, int64_t begin, int64_t end,
         int64_t c = begin;
 
         for (; c + STRIP <= end; c += STRIP)
-            strip(m, n, gr + c, xr + c, st, dw + c, db + c);
+            add_strip(m, n, gr + c, xr + c, st, dw + c, db + c);
         if (c < end)
-            rest(m, n, end - c, gr + c, xr + c, st, dw + c, db + c);
+            add_rest(m, n, end - c, gr + c, xr + c, st, dw + c, db + c);
     }
 }
 
-static void put(int64_t n, const void *from, void *to, bool accumulate)
+static void store_or_add(int64_t n, const void *from, void *to, bool accumulate)
 {
     const pst_real *x = from;
     pst_real *y = to;
@@ -369,8 +370,8 @@ static void put(int64_t n, const void *from, void *to, bool accumulate)
 
 const struct pst_norm_loops PST_SIMD_REAL(pst_norm_loops) = {
     .forward = forward,
-    .input = input,
-    .stats = stats,
-    .affine = affine,
-    .put = put,
+    .input = input_gradient,
+    .stats = compute_stats,
+    .affine = affine_gradient,
+    .put = store_or_add,
 };
