@@ -128,6 +128,8 @@ struct penstock_shapes {
     /* Results, which inference sets: dtype, ndim and shape. They begin as
      * copies of the first tensor. Results are contiguous. */
     struct penstock_meta *out;
+    /* Number of results. If the result is Tensor[], inference sets it, 1 to
+     * PENSTOCK_MAX_TENSORS; before, it is 0. */
     size_t n_out;
     /* Returns the size a op b, with the rule for free sizes. */
     struct penstock_size (*compute)(const struct penstock_shapes *shapes,
@@ -166,6 +168,14 @@ struct penstock_kernel_call {
     /* PENSTOCK_MAX_REASON bytes for why run() fails; may stay empty. */
     char *reason;
     const void *host; /* penstock's */
+    /* Operators with PENSTOCK_RANDOM: a stream of Philox4x32-10 numbers, that
+     * of at::Philox4_32(seed, subsequence, block) and curand_init. It depends
+     * on the seed of the run, step, microbatch and operator alone, not on the
+     * cut, threads or schedule. philox() gives four independent 32-bit numbers,
+     * the same for the same block; any thread. Otherwise 0 and NULL. */
+    uint64_t seed, subsequence;
+    void (*philox)(const struct penstock_kernel_call *call, uint64_t block,
+                   uint32_t ret[4]);
 };
 
 enum penstock_kernel_flags {
@@ -189,11 +199,17 @@ struct penstock_kernel {
 
 /* --- operators ------------------------------------------------------------ */
 
+enum penstock_op_flags {
+    /* Kernels draw random numbers, from the stream of their call. So do random
+     * operators in the formula of its gradient, from the same stream. */
+    PENSTOCK_RANDOM = 1
+};
+
 struct penstock_op {
     size_t size;
     /* As in torch.library: "mylib::scale(Tensor x, float factor) -> Tensor".
-     * Results are tensors, at least one. No argument is written, and no result
-     * shares memory with an argument. */
+     * Results are tensors, at least one, or one Tensor[]. No argument is
+     * written, and no result shares memory with an argument. */
     const char *schema;
     /* Sets dtypes and shapes of the results; nonzero: the arguments do not fit
      * the operator. It must not depend on symbols. NULL: all results have dtype
@@ -211,6 +227,7 @@ struct penstock_op {
     /* Returns the floating-point operations of one execution, for estimates.
      * NULL: one for each element of the first result. */
     double (*flops)(const struct penstock_shapes *shapes);
+    uint32_t flags; /* enum penstock_op_flags */
 };
 
 struct penstock_plugin {

@@ -26,6 +26,7 @@ struct unknown {
     const char *place;  /* source of the first call */
     struct argument args[MAX_ARGS];
     unsigned n_args, calls, n_results;
+    bool gives_list; /* its result is Tensor[], with n_results in the model */
     const char *why; /* reason why no plugin can bring it; or NULL */
 };
 
@@ -127,6 +128,11 @@ static void add_call(struct unknown *op, const struct pst_doc_node *node)
 
         if (at < MAX_ARGS)
             add_call_arg(op, at, &node->inputs[i]);
+    }
+    if (node->n_outputs == 1 && node->outputs[0].kind == PST_DOC_TENSORS) {
+        op->gives_list = true;
+        op->n_results = PST_MAX(op->n_results, node->outputs[0].n);
+        return;
     }
     op->n_results = PST_MAX(op->n_results, node->n_outputs);
     for (unsigned k = 0; k < node->n_outputs; k++)
@@ -241,6 +247,10 @@ static void add_schema(const struct unknown *op, struct pst_str *out)
                                                                : "=[]");
     }
     pst_str_add(out, ") -> ");
+    if (op->gives_list) {
+        pst_str_add(out, "Tensor[]");
+        return;
+    }
     for (unsigned k = 0; k < op->n_results; k++)
         pst_str_addf(out, "%sTensor",
                      k > 0               ? ", "
@@ -345,8 +355,11 @@ static void add_kernel(const struct unknown *op, struct pst_str *out)
     add_function(op, "infer", out);
     pst_str_add(out, "(struct penstock_shapes *s)\n{\n"
                      "    /* The results begin as copies of the first tensor: "
-                     "change s->out[k] where they\n     * are not. */\n"
-                     "    (void)s;\n    return 0;\n}\n\n");
+                     "change s->out[k] where they\n     * are not. */\n");
+    if (op->gives_list)
+        pst_str_addf(out, "    s->n_out = %u; /* as in the model */\n",
+                     op->n_results);
+    pst_str_add(out, "    (void)s;\n    return 0;\n}\n\n");
     pst_str_add(out, "static const struct penstock_kernel ");
     add_function(op, "kernels", out);
     pst_str_add(out, "[] = {\n    {sizeof(struct penstock_kernel), f32, 1, 0, "
@@ -363,7 +376,7 @@ static void add_row(const struct unknown *op, struct pst_str *out)
     add_function(op, "infer", out);
     pst_str_add(out, ",\n     NULL, /* gradient */\n     ");
     add_function(op, "kernels", out);
-    pst_str_add(out, ", 1, NULL},\n");
+    pst_str_add(out, ", 1, NULL, 0},\n");
 }
 
 static void add_source(const struct operators *all, const char *space, size_t n,

@@ -9,8 +9,11 @@
  *   OURS_FAILS, OURS_SCRATCH: kernels
  *   OURS_ABI, OURS_SIZE, OURS_NULL, OURS_KERNELS, OURS_SCHEMA, OURS_TYPE,
  *   OURS_SPACE, OURS_TAKEN, OURS_TWICE, OURS_FORMULA, OURS_UNKNOWN,
- *   OURS_NO_TENSOR, OURS_RESULT, OURS_REFUSES, OURS_NO_GRADIENT: what it
- * describes
+ *   OURS_NO_TENSOR, OURS_RESULT, OURS_REFUSES, OURS_NO_GRADIENT,
+ *   OURS_NO_LIST, OURS_COUNT: what it describes
+ *
+ * With OLD_HEADER it is the plugin of a program that was compiled with the
+ * header of version 0, without ours::drop.
  */
 #include "include/penstock_plugin.h"
 
@@ -282,6 +285,107 @@ static double halves_flops(const struct penstock_shapes *s)
     return (double)(s->out[0].shape[0].value * s->out[0].shape[1].value);
 }
 
+/* --- ours::mix, ours::spread ---------------------------------------------- */
+
+/* mix(xs, w) = w[0] xs[0] + w[1] xs[1] + ... */
+static int mix(const struct penstock_kernel_call *c)
+{
+    const struct penstock_arg *xs = &c->args[0];
+    const int64_t n = numel(&c->out[0]);
+
+    for (int64_t i = 0; i < n; i++) {
+        double sum = 0;
+
+        for (size_t k = 0; k < xs->n; k++)
+            sum += c->args[1].floats[k] * load(&c->in[xs->first + k], i);
+        store(&c->out[0], i, sum);
+    }
+    return 0;
+}
+
+static int mix_infer(struct penstock_shapes *s)
+{
+    if (s->args[0].n > 0 && s->args[0].n == s->args[1].n)
+        return 0;
+    (void)snprintf(s->reason, sizeof(s->reason), "as many weights as tensors");
+    return 1;
+}
+
+/* spread(x, w)[k] = w[k] x */
+static int spread(const struct penstock_kernel_call *c)
+{
+    for (size_t k = 0; k < c->n_out; k++)
+        for (int64_t i = 0; i < numel(&c->out[k]); i++)
+            store(&c->out[k], i, c->args[1].floats[k] * load(&c->in[0], i));
+    return 0;
+}
+
+static int spread_infer(struct penstock_shapes *s)
+{
+    s->n_out = s->args[1].n;
+#ifdef OURS_COUNT
+    s->n_out = 0;
+#endif
+    return 0;
+}
+
+/* --- ours::drop ----------------------------------------------------------- */
+
+#ifndef OLD_HEADER
+/* Philox4x32-10 as in Salmon et al. (SC 2011). */
+static void philox(uint64_t key, uint64_t high, uint64_t low, uint32_t x[4])
+{
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+
+    x[0] = (uint32_t)low;
+    x[1] = (uint32_t)(low >> 32);
+    x[2] = (uint32_t)high;
+    x[3] = (uint32_t)(high >> 32);
+    for (int round = 0; round < 10; round++) {
+        const uint64_t a = UINT64_C(0xD2511F53) * x[0];
+        const uint64_t b = UINT64_C(0xCD9E8D57) * x[2];
+        const uint32_t y[4] = {(uint32_t)(b >> 32) ^ x[1] ^ k0, (uint32_t)b,
+                               (uint32_t)(a >> 32) ^ x[3] ^ k1, (uint32_t)a};
+
+        memcpy(x, y, sizeof(y));
+        k0 += 0x9E3779B9;
+        k1 += 0xBB67AE85;
+    }
+}
+
+/* Element i is dropped by the i-th number; four of them are in a block. */
+static void drop_piece(void *ctx, size_t begin, size_t end)
+{
+    const struct penstock_kernel_call *c = ctx;
+    const double p = c->args[1].f;
+
+    for (size_t i = begin; i < end; i++) {
+        uint32_t x[4];
+
+        c->philox(c, i / 4, x);
+        store(&c->out[0], (int64_t)i,
+              x[i % 4] / 4294967296.0 < p
+                  ? 0.0
+                  : load(&c->in[0], (int64_t)i) / (1.0 - p));
+    }
+}
+
+static int drop(const struct penstock_kernel_call *c)
+{
+    uint32_t known[4], x[4], y[4];
+
+    /* The first vector of Random123's kat_vectors. */
+    philox(0, 0, 0, known);
+    philox(c->seed, c->subsequence, UINT64_C(5) << 32 | 7, x);
+    c->philox(c, UINT64_C(5) << 32 | 7, y);
+    if (known[0] != 0x6627e8d5 || known[3] != 0x9b00dbd8 ||
+        memcmp(x, y, sizeof(x)) != 0)
+        return 1;
+    c->parallel_for(c, (size_t)numel(&c->in[0]), drop_piece, (void *)c);
+    return 0;
+}
+#endif
+
 /* --- the plugin ----------------------------------------------------------- */
 
 static const DLDataType f32_f64[] = {{kDLFloat, 32, 1}, {kDLFloat, 64, 1}};
@@ -308,11 +412,29 @@ static const struct penstock_kernel halves_kernels[] = {
      halves},
 };
 
+static const struct penstock_kernel mix_kernels[] = {
+    {sizeof(struct penstock_kernel), f32_f64, 2, 0, NULL, mix},
+};
+static const struct penstock_kernel spread_kernels[] = {
+    {sizeof(struct penstock_kernel), f32_f64, 2, 0, NULL, spread},
+};
+
 #define OP(schema, infer, gradient, kernels, flops)                            \
     {                                                                          \
         sizeof(struct penstock_op), schema, infer, gradient, kernels,          \
             sizeof(kernels) / sizeof((kernels)[0]), flops                      \
     }
+#ifdef OURS_NO_LIST
+#define MIX_GRADIENT "xs: grad"
+#else
+#define MIX_GRADIENT "xs: ours::spread(grad, w)"
+#endif
+
+#ifndef OLD_HEADER
+static const struct penstock_kernel drop_kernels[] = {
+    {sizeof(struct penstock_kernel), f32_f64, 2, 0, NULL, drop},
+};
+#endif
 
 #if defined(OURS_FORMULA)
 #define GATE_GRADIENT "x: grad * (result1"
@@ -348,6 +470,14 @@ static const struct penstock_op ops[] = {
        rows_infer, NULL, backward_kernels, NULL),
     OP("ours::halves(Tensor x) -> Tensor", halves_infer,
        "x: cat([grad, grad], 1)", halves_kernels, halves_flops),
+    OP("ours::mix(Tensor[] xs, float[] w) -> Tensor", mix_infer, MIX_GRADIENT,
+       mix_kernels, NULL),
+    OP("ours::spread(Tensor x, float[] w) -> Tensor[]", spread_infer,
+       "x: ours::mix(grads, w)", spread_kernels, NULL),
+#ifndef OLD_HEADER
+    {sizeof(struct penstock_op), "ours::drop(Tensor x, float p) -> Tensor",
+     NULL, "x: ours::drop(grad, p)", drop_kernels, 1, NULL, PENSTOCK_RANDOM},
+#endif
 #ifdef OURS_TWICE
     OP("ours::halves(Tensor x) -> Tensor", NULL, NULL, halves_kernels, NULL),
 #endif

@@ -100,6 +100,15 @@ def main():
             if word not in start:
                 raise SystemExit(f"{word} is not in\n{start}")
         b.call("ops", "ours", "--plugin", made, plugin=False)
+        lists = os.path.join(root, "tests", "golden", "plugin-lists.pt2")
+        start = b.call("ops", "--missing", lists, plugin=False)
+        with open(b.at("lists.c"), "w", encoding="utf-8") as file:
+            file.write(start)
+        made = compile_plugin(cc, root, b.at("lists.c"), b.at("lists.so"))
+        if "ours::spread(Tensor x, float[] w) -> Tensor[]" not in start:
+            raise SystemExit(start)
+        b.call("split", lists, "-o", b.at("lists"), "--loss", "none",
+               "--plugin", made, plugin=False)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,11 @@ TRAINED = {
     "no_gradient": ("plugin.gradient", "ours.gate"),
     "fails": ("op.data", "the gate is stuck"),
 }
+# With the model plugin-lists.
+LISTS = {
+    "no_list": ("plugin.gradient", "no list of 5 tensors"),
+    "count": ("plugin.result", "0 results"),
+}
 # Without the checks these run through.
 CHECKED = {
     "writes_beyond": ("op.data", "after the 512 bytes of result 1"),
@@ -77,6 +82,10 @@ def main():
         for fault, (error, word) in OPENED.items():
             refused(fault, error, [word, "ours.standardize", "blocks.0"],
                     "show", model, "--plugin", file(fault))
+        for fault, (error, word) in LISTS.items():
+            refused(fault, error, [word], "split",
+                    os.path.join(golden, "plugin-lists.pt2"), "-o",
+                    b.at("lists"), "--plugin", file(fault))
         for fault, (error, word) in {**TRAINED, **CHECKED}.items():
             more = [*run, "--plugin", file(fault)]
             if fault in CHECKED:

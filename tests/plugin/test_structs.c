@@ -117,6 +117,7 @@ static void checks_structs(void **state)
     with(kernels[1].now.dtypes, odd, INCOMPLETE);
     with(kernels[1].now.n_dtypes, 0, INCOMPLETE);
     with(kernels[1].now.flags, 2, INCOMPLETE);
+    with(ops[1].now.flags, 2, INCOMPLETE);
 }
 
 static void checks_schemas(void **state)
@@ -124,7 +125,7 @@ static void checks_schemas(void **state)
     static const char *const wrong[] = {
         "bad::two",
         "bad::two(Tensor x) -> ()",
-        "bad::two(Tensor x) -> Tensor[]",
+        "bad::two(Tensor x) -> (Tensor[], Tensor)",
         "bad::two(Tensor x) -> int",
         "bad::two(Tensor(a!) x) -> Tensor",
         "bad::two(Tensor(a) x) -> Tensor(a)",
@@ -139,6 +140,10 @@ static void checks_schemas(void **state)
     with(ops[1].now.schema, ops[0].now.schema, NAME);
     make_bad(); /* without a tensor it needs infer */
     ops[1].now.schema = "bad::two(Tensor? x) -> Tensor";
+    ops[1].now.infer = NULL;
+    refused(PST_E_PLUGIN_SCHEMA);
+    make_bad(); /* or with a list of results */
+    ops[1].now.schema = "bad::two(Tensor x) -> Tensor[]";
     ops[1].now.infer = NULL;
     refused(PST_E_PLUGIN_SCHEMA);
 }

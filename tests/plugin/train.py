@@ -19,7 +19,8 @@ from bench import Bench, compare, flat, known_of, numbers, same
 
 # Loss and gradients. Measured: at most 4e-7 in f32; in bf16, where each result
 # is rounded to 8 bits, all are equal.
-LIMITS = {"plugin": (2e-6, 2e-5), "plugin-bf16": (1e-3, 4e-3)}
+LIMITS = {"plugin": (2e-6, 2e-5), "plugin-bf16": (1e-3, 4e-3),
+          "plugin-lists": (2e-6, 2e-5)}
 
 
 def against_torch(b, golden, name):
@@ -37,8 +38,9 @@ def against_torch(b, golden, name):
     return model, data
 
 
-def ways(b, model, data):
-    """Compares ways to run two steps of four microbatches."""
+def ways(b, model, data, each=1):
+    """Compares ways to run two steps of four microbatches; each: 2 leaves
+    every second one out."""
     step = ["-m", "4", "--threads", "2"]
     want = b.run(b.split(model, 1), data, *step, steps=2)
     for stages, ranks, more in (
@@ -47,7 +49,7 @@ def ways(b, model, data):
             (4, 4, ["--schedule", "zb-h1"]), (4, 1, []),
             (2, 2, ["--recompute", "full"]), (2, 2, ["--threads", "1"]),
             (3, 3, ["--check-plugins"]), (2, 2, ["--device", "shadow"]), (2, 2, ["--stash", "ram"]),
-            (2, 2, ["--verify"])):
+            (2, 2, ["--verify"]))[::each]:
         got = b.run(b.split(model, stages), data, *step, *more, ranks=ranks,
                     steps=2)
         same(f"{stages} stages, {ranks} ranks, {more}", got, want)
@@ -62,10 +64,59 @@ def ways(b, model, data):
     same("zero1", replicas[2], replicas[0])
 
 
+def rows_of(values, n):
+    return [values[i:i + n] for i in range(0, len(values), n)]
+
+
+def near(what, got, want):
+    for a, b in zip(got, want, strict=True):
+        if abs(a - b) > 1e-5 * max(1.0, abs(b)):
+            raise SystemExit(f"{what}: {a}, not {b}")
+
+
+def draws(b, golden):
+    """A random operator: PyTorch draws other numbers, so the outputs show which
+    elements were dropped, and the gradients are those of that choice."""
+    known, p, m = known_of(golden, "plugin-random"), .25, 4
+    model = os.path.join(golden, "plugin-random.pt2")
+    data = b.data("random.data.safetensors", known, repeat=m)
+    dump = b.run(b.split(model, 1), data, "-m", str(m))
+    h, kept = (rows_of(numbers(dump[f"output.{i}"]), 32) for i in (1, 2))
+    weight, bias = (known["parameters"][f"head.{name}"]
+                    for name in ("weight", "bias"))
+    chosen, n = [], len(kept)
+    of_head, of_bias, of_fc = [0.0] * 4, [[0.0] * 32 for _ in range(4)], \
+        [0.0] * 32
+    for r in range(n):
+        choice = [int(k != 0.0) for k in kept[r]]
+        near("kept", kept[r], [c * v / (1 - p) for c, v in zip(choice, h[r])])
+        chosen.append(choice)
+        for j in range(4):
+            out = bias[j] + sum(a * b for a, b in zip(weight[j], kept[r]))
+            g = 2 * (out - known["y"][r % 8][j]) / (n * 4)
+            of_head[j] += g
+            for k in range(32):
+                of_bias[j][k] += g * kept[r][k]
+                of_fc[k] += g * weight[j][k] * choice[k] / (1 - p)
+    near("head.bias", numbers(dump["grad.head.bias"]), of_head)
+    near("head.weight", numbers(dump["grad.head.weight"]), flat(of_bias))
+    near("fc.bias", numbers(dump["grad.fc.bias"]), of_fc)
+    share = sum(flat(chosen)) / (n * 32)
+    if n != 8 * m or abs(share - (1 - p)) > .06:
+        raise SystemExit(f"{share} of the elements are kept")
+    parts = [chosen[i:i + 8] for i in range(0, n, 8)]
+    if any(parts.count(part) != 1 for part in parts):
+        raise SystemExit("two microbatches drop the same elements")
+    other = b.run(b.split(model, 1), data, "-m", str(m), "--seed", "4")
+    if other["output.2"] == dump["output.2"]:
+        raise SystemExit("another seed drops the same elements")
+    return model, data
+
+
 def resumes(b, model, data):
     plan, step = b.split(model, 2), ["-m", "2"]
     want = b.run(plan, data, *step, ranks=2, steps=4)
-    saved = ["--checkpoint", b.at("saved")]
+    saved = ["--checkpoint", b.at("saved-" + os.path.basename(model))]
     b.run(plan, data, *step, *saved, ranks=2, steps=2)
     got = b.run(plan, data, *step, *saved, "--resume", ranks=2, steps=4)
     if {k: v for k, v in got.items() if k.startswith("param.")} != {
@@ -144,6 +195,11 @@ def main():
             return
         against_torch(b, golden, "plugin-bf16")
         ways(b, model, data)
+        ways(b, *against_torch(b, golden, "plugin-lists"), each=3)
+        random = draws(b, golden)
+        ways(b, *random, each=2)
+        resumes(b, *random)
+        b.call("verify", random[0], "--data", random[1], "--check-plugins")
         resumes(b, model, data)
         sizes(b, model, data)
         commands(b, model, data)

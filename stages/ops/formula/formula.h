@@ -22,6 +22,8 @@
  *
  * Names are the schema's arguments, definitions, and of a gradient `grad`,
  * `grad1`, ... (a gradient that is absent is zero) and `result`, `result1`, ...
+ * (of the first 8), if the result is a list also the lists `grads` and
+ * `results`.
  * Definitions are evaluated when first used, branches when taken.
  *
  * Numbers are computed at once, tensors by nodes: a + b is add.Tensor or
@@ -34,7 +36,8 @@
  * rank, size, sizes, numel, dtype, floating, dims, ... Functions that give
  * shapes (shapes.c): kept, along, others, shaped.
  *
- * Gradients are summed and converted to their input's shape and dtype.
+ * Gradients are summed and converted to their input's shape and dtype. That of
+ * a list of tensors is a list of as many.
  */
 #include "stages/ops/core/rewrite.h"
 

@@ -21,20 +21,28 @@ const struct penstock_kernel *pst_plugin_kernel_at(const struct penstock_op *op,
     return (const void *)((const char *)op->kernels + i * op->kernels->size);
 }
 
-/* Checks the size that a struct states. Members that a newer header has added
- * must be zero. Elements of arrays have the size of the first one. */
+uint32_t pst_plugin_op_flags(const struct penstock_op *op)
+{
+    return op->size >= offsetof(struct penstock_op, flags) + sizeof(op->flags)
+               ? op->flags
+               : 0;
+}
+
+/* Checks the size that a struct states: at least `least`, that of the first
+ * header. Members that a newer header has added must be zero. Elements of
+ * arrays have the size of the first one. */
 static enum pst_status check_size(const char *what, const void *object,
-                                  size_t mine, size_t first,
+                                  size_t least, size_t mine, size_t first,
                                   struct pst_diag *diag)
 {
     const size_t *size = object;
     const unsigned char *bytes = object;
 
-    if (*size < mine || *size > 4096 || *size % sizeof(void *) != 0 ||
+    if (*size < least || *size > 4096 || *size % sizeof(void *) != 0 ||
         *size != first)
         return pst_diag_set(diag, PST_E_PLUGIN_ABI,
                             "a %s states a size of %zu bytes, not %zu", what,
-                            *size, *size < mine ? mine : first);
+                            *size, *size < least ? mine : first);
     for (size_t i = mine; i < *size; i++)
         if (bytes[i] != 0)
             return pst_diag_set(diag, PST_E_PLUGIN_ABI,
@@ -56,7 +64,7 @@ static enum pst_status check_kernel(const struct penstock_op *op, size_t i,
 {
     const struct penstock_kernel *k = pst_plugin_kernel_at(op, i);
     enum pst_status status = check_size("struct penstock_kernel", k, sizeof(*k),
-                                        op->kernels->size, diag);
+                                        sizeof(*k), op->kernels->size, diag);
     enum pst_dtype dtype;
 
     if (status != PST_OK)
@@ -78,14 +86,17 @@ static enum pst_status check_op(const struct penstock_plugin *given, size_t i,
                                 struct pst_diag *diag)
 {
     const struct penstock_op *op = pst_plugin_op_at(given, i);
-    enum pst_status status = check_size("struct penstock_op", op, sizeof(*op),
-                                        given->ops->size, diag);
+    enum pst_status status = check_size("struct penstock_op", op,
+                                        offsetof(struct penstock_op, flags),
+                                        sizeof(*op), given->ops->size, diag);
 
     if (status != PST_OK)
         return status;
     if (op->schema == NULL)
         return pst_diag_set(diag, PST_E_PLUGIN_INCOMPLETE,
                             "operator %zu has no schema (NULL)", i);
+    if (pst_plugin_op_flags(op) & ~(uint32_t)PENSTOCK_RANDOM)
+        return fail_incomplete(op, "it has an unknown flag", diag);
     if (op->kernels == NULL || op->n_kernels == 0)
         return fail_incomplete(op, "it has no kernel", diag);
     if (op->n_kernels > PST_PLUGIN_MAX_KERNELS)
@@ -149,7 +160,7 @@ enum pst_status pst_plugin_check(const struct penstock_plugin *given,
         return pst_diag_set(diag, PST_E_PLUGIN_INCOMPLETE,
                             "penstock_plugin() returns NULL");
     status = check_size("struct penstock_plugin", given, sizeof(*given),
-                        given->size, diag);
+                        sizeof(*given), given->size, diag);
     if (status != PST_OK)
         return status;
     if (given->abi != PENSTOCK_PLUGIN_ABI)
@@ -188,12 +199,10 @@ enum pst_status pst_plugin_check_schema(const struct penstock_plugin *given,
         return fail_schema(op, "its namespace is not the plugin's name", diag);
     if (schema->n_args > PENSTOCK_MAX_ARGS)
         return fail_schema(op, "it has too many arguments", diag);
-    if (schema->list_return || schema->n_returns == 0 ||
-        schema->n_returns > PENSTOCK_MAX_TENSORS)
-        return fail_schema(op,
-                           "its results must be a fixed number of tensors, at "
-                           "least one",
-                           diag);
+    if (schema->n_returns == 0 || schema->n_returns > PENSTOCK_MAX_TENSORS)
+        return fail_schema(op, "it has no result, or too many", diag);
+    if (schema->list_return && op->infer == NULL)
+        return fail_schema(op, "with a list of results it needs infer", diag);
     for (unsigned i = 0; i < schema->n_args; i++) {
         if (schema->args[i].written || schema->args[i].shared)
             return fail_schema(op,

@@ -23,6 +23,9 @@ enum pst_status pst_plugin_check_schema(const struct penstock_plugin *given,
  * states. */
 const struct penstock_op *pst_plugin_op_at(const struct penstock_plugin *given,
                                            size_t i);
+/* Returns enum penstock_op_flags; 0 if the struct is from a header without
+ * them. */
+uint32_t pst_plugin_op_flags(const struct penstock_op *op);
 const struct penstock_kernel *pst_plugin_kernel_at(const struct penstock_op *op,
                                                    size_t i);
 

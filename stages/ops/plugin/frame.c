@@ -50,6 +50,30 @@ static void parallel_for(const struct penstock_kernel_call *call, size_t n,
         pst_pool_run(f->pool, run_piece, &p);
 }
 
+/* --- random numbers ------------------------------------------------------- */
+
+static void philox(const struct penstock_kernel_call *call, uint64_t block,
+                   uint32_t ret[4])
+{
+    const uint32_t key[2] = {(uint32_t)call->seed,
+                             (uint32_t)(call->seed >> 32)};
+    const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32),
+                                 (uint32_t)call->subsequence,
+                                 (uint32_t)(call->subsequence >> 32)};
+
+    pst_rng_philox(counter, key, ret);
+}
+
+static void give_stream(struct frame *f, const struct pst_call *c)
+{
+    uint32_t stream[4];
+
+    pst_rng_stream(&c->rng, stream);
+    f->given.seed = stream[0] | (uint64_t)stream[1] << 32;
+    f->given.subsequence = stream[2] | (uint64_t)stream[3] << 32;
+    f->given.philox = philox;
+}
+
 /* --- calls ---------------------------------------------------------------- */
 
 static void set_tensors(const struct pst_operand *from, unsigned n,
@@ -92,6 +116,8 @@ static void frame_begin(struct frame *f, const struct pst_call *c)
     f->given.scratch_bytes = c->scratch_size;
     f->given.parallel_for = parallel_for;
     f->given.reason = f->reason;
+    if (owner_of(c)->row->op.flags & PST_OP_RANDOM)
+        give_stream(f, c);
     f->given.host = f;
 }
 

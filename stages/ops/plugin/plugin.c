@@ -135,6 +135,8 @@ static bool digest_texts(const struct penstock_plugin *given, char ret[33])
 
         pst_str_addf(&text, "%s\n%s\n", op->schema,
                      op->gradient != NULL ? op->gradient : "-");
+        if (pst_plugin_op_flags(op) != 0)
+            pst_str_addf(&text, "%u\n", pst_plugin_op_flags(op));
     }
     good = !text.failed;
     if (good)

@@ -9,6 +9,7 @@
 #include "stages/ops/core/infer.h"
 #include "stages/ops/core/vjp.h"
 #include "stages/ops/formula/formula.h"
+#include "stages/ops/plugin/check.h"
 #include "stages/ops/plugin/dtype.h"
 
 /* maximum number of sizes of a call with an expression, and of numbers in
@@ -213,10 +214,13 @@ static void add_symbols(struct inference *s, const struct pst_arg *arg,
     }
 }
 
-/* Prepares a call with the results as copies of the first tensor. */
+/* Prepares a call with the results as copies of the first tensor. n_out: their
+ * number; of a list it may be unknown, 0. */
 static bool shapes_begin(struct inference *s, const struct pst_schema *schema,
-                         const struct pst_arg *args, struct pst_build *build)
+                         const struct pst_arg *args, unsigned n_out,
+                         struct pst_build *build)
 {
+    const unsigned most = schema->list_return ? PENSTOCK_MAX_TENSORS : n_out;
     unsigned at = 0;
 
     s->build = build;
@@ -236,7 +240,7 @@ static bool shapes_begin(struct inference *s, const struct pst_schema *schema,
         if (args[i].kind == PST_ARG_INT || args[i].kind == PST_ARG_INTS)
             add_symbols(s, &args[i], &s->args.at[i]);
     }
-    for (unsigned k = 0; k < schema->n_returns; k++)
+    for (unsigned k = 0; k < most; k++)
         if (at > 0)
             s->out[k] = s->in[0];
         else
@@ -247,7 +251,7 @@ static bool shapes_begin(struct inference *s, const struct pst_schema *schema,
     s->given.in = s->in;
     s->given.n_in = at;
     s->given.out = s->out;
-    s->given.n_out = schema->n_returns;
+    s->given.n_out = n_out;
     s->given.compute = compute_size;
     s->given.host = s;
     return true;
@@ -292,7 +296,9 @@ static enum pst_status infer(struct pst_infer *c)
     enum pst_status status = PST_OK;
     int code = 0;
 
-    if (!shapes_begin(&s, c->schema, c->args, NULL))
+    const unsigned n_out = c->schema->list_return ? 0 : c->schema->n_returns;
+
+    if (!shapes_begin(&s, c->schema, c->args, n_out, NULL))
         return pst_diag_set(c->diag, PST_E_OP_TOO_MANY,
                             "%s has more than %d tensors", c->schema->name,
                             PENSTOCK_MAX_TENSORS);
@@ -305,7 +311,15 @@ static enum pst_status infer(struct pst_infer *c)
             c->schema->name,
             s.given.reason[0] != '\0' ? s.given.reason
                                       : "infer failed without a reason");
-    for (unsigned k = 0; k < c->schema->n_returns && status == PST_OK; k++)
+    if (c->schema->list_return &&
+        (s.given.n_out == 0 || s.given.n_out > PENSTOCK_MAX_TENSORS))
+        return pst_diag_set(c->diag, PST_E_PLUGIN_RESULT,
+                            "%s: infer gives %zu results, 1 to %d are possible",
+                            c->schema->name, s.given.n_out,
+                            PENSTOCK_MAX_TENSORS);
+    if (c->schema->list_return)
+        c->n_outs = (unsigned)s.given.n_out;
+    for (unsigned k = 0; k < c->n_outs && status == PST_OK; k++)
         status = read_result(c, &s, k);
     return status;
 }
@@ -317,7 +331,7 @@ static void set_sizes(struct pst_build *build, struct pst_node *node)
     const struct pst_plugin_row *row = pst_plugin_row_of(node->op);
     PST_UNINIT struct inference s;
 
-    if (!shapes_begin(&s, node->schema, node->args, build))
+    if (!shapes_begin(&s, node->schema, node->args, node->n_outs, build))
         return;
     if (row->given->infer != NULL && row->given->infer(&s.given) != 0)
         return;
@@ -338,7 +352,7 @@ static double flops(const struct pst_node *node)
     PST_UNINIT struct inference s;
     double n;
 
-    if (!shapes_begin(&s, node->schema, node->args, NULL))
+    if (!shapes_begin(&s, node->schema, node->args, node->n_outs, NULL))
         return 0.0;
     for (unsigned k = 0; k < node->n_outs; k++)
         to_plugin_meta(&s, node->outs[k], &s.out[k]);
@@ -356,27 +370,6 @@ static enum pst_status no_gradient(struct pst_vjp *v)
     return v->build.status;
 }
 
-/* Refuses what a formula cannot say, instead of leaving a gradient out. */
-static enum pst_status formula_gradient(struct pst_vjp *v)
-{
-    const struct pst_schema *schema = v->node->schema;
-
-    for (unsigned i = 0; i < schema->n_args; i++) {
-        const unsigned n = pst_call_count_arg(schema, i, &v->node->args[i]);
-        const unsigned first = pst_vjp_flat(v, i);
-
-        for (unsigned k = 0; k < n && schema->args[i].type != PST_TYPE_TENSOR;
-             k++)
-            if (v->needs[first + k])
-                return v->build.status = pst_diag_set(
-                           v->build.diag, PST_E_PLUGIN_GRADIENT,
-                           "%s has no gradient for its list \"%s\", which the "
-                           "loss needs",
-                           schema->name, schema->args[i].name);
-    }
-    return pst_vjp_formula(v);
-}
-
 const struct pst_plugin_row *pst_plugin_row_of(const struct pst_op *op)
 {
     return op != NULL && op->infer == infer
@@ -387,15 +380,18 @@ const struct pst_plugin_row *pst_plugin_row_of(const struct pst_op *op)
 bool pst_plugin_row_init(struct pst_plugin_row *row, struct pst_arena *arena)
 {
     const struct penstock_op *given = row->given;
+    const bool draws = (pst_plugin_op_flags(given) & PENSTOCK_RANDOM) != 0;
 
     row->op = (struct pst_op){
         .schema = given->schema,
+        /* Nodes of its gradient have its id, and draw its numbers. */
+        .flags = draws ? PST_OP_RANDOM | PST_OP_ORIGIN : 0,
         .infer = infer,
         .sizes = set_sizes,
         .flops = given->flops != NULL ? flops : NULL,
         .vjp = given->gradient == NULL      ? no_gradient
                : given->gradient[0] == '\0' ? pst_vjp_none
-                                            : formula_gradient,
+                                            : pst_vjp_formula,
         .formula = given->gradient,
     };
     return pst_plugin_kernels_init(row, arena);

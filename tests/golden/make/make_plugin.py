@@ -122,9 +122,85 @@ class Model(nn.Module):
         return F.mse_loss(self.head(h.flatten(1)).float(), y)
 
 
-def make(folder, name, dtype):
+@torch.library.custom_op("ours::mix", mutates_args=())
+def mix(xs: list[Tensor], w: list[float]) -> Tensor:
+    return sum(x.double() * k for x, k in zip(xs, w)).to(xs[0].dtype)
+
+
+@mix.register_fake
+def _(xs, w):
+    return torch.empty_like(xs[0])
+
+
+def keep_weights(ctx, inputs, output):
+    ctx.w = inputs[1]
+
+
+mix.register_autograd(lambda ctx, grad: ([grad * k for k in ctx.w], None),
+                      setup_context=keep_weights)
+
+
+@torch.library.custom_op("ours::spread", mutates_args=())
+def spread(x: Tensor, w: list[float]) -> list[Tensor]:
+    return [x * k for k in w]
+
+
+@spread.register_fake
+def _(x, w):
+    return [torch.empty_like(x) for _ in w]
+
+
+def spread_backward(ctx, grads):
+    return sum(g * k for g, k in zip(grads, ctx.w) if g is not None), None
+
+
+spread.register_autograd(spread_backward, setup_context=keep_weights)
+
+
+class Lists(nn.Module):
+    """One of three results of spread is not used, and one tensor of mix is
+    there twice and another one needs no gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 16)
+        self.up = nn.Linear(16, 16)
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, x, y):
+        h = torch.tanh(self.fc(x))
+        a, _, c = torch.ops.ours.spread(h, [0.5, -1.5, 2.0])
+        fixed = torch.cat([x, x], 1)
+        h = torch.ops.ours.mix([fixed, self.up(a), torch.tanh(c), h, h],
+                               [-0.25, 1.0, 0.75, 0.5, -1.25])
+        return F.mse_loss(self.head(h), y)
+
+
+@torch.library.custom_op("ours::drop", mutates_args=())
+def drop(x: Tensor, p: float) -> Tensor:
+    return F.dropout(x, p)
+
+
+@drop.register_fake
+def _(x, p):
+    return torch.empty_like(x)
+
+
+class Random(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 32)
+        self.head = nn.Linear(32, 4)
+
+    def forward(self, x, y):
+        h = self.fc(x)
+        kept = torch.ops.ours.drop(h, 0.25)
+        return F.mse_loss(self.head(kept), y), h, kept
+
+
+def make(folder, name, dtype, kind=Model):
     torch.manual_seed(1)
-    model = Model(dtype == torch.float32).to(dtype)
+    model = kind(*([dtype == torch.float32] if kind is Model else [])).to(dtype)
     x, y = torch.randn(8, 8).to(dtype), torch.randn(8, 4)
     rows = torch.export.Dim("rows", min=1, max=4096)
     program = torch.export.export(
@@ -132,6 +208,10 @@ def make(folder, name, dtype):
     clean(program.graph_module)
     torch.export.save(program, os.path.join(folder, name + ".pt2"))
     loss = model(x, y)
+    if kind is Random: # PyTorch draws other numbers
+        return {"x": x.tolist(), "y": y.tolist(),
+                "parameters": {key: p.tolist()
+                               for key, p in model.named_parameters()}}
     loss.backward()
     return {"x": x.float().tolist(), "y": y.tolist(), "loss": loss.item(),
             "gradients": {key: p.grad.float().tolist()
@@ -159,6 +239,9 @@ def main():
     page(folder)
     known = {name: make(folder, name, dtype) for name, dtype in
              (("plugin", torch.float32), ("plugin-bf16", torch.bfloat16))}
+    known["plugin-lists"] = make(folder, "plugin-lists", torch.float32, Lists)
+    known["plugin-random"] = make(folder, "plugin-random", torch.float32,
+                                  Random)
     with open(os.path.join(folder, "plugin.json"), "w") as file:
         json.dump(known, file)
         file.write("\n")
