@@ -9,10 +9,21 @@
  * penstock_session_new: the model with memory, optimizer and ranks
  * penstock_train_step:  one step of training on arrays of the caller's
  *
- * Tensors are DLPack's, on the CPU, with the dtype and shape that the model
- * has, and any strides and byte offset. The library reads and writes them only
- * during the call that they are passed to, and never takes ownership. Bool
- * tensors have PENSTOCK_DL_BOOL or 8-bit unsigned integers.
+ *     cc program.c $(pkg-config --cflags --libs penstock)
+ *
+ * docs/library.md has whole programs, and the options of each call.
+ *
+ * Tensors are DLPack's (dlpack.h), on the CPU, with the dtype and shape that
+ * the model has, and any strides and byte offset. Strides count elements; NULL:
+ * contiguous, the last index changes fastest. A matrix of n rows:
+ *
+ *     int64_t shape[2] = {n, 5};
+ *     DLTensor x = {.data = array, .device = {kDLCPU, 0}, .ndim = 2,
+ *                   .dtype = {kDLFloat, 32, 1}, .shape = shape};
+ *
+ * The library reads and writes them only during the call that they are passed
+ * to, and never takes ownership. Bool tensors have PENSTOCK_DL_BOOL or 8-bit
+ * unsigned integers.
  *
  * Threads: any thread may use a session, but only one at a time: a call of a
  * second one returns PENSTOCK_ERR_BUSY. Any number of threads may read the
@@ -148,8 +159,11 @@ struct penstock_open_config {
 };
 
 /* Opens a .pt2 file, which it cuts into stages, or a folder with a plan. config
- * may be NULL. *ret: release with penstock_close. A model has one session at a
- * time; to have two, open the file twice. */
+ * may be NULL: as many stages as the model has markers for, else one; the loss
+ * is the first output if that is a floating-point scalar, else one named
+ * "loss"; without either the model runs, but does not train. *ret: release with
+ * penstock_close. A model has one session at a time; to have two, open the file
+ * twice. */
 int penstock_open(const char *path, const struct penstock_open_config *config,
                   penstock_model **ret, struct penstock_error *error);
 /* Releases a model. Its session must have been freed before. NULL is accepted.
@@ -167,6 +181,9 @@ enum penstock_kind {
  * session that described it is released. */
 struct penstock_info {
     size_t size;
+    /* Inputs: the names of the arguments of the model's forward. Outputs: their
+     * place in what it returns, "0" or "1.logits". Others: as in the model's
+     * state_dict. */
     const char *name;
     DLDataType dtype;
     int32_t ndim;
@@ -223,8 +240,9 @@ struct penstock_session_config {
 };
 
 /* COLLECTIVE. Makes a session: plans and allocates all memory, and loads the
- * parameters. config may be NULL. Borrows the model until the session is freed.
- * *ret: release with penstock_session_free. */
+ * parameters. config may be NULL: AdamW with a learning rate of 1e-3, steps of
+ * one microbatch, threads on all processors. Borrows the model until the
+ * session is freed. *ret: release with penstock_session_free. */
 int penstock_session_new(penstock_model *model,
                          const struct penstock_session_config *config,
                          penstock_session **ret, struct penstock_error *error);
@@ -256,7 +274,7 @@ struct penstock_step {
     uint64_t step;    /* finished steps of the session */
     double loss;      /* mean over the microbatches, weighted by their rows */
     double grad_norm; /* norm of all gradients before clipping; NaN: not
-                         computed ({"clip-norm", "X"} computes it) */
+                         computed */
     double lr;
     int32_t applied; /* 1: the optimizer has changed parameters; 0:
                         {"optimizer", "none"} */
@@ -322,8 +340,9 @@ int penstock_set_gradient(penstock_session *session, const char *name,
 
 /* COLLECTIVE. Runs the model in eval mode on the current parameters; changes
  * nothing. Random numbers are those of step 0. inputs: as for
- * penstock_train_step. *ret_loss: NaN if the model has no loss; may be NULL.
- * Outputs: see penstock_output. The first call allocates memory for evaluation.
+ * penstock_train_step, also those that only the loss needs. *ret_loss: NaN if
+ * the model has no loss; may be NULL. Outputs: see penstock_output. The first
+ * call allocates memory for evaluation.
  */
 int penstock_forward(penstock_session *session, const DLTensor *const *inputs,
                      size_t n_inputs, double *ret_loss,

@@ -239,6 +239,13 @@ static enum pst_status own(penstock_session *s, const char *folder,
         claim.resume = strcmp(whose.name, s->run) == 0;
         claim.fallback = claim.resume ? whose.fallback : NULL;
         status = pst_checkpoint_own(&claim, &s->owner, &former, diag);
+        if (status != PST_OK && diag->error == PST_E_CHECKPOINT_OTHER_RUN)
+            status =
+                pst_diag_set(diag, PST_E_CHECKPOINT_OTHER_RUN,
+                             "the folder %.500s has checkpoints of another "
+                             "run: go on from the newest one with "
+                             "penstock_load, or save to another folder",
+                             folder);
     }
     pst_free(whose.fallback);
     if (status != PST_OK)

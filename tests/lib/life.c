@@ -97,8 +97,13 @@ static void save(struct turn *t)
 {
     static bool again;
 
-    if (again)
+    if (again) {
+        require(penstock_save(t->session, folder, &error) ==
+                PENSTOCK_ERR_CONFIG);
+        require(strcmp(error.id, "checkpoint.other-run") == 0 &&
+                strstr(error.text, "penstock_load") != NULL);
         good(penstock_load(t->session, folder, NULL, &error));
+    }
     again = true;
     good(train(t, 0));
     good(penstock_save(t->session, folder, &error));
