@@ -54,6 +54,27 @@ static inline bool pst_formula_is_number(const struct pst_arg *a)
 }
 double pst_formula_number(const struct pst_arg *a);
 
+/* --- formula.c ---------------------------------------------------------- */
+
+/* Begins to read the formula of a row. args: the values of a call, or NULL. */
+void pst_formula_init(struct pst_formula *f, struct pst_build *build,
+                      const struct pst_op *op, const struct pst_schema *schema,
+                      const struct pst_arg *args);
+/* Binds NAME to value; false if there are too many names. */
+bool pst_formula_bind(struct pst_formula *f, const char *name,
+                      struct pst_arg value);
+/* Records all leading "NAME = expr;" without evaluating them. */
+void pst_formula_record_definitions(struct pst_formula *f);
+/* Reads a token; consumes nothing and returns false if it is another one. */
+bool pst_formula_accept(struct pst_formula *f, const char *token);
+/* Reads NAME and mark ("=" or ":"), but not "=="; consumes nothing if
+ * absent. */
+bool pst_formula_read_key(struct pst_formula *f, const char *mark,
+                          char out[32]);
+struct pst_arg pst_formula_expr(struct pst_formula *f);
+/* Fails unless the whole text is read. */
+void pst_formula_end(struct pst_formula *f);
+
 /* --- apply.c ------------------------------------------------------------ */
 
 struct pst_arg pst_formula_infix(struct pst_formula *f, const char *op,
