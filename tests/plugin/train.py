@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains models with operators of a plugin (ours.c).
 
-usage: train.py PENSTOCK OURS.so OTHER.so GOLDEN self|mpi
+usage: train.py PENSTOCK OURS.so OTHER.so GOLDEN self|mpi|more
 
 Loss and gradients equal PyTorch's, in f32 and bf16; bits are those of one stage
 with every cut, schedule, recomputation and number of threads; a resumed run has
-the bits of one that did not stop. The batch is a free size. With "mpi": the same
-bits on ranks of MPI, which end by name if one of them has another plugin.
+the bits of one that did not stop. The batch is a free size. With "more":
+operators with lists, and a random one. With "mpi": the same bits on ranks of
+MPI, which end by name if one of them has another plugin.
 """
 import json
 import os
@@ -189,17 +190,19 @@ def main():
     penstock, plugin, other, golden = map(os.path.abspath, files)
     with tempfile.TemporaryDirectory() as folder:
         b = Bench(penstock, folder, plugin)
+        if way == "more":
+            ways(b, *against_torch(b, golden, "plugin-lists"), each=3)
+            random = draws(b, golden)
+            ways(b, *random, each=2)
+            resumes(b, *random)
+            b.call("verify", random[0], "--data", random[1], "--check-plugins")
+            return
         model, data = against_torch(b, golden, "plugin")
         if way == "mpi":
             ranks_of_mpi(b, model, data, other)
             return
         against_torch(b, golden, "plugin-bf16")
         ways(b, model, data)
-        ways(b, *against_torch(b, golden, "plugin-lists"), each=3)
-        random = draws(b, golden)
-        ways(b, *random, each=2)
-        resumes(b, *random)
-        b.call("verify", random[0], "--data", random[1], "--check-plugins")
         resumes(b, model, data)
         sizes(b, model, data)
         commands(b, model, data)
