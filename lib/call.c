@@ -7,9 +7,9 @@
 
 /* Checks operand number k of the caller's list, and records k for each operand
  * of the program that has its name. */
-static enum pst_status take_one(penstock_program *p,
-                                const struct penstock_operand *given,
-                                unsigned k, struct pst_diag *diag)
+static enum pst_status bind_operand(penstock_program *p,
+                                    const struct penstock_operand *given,
+                                    unsigned k, struct pst_diag *diag)
 {
     const struct pst_alias_text *text = p->text;
     unsigned first;
@@ -23,15 +23,15 @@ static enum pst_status take_one(penstock_program *p,
     for (unsigned i = first; i < text->n_operands; i++)
         if (strcmp(text->operands[i].as.name, given->name) == 0)
             p->numbers[i] = k;
-    return pstl_operand_take(given->name, text->dtypes[first], given->tensor,
+    return pstl_operand_view(given->name, text->dtypes[first], given->tensor,
                              &p->views[k], diag);
 }
 
 /* If an earlier operand of the caller's list has the same DLTensor, operand k
  * becomes the same tensor, with the same storage and offset. */
-static enum pst_status join_tensors(penstock_program *p,
-                                    const struct penstock_operand *given,
-                                    unsigned k, struct pst_diag *diag)
+static enum pst_status merge_same_tensors(penstock_program *p,
+                                          const struct penstock_operand *given,
+                                          unsigned k, struct pst_diag *diag)
 {
     unsigned first = 0;
 
@@ -79,9 +79,10 @@ static enum pst_status set_operand(penstock_program *p, unsigned i,
 
 /* Sets the operands of the program from the caller's list, and finds their
  * storages. */
-static enum pst_status take(penstock_program *p,
-                            const struct penstock_operand *given, size_t n,
-                            unsigned *ret_storages, struct pst_diag *diag)
+static enum pst_status bind_operands(penstock_program *p,
+                                     const struct penstock_operand *given,
+                                     size_t n, unsigned *ret_storages,
+                                     struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
@@ -91,18 +92,18 @@ static enum pst_status take(penstock_program *p,
     for (unsigned i = 0; i < p->text->n_operands; i++)
         p->numbers[i] = UINT_MAX;
     for (size_t k = 0; k < n && status == PST_OK; k++)
-        status = take_one(p, &given[k], (unsigned)k, diag);
+        status = bind_operand(p, &given[k], (unsigned)k, diag);
     if (status == PST_OK)
         status = pstl_storages_find(given, p->views, n, p->placed, p->storages,
                                     ret_storages, diag);
     for (size_t k = 0; k < n && status == PST_OK; k++)
-        status = join_tensors(p, given, (unsigned)k, diag);
+        status = merge_same_tensors(p, given, (unsigned)k, diag);
     for (unsigned i = 0; i < p->text->n_operands && status == PST_OK; i++)
         status = set_operand(p, i, diag);
     return status;
 }
 
-static void describe(const penstock_program *p, struct penstock_call_info *ret)
+static void fill_info(const penstock_program *p, struct penstock_call_info *ret)
 {
     const struct pst_alias *alias = &p->result.bound->alias;
     const struct penstock_call_info info = {
@@ -115,7 +116,7 @@ static void describe(const penstock_program *p, struct penstock_call_info *ret)
         .is_new = p->result.is_new};
 
     if (ret != NULL)
-        pstl_give_struct(&info, ret, sizeof(info));
+        pstl_write_struct(&info, ret, sizeof(info));
 }
 
 int penstock_call(penstock_program *program,
@@ -124,23 +125,24 @@ int penstock_call(penstock_program *program,
 {
     unsigned n_storages;
     struct pst_diag diag;
-    enum pst_status status = pstl_program_enter(program, &diag);
+    enum pst_status status = pstl_program_acquire(program, &diag);
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
     program->called = false;
-    pstl_results_drop(program);
+    pstl_results_free(program);
     if (ret != NULL)
         status = pstl_check_struct("ret", ret, &diag);
     if (status == PST_OK)
-        status = take(program, operands, n_operands, &n_storages, &diag);
+        status =
+            bind_operands(program, operands, n_operands, &n_storages, &diag);
     if (status == PST_OK)
         status = pst_caller_call(program->caller, program->operands,
                                  program->text->n_operands, program->storages,
                                  n_storages, &program->result, &diag);
     if (status == PST_OK) {
         program->called = true;
-        describe(program, ret);
+        fill_info(program, ret);
     }
-    return pstl_program_leave(program, status, &diag, error);
+    return pstl_program_release(program, status, &diag, error);
 }

@@ -51,7 +51,7 @@ enum pst_status pstl_check_struct(const char *what, const void *dst,
     return PST_OK;
 }
 
-enum pst_status pstl_take_struct(const char *what, const void *src, void *dst,
+enum pst_status pstl_read_struct(const char *what, const void *src, void *dst,
                                  size_t size, struct pst_diag *diag)
 {
     size_t given = 0;
@@ -76,7 +76,7 @@ enum pst_status pstl_take_struct(const char *what, const void *src, void *dst,
     return PST_OK;
 }
 
-void pstl_give_struct(const void *src, void *dst, size_t size)
+void pstl_write_struct(const void *src, void *dst, size_t size)
 {
     size_t given;
 
@@ -103,7 +103,7 @@ int pstl_return(enum pst_status status, const struct pst_diag *diag,
     (void)snprintf(e.text, sizeof(e.text), "%s", diag->text);
     (void)snprintf(e.remedy, sizeof(e.remedy), "%s",
                    pst_error_remedy(diag->error));
-    pstl_give_struct(&e, error, sizeof(e));
+    pstl_write_struct(&e, error, sizeof(e));
     return e.status;
 }
 
@@ -112,20 +112,20 @@ int pstl_return(enum pst_status status, const struct pst_diag *diag,
 /* The messages of the call that this thread is in; NULL: none. */
 static _Thread_local const struct pstl_messages *current;
 
-void pstl_tell(const struct pstl_messages *messages, const char *text)
+void pstl_send_note(const struct pstl_messages *messages, const char *text)
 {
     if (messages->fn != NULL)
         messages->fn(messages->ctx, text);
 }
 
-void pstl_tell_notes(const struct pstl_messages *messages,
-                     const struct pst_plan *plan)
+void pstl_send_plan_notes(const struct pstl_messages *messages,
+                          const struct pst_plan *plan)
 {
     for (size_t i = 0; i < plan->notes.n; i++)
-        pstl_tell(messages, plan->notes.at[i]);
+        pstl_send_note(messages, plan->notes.at[i]);
 }
 
-void pstl_listen(const struct pstl_messages *messages)
+void pstl_receive_log(const struct pstl_messages *messages)
 {
     current = messages;
 }
@@ -133,25 +133,25 @@ void pstl_listen(const struct pstl_messages *messages)
 /* Sends a line of the log (PST_LOG in the environment) to the caller; otherwise
  * it would be printed to standard error. Lines of helper threads are dropped.
  */
-static void take_line(void *ctx, enum pst_log_level level, const char *topic,
+static void send_line(void *ctx, enum pst_log_level level, const char *topic,
                       const char *text)
 {
     (void)ctx;
     (void)level;
     (void)topic;
     if (current != NULL)
-        pstl_tell(current, text);
+        pstl_send_note(current, text);
 }
 
-PST_CONSTRUCTOR static void at_start(void)
+PST_CONSTRUCTOR static void set_log_sink(void)
 {
-    pst_log_set_sink(take_line, NULL);
+    pst_log_set_sink(send_line, NULL);
 }
 
 /* --- flags ---------------------------------------------------------------- */
 
-enum pst_status pstl_enter(atomic_flag *busy, const char *what,
-                           struct pst_diag *diag)
+enum pst_status pstl_acquire(atomic_flag *busy, const char *what,
+                             struct pst_diag *diag)
 {
     if (!atomic_flag_test_and_set_explicit(busy, memory_order_acquire))
         return PST_OK;
@@ -159,13 +159,13 @@ enum pst_status pstl_enter(atomic_flag *busy, const char *what,
                         "another call uses the %s at this moment", what);
 }
 
-void pstl_leave(atomic_flag *busy)
+void pstl_release(atomic_flag *busy)
 {
     atomic_flag_clear_explicit(busy, memory_order_release);
 }
 
-enum pst_status pstl_session_enter(penstock_session *session,
-                                   struct pst_diag *diag)
+enum pst_status pstl_session_acquire(penstock_session *session,
+                                     struct pst_diag *diag)
 {
     enum pst_status status;
 
@@ -173,24 +173,24 @@ enum pst_status pstl_session_enter(penstock_session *session,
     if (session == NULL)
         return pst_diag_set(diag, PST_E_LIBRARY_ARGUMENT,
                             "the session is NULL");
-    status = pstl_enter(&session->busy, "session", diag);
+    status = pstl_acquire(&session->busy, "session", diag);
     if (status == PST_OK && !session->failed)
-        pstl_listen(&session->messages);
+        pstl_receive_log(&session->messages);
     if (status != PST_OK || !session->failed)
         return status;
-    pstl_leave(&session->busy);
+    pstl_release(&session->busy);
     return pst_diag_set(diag, PST_E_LIBRARY_FAILED,
                         "an earlier call of this session has failed for good");
 }
 
-int pstl_session_leave(penstock_session *session, enum pst_status status,
-                       const struct pst_diag *diag,
-                       struct penstock_error *error)
+int pstl_session_release(penstock_session *session, enum pst_status status,
+                         const struct pst_diag *diag,
+                         struct penstock_error *error)
 {
     if (status == PST_ERR_PEER || status == PST_ERR_DAMAGED ||
         status == PST_ERR_DEVICE || status == PST_ERR_INTERNAL)
         session->failed = true;
-    pstl_listen(NULL);
-    pstl_leave(&session->busy);
+    pstl_receive_log(NULL);
+    pstl_release(&session->busy);
     return pstl_return(status, diag, error);
 }

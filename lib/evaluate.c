@@ -45,9 +45,10 @@ static bool find_divided(const penstock_session *s, size_t *ret,
 }
 
 /* Counts the rows of the first divided input. Rank 0. */
-static enum pst_status count(const penstock_session *s,
-                             const DLTensor *const *inputs, size_t n,
-                             struct pst_data_extent *ret, struct pst_diag *diag)
+static enum pst_status count_rows(const penstock_session *s,
+                                  const DLTensor *const *inputs, size_t n,
+                                  struct pst_data_extent *ret,
+                                  struct pst_diag *diag)
 {
     const DLTensor *t;
     size_t i;
@@ -80,9 +81,10 @@ static enum pst_status count(const penstock_session *s,
 }
 
 /* Describes an input with all rows. */
-static enum pst_status describe(const penstock_session *s, size_t i,
-                                const struct pst_data_extent *x,
-                                struct pstl_tensor *ret, struct pst_diag *diag)
+static enum pst_status describe_input(const penstock_session *s, size_t i,
+                                      const struct pst_data_extent *x,
+                                      struct pstl_tensor *ret,
+                                      struct pst_diag *diag)
 {
     const uint64_t each = rows_of(s, i);
     uint64_t rows;
@@ -98,9 +100,10 @@ static enum pst_status describe(const penstock_session *s, size_t i,
     return PST_OK;
 }
 
-static enum pst_status take(penstock_session *s, const DLTensor *const *inputs,
-                            size_t n, const struct pst_data_extent *x,
-                            struct pst_diag *diag)
+static enum pst_status set_inputs(penstock_session *s,
+                                  const DLTensor *const *inputs, size_t n,
+                                  const struct pst_data_extent *x,
+                                  struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
@@ -116,10 +119,10 @@ static enum pst_status take(penstock_session *s, const DLTensor *const *inputs,
         struct pstl_tensor want;
 
         s->views[i] = (struct pstl_view){0};
-        status = describe(s, i, x, &want, diag);
+        status = describe_input(s, i, x, &want, diag);
         if (status == PST_OK && (inputs[i] != NULL || needs))
             status =
-                pstl_view_take(&want, inputs[i], false, &s->views[i], diag);
+                pstl_view_make(&want, inputs[i], false, &s->views[i], diag);
     }
     return status;
 }
@@ -170,9 +173,10 @@ static enum pst_status read_rows(void *ctx, uint64_t first, uint64_t n,
 /* --- the evaluation ------------------------------------------------------- */
 
 /* COLLECTIVE. Finds how many rows there are, which rank 0 knows. */
-static enum pst_status agree(penstock_session *s, const DLTensor *const *inputs,
-                             size_t n, struct pst_data_extent *ret,
-                             struct pst_diag *diag)
+static enum pst_status find_extent(penstock_session *s,
+                                   const DLTensor *const *inputs, size_t n,
+                                   struct pst_data_extent *ret,
+                                   struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
@@ -182,7 +186,7 @@ static enum pst_status agree(penstock_session *s, const DLTensor *const *inputs,
                               "the .pt2 with {\"loss\", ...} or {\"loss-fn\", "
                               "...}");
     if (status == PST_OK && pstl_is_first(s))
-        status = count(s, inputs, n, ret, diag);
+        status = count_rows(s, inputs, n, ret, diag);
     status = pst_transport_settle(s->transport, status, diag);
     if (status == PST_OK && s->transport->ops->size(s->transport) > 1)
         status = pst_engine_broadcast(s->transport, ret, sizeof(*ret), NULL,
@@ -191,11 +195,11 @@ static enum pst_status agree(penstock_session *s, const DLTensor *const *inputs,
 }
 
 /* COLLECTIVE. Runs all rows. */
-static enum pst_status run(penstock_session *s, struct pst_mean *mean,
-                           double *weights, struct pst_diag *diag)
+static enum pst_status run_rows(penstock_session *s, struct pst_mean *mean,
+                                double *weights, struct pst_diag *diag)
 {
     struct pst_engine *engine = NULL;
-    enum pst_status status = pstl_forward_begin(s, &engine, diag);
+    enum pst_status status = pstl_forward_prepare(s, &engine, diag);
 
     pst_mean_begin(mean);
     for (uint64_t k = 0; k < pst_mean_steps(mean) && status == PST_OK; k++) {
@@ -234,7 +238,7 @@ static enum pst_status evaluate(penstock_session *s,
 
     status = pst_transport_settle(s->transport, status, diag);
     if (status == PST_OK)
-        status = run(s, mean, weights, diag);
+        status = run_rows(s, mean, weights, diag);
     if (status == PST_OK) {
         if (pstl_is_first(s))
             status = pst_mean_end(mean, &loss, diag);
@@ -256,7 +260,7 @@ int penstock_evaluate(penstock_session *session, const DLTensor *const *inputs,
 {
     struct pst_data_extent x = {0};
     struct pst_diag diag;
-    enum pst_status status = pstl_session_enter(session, &diag);
+    enum pst_status status = pstl_session_acquire(session, &diag);
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
@@ -265,12 +269,12 @@ int penstock_evaluate(penstock_session *session, const DLTensor *const *inputs,
             pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT, "ret_loss is NULL");
     status = pst_transport_settle(session->transport, status, &diag);
     if (status == PST_OK)
-        status = agree(session, inputs, n_inputs, &x, &diag);
+        status = find_extent(session, inputs, n_inputs, &x, &diag);
     if (status == PST_OK)
         status = pst_transport_settle(
-            session->transport, take(session, inputs, n_inputs, &x, &diag),
-            &diag);
+            session->transport,
+            set_inputs(session, inputs, n_inputs, &x, &diag), &diag);
     if (status == PST_OK)
         status = evaluate(session, &x, ret_loss, &diag);
-    return pstl_session_leave(session, status, &diag, error);
+    return pstl_session_release(session, status, &diag, error);
 }

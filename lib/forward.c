@@ -33,8 +33,8 @@ size_t pstl_forward_bytes(const struct pstl_forward *forward)
                : 0;
 }
 
-static enum pst_status read_start(void *ctx, unsigned i, void *dst,
-                                  struct pst_diag *diag)
+static enum pst_status read_start_value(void *ctx, unsigned i, void *dst,
+                                        struct pst_diag *diag)
 {
     const struct penstock_session *s = ctx;
 
@@ -73,7 +73,7 @@ static enum pst_status make_engine(penstock_session *s, struct pstl_forward *f,
     struct pst_exec_options options;
     struct pst_str places = {0};
     enum pst_status status =
-        pst_eval_cut_init(&f->cut, s->batch.plan, read_start, s, diag);
+        pst_eval_cut_init(&f->cut, s->batch.plan, read_start_value, s, diag);
 
     pst_sched_print_place(pst_engine_schedule(s->engine), &places);
     if (status == PST_OK)
@@ -84,12 +84,13 @@ static enum pst_status make_engine(penstock_session *s, struct pstl_forward *f,
                                 diag);
     pst_str_fini(&places);
     if (status == PST_OK)
-        pstl_tell_notes(&s->messages, f->cut.plan);
+        pstl_send_plan_notes(&s->messages, f->cut.plan);
     return status;
 }
 
 /* COLLECTIVE. Creates session->forward unless it exists. */
-static enum pst_status make(penstock_session *s, struct pst_diag *diag)
+static enum pst_status ensure_forward(penstock_session *s,
+                                      struct pst_diag *diag)
 {
     struct pstl_forward *f;
     enum pst_status status;
@@ -109,10 +110,11 @@ static enum pst_status make(penstock_session *s, struct pst_diag *diag)
     return status;
 }
 
-enum pst_status pstl_forward_begin(penstock_session *s, struct pst_engine **ret,
-                                   struct pst_diag *diag)
+enum pst_status pstl_forward_prepare(penstock_session *s,
+                                     struct pst_engine **ret,
+                                     struct pst_diag *diag)
 {
-    enum pst_status status = make(s, diag);
+    enum pst_status status = ensure_forward(s, diag);
 
     if (status != PST_OK)
         return status;
@@ -131,7 +133,7 @@ static enum pst_status check_forward(penstock_session *s,
                             "penstock_forward needs microbatches of equal "
                             "size: make \"batch\" a multiple of "
                             "\"microbatches\"");
-    return pstl_step_take(s, inputs, n, diag);
+    return pstl_step_set_inputs(s, inputs, n, diag);
 }
 
 int penstock_forward(penstock_session *session, const DLTensor *const *inputs,
@@ -142,7 +144,7 @@ int penstock_forward(penstock_session *session, const DLTensor *const *inputs,
     struct pst_engine *engine = NULL;
     struct pst_step_result r;
     struct pst_diag diag;
-    enum pst_status status = pstl_session_enter(session, &diag);
+    enum pst_status status = pstl_session_acquire(session, &diag);
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
@@ -150,7 +152,7 @@ int penstock_forward(penstock_session *session, const DLTensor *const *inputs,
         session->transport, check_forward(session, inputs, n_inputs, &diag),
         &diag);
     if (status == PST_OK)
-        status = pstl_forward_begin(session, &engine, &diag);
+        status = pstl_forward_prepare(session, &engine, &diag);
     if (status == PST_OK)
         status = pstl_step_run(engine, &source, 0, &r, &diag);
     if (status == PST_OK) {
@@ -158,10 +160,10 @@ int penstock_forward(penstock_session *session, const DLTensor *const *inputs,
         if (ret_loss != NULL)
             *ret_loss = session->batch.plan->loss >= 0 ? r.loss : NAN;
     }
-    return pstl_session_leave(session, status, &diag, error);
+    return pstl_session_release(session, status, &diag, error);
 }
 
-static enum pst_status take_output(const penstock_session *s, size_t output,
+static enum pst_status view_output(const penstock_session *s, size_t output,
                                    const DLTensor *dst, struct pstl_view *ret,
                                    struct pst_diag *diag)
 {
@@ -174,7 +176,7 @@ static enum pst_status take_output(const penstock_session *s, size_t output,
                             "there are %zu outputs, and no number %zu",
                             s->n_outputs, output);
     return pstl_is_first(s)
-               ? pstl_view_take(&s->outputs[output], dst, true, ret, diag)
+               ? pstl_view_make(&s->outputs[output], dst, true, ret, diag)
                : PST_OK;
 }
 
@@ -214,14 +216,14 @@ int penstock_output(penstock_session *session, size_t output, DLTensor *dst,
 {
     struct pstl_view view = {0};
     struct pst_diag diag;
-    enum pst_status status = pstl_session_enter(session, &diag);
+    enum pst_status status = pstl_session_acquire(session, &diag);
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
     status = pst_transport_settle(
-        session->transport, take_output(session, output, dst, &view, &diag),
+        session->transport, view_output(session, output, dst, &view, &diag),
         &diag);
     if (status == PST_OK)
         status = copy_output(session, output, &view, &diag);
-    return pstl_session_leave(session, status, &diag, error);
+    return pstl_session_release(session, status, &diag, error);
 }

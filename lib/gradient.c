@@ -6,9 +6,9 @@
 #define TAG PST_TAG_CLIENT
 
 /* Takes the caller's tensor, and memory for a contiguous copy of it. */
-static enum pst_status take(const penstock_session *s, size_t input,
-                            const DLTensor *dst, struct pstl_view *ret,
-                            void **ret_copy, struct pst_diag *diag)
+static enum pst_status make_view(const penstock_session *s, size_t input,
+                                 const DLTensor *dst, struct pstl_view *ret,
+                                 void **ret_copy, struct pst_diag *diag)
 {
     const bool *wants = s->batch.plan->wants;
     enum pst_status status;
@@ -28,7 +28,7 @@ static enum pst_status take(const penstock_session *s, size_t input,
                             "has failed, or none was made");
     if (!pstl_is_first(s))
         return PST_OK;
-    status = pstl_view_take(&s->inputs[input], dst, true, ret, diag);
+    status = pstl_view_make(&s->inputs[input], dst, true, ret, diag);
     if (status != PST_OK)
         return status;
     *ret_copy = pst_alloc(TAG, pst_meta_bytes(&s->inputs[input].meta) + 1);
@@ -43,12 +43,12 @@ int penstock_input_gradient(penstock_session *session, size_t input,
     struct pstl_view view = {0};
     void *copy = NULL;
     struct pst_diag diag;
-    enum pst_status status = pstl_session_enter(session, &diag);
+    enum pst_status status = pstl_session_acquire(session, &diag);
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
     status = pst_transport_settle(
-        session->transport, take(session, input, dst, &view, &copy, &diag),
+        session->transport, make_view(session, input, dst, &view, &copy, &diag),
         &diag);
     if (status == PST_OK)
         status = pst_engine_fetch_input_grad(session->engine, (unsigned)input,
@@ -58,5 +58,5 @@ int penstock_input_gradient(penstock_session *session, size_t input,
         pst_copy_strided(&session->inputs[input].meta, copy, &view.meta,
                          view.data);
     pst_free(copy);
-    return pstl_session_leave(session, status, &diag, error);
+    return pstl_session_release(session, status, &diag, error);
 }

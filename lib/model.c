@@ -9,8 +9,8 @@
 
 #define TAG PST_TAG_CLIENT
 
-static bool add(penstock_model *m, enum penstock_kind kind,
-                const struct pstl_tensor *tensor)
+static bool add_tensor(penstock_model *m, enum penstock_kind kind,
+                       const struct pstl_tensor *tensor)
 {
     return pst_vec_push(TAG, &m->tensors[kind], *tensor);
 }
@@ -19,11 +19,12 @@ static enum pst_status list_inputs(penstock_model *m, const struct pst_plan *p,
                                    struct pst_diag *diag)
 {
     for (size_t i = 0; i < p->inputs.n; i++)
-        if (!add(m, PENSTOCK_INPUT,
-                 &(struct pstl_tensor){.name = p->inputs.at[i].name,
-                                       .meta = p->inputs.at[i].meta,
-                                       .batch_dim = p->inputs.at[i].chunk,
-                                       .index = (unsigned)i}))
+        if (!add_tensor(
+                m, PENSTOCK_INPUT,
+                &(struct pstl_tensor){.name = p->inputs.at[i].name,
+                                      .meta = p->inputs.at[i].meta,
+                                      .batch_dim = p->inputs.at[i].chunk,
+                                      .index = (unsigned)i}))
             return pst_diag_nomem(diag, p->inputs.n);
     return PST_OK;
 }
@@ -44,7 +45,7 @@ static enum pst_status list_outputs(penstock_model *m, const struct pst_plan *p,
         if (status != PST_OK)
             return status;
         t.batch_dim = (int)dim;
-        if (!add(m, PENSTOCK_OUTPUT, &t))
+        if (!add_tensor(m, PENSTOCK_OUTPUT, &t))
             return pst_diag_nomem(diag, p->outputs.n);
     }
     return PST_OK;
@@ -122,7 +123,7 @@ int penstock_open(const char *path, const struct penstock_open_config *config,
     enum pst_status status;
 
     pst_diag_init(&diag);
-    status = pstl_take_struct("struct penstock_open_config", config, &c,
+    status = pstl_read_struct("struct penstock_open_config", config, &c,
                               sizeof(c), &diag);
     if (status == PST_OK && (path == NULL || ret == NULL))
         status = pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT, "%s is NULL",
@@ -135,14 +136,14 @@ int penstock_open(const char *path, const struct penstock_open_config *config,
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
     m->messages = (struct pstl_messages){c.message, c.message_ctx};
-    pstl_listen(&m->messages);
+    pstl_receive_log(&m->messages);
     status = open_model(m, path, &c, &diag);
-    pstl_listen(NULL);
+    pstl_receive_log(NULL);
     if (status != PST_OK) {
         free_model(m);
         return pstl_return(status, &diag, error);
     }
-    pstl_tell_notes(&m->messages, m->opened.plan);
+    pstl_send_plan_notes(&m->messages, m->opened.plan);
     *ret = m;
     return 0;
 }
@@ -187,7 +188,7 @@ int pstl_describe(const struct pstl_tensor *tensors, size_t n, size_t index,
     info.shape = tensors[index].meta.size;
     info.batch_dim = tensors[index].batch_dim;
     info.trained = tensors[index].trained;
-    pstl_give_struct(&info, ret, sizeof(info));
+    pstl_write_struct(&info, ret, sizeof(info));
     return 0;
 }
 

@@ -3,7 +3,7 @@
 #define PENSTOCK_LIB_OBJECT_H
 /*
  * Models and sessions, handles of include/penstock.h, and functions that all
- * calls share. Between pstl_enter and pstl_leave a thread has an object for
+ * calls share. Between pstl_acquire and pstl_release a thread has an object for
  * itself.
  */
 #include "daemon/common/model/open.h"
@@ -76,14 +76,14 @@ static inline bool pstl_is_first(const penstock_session *session)
  * size it sets; members that the caller does not know are zero. src NULL: all
  * are. PST_ERR_USAGE: the size is wrong, or members that this library does not
  * know are not zero. */
-enum pst_status pstl_take_struct(const char *what, const void *src, void *dst,
+enum pst_status pstl_read_struct(const char *what, const void *src, void *dst,
                                  size_t size,
                                  struct pst_diag *diag) PST_MUST_CHECK;
 /* Checks that the caller's struct for a result has a valid size. */
 enum pst_status pstl_check_struct(const char *what, const void *dst,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 /* Copies a result to the caller's struct, as much of it as the caller knows. */
-void pstl_give_struct(const void *src, void *dst, size_t size);
+void pstl_write_struct(const void *src, void *dst, size_t size);
 
 /* Describes the failure to the caller (error may be NULL) and returns it as an
  * enum penstock_status; 0 if status is PST_OK. */
@@ -92,26 +92,26 @@ int pstl_return(enum pst_status status, const struct pst_diag *diag,
 
 /* Sets the flag of an object while a call uses it. PST_ERR_BUSY: another call
  * has set it. */
-enum pst_status pstl_enter(atomic_flag *busy, const char *what,
-                           struct pst_diag *diag) PST_MUST_CHECK;
-void pstl_leave(atomic_flag *busy);
+enum pst_status pstl_acquire(atomic_flag *busy, const char *what,
+                             struct pst_diag *diag) PST_MUST_CHECK;
+void pstl_release(atomic_flag *busy);
 /* Enters a session. PST_ERR_PEER: it has failed before and can only be freed.
  */
-enum pst_status pstl_session_enter(penstock_session *session,
-                                   struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstl_session_acquire(penstock_session *session,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* Leaves a session and returns what pstl_return returns; marks the session as
  * failed if `status` says so. */
-int pstl_session_leave(penstock_session *session, enum pst_status status,
-                       const struct pst_diag *diag,
-                       struct penstock_error *error);
+int pstl_session_release(penstock_session *session, enum pst_status status,
+                         const struct pst_diag *diag,
+                         struct penstock_error *error);
 
 /* Sends a note to the caller. */
-void pstl_tell(const struct pstl_messages *messages, const char *text);
+void pstl_send_note(const struct pstl_messages *messages, const char *text);
 /* Sends log lines of this thread to the caller as notes; NULL: drops them. */
-void pstl_listen(const struct pstl_messages *messages);
+void pstl_receive_log(const struct pstl_messages *messages);
 /* Sends the notes of a plan. */
-void pstl_tell_notes(const struct pstl_messages *messages,
-                     const struct pst_plan *plan);
+void pstl_send_plan_notes(const struct pstl_messages *messages,
+                          const struct pst_plan *plan);
 
 /* Calls that take options. */
 enum pstl_call { PSTL_OPEN, PSTL_SESSION, PSTL_PROGRAM, PSTL_SWAP };
@@ -129,9 +129,10 @@ int pstl_describe(const struct pstl_tensor *tensors, size_t n, size_t index,
 
 /* COLLECTIVE. Compares bytes that all ranks have with those of rank 0. what:
  * names them. PST_ERR_MISMATCH. */
-enum pst_status pstl_compare(const penstock_session *session, const char *what,
-                             const void *data, size_t bytes,
-                             struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstl_check_same(const penstock_session *session,
+                                const char *what, const void *data,
+                                size_t bytes,
+                                struct pst_diag *diag) PST_MUST_CHECK;
 
 /* model.c: lists the parameters and buffers of a plan. */
 enum pst_status pstl_list_state(const struct pst_plan *plan,
@@ -141,14 +142,14 @@ enum pst_status pstl_list_state(const struct pst_plan *plan,
 
 /* session.c: lets steps of the batch keep the gradients of inputs that the
  * session's options name. */
-enum pst_status pstl_session_want(const penstock_session *session,
-                                  const struct pst_batch *batch,
-                                  struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstl_session_keep_gradients(
+    const penstock_session *session, const struct pst_batch *batch,
+    struct pst_diag *diag) PST_MUST_CHECK;
 /* Describes what steps of the session's batch and engine take and give; frees
  * that. */
 enum pst_status pstl_session_describe_step(
     penstock_session *session, struct pst_diag *diag) PST_MUST_CHECK;
-void pstl_session_forget_step(penstock_session *session);
+void pstl_session_free_step(penstock_session *session);
 
 /* swap.c: return the plan of the session's model, and its parameters or
  * buffers: those of the model that was opened, unless a module was replaced. */
@@ -160,9 +161,9 @@ void pstl_changed_free(struct pstl_changed *changed);
 /* forward.c: COLLECTIVE. Copies the current state to the engine of
  * penstock_forward, which it makes if there is none, and returns it. Outputs of
  * the last penstock_forward are gone. */
-enum pst_status pstl_forward_begin(penstock_session *session,
-                                   struct pst_engine **ret,
-                                   struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstl_forward_prepare(penstock_session *session,
+                                     struct pst_engine **ret,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* forward.c: frees the engine of penstock_forward; NULL is accepted. */
 void pstl_forward_free(struct pstl_forward *forward);
 /* Returns the bytes that were planned for the engine of penstock_forward; 0 if
@@ -172,9 +173,9 @@ size_t pstl_forward_bytes(const struct pstl_forward *forward);
 void pstl_state_release(penstock_session *session);
 
 /* step.c: checks the inputs of a step and sets session->views. */
-enum pst_status pstl_step_take(penstock_session *session,
-                               const DLTensor *const *inputs, size_t n,
-                               struct pst_diag *diag) PST_MUST_CHECK;
+enum pst_status pstl_step_set_inputs(penstock_session *session,
+                                     const DLTensor *const *inputs, size_t n,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
 /* Source of the inputs of a step: the session's views, or a callback. refused:
  * why this rank cannot take part, or NULL. If a rank cannot, the step fails on
  * all ranks. */

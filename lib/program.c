@@ -75,7 +75,7 @@ static enum pst_status open_program(penstock_program *p, const char *text,
 static void free_program(penstock_program *p)
 {
     if (p->returns != NULL)
-        pstl_results_drop(p);
+        pstl_results_free(p);
     pst_free(p->returns);
     pst_free(p->grads);
     pst_free(p->after);
@@ -100,7 +100,7 @@ int penstock_program_open(const char *text, size_t size,
     enum pst_status status;
 
     pst_diag_init(&diag);
-    status = pstl_take_struct("struct penstock_program_config", config, &c,
+    status = pstl_read_struct("struct penstock_program_config", config, &c,
                               sizeof(c), &diag);
     if (status == PST_OK && (text == NULL || ret == NULL))
         status = pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT, "%s is NULL",
@@ -114,9 +114,9 @@ int penstock_program_open(const char *text, size_t size,
         return pstl_return(status, &diag, error);
     atomic_flag_clear(&p->busy);
     p->messages = (struct pstl_messages){c.message, c.message_ctx};
-    pstl_listen(&p->messages);
+    pstl_receive_log(&p->messages);
     status = open_program(p, text, size, &c, &diag);
-    pstl_listen(NULL);
+    pstl_receive_log(NULL);
     if (status != PST_OK) {
         free_program(p);
         return pstl_return(status, &diag, error);
@@ -131,8 +131,8 @@ void penstock_program_close(penstock_program *program)
         free_program(program);
 }
 
-enum pst_status pstl_program_enter(penstock_program *program,
-                                   struct pst_diag *diag)
+enum pst_status pstl_program_acquire(penstock_program *program,
+                                     struct pst_diag *diag)
 {
     enum pst_status status;
 
@@ -140,18 +140,18 @@ enum pst_status pstl_program_enter(penstock_program *program,
     if (program == NULL)
         return pst_diag_set(diag, PST_E_LIBRARY_ARGUMENT,
                             "the program is NULL");
-    status = pstl_enter(&program->busy, "program", diag);
+    status = pstl_acquire(&program->busy, "program", diag);
     if (status == PST_OK)
-        pstl_listen(&program->messages);
+        pstl_receive_log(&program->messages);
     return status;
 }
 
-int pstl_program_leave(penstock_program *program, enum pst_status status,
-                       const struct pst_diag *diag,
-                       struct penstock_error *error)
+int pstl_program_release(penstock_program *program, enum pst_status status,
+                         const struct pst_diag *diag,
+                         struct penstock_error *error)
 {
-    pstl_listen(NULL);
-    pstl_leave(&program->busy);
+    pstl_receive_log(NULL);
+    pstl_release(&program->busy);
     return pstl_return(status, diag, error);
 }
 

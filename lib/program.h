@@ -3,7 +3,7 @@
 #define PENSTOCK_LIB_PROGRAM_H
 /*
  * Programs of include/penstock.h: a handle has the program, its plans, and the
- * operands and results of the last call. One thread at a time (pstl_enter).
+ * operands and results of the last call. One thread at a time (pstl_acquire).
  */
 #include "lib/object.h"
 #include "stages/alias/call.h"
@@ -51,16 +51,16 @@ enum pst_status pstl_storages_find(const struct penstock_operand *given,
                                    struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Enter a program; leave it and return what pstl_return returns. */
-enum pst_status pstl_program_enter(penstock_program *program,
-                                   struct pst_diag *diag) PST_MUST_CHECK;
-int pstl_program_leave(penstock_program *program, enum pst_status status,
-                       const struct pst_diag *diag,
-                       struct penstock_error *error);
+enum pst_status pstl_program_acquire(penstock_program *program,
+                                     struct pst_diag *diag) PST_MUST_CHECK;
+int pstl_program_release(penstock_program *program, enum pst_status status,
+                         const struct pst_diag *diag,
+                         struct penstock_error *error);
 /* Returns the first operand with that name; PST_ERR_NOT_FOUND. */
 enum pst_status pstl_program_operand(const penstock_program *program,
                                      const char *name, unsigned *ret,
                                      struct pst_diag *diag) PST_MUST_CHECK;
 /* result.c: frees the copies of results of the last call. */
-void pstl_results_drop(penstock_program *program);
+void pstl_results_free(penstock_program *program);
 
 #endif

@@ -8,7 +8,7 @@
 
 #define TAG PST_TAG_CLIENT
 
-void pstl_results_drop(penstock_program *p)
+void pstl_results_free(penstock_program *p)
 {
     for (unsigned i = 0; i < p->text->program.n_returns; i++) {
         pst_free(p->returns[i].copy);
@@ -17,10 +17,11 @@ void pstl_results_drop(penstock_program *p)
 }
 
 /* Enters the program, whose last call must have succeeded. */
-static enum pst_status enter(penstock_program *p, const void *ret,
-                             struct pst_diag *diag)
+static enum pst_status acquire_with_results(penstock_program *p,
+                                            const void *ret,
+                                            struct pst_diag *diag)
 {
-    enum pst_status status = pstl_program_enter(p, diag);
+    enum pst_status status = pstl_program_acquire(p, diag);
 
     if (status != PST_OK)
         return status;
@@ -30,15 +31,16 @@ static enum pst_status enter(penstock_program *p, const void *ret,
                               "the program was not called, or its last call "
                               "has failed");
     if (status != PST_OK) {
-        pstl_listen(NULL);
-        pstl_leave(&p->busy);
+        pstl_receive_log(NULL);
+        pstl_release(&p->busy);
     }
     return status;
 }
 
 /* Describes a tensor at an offset, in elements, of the memory at `data`. */
-static struct penstock_tensor describe(const struct pst_meta *meta, void *data,
-                                       int64_t offset, struct pstl_given *given)
+static struct penstock_tensor describe_tensor(const struct pst_meta *meta,
+                                              void *data, int64_t offset,
+                                              struct pstl_given *given)
 {
     const struct pstl_tensor as = {.meta = *meta};
 
@@ -69,9 +71,9 @@ static bool describe_view(const penstock_program *p,
         pst_alias_program_is_new(bound, (unsigned)place->operand))
         return false;
     i = (unsigned)place->operand;
-    *ret =
-        describe(&place->meta, p->storages[bound->operands[i].as.storage].data,
-                 place->offset, given);
+    *ret = describe_tensor(&place->meta,
+                           p->storages[bound->operands[i].as.storage].data,
+                           place->offset, given);
     /* An operand that was made before the call is a view of another one. */
     if (p->operands[i].from_before)
         i = bound->operands[i].as.root;
@@ -97,7 +99,7 @@ static enum pst_status copy_new(const penstock_program *p, unsigned index,
     if (given->copy == NULL)
         return pst_diag_nomem(diag, bytes);
     pst_meta_set_contiguous(&from);
-    *ret = describe(&place->meta, given->copy, place->offset, given);
+    *ret = describe_tensor(&place->meta, given->copy, place->offset, given);
     pst_copy_strided(&from, p->result.returns[index], &place->meta,
                      (char *)given->copy + ret->tensor.byte_offset);
     return PST_OK;
@@ -109,7 +111,7 @@ int penstock_result(penstock_program *program, size_t index,
     const struct pst_alias_program_place *place;
     struct penstock_tensor tensor;
     struct pst_diag diag;
-    enum pst_status status = enter(program, ret, &diag);
+    enum pst_status status = acquire_with_results(program, ret, &diag);
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
@@ -117,14 +119,14 @@ int penstock_result(penstock_program *program, size_t index,
         status = pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT,
                               "the program has %u results, and no number %zu",
                               program->text->program.n_returns, index);
-        return pstl_program_leave(program, status, &diag, error);
+        return pstl_program_release(program, status, &diag, error);
     }
     place = &program->result.bound->returns[index];
     if (!describe_view(program, place, &program->returns[index], &tensor))
         status = copy_new(program, (unsigned)index, place, &tensor, &diag);
     if (status == PST_OK)
-        pstl_give_struct(&tensor, ret, sizeof(tensor));
-    return pstl_program_leave(program, status, &diag, error);
+        pstl_write_struct(&tensor, ret, sizeof(tensor));
+    return pstl_program_release(program, status, &diag, error);
 }
 
 int penstock_result_operand(penstock_program *program, const char *name,
@@ -133,7 +135,7 @@ int penstock_result_operand(penstock_program *program, const char *name,
 {
     struct penstock_tensor tensor;
     struct pst_diag diag;
-    enum pst_status status = enter(program, ret, &diag);
+    enum pst_status status = acquire_with_results(program, ret, &diag);
     unsigned i;
 
     if (status != PST_OK)
@@ -144,12 +146,12 @@ int penstock_result_operand(penstock_program *program, const char *name,
             &program->result.bound->after[i];
 
         if (!describe_view(program, place, &program->after[i], &tensor))
-            tensor =
-                describe(&place->meta, NULL, place->offset, &program->after[i]);
+            tensor = describe_tensor(&place->meta, NULL, place->offset,
+                                     &program->after[i]);
         tensor.moved = program->result.bound->moved[i];
-        pstl_give_struct(&tensor, ret, sizeof(tensor));
+        pstl_write_struct(&tensor, ret, sizeof(tensor));
     }
-    return pstl_program_leave(program, status, &diag, error);
+    return pstl_program_release(program, status, &diag, error);
 }
 
 /* Finds a leaf and its gradient, which is contiguous. */
@@ -185,7 +187,7 @@ int penstock_result_gradient(penstock_program *program, const char *name,
 {
     const void *data = NULL;
     struct pst_diag diag;
-    enum pst_status status = enter(program, ret, &diag);
+    enum pst_status status = acquire_with_results(program, ret, &diag);
     unsigned i;
 
     if (status != PST_OK)
@@ -196,8 +198,8 @@ int penstock_result_gradient(penstock_program *program, const char *name,
         struct penstock_tensor tensor;
 
         pst_meta_set_contiguous(&meta);
-        tensor = describe(&meta, (void *)data, 0, &program->grads[i]);
-        pstl_give_struct(&tensor, ret, sizeof(tensor));
+        tensor = describe_tensor(&meta, (void *)data, 0, &program->grads[i]);
+        pstl_write_struct(&tensor, ret, sizeof(tensor));
     }
-    return pstl_program_leave(program, status, &diag, error);
+    return pstl_program_release(program, status, &diag, error);
 }

@@ -13,9 +13,9 @@
 
 #define TAG PST_TAG_CLIENT
 
-static void tell(void *ctx, const char *text)
+static void send_note(void *ctx, const char *text)
 {
-    pstl_tell(ctx, text);
+    pstl_send_note(ctx, text);
 }
 
 /* --- what a step takes and gives ------------------------------------------ */
@@ -112,7 +112,7 @@ static bool is_here(const struct penstock_session *s, unsigned stage)
 }
 
 /* Sets session->reads: true for inputs that this process reads in a step. */
-static void find_read(struct penstock_session *s)
+static void find_inputs_read(struct penstock_session *s)
 {
     const struct pst_plan *plan = s->batch.plan;
     const bool sends = s->options.scatter && !s->transport->ops->one_process;
@@ -141,11 +141,11 @@ enum pst_status pstl_session_describe_step(penstock_session *s,
     if (status == PST_OK)
         status = describe_outputs(s, diag);
     if (status == PST_OK)
-        find_read(s);
+        find_inputs_read(s);
     return status;
 }
 
-void pstl_session_forget_step(penstock_session *s)
+void pstl_session_free_step(penstock_session *s)
 {
     pst_free(s->inputs);
     pst_free(s->outputs);
@@ -155,9 +155,9 @@ void pstl_session_forget_step(penstock_session *s)
 
 /* --- ranks ---------------------------------------------------------------- */
 
-enum pst_status pstl_compare(const penstock_session *s, const char *what,
-                             const void *data, size_t bytes,
-                             struct pst_diag *diag)
+enum pst_status pstl_check_same(const penstock_session *s, const char *what,
+                                const void *data, size_t bytes,
+                                struct pst_diag *diag)
 {
     const uint64_t mine = pst_hash(data, bytes, 0);
     uint64_t first = mine;
@@ -186,8 +186,8 @@ static enum pst_status compare_options(const struct penstock_session *s,
         s->transport, text.failed ? pst_diag_nomem(diag, text.len) : PST_OK,
         diag);
     if (status == PST_OK)
-        status = pstl_compare(s, "the model and the options", text.text,
-                              text.len, diag);
+        status = pstl_check_same(s, "the model and the options", text.text,
+                                 text.len, diag);
     pst_str_fini(&text);
     return status;
 }
@@ -247,9 +247,9 @@ static bool same_parts(const struct pst_plan *a, const struct pst_plan *b)
                    a->parts.n * sizeof(a->parts.at[0])) == 0);
 }
 
-enum pst_status pstl_session_want(const penstock_session *s,
-                                  const struct pst_batch *batch,
-                                  struct pst_diag *diag)
+enum pst_status pstl_session_keep_gradients(const penstock_session *s,
+                                            const struct pst_batch *batch,
+                                            struct pst_diag *diag)
 {
     const struct pstd_list *names = &s->config.input_gradients;
     enum pst_status status;
@@ -294,7 +294,7 @@ static enum pst_status make_options(struct penstock_session *s,
     if (status == PST_OK)
         status = pstd_open_batch(&s->config, plan, &s->batch, diag);
     if (status == PST_OK)
-        status = pstl_session_want(s, &s->batch, diag);
+        status = pstl_session_keep_gradients(s, &s->batch, diag);
     if (status != PST_OK)
         return status;
     pstd_set_batch(&s->options, &s->batch);
@@ -303,9 +303,9 @@ static enum pst_status make_options(struct penstock_session *s,
 }
 
 /* Makes the parts of a session; COLLECTIVE once the transport is open. */
-static enum pst_status make(struct penstock_session *s,
-                            const struct penstock_session_config *c,
-                            struct pst_diag *diag)
+static enum pst_status make_parts(struct penstock_session *s,
+                                  const struct penstock_session_config *c,
+                                  struct pst_diag *diag)
 {
     enum pst_status status = read_options(s, c, diag);
 
@@ -351,14 +351,14 @@ static void free_session(struct penstock_session *s)
     if (s->changed == NULL)
         pst_batch_fini(&s->batch);
     pstl_changed_free(s->changed);
-    pstl_session_forget_step(s);
+    pstl_session_free_step(s);
     pstd_config_fini(&s->config);
     atomic_store(&s->model->has_session, false);
     pst_free(s);
 }
 
 /* Marks the model as used by a session; fails if it is used already. */
-static enum pst_status take_model(penstock_model *model, struct pst_diag *diag)
+static enum pst_status claim_model(penstock_model *model, struct pst_diag *diag)
 {
     if (!atomic_exchange(&model->has_session, true))
         return PST_OK;
@@ -377,13 +377,13 @@ int penstock_session_new(penstock_model *model,
     enum pst_status status;
 
     pst_diag_init(&diag);
-    status = pstl_take_struct("struct penstock_session_config", config, &c,
+    status = pstl_read_struct("struct penstock_session_config", config, &c,
                               sizeof(c), &diag);
     if (status == PST_OK && (model == NULL || ret == NULL))
         status = pst_diag_set(&diag, PST_E_LIBRARY_ARGUMENT, "%s is NULL",
                               model == NULL ? "model" : "ret");
     if (status == PST_OK)
-        status = take_model(model, &diag);
+        status = claim_model(model, &diag);
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
     s = pst_calloc(TAG, 1, sizeof(*s));
@@ -394,15 +394,16 @@ int penstock_session_new(penstock_model *model,
     atomic_flag_clear(&s->busy);
     s->model = model;
     s->messages = (struct pstl_messages){c.message, c.message_ctx};
-    pstl_listen(&s->messages);
-    status = make(s, &c, &diag);
-    pstl_listen(NULL);
+    pstl_receive_log(&s->messages);
+    status = make_parts(s, &c, &diag);
+    pstl_receive_log(NULL);
     if (status != PST_OK) {
         free_session(s);
         return pstl_return(status, &diag, error);
     }
     if (s->trains)
-        pstd_doubts_check_plan(&s->config, s->batch.plan, tell, &s->messages);
+        pstd_doubts_check_plan(&s->config, s->batch.plan, send_note,
+                               &s->messages);
     *ret = s;
     return 0;
 }
@@ -432,11 +433,11 @@ int penstock_session_describe(penstock_session *session,
                               struct penstock_error *error)
 {
     struct pst_diag diag;
-    enum pst_status status = pstl_session_enter(session, &diag);
+    enum pst_status status = pstl_session_acquire(session, &diag);
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
-    (void)pstl_session_leave(session, PST_OK, &diag, NULL);
+    (void)pstl_session_release(session, PST_OK, &diag, NULL);
     if (kind == PENSTOCK_INPUT)
         return pstl_describe(session->inputs, session->n_inputs, index, ret,
                              error);

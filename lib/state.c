@@ -12,9 +12,9 @@
 /* --- tensors -------------------------------------------------------------- */
 
 /* Finds a parameter or buffer by any of its names. */
-static enum pst_status find(const penstock_session *s, const char *name,
-                            const struct pstl_tensor **ret,
-                            struct pst_diag *diag)
+static enum pst_status find_tensor(const penstock_session *s, const char *name,
+                                   const struct pstl_tensor **ret,
+                                   struct pst_diag *diag)
 {
     int index;
 
@@ -46,16 +46,16 @@ static struct pst_meta whole_of(const struct pstl_tensor *t)
 /* Finds a parameter or buffer by name, checks the caller's tensor for it, and
  * allocates memory for a contiguous copy. reads: every rank gives a tensor to
  * read from; else rank 0 gives one to write to. */
-static enum pst_status take(const penstock_session *s, const char *name,
-                            const DLTensor *given, bool reads,
-                            const struct pstl_tensor **ret_tensor,
-                            struct pstl_view *ret, void **ret_copy,
-                            struct pst_diag *diag)
+static enum pst_status view_state(const penstock_session *s, const char *name,
+                                  const DLTensor *given, bool reads,
+                                  const struct pstl_tensor **ret_tensor,
+                                  struct pstl_view *ret, void **ret_copy,
+                                  struct pst_diag *diag)
 {
-    enum pst_status status = find(s, name, ret_tensor, diag);
+    enum pst_status status = find_tensor(s, name, ret_tensor, diag);
 
     if (status == PST_OK && (reads || pstl_is_first(s)))
-        status = pstl_view_take(*ret_tensor, given, !reads, ret, diag);
+        status = pstl_view_make(*ret_tensor, given, !reads, ret, diag);
     if (status != PST_OK)
         return status;
     *ret_copy = pst_alloc(TAG, pst_meta_bytes(&(*ret_tensor)->meta));
@@ -75,9 +75,10 @@ typedef enum pst_status (*fetch_fn)(struct pst_engine *engine, unsigned param,
 
 /* Copies a parameter, buffer or gradient to the caller's tensor on rank 0, to
  * which `fetch` sends it. before: an error found already; PST_OK: none. */
-static enum pst_status get(penstock_session *s, const char *name, DLTensor *dst,
-                           fetch_fn fetch, enum pst_status before,
-                           struct pst_diag *diag)
+static enum pst_status copy_to_caller(penstock_session *s, const char *name,
+                                      DLTensor *dst, fetch_fn fetch,
+                                      enum pst_status before,
+                                      struct pst_diag *diag)
 {
     const struct pstl_tensor *tensor;
     struct pstl_view view;
@@ -85,7 +86,7 @@ static enum pst_status get(penstock_session *s, const char *name, DLTensor *dst,
     enum pst_status status = before;
 
     if (status == PST_OK)
-        status = take(s, name, dst, false, &tensor, &view, &copy, diag);
+        status = view_state(s, name, dst, false, &tensor, &view, &copy, diag);
     if (status == PST_OK && fetch == pst_engine_fetch_grad && !tensor->trained)
         status = refuse_untrained(name, diag);
     status = pst_transport_settle(s->transport, status, diag);
@@ -106,19 +107,20 @@ int penstock_get(penstock_session *session, const char *name, DLTensor *dst,
                  struct penstock_error *error)
 {
     struct pst_diag diag;
-    enum pst_status status = pstl_session_enter(session, &diag);
+    enum pst_status status = pstl_session_acquire(session, &diag);
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
-    status = get(session, name, dst, pst_engine_fetch_param, PST_OK, &diag);
-    return pstl_session_leave(session, status, &diag, error);
+    status = copy_to_caller(session, name, dst, pst_engine_fetch_param, PST_OK,
+                            &diag);
+    return pstl_session_release(session, status, &diag, error);
 }
 
 int penstock_gradient(penstock_session *session, const char *name,
                       DLTensor *dst, struct penstock_error *error)
 {
     struct pst_diag diag;
-    enum pst_status status = pstl_session_enter(session, &diag);
+    enum pst_status status = pstl_session_acquire(session, &diag);
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
@@ -126,8 +128,9 @@ int penstock_gradient(penstock_session *session, const char *name,
         status = pst_diag_set(&diag, PST_E_LIBRARY_ORDER,
                               "there is no gradient: the last step of training "
                               "has failed, or none was made");
-    status = get(session, name, dst, pst_engine_fetch_grad, status, &diag);
-    return pstl_session_leave(session, status, &diag, error);
+    status = copy_to_caller(session, name, dst, pst_engine_fetch_grad, status,
+                            &diag);
+    return pstl_session_release(session, status, &diag, error);
 }
 
 typedef enum pst_status (*write_fn)(struct pst_engine *engine, unsigned param,
@@ -157,7 +160,7 @@ static enum pst_status set(penstock_session *s, const char *name,
     enum pst_status status = before;
 
     if (status == PST_OK)
-        status = take(s, name, src, true, &tensor, &view, &copy, diag);
+        status = view_state(s, name, src, true, &tensor, &view, &copy, diag);
     if (status == PST_OK && write != pst_engine_write_param && !tensor->trained)
         status = refuse_untrained(name, diag);
     status = pst_transport_settle(s->transport, status, diag);
@@ -178,14 +181,14 @@ int penstock_set(penstock_session *session, const char *name,
                  const DLTensor *src, struct penstock_error *error)
 {
     struct pst_diag diag;
-    enum pst_status status = pstl_session_enter(session, &diag);
+    enum pst_status status = pstl_session_acquire(session, &diag);
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
     status = set(session, name, src, pst_engine_write_param, PST_OK, &diag);
     if (status == PST_OK)
         session->changes++;
-    return pstl_session_leave(session, status, &diag, error);
+    return pstl_session_release(session, status, &diag, error);
 }
 
 int penstock_set_gradient(penstock_session *session, const char *name,
@@ -193,7 +196,7 @@ int penstock_set_gradient(penstock_session *session, const char *name,
                           struct penstock_error *error)
 {
     struct pst_diag diag;
-    enum pst_status status = pstl_session_enter(session, &diag);
+    enum pst_status status = pstl_session_acquire(session, &diag);
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
@@ -204,7 +207,7 @@ int penstock_set_gradient(penstock_session *session, const char *name,
                               "penstock_update");
     status = set(session, name, src, add != 0 ? add_grad : replace_grad, status,
                  &diag);
-    return pstl_session_leave(session, status, &diag, error);
+    return pstl_session_release(session, status, &diag, error);
 }
 
 /* --- checkpoints ---------------------------------------------------------- */
@@ -218,8 +221,8 @@ void pstl_state_release(penstock_session *s)
 }
 
 /* Takes ownership of the folder for this session. Rank 0. */
-static enum pst_status own(penstock_session *s, const char *folder,
-                           struct pst_diag *diag)
+static enum pst_status claim_folder(penstock_session *s, const char *folder,
+                                    struct pst_diag *diag)
 {
     const struct pst_plan *plan = s->model->opened.plan;
     struct pst_checkpoint_claim claim = {.dir = folder,
@@ -257,8 +260,8 @@ static enum pst_status own(penstock_session *s, const char *folder,
 }
 
 /* Takes ownership of the folder, or checks that the session still has it. */
-static enum pst_status claim(penstock_session *s, const char *folder,
-                             struct pst_diag *diag)
+static enum pst_status ensure_claim(penstock_session *s, const char *folder,
+                                    struct pst_diag *diag)
 {
     enum pst_status status;
 
@@ -272,7 +275,7 @@ static enum pst_status claim(penstock_session *s, const char *folder,
     if (!pstl_is_first(s))
         return PST_OK;
     if (s->owner == NULL || s->folder == NULL || strcmp(s->folder, folder) != 0)
-        return own(s, folder, diag);
+        return claim_folder(s, folder, diag);
     status = pst_checkpoint_still_own(s->owner, diag);
     return status == PST_OK ? pst_checkpoint_own_again(s->owner, diag) : status;
 }
@@ -283,13 +286,13 @@ int penstock_save(penstock_session *session, const char *folder,
     char bad[PST_CHECKPOINT_REASON] = "";
     struct pst_save_note note = {.ret_bad = bad};
     struct pst_diag diag;
-    enum pst_status status = pstl_session_enter(session, &diag);
+    enum pst_status status = pstl_session_acquire(session, &diag);
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
     note.changes = session->changes;
     status = pst_transport_settle(session->transport,
-                                  claim(session, folder, &diag), &diag);
+                                  ensure_claim(session, folder, &diag), &diag);
     if (status == PST_OK)
         status = pst_transport_settle(
             session->transport,
@@ -303,10 +306,10 @@ int penstock_save(penstock_session *session, const char *folder,
                      "the checkpoint of step %llu is marked as bad, and is not "
                      "loaded: %s",
                      (unsigned long long)session->step, bad);
-        pstl_tell(&session->messages, pst_str_text(&text));
+        pstl_send_note(&session->messages, pst_str_text(&text));
         pst_str_fini(&text);
     }
-    return pstl_session_leave(session, status, &diag, error);
+    return pstl_session_release(session, status, &diag, error);
 }
 
 static void report_skipped(void *ctx, const char *dir, uint64_t step,
@@ -314,14 +317,14 @@ static void report_skipped(void *ctx, const char *dir, uint64_t step,
 {
     (void)dir;
     (void)step;
-    pstl_tell(ctx, text);
+    pstl_send_note(ctx, text);
 }
 
 /* COLLECTIVE. Loads, and marks the session as failed if some of its values are
  * those of the checkpoint and others are not. */
-static enum pst_status load(penstock_session *s, const char *folder,
-                            struct pst_checkpoint_info *ret,
-                            struct pst_diag *diag)
+static enum pst_status load_checkpoint(penstock_session *s, const char *folder,
+                                       struct pst_checkpoint_info *ret,
+                                       struct pst_diag *diag)
 {
     bool begun = false;
     struct pst_str differs = {0};
@@ -339,7 +342,7 @@ static enum pst_status load(penstock_session *s, const char *folder,
                              NULL) != PST_OK)
         s->failed = true;
     if (status == PST_OK && differs.len > 0)
-        pstl_tell(&s->messages, pst_str_text(&differs));
+        pstl_send_note(&s->messages, pst_str_text(&differs));
     pst_str_fini(&differs);
     return status;
 }
@@ -349,7 +352,7 @@ int penstock_load(penstock_session *session, const char *folder,
 {
     struct pst_checkpoint_info info;
     struct pst_diag diag;
-    enum pst_status status = pstl_session_enter(session, &diag);
+    enum pst_status status = pstl_session_acquire(session, &diag);
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
@@ -360,7 +363,7 @@ int penstock_load(penstock_session *session, const char *folder,
     if (status == PST_OK)
         session->has_grads = session->is_half = false;
     if (status == PST_OK)
-        status = load(session, folder, &info, &diag);
+        status = load_checkpoint(session, folder, &info, &diag);
     if (status == PST_OK) {
         session->step = info.step;
         session->changes = info.changes;
@@ -376,5 +379,5 @@ int penstock_load(penstock_session *session, const char *folder,
             memcpy(session->run, whose.name, sizeof(session->run));
         pst_free(whose.fallback);
     }
-    return pstl_session_leave(session, status, &diag, error);
+    return pstl_session_release(session, status, &diag, error);
 }

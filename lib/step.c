@@ -74,8 +74,9 @@ static enum pst_status fill_by_callback(const struct pstl_source *source,
     return PST_OK;
 }
 
-static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
-                            unsigned input, void *dst, struct pst_diag *diag)
+static enum pst_status fill_input(void *ctx, uint64_t step, unsigned microbatch,
+                                  unsigned input, void *dst,
+                                  struct pst_diag *diag)
 {
     const struct pstl_source *source = ctx;
 
@@ -89,9 +90,9 @@ static enum pst_status fill(void *ctx, uint64_t step, unsigned microbatch,
                : fill_from_view(source->session, microbatch, input, dst, diag);
 }
 
-enum pst_status pstl_step_take(penstock_session *s,
-                               const DLTensor *const *inputs, size_t n,
-                               struct pst_diag *diag)
+enum pst_status pstl_step_set_inputs(penstock_session *s,
+                                     const DLTensor *const *inputs, size_t n,
+                                     struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
 
@@ -104,7 +105,7 @@ enum pst_status pstl_step_take(penstock_session *s,
     for (size_t i = 0; i < n && status == PST_OK; i++) {
         s->views[i] = (struct pstl_view){0};
         if (inputs[i] != NULL || s->reads[i])
-            status = pstl_view_take(&s->inputs[i], inputs[i], false,
+            status = pstl_view_make(&s->inputs[i], inputs[i], false,
                                     &s->views[i], diag);
     }
     return status;
@@ -125,9 +126,10 @@ enum pst_status pstl_step_run(struct pst_engine *engine,
         pst_engine_refuse(engine, source->refused);
     }
     ret->applied = true; /* the engine says otherwise if it has decided */
-    status = source->holds
-                 ? pst_engine_backward(engine, step, fill, source, ret, diag)
-                 : pst_engine_step(engine, step, fill, source, 0, ret, diag);
+    status =
+        source->holds
+            ? pst_engine_backward(engine, step, fill_input, source, ret, diag)
+            : pst_engine_step(engine, step, fill_input, source, 0, ret, diag);
     /* The ranks have not decided together: their messages may be in flight. */
     if (status != PST_OK && ret->applied)
         source->session->failed = true;
@@ -153,8 +155,9 @@ static enum pst_status check_step(const penstock_session *s, bool holds,
 }
 
 /* Gives the caller the result of a step. */
-static void give(const penstock_session *s, const struct pst_step_result *r,
-                 bool applied, struct penstock_step *ret)
+static void write_result(const penstock_session *s,
+                         const struct pst_step_result *r, bool applied,
+                         struct penstock_step *ret)
 {
     const struct penstock_step result = {
         .step = s->step,
@@ -163,19 +166,19 @@ static void give(const penstock_session *s, const struct pst_step_result *r,
         .lr = r->lr,
         .applied = applied && s->options.optim.row != NULL};
 
-    pstl_give_struct(&result, ret, sizeof(result));
+    pstl_write_struct(&result, ret, sizeof(result));
 }
 
-static int run(penstock_session *s, struct pstl_source *source,
-               struct penstock_step *ret, struct pst_diag *diag,
-               struct penstock_error *error)
+static int run_step(penstock_session *s, struct pstl_source *source,
+                    struct penstock_step *ret, struct pst_diag *diag,
+                    struct penstock_error *error)
 {
     struct pst_diag refused = *diag;
     struct pst_step_result r;
     enum pst_status status;
 
     if (refused.error == PST_E_LIBRARY_ORDER) /* on all ranks */
-        return pstl_session_leave(s, refused.status, diag, error);
+        return pstl_session_release(s, refused.status, diag, error);
     s->has_grads = s->is_half = false;
     if (refused.status != PST_OK)
         source->refused = &refused;
@@ -186,11 +189,11 @@ static int run(penstock_session *s, struct pstl_source *source,
         s->is_half = source->holds;
         s->half = r;
         s->step += !source->holds;
-        give(s, &r, !source->holds, ret);
+        write_result(s, &r, !source->holds, ret);
         if (r.stayed_step > 0)
-            pstl_tell(&s->messages, r.stayed_text);
+            pstl_send_note(&s->messages, r.stayed_text);
     }
-    return pstl_session_leave(s, status, diag, error);
+    return pstl_session_release(s, status, diag, error);
 }
 
 static int run_on_arrays(penstock_session *s, bool holds,
@@ -200,14 +203,14 @@ static int run_on_arrays(penstock_session *s, bool holds,
 {
     struct pstl_source source = {.session = s, .holds = holds};
     struct pst_diag diag;
-    enum pst_status status = pstl_session_enter(s, &diag);
+    enum pst_status status = pstl_session_acquire(s, &diag);
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
     status = check_step(s, holds, ret, &diag);
     if (status == PST_OK)
-        status = pstl_step_take(s, inputs, n_inputs, &diag);
-    return run(s, &source, ret, &diag, error);
+        status = pstl_step_set_inputs(s, inputs, n_inputs, &diag);
+    return run_step(s, &source, ret, &diag, error);
 }
 
 int penstock_train_step(penstock_session *session,
@@ -232,7 +235,7 @@ static int run_on_callback(penstock_session *s, bool holds, penstock_fill_fn fn,
     struct pstl_source source = {
         .session = s, .fn = fn, .ctx = ctx, .holds = holds};
     struct pst_diag diag;
-    enum pst_status status = pstl_session_enter(s, &diag);
+    enum pst_status status = pstl_session_acquire(s, &diag);
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
@@ -261,7 +264,7 @@ int penstock_update(penstock_session *session, struct penstock_step *ret,
                     struct penstock_error *error)
 {
     struct pst_diag diag;
-    enum pst_status status = pstl_session_enter(session, &diag);
+    enum pst_status status = pstl_session_acquire(session, &diag);
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
@@ -281,7 +284,7 @@ int penstock_update(penstock_session *session, struct penstock_step *ret,
     }
     if (status == PST_OK) {
         session->step++;
-        give(session, &session->half, true, ret);
+        write_result(session, &session->half, true, ret);
     }
-    return pstl_session_leave(session, status, &diag, error);
+    return pstl_session_release(session, status, &diag, error);
 }

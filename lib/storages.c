@@ -56,10 +56,11 @@ static int compare(const void *x, const void *y)
 }
 
 /* Sets storage and offset of an operand. begin: address of the storage. */
-static enum pst_status place(const struct penstock_operand *given,
-                             const struct pstl_view *view, unsigned storage,
-                             uintptr_t begin, struct pst_alias_operand *ret,
-                             struct pst_diag *diag)
+static enum pst_status place_operand(const struct penstock_operand *given,
+                                     const struct pstl_view *view,
+                                     unsigned storage, uintptr_t begin,
+                                     struct pst_alias_operand *ret,
+                                     struct pst_diag *diag)
 {
     const size_t item = pst_dtype_size(view->meta.dtype);
     const size_t byte = view->data != NULL ? (uintptr_t)view->data - begin : 0;
@@ -102,18 +103,18 @@ static enum pst_status close_storage(const struct range *ranges, size_t from,
                 "the same storage",
                 given[i].name,
                 given[ranges[k > from ? from : to - 1].operand].name);
-        status =
-            place(&given[i], &views[i], storage, begin, &operands[i], diag);
+        status = place_operand(&given[i], &views[i], storage, begin,
+                               &operands[i], diag);
     }
     return status;
 }
 
-static enum pst_status join(const struct range *ranges, size_t n,
-                            const struct penstock_operand *given,
-                            const struct pstl_view *views,
-                            struct pst_alias_operand *operands,
-                            struct pst_call_storage *storages, unsigned *ret_n,
-                            struct pst_diag *diag)
+static enum pst_status join_ranges(const struct range *ranges, size_t n,
+                                   const struct penstock_operand *given,
+                                   const struct pstl_view *views,
+                                   struct pst_alias_operand *operands,
+                                   struct pst_call_storage *storages,
+                                   unsigned *ret_n, struct pst_diag *diag)
 {
     enum pst_status status = PST_OK;
     size_t to;
@@ -156,7 +157,8 @@ enum pst_status pstl_storages_find(const struct penstock_operand *given,
     }
     qsort(ranges, n, sizeof(*ranges), compare);
     if (status == PST_OK)
-        status = join(ranges, n, given, views, operands, storages, ret_n, diag);
+        status = join_ranges(ranges, n, given, views, operands, storages, ret_n,
+                             diag);
     pst_free(ranges);
     return status;
 }

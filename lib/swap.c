@@ -60,8 +60,8 @@ const struct pstl_tensors *pstl_state_of(const penstock_session *s,
 
 /* --- values of the new model ---------------------------------------------- */
 
-static enum pst_status read_start(void *ctx, unsigned i, void *dst,
-                                  struct pst_diag *diag)
+static enum pst_status read_start_value(void *ctx, unsigned i, void *dst,
+                                        struct pst_diag *diag)
 {
     const struct swap *x = ctx;
 
@@ -128,7 +128,7 @@ static enum pst_status make_plan(struct swap *x, const char *path,
     if (x->changed == NULL)
         return pst_diag_nomem(diag, sizeof(*x->changed));
     to = &x->changed->of;
-    status = pst_plan_model(before, read_start, x, &x->old, diag);
+    status = pst_plan_model(before, read_start_value, x, &x->old, diag);
     if (status == PST_OK)
         status =
             pstd_replace(before, x->old, &x->what, path, &x->replaced, diag);
@@ -144,7 +144,7 @@ static enum pst_status make_plan(struct swap *x, const char *path,
         status = pstd_changed_complete(to, &s->batch, s->model->opened.plan,
                                        is_fresh, x, diag);
     if (status == PST_OK)
-        status = pstl_session_want(s, &to->batch, diag);
+        status = pstl_session_keep_gradients(s, &to->batch, diag);
     if (status == PST_OK)
         status = pstl_list_state(to->plan, &x->changed->params,
                                  &x->changed->buffers, diag);
@@ -200,7 +200,7 @@ static enum pst_status make_engine(struct swap *x, struct pst_diag *diag)
     return pst_transport_settle(s->transport, status, diag);
 }
 
-static void take_over(struct swap *x)
+static void install_engine(struct swap *x)
 {
     penstock_session *s = x->session;
 
@@ -221,7 +221,7 @@ static void take_over(struct swap *x)
     s->changes++;
 }
 
-static void tell(const struct swap *x, const char *module)
+static void send_swap_note(const struct swap *x, const char *module)
 {
     const struct pst_adoption how = {old_state, old_value, NULL, (void *)x};
     struct pst_str text = {0};
@@ -231,7 +231,7 @@ static void tell(const struct swap *x, const char *module)
     if (x->replaced.frozen > 0)
         pst_str_addf(&text, "; %u of its parameters are frozen, as before",
                      x->replaced.frozen);
-    pstl_tell(&x->session->messages, pst_str_text(&text));
+    pstl_send_note(&x->session->messages, pst_str_text(&text));
     pst_str_fini(&text);
     pst_engine_list_renewed(x->engine, x->session->engine, &how, &text);
     if (text.len > 0) {
@@ -239,14 +239,15 @@ static void tell(const struct swap *x, const char *module)
 
         pst_str_addf(&all, "another optimizer trains %s from now on",
                      pst_str_text(&text));
-        pstl_tell(&x->session->messages, pst_str_text(&all));
+        pstl_send_note(&x->session->messages, pst_str_text(&all));
         pst_str_fini(&all);
     }
     pst_str_fini(&text);
 }
 
-static enum pst_status check(const penstock_session *s, const char *module,
-                             const char *path, struct pst_diag *diag)
+static enum pst_status check_arguments(const penstock_session *s,
+                                       const char *module, const char *path,
+                                       struct pst_diag *diag)
 {
     if (module == NULL || path == NULL || *path == '\0')
         return pst_diag_set(diag, PST_E_LIBRARY_ARGUMENT,
@@ -258,9 +259,9 @@ static enum pst_status check(const penstock_session *s, const char *module,
     return PST_OK;
 }
 
-static void end(struct swap *x)
+static void free_parts(struct swap *x)
 {
-    pstl_session_forget_step(&x->next);
+    pstl_session_free_step(&x->next);
     pst_model_close(x->replaced.model);
     pst_model_close(x->replaced.module);
     pst_model_close(x->old);
@@ -274,11 +275,11 @@ int penstock_swap(penstock_session *session, const char *module,
 {
     struct swap x = {.session = session, .what = {.path = module}};
     struct pst_diag diag;
-    enum pst_status status = pstl_session_enter(session, &diag);
+    enum pst_status status = pstl_session_acquire(session, &diag);
 
     if (status != PST_OK)
         return pstl_return(status, &diag, error);
-    status = check(session, module, path, &diag);
+    status = check_arguments(session, module, path, &diag);
     if (status == PST_OK)
         status = read_options(&x, options, n_options, &diag);
     if (status == PST_OK)
@@ -290,12 +291,12 @@ int penstock_swap(penstock_session *session, const char *module,
     if (status == PST_OK)
         status = make_engine(&x, &diag);
     if (status == PST_OK) {
-        tell(&x, module);
-        take_over(&x);
+        send_swap_note(&x, module);
+        install_engine(&x);
     } else {
         pst_engine_free(x.engine);
         pstl_changed_free(x.changed);
     }
-    end(&x);
-    return pstl_session_leave(session, status, &diag, error);
+    free_parts(&x);
+    return pstl_session_release(session, status, &diag, error);
 }

@@ -50,8 +50,9 @@ static void add_text(DLDataType type, int32_t ndim, const int64_t *shape,
     pst_str_add(out, "]");
 }
 
-static enum pst_status refuse(const struct pstl_tensor *want,
-                              const DLTensor *given, struct pst_diag *diag)
+static enum pst_status fail_mismatch(const struct pstl_tensor *want,
+                                     const DLTensor *given,
+                                     struct pst_diag *diag)
 {
     struct pst_str is = {0}, should = {0};
 
@@ -65,8 +66,8 @@ static enum pst_status refuse(const struct pstl_tensor *want,
     return PST_ERR_SHAPE;
 }
 
-static enum pst_status unusable(const struct pstl_tensor *want, const char *why,
-                                struct pst_diag *diag)
+static enum pst_status fail_unusable(const struct pstl_tensor *want,
+                                     const char *why, struct pst_diag *diag)
 {
     return pst_diag_set(diag, PST_E_LIBRARY_TENSOR, "the tensor of '%.200s' %s",
                         want->name, why);
@@ -96,7 +97,7 @@ static bool has_shape(const struct pstl_tensor *want, const DLTensor *given)
 
 /* Sets the strides of the view. Returns false if an element's address could not
  * be computed. */
-static bool take_strides(const struct pstl_tensor *want, const DLTensor *given,
+static bool read_strides(const struct pstl_tensor *want, const DLTensor *given,
                          struct pst_meta *ret)
 {
     const int64_t unit = want->is_complex ? 2 : 1;
@@ -150,7 +151,7 @@ static enum pst_status check_device(const struct pstl_tensor *want,
                                     struct pst_diag *diag)
 {
     if (given == NULL)
-        return unusable(want, "is missing (NULL)", diag);
+        return fail_unusable(want, "is missing (NULL)", diag);
     if (given->device.device_type == kDLCPU)
         return PST_OK;
     return pst_diag_set(diag, PST_E_LIBRARY_TENSOR,
@@ -160,7 +161,7 @@ static enum pst_status check_device(const struct pstl_tensor *want,
                         (int)kDLCPU);
 }
 
-enum pst_status pstl_view_take(const struct pstl_tensor *want,
+enum pst_status pstl_view_make(const struct pstl_tensor *want,
                                const DLTensor *given, bool writes,
                                struct pstl_view *ret, struct pst_diag *diag)
 {
@@ -171,14 +172,14 @@ enum pst_status pstl_view_take(const struct pstl_tensor *want,
         return status;
     pst_meta_set_contiguous(&meta);
     if (!has_dtype(want, given->dtype) || !has_shape(want, given))
-        return refuse(want, given, diag);
-    if (!take_strides(want, given, &meta))
-        return unusable(want, "has strides or an offset beyond any memory",
-                        diag);
+        return fail_mismatch(want, given, diag);
+    if (!read_strides(want, given, &meta))
+        return fail_unusable(want, "has strides or an offset beyond any memory",
+                             diag);
     if (given->data == NULL && pst_meta_numel(&meta) > 0)
-        return unusable(want, "has no memory (data is NULL)", diag);
+        return fail_unusable(want, "has no memory (data is NULL)", diag);
     if (writes && pst_meta_numel(&meta) > 0 && !is_apart(&meta))
-        return unusable(
+        return fail_unusable(
             want, "has elements that share memory, and would be written", diag);
     /* An empty tensor may have no memory; its view is not NULL. */
     static char nothing;
@@ -214,7 +215,7 @@ static enum pst_status find_dtype(struct pstl_tensor *want,
     return PST_ERR_SHAPE;
 }
 
-enum pst_status pstl_operand_take(const char *name, enum pst_dtype dtype,
+enum pst_status pstl_operand_view(const char *name, enum pst_dtype dtype,
                                   const DLTensor *given, struct pstl_view *ret,
                                   struct pst_diag *diag)
 {
@@ -228,21 +229,23 @@ enum pst_status pstl_operand_take(const char *name, enum pst_dtype dtype,
         return status;
     if (given->ndim < 0 || given->ndim > PST_MAX_RANK ||
         (given->ndim > 0 && given->shape == NULL))
-        return unusable(&want, "has no shape, or more than 8 dimensions", diag);
+        return fail_unusable(&want, "has no shape, or more than 8 dimensions",
+                             diag);
     ret->meta =
         pst_meta_make(want.meta.dtype, (unsigned)given->ndim, given->shape);
     for (int32_t d = 0; given->strides != NULL && d < given->ndim; d++)
         ret->meta.stride[d] = given->strides[d];
     if (pst_meta_check(&ret->meta, NULL) != PST_OK)
-        return unusable(&want,
-                        "has a negative size or stride, or is larger than any "
-                        "memory",
-                        diag);
+        return fail_unusable(
+            &want,
+            "has a negative size or stride, or is larger than any "
+            "memory",
+            diag);
     if (given->data == NULL && pst_meta_numel(&ret->meta) > 0)
-        return unusable(&want, "has no memory (data is NULL)", diag);
+        return fail_unusable(&want, "has no memory (data is NULL)", diag);
     if (PST_ADD((uintptr_t)given->data, given->byte_offset, &end) ||
         PST_ADD(end, pst_meta_span(&ret->meta), &end))
-        return unusable(&want, "has an offset beyond any memory", diag);
+        return fail_unusable(&want, "has an offset beyond any memory", diag);
     ret->data =
         given->data == NULL ? NULL : (char *)given->data + given->byte_offset;
     return PST_OK;

@@ -30,14 +30,14 @@ int32_t pstl_ndim(const struct pstl_tensor *tensor);
 /* Checks that a tensor of the caller has device, dtype, shape and memory as
  * `want` needs them, and sets *ret. writes: it is a result, so that no two of
  * its elements may share memory. */
-enum pst_status pstl_view_take(const struct pstl_tensor *want,
+enum pst_status pstl_view_make(const struct pstl_tensor *want,
                                const DLTensor *given, bool writes,
                                struct pstl_view *ret,
                                struct pst_diag *diag) PST_MUST_CHECK;
 
 /* Checks an operand of a program and sets *ret, with the strides that it has.
  * dtype: the one that it must have; PST_N_DTYPES: any. */
-enum pst_status pstl_operand_take(const char *name, enum pst_dtype dtype,
+enum pst_status pstl_operand_view(const char *name, enum pst_dtype dtype,
                                   const DLTensor *given, struct pstl_view *ret,
                                   struct pst_diag *diag) PST_MUST_CHECK;
 
